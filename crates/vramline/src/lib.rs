@@ -1,0 +1,9 @@
+#![doc = "placeholder"]
+pub mod event;
+pub mod names;
+pub mod snapshot;
+pub mod source;
+pub mod trace;
+pub mod units;
+pub mod view;
+pub mod warning;

@@ -1,0 +1,70 @@
+//! Finds the traces in a folder: one run's hosts, or the newest run of a log directory.
+//!
+//! Profilers write `<logdir>/plugins/profile/<run>/<host>.xplane.pb`. The search is bounded in depth and count, because
+//! a log directory may hold anything.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+const DEEPEST: usize = 6;
+const MOST_ENTRIES: usize = 100_000;
+
+/// The traces of a folder.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// One file for each host of the chosen run, by name.
+    pub(crate) hosts: Vec<PathBuf>,
+    /// The folders of other runs, newest first.
+    pub(crate) other_runs: Vec<PathBuf>,
+}
+
+pub(crate) fn find(folder: &Path) -> io::Result<Found> {
+    let mut runs: Vec<(SystemTime, PathBuf, Vec<PathBuf>)> = Vec::new();
+    let mut left = MOST_ENTRIES;
+    let mut ahead = vec![(folder.to_owned(), 0)];
+    while let Some((here, depth)) = ahead.pop() {
+        let mut hosts = Vec::new();
+        let mut newest = SystemTime::UNIX_EPOCH;
+        let entries = match std::fs::read_dir(&here) {
+            Ok(entries) => entries,
+            // A folder inside that may not be read is not the one that was asked for.
+            Err(_) if depth > 0 => continue,
+            Err(error) => return Err(error),
+        };
+        for entry in entries.flatten() {
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+            let Ok(kind) = entry.file_type() else { continue };
+            let path = entry.path();
+            if kind.is_dir() && depth < DEEPEST {
+                ahead.push((path, depth + 1));
+            } else if !kind.is_dir() && is_trace(&path) {
+                let written = entry.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+                newest = newest.max(written);
+                hosts.push(path);
+            }
+        }
+        if !hosts.is_empty() {
+            hosts.sort();
+            runs.push((newest, here, hosts));
+        }
+    }
+    // Runs are named by their time; the name decides between runs copied in one go.
+    runs.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    let Some((_, _, hosts)) = runs.pop() else { return Ok(Found::default()) };
+    Ok(Found { hosts, other_runs: runs.into_iter().rev().map(|(_, folder, _)| folder).collect() })
+}
+
+fn is_trace(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(".xplane.pb") || name.ends_with(".xplane.pb.gz")
+}
+
+/// The host, as the profiler puts it into the file's name.
+pub(crate) fn host_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.trim_end_matches(".gz").trim_end_matches(".xplane.pb").to_owned()
+}

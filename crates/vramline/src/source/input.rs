@@ -1,0 +1,207 @@
+//! Bytes of a file, forward only, plain or gzip.
+//!
+//! Readers go through a file once or twice from the front and skip most of it; skipping is a seek in a plain file and
+//! costs decompression in a gzip one. Nothing is mapped: a file that shrinks while it is read ends early, it does not
+//! kill the process. Memory is one buffer, whatever the file.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+/// A plain file is read in pieces of this size.
+const PIECE: usize = 1 << 20;
+
+/// Real traces shrink ten to thirty times. A file that grows by more than this, and past [`FREE_GROWTH`], is a bomb.
+const LARGEST_RATIO: u64 = 200;
+const FREE_GROWTH: u64 = 256 << 20;
+
+/// A file that can be streamed any number of times.
+#[derive(Debug)]
+pub(crate) struct Input {
+    path: PathBuf,
+    length: u64,
+    gzip: bool,
+}
+
+impl Input {
+    pub(crate) fn open(path: &Path) -> io::Result<Input> {
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        let mut magic = [0u8; 2];
+        let gzip = file.read_at(&mut magic, 0)? == 2 && magic == [0x1f, 0x8b];
+        Ok(Input { path: path.to_owned(), length, gzip })
+    }
+
+    /// The size on disk.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// A new stream from the first byte.
+    pub(crate) fn stream(&self) -> io::Result<Stream> {
+        let file = File::open(&self.path)?;
+        let origin = if self.gzip {
+            let most = self.length.saturating_mul(LARGEST_RATIO).max(FREE_GROWTH);
+            Origin::Gzip { decoder: Box::new(MultiGzDecoder::new(io::BufReader::with_capacity(1 << 16, file))), most }
+        } else {
+            Origin::Plain { file, length: self.length }
+        };
+        Ok(Stream { origin, buffer: Vec::new(), start: 0, position: 0, ended: false })
+    }
+}
+
+enum Origin {
+    Plain { file: File, length: u64 },
+    Gzip { decoder: Box<MultiGzDecoder<io::BufReader<File>>>, most: u64 },
+}
+
+/// A position in a file and a window of the bytes from there on.
+pub(crate) struct Stream {
+    origin: Origin,
+    buffer: Vec<u8>,
+    /// Where the window begins in the buffer.
+    start: usize,
+    /// Where the window begins in the (decompressed) file.
+    position: u64,
+    ended: bool,
+}
+
+impl Stream {
+    /// How far the stream has come.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The bytes at hand from the current position on.
+    pub(crate) fn window(&self) -> &[u8] {
+        self.buffer.get(self.start..).unwrap_or_default()
+    }
+
+    /// Makes the window at least `wanted` long, unless the file ends before.
+    pub(crate) fn ensure(&mut self, wanted: usize) -> io::Result<usize> {
+        while self.window().len() < wanted && !self.ended {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+            let held = self.buffer.len();
+            let piece = PIECE.max(wanted.saturating_sub(held));
+            self.buffer.resize(held.saturating_add(piece), 0);
+            let from = self.position.saturating_add(held as u64);
+            let room = self.buffer.get_mut(held..).unwrap_or_default();
+            let read = match &mut self.origin {
+                Origin::Plain { file, .. } => file.read_at(room, from),
+                Origin::Gzip { decoder, most } => {
+                    if from > *most {
+                        self.buffer.truncate(held);
+                        return Err(too_large(*most));
+                    }
+                    decoder.read(room)
+                }
+            };
+            let read = match read {
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+                // A gzip file that was cut ends here; what precedes the cut is good.
+                Err(error) if is_cut(&error) => {
+                    self.ended = true;
+                    0
+                }
+                Err(error) => {
+                    self.buffer.truncate(held);
+                    return Err(error);
+                }
+            };
+            self.ended |= read == 0;
+            self.buffer.truncate(held.saturating_add(read));
+        }
+        Ok(self.window().len())
+    }
+
+    /// Moves on by `count` bytes, or to the end of the file; says by how many it moved.
+    pub(crate) fn skip(&mut self, count: u64) -> io::Result<u64> {
+        let mut moved = self.skip_window(count);
+        if let Origin::Plain { length, .. } = self.origin {
+            let left = count.saturating_sub(moved).min(length.saturating_sub(self.position));
+            self.position = self.position.saturating_add(left);
+            return Ok(moved.saturating_add(left));
+        }
+        while moved < count && self.ensure(1)? > 0 {
+            moved = moved.saturating_add(self.skip_window(count.saturating_sub(moved)));
+        }
+        Ok(moved)
+    }
+
+    fn skip_window(&mut self, count: u64) -> u64 {
+        let step = usize::try_from(count).unwrap_or(usize::MAX).min(self.window().len());
+        self.start = self.start.saturating_add(step);
+        self.position = self.position.saturating_add(step as u64);
+        step as u64
+    }
+}
+
+fn is_cut(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::UnexpectedEof
+}
+
+fn too_large(most: u64) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!(
+            "it unpacks to more than {LARGEST_RATIO} times its size (over {most} bytes), as no real trace does; if it \
+             is one, unpack it with gunzip first"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn plain_and_gzip_give_the_same_bytes() {
+        let bytes: Vec<u8> = (0..5_000_000u32).map(|i| (i ^ (i >> 7)) as u8).collect();
+        for stored in [bytes.clone(), gzip(&bytes)] {
+            let file = file(&stored);
+            let mut stream = Input::open(file.path()).unwrap().stream().unwrap();
+            assert_eq!(stream.ensure(3).unwrap().min(3), 3);
+            assert_eq!(stream.window()[..3], bytes[..3]);
+            assert_eq!(stream.skip(4_000_001).unwrap(), 4_000_001);
+            stream.ensure(10).unwrap();
+            assert_eq!(stream.window()[..10], bytes[4_000_001..4_000_011]);
+            assert_eq!(stream.skip(u64::MAX).unwrap(), 999_999);
+            assert_eq!(stream.ensure(1).unwrap(), 0);
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_refused_and_a_cut_is_an_end() {
+        let packed = gzip(&vec![0u8; 300 << 20]);
+        let bomb = file(&packed);
+        let mut stream = Input::open(bomb.path()).unwrap().stream().unwrap();
+        let error = stream.skip(u64::MAX).unwrap_err().to_string();
+        assert!(error.contains("gunzip"), "{error}");
+
+        let noise: Vec<u8> = (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let packed = gzip(&noise);
+        let cut = file(&packed[..packed.len() / 2]);
+        let mut stream = Input::open(cut.path()).unwrap().stream().unwrap();
+        let got = stream.skip(u64::MAX).unwrap();
+        assert!(got > 10_000 && got < 100_000, "{got}");
+    }
+}

@@ -1,0 +1,144 @@
+//! Bytes in, facts out: the only place besides `recording/` that touches files.
+//!
+//! [`read`] takes a path of any kind, sniffs what it is and gives one [`History`] for each host. Readers push into
+//! the history they are given; they neither collect the file in memory nor draw conclusions.
+
+mod folder;
+mod input;
+pub mod sniff;
+mod xplane;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::event::History;
+use input::Input;
+use sniff::Format;
+
+/// A path that cannot be read, with what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The file system said no.
+    #[error("cannot read '{}': {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        #[source]
+        error: io::Error,
+    },
+    /// The file holds nothing.
+    #[error("'{}' is empty", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is something else.
+    #[error("'{}' is not a profiler trace: it looks like {what}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it looks like.
+        what: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The folder holds no trace.
+    #[error("no profiler trace (*.xplane.pb) in '{}'", path.display())]
+    NoTrace {
+        /// The folder.
+        path: PathBuf,
+    },
+}
+
+impl SourceError {
+    /// What to do now; empty where the error says it all.
+    #[must_use]
+    pub fn hint(&self) -> &str {
+        match self {
+            SourceError::Io { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+                "profilers write to <logdir>/plugins/profile/<run>/<host>.xplane.pb; a folder on that way will do"
+            }
+            SourceError::Io { .. } => "",
+            SourceError::Empty { .. } => {
+                "a profiler writes its file when it is stopped: call tf.profiler.experimental.stop() or \
+                 jax.profiler.stop_trace(), and let the program end by itself"
+            }
+            SourceError::Foreign { hint, .. } => hint,
+            SourceError::NoTrace { .. } => {
+                "record one with tf.profiler.experimental.start(logdir) and stop(), or jax.profiler.trace(logdir)"
+            }
+        }
+    }
+}
+
+/// What a path held.
+#[derive(Debug)]
+pub struct Source {
+    /// One history for each host, with the file it came from.
+    pub histories: Vec<(PathBuf, History)>,
+    /// Traces in the same folder that were not read, because they are of other runs.
+    pub other_runs: Vec<PathBuf>,
+}
+
+/// Reads a trace file, a profile run or a whole log directory.
+pub fn read(path: &Path) -> Result<Source, SourceError> {
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |error| SourceError::Io { path, error }
+    };
+    if !std::fs::metadata(path).map_err(at(path))?.is_dir() {
+        return Ok(Source { histories: vec![(path.to_owned(), read_file(path)?)], other_runs: Vec::new() });
+    }
+    let found = folder::find(path).map_err(at(path))?;
+    if found.hosts.is_empty() {
+        return Err(SourceError::NoTrace { path: path.to_owned() });
+    }
+    let mut histories = Vec::new();
+    for file in found.hosts {
+        let mut history = read_file(&file)?;
+        if history.host.is_empty() {
+            history.host = folder::host_of(&file);
+        }
+        histories.push((file, history));
+    }
+    Ok(Source { histories, other_runs: found.other_runs })
+}
+
+fn read_file(path: &Path) -> Result<History, SourceError> {
+    let at = |error| SourceError::Io { path: path.to_owned(), error };
+    let input = Input::open(path).map_err(at)?;
+    if input.length() == 0 {
+        return Err(SourceError::Empty { path: path.to_owned() });
+    }
+    let (what, hint) = match sniff::sniff(&input).map_err(at)? {
+        Format::XPlane => return xplane::read(&input).map_err(at),
+        Format::Empty => return Err(SourceError::Empty { path: path.to_owned() }),
+        Format::Pickle => ("a Python pickle, perhaps a PyTorch memory snapshot", "only XPlane traces are read so far"),
+        Format::Zip => ("a zip archive, perhaps a PyTorch checkpoint", "only XPlane traces are read so far"),
+        Format::Pprof => {
+            ("a pprof profile, perhaps JAX's device memory profile", "only XPlane traces are read so far: jax.profiler.trace(logdir)")
+        }
+        Format::MemoryDump => {
+            ("a dump of TensorFlow's pool allocator (TF_BFC_MEMORY_DUMP)", "only XPlane traces are read so far")
+        }
+        Format::EventFile => (
+            "a TensorBoard event file",
+            "the trace lies beside it, in plugins/profile/<run>/<host>.xplane.pb: give the folder instead",
+        ),
+        Format::Json => (
+            "JSON, perhaps a Chrome trace",
+            "the trace.json.gz beside a trace holds no memory events: give the .xplane.pb file of the same folder",
+        ),
+        Format::Text => ("text, perhaps a log", "only XPlane traces are read so far"),
+        Format::Unknown => ("something else", "give the .xplane.pb file that the profiler wrote, or its folder"),
+    };
+    Err(SourceError::Foreign { path: path.to_owned(), what, hint })
+}
+
+/// Reads one trace from a file that is known to be an XPlane one, without sniffing: for fuzzing and benchmarks.
+#[doc(hidden)]
+pub fn read_xplane_unsniffed(path: &Path) -> io::Result<History> {
+    xplane::read(&Input::open(path)?)
+}

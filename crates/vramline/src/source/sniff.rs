@@ -1,0 +1,153 @@
+//! What a file is, by its first bytes and not by its name.
+//!
+//! Formats that are not read yet are recognised all the same, so that the answer is "this is a PyTorch snapshot",
+//! not "malformed field at byte 0".
+
+use std::io;
+
+use super::input::Input;
+use super::xplane::{Cursor, Value};
+
+/// How much of the file decides.
+const LOOK: usize = 64 << 10;
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A profiler trace of TensorFlow or JAX.
+    XPlane,
+    /// Nothing at all.
+    Empty,
+    /// A Python pickle, as PyTorch's memory snapshots are.
+    Pickle,
+    /// A zip archive, as PyTorch's checkpoints are.
+    Zip,
+    /// A pprof profile, as JAX's device memory profiles are.
+    Pprof,
+    /// A dump of TensorFlow's pool allocator.
+    MemoryDump,
+    /// A TensorBoard event file.
+    EventFile,
+    /// JSON, as Chrome traces are.
+    Json,
+    /// Other text, such as a log.
+    Text,
+    /// None of these.
+    Unknown,
+}
+
+pub(crate) fn sniff(input: &Input) -> io::Result<Format> {
+    let mut stream = input.stream()?;
+    stream.ensure(LOOK)?;
+    let window = stream.window();
+    Ok(of_bytes(window.get(..LOOK).unwrap_or(window)))
+}
+
+fn of_bytes(bytes: &[u8]) -> Format {
+    match bytes {
+        [] => Format::Empty,
+        [b'P', b'K', 3, 4, ..] => Format::Zip,
+        // Protocols 2 to 5 begin with PROTO and their number.
+        [0x80, 2..=5, ..] => Format::Pickle,
+        _ if looks_like_event_file(bytes) => Format::EventFile,
+        _ => match first_message(bytes) {
+            First::Plane => Format::XPlane,
+            First::ValueType => Format::Pprof,
+            First::Name => Format::MemoryDump,
+            First::None => text_or_unknown(bytes),
+        },
+    }
+}
+
+fn text_or_unknown(bytes: &[u8]) -> Format {
+    let is_text = std::str::from_utf8(bytes).map_or_else(|error| error.error_len().is_none(), |_| true)
+        && !bytes.contains(&0);
+    match bytes.trim_ascii_start() {
+        _ if !is_text => Format::Unknown,
+        [b'{' | b'[', ..] => Format::Json,
+        _ => Format::Text,
+    }
+}
+
+/// A TensorBoard record: the length of the first event, eight bytes, then a checksum, then an event with a wall time.
+fn looks_like_event_file(bytes: &[u8]) -> bool {
+    matches!(bytes, [_, 0, 0, 0, 0, 0, 0, 0, _, _, _, _, 0x09, ..])
+        && bytes.windows(10).take(64).any(|window| window == b"brain.Even")
+}
+
+enum First {
+    Plane,
+    ValueType,
+    Name,
+    None,
+}
+
+/// Three of the formats begin with a message or a string in field 1: what is in it tells them apart.
+fn first_message(bytes: &[u8]) -> First {
+    // A file may begin with errors, warnings or a host name before the first plane.
+    let mut cursor = Cursor(bytes);
+    loop {
+        let Some((&tag, _)) = cursor.0.split_first() else { return First::None };
+        let mut ahead = cursor;
+        match (tag, ahead.field()) {
+            // Plain text begins with bytes that are tags too: ask for a real string.
+            (0x12 | 0x1a | 0x22, Ok(Some((_, Value::Bytes(text))))) if is_name(text) => cursor = ahead,
+            (0x0a, _) => {
+                let mut inner = Cursor(cursor.0.get(1..).unwrap_or_default());
+                let Ok(length) = inner.varint() else { return First::None };
+                let is_whole = length <= inner.0.len() as u64;
+                let body = if is_whole { inner.take(length).unwrap_or_default() } else { inner.0 };
+                return what_is(body, is_whole);
+            }
+            _ => return First::None,
+        }
+    }
+}
+
+fn what_is(body: &[u8], is_whole: bool) -> First {
+    if is_whole && body.len() > 2 && is_name(body) {
+        return First::Name;
+    }
+    let mut fields = Cursor(body);
+    let mut seen = 0;
+    loop {
+        let here = fields;
+        match fields.field() {
+            Ok(Some((1, Value::Varint(_)))) => {}
+            Ok(Some((2, Value::Varint(_)))) if is_whole => return First::ValueType,
+            Ok(Some((2, Value::Bytes(name)))) if name.iter().all(|byte| (0x20..0x7f).contains(byte)) => {
+                return First::Plane;
+            }
+            Ok(Some((3..=6, Value::Bytes(_)))) => {}
+            // A plane that is larger than the window, whose name may come later: its first line reaches out of it.
+            Err(_) if !is_whole && matches!(here.0, [0x1a | 0x22 | 0x2a | 0x32, ..]) => return First::Plane,
+            Ok(None) if is_whole && seen > 0 => return First::Plane,
+            _ => return First::None,
+        }
+        seen += 1;
+    }
+}
+
+fn is_name(text: &[u8]) -> bool {
+    text.iter().all(|byte| (0x20..0x7f).contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_by_their_first_bytes() {
+        assert_eq!(of_bytes(b""), Format::Empty);
+        assert_eq!(of_bytes(b"\x80\x02}q\x00"), Format::Pickle);
+        assert_eq!(of_bytes(b"PK\x03\x04rest"), Format::Zip);
+        assert_eq!(of_bytes(b"{\"traceEvents\": []}"), Format::Json);
+        assert_eq!(of_bytes(b"2026-11-15 I tensorflow/core"), Format::Text);
+        assert_eq!(of_bytes(b"\n\nblank lines, then a log\n"), Format::Text);
+        assert_eq!(of_bytes(b"\x0a\x09GPU_0_bfc\x12\x02\x08\x01"), Format::MemoryDump);
+        assert_eq!(of_bytes(b"\x0a\x04\x08\x01\x10\x02\x0a\x04\x08\x03\x10\x04"), Format::Pprof);
+        assert_eq!(of_bytes(b"\x0a\x0d\x08\x01\x12\x09/host:CPU"), Format::XPlane);
+        assert_eq!(of_bytes(b"\x22\x02vm\x0a\x0d\x08\x01\x12\x09/host:CPU"), Format::XPlane);
+        assert_eq!(of_bytes(b"\xff\xd8\xff\xe0\x00\x10JFIF"), Format::Unknown);
+    }
+}

@@ -1,0 +1,499 @@
+//! Second pass, inner part: the events of one block of one line, decoded into columns.
+//!
+//! A block is a run of whole `XLine` fields. Blocks are decoded by several threads in any order, so nothing here
+//! depends on what another block holds: times are offsets from the line's start, texts that stand inline get names
+//! of the decoder's own table, and scopes that reach over a block's edge are reported for the caller to join.
+
+use std::io::Read;
+
+use flate2::read::GzDecoder;
+
+use super::index::{Class, Plane, PlaneRole, StatKind};
+use super::wire::{Cursor, Malformed, Value, signed};
+use crate::event::{Dtype, Event, Events, Kind, MarkKind, OpTime, Pool, PoolId, Region};
+use crate::names::{Name, Names};
+use crate::units::{Bytes, Picos, Span};
+
+/// A name with this bit set is from the decoder's own table.
+const OWN: u32 = 1 << 31;
+
+/// A `compressed_str` unpacks to at most this much.
+const LONGEST_UNPACKED: u64 = 1 << 16;
+
+/// Open scopes deeper than this are not followed.
+const DEEPEST: usize = 64;
+
+/// A named stretch of a thread's time, with times as offsets from the line's start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenScope {
+    pub(crate) name: Name,
+    end: Picos,
+}
+
+/// A mark, with its time as an offset from the line's start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawMark {
+    pub(crate) name: Name,
+    pub(crate) kind: MarkKind,
+    pub(crate) begin: Picos,
+    pub(crate) length: Span,
+}
+
+/// What one block held.
+#[derive(Debug, Default)]
+pub(crate) struct Decoded {
+    pub(crate) events: Events,
+    pub(crate) marks: Vec<RawMark>,
+    /// Scopes still open at the end of the block, outermost first.
+    pub(crate) open: Vec<OpenScope>,
+    /// Allocations that no scope inside the block encloses, though one of an earlier block may.
+    pub(crate) unnamed: Vec<u32>,
+    /// For each pool, its earliest event that tells the high-water mark, and that mark.
+    pub(crate) first_peaks: Vec<(PoolId, Picos, Bytes)>,
+}
+
+/// The innermost of `scopes` that is open at `time`.
+pub(crate) fn enclosing(scopes: &[OpenScope], time: Picos) -> Option<Name> {
+    scopes.iter().rev().find(|scope| scope.end > time).map(|scope| scope.name)
+}
+
+/// Joins the scopes open before a block with those open after it.
+pub(crate) fn join_open(before: &mut Vec<OpenScope>, after: Vec<OpenScope>, time: Picos) {
+    before.retain(|scope| scope.end > time);
+    before.extend(after);
+    before.truncate(DEEPEST);
+}
+
+/// What a decoder gathers over all its blocks.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) own_names: Names,
+    pub(crate) pools: Vec<(Name, Pool)>,
+    pub(crate) op_times: rustc_hash::FxHashMap<Name, OpTime>,
+    pub(crate) host_events: u64,
+    pub(crate) bare_events: u64,
+    pub(crate) malformed: u64,
+}
+
+/// Decodes blocks, one after another.
+pub(crate) struct Decoder<'a> {
+    names: &'a Names,
+    pub(crate) tally: Tally,
+    unpacked: String,
+}
+
+#[derive(Clone, Copy)]
+enum Stat<'a> {
+    Double(f64),
+    Uint(u64),
+    Int(i64),
+    Text(&'a [u8]),
+    Ref(u64),
+    Packed(&'a [u8]),
+}
+
+impl<'a> Decoder<'a> {
+    /// `names` holds every text of the planes' tables.
+    pub(crate) fn new(names: &'a Names) -> Self {
+        Decoder { names, tally: Tally::default(), unpacked: String::new() }
+    }
+
+    /// Decodes a run of whole `XLine` fields.
+    pub(crate) fn block(&mut self, plane: &Plane, bytes: &[u8]) -> Decoded {
+        let mut out = Decoded::default();
+        let mut cursor = Cursor(bytes);
+        loop {
+            match cursor.field() {
+                Ok(Some((4, Value::Bytes(event)))) => {
+                    let done = match plane.role {
+                        PlaneRole::Host => self.host_event(plane, event, &mut out),
+                        _ => self.device_event(plane, event),
+                    };
+                    if done.is_err() {
+                        self.tally.malformed += 1;
+                    }
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(Malformed) => {
+                    self.tally.malformed += 1;
+                    break;
+                }
+            }
+        }
+        out
+    }
+
+    fn host_event(&mut self, plane: &Plane, bytes: &[u8], out: &mut Decoded) -> Result<(), Malformed> {
+        self.tally.host_events += 1;
+        let head = EventHead::read(bytes)?;
+        let Some(entry) = plane.events.get(head.metadata) else { return Ok(()) };
+        let begin = Picos(head.offset);
+        let length = Span(u64::try_from(head.duration).unwrap_or(0));
+        match entry.class {
+            Class::Noise => {}
+            Class::Alloc => self.memory_event(plane, &head, Kind::Alloc, out)?,
+            Class::Free => self.memory_event(plane, &head, Kind::Free, out)?,
+            Class::Op => {
+                let time = self.tally.op_times.entry(entry.name).or_default();
+                time.calls += 1;
+                time.total += length;
+                open_scope(out, entry.name, begin, length);
+            }
+            Class::Api => open_scope(out, entry.name, begin, length),
+            Class::Jit => {
+                open_scope(out, entry.name, begin, length);
+                out.marks.push(RawMark { name: entry.name, kind: MarkKind::Jit, begin, length });
+            }
+            Class::Other => {
+                if let Some(kind) = self.step_of(plane, head.stats)? {
+                    out.marks.push(RawMark { name: entry.name, kind, begin, length });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the stats of an event make it a step.
+    fn step_of(&mut self, plane: &Plane, mut stats: Cursor<'_>) -> Result<Option<MarkKind>, Malformed> {
+        let mut found = None;
+        while let Some((field, value)) = stats.field()? {
+            let (4, Value::Bytes(stat)) = (field, value) else { continue };
+            let (id, value) = read_stat(stat)?;
+            match (plane.stats.get(id).map(|entry| entry.kind), value) {
+                (Some(StatKind::StepNumber), Some(value)) => {
+                    if let Some(number) = self.integer(plane, value) {
+                        return Ok(Some(MarkKind::Step(number)));
+                    }
+                }
+                (Some(StatKind::FunctionCall), _) => found = Some(MarkKind::Function),
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// A kernel: its time goes to the op that launched it.
+    fn device_event(&mut self, plane: &Plane, bytes: &[u8]) -> Result<(), Malformed> {
+        let head = EventHead::read(bytes)?;
+        let mut stats = head.stats;
+        while let Some((field, value)) = stats.field()? {
+            let (4, Value::Bytes(stat)) = (field, value) else { continue };
+            let (id, value) = read_stat(stat)?;
+            let is_op = plane.stats.get(id).is_some_and(|entry| entry.kind == StatKind::TfOp);
+            let (true, Some(Stat::Ref(id))) = (is_op, value) else { continue };
+            // `scope/op:Type`; for code that XLA compiled, `XlaModule:`.
+            let text = plane.reference_text(id, self.names);
+            let op = text.rsplit_once(':').map_or(text, |(op, _)| op);
+            let name = match self.names.find(op) {
+                Some(name) => name,
+                None => own(self.tally.own_names.intern(op)),
+            };
+            let time = self.tally.op_times.entry(name).or_default();
+            time.calls += 1;
+            time.total += Span(u64::try_from(head.duration).unwrap_or(0));
+            break;
+        }
+        Ok(())
+    }
+
+    fn memory_event(
+        &mut self,
+        plane: &Plane,
+        head: &EventHead<'_>,
+        kind: Kind,
+        out: &mut Decoded,
+    ) -> Result<(), Malformed> {
+        let mut event = Event {
+            time: Picos(head.offset),
+            kind,
+            pool: PoolId(0),
+            address: None,
+            requested: None,
+            chunk: None,
+            in_use: None,
+            fragmentation: None,
+            op: Name::EMPTY,
+            shape: Name::EMPTY,
+            context: Name::EMPTY,
+            thread: Name::EMPTY,
+            run: 0,
+            region: Region::Unknown,
+            dtype: Dtype::Unknown,
+        };
+        let (mut reserved, mut available, mut peak) = (None, None, None);
+        let mut pool_name = Name::EMPTY;
+        let mut stats = head.stats;
+        while let Some((field, value)) = stats.field()? {
+            let (4, Value::Bytes(stat)) = (field, value) else { continue };
+            let (id, value) = read_stat(stat)?;
+            let (Some(entry), Some(value)) = (plane.stats.get(id), value) else { continue };
+            match entry.kind {
+                StatKind::AllocatorName => pool_name = self.name(plane, value),
+                StatKind::DeviceOrdinal if pool_name.is_empty() => {
+                    pool_name = match self.integer(plane, value) {
+                        Some(ordinal) => own(self.tally.own_names.intern(&format!("TPU:{ordinal}"))),
+                        None => Name::EMPTY,
+                    };
+                }
+                StatKind::BytesReserved => reserved = self.size(plane, value),
+                StatKind::BytesAllocated => event.in_use = self.size(plane, value),
+                StatKind::BytesAvailable => available = self.size(plane, value),
+                StatKind::Fragmentation => event.fragmentation = self.double(plane, value),
+                StatKind::PeakBytesInUse => peak = self.size(plane, value),
+                StatKind::RequestedBytes => event.requested = self.size(plane, value),
+                StatKind::AllocationBytes => event.chunk = self.size(plane, value),
+                StatKind::Address => event.address = self.integer(plane, value).map(i64::cast_unsigned),
+                StatKind::TfOp => event.op = self.name(plane, value),
+                StatKind::RunId => event.run = self.integer(plane, value).unwrap_or(0),
+                StatKind::RegionType => event.region = self.region(plane, value),
+                StatKind::DataType => event.dtype = self.integer(plane, value).map_or(Dtype::Unknown, dtype_of),
+                StatKind::Shape => event.shape = self.name(plane, value),
+                _ => {}
+            }
+        }
+        // Nothing to count and nothing to pair: not worth a row.
+        if event.in_use.is_none() && event.chunk.is_none() && event.requested.is_none() {
+            // A TPU's frees tell the address only.
+            if event.address.is_none() {
+                self.tally.bare_events += 1;
+                return Ok(());
+            }
+        }
+        let limit = match (event.in_use, available) {
+            (Some(in_use), Some(available)) => Some(in_use + available + reserved.unwrap_or_default()),
+            _ => None,
+        };
+        event.pool = self.pool(pool_name, limit, peak);
+        if let Some(peak) = peak {
+            note_first_peak(&mut out.first_peaks, event.pool, event.time, peak);
+        }
+        if kind == Kind::Alloc && event.op.is_empty() {
+            match enclosing(&out.open, event.time) {
+                Some(context) => event.context = context,
+                None => out.unnamed.extend(u32::try_from(out.events.len())),
+            }
+        }
+        out.events.push(&event);
+        Ok(())
+    }
+
+    fn pool(&mut self, name: Name, limit: Option<Bytes>, peak: Option<Bytes>) -> PoolId {
+        let pools = &mut self.tally.pools;
+        let at = match pools.iter().rposition(|(known, _)| *known == name) {
+            Some(at) => at,
+            // No program has sixty thousand allocators; a file that says so gets its last ones in one.
+            None if pools.len() >= usize::from(u16::MAX) => pools.len() - 1,
+            None => {
+                pools.push((name, Pool::default()));
+                pools.len() - 1
+            }
+        };
+        if let Some((_, pool)) = pools.get_mut(at) {
+            pool.limit = pool.limit.max(limit);
+            pool.lifetime_peak = pool.lifetime_peak.max(peak);
+        }
+        PoolId(u16::try_from(at).unwrap_or(u16::MAX))
+    }
+
+    #[inline]
+    fn name(&mut self, plane: &Plane, value: Stat<'_>) -> Name {
+        if let Stat::Ref(id) = value {
+            return plane.reference(id);
+        }
+        self.unpack(plane, value);
+        match self.names.find(&self.unpacked) {
+            Some(name) => name,
+            None => own(self.tally.own_names.intern(&self.unpacked)),
+        }
+    }
+
+    /// Any value as text, into `self.unpacked`.
+    #[cold]
+    fn unpack(&mut self, plane: &Plane, value: Stat<'_>) {
+        self.unpacked.clear();
+        match value {
+            Stat::Text(text) => self.unpacked.push_str(&String::from_utf8_lossy(text)),
+            Stat::Ref(id) => self.unpacked.push_str(plane.reference_text(id, self.names)),
+            Stat::Int(value) => self.unpacked.push_str(&value.to_string()),
+            Stat::Uint(value) => self.unpacked.push_str(&value.to_string()),
+            Stat::Double(value) => self.unpacked.push_str(&value.to_string()),
+            Stat::Packed(bytes) => {
+                let mut text = Vec::new();
+                // What unpacks before an error or the limit is taken.
+                let _ = GzDecoder::new(bytes).take(LONGEST_UNPACKED).read_to_end(&mut text);
+                self.unpacked.push_str(&String::from_utf8_lossy(&text));
+            }
+        }
+    }
+
+    #[inline]
+    fn integer(&mut self, plane: &Plane, value: Stat<'_>) -> Option<i64> {
+        match value {
+            Stat::Int(value) => Some(value),
+            Stat::Uint(value) => Some(value.cast_signed()),
+            Stat::Double(value) if value.is_finite() => {
+                #[expect(clippy::cast_possible_truncation, reason = "float to int casts saturate")]
+                Some(value as i64)
+            }
+            Stat::Double(_) => None,
+            Stat::Text(_) | Stat::Ref(_) | Stat::Packed(_) => {
+                self.unpack(plane, value);
+                let text = self.unpacked.trim();
+                text.parse().ok().or_else(|| text.parse::<u64>().ok().map(u64::cast_signed))
+            }
+        }
+    }
+
+    /// A number of bytes. Old writers give those of a free as a negative number.
+    #[inline]
+    fn size(&mut self, plane: &Plane, value: Stat<'_>) -> Option<Bytes> {
+        self.integer(plane, value).map(|value| Bytes(value.unsigned_abs()))
+    }
+
+    #[inline]
+    fn double(&mut self, plane: &Plane, value: Stat<'_>) -> Option<f64> {
+        match value {
+            Stat::Double(value) => Some(value),
+            // Zero has no decimal point in the writer's text, so it comes as an integer.
+            #[expect(clippy::cast_precision_loss, reason = "zero, or another small number")]
+            Stat::Int(value) => Some(value as f64),
+            #[expect(clippy::cast_precision_loss, reason = "zero, or another small number")]
+            Stat::Uint(value) => Some(value as f64),
+            Stat::Text(_) | Stat::Ref(_) | Stat::Packed(_) => {
+                self.unpack(plane, value);
+                self.unpacked.trim().parse().ok()
+            }
+        }
+    }
+
+    fn region(&mut self, plane: &Plane, value: Stat<'_>) -> Region {
+        let text = match value {
+            Stat::Ref(id) => plane.reference_text(id, self.names),
+            _ => {
+                self.unpack(plane, value);
+                &self.unpacked
+            }
+        };
+        match text {
+            "output" => Region::Output,
+            "temp" => Region::Temp,
+            "persist" => Region::Persist,
+            "dynamic" => Region::Dynamic,
+            _ => Region::Unknown,
+        }
+    }
+}
+
+fn note_first_peak(firsts: &mut Vec<(PoolId, Picos, Bytes)>, pool: PoolId, time: Picos, peak: Bytes) {
+    match firsts.iter_mut().find(|(known, ..)| *known == pool) {
+        Some((_, first, mark)) if time < *first => (*first, *mark) = (time, peak),
+        Some(_) => {}
+        None => firsts.push((pool, time, peak)),
+    }
+}
+
+fn open_scope(out: &mut Decoded, name: Name, begin: Picos, length: Span) {
+    while out.open.last().is_some_and(|scope| scope.end <= begin) {
+        out.open.pop();
+    }
+    if length > Span(0) && out.open.len() < DEEPEST {
+        out.open.push(OpenScope { name, end: begin.after(length) });
+    }
+}
+
+fn own(name: Name) -> Name {
+    if name.is_empty() { name } else { Name(name.0 | OWN) }
+}
+
+/// The name in a decoder's own table, if it is from there.
+pub(crate) fn own_name(name: Name) -> Option<Name> {
+    (name.0 & OWN != 0).then_some(Name(name.0 & !OWN))
+}
+
+/// The scalar fields of an `XEvent`, and its bytes from the first stat on.
+struct EventHead<'a> {
+    metadata: u64,
+    offset: i64,
+    duration: i64,
+    stats: Cursor<'a>,
+}
+
+impl<'a> EventHead<'a> {
+    #[inline]
+    fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut cursor = Cursor(bytes);
+        let mut head = EventHead { metadata: 0, offset: 0, duration: 0, stats: Cursor(&[]) };
+        loop {
+            let before = cursor;
+            // Writers put the scalars first; then the rest need not be walked twice.
+            if let [0x22, ..] = before.0
+                && head.metadata != 0
+            {
+                head.stats = before;
+                return Ok(head);
+            }
+            match cursor.field()? {
+                Some((1, Value::Varint(value))) => head.metadata = value,
+                Some((2, Value::Varint(value))) => head.offset = signed(value),
+                Some((3, Value::Varint(value))) => head.duration = signed(value),
+                Some(_) => {}
+                None => {
+                    // Stats, if any, came first or the id is zero: they are somewhere in the whole.
+                    head.stats = Cursor(bytes);
+                    return Ok(head);
+                }
+            }
+        }
+    }
+}
+
+#[inline]
+fn read_stat(bytes: &[u8]) -> Result<(u64, Option<Stat<'_>>), Malformed> {
+    let mut cursor = Cursor(bytes);
+    let mut id = 0;
+    let mut stat = None;
+    while let Some((field, value)) = cursor.field()? {
+        match (field, value) {
+            (1, Value::Varint(value)) => id = value,
+            (2, Value::Fixed64(bits)) => stat = Some(Stat::Double(f64::from_bits(bits))),
+            (3, Value::Varint(value)) => stat = Some(Stat::Uint(value)),
+            (4, Value::Varint(value)) => stat = Some(Stat::Int(signed(value))),
+            (5 | 6, Value::Bytes(text)) => stat = Some(Stat::Text(text)),
+            (7, Value::Varint(id)) => stat = Some(Stat::Ref(id)),
+            (8, Value::Bytes(packed)) => stat = Some(Stat::Packed(packed)),
+            _ => {}
+        }
+    }
+    Ok((id, stat))
+}
+
+/// TensorFlow's `DataType` numbers. References to variables are a hundred more.
+fn dtype_of(number: i64) -> Dtype {
+    match number % 100 {
+        1 => Dtype::F32,
+        2 => Dtype::F64,
+        3 => Dtype::I32,
+        4 => Dtype::U8,
+        5 => Dtype::I16,
+        6 => Dtype::I8,
+        7 => Dtype::Text,
+        8 => Dtype::C64,
+        9 => Dtype::I64,
+        10 => Dtype::Bool,
+        11..=13 | 15 | 16 => Dtype::Quantized,
+        14 => Dtype::Bf16,
+        17 => Dtype::U16,
+        18 => Dtype::C128,
+        19 => Dtype::F16,
+        20 => Dtype::Resource,
+        21 => Dtype::Variant,
+        22 => Dtype::U32,
+        23 => Dtype::U64,
+        24 => Dtype::F8E5M2,
+        25 => Dtype::F8E4M3,
+        29 => Dtype::I4,
+        30 => Dtype::U4,
+        _ => Dtype::Unknown,
+    }
+}

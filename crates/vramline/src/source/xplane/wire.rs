@@ -1,0 +1,120 @@
+//! The protobuf wire format: varints, tags, fields. Knows nothing of any message.
+//!
+//! Borrowed slices in, borrowed slices out; a length that lies is an error before anything is read by it. Groups are
+//! not part of any message read here and count as malformed.
+
+/// The bytes are not what the wire format allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// A field's value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Value<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Bytes(&'a [u8]),
+    Fixed32(u32),
+}
+
+/// Reads fields off the front of a slice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Cursor<'a> {
+    #[inline]
+    pub(crate) fn varint(&mut self) -> Result<u64, Malformed> {
+        // One byte is by far the commonest length.
+        if let Some((&first, rest)) = self.0.split_first()
+            && first < 0x80
+        {
+            self.0 = rest;
+            return Ok(u64::from(first));
+        }
+        let (value, length) = decode_varint(self.0)?.ok_or(Malformed)?;
+        self.0 = self.0.get(length..).ok_or(Malformed)?;
+        Ok(value)
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) =
+            usize::try_from(length).ok().and_then(|length| self.0.split_at_checked(length)).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// The next field, or `None` at the end.
+    #[inline]
+    pub(crate) fn field(&mut self) -> Result<Option<(u64, Value<'a>)>, Malformed> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        let value = match tag & 7 {
+            0 => Value::Varint(self.varint()?),
+            1 => Value::Fixed64(u64::from_le_bytes(self.array()?)),
+            2 => {
+                let length = self.varint()?;
+                Value::Bytes(self.take(length)?)
+            }
+            5 => Value::Fixed32(u32::from_le_bytes(self.array()?)),
+            _ => return Err(Malformed),
+        };
+        if tag >> 3 == 0 {
+            return Err(Malformed);
+        }
+        Ok(Some((tag >> 3, value)))
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        self.take(N as u64)?.try_into().map_err(|_| Malformed)
+    }
+}
+
+/// The varint at the front and its length; `None` where the bytes end within it.
+pub(crate) fn decode_varint(bytes: &[u8]) -> Result<Option<(u64, usize)>, Malformed> {
+    let mut value = 0u64;
+    for (i, &byte) in bytes.iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f).wrapping_shl(7 * u32::try_from(i).unwrap_or(0));
+        if byte < 0x80 {
+            return Ok(Some((value, i + 1)));
+        }
+    }
+    if bytes.len() >= 10 { Err(Malformed) } else { Ok(None) }
+}
+
+/// Protobuf's `int64`: two's complement in a varint.
+#[inline]
+pub(crate) fn signed(value: u64) -> i64 {
+    value.cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_of_every_length() {
+        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
+            let mut bytes = Vec::new();
+            let mut left = value;
+            while left >= 0x80 {
+                bytes.push(left as u8 | 0x80);
+                left >>= 7;
+            }
+            bytes.push(left as u8);
+            assert_eq!(Cursor(&bytes).varint(), Ok(value));
+            assert_eq!(Cursor(&bytes[..bytes.len() - 1]).varint(), Err(Malformed));
+        }
+        assert_eq!(Cursor(&[0xff; 11]).varint(), Err(Malformed));
+    }
+
+    #[test]
+    fn lengths_that_lie_are_malformed() {
+        assert_eq!(Cursor(&[0x0a, 5, 1, 2]).field(), Err(Malformed));
+        assert_eq!(Cursor(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]).field(), Err(Malformed));
+        assert_eq!(Cursor(&[0x0a, 2, 1, 2]).field(), Ok(Some((1, Value::Bytes(&[1, 2])))));
+        assert_eq!(Cursor(&[0x0b]).field(), Err(Malformed), "groups");
+        assert_eq!(Cursor(&[0x00, 1]).field(), Err(Malformed), "field zero");
+    }
+}

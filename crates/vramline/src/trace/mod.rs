@@ -1,0 +1,205 @@
+//! Events become allocations with lifetimes; allocations get steps, layers and roles.
+//!
+//! A [`Trace`] is made once from a [`History`] and then answers questions: the peak of a pool, what it held at any
+//! moment, its steps. It draws conclusions and names their evidence; it neither reads files nor formats anything.
+
+mod op;
+mod pairing;
+mod role;
+mod step;
+mod why;
+
+use crate::event::{History, PoolId};
+use crate::names::Name;
+use crate::snapshot::{Held, Role, Snapshot};
+use crate::units::{Bytes, Picos, Span};
+
+pub use op::layer_of;
+pub use pairing::{Disagreement, PoolTrace, UnmatchedFree};
+pub use step::{How, Phase, Step, StepUse};
+
+/// Why an allocation has no name.
+const NO_NAME: &str = "the event names no op, and no named scope of its thread encloses it";
+const NO_NAME_JAX: &str = "JAX's pools carry no op names";
+const LOST: &str = "counted by the allocator, but its allocation event is missing from the trace";
+
+/// A history with everything that follows from it.
+#[derive(Debug)]
+pub struct Trace {
+    /// The facts it rests on.
+    pub history: History,
+    /// The pools, those with the highest peaks first.
+    pub pools: Vec<PoolTrace>,
+    /// Calls of the training program, in order.
+    pub steps: Vec<Step>,
+    roles: role::Roles,
+}
+
+/// A block that was held for long.
+#[derive(Clone, Debug)]
+pub struct LongHeld {
+    /// The block, with its age at the end of its life or of the trace.
+    pub held: Held,
+    /// When it was allocated.
+    pub born: Picos,
+    /// When it was freed; `None` where the trace does not show it.
+    pub freed: Option<Picos>,
+    /// Bytes times the time they were held, in byte-seconds.
+    pub byte_seconds: f64,
+}
+
+impl Trace {
+    /// Pairs, orders and classifies the events of a history.
+    #[must_use]
+    pub fn new(mut history: History) -> Trace {
+        let mut pools = pairing::pair(&mut history);
+        pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|(_, bytes)| bytes)));
+        let roles = role::Roles::new(&history);
+        let steps = step::find(&history, &roles);
+        Trace { history, pools, steps, roles }
+    }
+
+    /// What a pool held at its peak, or `None` where it has no events.
+    #[must_use]
+    pub fn at_peak(&self, pool: &PoolTrace) -> Option<Snapshot> {
+        let (position, _) = pool.peak()?;
+        Some(self.snapshot_at(pool, position))
+    }
+
+    /// What a pool held at a moment, or `None` before its first event.
+    #[must_use]
+    pub fn snapshot(&self, pool: &PoolTrace, time: Picos) -> Option<Snapshot> {
+        let position = pool.position_at(&self.history.events, time)?;
+        Some(self.snapshot_at(pool, position))
+    }
+
+    fn snapshot_at(&self, pool: &PoolTrace, position: usize) -> Snapshot {
+        let time = pool.time(&self.history.events, position);
+        let in_use = pool.in_use_at(position);
+        let mut live: Vec<usize> = pool.live_at(position).collect();
+        let chunk = |&event: &usize| self.history.events.size(event).unwrap_or_default();
+        let mut known: Bytes = live.iter().map(chunk).sum();
+        let before = pool.before_at(position);
+        // Where frees are missing, more seems to live than the allocator counts. It counts right: the blocks seen
+        // least recently go first.
+        let mut gone = 0;
+        while known > in_use && gone < live.len() {
+            known = known.saturating_sub(live.get(gone).map(chunk).unwrap_or_default());
+            gone += 1;
+        }
+        live.drain(..gone);
+        let before_recording = before.min(in_use.saturating_sub(known));
+        let lost = in_use.saturating_sub(known + before_recording);
+        let mut held: Vec<Held> = live.into_iter().map(|event| self.held(pool, event, time)).collect();
+        if lost > Bytes::ZERO {
+            held.push(lost_block(lost));
+        }
+        Snapshot { time, in_use, before_recording, held }
+    }
+
+    /// Allocations of a pool by bytes times seconds, the `most` largest.
+    #[must_use]
+    pub fn held_longest(&self, pool: &PoolTrace, most: usize) -> Vec<LongHeld> {
+        let events = &self.history.events;
+        let end = pool.last_time(events);
+        let mut ranked: Vec<(f64, usize, Option<Picos>)> = pool
+            .allocations()
+            .map(|(birth, death)| {
+                let freed = death.map(|event| events.time(event));
+                let span = freed.unwrap_or(end).since(events.time(birth));
+                (weight(events.size(birth).unwrap_or_default(), span), birth, freed)
+            })
+            .collect();
+        let order = |a: &(f64, usize, Option<Picos>), b: &(f64, usize, Option<Picos>)| b.0.total_cmp(&a.0);
+        if ranked.len() > most && most > 0 {
+            ranked.select_nth_unstable_by(most - 1, order);
+            ranked.truncate(most);
+        }
+        ranked.sort_by(order);
+        ranked.truncate(most);
+        ranked
+            .into_iter()
+            .map(|(byte_seconds, birth, freed)| LongHeld {
+                held: self.held(pool, birth, freed.unwrap_or(end)),
+                born: events.time(birth),
+                freed,
+                byte_seconds,
+            })
+            .collect()
+    }
+
+    /// The peak and final figure of each step in a pool.
+    #[must_use]
+    pub fn step_uses(&self, pool: &PoolTrace) -> Vec<StepUse> {
+        step::uses(&self.steps, pool, &self.history.events)
+    }
+
+    /// The step that was running at a moment.
+    #[must_use]
+    pub fn step_at(&self, time: Picos) -> Option<&Step> {
+        let after = self.steps.partition_point(|step| step.begin <= time);
+        self.steps.get(after.checked_sub(1)?).filter(|step| time < step.until)
+    }
+
+    /// Everything known of the block that event `birth` allocated, as of `now`.
+    fn held(&self, pool: &PoolTrace, birth: usize, now: Picos) -> Held {
+        let events = &self.history.events;
+        let told = events.op(birth);
+        let context = events.context(birth);
+        let context_text = self.history.names.get(context);
+        // A JAX function says which call it was, not which tensor: that is a place, not a name.
+        let is_function = context_text.starts_with("PjitFunction(");
+        let (op, source) = match (told.is_empty(), is_function) {
+            (false, _) => (told, ""),
+            (true, true) => (Name::EMPTY, context_text),
+            (true, false) => (context, ""),
+        };
+        let text = self.history.names.get(op);
+        let (role, evidence) = self.roles.of(&self.history, &self.steps, pool, birth);
+        let evidence = match (op.is_empty(), role) {
+            (true, Role::Unknown) if self.history.framework == Some(crate::event::Framework::Jax) => NO_NAME_JAX,
+            (true, Role::Unknown) => NO_NAME,
+            _ => evidence,
+        };
+        let chunk = events.size(birth).unwrap_or_default();
+        Held {
+            // A request that the source does not tell is at most the chunk; what is told can be no more than it.
+            requested: events.requested(birth).unwrap_or(chunk).min(chunk),
+            chunk,
+            op,
+            layer: layer_of(text),
+            role,
+            shape: events.shape(birth),
+            dtype: events.dtype(birth),
+            source: source.to_owned(),
+            evidence,
+            age: Some(now.since(events.time(birth))),
+        }
+    }
+
+    /// The trace of a pool by its id.
+    #[must_use]
+    pub fn pool(&self, id: PoolId) -> Option<&PoolTrace> {
+        self.pools.iter().find(|pool| pool.id == id)
+    }
+}
+
+fn lost_block(bytes: Bytes) -> Held {
+    Held {
+        requested: bytes,
+        chunk: bytes,
+        op: Name::EMPTY,
+        layer: String::new(),
+        role: Role::Unknown,
+        shape: Name::EMPTY,
+        dtype: crate::event::Dtype::Unknown,
+        source: String::new(),
+        evidence: LOST,
+        age: None,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ranking")]
+fn weight(bytes: Bytes, span: Span) -> f64 {
+    bytes.0 as f64 * (span.0 as f64 / 1e12)
+}

@@ -1,0 +1,200 @@
+//! Steps: the calls of the training program that a trace shows.
+//!
+//! Best evidence first: steps that the program numbered; calls of compiled TensorFlow functions; calls of the JAX
+//! function that takes the most time; runs of the executor that have a backward part. A step reaches from its
+//! beginning to the beginning of the next, because frees often come after the call has returned.
+
+use rustc_hash::FxHashMap;
+
+use super::pairing::PoolTrace;
+use super::role::Roles;
+use crate::event::{Events, History, Mark, MarkKind};
+use crate::names::Name;
+use crate::units::{Bytes, Picos, Span};
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It has a backward pass or an optimizer.
+    Train,
+    /// It has neither: validation, prediction or something else.
+    Other,
+}
+
+impl Phase {
+    /// The word used in JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Phase::Train => "train",
+            Phase::Other => "other",
+        }
+    }
+}
+
+/// How a step was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// The trace marks it.
+    Trace,
+    /// It follows from what repeats.
+    Inferred,
+}
+
+impl How {
+    /// The word used in JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            How::Trace => "trace",
+            How::Inferred => "inferred",
+        }
+    }
+}
+
+/// One call of the training program.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// Its number: the program's own, or counted from zero.
+    pub number: i64,
+    /// What is called.
+    pub name: Name,
+    /// When it begins.
+    pub begin: Picos,
+    /// Up to when memory counts as its own.
+    pub until: Picos,
+    /// What it did.
+    pub phase: Phase,
+    /// How it was found.
+    pub how: How,
+}
+
+/// A step's memory in one pool.
+#[derive(Clone, Copy, Debug)]
+pub struct StepUse {
+    /// The step.
+    pub step: Step,
+    /// The most in use during the step.
+    pub peak: Bytes,
+    /// In use at its end.
+    pub current: Bytes,
+}
+
+pub(crate) fn find(history: &History, roles: &Roles) -> Vec<Step> {
+    let mut steps = marked(history).unwrap_or_else(|| from_runs(history, roles));
+    // A step lasts until the next begins; the last one as long as its call.
+    for at in 1..steps.len() {
+        let next = steps.get(at).map(|step| step.begin);
+        if let (Some(step), Some(next)) = (steps.get_mut(at - 1), next) {
+            step.until = next;
+        }
+    }
+    set_phases(&mut steps, history, roles);
+    steps
+}
+
+/// Steps from marks, or `None` where there are none to go by.
+fn marked(history: &History) -> Option<Vec<Step>> {
+    let numbered: Vec<&Mark> = outermost(history, |mark| matches!(mark.kind, MarkKind::Step(_)));
+    if !numbered.is_empty() {
+        return Some(numbered.into_iter().map(|mark| step(mark, How::Trace)).collect());
+    }
+    let functions = outermost(history, |mark| mark.kind == MarkKind::Function);
+    if !functions.is_empty() {
+        return Some(count(functions.into_iter().map(|mark| step(mark, How::Trace)).collect()));
+    }
+    // Every op of JAX's NumPy is a compiled function; the one that takes the most time is the step.
+    let jits = outermost(history, |mark| mark.kind == MarkKind::Jit);
+    let mut times: FxHashMap<Name, (u64, Span)> = FxHashMap::default();
+    for mark in &jits {
+        let (calls, total) = times.entry(mark.name).or_default();
+        *calls += 1;
+        *total += mark.length;
+    }
+    let repeated = times.into_iter().filter(|&(_, (calls, _))| calls > 1);
+    let (longest, _) = repeated.max_by_key(|&(name, (_, total))| (total, name))?;
+    let calls = jits.into_iter().filter(|mark| mark.name == longest);
+    Some(count(calls.map(|mark| step(mark, How::Inferred)).collect()))
+}
+
+/// Marks that no other such mark of the same thread encloses. They are in order of time.
+fn outermost(history: &History, wanted: impl Fn(&Mark) -> bool) -> Vec<&Mark> {
+    let mut ends: FxHashMap<Name, Picos> = FxHashMap::default();
+    let mut outermost = Vec::new();
+    for mark in history.marks.iter().filter(|mark| wanted(mark)) {
+        let end = ends.entry(mark.thread).or_insert(Picos(i64::MIN));
+        if mark.begin >= *end {
+            *end = mark.begin.after(mark.length);
+            outermost.push(mark);
+        }
+    }
+    outermost
+}
+
+fn step(mark: &Mark, how: How) -> Step {
+    let number = if let MarkKind::Step(number) = mark.kind { number } else { 0 };
+    Step { number, name: mark.name, begin: mark.begin, until: mark.begin.after(mark.length), phase: Phase::Other, how }
+}
+
+fn count(mut steps: Vec<Step>) -> Vec<Step> {
+    steps.iter_mut().zip(0..).for_each(|(step, number)| step.number = number);
+    steps
+}
+
+/// Steps from the executor's runs that have a backward part.
+fn from_runs(history: &History, roles: &Roles) -> Vec<Step> {
+    let training = roles.training_runs();
+    let events = &history.events;
+    let mut spans: FxHashMap<i64, (Picos, Picos)> = FxHashMap::default();
+    for event in 0..events.len() {
+        let run = events.run(event);
+        if training.contains(&run) {
+            let time = events.time(event);
+            spans.entry(run).and_modify(|span| span.1 = time).or_insert((time, time));
+        }
+    }
+    let mut spans: Vec<(Picos, Picos)> = spans.into_values().collect();
+    spans.sort_unstable();
+    let step = |(begin, until)| Step {
+        number: 0,
+        name: Name::EMPTY,
+        begin,
+        until,
+        phase: Phase::Train,
+        how: How::Inferred,
+    };
+    count(spans.into_iter().map(step).collect())
+}
+
+fn set_phases(steps: &mut [Step], history: &History, roles: &Roles) {
+    let events = &history.events;
+    let mut at = 0;
+    for event in 0..events.len() {
+        let time = events.time(event);
+        while steps.get(at).is_some_and(|step| step.until <= time) {
+            at += 1;
+        }
+        let Some(step) = steps.get_mut(at) else { break };
+        if step.phase == Phase::Other && step.begin <= time && events.is_alloc(event) && roles.trains(events.op(event)) {
+            step.phase = Phase::Train;
+        }
+    }
+}
+
+pub(crate) fn uses(steps: &[Step], pool: &PoolTrace, events: &Events) -> Vec<StepUse> {
+    let mut levels = pool.levels().peekable();
+    let mut current = pool.before;
+    let mut uses = Vec::with_capacity(steps.len());
+    for &step in steps {
+        while let Some((_, level)) = levels.next_if(|&(event, _)| events.time(event) < step.begin) {
+            current = level;
+        }
+        let mut peak = current;
+        while let Some((_, level)) = levels.next_if(|&(event, _)| events.time(event) < step.until) {
+            current = level;
+            peak = peak.max(level);
+        }
+        uses.push(StepUse { step, peak, current });
+    }
+    uses
+}

@@ -1,0 +1,111 @@
+//! Why a trace tells little: which of the known reasons applies, by the evidence in the trace, and what to switch.
+
+use super::{PoolTrace, Trace};
+use crate::event::{Framework, History};
+use crate::warning::Warning;
+
+const TF_LEVEL: &str =
+    "tf.profiler.experimental.start(logdir, tf.profiler.experimental.ProfilerOptions(host_tracer_level=2))";
+const JAX_LEVEL: &str = "options = jax.profiler.ProfileOptions(); options.host_tracer_level = 2; \
+                         jax.profiler.start_trace(logdir, profiler_options=options)";
+const CPU_POOL: &str = "TF_CPU_ALLOCATOR_USE_BFC=1 in the environment, before TensorFlow is imported";
+const FROM_START: &str = "start the profiler before the program's first tensor, and train a few steps inside it";
+
+/// Pools of TensorFlow's CPU allocators that are not the pool allocator.
+const PLAIN_CPU: [&str; 4] = ["cpu", "mklcpu", "cpu_pool", "cpu_rdma_bfc"];
+
+impl Trace {
+    /// Why there are no memory events; nothing where there are.
+    #[must_use]
+    pub fn why_empty(&self) -> Option<Warning> {
+        self.history.events.is_empty().then(|| why_empty(&self.history))
+    }
+
+    /// Why much of what a pool held at its peak has no name, where that is so.
+    #[must_use]
+    pub fn why_unnamed(&self, pool: &PoolTrace) -> Option<Warning> {
+        let name = &self.history.pool(pool.id)?.name;
+        if PLAIN_CPU.contains(&name.as_str()) {
+            return Some(Warning {
+                code: "plain-cpu-allocator",
+                text: format!(
+                    "'{name}' is TensorFlow's plain CPU allocator, not the pool allocator: it records few of its \
+                     allocations and names few of those"
+                ),
+                hint: CPU_POOL.to_owned(),
+            });
+        }
+        if self.history.framework == Some(Framework::Jax) {
+            return Some(Warning {
+                code: "jax-no-op-names",
+                text: format!("JAX's pools carry no op names: blocks of '{name}' are known by size, time and call only"),
+                hint: String::new(),
+            });
+        }
+        None
+    }
+
+    /// What a window that began late does not show.
+    #[must_use]
+    pub fn why_before(&self, pool: &PoolTrace) -> Option<Warning> {
+        (pool.from_start == Some(false)).then(|| Warning {
+            code: "began-late",
+            text: "the recording began after the pool's first allocation: what was there before is counted, not named"
+                .to_owned(),
+            hint: FROM_START.to_owned(),
+        })
+    }
+}
+
+fn why_empty(history: &History) -> Warning {
+    let recorder = &history.recorder;
+    let level_switch = if history.framework == Some(Framework::Jax) { JAX_LEVEL } else { TF_LEVEL };
+    let because = |code, text: String, hint: &str| Warning { code, text, hint: hint.to_owned() };
+    if !recorder.has_host_threads {
+        let what = if recorder.has_gpu { "it shows the device only" } else { "it shows no thread at all" };
+        return because(
+            "no-host-threads",
+            format!("no memory events: {what}, and allocators record on host threads"),
+            level_switch,
+        );
+    }
+    if let Some(level) = recorder.host_tracer_level.filter(|&level| level < 2) {
+        return because(
+            "host-tracer-level",
+            format!("no memory events: the host tracer level was {level}, and allocators record at level 2"),
+            level_switch,
+        );
+    }
+    if recorder.calls_malloc_async {
+        return because(
+            "cuda-malloc-async",
+            "no memory events: the program allocates with cudaMallocAsync, which records none".to_owned(),
+            "unset TF_GPU_ALLOCATOR (TensorFlow) or XLA_PYTHON_CLIENT_ALLOCATOR (JAX) to use the pool allocator",
+        );
+    }
+    match (history.framework, recorder.has_gpu) {
+        (Some(Framework::Jax), false) => because(
+            "jax-cpu",
+            "no memory events: JAX on the CPU has no pool allocator, so there is nothing to record".to_owned(),
+            "run on a GPU",
+        ),
+        (_, false) if recorder.shows_tf_ops => because(
+            "plain-cpu-allocator",
+            "no memory events: TensorFlow's plain CPU allocator records none".to_owned(),
+            CPU_POOL,
+        ),
+        (_, true) => because(
+            "nothing-allocated",
+            "no memory events though a GPU was at work: either nothing was allocated in the window, or the allocator is \
+             one that records none (TF_GPU_ALLOCATOR=cuda_malloc_async, XLA_PYTHON_CLIENT_ALLOCATOR=platform or \
+             cuda_async)"
+                .to_owned(),
+            "record a window that holds whole steps, with the default allocator",
+        ),
+        (_, false) => because(
+            "nothing-allocated",
+            "no memory events: nothing was allocated in the window".to_owned(),
+            "record a window that holds whole steps",
+        ),
+    }
+}

@@ -1,0 +1,229 @@
+//! Units live in types: bytes, picoseconds on a trace's own axis, nanoseconds of a source's clock.
+//!
+//! Arithmetic that could wrap on hostile input saturates here, once, so that callers need not think of it.
+//! Formatting for people (three digits, binary prefixes) is here too, because every view needs the same one.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign};
+use std::str::FromStr;
+
+use serde::Serialize;
+
+/// A number of bytes. Always a whole number; an unknown amount is `Option<Bytes>`, never zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// No bytes.
+    pub const ZERO: Bytes = Bytes(0);
+
+    /// The difference, or zero where `other` is larger.
+    #[must_use]
+    pub fn saturating_sub(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_sub(other.0))
+    }
+
+    /// This amount as a share of `whole`, or `None` where `whole` is nothing.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+    pub fn share_of(self, whole: Bytes) -> Option<f64> {
+        (whole.0 > 0).then(|| self.0 as f64 / whole.0 as f64)
+    }
+}
+
+impl Add for Bytes {
+    type Output = Bytes;
+    fn add(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, other: Bytes) {
+        *self = *self + other;
+    }
+}
+
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Bytes>>(all: I) -> Bytes {
+        all.fold(Bytes::ZERO, Add::add)
+    }
+}
+
+impl fmt::Display for Bytes {
+    /// Three significant digits and a binary prefix: `200 B`, `1.50 KiB`, `69.4 MiB`, `105 GiB`.
+    #[expect(clippy::cast_precision_loss, reason = "rounded for people; exact bytes are in the JSON")]
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const PREFIXES: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        if self.0 < 1024 {
+            return out.pad(&format!("{} B", self.0));
+        }
+        let mut value = self.0 as f64 / 1024.0;
+        let mut prefixes = PREFIXES.iter();
+        let mut prefix = prefixes.next().copied().unwrap_or_default();
+        // 1023.6 would print as "1024": step to the next prefix where rounding would reach it.
+        while value >= 1023.5 {
+            let Some(next) = prefixes.next() else { break };
+            value /= 1024.0;
+            prefix = next;
+        }
+        let decimals = if value < 9.995 {
+            2
+        } else if value < 99.95 {
+            1
+        } else {
+            0
+        };
+        out.pad(&format!("{value:.decimals$} {prefix}"))
+    }
+}
+
+/// A moment on a trace's own axis: picoseconds since the trace's origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Picos(pub i64);
+
+impl Picos {
+    /// The picoseconds between an earlier moment and this one; zero where `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Picos) -> Span {
+        Span(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())
+    }
+
+    /// This moment moved later by `span`.
+    #[must_use]
+    pub fn after(self, span: Span) -> Picos {
+        Picos(self.0.saturating_add(i64::try_from(span.0).unwrap_or(i64::MAX)))
+    }
+
+    /// This moment on the clock of the source, whose time at [`Picos`] zero was `origin`.
+    #[must_use]
+    pub fn on_clock(self, origin: Nanos) -> Nanos {
+        Nanos(origin.0.saturating_add(self.0.div_euclid(1000)))
+    }
+}
+
+/// A length of time in picoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(pub u64);
+
+impl Span {
+    /// Whole nanoseconds.
+    #[must_use]
+    pub fn nanos(self) -> u64 {
+        self.0 / 1000
+    }
+}
+
+impl AddAssign for Span {
+    fn add_assign(&mut self, other: Span) {
+        self.0 = self.0.saturating_add(other.0);
+    }
+}
+
+impl fmt::Display for Span {
+    #[expect(clippy::cast_precision_loss, reason = "rounded for people")]
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.0 as f64 / 1e3;
+        let text = if ns < 999.5 {
+            format!("{ns:.0} ns")
+        } else if ns < 999.5e3 {
+            format!("{} µs", three_digits(ns / 1e3))
+        } else if ns < 999.5e6 {
+            format!("{} ms", three_digits(ns / 1e6))
+        } else {
+            format!("{} s", three_digits(ns / 1e9))
+        };
+        out.pad(&text)
+    }
+}
+
+/// A moment on the clock of whatever wrote the source, in nanoseconds. What its zero is, the source says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Nanos(pub i64);
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let magnitude = Span(self.0.unsigned_abs().saturating_mul(1000));
+        out.pad(&format!("{sign}{magnitude}"))
+    }
+}
+
+/// A moment that a user typed is not one.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("expected a time such as 2176220145, 2176.22ms or 2.176s, found '{0}'")]
+pub struct NotATime(String);
+
+impl FromStr for Nanos {
+    type Err = NotATime;
+
+    /// `1500` and `1500ns` are nanoseconds; `us`, `ms` and `s` take decimals.
+    fn from_str(text: &str) -> Result<Nanos, NotATime> {
+        let wrong = || NotATime(text.to_owned());
+        let trimmed = text.trim();
+        let unit_at = trimmed.find(|c: char| c.is_alphabetic()).unwrap_or(trimmed.len());
+        let (number, unit) = trimmed.split_at(unit_at);
+        let number = number.trim();
+        let factor = match unit {
+            "" | "ns" => return number.parse().map(Nanos).map_err(|_| wrong()),
+            "us" | "µs" => 1e3,
+            "ms" => 1e6,
+            "s" => 1e9,
+            _ => return Err(wrong()),
+        };
+        let value: f64 = number.parse().map_err(|_| wrong())?;
+        if !value.is_finite() {
+            return Err(wrong());
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "float to int casts saturate")]
+        Ok(Nanos((value * factor).round() as i64))
+    }
+}
+
+fn three_digits(value: f64) -> String {
+    let decimals = if value < 9.995 {
+        2
+    } else if value < 99.95 {
+        1
+    } else {
+        0
+    };
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_read_well_at_every_scale() {
+        let shown = |n: u64| Bytes(n).to_string();
+        assert_eq!(shown(0), "0 B");
+        assert_eq!(shown(1023), "1023 B");
+        assert_eq!(shown(1024), "1.00 KiB");
+        assert_eq!(shown(72_718_080), "69.3 MiB");
+        assert_eq!(shown(1024 * 1024 - 1), "1.00 MiB");
+        assert_eq!(shown(112_583_507_968), "105 GiB");
+        assert_eq!(shown(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn times_are_read_with_their_unit() {
+        assert_eq!("2176220145".parse(), Ok(Nanos(2_176_220_145)));
+        assert_eq!("2176.220145ms".parse(), Ok(Nanos(2_176_220_145)));
+        assert_eq!(" 1.5 s ".parse(), Ok(Nanos(1_500_000_000)));
+        for wrong in ["", "ms", "1.5", "3h", "nan s", "inf s"] {
+            assert!(wrong.parse::<Nanos>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn moments_saturate() {
+        assert_eq!(Picos(i64::MIN).since(Picos(i64::MAX)), Span(0));
+        assert_eq!(Picos(i64::MAX).after(Span(u64::MAX)), Picos(i64::MAX));
+        assert_eq!(Picos(i64::MIN).on_clock(Nanos(i64::MIN)), Nanos(i64::MIN));
+    }
+}

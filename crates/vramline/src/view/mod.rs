@@ -1,0 +1,4 @@
+//! Plain data for display. No drawing: terminals, pages and files make their own of it.
+
+pub mod fields;
+pub mod report;

@@ -1,0 +1,576 @@
+//! The report: what each pool held at its peak, and how sure we are.
+//!
+//! These structures are the JSON document (`docs/json.md`); the terminal prints the same values. In every pool
+//! `named + unnamed + slack + before_recording = peak`, and the roles add up to `named + unnamed`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use rustc_hash::FxHashMap;
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+use crate::event::{Framework, History, OpTime};
+use crate::names::Name;
+use crate::snapshot::{Held, Role, Snapshot};
+use crate::source::Source;
+use crate::trace::{LongHeld, PoolTrace, Trace};
+use crate::units::{Bytes, Nanos, Picos};
+use crate::warning::{Unknown, Warning};
+
+/// How the rows at the peak are grouped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// One row for each op, shape and type.
+    #[default]
+    Op,
+    /// One row for each model layer.
+    Layer,
+    /// One row for each role.
+    Role,
+}
+
+/// What a report is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// How to group rows.
+    pub by: By,
+    /// At most so many rows a pool; the others are summed up.
+    pub top: Option<usize>,
+    /// Also what was held at this moment of the source's clock.
+    pub at: Option<Nanos>,
+    /// Only pools whose name contains this.
+    pub pool: Option<String>,
+}
+
+/// How many blocks that were held for long are listed.
+const LONG_HELD: usize = 10;
+
+/// The whole document.
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct Report {
+    pub kind: &'static str,
+    pub source: SourceView,
+    pub pools: Vec<PoolView>,
+    pub steps: Vec<StepView>,
+    pub ledger: Vec<LedgerView>,
+    pub findings: Vec<FindingView>,
+    pub warnings: Vec<Warning>,
+    pub unknowns: Vec<Unknown>,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct SourceView {
+    pub format: &'static str,
+    pub framework: Option<&'static str>,
+    pub files: Vec<String>,
+    pub clock: &'static str,
+    pub wall_clock_zero_ns: Option<Nanos>,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct PoolView {
+    pub name: String,
+    pub device: String,
+    pub host: String,
+    pub pid: Option<u64>,
+    pub rank: Option<u64>,
+    pub from_start: Option<bool>,
+    pub limit_bytes: Option<Bytes>,
+    pub allocs: u64,
+    pub frees: u64,
+    pub peak_bytes: Option<Bytes>,
+    pub lifetime_peak_bytes: Option<Bytes>,
+    pub peak_at_ns: Option<Nanos>,
+    pub at_peak: Option<HeldView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<HeldView>,
+    pub fragmentation_at_peak: Option<f64>,
+    pub before_recording: BeforeView,
+    pub held_long: Vec<LongView>,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct HeldView {
+    pub time_ns: Nanos,
+    pub in_use_bytes: Bytes,
+    pub named_bytes: Bytes,
+    pub unnamed_bytes: Bytes,
+    pub slack_bytes: Bytes,
+    pub before_recording_bytes: Bytes,
+    pub by_role: ByRole,
+    pub rows: Vec<Row>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Rest>,
+}
+
+/// Bytes of every role, in the order of [`Role::ALL`].
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ByRole(BTreeMap<Role, Bytes>);
+
+impl ByRole {
+    /// The bytes of a role.
+    #[must_use]
+    pub fn get(&self, role: Role) -> Bytes {
+        self.0.get(&role).copied().unwrap_or_default()
+    }
+}
+
+impl Serialize for ByRole {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(Role::ALL.len()))?;
+        for role in Role::ALL {
+            map.serialize_entry(role.word(), &self.get(role))?;
+        }
+        map.end()
+    }
+}
+
+#[derive(Debug, Serialize, Clone)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct Row {
+    pub bytes: Bytes,
+    pub count: u64,
+    pub op: String,
+    pub layer: String,
+    pub role: &'static str,
+    pub shape: String,
+    pub dtype: &'static str,
+    pub source: String,
+    pub evidence: &'static str,
+    pub slack_bytes: Bytes,
+    pub age_ns: Option<u64>,
+    pub op_calls: Option<u64>,
+    pub op_time_ns: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct Rest {
+    pub rows: usize,
+    pub bytes: Bytes,
+    pub count: u64,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct BeforeView {
+    pub at_begin_bytes: Bytes,
+    pub freed_bytes: Bytes,
+    pub freed_blocks: u64,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct LongView {
+    pub bytes: Bytes,
+    pub op: String,
+    pub layer: String,
+    pub role: &'static str,
+    pub shape: String,
+    pub dtype: &'static str,
+    pub born_ns: Nanos,
+    pub freed_ns: Option<Nanos>,
+    pub held_ns: u64,
+    pub byte_seconds: f64,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct StepView {
+    pub pool: String,
+    pub host: String,
+    pub step: i64,
+    pub epoch: Option<u64>,
+    pub phase: &'static str,
+    pub how: &'static str,
+    pub name: String,
+    pub begin_ns: Nanos,
+    pub peak_bytes: Bytes,
+    pub current_bytes: Bytes,
+}
+
+/// A line of the ledger; traces give none.
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct LedgerView {
+    pub device: String,
+    pub line: String,
+    pub bytes: Bytes,
+    pub source: &'static str,
+}
+
+/// A finding; no rule gives one yet.
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct FindingView {
+    pub rule: &'static str,
+    pub bytes: Option<Bytes>,
+    pub text: String,
+    pub fix: String,
+}
+
+/// Makes a report of everything that a source held.
+#[must_use]
+pub fn report(source: Source, wanted: &Wanted) -> Report {
+    let mut warnings = Vec::new();
+    if let Some(other) = source.other_runs.first() {
+        let more = source.other_runs.len();
+        warnings.push(Warning {
+            code: "other-runs",
+            text: format!("the folder holds {more} more profile runs; this is the newest"),
+            hint: format!("for another run give its folder, such as {}", other.display()),
+        });
+    }
+    let files = source.histories.iter().map(|(path, _)| path.display().to_string()).collect();
+    let traces = in_parallel(source.histories);
+    let first = traces.first().map(|(_, trace)| &trace.history);
+    let mut report = Report {
+        kind: "report",
+        source: SourceView {
+            format: "xplane",
+            framework: first.and_then(|history| history.framework).map(Framework::word),
+            files,
+            clock: "nanoseconds since the profile began, as the profiler wrote them",
+            wall_clock_zero_ns: first.and_then(|history| history.wall_clock_zero),
+        },
+        pools: Vec::new(),
+        steps: Vec::new(),
+        ledger: Vec::new(),
+        findings: Vec::new(),
+        warnings,
+        unknowns: Vec::new(),
+    };
+    for (_, trace) in &traces {
+        report.add(trace, wanted);
+    }
+    report.explain_nulls();
+    report
+}
+
+/// Hosts side by side: each trace is large and independent.
+fn in_parallel(histories: Vec<(PathBuf, History)>) -> Vec<(PathBuf, Trace)> {
+    if histories.len() < 2 {
+        return histories.into_iter().map(|(path, history)| (path, Trace::new(history))).collect();
+    }
+    std::thread::scope(|threads| {
+        let handles: Vec<_> = histories
+            .into_iter()
+            .map(|(path, history)| threads.spawn(move || (path, Trace::new(history))))
+            .collect();
+        handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
+    })
+}
+
+impl Report {
+    fn add(&mut self, trace: &Trace, wanted: &Wanted) {
+        self.warnings.extend(trace.history.warnings.as_slice().iter().cloned());
+        self.warnings.extend(trace.why_empty());
+        for pool in &trace.pools {
+            let name = trace.history.pool(pool.id).map_or("", |pool| &pool.name);
+            if wanted.pool.as_ref().is_some_and(|part| !name.contains(part.as_str())) {
+                continue;
+            }
+            self.add_pool(trace, pool, name, wanted);
+        }
+    }
+
+    fn add_pool(&mut self, trace: &Trace, pool: &PoolTrace, name: &str, wanted: &Wanted) {
+        let history = &trace.history;
+        let clock = |time: Picos| time.on_clock(history.origin);
+        let facts = history.pool(pool.id);
+        let view = |snapshot: &Snapshot| held_view(history, snapshot, wanted);
+        let at_peak = trace.at_peak(pool).as_ref().map(view);
+        let at = wanted.at.and_then(|at| {
+            let time = Picos(at.0.saturating_sub(history.origin.0).saturating_mul(1000));
+            // A moment of whole nanoseconds holds what happened within it.
+            trace.snapshot(pool, Picos(time.0.saturating_add(999))).as_ref().map(view)
+        });
+        let peak = pool.peak();
+        let few_names = at_peak.as_ref().is_some_and(|at| at.unnamed_bytes.0 > at.named_bytes.0 / 10);
+        if few_names {
+            self.warnings.extend(trace.why_unnamed(pool));
+        }
+        self.warnings.extend(trace.why_before(pool));
+        self.warnings.extend(doubts(history, pool, name));
+        let peak_time = peak.map(|(position, _)| pool.time(&history.events, position));
+        let freed: Bytes = pool.unmatched.iter().map(|free| free.chunk).sum();
+        self.pools.push(PoolView {
+            name: name.to_owned(),
+            device: device_of(name),
+            host: history.host.clone(),
+            pid: history.pid,
+            rank: None,
+            from_start: pool.from_start,
+            limit_bytes: facts.and_then(|facts| facts.limit),
+            allocs: pool.allocs,
+            frees: pool.frees,
+            peak_bytes: peak.map(|(_, bytes)| bytes),
+            lifetime_peak_bytes: facts.and_then(|facts| facts.lifetime_peak),
+            peak_at_ns: peak_time.map(clock),
+            fragmentation_at_peak: peak.and_then(|(position, _)| pool.fragmentation(&history.events, position)),
+            at_peak,
+            at,
+            before_recording: BeforeView {
+                at_begin_bytes: pool.before,
+                freed_bytes: freed,
+                freed_blocks: pool.unmatched.len() as u64,
+            },
+            held_long: trace.held_longest(pool, LONG_HELD).iter().map(|long| long_view(history, long)).collect(),
+        });
+        self.steps.extend(trace.step_uses(pool).into_iter().map(|used| StepView {
+            pool: name.to_owned(),
+            host: history.host.clone(),
+            step: used.step.number,
+            epoch: None,
+            phase: used.step.phase.word(),
+            how: used.step.how.word(),
+            name: history.names.get(used.step.name).to_owned(),
+            begin_ns: clock(used.step.begin),
+            peak_bytes: used.peak,
+            current_bytes: used.current,
+        }));
+    }
+
+    /// A reason for each null.
+    fn explain_nulls(&mut self) {
+        let mut unknowns = Vec::new();
+        let mut add = |path: String, reason: &str, switch: Option<&str>| {
+            unknowns.push(Unknown { path, reason: reason.to_owned(), switch: switch.map(str::to_owned) });
+        };
+        if self.source.framework.is_none() {
+            add("source.framework".into(), "nothing in the trace shows which framework wrote it", None);
+        }
+        if self.source.wall_clock_zero_ns.is_none() {
+            add("source.wall_clock_zero_ns".into(), "the trace does not tell when the profile began", None);
+        }
+        for (i, pool) in self.pools.iter().enumerate() {
+            let at = |field: &str| format!("pools[{i}].{field}");
+            if pool.pid.is_none() {
+                add(at("pid"), "the trace does not tell the process", None);
+            }
+            add(at("rank"), "a trace does not tell the job's rank", None);
+            if pool.from_start.is_none() {
+                add(at("from_start"), "the first event does not tell the allocator's counts", None);
+            }
+            if pool.limit_bytes.is_none() {
+                add(at("limit_bytes"), "the events do not tell how much is available", None);
+            }
+            if pool.lifetime_peak_bytes.is_none() {
+                add(at("lifetime_peak_bytes"), "the events do not tell a high-water mark", None);
+            }
+            if pool.fragmentation_at_peak.is_none() {
+                add(at("fragmentation_at_peak"), "the allocator told none: nothing was free, or it does not measure it", None);
+            }
+            let rows = pool.at_peak.iter().flat_map(|at| &at.rows);
+            if rows.clone().any(|row| row.op_time_ns.is_none()) {
+                let reason = "the trace times no op of that name (a row may have no op, or several)";
+                add(at("at_peak.rows[].op_time_ns"), reason, None);
+                add(at("at_peak.rows[].op_calls"), reason, None);
+            }
+            if rows.clone().any(|row| row.age_ns.is_none()) {
+                add(at("at_peak.rows[].age_ns"), "the allocation event is missing from the trace", None);
+            }
+            if pool.held_long.iter().any(|long| long.freed_ns.is_none()) {
+                add(at("held_long[].freed_ns"), "the trace ends before the block was freed", None);
+            }
+        }
+        if !self.steps.is_empty() {
+            add("steps[].epoch".into(), "a trace does not mark epochs", None);
+        }
+        add("ledger".into(), "a trace file holds no figures of the driver", None);
+        self.unknowns = unknowns;
+    }
+}
+
+/// Where the allocator's count and the events do not agree.
+fn doubts(history: &History, pool: &PoolTrace, name: &str) -> Vec<Warning> {
+    let mut doubts = Vec::new();
+    if let Some(first) = pool.first_disagreement {
+        doubts.push(Warning {
+            code: "count-disagrees",
+            text: format!(
+                "at {} of {} events of '{name}' the allocator's count does not follow from the event before; first at {} ns: \
+                 {} bytes expected, {} found",
+                pool.disagreements,
+                pool.allocs + pool.frees,
+                first.time.on_clock(history.origin).0,
+                first.expected.0,
+                first.found.0
+            ),
+            hint: "events are missing: the profiler dropped some, or the file was cut or merged. Peaks are the allocator's \
+                   own and hold; the rows may lack blocks"
+                .to_owned(),
+        });
+    }
+    if pool.lost_frees > 0 {
+        doubts.push(Warning {
+            code: "lost-frees",
+            text: format!("{} blocks of '{name}' were handed out again without a free in the trace", pool.lost_frees),
+            hint: String::new(),
+        });
+    }
+    if pool.without_address > 0 {
+        doubts.push(Warning {
+            code: "no-address",
+            text: format!(
+                "{} events of '{name}' tell no address: allocations and frees cannot be paired",
+                pool.without_address
+            ),
+            hint: "record with TensorFlow 2.3 or newer".to_owned(),
+        });
+    }
+    doubts
+}
+
+/// The device that a pool is on, by the name the frameworks give it.
+fn device_of(pool: &str) -> String {
+    if pool.contains("host") {
+        return "HOST".to_owned();
+    }
+    let number = |rest: &str| {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        (!digits.is_empty()).then_some(digits)
+    };
+    if let Some(ordinal) = pool.strip_prefix("GPU_").or_else(|| pool.strip_prefix("gpu_async_")).and_then(number) {
+        return format!("GPU:{ordinal}");
+    }
+    if pool.starts_with("TPU:") {
+        return pool.to_owned();
+    }
+    if pool.contains("cpu") {
+        return "CPU:0".to_owned();
+    }
+    String::new()
+}
+
+fn held_view(history: &History, snapshot: &Snapshot, wanted: &Wanted) -> HeldView {
+    let is_named = |held: &&Held| !held.op.is_empty();
+    let named = snapshot.held.iter().filter(is_named).map(|held| held.requested).sum();
+    let unnamed = snapshot.held.iter().filter(|held| !is_named(held)).map(|held| held.requested).sum();
+    let mut by_role = ByRole::default();
+    for held in &snapshot.held {
+        *by_role.0.entry(held.role).or_default() += held.requested;
+    }
+    let mut rows = rows(history, &snapshot.held, wanted.by);
+    let rest = wanted.top.filter(|&top| top < rows.len()).map(|top| {
+        let folded = rows.split_off(top);
+        Rest {
+            rows: folded.len(),
+            bytes: folded.iter().map(|row| row.bytes).sum(),
+            count: folded.iter().map(|row| row.count).sum(),
+        }
+    });
+    HeldView {
+        time_ns: snapshot.time.on_clock(history.origin),
+        in_use_bytes: snapshot.in_use,
+        named_bytes: named,
+        unnamed_bytes: unnamed,
+        slack_bytes: snapshot.slack(),
+        before_recording_bytes: snapshot.before_recording,
+        by_role,
+        rows,
+        rest,
+    }
+}
+
+fn rows(history: &History, held: &[Held], by: By) -> Vec<Row> {
+    type Key<'a> = (Name, Name, &'a str, &'a str, Option<Role>, &'static str, &'a str);
+    let mut groups: FxHashMap<Key<'_>, Row> = FxHashMap::default();
+    for held in held {
+        let key: Key<'_> = match by {
+            By::Op => (
+                held.op,
+                held.shape,
+                held.dtype.word(),
+                &held.layer,
+                Some(held.role),
+                held.evidence,
+                held.source.as_str(),
+            ),
+            By::Layer => (Name::EMPTY, Name::EMPTY, "", &held.layer, None, "", ""),
+            By::Role => (Name::EMPTY, Name::EMPTY, "", "", Some(held.role), "", ""),
+        };
+        let row = row_of(history, held);
+        match groups.entry(key) {
+            std::collections::hash_map::Entry::Vacant(slot) => {
+                slot.insert(row);
+            }
+            std::collections::hash_map::Entry::Occupied(mut slot) => slot.get_mut().join(&row),
+        }
+    }
+    let mut rows: Vec<Row> = groups.into_values().collect();
+    rows.sort_by(|a, b| {
+        let key = |row: &Row| (std::cmp::Reverse(row.bytes), row.op.clone(), row.shape.clone(), row.layer.clone());
+        key(a).cmp(&key(b)).then_with(|| (a.role, a.evidence, &a.source).cmp(&(b.role, b.evidence, &b.source)))
+    });
+    rows
+}
+
+fn row_of(history: &History, held: &Held) -> Row {
+    let time: Option<&OpTime> = history.op_times.get(&held.op).filter(|_| !held.op.is_empty());
+    Row {
+        bytes: held.requested,
+        count: 1,
+        op: history.names.get(held.op).to_owned(),
+        layer: held.layer.clone(),
+        role: held.role.word(),
+        shape: history.names.get(held.shape).to_owned(),
+        dtype: held.dtype.word(),
+        source: held.source.clone(),
+        evidence: held.evidence,
+        slack_bytes: held.slack(),
+        age_ns: held.age.map(|age| age.nanos()),
+        op_calls: time.map(|time| time.calls),
+        op_time_ns: time.map(|time| time.total.nanos()),
+    }
+}
+
+impl Row {
+    /// Adds another row to this one; what the two do not share is left empty.
+    fn join(&mut self, other: &Row) {
+        self.bytes += other.bytes;
+        self.count += other.count;
+        self.slack_bytes += other.slack_bytes;
+        self.age_ns = self.age_ns.max(other.age_ns);
+        if self.op != other.op {
+            self.op.clear();
+            (self.op_calls, self.op_time_ns) = (None, None);
+        }
+        let keep = |mine: &mut String, theirs: &String| {
+            if mine != theirs {
+                mine.clear();
+            }
+        };
+        keep(&mut self.layer, &other.layer);
+        keep(&mut self.shape, &other.shape);
+        keep(&mut self.source, &other.source);
+        let keep = |mine: &mut &'static str, theirs: &'static str| {
+            if *mine != theirs {
+                *mine = "";
+            }
+        };
+        keep(&mut self.role, other.role);
+        keep(&mut self.dtype, other.dtype);
+        keep(&mut self.evidence, other.evidence);
+    }
+}
+
+fn long_view(history: &History, long: &LongHeld) -> LongView {
+    let clock = |time: Picos| time.on_clock(history.origin);
+    LongView {
+        bytes: long.held.requested,
+        op: history.names.get(long.held.op).to_owned(),
+        layer: long.held.layer.clone(),
+        role: long.held.role.word(),
+        shape: history.names.get(long.held.shape).to_owned(),
+        dtype: long.held.dtype.word(),
+        born_ns: clock(long.born),
+        freed_ns: long.freed.map(clock),
+        held_ns: long.held.age.map_or(0, |age| age.nanos()),
+        byte_seconds: long.byte_seconds,
+    }
+}
