@@ -4,6 +4,8 @@
 //! them. A history holds facts as the source told them; pairing, peaks and roles are the business of
 //! [`crate::trace`]. Constraint: a field the source did not tell is `None`, never zero.
 
+use std::ops::Range;
+
 use crate::names::{Name, Names};
 use crate::units::{Bytes, Nanos, Picos, Span};
 use crate::warning::Warnings;
@@ -161,7 +163,7 @@ pub struct Event {
     /// Bytes in use in the pool after the event, by the allocator's own count.
     pub in_use: Option<Bytes>,
     /// Share of the free bytes outside the largest free block, by the allocator's own count.
-    pub fragmentation: Option<f64>,
+    pub fragmentation: Option<f32>,
     /// The op that asked (on a free: the op that ran then); empty where not told.
     pub op: Name,
     /// The tensor's shape, as the framework writes it; empty where not told.
@@ -178,252 +180,359 @@ pub struct Event {
     pub dtype: Dtype,
 }
 
-/// Events in columns. Index `i` of every column is the same event.
-#[derive(Clone, Debug, Default)]
-pub struct Events {
+/// What stands in a column of integers for "not told". No real address or size comes near it.
+const ABSENT: u64 = u64::MAX;
+
+/// Kind, region and whether the name is an op's or a scope's, in one byte.
+#[derive(Clone, Copy, Debug)]
+struct What(u8);
+
+impl What {
+    const FREE: u8 = 1;
+    const SCOPE: u8 = 2;
+
+    fn of(event: &Event) -> What {
+        let free = if event.kind == Kind::Free { What::FREE } else { 0 };
+        let scope = if event.op.is_empty() && !event.context.is_empty() { What::SCOPE } else { 0 };
+        What(free | scope | (event.region as u8) << 2)
+    }
+
+    fn is(self, flag: u8) -> bool {
+        self.0 & flag != 0
+    }
+
+    fn region(self) -> Region {
+        match self.0 >> 2 {
+            1 => Region::Output,
+            2 => Region::Temp,
+            3 => Region::Persist,
+            4 => Region::Dynamic,
+            _ => Region::Unknown,
+        }
+    }
+}
+
+/// A stretch of events in columns: index `i` of every column is the same event. Never longer than [`SEGMENT`], so that
+/// filling them neither moves nor copies what is there.
+#[derive(Clone, Debug)]
+struct Columns {
     time: Vec<Picos>,
     address: Vec<u64>,
     requested: Vec<u64>,
     chunk: Vec<u64>,
     in_use: Vec<u64>,
-    fragmentation: Vec<f64>,
     run: Vec<i64>,
+    fragmentation: Vec<f32>,
+    /// The op or, where [`What::SCOPE`] says so, the scope around the event.
     op: Vec<Name>,
     shape: Vec<Name>,
-    context: Vec<Name>,
     thread: Vec<Name>,
     pool: Vec<PoolId>,
-    kind: Vec<Kind>,
-    region: Vec<Region>,
+    what: Vec<What>,
     dtype: Vec<Dtype>,
 }
 
-/// What stands in a column of integers for "not told". No real address or size comes near it.
-const ABSENT: u64 = u64::MAX;
+/// Events in one segment.
+const SEGMENT: usize = 1 << Place::INDEX_BITS;
 
-fn told(value: Option<&u64>) -> Option<u64> {
-    value.copied().filter(|&value| value != ABSENT)
-}
-
-/// Does the same to every column.
-macro_rules! each_column {
-    ($events:expr, $column:ident => $do:expr) => {{
-        each_column!(@ $events, $column => $do; time address requested chunk in_use fragmentation run
-                     op shape context thread pool kind region dtype);
-    }};
-    (@ $events:expr, $column:ident => $do:expr; $($field:ident)*) => {$({
-        let $column = &mut $events.$field;
-        $do;
-    })*};
-}
-
-impl Events {
-    /// How many events there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.time.len()
+impl Columns {
+    fn new() -> Columns {
+        Columns {
+            time: Vec::with_capacity(SEGMENT),
+            address: Vec::with_capacity(SEGMENT),
+            requested: Vec::with_capacity(SEGMENT),
+            chunk: Vec::with_capacity(SEGMENT),
+            in_use: Vec::with_capacity(SEGMENT),
+            run: Vec::with_capacity(SEGMENT),
+            fragmentation: Vec::with_capacity(SEGMENT),
+            op: Vec::with_capacity(SEGMENT),
+            shape: Vec::with_capacity(SEGMENT),
+            thread: Vec::with_capacity(SEGMENT),
+            pool: Vec::with_capacity(SEGMENT),
+            what: Vec::with_capacity(SEGMENT),
+            dtype: Vec::with_capacity(SEGMENT),
+        }
     }
 
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.time.is_empty()
-    }
-
-    /// Appends one event.
-    pub fn push(&mut self, event: &Event) {
+    #[inline]
+    fn push(&mut self, event: &Event) {
         self.time.push(event.time);
         self.address.push(event.address.unwrap_or(ABSENT));
         self.requested.push(event.requested.map_or(ABSENT, |bytes| bytes.0));
         self.chunk.push(event.chunk.map_or(ABSENT, |bytes| bytes.0));
         self.in_use.push(event.in_use.map_or(ABSENT, |bytes| bytes.0));
-        self.fragmentation.push(event.fragmentation.unwrap_or(f64::NAN));
         self.run.push(event.run);
-        self.op.push(event.op);
+        self.fragmentation.push(event.fragmentation.unwrap_or(f32::NAN));
+        self.op.push(if event.op.is_empty() { event.context } else { event.op });
         self.shape.push(event.shape);
-        self.context.push(event.context);
         self.thread.push(event.thread);
         self.pool.push(event.pool);
-        self.kind.push(event.kind);
-        self.region.push(event.region);
+        self.what.push(What::of(event));
         self.dtype.push(event.dtype);
     }
+}
 
-    /// When event `i` happened. Like every accessor here it answers for any index; past the end, with "not told".
-    #[must_use]
-    pub fn time(&self, i: usize) -> Picos {
-        self.time.get(i).copied().unwrap_or_default()
+/// The events that one reader thread found, in the order in which it found them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batch {
+    segments: Vec<Columns>,
+    len: usize,
+}
+
+impl Batch {
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
-    /// Whether event `i` is an allocation.
-    #[must_use]
-    pub fn is_alloc(&self, i: usize) -> bool {
-        self.kind.get(i) == Some(&Kind::Alloc)
-    }
-
-    /// The pool of event `i`.
-    #[must_use]
-    pub fn pool(&self, i: usize) -> PoolId {
-        self.pool.get(i).copied().unwrap_or(PoolId(u16::MAX))
-    }
-
-    /// The address of event `i`.
-    #[must_use]
-    pub fn address(&self, i: usize) -> Option<u64> {
-        told(self.address.get(i))
-    }
-
-    /// What event `i` asked for or gave back.
-    #[must_use]
-    pub fn requested(&self, i: usize) -> Option<Bytes> {
-        told(self.requested.get(i)).map(Bytes)
-    }
-
-    /// What the allocator took for it.
-    #[must_use]
-    pub fn chunk(&self, i: usize) -> Option<Bytes> {
-        told(self.chunk.get(i)).map(Bytes)
-    }
-
-    /// The block of event `i`: what the allocator took or, where only that is told, what was asked for.
-    #[must_use]
-    pub fn size(&self, i: usize) -> Option<Bytes> {
-        self.chunk(i).or_else(|| self.requested(i))
-    }
-
-    /// Bytes in use after event `i`, by the allocator's own count.
-    #[must_use]
-    pub fn in_use(&self, i: usize) -> Option<Bytes> {
-        told(self.in_use.get(i)).map(Bytes)
-    }
-
-    /// Fragmentation after event `i`, by the allocator's own count.
-    #[must_use]
-    pub fn fragmentation(&self, i: usize) -> Option<f64> {
-        self.fragmentation.get(i).copied().filter(|value| value.is_finite())
-    }
-
-    /// The executor's run of event `i`; 0 where none.
-    #[must_use]
-    pub fn run(&self, i: usize) -> i64 {
-        self.run.get(i).copied().unwrap_or(0)
-    }
-
-    /// The op of event `i`.
-    #[must_use]
-    pub fn op(&self, i: usize) -> Name {
-        self.op.get(i).copied().unwrap_or(Name::EMPTY)
-    }
-
-    /// The shape at event `i`.
-    #[must_use]
-    pub fn shape(&self, i: usize) -> Name {
-        self.shape.get(i).copied().unwrap_or(Name::EMPTY)
-    }
-
-    /// The named scope around event `i`, where no op is told.
-    #[must_use]
-    pub fn context(&self, i: usize) -> Name {
-        self.context.get(i).copied().unwrap_or(Name::EMPTY)
-    }
-
-    /// The thread of event `i`.
-    #[must_use]
-    pub fn thread(&self, i: usize) -> Name {
-        self.thread.get(i).copied().unwrap_or(Name::EMPTY)
-    }
-
-    /// The purpose of event `i`.
-    #[must_use]
-    pub fn region(&self, i: usize) -> Region {
-        self.region.get(i).copied().unwrap_or_default()
-    }
-
-    /// The element type at event `i`.
-    #[must_use]
-    pub fn dtype(&self, i: usize) -> Dtype {
-        self.dtype.get(i).copied().unwrap_or_default()
-    }
-
-    /// Reserves room for `more` events, so that appending chunk after chunk does not copy the columns again and again.
-    pub(crate) fn reserve(&mut self, more: usize) {
-        each_column!(self, column => column.reserve_exact(more));
-    }
-
-    /// Appends another set of events and gives its memory back column by column.
-    pub(crate) fn append(&mut self, mut other: Events) {
-        macro_rules! move_columns {
-            ($($field:ident)*) => {$( self.$field.append(&mut std::mem::take(&mut other.$field)); )*};
+    #[inline]
+    pub(crate) fn push(&mut self, event: &Event) {
+        if self.len.is_multiple_of(SEGMENT) {
+            self.segments.push(Columns::new());
         }
-        move_columns!(time address requested chunk in_use fragmentation run op shape context thread pool kind region dtype);
+        if let Some(columns) = self.segments.last_mut() {
+            columns.push(event);
+            self.len += 1;
+        }
     }
 
-    /// Rewrites what a reader could not know when it decoded a chunk.
+    pub(crate) fn time(&self, at: usize) -> Picos {
+        let columns = self.segments.get(at / SEGMENT);
+        columns.and_then(|columns| columns.time.get(at % SEGMENT)).copied().unwrap_or_default()
+    }
+
+    /// Names the scope around event `at`, which its reader could not see.
+    pub(crate) fn set_context(&mut self, at: usize, context: Name) {
+        let Some(columns) = self.segments.get_mut(at / SEGMENT) else { return };
+        if let (Some(op), Some(what)) = (columns.op.get_mut(at % SEGMENT), columns.what.get_mut(at % SEGMENT)) {
+            *op = context;
+            what.0 |= What::SCOPE;
+        }
+    }
+
+    /// Rewrites what a reader could not know when it decoded the events `range`.
     pub(crate) fn settle(
         &mut self,
-        time: impl Fn(Picos) -> Picos,
+        range: Range<usize>,
+        shift: i64,
+        thread: Name,
         name: impl Fn(Name) -> Name,
         pool: impl Fn(PoolId) -> PoolId,
-        thread: Name,
     ) {
-        self.time.iter_mut().for_each(|value| *value = time(*value));
-        self.op.iter_mut().for_each(|value| *value = name(*value));
-        self.shape.iter_mut().for_each(|value| *value = name(*value));
-        self.context.iter_mut().for_each(|value| *value = name(*value));
-        self.pool.iter_mut().for_each(|value| *value = pool(*value));
-        self.thread.fill(thread);
+        fn change<T: Copy>(column: &mut [T], part: Range<usize>, change: impl Fn(T) -> T) {
+            column.get_mut(part).unwrap_or_default().iter_mut().for_each(|value| *value = change(*value));
+        }
+        let mut begin = range.start;
+        while begin < range.end {
+            let end = range.end.min((begin / SEGMENT + 1) * SEGMENT);
+            let Some(columns) = self.segments.get_mut(begin / SEGMENT) else { return };
+            let part = begin % SEGMENT..begin % SEGMENT + (end - begin);
+            change(&mut columns.op, part.clone(), &name);
+            change(&mut columns.shape, part.clone(), &name);
+            change(&mut columns.thread, part.clone(), |_| thread);
+            change(&mut columns.pool, part.clone(), &pool);
+            if shift != 0 {
+                change(&mut columns.time, part, |time| Picos(time.0.saturating_add(shift)));
+            }
+            begin = end;
+        }
+    }
+}
+
+/// Memory events in order of time.
+///
+/// Each reader thread leaves its columns as they are; the order is a list of places in them. Copying the columns into
+/// one sorted set would cost more than reading them did.
+#[derive(Clone, Debug, Default)]
+pub struct Events {
+    segments: Vec<Columns>,
+    order: Vec<Place>,
+}
+
+/// Where an event stands: the segment in the upper bits, the index in the lower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place(u32);
+
+impl Place {
+    const INDEX_BITS: u32 = 16;
+
+    /// `None` where there are more events than a place can tell apart: four billion.
+    fn new(segment: usize, index: usize) -> Option<Place> {
+        let segment = u32::try_from(segment).ok().filter(|segment| segment >> (32 - Place::INDEX_BITS) == 0)?;
+        let index = u32::try_from(index).ok().filter(|index| index >> Place::INDEX_BITS == 0)?;
+        Some(Place(segment << Place::INDEX_BITS | index))
     }
 
-    /// Names the scope around event `i`, which lay outside the chunk that the event was decoded from.
-    pub(crate) fn set_context(&mut self, i: usize, context: Name) {
-        if let Some(value) = self.context.get_mut(i) {
-            *value = context;
+    #[inline]
+    fn segment(self) -> usize {
+        (self.0 >> Place::INDEX_BITS) as usize
+    }
+
+    #[inline]
+    fn index(self) -> usize {
+        (self.0 & ((1 << Place::INDEX_BITS) - 1)) as usize
+    }
+}
+
+/// One event where it stands. Answers for any index; past the end, with "not told".
+#[derive(Clone, Copy, Debug)]
+pub struct EventRef<'a> {
+    columns: Option<&'a Columns>,
+    at: usize,
+}
+
+macro_rules! column {
+    ($(#[$doc:meta])* $name:ident -> $type:ty, $column:ident, |$value:ident| $told:expr) => {
+        $(#[$doc])*
+        #[must_use]
+        #[inline]
+        pub fn $name(self) -> $type {
+            let $value = self.columns.and_then(|columns| columns.$column.get(self.at)).copied();
+            $told
+        }
+    };
+}
+
+impl EventRef<'_> {
+    column!(
+        /// When the event happened.
+        time -> Picos, time, |value| value.unwrap_or_default()
+    );
+    column!(
+        /// Whether the event is an allocation.
+        is_alloc -> bool, what, |value| value.is_some_and(|what| !what.is(What::FREE))
+    );
+    column!(
+        /// The pool of the event.
+        pool -> PoolId, pool, |value| value.unwrap_or(PoolId(u16::MAX))
+    );
+    column!(
+        /// The address of the event.
+        address -> Option<u64>, address, |value| told(value)
+    );
+    column!(
+        /// What the event asked for or gave back.
+        requested -> Option<Bytes>, requested, |value| told(value).map(Bytes)
+    );
+    column!(
+        /// What the allocator took for it.
+        chunk -> Option<Bytes>, chunk, |value| told(value).map(Bytes)
+    );
+    column!(
+        /// Bytes in use after the event, by the allocator's own count.
+        in_use -> Option<Bytes>, in_use, |value| told(value).map(Bytes)
+    );
+    column!(
+        /// Fragmentation after the event, by the allocator's own count.
+        fragmentation -> Option<f32>, fragmentation, |value| value.filter(|value| value.is_finite())
+    );
+    column!(
+        /// The executor's run of the event; 0 where none.
+        run -> i64, run, |value| value.unwrap_or(0)
+    );
+    column!(
+        /// The shape at the event.
+        shape -> Name, shape, |value| value.unwrap_or(Name::EMPTY)
+    );
+    column!(
+        /// The thread of the event.
+        thread -> Name, thread, |value| value.unwrap_or(Name::EMPTY)
+    );
+    column!(
+        /// The purpose of the event.
+        region -> Region, what, |value| value.map_or(Region::Unknown, What::region)
+    );
+    column!(
+        /// The element type at the event.
+        dtype -> Dtype, dtype, |value| value.unwrap_or_default()
+    );
+    column!(
+        /// The op of the event or, where none is told, the named scope around it.
+        op_or_scope -> Name, op, |value| value.unwrap_or(Name::EMPTY)
+    );
+    column!(
+        /// Whether [`EventRef::op_or_scope`] is a scope.
+        is_scope -> bool, what, |value| value.is_some_and(|what| what.is(What::SCOPE))
+    );
+
+    /// The op of the event; empty where none is told.
+    #[must_use]
+    pub fn op(self) -> Name {
+        if self.is_scope() { Name::EMPTY } else { self.op_or_scope() }
+    }
+
+    /// The named scope around the event, where no op is told.
+    #[must_use]
+    pub fn context(self) -> Name {
+        if self.is_scope() { self.op_or_scope() } else { Name::EMPTY }
+    }
+
+    /// The block of the event: what the allocator took or, where only that is told, what was asked for.
+    #[must_use]
+    pub fn size(self) -> Option<Bytes> {
+        self.chunk().or_else(|| self.requested())
+    }
+}
+
+impl Events {
+    /// Puts batches in order. `order` names each event once, by batch and index, by increasing time.
+    pub(crate) fn new(batches: Vec<Batch>, order: impl Iterator<Item = (usize, usize)>) -> Events {
+        let mut bases = Vec::new();
+        let mut segments = Vec::new();
+        let count = batches.iter().map(Batch::len).sum();
+        for batch in batches {
+            bases.push(segments.len());
+            segments.extend(batch.segments);
+        }
+        let mut places = Vec::with_capacity(count);
+        places.extend(order.filter_map(|(batch, at)| Place::new(bases.get(batch)? + at / SEGMENT, at % SEGMENT)));
+        Events { segments, order: places }
+    }
+
+    /// How many events there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Event `i`.
+    #[must_use]
+    #[inline]
+    pub fn at(&self, i: usize) -> EventRef<'_> {
+        match self.order.get(i) {
+            Some(place) => EventRef { columns: self.segments.get(place.segment()), at: place.index() },
+            None => EventRef { columns: None, at: 0 },
         }
     }
 
-    /// Puts the events in order of time; events of one moment keep the order in which they were pushed.
-    ///
-    /// Threads are recorded one after another, each nearly in order, so the stable sort finds a few long runs. Two
-    /// threads share the columns out between them: this is a third of the time that a large trace takes.
-    pub(crate) fn sort_by_time(&mut self) {
-        if self.time.is_sorted() {
-            return;
-        }
-        let Ok(count) = u32::try_from(self.len()) else { return };
-        let mut order: Vec<(Picos, u32)> = self.time.iter().copied().zip(0..count).collect();
-        order.sort_by_key(|&(time, _)| time);
-        let order: Vec<u32> = order.into_iter().map(|(_, i)| i).collect();
-        self.permute(&order);
+    /// Every event, in order of time.
+    pub fn iter(&self) -> impl Iterator<Item = EventRef<'_>> {
+        (0..self.len()).map(|i| self.at(i))
     }
 
-    /// Event `order[i]` becomes event `i`.
-    pub(crate) fn permute(&mut self, order: &[u32]) {
-        fn gather<T: Copy>(column: &mut Vec<T>, order: &[u32]) {
-            let sorted = order.iter().filter_map(|&i| column.get(i as usize).copied()).collect();
-            *column = sorted;
-        }
-        let Events { time, address, requested, chunk, in_use, fragmentation, run, op, shape, context, thread, pool, kind, region, dtype } =
-            self;
-        std::thread::scope(|threads| {
-            threads.spawn(move || {
-                gather(time, order);
-                gather(address, order);
-                gather(requested, order);
-                gather(op, order);
-                gather(shape, order);
-                gather(pool, order);
-                gather(kind, order);
-            });
-            gather(chunk, order);
-            gather(in_use, order);
-            gather(fragmentation, order);
-            gather(run, order);
-            gather(thread, order);
-            gather(context, order);
-            gather(region, order);
-            gather(dtype, order);
-        });
+    /// When event `i` happened.
+    #[must_use]
+    #[inline]
+    pub fn time(&self, i: usize) -> Picos {
+        self.at(i).time()
     }
+
+    /// Puts the events `begin..begin + order.len()` into another order: `order[i]` becomes the `i`th of them.
+    pub(crate) fn reorder(&mut self, begin: usize, order: &[usize]) {
+        let places: Vec<Place> = order.iter().filter_map(|&event| self.order.get(event).copied()).collect();
+        if let Some(part) = self.order.get_mut(begin..begin.saturating_add(places.len())) {
+            part.copy_from_slice(&places);
+        }
+    }
+}
+
+fn told(value: Option<u64>) -> Option<u64> {
+    value.filter(|&value| value != ABSENT)
 }
 
 /// What the events tell of a pool apart from single allocations.
@@ -557,28 +666,37 @@ mod tests {
     }
 
     #[test]
-    fn sorting_moves_whole_events() {
-        let mut events = Events::default();
-        for time in [5, 1, 3, 2, 4] {
-            events.push(&at(time));
+    fn the_order_spans_batches_and_segments() {
+        let count = SEGMENT + 3;
+        let mut batches = vec![Batch::default(), Batch::default()];
+        let mut order = Vec::new();
+        for time in 0..2 * count {
+            order.push((time % 2, batches[time % 2].len()));
+            batches[time % 2].push(&at(i64::try_from(time).unwrap()));
         }
-        events.sort_by_time();
-        for i in 0..5 {
-            let expected = i64::try_from(i).unwrap() + 1;
-            assert_eq!(events.time(i), Picos(expected));
-            assert_eq!(events.run(i), expected);
-            assert_eq!(events.address(i), u64::try_from(expected).ok());
-        }
+        batches[1].settle(count - 4..count, 0, Name(3), |_| Name(5), |pool| pool);
+        let mut events = Events::new(batches, order.into_iter());
+        assert!((0..events.len()).all(|i| events.at(i).run() == i64::try_from(i).unwrap()));
+        let settled = (0..events.len()).filter(|&i| events.at(i).thread() == Name(3) && events.at(i).op() == Name(5));
+        assert_eq!(settled.collect::<Vec<_>>(), (0..4).map(|k| 2 * (count - 4 + k) + 1).collect::<Vec<_>>());
+        events.reorder(2, &[3, 2]);
+        assert_eq!((1..5).map(|i| events.at(i).run()).collect::<Vec<_>>(), [1, 3, 2, 4]);
+        assert_eq!(Place::new(1 << 16, 0), None);
     }
 
     #[test]
     fn what_was_not_told_is_none() {
-        let mut events = Events::default();
-        events.push(&at(0));
-        assert_eq!(events.chunk(0), None);
-        assert_eq!(events.in_use(0), None);
-        assert_eq!(events.fragmentation(0), None);
-        assert_eq!(events.requested(0), Some(Bytes(1)));
-        assert_eq!(events.requested(1), None);
+        let mut batch = Batch::default();
+        batch.push(&at(0));
+        batch.push(&Event { context: Name(7), ..at(1) });
+        let events = Events::new(vec![batch], [(0, 0), (0, 1)].into_iter());
+        assert_eq!(events.at(0).chunk(), None);
+        assert_eq!(events.at(0).in_use(), None);
+        assert_eq!(events.at(0).fragmentation(), None);
+        assert_eq!(events.at(0).requested(), Some(Bytes(1)));
+        assert_eq!((events.at(0).op(), events.at(0).context()), (Name::EMPTY, Name::EMPTY));
+        assert_eq!((events.at(1).op(), events.at(1).context()), (Name::EMPTY, Name(7)));
+        assert_eq!(events.at(1).region(), Region::Output);
+        assert_eq!(events.at(2).requested(), None);
     }
 }

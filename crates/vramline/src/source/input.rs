@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -49,7 +50,7 @@ impl Input {
         } else {
             Origin::Plain { file, length: self.length }
         };
-        Ok(Stream { origin, buffer: Vec::new(), start: 0, position: 0, ended: false })
+        Ok(Stream { origin, buffer: Vec::new(), start: 0, end: 0, position: 0, ended: false })
     }
 }
 
@@ -61,9 +62,10 @@ enum Origin {
 /// A position in a file and a window of the bytes from there on.
 pub(crate) struct Stream {
     origin: Origin,
+    /// Fully written, and used from `start` to `end`; what follows is room for more.
     buffer: Vec<u8>,
-    /// Where the window begins in the buffer.
     start: usize,
+    end: usize,
     /// Where the window begins in the (decompressed) file.
     position: u64,
     ended: bool,
@@ -76,47 +78,54 @@ impl Stream {
     }
 
     /// The bytes at hand from the current position on.
+    #[inline]
     pub(crate) fn window(&self) -> &[u8] {
-        self.buffer.get(self.start..).unwrap_or_default()
+        self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
     /// Makes the window at least `wanted` long, unless the file ends before.
     pub(crate) fn ensure(&mut self, wanted: usize) -> io::Result<usize> {
         while self.window().len() < wanted && !self.ended {
-            self.buffer.drain(..self.start);
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
             self.start = 0;
-            let held = self.buffer.len();
-            let piece = PIECE.max(wanted.saturating_sub(held));
-            self.buffer.resize(held.saturating_add(piece), 0);
-            let from = self.position.saturating_add(held as u64);
-            let room = self.buffer.get_mut(held..).unwrap_or_default();
+            let length = PIECE.max(wanted);
+            if self.buffer.len() < length {
+                self.buffer.resize(length, 0);
+            }
+            let from = self.position.saturating_add(self.end as u64);
+            let room = self.buffer.get_mut(self.end..).unwrap_or_default();
             let read = match &mut self.origin {
                 Origin::Plain { file, .. } => file.read_at(room, from),
-                Origin::Gzip { decoder, most } => {
-                    if from > *most {
-                        self.buffer.truncate(held);
-                        return Err(too_large(*most));
-                    }
-                    decoder.read(room)
-                }
+                Origin::Gzip { most, .. } if from > *most => return Err(too_large(*most)),
+                Origin::Gzip { decoder, .. } => decoder.read(room),
             };
-            let read = match read {
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            match read {
+                Ok(0) => self.ended = true,
+                Ok(read) => self.end = self.end.saturating_add(read),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // A gzip file that was cut ends here; what precedes the cut is good.
-                Err(error) if is_cut(&error) => {
-                    self.ended = true;
-                    0
-                }
-                Err(error) => {
-                    self.buffer.truncate(held);
-                    return Err(error);
-                }
-            };
-            self.ended |= read == 0;
-            self.buffer.truncate(held.saturating_add(read));
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => self.ended = true,
+                Err(error) => return Err(error),
+            }
         }
         Ok(self.window().len())
+    }
+
+    /// Hands out the next `count` bytes of the window with the buffer they are in, and goes on with `spare`. Only
+    /// what is behind them is copied.
+    pub(crate) fn take(&mut self, count: usize, mut spare: Vec<u8>) -> (Vec<u8>, Range<usize>) {
+        let taken = self.start..self.start.saturating_add(count).min(self.end);
+        let left = self.buffer.get(taken.end..self.end).unwrap_or_default();
+        if spare.len() < left.len() {
+            spare.resize(PIECE.max(left.len()), 0);
+        }
+        if let Some(room) = spare.get_mut(..left.len()) {
+            room.copy_from_slice(left);
+        }
+        self.position = self.position.saturating_add(taken.len() as u64);
+        (self.start, self.end) = (0, left.len());
+        (std::mem::replace(&mut self.buffer, spare), taken)
     }
 
     /// Moves on by `count` bytes, or to the end of the file; says by how many it moved.
@@ -139,10 +148,6 @@ impl Stream {
         self.position = self.position.saturating_add(step as u64);
         step as u64
     }
-}
-
-fn is_cut(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::UnexpectedEof
 }
 
 fn too_large(most: u64) -> io::Error {
@@ -184,7 +189,10 @@ mod tests {
             assert_eq!(stream.skip(4_000_001).unwrap(), 4_000_001);
             stream.ensure(10).unwrap();
             assert_eq!(stream.window()[..10], bytes[4_000_001..4_000_011]);
-            assert_eq!(stream.skip(u64::MAX).unwrap(), 999_999);
+            let (buffer, taken) = stream.take(7, Vec::new());
+            assert_eq!(buffer[taken], bytes[4_000_001..4_000_008]);
+            assert_eq!(stream.window()[..3], bytes[4_000_008..4_000_011]);
+            assert_eq!(stream.skip(u64::MAX).unwrap(), 999_992);
             assert_eq!(stream.ensure(1).unwrap(), 0);
         }
     }

@@ -52,10 +52,19 @@ impl Trace {
     /// Pairs, orders and classifies the events of a history.
     #[must_use]
     pub fn new(mut history: History) -> Trace {
-        let mut pools = pairing::pair(&mut history);
+        pairing::order_ties(&mut history.events);
+        let classify = || {
+            let roles = role::Roles::new(&history);
+            let steps = step::find(&history, &roles);
+            (roles, steps)
+        };
+        // Neither needs the other, and each goes through all events.
+        let (mut pools, classified) = std::thread::scope(|threads| {
+            let classified = threads.spawn(classify);
+            (pairing::pair(&history), classified.join())
+        });
+        let (roles, steps) = classified.unwrap_or_default();
         pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|(_, bytes)| bytes)));
-        let roles = role::Roles::new(&history);
-        let steps = step::find(&history, &roles);
         Trace { history, pools, steps, roles }
     }
 
@@ -77,7 +86,7 @@ impl Trace {
         let time = pool.time(&self.history.events, position);
         let in_use = pool.in_use_at(position);
         let mut live: Vec<usize> = pool.live_at(position).collect();
-        let chunk = |&event: &usize| self.history.events.size(event).unwrap_or_default();
+        let chunk = |&event: &usize| self.history.events.at(event).size().unwrap_or_default();
         let mut known: Bytes = live.iter().map(chunk).sum();
         let before = pool.before_at(position);
         // Where frees are missing, more seems to live than the allocator counts. It counts right: the blocks seen
@@ -102,21 +111,19 @@ impl Trace {
     pub fn held_longest(&self, pool: &PoolTrace, most: usize) -> Vec<LongHeld> {
         let events = &self.history.events;
         let end = pool.last_time(events);
-        let mut ranked: Vec<(f64, usize, Option<Picos>)> = pool
-            .allocations()
-            .map(|(birth, death)| {
-                let freed = death.map(|event| events.time(event));
-                let span = freed.unwrap_or(end).since(events.time(birth));
-                (weight(events.size(birth).unwrap_or_default(), span), birth, freed)
-            })
-            .collect();
-        let order = |a: &(f64, usize, Option<Picos>), b: &(f64, usize, Option<Picos>)| b.0.total_cmp(&a.0);
-        if ranked.len() > most && most > 0 {
-            ranked.select_nth_unstable_by(most - 1, order);
-            ranked.truncate(most);
+        // A short list kept in order: nearly every allocation is lighter than all of it.
+        let mut ranked: Vec<(f64, usize, Option<Picos>)> = Vec::with_capacity(most.saturating_add(1));
+        for (birth, death) in pool.allocations() {
+            let event = events.at(birth);
+            let freed = death.map(|event| events.time(event));
+            let span = freed.unwrap_or(end).since(event.time());
+            let heavy = weight(event.size().unwrap_or_default(), span);
+            if ranked.len() < most || ranked.last().is_some_and(|last| heavy > last.0) {
+                let at = ranked.partition_point(|known| known.0 >= heavy);
+                ranked.insert(at, (heavy, birth, freed));
+                ranked.truncate(most);
+            }
         }
-        ranked.sort_by(order);
-        ranked.truncate(most);
         ranked
             .into_iter()
             .map(|(byte_seconds, birth, freed)| LongHeld {
@@ -144,8 +151,8 @@ impl Trace {
     /// Everything known of the block that event `birth` allocated, as of `now`.
     fn held(&self, pool: &PoolTrace, birth: usize, now: Picos) -> Held {
         let events = &self.history.events;
-        let told = events.op(birth);
-        let context = events.context(birth);
+        let told = events.at(birth).op();
+        let context = events.at(birth).context();
         let context_text = self.history.names.get(context);
         // A JAX function says which call it was, not which tensor: that is a place, not a name.
         let is_function = context_text.starts_with("PjitFunction(");
@@ -161,16 +168,16 @@ impl Trace {
             (true, Role::Unknown) => NO_NAME,
             _ => evidence,
         };
-        let chunk = events.size(birth).unwrap_or_default();
+        let chunk = events.at(birth).size().unwrap_or_default();
         Held {
             // A request that the source does not tell is at most the chunk; what is told can be no more than it.
-            requested: events.requested(birth).unwrap_or(chunk).min(chunk),
+            requested: events.at(birth).requested().unwrap_or(chunk).min(chunk),
             chunk,
             op,
             layer: layer_of(text),
             role,
-            shape: events.shape(birth),
-            dtype: events.dtype(birth),
+            shape: events.at(birth).shape(),
+            dtype: events.at(birth).dtype(),
             source: source.to_owned(),
             evidence,
             age: Some(now.since(events.time(birth))),

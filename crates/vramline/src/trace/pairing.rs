@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::event::{Events, History, PoolId};
+use crate::event::{EventRef, Events, History, PoolId};
 use crate::units::{Bytes, Picos};
 
 /// Marks a birth without a death.
@@ -64,7 +64,7 @@ pub struct PoolTrace {
     pub without_address: u64,
     /// The pool's events, in order; a position is an index into this.
     order: Vec<u32>,
-    /// Bytes in use after each of them.
+    /// Bytes in use after each of them, as told by the allocator or else added up.
     in_use: Vec<Bytes>,
     /// Positions of allocations, and of their frees.
     births: Vec<u32>,
@@ -112,6 +112,19 @@ impl PoolTrace {
         self.before.saturating_sub(freed)
     }
 
+    /// Ends the life of an allocation.
+    fn end(&mut self, allocation: u32, position: u32) {
+        if let Some(death) = self.deaths.get_mut(allocation as usize) {
+            *death = position;
+        }
+    }
+
+    /// The event that made an allocation.
+    fn birth(&self, allocation: u32) -> Option<usize> {
+        let &position = self.births.get(allocation as usize)?;
+        self.order.get(position as usize).map(|&event| event as usize)
+    }
+
     /// The position whose state holds at `time`: the last event not after it.
     #[must_use]
     pub fn position_at(&self, events: &Events, time: Picos) -> Option<usize> {
@@ -126,8 +139,8 @@ impl PoolTrace {
 
     /// Fragmentation after the event at a position, as the allocator told it.
     #[must_use]
-    pub fn fragmentation(&self, events: &Events, position: usize) -> Option<f64> {
-        self.order.get(position).and_then(|&event| events.fragmentation(event as usize))
+    pub fn fragmentation(&self, events: &Events, position: usize) -> Option<f32> {
+        self.order.get(position).and_then(|&event| events.at(event as usize).fragmentation())
     }
 
     /// When the last event happened.
@@ -180,22 +193,15 @@ struct Pairing {
     peak: Bytes,
 }
 
-/// Pairs the events of a history. Puts events of one moment into the order that the allocator's count demands.
-pub(crate) fn pair(history: &mut History) -> Vec<PoolTrace> {
-    order_ties(&mut history.events);
+/// Pairs the events of a history.
+pub(crate) fn pair(history: &History) -> Vec<PoolTrace> {
     let mut pools: Vec<Option<Pairing>> = Vec::new();
     pools.resize_with(history.pools.len(), || None);
     let events = &history.events;
-    for event in 0..events.len() {
-        let id = events.pool(event);
+    for (number, event) in (0u32..).zip(events.iter()) {
+        let id = event.pool();
         let Some(slot) = pools.get_mut(usize::from(id.0)) else { continue };
-        let pairing = slot.get_or_insert_with(|| Pairing {
-            trace: PoolTrace::new(id),
-            live: FxHashMap::default(),
-            level: None,
-            peak: Bytes::ZERO,
-        });
-        pairing.take(events, event);
+        slot.get_or_insert_with(|| Pairing::new(id, events.len())).take(events, number, event);
     }
     let mut traces = Vec::new();
     for Pairing { mut trace, .. } in pools.into_iter().flatten() {
@@ -206,52 +212,61 @@ pub(crate) fn pair(history: &mut History) -> Vec<PoolTrace> {
 }
 
 impl Pairing {
-    fn take(&mut self, events: &Events, event: usize) {
-        let Ok(number) = u32::try_from(event) else { return };
+    /// `most` is the number of all events: memory that is not written to costs nothing, growing does.
+    fn new(id: PoolId, most: usize) -> Pairing {
+        let mut trace = PoolTrace::new(id);
+        trace.order.reserve_exact(most);
+        trace.in_use.reserve_exact(most);
+        trace.births.reserve_exact(most / 2 + 1);
+        trace.deaths.reserve_exact(most / 2 + 1);
+        Pairing { trace, live: FxHashMap::default(), level: None, peak: Bytes::ZERO }
+    }
+
+    fn take(&mut self, events: &Events, number: u32, event: EventRef<'_>) {
         let Ok(position) = u32::try_from(self.trace.order.len()) else { return };
-        let is_alloc = events.is_alloc(event);
-        let address = events.address(event);
         let trace = &mut self.trace;
-        let partner = match (is_alloc, address) {
-            (true, Some(address)) => {
-                let index = u32::try_from(trace.births.len()).unwrap_or(ALIVE);
-                self.live.insert(address, index)
-            }
-            (false, Some(address)) => self.live.remove(&address),
-            (_, None) => {
-                trace.without_address += 1;
-                None
-            }
-        };
-        let own = events.size(event);
-        let partner_event = partner
-            .and_then(|index| trace.births.get(index as usize))
-            .and_then(|&birth| trace.order.get(birth as usize));
-        let chunk = own.or_else(|| partner_event.and_then(|&event| events.size(event as usize))).unwrap_or_default();
+        let is_alloc = event.is_alloc();
         trace.order.push(number);
-        if is_alloc {
+        let chunk = if is_alloc {
             trace.allocs += 1;
-            if address.is_some() {
+            if let Some(address) = event.address() {
+                let index = u32::try_from(trace.births.len()).unwrap_or(ALIVE);
+                if let Some(old) = self.live.insert(address, index) {
+                    trace.lost_frees += 1;
+                    trace.end(old, position);
+                }
                 trace.births.push(position);
                 trace.deaths.push(ALIVE);
+            } else {
+                trace.without_address += 1;
             }
+            event.size().unwrap_or_default()
         } else {
             trace.frees += 1;
-        }
-        if let Some(index) = partner {
-            trace.lost_frees += u64::from(is_alloc);
-            if let Some(death) = trace.deaths.get_mut(index as usize) {
-                *death = position;
+            let partner = event.address().and_then(|address| self.live.remove(&address));
+            trace.without_address += u64::from(event.address().is_none());
+            let told = event.size();
+            match partner {
+                Some(index) => {
+                    trace.end(index, position);
+                    // A TPU's frees do not tell their size.
+                    told.or_else(|| trace.birth(index).and_then(|birth| events.at(birth).size())).unwrap_or_default()
+                }
+                None => {
+                    let chunk = told.unwrap_or_default();
+                    if event.address().is_some() {
+                        trace.unmatched.push(UnmatchedFree {
+                            position: position as usize,
+                            time: event.time(),
+                            chunk,
+                            requested: event.requested(),
+                        });
+                    }
+                    chunk
+                }
             }
-        } else if !is_alloc && address.is_some() {
-            trace.unmatched.push(UnmatchedFree {
-                position: position as usize,
-                time: events.time(event),
-                chunk,
-                requested: events.requested(event),
-            });
-        }
-        let told = events.in_use(event);
+        };
+        let told = event.in_use();
         let expected = self.level.map(|level| if is_alloc { level + chunk } else { level.saturating_sub(chunk) });
         if self.level.is_none() {
             let after = told.unwrap_or(if is_alloc { chunk } else { Bytes::ZERO });
@@ -261,7 +276,7 @@ impl Pairing {
             && expected != found
         {
             trace.disagreements += 1;
-            let here = Disagreement { time: events.time(event), expected, found };
+            let here = Disagreement { time: event.time(), expected, found };
             trace.first_disagreement.get_or_insert(here);
         }
         let level = told.or(expected).unwrap_or(if is_alloc { chunk } else { Bytes::ZERO });
@@ -279,66 +294,54 @@ fn began_at_start(trace: &PoolTrace, history: &History) -> Option<bool> {
     let events = &history.events;
     let &first = trace.order.first()?;
     let first = first as usize;
-    let in_use = events.in_use(first)?;
-    let chunk = events.size(first)?;
+    let in_use = events.at(first).in_use()?;
+    let chunk = events.at(first).size()?;
     let (_, mark) = history.pool(trace.id)?.first_lifetime_peak?;
-    Some(events.is_alloc(first) && in_use == chunk && mark == chunk)
+    Some(events.at(first).is_alloc() && in_use == chunk && mark == chunk)
 }
 
 /// Events of one moment come from different threads in no order; the allocator's count tells it.
-fn order_ties(events: &mut Events) {
-    let mut order: Option<Vec<u32>> = None;
-    let mut levels: FxHashMap<PoolId, Bytes> = FxHashMap::default();
+pub(crate) fn order_ties(events: &mut Events) {
     let mut begin = 0;
-    while begin < events.len() {
-        let time = events.time(begin);
-        let mut end = begin + 1;
-        while end < events.len() && events.time(end) == time {
-            end += 1;
+    let mut time = events.time(0);
+    for end in 1..=events.len() {
+        let next = events.time(end);
+        if next == time && end < events.len() {
+            continue;
         }
-        if end - begin > 1 && end - begin <= LONGEST_TIE {
-            let chained = chain(events, begin, end, &levels);
+        if (2..=LONGEST_TIE).contains(&(end - begin)) {
+            let chained = chain(events, begin, end);
             if !chained.is_sorted() {
-                let whole = order.get_or_insert_with(|| (0..u32::try_from(events.len()).unwrap_or(0)).collect());
-                if let Some(part) = whole.get_mut(begin..end) {
-                    part.iter_mut().zip(chained).for_each(|(slot, event)| *slot = event);
-                }
+                events.reorder(begin, &chained);
             }
         }
-        // The last event of the moment, in its new order, leaves the level behind.
-        for at in begin..end {
-            let event = order.as_ref().and_then(|order| order.get(at)).map_or(at, |&event| event as usize);
-            if let Some(level) = events.in_use(event) {
-                levels.insert(events.pool(event), level);
-            }
-        }
-        begin = end;
-    }
-    if let Some(order) = order {
-        events.permute(&order);
+        (begin, time) = (end, next);
     }
 }
 
 /// The events `begin..end` in an order in which each count follows from the one before, as far as there is one.
-fn chain(events: &Events, begin: usize, end: usize, levels: &FxHashMap<PoolId, Bytes>) -> Vec<u32> {
+fn chain(events: &Events, begin: usize, end: usize) -> Vec<usize> {
+    /// A pool that was quiet for so many events counts as unknown.
+    const FARTHEST: usize = 10_000;
+    let mut levels: FxHashMap<PoolId, Option<Bytes>> = FxHashMap::default();
     let mut left: Vec<usize> = (begin..end).collect();
-    let mut levels = levels.clone();
     let mut chained = Vec::with_capacity(left.len());
     while !left.is_empty() {
-        let follows = |&event: &usize| {
-            let (Some(level), Some(chunk), Some(found)) =
-                (levels.get(&events.pool(event)), events.size(event), events.in_use(event))
-            else {
+        let mut follows = |&event: &usize| {
+            let pool = events.at(event).pool();
+            let level = *levels.entry(pool).or_insert_with(|| {
+                let mut earlier = (begin.saturating_sub(FARTHEST)..begin).rev();
+                earlier.find(|&event| events.at(event).pool() == pool).and_then(|event| events.at(event).in_use())
+            });
+            let (Some(level), Some(chunk), Some(found)) = (level, events.at(event).size(), events.at(event).in_use()) else {
                 return false;
             };
-            if events.is_alloc(event) { *level + chunk == found } else { found + chunk == *level }
+            if events.at(event).is_alloc() { level + chunk == found } else { found + chunk == level }
         };
-        let at = left.iter().position(follows).unwrap_or(0);
+        let at = left.iter().position(&mut follows).unwrap_or(0);
         let event = left.remove(at);
-        if let Some(level) = events.in_use(event) {
-            levels.insert(events.pool(event), level);
-        }
-        chained.extend(u32::try_from(event));
+        levels.insert(events.at(event).pool(), events.at(event).in_use());
+        chained.push(event);
     }
     chained
 }

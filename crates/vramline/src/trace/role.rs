@@ -17,7 +17,8 @@ use crate::units::Picos;
 /// What the whole history tells about roles.
 #[derive(Debug, Default)]
 pub(crate) struct Roles {
-    parts: FxHashMap<Name, Part>,
+    /// By [`Name`]; `None` for names that are no op's.
+    parts: Vec<Option<Part>>,
     /// For each run of the executor that has a backward part: when that began, and when the run was last seen.
     training_runs: FxHashMap<i64, TrainingRun>,
     /// Optimizer scopes update the model by subtraction; where none does, by addition.
@@ -33,24 +34,25 @@ struct TrainingRun {
 impl Roles {
     pub(crate) fn new(history: &History) -> Roles {
         let events = &history.events;
-        let mut roles = Roles::default();
+        let mut roles = Roles { parts: vec![None; history.names.len()], ..Roles::default() };
         let mut seen: FxHashMap<i64, Picos> = FxHashMap::default();
-        for event in 0..events.len() {
-            if !events.is_alloc(event) {
-                continue;
-            }
-            let op = events.op(event);
-            let part = roles.learn(history, op);
-            let run = events.run(event);
+        let (mut last_run, mut last_time) = (0, Picos(0));
+        for event in events.iter().filter(|event| event.is_alloc()) {
+            let part = roles.learn(history, event.op());
+            let run = event.run();
             if run == 0 {
                 continue;
             }
-            let time = events.time(event);
-            seen.insert(run, time);
-            if matches!(part, Part::Gradient) {
-                roles.training_runs.entry(run).or_insert(TrainingRun { backward: time, last: time });
+            // Runs come in long stretches: only the last event of one matters.
+            if run != last_run {
+                seen.insert(last_run, last_time);
+            }
+            (last_run, last_time) = (run, event.time());
+            if part == Part::Gradient {
+                roles.training_runs.entry(run).or_insert(TrainingRun { backward: last_time, last: last_time });
             }
         }
+        seen.insert(last_run, last_time);
         for (run, training) in &mut roles.training_runs {
             training.last = seen.get(run).copied().unwrap_or(training.last);
         }
@@ -58,16 +60,17 @@ impl Roles {
         for &op in history.op_times.keys() {
             roles.learn(history, op);
         }
-        roles.subtracts = roles.parts.values().any(|part| *part == Part::Optimizer(Update::AssignSub));
+        roles.subtracts = roles.parts.contains(&Some(Part::Optimizer(Update::AssignSub)));
         roles
     }
 
     fn learn(&mut self, history: &History, op: Name) -> Part {
-        *self.parts.entry(op).or_insert_with(|| part_of(history.names.get(op)))
+        let part = || part_of(history.names.get(op));
+        self.parts.get_mut(op.0 as usize).map_or(Part::Plain, |slot| *slot.get_or_insert_with(part))
     }
 
     pub(crate) fn part(&self, op: Name) -> Part {
-        self.parts.get(&op).copied().unwrap_or(Part::Plain)
+        self.parts.get(op.0 as usize).copied().flatten().unwrap_or(Part::Plain)
     }
 
     /// Ops that only training programs run.
@@ -83,17 +86,17 @@ impl Roles {
     /// The role of the block that event `birth` allocated, and the evidence.
     pub(crate) fn of(&self, history: &History, steps: &[Step], pool: &PoolTrace, birth: usize) -> (Role, &'static str) {
         let events = &history.events;
-        let part = self.part(events.op(birth));
-        let dtype = events.dtype(birth);
+        let part = self.part(events.at(birth).op());
+        let dtype = events.at(birth).dtype();
         let born = events.time(birth);
         let freed = pool.freed(events, birth);
-        let run = self.training_runs.get(&events.run(birth));
+        let run = self.training_runs.get(&events.at(birth).run());
         let outlives_run = run.is_some_and(|run| freed.is_none_or(|freed| freed > run.last));
 
         if dtype.is_handle() {
             return (Role::Unknown, "a handle to a variable, data set or iterator");
         }
-        if history.names.get(events.thread(birth)).starts_with("tf_data_") {
+        if history.names.get(events.at(birth).thread()).starts_with("tf_data_") {
             return (Role::Inputs, "allocated on a tf.data thread");
         }
         match part {
@@ -119,10 +122,10 @@ impl Roles {
             Part::Initializer => return (Role::Parameters, "first value of a variable"),
             Part::Gradient | Part::Forward | Part::Plain => {}
         }
-        if events.region(birth) == Region::Temp {
+        if events.at(birth).region() == Region::Temp {
             return (Role::Temporaries, "scratch, as the op said");
         }
-        if events.run(birth) == 0 && !events.op(birth).is_empty() {
+        if events.at(birth).run() == 0 && !events.at(birth).op().is_empty() {
             return (Role::Unknown, "a constant of the graph");
         }
         if part == Part::Gradient {
@@ -140,13 +143,13 @@ impl Roles {
                 None => (Role::Activations, "the output of a forward pass without a backward pass"),
             };
         }
-        if !events.context(birth).is_empty() && history.framework == Some(crate::event::Framework::TensorFlow) {
+        if !events.at(birth).context().is_empty() && history.framework == Some(crate::event::Framework::TensorFlow) {
             return (Role::Inputs, "copied in from the host by the call that is named");
         }
         // An op without a scope ran eagerly.
         let is_alive_across = spans_a_step(steps, born, freed.unwrap_or(Picos(i64::MAX)));
-        if !events.op(birth).is_empty() && is_alive_across {
-            let shape = history.names.get(events.shape(birth));
+        if !events.at(birth).op().is_empty() && is_alive_across {
+            let shape = history.names.get(events.at(birth).shape());
             return if dtype.is_floating() && shape != "[]" {
                 (Role::Parameters, "made outside the steps and alive across them")
             } else {

@@ -146,10 +146,10 @@ fn from_runs(history: &History, roles: &Roles) -> Vec<Step> {
     let training = roles.training_runs();
     let events = &history.events;
     let mut spans: FxHashMap<i64, (Picos, Picos)> = FxHashMap::default();
-    for event in 0..events.len() {
-        let run = events.run(event);
+    for event in events.iter() {
+        let run = event.run();
         if training.contains(&run) {
-            let time = events.time(event);
+            let time = event.time();
             spans.entry(run).and_modify(|span| span.1 = time).or_insert((time, time));
         }
     }
@@ -169,13 +169,13 @@ fn from_runs(history: &History, roles: &Roles) -> Vec<Step> {
 fn set_phases(steps: &mut [Step], history: &History, roles: &Roles) {
     let events = &history.events;
     let mut at = 0;
-    for event in 0..events.len() {
-        let time = events.time(event);
+    for event in events.iter() {
+        let time = event.time();
         while steps.get(at).is_some_and(|step| step.until <= time) {
             at += 1;
         }
         let Some(step) = steps.get_mut(at) else { break };
-        if step.phase == Phase::Other && step.begin <= time && events.is_alloc(event) && roles.trains(events.op(event)) {
+        if step.phase == Phase::Other && step.begin <= time && event.is_alloc() && roles.trains(event.op()) {
             step.phase = Phase::Train;
         }
     }

@@ -87,7 +87,7 @@ pub struct PoolView {
     pub at_peak: Option<HeldView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<HeldView>,
-    pub fragmentation_at_peak: Option<f64>,
+    pub fragmentation_at_peak: Option<f32>,
     pub before_recording: BeforeView,
     pub held_long: Vec<LongView>,
 }

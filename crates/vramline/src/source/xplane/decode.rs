@@ -5,12 +5,13 @@
 //! of the decoder's own table, and scopes that reach over a block's edge are reported for the caller to join.
 
 use std::io::Read;
+use std::ops::Range;
 
 use flate2::read::GzDecoder;
 
-use super::index::{Class, Plane, PlaneRole, StatKind};
-use super::wire::{Cursor, Malformed, Value, signed};
-use crate::event::{Dtype, Event, Events, Kind, MarkKind, OpTime, Pool, PoolId, Region};
+use super::index::{Class, Plane, PlaneRole, StatKind, region_of};
+use super::wire::{Cursor, Malformed, Value, signed, varint_at, word_at};
+use crate::event::{Batch, Dtype, Event, Kind, MarkKind, OpTime, Pool, PoolId, Region};
 use crate::names::{Name, Names};
 use crate::units::{Bytes, Picos, Span};
 
@@ -40,14 +41,15 @@ pub(crate) struct RawMark {
 }
 
 /// What one block held.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Decoded {
-    pub(crate) events: Events,
+    /// Its events, in the decoder's batch.
+    pub(crate) events: Range<usize>,
     pub(crate) marks: Vec<RawMark>,
     /// Scopes still open at the end of the block, outermost first.
     pub(crate) open: Vec<OpenScope>,
-    /// Allocations that no scope inside the block encloses, though one of an earlier block may.
-    pub(crate) unnamed: Vec<u32>,
+    /// Allocations (in the decoder's batch) that no scope inside the block encloses, though one of an earlier may.
+    pub(crate) unnamed: Vec<usize>,
     /// For each pool, its earliest event that tells the high-water mark, and that mark.
     pub(crate) first_peaks: Vec<(PoolId, Picos, Bytes)>,
 }
@@ -67,12 +69,39 @@ pub(crate) fn join_open(before: &mut Vec<OpenScope>, after: Vec<OpenScope>, time
 /// What a decoder gathers over all its blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
+    pub(crate) events: Batch,
     pub(crate) own_names: Names,
     pub(crate) pools: Vec<(Name, Pool)>,
-    pub(crate) op_times: rustc_hash::FxHashMap<Name, OpTime>,
+    /// Time by op, for names of the planes' tables.
+    op_times: Vec<OpTime>,
+    /// Time by op, for names of the decoder's own table.
+    own_op_times: Vec<OpTime>,
     pub(crate) host_events: u64,
     pub(crate) bare_events: u64,
     pub(crate) malformed: u64,
+}
+
+impl Tally {
+    fn add_time(&mut self, op: Name, length: Span) {
+        let (times, at) = match own_name(op) {
+            Some(own) => (&mut self.own_op_times, own.0 as usize),
+            None => (&mut self.op_times, op.0 as usize),
+        };
+        if at >= times.len() {
+            times.resize(at.saturating_add(1), OpTime::default());
+        }
+        if let Some(time) = times.get_mut(at) {
+            time.calls += 1;
+            time.total += length;
+        }
+    }
+
+    /// Time by op, for every op that was timed.
+    pub(crate) fn op_times(&self) -> impl Iterator<Item = (Name, OpTime)> {
+        let of_tables = (0..).map(Name).zip(self.op_times.iter().copied());
+        let of_own = (0..).map(|number| own(Name(number))).zip(self.own_op_times.iter().copied());
+        of_tables.chain(of_own).filter(|(_, time)| time.calls > 0)
+    }
 }
 
 /// Decodes blocks, one after another.
@@ -100,28 +129,206 @@ impl<'a> Decoder<'a> {
 
     /// Decodes a run of whole `XLine` fields.
     pub(crate) fn block(&mut self, plane: &Plane, bytes: &[u8]) -> Decoded {
-        let mut out = Decoded::default();
-        let mut cursor = Cursor(bytes);
-        loop {
-            match cursor.field() {
-                Ok(Some((4, Value::Bytes(event)))) => {
-                    let done = match plane.role {
-                        PlaneRole::Host => self.host_event(plane, event, &mut out),
-                        _ => self.device_event(plane, event),
-                    };
-                    if done.is_err() {
-                        self.tally.malformed += 1;
-                    }
+        let begin = self.tally.events.len();
+        let mut out = Decoded {
+            events: begin..begin,
+            marks: Vec::new(),
+            open: Vec::new(),
+            unnamed: Vec::new(),
+            first_peaks: Vec::new(),
+        };
+        let mut at = 0;
+        while at < bytes.len() {
+            if let Some(next) = self.quick_event(plane, bytes, at, &mut out) {
+                at = next;
+                continue;
+            }
+            let mut cursor = Cursor(bytes.get(at..).unwrap_or_default());
+            let done = match cursor.field() {
+                Ok(Some((4, Value::Bytes(event)))) if plane.role == PlaneRole::Host => {
+                    self.host_event(plane, event, &mut out)
                 }
-                Ok(Some(_)) => {}
-                Ok(None) => break,
+                Ok(Some((4, Value::Bytes(event)))) => self.device_event(plane, event),
+                Ok(_) => Ok(()),
                 Err(Malformed) => {
                     self.tally.malformed += 1;
                     break;
                 }
+            };
+            self.tally.malformed += u64::from(done.is_err());
+            at = bytes.len() - cursor.0.len();
+        }
+        out.events.end = self.tally.events.len();
+        out
+    }
+
+    /// Decodes the event at `at` as writers write it: scalars first and in order, stats of an id and a number. Says
+    /// where the next field begins, or `None` (and has done nothing) where anything is otherwise.
+    #[inline(always)]
+    fn quick_event(&mut self, plane: &Plane, bytes: &[u8], at: usize, out: &mut Decoded) -> Option<usize> {
+        if plane.role != PlaneRole::Host || *bytes.get(at)? != 0x22 {
+            return None;
+        }
+        let (length, begin) = varint_at(bytes, at + 1)?;
+        let end = begin.checked_add(usize::try_from(length).ok()?).filter(|&end| end <= bytes.len())?;
+        if *bytes.get(begin)? != 0x08 {
+            return None;
+        }
+        let (metadata, mut at) = varint_at(bytes, begin + 1)?;
+        let entry = plane.events.get(metadata)?;
+        if entry.class != Class::Noise {
+            let mut offset = 0;
+            if *bytes.get(at)? == 0x10 && at < end {
+                (offset, at) = varint_at(bytes, at + 1)?;
+            }
+            match entry.class {
+                Class::Alloc => self.quick_memory_event(plane, bytes, at..end, Kind::Alloc, offset, out)?,
+                Class::Free => self.quick_memory_event(plane, bytes, at..end, Kind::Free, offset, out)?,
+                Class::Op if at < end && *bytes.get(at)? == 0x18 => {
+                    let (duration, at) = varint_at(bytes, at + 1)?;
+                    if at > end {
+                        return None;
+                    }
+                    self.op_event(entry.name, Picos(signed(offset)), signed(duration), out);
+                }
+                _ => return None,
             }
         }
-        out
+        self.tally.host_events += 1;
+        Some(end)
+    }
+
+    fn op_event(&mut self, op: Name, begin: Picos, duration: i64, out: &mut Decoded) {
+        let length = Span(u64::try_from(duration).unwrap_or(0));
+        self.tally.add_time(op, length);
+        open_scope(out, op, begin, length);
+    }
+
+    /// A memory event whose stats in `range` are all an id and a number, each kind in its usual form.
+    ///
+    /// This is where a trace's time goes: a memory event has fourteen stats. The loop only collects numbers by kind.
+    #[inline(always)]
+    fn quick_memory_event(
+        &mut self,
+        plane: &Plane,
+        bytes: &[u8],
+        range: Range<usize>,
+        kind: Kind,
+        offset: u64,
+        out: &mut Decoded,
+    ) -> Option<()> {
+        const INT: u8 = 0x20;
+        const UINT: u8 = 0x18;
+        const REF: u8 = 0x38;
+        const DOUBLE: u8 = 0x11;
+        let mut values = [0u64; StatKind::COUNT];
+        let mut tags = [0u8; StatKind::COUNT];
+        let Range { start: mut at, end } = range;
+        while at < end {
+            // 0x22, length, 0x08, id of one or two bytes, tag.
+            let head = word_at(bytes, at)?;
+            let length = (head >> 8 & 0xff) as usize;
+            if head & 0xff_00ff != 0x08_0022 || length >= 0x80 {
+                return None;
+            }
+            let (id, tag, value_at) = if head >> 31 & 1 == 0 {
+                (head >> 24 & 0x7f, (head >> 32) as u8, at + 5)
+            } else if head >> 39 & 1 == 0 {
+                (head >> 24 & 0x7f | (head >> 32 & 0x7f) << 7, (head >> 40) as u8, at + 6)
+            } else {
+                return None;
+            };
+            let next = at + 2 + length;
+            let (value, value_end) = match tag {
+                INT | UINT | REF => varint_at(bytes, value_at)?,
+                DOUBLE => (word_at(bytes, value_at)?, value_at + 8),
+                _ => return None,
+            };
+            if value_end != next || next > end {
+                return None;
+            }
+            let kind = plane.stats.get(id).map_or(StatKind::Other, |entry| entry.kind) as usize;
+            if let (Some(slot), Some(tag_slot)) = (values.get_mut(kind), tags.get_mut(kind)) {
+                (*slot, *tag_slot) = (value, tag);
+            }
+            at = next;
+        }
+        // `Some(None)` is absent, `None` is unusual.
+        let integer = |kind: StatKind| match *tags.get(kind as usize)? {
+            0 => Some(None),
+            INT | UINT => Some(values.get(kind as usize).copied()),
+            _ => None,
+        };
+        let reference = |kind: StatKind| match *tags.get(kind as usize)? {
+            0 => Some(None),
+            REF => Some(plane.stats.get(*values.get(kind as usize)?)),
+            _ => None,
+        };
+        let size = |kind: StatKind| integer(kind).map(|value| value.map(|value| Bytes(signed(value).unsigned_abs())));
+        let name = |kind: StatKind| reference(kind).map(|entry| entry.map_or(Name::EMPTY, |entry| entry.name));
+        let bits = *values.get(StatKind::Fragmentation as usize)?;
+        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "six digits; or zero")]
+        let fragmentation = match *tags.get(StatKind::Fragmentation as usize)? {
+            0 => None,
+            DOUBLE => Some(f64::from_bits(bits) as f32),
+            INT | UINT => Some(bits as f32),
+            _ => return None,
+        };
+        let pool_name = name(StatKind::AllocatorName)?;
+        let in_use = size(StatKind::BytesAllocated)?;
+        // What has no allocator's name or no count is for the careful way.
+        if pool_name.is_empty() || in_use.is_none() {
+            return None;
+        }
+        let event = Event {
+            time: Picos(signed(offset)),
+            kind,
+            pool: PoolId(0),
+            address: integer(StatKind::Address)?,
+            requested: size(StatKind::RequestedBytes)?,
+            chunk: size(StatKind::AllocationBytes)?,
+            in_use,
+            fragmentation,
+            op: name(StatKind::TfOp)?,
+            shape: name(StatKind::Shape)?,
+            context: Name::EMPTY,
+            thread: Name::EMPTY,
+            run: integer(StatKind::RunId)?.map_or(0, signed),
+            region: reference(StatKind::RegionType)?.map_or(Region::Unknown, |entry| entry.region),
+            dtype: integer(StatKind::DataType)?.map_or(Dtype::Unknown, |number| dtype_of(signed(number))),
+        };
+        let (reserved, available) = (size(StatKind::BytesReserved)?, size(StatKind::BytesAvailable)?);
+        let peak = size(StatKind::PeakBytesInUse)?;
+        self.keep(event, pool_name, reserved, available, peak, out);
+        Some(())
+    }
+
+    /// Puts a memory event into the batch.
+    #[inline(always)]
+    fn keep(
+        &mut self,
+        mut event: Event,
+        pool_name: Name,
+        reserved: Option<Bytes>,
+        available: Option<Bytes>,
+        peak: Option<Bytes>,
+        out: &mut Decoded,
+    ) {
+        let limit = match (event.in_use, available) {
+            (Some(in_use), Some(available)) => Some(in_use + available + reserved.unwrap_or_default()),
+            _ => None,
+        };
+        event.pool = self.pool(pool_name, limit, peak);
+        if let Some(peak) = peak {
+            note_first_peak(&mut out.first_peaks, event.pool, event.time, peak);
+        }
+        if event.kind == Kind::Alloc && event.op.is_empty() {
+            match enclosing(&out.open, event.time) {
+                Some(context) => event.context = context,
+                None => out.unnamed.push(self.tally.events.len()),
+            }
+        }
+        self.tally.events.push(&event);
     }
 
     fn host_event(&mut self, plane: &Plane, bytes: &[u8], out: &mut Decoded) -> Result<(), Malformed> {
@@ -134,12 +341,7 @@ impl<'a> Decoder<'a> {
             Class::Noise => {}
             Class::Alloc => self.memory_event(plane, &head, Kind::Alloc, out)?,
             Class::Free => self.memory_event(plane, &head, Kind::Free, out)?,
-            Class::Op => {
-                let time = self.tally.op_times.entry(entry.name).or_default();
-                time.calls += 1;
-                time.total += length;
-                open_scope(out, entry.name, begin, length);
-            }
+            Class::Op => self.op_event(entry.name, begin, head.duration, out),
             Class::Api => open_scope(out, entry.name, begin, length),
             Class::Jit => {
                 open_scope(out, entry.name, begin, length);
@@ -155,18 +357,17 @@ impl<'a> Decoder<'a> {
     }
 
     /// Whether the stats of an event make it a step.
-    fn step_of(&mut self, plane: &Plane, mut stats: Cursor<'_>) -> Result<Option<MarkKind>, Malformed> {
+    fn step_of(&mut self, plane: &Plane, stats: Cursor<'_>) -> Result<Option<MarkKind>, Malformed> {
         let mut found = None;
-        while let Some((field, value)) = stats.field()? {
-            let (4, Value::Bytes(stat)) = (field, value) else { continue };
-            let (id, value) = read_stat(stat)?;
-            match (plane.stats.get(id).map(|entry| entry.kind), value) {
-                (Some(StatKind::StepNumber), Some(value)) => {
+        let mut stats = Stats(stats);
+        while let Some((id, value)) = stats.next()? {
+            match plane.stats.get(id).map(|entry| entry.kind) {
+                Some(StatKind::StepNumber) => {
                     if let Some(number) = self.integer(plane, value) {
                         return Ok(Some(MarkKind::Step(number)));
                     }
                 }
-                (Some(StatKind::FunctionCall), _) => found = Some(MarkKind::Function),
+                Some(StatKind::FunctionCall) => found = Some(MarkKind::Function),
                 _ => {}
             }
         }
@@ -176,12 +377,10 @@ impl<'a> Decoder<'a> {
     /// A kernel: its time goes to the op that launched it.
     fn device_event(&mut self, plane: &Plane, bytes: &[u8]) -> Result<(), Malformed> {
         let head = EventHead::read(bytes)?;
-        let mut stats = head.stats;
-        while let Some((field, value)) = stats.field()? {
-            let (4, Value::Bytes(stat)) = (field, value) else { continue };
-            let (id, value) = read_stat(stat)?;
+        let mut stats = Stats(head.stats);
+        while let Some((id, value)) = stats.next()? {
             let is_op = plane.stats.get(id).is_some_and(|entry| entry.kind == StatKind::TfOp);
-            let (true, Some(Stat::Ref(id))) = (is_op, value) else { continue };
+            let (true, Stat::Ref(id)) = (is_op, value) else { continue };
             // `scope/op:Type`; for code that XLA compiled, `XlaModule:`.
             let text = plane.reference_text(id, self.names);
             let op = text.rsplit_once(':').map_or(text, |(op, _)| op);
@@ -189,9 +388,7 @@ impl<'a> Decoder<'a> {
                 Some(name) => name,
                 None => own(self.tally.own_names.intern(op)),
             };
-            let time = self.tally.op_times.entry(name).or_default();
-            time.calls += 1;
-            time.total += Span(u64::try_from(head.duration).unwrap_or(0));
+            self.tally.add_time(name, Span(u64::try_from(head.duration).unwrap_or(0)));
             break;
         }
         Ok(())
@@ -223,11 +420,9 @@ impl<'a> Decoder<'a> {
         };
         let (mut reserved, mut available, mut peak) = (None, None, None);
         let mut pool_name = Name::EMPTY;
-        let mut stats = head.stats;
-        while let Some((field, value)) = stats.field()? {
-            let (4, Value::Bytes(stat)) = (field, value) else { continue };
-            let (id, value) = read_stat(stat)?;
-            let (Some(entry), Some(value)) = (plane.stats.get(id), value) else { continue };
+        let mut stats = Stats(head.stats);
+        while let Some((id, value)) = stats.next()? {
+            let Some(entry) = plane.stats.get(id) else { continue };
             match entry.kind {
                 StatKind::AllocatorName => pool_name = self.name(plane, value),
                 StatKind::DeviceOrdinal if pool_name.is_empty() => {
@@ -239,7 +434,7 @@ impl<'a> Decoder<'a> {
                 StatKind::BytesReserved => reserved = self.size(plane, value),
                 StatKind::BytesAllocated => event.in_use = self.size(plane, value),
                 StatKind::BytesAvailable => available = self.size(plane, value),
-                StatKind::Fragmentation => event.fragmentation = self.double(plane, value),
+                StatKind::Fragmentation => event.fragmentation = self.fraction(plane, value),
                 StatKind::PeakBytesInUse => peak = self.size(plane, value),
                 StatKind::RequestedBytes => event.requested = self.size(plane, value),
                 StatKind::AllocationBytes => event.chunk = self.size(plane, value),
@@ -260,21 +455,7 @@ impl<'a> Decoder<'a> {
                 return Ok(());
             }
         }
-        let limit = match (event.in_use, available) {
-            (Some(in_use), Some(available)) => Some(in_use + available + reserved.unwrap_or_default()),
-            _ => None,
-        };
-        event.pool = self.pool(pool_name, limit, peak);
-        if let Some(peak) = peak {
-            note_first_peak(&mut out.first_peaks, event.pool, event.time, peak);
-        }
-        if kind == Kind::Alloc && event.op.is_empty() {
-            match enclosing(&out.open, event.time) {
-                Some(context) => event.context = context,
-                None => out.unnamed.extend(u32::try_from(out.events.len())),
-            }
-        }
-        out.events.push(&event);
+        self.keep(event, pool_name, reserved, available, peak, out);
         Ok(())
     }
 
@@ -296,11 +477,13 @@ impl<'a> Decoder<'a> {
         PoolId(u16::try_from(at).unwrap_or(u16::MAX))
     }
 
-    #[inline]
+    #[inline(always)]
     fn name(&mut self, plane: &Plane, value: Stat<'_>) -> Name {
-        if let Stat::Ref(id) = value {
-            return plane.reference(id);
-        }
+        if let Stat::Ref(id) = value { plane.reference(id) } else { self.inline_name(plane, value) }
+    }
+
+    #[cold]
+    fn inline_name(&mut self, plane: &Plane, value: Stat<'_>) -> Name {
         self.unpack(plane, value);
         match self.names.find(&self.unpacked) {
             Some(name) => name,
@@ -327,39 +510,41 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn integer(&mut self, plane: &Plane, value: Stat<'_>) -> Option<i64> {
         match value {
             Stat::Int(value) => Some(value),
             Stat::Uint(value) => Some(value.cast_signed()),
-            Stat::Double(value) if value.is_finite() => {
-                #[expect(clippy::cast_possible_truncation, reason = "float to int casts saturate")]
-                Some(value as i64)
-            }
-            Stat::Double(_) => None,
-            Stat::Text(_) | Stat::Ref(_) | Stat::Packed(_) => {
-                self.unpack(plane, value);
-                let text = self.unpacked.trim();
-                text.parse().ok().or_else(|| text.parse::<u64>().ok().map(u64::cast_signed))
-            }
+            _ => self.odd_integer(plane, value),
         }
     }
 
+    /// An integer in a form that no writer is known to choose.
+    #[cold]
+    fn odd_integer(&mut self, plane: &Plane, value: Stat<'_>) -> Option<i64> {
+        if let Stat::Double(value) = value {
+            #[expect(clippy::cast_possible_truncation, reason = "float to int casts saturate")]
+            return value.is_finite().then_some(value as i64);
+        }
+        self.unpack(plane, value);
+        let text = self.unpacked.trim();
+        text.parse().ok().or_else(|| text.parse::<u64>().ok().map(u64::cast_signed))
+    }
+
     /// A number of bytes. Old writers give those of a free as a negative number.
-    #[inline]
+    #[inline(always)]
     fn size(&mut self, plane: &Plane, value: Stat<'_>) -> Option<Bytes> {
         self.integer(plane, value).map(|value| Bytes(value.unsigned_abs()))
     }
 
     #[inline]
-    fn double(&mut self, plane: &Plane, value: Stat<'_>) -> Option<f64> {
+    fn fraction(&mut self, plane: &Plane, value: Stat<'_>) -> Option<f32> {
+        // Writers give six digits; zero has no decimal point in their text, so it comes as an integer.
+        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "six digits")]
         match value {
-            Stat::Double(value) => Some(value),
-            // Zero has no decimal point in the writer's text, so it comes as an integer.
-            #[expect(clippy::cast_precision_loss, reason = "zero, or another small number")]
-            Stat::Int(value) => Some(value as f64),
-            #[expect(clippy::cast_precision_loss, reason = "zero, or another small number")]
-            Stat::Uint(value) => Some(value as f64),
+            Stat::Double(value) => Some(value as f32),
+            Stat::Int(value) => Some(value as f32),
+            Stat::Uint(value) => Some(value as f32),
             Stat::Text(_) | Stat::Ref(_) | Stat::Packed(_) => {
                 self.unpack(plane, value);
                 self.unpacked.trim().parse().ok()
@@ -368,20 +553,8 @@ impl<'a> Decoder<'a> {
     }
 
     fn region(&mut self, plane: &Plane, value: Stat<'_>) -> Region {
-        let text = match value {
-            Stat::Ref(id) => plane.reference_text(id, self.names),
-            _ => {
-                self.unpack(plane, value);
-                &self.unpacked
-            }
-        };
-        match text {
-            "output" => Region::Output,
-            "temp" => Region::Temp,
-            "persist" => Region::Persist,
-            "dynamic" => Region::Dynamic,
-            _ => Region::Unknown,
-        }
+        self.unpack(plane, value);
+        region_of(self.unpacked.as_bytes())
     }
 }
 
@@ -411,7 +584,7 @@ pub(crate) fn own_name(name: Name) -> Option<Name> {
     (name.0 & OWN != 0).then_some(Name(name.0 & !OWN))
 }
 
-/// The scalar fields of an `XEvent`, and its bytes from the first stat on.
+/// The scalar fields of an `XEvent`, and the whole of it, where its stats are.
 struct EventHead<'a> {
     metadata: u64,
     offset: i64,
@@ -420,36 +593,40 @@ struct EventHead<'a> {
 }
 
 impl<'a> EventHead<'a> {
-    #[inline]
     fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut head = EventHead { metadata: 0, offset: 0, duration: 0, stats: Cursor(bytes) };
         let mut cursor = Cursor(bytes);
-        let mut head = EventHead { metadata: 0, offset: 0, duration: 0, stats: Cursor(&[]) };
-        loop {
-            let before = cursor;
-            // Writers put the scalars first; then the rest need not be walked twice.
-            if let [0x22, ..] = before.0
-                && head.metadata != 0
-            {
-                head.stats = before;
-                return Ok(head);
-            }
-            match cursor.field()? {
-                Some((1, Value::Varint(value))) => head.metadata = value,
-                Some((2, Value::Varint(value))) => head.offset = signed(value),
-                Some((3, Value::Varint(value))) => head.duration = signed(value),
-                Some(_) => {}
-                None => {
-                    // Stats, if any, came first or the id is zero: they are somewhere in the whole.
-                    head.stats = Cursor(bytes);
-                    return Ok(head);
-                }
+        while let Some((field, value)) = cursor.field()? {
+            match (field, value) {
+                (1, Value::Varint(value)) => head.metadata = value,
+                (2, Value::Varint(value)) => head.offset = signed(value),
+                (3, Value::Varint(value)) => head.duration = signed(value),
+                _ => {}
             }
         }
+        Ok(head)
     }
 }
 
-#[inline]
-fn read_stat(bytes: &[u8]) -> Result<(u64, Option<Stat<'_>>), Malformed> {
+/// The stats of an event, one after another, whatever their form.
+struct Stats<'a>(Cursor<'a>);
+
+impl<'a> Stats<'a> {
+    /// The next stat that has a value: its metadata id and the value.
+    fn next(&mut self) -> Result<Option<(u64, Stat<'a>)>, Malformed> {
+        while let Some((field, value)) = self.0.field()? {
+            if let (4, Value::Bytes(bytes)) = (field, value)
+                && let Some(stat) = read_stat(bytes)?
+            {
+                return Ok(Some(stat));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A stat's id and value; `None` where it has no value.
+fn read_stat(bytes: &[u8]) -> Result<Option<(u64, Stat<'_>)>, Malformed> {
     let mut cursor = Cursor(bytes);
     let mut id = 0;
     let mut stat = None;
@@ -465,7 +642,7 @@ fn read_stat(bytes: &[u8]) -> Result<(u64, Option<Stat<'_>>), Malformed> {
             _ => {}
         }
     }
-    Ok((id, stat))
+    Ok(stat.map(|stat| (id, stat)))
 }
 
 /// TensorFlow's `DataType` numbers. References to variables are a hundred more.

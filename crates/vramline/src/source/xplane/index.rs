@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::walk::{self, Head, Next};
 use super::wire::{Cursor, Value};
-use crate::event::{Framework, History};
+use crate::event::{Framework, History, Region};
 use crate::names::{Name, Names};
 use crate::source::input::Stream;
 use crate::units::Nanos;
@@ -87,6 +87,11 @@ pub(crate) enum StatKind {
 }
 
 impl StatKind {
+    /// How many there are.
+    pub(crate) const COUNT: usize = StatKind::Other as usize + 1;
+}
+
+impl StatKind {
     fn of(name: &[u8]) -> StatKind {
         match name {
             b"allocator_name" => StatKind::AllocatorName,
@@ -116,6 +121,19 @@ impl StatKind {
 pub(crate) struct StatEntry {
     pub(crate) kind: StatKind,
     pub(crate) name: Name,
+    /// What the name means as the value of a `region_type`.
+    pub(crate) region: Region,
+}
+
+/// The purpose of an allocation, by TensorFlow's word for it.
+pub(crate) fn region_of(text: &[u8]) -> Region {
+    match text {
+        b"output" => Region::Output,
+        b"temp" => Region::Temp,
+        b"persist" => Region::Persist,
+        b"dynamic" => Region::Dynamic,
+        _ => Region::Unknown,
+    }
 }
 
 /// A table by id. Ids are small and dense in practice but may be any number.
@@ -295,7 +313,7 @@ fn read_plane(stream: &mut Stream, end: u64, index: &mut Index, history: &mut Hi
                 let entry_end = stream.position().saturating_add(length);
                 if let Some((id, text)) = read_entry(stream, entry_end)? {
                     let name = history.names.intern(&String::from_utf8_lossy(&text));
-                    plane.stats.insert(id, StatEntry { kind: StatKind::of(&text), name });
+                    plane.stats.insert(id, StatEntry { kind: StatKind::of(&text), name, region: region_of(&text) });
                 }
                 skip_to(stream, entry_end, index)?;
             }

@@ -4,15 +4,18 @@
 //! idles and no more than a few blocks are ever held. What the blocks gave is then put into one history: times on one
 //! axis, names in one table, events in order.
 
+use std::collections::BinaryHeap;
+use std::cmp::Reverse;
 use std::io;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use super::decode::{self, Decoded, Decoder, OpenScope, Tally};
 use super::index::{Index, Plane, PlaneRole};
 use super::walk::{self, Head, Next};
-use super::wire::decode_varint;
-use crate::event::{History, Mark, Pool, PoolId};
+use super::wire::Cursor;
+use crate::event::{Batch, Events, History, Mark, Pool, PoolId};
 use crate::names::{Name, Names};
 use crate::source::input::Stream;
 use crate::units::{Nanos, Picos};
@@ -20,8 +23,14 @@ use crate::units::{Nanos, Picos};
 /// Lines are decoded in runs of about this many bytes.
 const BLOCK: usize = 2 << 20;
 
+/// A run of events at least so long is handed over with the stream's buffer; shorter ones are copied together.
+const WORTH_TAKING: usize = 128 << 10;
+
 /// An event longer than this is none of ours.
 const LONGEST_EVENT: u64 = 16 << 20;
+
+/// A tag and a length.
+const LONGEST_HEADER: usize = 20;
 
 /// More decoders than this do not help: reading is the limit then.
 const MOST_WORKERS: usize = 7;
@@ -35,7 +44,14 @@ struct Block<'a> {
     number: usize,
     line: usize,
     plane: &'a Plane,
-    bytes: Vec<u8>,
+    buffer: Vec<u8>,
+    used: Range<usize>,
+}
+
+impl Block<'_> {
+    fn bytes(&self) -> &[u8] {
+        self.buffer.get(self.used.clone()).unwrap_or_default()
+    }
 }
 
 struct Done {
@@ -81,9 +97,11 @@ fn gather(stream: &mut Stream, index: &Index, names: &Names) -> Gathered {
     let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get() - 1).min(MOST_WORKERS);
     let (sender, receiver) = sync_channel::<Block<'_>>(workers.max(1));
     let receiver = Mutex::new(receiver);
+    let used = Mutex::new(Vec::new());
     let mut cutter = Cutter {
         lines: Vec::new(),
-        spare: Vec::new(),
+        copy: Vec::new(),
+        used: &used,
         sender: (workers > 0).then_some(sender),
         own: Decoder::new(names),
         own_done: Vec::new(),
@@ -92,9 +110,9 @@ fn gather(stream: &mut Stream, index: &Index, names: &Names) -> Gathered {
         malformed_lines: 0,
     };
     std::thread::scope(|threads| {
-        let receiver = &receiver;
+        let (receiver, used) = (&receiver, &used);
         let handles: Vec<_> =
-            (1..=workers).map(|number| threads.spawn(move || work(number, receiver, names))).collect();
+            (1..=workers).map(|number| threads.spawn(move || work(number, receiver, used, names))).collect();
         let failure = cutter.read(stream, index);
         // Closing the channel ends the workers.
         cutter.sender = None;
@@ -111,7 +129,7 @@ fn gather(stream: &mut Stream, index: &Index, names: &Names) -> Gathered {
     })
 }
 
-fn work(number: usize, receiver: &Mutex<Receiver<Block<'_>>>, names: &Names) -> (Tally, Vec<Done>) {
+fn work(number: usize, receiver: &Mutex<Receiver<Block<'_>>>, used: &Mutex<Vec<Vec<u8>>>, names: &Names) -> (Tally, Vec<Done>) {
     let mut decoder = Decoder::new(names);
     let mut done = Vec::new();
     loop {
@@ -120,15 +138,22 @@ fn work(number: usize, receiver: &Mutex<Receiver<Block<'_>>>, names: &Names) -> 
             Err(_) => break,
         };
         let Ok(block) = received else { break };
-        let decoded = decoder.block(block.plane, &block.bytes);
+        let decoded = decoder.block(block.plane, block.bytes());
         done.push(Done { number: block.number, line: block.line, worker: number, decoded });
+        // Fresh memory costs more than decoding does: blocks go round.
+        if let Ok(mut used) = used.lock() {
+            used.push(block.buffer);
+        }
     }
     (decoder.tally, done)
 }
 
-struct Cutter<'a> {
+struct Cutter<'a, 'u> {
     lines: Vec<Line>,
-    spare: Vec<u8>,
+    /// Events of a short line, or from the edge of the stream's window, put together.
+    copy: Vec<u8>,
+    /// Blocks that were decoded, to be filled again.
+    used: &'u Mutex<Vec<Vec<u8>>>,
     sender: Option<SyncSender<Block<'a>>>,
     own: Decoder<'a>,
     own_done: Vec<Done>,
@@ -137,7 +162,7 @@ struct Cutter<'a> {
     malformed_lines: u64,
 }
 
-impl<'a> Cutter<'a> {
+impl<'a> Cutter<'a, '_> {
     fn read(&mut self, stream: &mut Stream, index: &'a Index) -> io::Result<()> {
         let mut planes = index.planes.iter();
         loop {
@@ -182,33 +207,34 @@ impl<'a> Cutter<'a> {
         let mut line = Line { name: Vec::new(), timestamp: 0 };
         let number = self.lines.len();
         let first_block = self.blocks;
-        let mut block = std::mem::take(&mut self.spare);
+        let mut block = std::mem::take(&mut self.copy);
         loop {
             // Events first, as many as the window holds: this loop sees every event of the file.
             let left = usize::try_from(end.saturating_sub(stream.position())).unwrap_or(usize::MAX);
             let window = stream.window();
             let whole = whole_events(window.get(..left).unwrap_or(window));
-            if whole > 0 {
+            if whole >= WORTH_TAKING && block.is_empty() {
+                let (buffer, used) = stream.take(whole, self.spare_buffer());
+                self.dispatch(number, plane, buffer, used);
+            } else if whole > 0 {
                 block.extend_from_slice(window.get(..whole).unwrap_or_default());
                 stream.skip(whole as u64)?;
                 if block.len() >= BLOCK {
-                    self.dispatch(number, plane, &mut block);
+                    self.dispatch_copy(number, plane, &mut block);
                 }
+            }
+            // The next one may stand at the edge of the window: move the window, and go on as before.
+            let held = stream.window().len();
+            let wanted = event_length(stream.window()).unwrap_or(LONGEST_HEADER);
+            if held < wanted.min(left.saturating_sub(whole))
+                && wanted as u64 <= LONGEST_EVENT
+                && stream.ensure(wanted)? > held
+            {
+                continue;
             }
             match walk::next(stream, end)? {
                 Next::Field(4, Head::Length(length)) if length > LONGEST_EVENT => {
                     self.skipped_events += 1;
-                    stream.skip(length)?;
-                }
-                Next::Field(4, Head::Length(length)) => {
-                    // An event at the edge of the window.
-                    let wanted = usize::try_from(length).unwrap_or(usize::MAX);
-                    if stream.ensure(wanted)? < wanted {
-                        break;
-                    }
-                    block.push(0x22);
-                    push_varint(&mut block, length);
-                    block.extend_from_slice(stream.window().get(..wanted).unwrap_or_default());
                     stream.skip(length)?;
                 }
                 Next::Field(2, Head::Length(length)) => line.name = walk::text(stream, length)?,
@@ -235,95 +261,90 @@ impl<'a> Cutter<'a> {
                 break;
             }
         }
-        if !block.is_empty() {
-            self.dispatch(number, plane, &mut block);
-        }
-        self.spare = block;
+        self.dispatch_copy(number, plane, &mut block);
+        self.copy = block;
         if self.blocks > first_block {
             self.lines.push(line);
         }
         Ok(())
     }
 
+    fn spare_buffer(&self) -> Vec<u8> {
+        self.used.lock().ok().and_then(|mut used| used.pop()).unwrap_or_default()
+    }
+
+    /// Has the events that were put together decoded, if there are any.
+    fn dispatch_copy(&mut self, line: usize, plane: &'a Plane, copy: &mut Vec<u8>) {
+        if !copy.is_empty() {
+            let used = 0..copy.len();
+            let mut spare = self.spare_buffer();
+            spare.clear();
+            self.dispatch(line, plane, std::mem::replace(copy, spare), used);
+        }
+    }
+
     /// Hands a block to a worker or, when all are busy, decodes it here.
-    fn dispatch(&mut self, line: usize, plane: &'a Plane, bytes: &mut Vec<u8>) {
+    fn dispatch(&mut self, line: usize, plane: &'a Plane, buffer: Vec<u8>, used: Range<usize>) {
         let number = self.blocks;
         self.blocks += 1;
-        let mut block = Block { number, line, plane, bytes: std::mem::take(bytes) };
+        let mut block = Block { number, line, plane, buffer, used };
         if let Some(sender) = &self.sender {
             match sender.try_send(block) {
-                Ok(()) => {
-                    bytes.reserve(BLOCK);
-                    return;
-                }
+                Ok(()) => return,
                 Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => block = back,
             }
         }
-        let decoded = self.own.block(plane, &block.bytes);
+        let decoded = self.own.block(plane, block.bytes());
         self.own_done.push(Done { number, line, worker: 0, decoded });
-        *bytes = block.bytes;
-        bytes.clear();
+        if let Ok(mut used) = self.used.lock() {
+            used.push(block.buffer);
+        }
     }
 }
 
 /// The length of the run of whole events at the front of a window.
 fn whole_events(window: &[u8]) -> usize {
     let mut at = 0usize;
-    while let Some(&0x22) = window.get(at) {
-        let rest = window.get(at + 1..).unwrap_or_default();
-        let Ok(Some((length, digits))) = decode_varint(rest) else { break };
-        let Some(next) =
-            usize::try_from(length).ok().and_then(|length| length.checked_add(at + 1 + digits)).filter(|&next| next <= window.len())
-        else {
-            break;
-        };
-        at = next;
+    while let Some(rest) = window.get(at..)
+        && let Some(length) = event_length(rest)
+        && length <= rest.len()
+    {
+        at += length;
     }
     at
 }
 
-fn push_varint(bytes: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        bytes.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
+/// The length of the event that begins here, tag and all; `None` where none does or its length is not at hand.
+#[inline]
+fn event_length(bytes: &[u8]) -> Option<usize> {
+    let mut cursor = Cursor(bytes.strip_prefix(&[0x22])?);
+    let length = usize::try_from(cursor.varint().ok()?).ok()?;
+    (bytes.len() - cursor.0.len()).checked_add(length)
+}
+
+/// How a decoder's own numbers translate into the history's.
+struct Translation {
+    names: Vec<Name>,
+    pools: Vec<PoolId>,
+}
+
+impl Translation {
+    fn name(&self, name: Name) -> Name {
+        match decode::own_name(name) {
+            Some(own) => self.names.get(own.0 as usize).copied().unwrap_or(Name::EMPTY),
+            None => name,
+        }
     }
-    bytes.push(value as u8);
+
+    fn pool(&self, pool: PoolId) -> PoolId {
+        self.pools.get(usize::from(pool.0)).copied().unwrap_or(pool)
+    }
 }
 
 /// One history of what the decoders found.
 fn merge(done: Vec<Done>, tallies: Vec<Tally>, lines: &[Line], history: &mut History) {
-    // Workers numbered their names and pools on their own.
-    let mut pool_maps = Vec::new();
-    let mut name_maps: Vec<Vec<Name>> = Vec::new();
-    let mut pool_names: Vec<Name> = Vec::new();
-    for tally in tallies {
-        let name_map: Vec<Name> = tally.own_names.iter().map(|(_, text)| history.names.intern(text)).collect();
-        let settle = |name: Name| settled(name, &name_map);
-        let mut pool_map = Vec::new();
-        for (name, pool) in tally.pools {
-            let name = settle(name);
-            let at = pool_names.iter().position(|known| *known == name).unwrap_or_else(|| {
-                pool_names.push(name);
-                history.pools.push(Pool { name: history.names.get(name).to_owned(), ..Pool::default() });
-                pool_names.len() - 1
-            });
-            pool_map.push(PoolId(u16::try_from(at).unwrap_or(u16::MAX)));
-            if let Some(known) = history.pools.get_mut(at) {
-                known.limit = known.limit.max(pool.limit);
-                known.lifetime_peak = known.lifetime_peak.max(pool.lifetime_peak);
-            }
-        }
-        for (name, time) in tally.op_times {
-            let known = history.op_times.entry(settle(name)).or_default();
-            known.calls = known.calls.saturating_add(time.calls);
-            known.total += time.total;
-        }
-        history.recorder.host_events += tally.host_events;
-        history.recorder.bare_events += tally.bare_events;
-        pool_maps.push(pool_map);
-        name_maps.push(name_map);
-    }
-
+    let translations: Vec<Translation> = tallies.iter().map(|tally| translate(tally, history)).collect();
+    let mut batches: Vec<Batch> = tallies.into_iter().map(|tally| tally.events).collect();
     let timestamp = |done: &Done| lines.get(done.line).map_or(0, |line| line.timestamp);
     let origin = done
         .iter()
@@ -332,61 +353,111 @@ fn merge(done: Vec<Done>, tallies: Vec<Tally>, lines: &[Line], history: &mut His
         .min()
         .unwrap_or(0);
     history.origin = Nanos(origin);
-    history.events.reserve(done.iter().map(|done| done.decoded.events.len()).sum());
+    let mut runs: Vec<Vec<(usize, Range<usize>)>> = Vec::new();
     let mut open: Vec<OpenScope> = Vec::new();
     let mut open_line = usize::MAX;
     for done in done {
         let shift = timestamp(&done).saturating_sub(origin).saturating_mul(1000);
+        let (Some(translation), Some(batch)) = (translations.get(done.worker), batches.get_mut(done.worker)) else {
+            continue;
+        };
         let line_name = lines.get(done.line).map_or(&b""[..], |line| &line.name);
         let thread = history.names.intern(&String::from_utf8_lossy(line_name));
-        let no_names = Vec::new();
-        let name_map = name_maps.get(done.worker).unwrap_or(&no_names);
-        let no_pools = Vec::new();
-        let pool_map = pool_maps.get(done.worker).unwrap_or(&no_pools);
-        let mut decoded = done.decoded;
         if done.line != open_line {
             open.clear();
             open_line = done.line;
+            runs.push(Vec::new());
         }
-        for &i in &decoded.unnamed {
-            let i = i as usize;
-            if let Some(context) = decode::enclosing(&open, decoded.events.time(i)) {
-                decoded.events.set_context(i, context);
+        let Decoded { events, marks, open: still_open, unnamed, first_peaks } = done.decoded;
+        for at in unnamed {
+            if let Some(context) = decode::enclosing(&open, batch.time(at)) {
+                batch.set_context(at, context);
             }
         }
-        let last = decoded.events.len().checked_sub(1).map_or(Picos(i64::MIN), |last| decoded.events.time(last));
-        decode::join_open(&mut open, decoded.open, last);
+        let last = events.end.checked_sub(1).filter(|_| !events.is_empty());
+        decode::join_open(&mut open, still_open, last.map_or(Picos(i64::MIN), |last| batch.time(last)));
+        batch.settle(events.clone(), shift, thread, |name| translation.name(name), |pool| translation.pool(pool));
         let on_axis = |time: Picos| Picos(time.0.saturating_add(shift));
-        decoded.events.settle(
-            on_axis,
-            |name| settled(name, name_map),
-            |pool| pool_map.get(usize::from(pool.0)).copied().unwrap_or(pool),
-            thread,
-        );
-        history.events.append(decoded.events);
-        for (pool, time, peak) in decoded.first_peaks {
-            let known = pool_map.get(usize::from(pool.0)).and_then(|id| history.pools.get_mut(usize::from(id.0)));
-            if let Some(known) = known
+        for (pool, time, peak) in first_peaks {
+            if let Some(known) = history.pools.get_mut(usize::from(translation.pool(pool).0))
                 && known.first_lifetime_peak.is_none_or(|first| (on_axis(time), peak) < first)
             {
                 known.first_lifetime_peak = Some((on_axis(time), peak));
             }
         }
-        history.marks.extend(decoded.marks.into_iter().map(|mark| Mark {
-            name: settled(mark.name, name_map),
+        history.marks.extend(marks.into_iter().map(|mark| Mark {
+            name: translation.name(mark.name),
             kind: mark.kind,
             thread,
             begin: on_axis(mark.begin),
             length: mark.length,
         }));
+        if let Some(run) = runs.last_mut() {
+            run.push((done.worker, events));
+        }
     }
-    history.events.sort_by_time();
+    let order = in_order(&batches, &runs);
+    history.events = Events::new(batches, order.into_iter());
     history.marks.sort_by_key(|mark| mark.begin);
 }
 
-fn settled(name: Name, map: &[Name]) -> Name {
-    match decode::own_name(name) {
-        Some(own) => map.get(own.0 as usize).copied().unwrap_or(Name::EMPTY),
-        None => name,
+/// Moves what a decoder gathered into the history, and says how its numbers translate.
+fn translate(tally: &Tally, history: &mut History) -> Translation {
+    let names = tally.own_names.iter().map(|(_, text)| history.names.intern(text)).collect();
+    let mut translation = Translation { names, pools: Vec::new() };
+    for (name, pool) in &tally.pools {
+        let name = history.names.get(translation.name(*name)).to_owned();
+        let at = history.pools.iter().position(|known| known.name == name).unwrap_or_else(|| {
+            history.pools.push(Pool { name, ..Pool::default() });
+            history.pools.len() - 1
+        });
+        translation.pools.push(PoolId(u16::try_from(at).unwrap_or(u16::MAX)));
+        if let Some(known) = history.pools.get_mut(at) {
+            known.limit = known.limit.max(pool.limit);
+            known.lifetime_peak = known.lifetime_peak.max(pool.lifetime_peak);
+        }
     }
+    for (name, time) in tally.op_times() {
+        let known = history.op_times.entry(translation.name(name)).or_default();
+        known.calls = known.calls.saturating_add(time.calls);
+        known.total += time.total;
+    }
+    history.recorder.host_events += tally.host_events;
+    history.recorder.bare_events += tally.bare_events;
+    translation
+}
+
+/// The events of all lines by time. A line is nearly always in order by itself, so lines are merged, a stretch at a
+/// time; events of one moment keep the order of the file.
+fn in_order(batches: &[Batch], runs: &[Vec<(usize, Range<usize>)>]) -> Vec<(usize, usize)> {
+    let time = |&(batch, at): &(usize, usize)| batches.get(batch).map_or(Picos(0), |batch| batch.time(at));
+    let count = runs.iter().flatten().map(|(_, events)| events.len()).sum();
+    let mut order = Vec::with_capacity(count);
+    let mut lines: Vec<_> = runs
+        .iter()
+        .map(|run| {
+            let events = run.iter().flat_map(|(batch, events)| events.clone().map(|at| (*batch, at)));
+            let mut sorted = None;
+            if !events.clone().is_sorted_by_key(|place| time(&place)) {
+                let mut places: Vec<(usize, usize)> = events.clone().collect();
+                places.sort_by_key(time);
+                sorted = Some(places.into_iter());
+            }
+            let unsorted = if sorted.is_none() { Some(events) } else { None };
+            sorted.into_iter().flatten().chain(unsorted.into_iter().flatten()).peekable()
+        })
+        .collect();
+    let mut heads: BinaryHeap<Reverse<(Picos, usize)>> =
+        lines.iter_mut().enumerate().filter_map(|(line, events)| Some(Reverse((time(events.peek()?), line)))).collect();
+    while let Some(Reverse((_, line))) = heads.pop() {
+        let limit = heads.peek().map(|Reverse(head)| *head);
+        let Some(events) = lines.get_mut(line) else { continue };
+        while let Some(place) = events.next_if(|place| limit.is_none_or(|limit| (time(place), line) <= limit)) {
+            order.push(place);
+        }
+        if let Some(place) = events.peek() {
+            heads.push(Reverse((time(place), line)));
+        }
+    }
+    order
 }

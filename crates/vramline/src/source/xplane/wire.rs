@@ -30,7 +30,7 @@ impl<'a> Cursor<'a> {
             self.0 = rest;
             return Ok(u64::from(first));
         }
-        let (value, length) = decode_varint(self.0)?.ok_or(Malformed)?;
+        let (value, length) = long_varint(self.0)?;
         self.0 = self.0.get(length..).ok_or(Malformed)?;
         Ok(value)
     }
@@ -71,6 +71,48 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// A varint of several bytes at the front, and its length.
+#[inline]
+fn long_varint(bytes: &[u8]) -> Result<(u64, usize), Malformed> {
+    match varint_at(bytes, 0) {
+        Some(decoded) => Ok(decoded),
+        None => decode_varint(bytes)?.ok_or(Malformed),
+    }
+}
+
+/// The eight bytes from `at` on as one number; `None` near the end of the slice.
+#[inline(always)]
+pub(crate) fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk::<8>().map(|eight| u64::from_le_bytes(*eight))
+}
+
+/// The varint at `at` and where it ends, eight bytes at once. `None` near the end of the slice, where there may be one
+/// all the same, or where there is none.
+#[inline(always)]
+pub(crate) fn varint_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+    const CONTINUES: u64 = 0x8080_8080_8080_8080;
+    let word = word_at(bytes, at)?;
+    let ends = !word & CONTINUES;
+    // The bytes up to the first without a continuation bit; all eight where each has one.
+    let last = ends & ends.wrapping_neg();
+    let kept = word & (last | last.wrapping_sub(1)) & !CONTINUES;
+    // Close the gaps that those bits leave.
+    let pairs = ((kept & 0x7f00_7f00_7f00_7f00) >> 1) | (kept & 0x007f_007f_007f_007f);
+    let quads = ((pairs & 0x3fff_0000_3fff_0000) >> 2) | (pairs & 0x0000_3fff_0000_3fff);
+    let value = ((quads & 0x0fff_ffff_0000_0000) >> 4) | (quads & 0x0000_0000_0fff_ffff);
+    if ends != 0 {
+        return Some((value, at + (ends.trailing_zeros() / 8 + 1) as usize));
+    }
+    // Negative numbers take ten bytes.
+    let (&ninth, &tenth) = (bytes.get(at + 8)?, bytes.get(at + 9)?);
+    let value = value | u64::from(ninth & 0x7f) << 56;
+    match (ninth < 0x80, tenth < 0x80) {
+        (true, _) => Some((value, at + 9)),
+        (false, true) => Some((value | u64::from(tenth & 1) << 63, at + 10)),
+        (false, false) => None,
+    }
+}
+
 /// The varint at the front and its length; `None` where the bytes end within it.
 pub(crate) fn decode_varint(bytes: &[u8]) -> Result<Option<(u64, usize)>, Malformed> {
     let mut value = 0u64;
@@ -105,6 +147,21 @@ mod tests {
             bytes.push(left as u8);
             assert_eq!(Cursor(&bytes).varint(), Ok(value));
             assert_eq!(Cursor(&bytes[..bytes.len() - 1]).varint(), Err(Malformed));
+            // With more behind it, so that eight bytes can be taken at once.
+            bytes.extend([0xff; 12]);
+            assert_eq!(Cursor(&bytes).varint(), Ok(value));
+        }
+        for shift in 0..64 {
+            let value = (0xa5a5_a5a5_a5a5_a5a5u64 >> shift) | 1 << (63 - shift);
+            let mut bytes = Vec::new();
+            let mut left = value;
+            while left >= 0x80 {
+                bytes.push(left as u8 | 0x80);
+                left >>= 7;
+            }
+            bytes.push(left as u8);
+            bytes.extend([0xff; 12]);
+            assert_eq!(Cursor(&bytes).varint(), Ok(value), "{value:#x}");
         }
         assert_eq!(Cursor(&[0xff; 11]).varint(), Err(Malformed));
     }
