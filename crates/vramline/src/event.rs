@@ -4,6 +4,8 @@
 //! them. A history holds facts as the source told them; pairing, peaks and roles are the business of
 //! [`crate::trace`]. Constraint: a field the source did not tell is `None`, never zero.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use crate::names::{Name, Names};
@@ -309,14 +311,15 @@ impl Batch {
         }
     }
 
-    /// Rewrites what a reader could not know when it decoded the events `range`.
+    /// Rewrites what a reader could not know when it decoded the events `range`: on which axis the times are, the
+    /// thread and, unless the reader's numbers happen to be right already, names and pools.
     pub(crate) fn settle(
         &mut self,
         range: Range<usize>,
         shift: i64,
         thread: Name,
-        name: impl Fn(Name) -> Name,
-        pool: impl Fn(PoolId) -> PoolId,
+        name: Option<impl Fn(Name) -> Name>,
+        pool: Option<impl Fn(PoolId) -> PoolId>,
     ) {
         fn change<T: Copy>(column: &mut [T], part: Range<usize>, change: impl Fn(T) -> T) {
             column.get_mut(part).unwrap_or_default().iter_mut().for_each(|value| *value = change(*value));
@@ -326,10 +329,14 @@ impl Batch {
             let end = range.end.min((begin / SEGMENT + 1) * SEGMENT);
             let Some(columns) = self.segments.get_mut(begin / SEGMENT) else { return };
             let part = begin % SEGMENT..begin % SEGMENT + (end - begin);
-            change(&mut columns.op, part.clone(), &name);
-            change(&mut columns.shape, part.clone(), &name);
             change(&mut columns.thread, part.clone(), |_| thread);
-            change(&mut columns.pool, part.clone(), &pool);
+            if let Some(name) = &name {
+                change(&mut columns.op, part.clone(), name);
+                change(&mut columns.shape, part.clone(), name);
+            }
+            if let Some(pool) = &pool {
+                change(&mut columns.pool, part.clone(), pool);
+            }
             if shift != 0 {
                 change(&mut columns.time, part, |time| Picos(time.0.saturating_add(shift)));
             }
@@ -474,18 +481,60 @@ impl EventRef<'_> {
 }
 
 impl Events {
-    /// Puts batches in order. `order` names each event once, by batch and index, by increasing time.
-    pub(crate) fn new(batches: Vec<Batch>, order: impl Iterator<Item = (usize, usize)>) -> Events {
+    /// Puts batches in order. `lines` are sequences of ranges of batches (batch and range), each in order of time by
+    /// itself or nearly so; events of one moment keep the order of the lines.
+    pub(crate) fn merge(batches: Vec<Batch>, lines: &[Vec<(usize, Range<usize>)>]) -> Events {
         let mut bases = Vec::new();
         let mut segments = Vec::new();
-        let count = batches.iter().map(Batch::len).sum();
         for batch in batches {
             bases.push(segments.len());
             segments.extend(batch.segments);
         }
-        let mut places = Vec::with_capacity(count);
-        places.extend(order.filter_map(|(batch, at)| Place::new(bases.get(batch)? + at / SEGMENT, at % SEGMENT)));
-        Events { segments, order: places }
+        let places = |line: &Vec<(usize, Range<usize>)>| -> Vec<Place> {
+            let count = line.iter().map(|(_, range)| range.len()).sum();
+            let mut places = Vec::with_capacity(count);
+            for (batch, range) in line {
+                let base = bases.get(*batch).copied().unwrap_or(usize::MAX);
+                places.extend(range.clone().filter_map(|at| Place::new(base.checked_add(at / SEGMENT)?, at % SEGMENT)));
+            }
+            places
+        };
+        let mut events = Events { segments, order: Vec::new() };
+        let mut lines: Vec<Vec<Place>> = lines.iter().map(places).filter(|line| !line.is_empty()).collect();
+        for line in &mut lines {
+            if !line.is_sorted_by_key(|&place| events.time_of(place)) {
+                line.sort_by_key(|&place| events.time_of(place));
+            }
+        }
+        events.order = events.merged(&lines);
+        events
+    }
+
+    /// Sorted lines, merged a stretch at a time: threads take turns, but not at every event.
+    fn merged(&self, lines: &[Vec<Place>]) -> Vec<Place> {
+        if let [line] = lines {
+            return line.clone();
+        }
+        let mut order = Vec::with_capacity(lines.iter().map(Vec::len).sum());
+        let mut rest: Vec<&[Place]> = lines.iter().map(Vec::as_slice).collect();
+        let head = |line: usize, rest: &[Place]| Some(Reverse((self.time_of(*rest.first()?), line)));
+        let mut heads: BinaryHeap<_> = rest.iter().enumerate().filter_map(|(line, rest)| head(line, rest)).collect();
+        while let Some(Reverse((_, line))) = heads.pop() {
+            let limit = heads.peek().map(|Reverse(head)| *head);
+            let Some(places) = rest.get_mut(line) else { continue };
+            let comes_first = |place: &&Place| limit.is_none_or(|limit| (self.time_of(**place), line) < limit);
+            let count = places.iter().take_while(comes_first).count();
+            let (stretch, left) = places.split_at(count);
+            order.extend_from_slice(stretch);
+            *places = left;
+            heads.extend(head(line, left));
+        }
+        order
+    }
+
+    #[inline]
+    fn time_of(&self, place: Place) -> Picos {
+        EventRef { columns: self.segments.get(place.segment()), at: place.index() }.time()
     }
 
     /// How many events there are.
@@ -669,14 +718,14 @@ mod tests {
     fn the_order_spans_batches_and_segments() {
         let count = SEGMENT + 3;
         let mut batches = vec![Batch::default(), Batch::default()];
-        let mut order = Vec::new();
         for time in 0..2 * count {
-            order.push((time % 2, batches[time % 2].len()));
             batches[time % 2].push(&at(i64::try_from(time).unwrap()));
         }
-        batches[1].settle(count - 4..count, 0, Name(3), |_| Name(5), |pool| pool);
-        let mut events = Events::new(batches, order.into_iter());
-        assert!((0..events.len()).all(|i| events.at(i).run() == i64::try_from(i).unwrap()));
+        batches[1].settle(count - 4..count, 0, Name(3), Some(|_| Name(5)), None::<fn(PoolId) -> PoolId>);
+        // The second line is given in two parts, the later one first: it is not in order by itself.
+        let lines = [vec![(0, 0..count)], vec![(1, 9..count), (1, 0..9)]];
+        let mut events = Events::merge(batches, &lines);
+        assert!((0..2 * count).all(|i| events.at(i).run() == i64::try_from(i).unwrap()));
         let settled = (0..events.len()).filter(|&i| events.at(i).thread() == Name(3) && events.at(i).op() == Name(5));
         assert_eq!(settled.collect::<Vec<_>>(), (0..4).map(|k| 2 * (count - 4 + k) + 1).collect::<Vec<_>>());
         events.reorder(2, &[3, 2]);
@@ -689,7 +738,7 @@ mod tests {
         let mut batch = Batch::default();
         batch.push(&at(0));
         batch.push(&Event { context: Name(7), ..at(1) });
-        let events = Events::new(vec![batch], [(0, 0), (0, 1)].into_iter());
+        let events = Events::merge(vec![batch], &[vec![(0, 0..2)]]);
         assert_eq!(events.at(0).chunk(), None);
         assert_eq!(events.at(0).in_use(), None);
         assert_eq!(events.at(0).fragmentation(), None);

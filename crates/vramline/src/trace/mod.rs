@@ -15,7 +15,7 @@ use crate::snapshot::{Held, Role, Snapshot};
 use crate::units::{Bytes, Picos, Span};
 
 pub use op::layer_of;
-pub use pairing::{Disagreement, PoolTrace, UnmatchedFree};
+pub use pairing::{Disagreement, Peak, PoolTrace, UnmatchedFree};
 pub use step::{How, Phase, Step, StepUse};
 
 /// Why an allocation has no name.
@@ -64,15 +64,14 @@ impl Trace {
             (pairing::pair(&history), classified.join())
         });
         let (roles, steps) = classified.unwrap_or_default();
-        pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|(_, bytes)| bytes)));
+        pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|peak| peak.bytes)));
         Trace { history, pools, steps, roles }
     }
 
     /// What a pool held at its peak, or `None` where it has no events.
     #[must_use]
     pub fn at_peak(&self, pool: &PoolTrace) -> Option<Snapshot> {
-        let (position, _) = pool.peak()?;
-        Some(self.snapshot_at(pool, position))
+        Some(self.snapshot_at(pool, pool.peak()?.position))
     }
 
     /// What a pool held at a moment, or `None` before its first event.
@@ -84,7 +83,7 @@ impl Trace {
 
     fn snapshot_at(&self, pool: &PoolTrace, position: usize) -> Snapshot {
         let time = pool.time(&self.history.events, position);
-        let in_use = pool.in_use_at(position);
+        let in_use = pool.in_use_at(&self.history.events, position);
         let mut live: Vec<usize> = pool.live_at(position).collect();
         let chunk = |&event: &usize| self.history.events.at(event).size().unwrap_or_default();
         let mut known: Bytes = live.iter().map(chunk).sum();
@@ -113,12 +112,18 @@ impl Trace {
         let end = pool.last_time(events);
         // A short list kept in order: nearly every allocation is lighter than all of it.
         let mut ranked: Vec<(f64, usize, Option<Picos>)> = Vec::with_capacity(most.saturating_add(1));
+        let whole = end.since(pool.time(events, 0));
         for (birth, death) in pool.allocations() {
             let event = events.at(birth);
+            let size = event.size().unwrap_or_default();
+            // Most blocks are too small even if they were held from beginning to end.
+            let least = if ranked.len() < most { -1.0 } else { ranked.last().map_or(f64::MAX, |last| last.0) };
+            if weight(size, whole) <= least {
+                continue;
+            }
             let freed = death.map(|event| events.time(event));
-            let span = freed.unwrap_or(end).since(event.time());
-            let heavy = weight(event.size().unwrap_or_default(), span);
-            if ranked.len() < most || ranked.last().is_some_and(|last| heavy > last.0) {
+            let heavy = weight(size, freed.unwrap_or(end).since(event.time()));
+            if heavy > least {
                 let at = ranked.partition_point(|known| known.0 >= heavy);
                 ranked.insert(at, (heavy, birth, freed));
                 ranked.truncate(most);

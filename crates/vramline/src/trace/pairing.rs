@@ -64,12 +64,21 @@ pub struct PoolTrace {
     pub without_address: u64,
     /// The pool's events, in order; a position is an index into this.
     order: Vec<u32>,
-    /// Bytes in use after each of them, as told by the allocator or else added up.
+    /// Bytes in use after each of them, added up; empty where the allocator told it every time.
     in_use: Vec<Bytes>,
     /// Positions of allocations, and of their frees.
     births: Vec<u32>,
     deaths: Vec<u32>,
-    peak_position: Option<usize>,
+    peak: Option<Peak>,
+}
+
+/// The highest point of a pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Peak {
+    /// The position of the event that reached it first.
+    pub position: usize,
+    /// Bytes in use there.
+    pub bytes: Bytes,
 }
 
 impl PoolTrace {
@@ -89,20 +98,21 @@ impl PoolTrace {
             in_use: Vec::new(),
             births: Vec::new(),
             deaths: Vec::new(),
-            peak_position: None,
+            peak: None,
         }
     }
 
     /// Where the peak is and how high; the first time it was reached.
     #[must_use]
-    pub fn peak(&self) -> Option<(usize, Bytes)> {
-        self.peak_position.map(|position| (position, self.in_use_at(position)))
+    pub fn peak(&self) -> Option<Peak> {
+        self.peak
     }
 
     /// Bytes in use after the event at a position.
     #[must_use]
-    pub fn in_use_at(&self, position: usize) -> Bytes {
-        self.in_use.get(position).copied().unwrap_or_default()
+    pub fn in_use_at(&self, events: &Events, position: usize) -> Bytes {
+        let told = self.order.get(position).and_then(|&event| events.at(event as usize).in_use());
+        told.or_else(|| self.in_use.get(position).copied()).unwrap_or_default()
     }
 
     /// In use at a position but allocated before the recording, as far as the frees account for it.
@@ -178,9 +188,13 @@ impl PoolTrace {
         self.deaths.get(at).and_then(event).map(|death| events.time(death as usize))
     }
 
-    /// The events of the pool with the bytes in use after each.
-    pub fn levels(&self) -> impl Iterator<Item = (usize, Bytes)> {
-        self.order.iter().map(|&event| event as usize).zip(self.in_use.iter().copied())
+    /// The times of the pool's events with the bytes in use after each.
+    pub fn levels(&self, events: &Events) -> impl Iterator<Item = (Picos, Bytes)> {
+        (0..).zip(&self.order).map(|(position, &event)| {
+            let event = events.at(event as usize);
+            let added_up = || self.in_use.get(position).copied().unwrap_or_default();
+            (event.time(), event.in_use().unwrap_or_else(added_up))
+        })
     }
 }
 
@@ -190,7 +204,6 @@ struct Pairing {
     /// Index of the allocation that lives at an address.
     live: FxHashMap<u64, u32>,
     level: Option<Bytes>,
-    peak: Bytes,
 }
 
 /// Pairs the events of a history.
@@ -216,10 +229,9 @@ impl Pairing {
     fn new(id: PoolId, most: usize) -> Pairing {
         let mut trace = PoolTrace::new(id);
         trace.order.reserve_exact(most);
-        trace.in_use.reserve_exact(most);
         trace.births.reserve_exact(most / 2 + 1);
         trace.deaths.reserve_exact(most / 2 + 1);
-        Pairing { trace, live: FxHashMap::default(), level: None, peak: Bytes::ZERO }
+        Pairing { trace, live: FxHashMap::default(), level: None }
     }
 
     fn take(&mut self, events: &Events, number: u32, event: EventRef<'_>) {
@@ -280,11 +292,16 @@ impl Pairing {
             trace.first_disagreement.get_or_insert(here);
         }
         let level = told.or(expected).unwrap_or(if is_alloc { chunk } else { Bytes::ZERO });
-        if trace.peak_position.is_none() || level > self.peak {
-            trace.peak_position = Some(position as usize);
-            self.peak = level;
+        if trace.peak.is_none_or(|peak| level > peak.bytes) {
+            trace.peak = Some(Peak { position: position as usize, bytes: level });
         }
-        trace.in_use.push(level);
+        if told.is_none() && trace.in_use.len() < position as usize {
+            // From the first event on that does not tell it; before, nobody asks.
+            trace.in_use.resize(position as usize, Bytes::ZERO);
+        }
+        if told.is_none() || !trace.in_use.is_empty() {
+            trace.in_use.push(level);
+        }
         self.level = Some(level);
     }
 }

@@ -182,15 +182,15 @@ fn set_phases(steps: &mut [Step], history: &History, roles: &Roles) {
 }
 
 pub(crate) fn uses(steps: &[Step], pool: &PoolTrace, events: &Events) -> Vec<StepUse> {
-    let mut levels = pool.levels().peekable();
+    let mut levels = pool.levels(events).peekable();
     let mut current = pool.before;
     let mut uses = Vec::with_capacity(steps.len());
     for &step in steps {
-        while let Some((_, level)) = levels.next_if(|&(event, _)| events.time(event) < step.begin) {
+        while let Some((_, level)) = levels.next_if(|&(time, _)| time < step.begin) {
             current = level;
         }
         let mut peak = current;
-        while let Some((_, level)) = levels.next_if(|&(event, _)| events.time(event) < step.until) {
+        while let Some((_, level)) = levels.next_if(|&(time, _)| time < step.until) {
             current = level;
             peak = peak.max(level);
         }

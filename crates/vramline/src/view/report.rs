@@ -296,7 +296,7 @@ impl Report {
         }
         self.warnings.extend(trace.why_before(pool));
         self.warnings.extend(doubts(history, pool, name));
-        let peak_time = peak.map(|(position, _)| pool.time(&history.events, position));
+        let peak_time = peak.map(|peak| pool.time(&history.events, peak.position));
         let freed: Bytes = pool.unmatched.iter().map(|free| free.chunk).sum();
         self.pools.push(PoolView {
             name: name.to_owned(),
@@ -308,10 +308,10 @@ impl Report {
             limit_bytes: facts.and_then(|facts| facts.limit),
             allocs: pool.allocs,
             frees: pool.frees,
-            peak_bytes: peak.map(|(_, bytes)| bytes),
+            peak_bytes: peak.map(|peak| peak.bytes),
             lifetime_peak_bytes: facts.and_then(|facts| facts.lifetime_peak),
             peak_at_ns: peak_time.map(clock),
-            fragmentation_at_peak: peak.and_then(|(position, _)| pool.fragmentation(&history.events, position)),
+            fragmentation_at_peak: peak.and_then(|peak| pool.fragmentation(&history.events, peak.position)),
             at_peak,
             at,
             before_recording: BeforeView {

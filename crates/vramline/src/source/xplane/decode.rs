@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use flate2::read::GzDecoder;
 
-use super::index::{Class, Plane, PlaneRole, StatKind, region_of};
+use super::index::{Class, Plane, PlaneRole, StatEntry, StatKind, region_of};
 use super::wire::{Cursor, Malformed, Value, signed, varint_at, word_at};
 use crate::event::{Batch, Dtype, Event, Kind, MarkKind, OpTime, Pool, PoolId, Region};
 use crate::names::{Name, Names};
@@ -206,7 +206,8 @@ impl<'a> Decoder<'a> {
 
     /// A memory event whose stats in `range` are all an id and a number, each kind in its usual form.
     ///
-    /// This is where a trace's time goes: a memory event has fourteen stats. The loop only collects numbers by kind.
+    /// This is where a trace's time goes: a memory event has fourteen stats. The loop only notes where each kind's
+    /// value stands; then those that matter are decoded, which for a free is half of them.
     #[inline(always)]
     fn quick_memory_event(
         &mut self,
@@ -217,12 +218,7 @@ impl<'a> Decoder<'a> {
         offset: u64,
         out: &mut Decoded,
     ) -> Option<()> {
-        const INT: u8 = 0x20;
-        const UINT: u8 = 0x18;
-        const REF: u8 = 0x38;
-        const DOUBLE: u8 = 0x11;
-        let mut values = [0u64; StatKind::COUNT];
-        let mut tags = [0u8; StatKind::COUNT];
+        let mut found = Found { places: [Place::default(); StatKind::COUNT] };
         let Range { start: mut at, end } = range;
         while at < end {
             // 0x22, length, 0x08, id of one or two bytes, tag.
@@ -231,74 +227,55 @@ impl<'a> Decoder<'a> {
             if head & 0xff_00ff != 0x08_0022 || length >= 0x80 {
                 return None;
             }
-            let (id, tag, value_at) = if head >> 31 & 1 == 0 {
+            let (id, tag, value) = if head >> 31 & 1 == 0 {
                 (head >> 24 & 0x7f, (head >> 32) as u8, at + 5)
             } else if head >> 39 & 1 == 0 {
                 (head >> 24 & 0x7f | (head >> 32 & 0x7f) << 7, (head >> 40) as u8, at + 6)
             } else {
                 return None;
             };
-            let next = at + 2 + length;
-            let (value, value_end) = match tag {
-                INT | UINT | REF => varint_at(bytes, value_at)?,
-                DOUBLE => (word_at(bytes, value_at)?, value_at + 8),
-                _ => return None,
-            };
-            if value_end != next || next > end {
-                return None;
-            }
+            at += 2 + length;
             let kind = plane.stats.get(id).map_or(StatKind::Other, |entry| entry.kind) as usize;
-            if let (Some(slot), Some(tag_slot)) = (values.get_mut(kind), tags.get_mut(kind)) {
-                (*slot, *tag_slot) = (value, tag);
+            if let Some(place) = found.places.get_mut(kind) {
+                *place = Place { tag, value: value as u32, end: at as u32 };
             }
-            at = next;
         }
-        // `Some(None)` is absent, `None` is unusual.
-        let integer = |kind: StatKind| match *tags.get(kind as usize)? {
-            0 => Some(None),
-            INT | UINT => Some(values.get(kind as usize).copied()),
-            _ => None,
-        };
-        let reference = |kind: StatKind| match *tags.get(kind as usize)? {
-            0 => Some(None),
-            REF => Some(plane.stats.get(*values.get(kind as usize)?)),
-            _ => None,
-        };
-        let size = |kind: StatKind| integer(kind).map(|value| value.map(|value| Bytes(signed(value).unsigned_abs())));
-        let name = |kind: StatKind| reference(kind).map(|entry| entry.map_or(Name::EMPTY, |entry| entry.name));
-        let bits = *values.get(StatKind::Fragmentation as usize)?;
-        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "six digits; or zero")]
-        let fragmentation = match *tags.get(StatKind::Fragmentation as usize)? {
-            0 => None,
-            DOUBLE => Some(f64::from_bits(bits) as f32),
-            INT | UINT => Some(bits as f32),
-            _ => return None,
-        };
-        let pool_name = name(StatKind::AllocatorName)?;
-        let in_use = size(StatKind::BytesAllocated)?;
-        // What has no allocator's name or no count is for the careful way.
-        if pool_name.is_empty() || in_use.is_none() {
+        if at != end {
             return None;
         }
-        let event = Event {
+        let pool_name = found.reference(plane, bytes, StatKind::AllocatorName)?.map(|entry| entry.name);
+        let in_use = found.size(bytes, StatKind::BytesAllocated)?;
+        // What has no allocator's name or no count is for the careful way.
+        let (Some(pool_name), Some(_)) = (pool_name.filter(|name| !name.is_empty()), in_use) else { return None };
+        let mut event = Event {
             time: Picos(signed(offset)),
             kind,
             pool: PoolId(0),
-            address: integer(StatKind::Address)?,
-            requested: size(StatKind::RequestedBytes)?,
-            chunk: size(StatKind::AllocationBytes)?,
+            address: found.integer(bytes, StatKind::Address)?,
+            requested: found.size(bytes, StatKind::RequestedBytes)?,
+            chunk: found.size(bytes, StatKind::AllocationBytes)?,
             in_use,
-            fragmentation,
-            op: name(StatKind::TfOp)?,
-            shape: name(StatKind::Shape)?,
+            fragmentation: found.fraction(bytes, StatKind::Fragmentation)?,
+            op: Name::EMPTY,
+            shape: Name::EMPTY,
             context: Name::EMPTY,
             thread: Name::EMPTY,
-            run: integer(StatKind::RunId)?.map_or(0, signed),
-            region: reference(StatKind::RegionType)?.map_or(Region::Unknown, |entry| entry.region),
-            dtype: integer(StatKind::DataType)?.map_or(Dtype::Unknown, |number| dtype_of(signed(number))),
+            run: 0,
+            region: Region::Unknown,
+            dtype: Dtype::Unknown,
         };
-        let (reserved, available) = (size(StatKind::BytesReserved)?, size(StatKind::BytesAvailable)?);
-        let peak = size(StatKind::PeakBytesInUse)?;
+        if kind == Kind::Alloc {
+            let name = |entry: Option<StatEntry>| entry.map_or(Name::EMPTY, |entry| entry.name);
+            event.op = name(found.reference(plane, bytes, StatKind::TfOp)?);
+            event.shape = name(found.reference(plane, bytes, StatKind::Shape)?);
+            event.region =
+                found.reference(plane, bytes, StatKind::RegionType)?.map_or(Region::Unknown, |entry| entry.region);
+            event.run = found.integer(bytes, StatKind::RunId)?.map_or(0, signed);
+            event.dtype = found.integer(bytes, StatKind::DataType)?.map_or(Dtype::Unknown, |n| dtype_of(signed(n)));
+        }
+        let reserved = found.size(bytes, StatKind::BytesReserved)?;
+        let available = found.size(bytes, StatKind::BytesAvailable)?;
+        let peak = found.size(bytes, StatKind::PeakBytesInUse)?;
         self.keep(event, pool_name, reserved, available, peak, out);
         Some(())
     }
@@ -582,6 +559,73 @@ fn own(name: Name) -> Name {
 /// The name in a decoder's own table, if it is from there.
 pub(crate) fn own_name(name: Name) -> Option<Name> {
     (name.0 & OWN != 0).then_some(Name(name.0 & !OWN))
+}
+
+/// Where the values of an event's stats stand in a block, by kind.
+struct Found {
+    places: [Place; StatKind::COUNT],
+}
+
+/// A value: its tag (0 where there is none), and from where to where it stands.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    tag: u8,
+    value: u32,
+    end: u32,
+}
+
+/// Tags of an `XStat`'s values.
+const DOUBLE: u8 = 0x11;
+const UINT: u8 = 0x18;
+const INT: u8 = 0x20;
+const REF: u8 = 0x38;
+
+/// Each answers `Some(None)` where the event has no such stat, and `None` where its form is not the usual one.
+impl Found {
+    #[inline(always)]
+    fn varint(place: Place, bytes: &[u8]) -> Option<Option<u64>> {
+        let (value, end) = varint_at(bytes, place.value as usize)?;
+        (end == place.end as usize).then_some(Some(value))
+    }
+
+    #[inline(always)]
+    fn integer(&self, bytes: &[u8], kind: StatKind) -> Option<Option<u64>> {
+        let place = *self.places.get(kind as usize)?;
+        match place.tag {
+            INT | UINT => Found::varint(place, bytes),
+            0 => Some(None),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn size(&self, bytes: &[u8], kind: StatKind) -> Option<Option<Bytes>> {
+        Some(self.integer(bytes, kind)?.map(|value| Bytes(signed(value).unsigned_abs())))
+    }
+
+    #[inline(always)]
+    fn reference(&self, plane: &Plane, bytes: &[u8], kind: StatKind) -> Option<Option<StatEntry>> {
+        let place = *self.places.get(kind as usize)?;
+        match place.tag {
+            REF => Some(Found::varint(place, bytes)?.and_then(|id| plane.stats.get(id))),
+            0 => Some(None),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "six digits; or zero")]
+    fn fraction(&self, bytes: &[u8], kind: StatKind) -> Option<Option<f32>> {
+        let place = *self.places.get(kind as usize)?;
+        match place.tag {
+            DOUBLE if place.value + 8 == place.end => {
+                Some(Some(f64::from_bits(word_at(bytes, place.value as usize)?) as f32))
+            }
+            INT | UINT => Some(Found::varint(place, bytes)?.map(|value| value as f32)),
+            0 => Some(None),
+            _ => None,
+        }
+    }
 }
 
 /// The scalar fields of an `XEvent`, and the whole of it, where its stats are.

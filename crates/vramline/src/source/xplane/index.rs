@@ -169,7 +169,7 @@ impl<T: Copy> IdTable<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, id: u64) -> Option<T> {
         match usize::try_from(id).ok().and_then(|at| self.dense.get(at)) {
             Some(entry) => *entry,

@@ -4,8 +4,6 @@
 //! idles and no more than a few blocks are ever held. What the blocks gave is then put into one history: times on one
 //! axis, names in one table, events in order.
 
-use std::collections::BinaryHeap;
-use std::cmp::Reverse;
 use std::io;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -336,6 +334,16 @@ impl Translation {
         }
     }
 
+    /// Whether no name needs a change.
+    fn keeps_names(&self) -> bool {
+        self.names.len() <= 1
+    }
+
+    /// Whether no pool needs a change.
+    fn keeps_pools(&self) -> bool {
+        self.pools.iter().zip(0..).all(|(pool, number)| pool.0 == number)
+    }
+
     fn pool(&self, pool: PoolId) -> PoolId {
         self.pools.get(usize::from(pool.0)).copied().unwrap_or(pool)
     }
@@ -376,7 +384,9 @@ fn merge(done: Vec<Done>, tallies: Vec<Tally>, lines: &[Line], history: &mut His
         }
         let last = events.end.checked_sub(1).filter(|_| !events.is_empty());
         decode::join_open(&mut open, still_open, last.map_or(Picos(i64::MIN), |last| batch.time(last)));
-        batch.settle(events.clone(), shift, thread, |name| translation.name(name), |pool| translation.pool(pool));
+        let names = (!translation.keeps_names()).then_some(|name| translation.name(name));
+        let pools = (!translation.keeps_pools()).then_some(|pool| translation.pool(pool));
+        batch.settle(events.clone(), shift, thread, names, pools);
         let on_axis = |time: Picos| Picos(time.0.saturating_add(shift));
         for (pool, time, peak) in first_peaks {
             if let Some(known) = history.pools.get_mut(usize::from(translation.pool(pool).0))
@@ -396,8 +406,7 @@ fn merge(done: Vec<Done>, tallies: Vec<Tally>, lines: &[Line], history: &mut His
             run.push((done.worker, events));
         }
     }
-    let order = in_order(&batches, &runs);
-    history.events = Events::new(batches, order.into_iter());
+    history.events = Events::merge(batches, &runs);
     history.marks.sort_by_key(|mark| mark.begin);
 }
 
@@ -425,39 +434,4 @@ fn translate(tally: &Tally, history: &mut History) -> Translation {
     history.recorder.host_events += tally.host_events;
     history.recorder.bare_events += tally.bare_events;
     translation
-}
-
-/// The events of all lines by time. A line is nearly always in order by itself, so lines are merged, a stretch at a
-/// time; events of one moment keep the order of the file.
-fn in_order(batches: &[Batch], runs: &[Vec<(usize, Range<usize>)>]) -> Vec<(usize, usize)> {
-    let time = |&(batch, at): &(usize, usize)| batches.get(batch).map_or(Picos(0), |batch| batch.time(at));
-    let count = runs.iter().flatten().map(|(_, events)| events.len()).sum();
-    let mut order = Vec::with_capacity(count);
-    let mut lines: Vec<_> = runs
-        .iter()
-        .map(|run| {
-            let events = run.iter().flat_map(|(batch, events)| events.clone().map(|at| (*batch, at)));
-            let mut sorted = None;
-            if !events.clone().is_sorted_by_key(|place| time(&place)) {
-                let mut places: Vec<(usize, usize)> = events.clone().collect();
-                places.sort_by_key(time);
-                sorted = Some(places.into_iter());
-            }
-            let unsorted = if sorted.is_none() { Some(events) } else { None };
-            sorted.into_iter().flatten().chain(unsorted.into_iter().flatten()).peekable()
-        })
-        .collect();
-    let mut heads: BinaryHeap<Reverse<(Picos, usize)>> =
-        lines.iter_mut().enumerate().filter_map(|(line, events)| Some(Reverse((time(events.peek()?), line)))).collect();
-    while let Some(Reverse((_, line))) = heads.pop() {
-        let limit = heads.peek().map(|Reverse(head)| *head);
-        let Some(events) = lines.get_mut(line) else { continue };
-        while let Some(place) = events.next_if(|place| limit.is_none_or(|limit| (time(place), line) <= limit)) {
-            order.push(place);
-        }
-        if let Some(place) = events.peek() {
-            heads.push(Reverse((time(place), line)));
-        }
-    }
-    order
 }
