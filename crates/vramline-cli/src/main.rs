@@ -1,10 +1,53 @@
-//! x
-fn main() {
-    let t = std::time::Instant::now();
-    let s = vramline::source::read(std::path::Path::new(&std::env::args().nth(1).unwrap())).unwrap();
-    eprintln!("read {:?}", t.elapsed());
-    let r = vramline::view::report::report(s, &Default::default());
-    eprintln!("report {:?}", t.elapsed());
-    println!("{}", serde_json::to_string_pretty(&r).unwrap());
-    eprintln!("json {:?}", t.elapsed());
+//! The binary `vramline`. Parses, dispatches, and decides the exit code; each verb lives in `commands/`.
+
+mod cli;
+mod commands;
+mod printer;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+
+/// What went wrong, with what to do now.
+#[derive(Debug)]
+struct Hinted {
+    error: anyhow::Error,
+    hint: String,
+}
+
+impl From<anyhow::Error> for Hinted {
+    fn from(error: anyhow::Error) -> Self {
+        Hinted { error, hint: String::new() }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match &cli.command {
+        Command::Report(args) => commands::report::run(args),
+        Command::Completions(args) => commands::completions::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Hinted { error, .. }) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(Hinted { error, hint }) => {
+            // Nothing can be said if even the error cannot be written.
+            let mut stderr = io::stderr().lock();
+            let _ = writeln!(stderr, "error: {error:#}");
+            if !hint.is_empty() {
+                let _ = writeln!(stderr, "hint: {hint}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `vramline report ... | head` is not an error.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
 }

@@ -355,6 +355,9 @@ pub struct Events {
     order: Vec<Place>,
 }
 
+/// The events of one thread: ranges of batches, in order of time or nearly so.
+pub(crate) type Line = Vec<(usize, Range<usize>)>;
+
 /// Where an event stands: the segment in the upper bits, the index in the lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place(u32);
@@ -481,55 +484,83 @@ impl EventRef<'_> {
 }
 
 impl Events {
-    /// Puts batches in order. `lines` are sequences of ranges of batches (batch and range), each in order of time by
-    /// itself or nearly so; events of one moment keep the order of the lines.
-    pub(crate) fn merge(batches: Vec<Batch>, lines: &[Vec<(usize, Range<usize>)>]) -> Events {
+    /// Puts the events of batches in order. Events of one moment keep the order of the lines.
+    pub(crate) fn merge(batches: Vec<Batch>, lines: &[Line]) -> Events {
         let mut bases = Vec::new();
         let mut segments = Vec::new();
         for batch in batches {
             bases.push(segments.len());
             segments.extend(batch.segments);
         }
-        let places = |line: &Vec<(usize, Range<usize>)>| -> Vec<Place> {
-            let count = line.iter().map(|(_, range)| range.len()).sum();
-            let mut places = Vec::with_capacity(count);
-            for (batch, range) in line {
-                let base = bases.get(*batch).copied().unwrap_or(usize::MAX);
-                places.extend(range.clone().filter_map(|at| Place::new(base.checked_add(at / SEGMENT)?, at % SEGMENT)));
-            }
-            places
-        };
         let mut events = Events { segments, order: Vec::new() };
-        let mut lines: Vec<Vec<Place>> = lines.iter().map(places).filter(|line| !line.is_empty()).collect();
-        for line in &mut lines {
-            if !line.is_sorted_by_key(|&place| events.time_of(place)) {
-                line.sort_by_key(|&place| events.time_of(place));
-            }
-        }
-        events.order = events.merged(&lines);
+        events.order = match events.merged(&bases, lines) {
+            Some(order) => order,
+            // Some thread is out of order by itself: then everything is put in order from scratch.
+            None => events.sorted(&bases, lines),
+        };
         events
     }
 
-    /// Sorted lines, merged a stretch at a time: threads take turns, but not at every event.
-    fn merged(&self, lines: &[Vec<Place>]) -> Vec<Place> {
-        if let [line] = lines {
-            return line.clone();
+    /// Merges lines that are each in order, a stretch at a time: threads take turns, but not at every event. `None`
+    /// where a line is not in order.
+    fn merged(&self, bases: &[usize], lines: &[Line]) -> Option<Vec<Place>> {
+        let count = lines.iter().flatten().map(|(_, range)| range.len()).sum();
+        let mut order: Vec<Place> = Vec::with_capacity(count);
+        let mut rest: Vec<Line> = lines.iter().map(|line| line.iter().rev().cloned().collect()).collect();
+        let mut heads = BinaryHeap::new();
+        let head = |line: &mut Line| {
+            while let Some((batch, range)) = line.last() {
+                if let Some(place) = Events::place(bases, *batch, range.start).filter(|_| !range.is_empty()) {
+                    return Some(self.time_of(place));
+                }
+                line.pop();
+            }
+            None
+        };
+        for (number, line) in rest.iter_mut().enumerate() {
+            heads.extend(head(line).map(|time| Reverse((time, number))));
         }
-        let mut order = Vec::with_capacity(lines.iter().map(Vec::len).sum());
-        let mut rest: Vec<&[Place]> = lines.iter().map(Vec::as_slice).collect();
-        let head = |line: usize, rest: &[Place]| Some(Reverse((self.time_of(*rest.first()?), line)));
-        let mut heads: BinaryHeap<_> = rest.iter().enumerate().filter_map(|(line, rest)| head(line, rest)).collect();
-        while let Some(Reverse((_, line))) = heads.pop() {
-            let limit = heads.peek().map(|Reverse(head)| *head);
-            let Some(places) = rest.get_mut(line) else { continue };
-            let comes_first = |place: &&Place| limit.is_none_or(|limit| (self.time_of(**place), line) < limit);
-            let count = places.iter().take_while(comes_first).count();
-            let (stretch, left) = places.split_at(count);
-            order.extend_from_slice(stretch);
-            *places = left;
-            heads.extend(head(line, left));
+        while let Some(Reverse((begin, number))) = heads.pop() {
+            let limit = heads.peek().map_or((Picos(i64::MAX), usize::MAX), |Reverse(head)| *head);
+            let line = rest.get_mut(number)?;
+            let mut last = begin;
+            // One range may span several segments, and a stretch several ranges.
+            'stretch: while let Some((batch, range)) = line.last_mut() {
+                let first = Events::place(bases, *batch, range.start)?;
+                let columns = self.segments.get(first.segment())?;
+                let end = columns.time.len().min(first.index() + range.len());
+                for (place, &time) in (first.0..).map(Place).zip(columns.time.get(first.index()..end)?) {
+                    if (time, number) > limit {
+                        break 'stretch;
+                    }
+                    if time < last {
+                        return None;
+                    }
+                    last = time;
+                    order.push(place);
+                    range.start += 1;
+                }
+                if range.start >= range.end {
+                    line.pop();
+                }
+            }
+            heads.extend(head(line).map(|time| Reverse((time, number))));
         }
+        Some(order)
+    }
+
+    /// The events of lines in order of time, from any order.
+    fn sorted(&self, bases: &[usize], lines: &[Line]) -> Vec<Place> {
+        let ranges = lines.iter().flatten();
+        let mut order: Vec<Place> = ranges
+            .flat_map(|(batch, range)| range.clone().filter_map(|at| Events::place(bases, *batch, at)))
+            .collect();
+        order.sort_by_key(|&place| self.time_of(place));
         order
+    }
+
+    fn place(bases: &[usize], batch: usize, at: usize) -> Option<Place> {
+        Place::new(bases.get(batch)?.checked_add(at / SEGMENT)?, at % SEGMENT)
     }
 
     #[inline]

@@ -50,23 +50,24 @@ fn of_bytes(bytes: &[u8]) -> Format {
         // Protocols 2 to 5 begin with PROTO and their number.
         [0x80, 2..=5, ..] => Format::Pickle,
         _ if looks_like_event_file(bytes) => Format::EventFile,
+        // A log that begins with blank lines begins like a message too.
+        _ if is_text(bytes) => match bytes.trim_ascii_start() {
+            [b'{' | b'[', ..] => Format::Json,
+            _ => Format::Text,
+        },
         _ => match first_message(bytes) {
             First::Plane => Format::XPlane,
             First::ValueType => Format::Pprof,
             First::Name => Format::MemoryDump,
-            First::None => text_or_unknown(bytes),
+            First::None => Format::Unknown,
         },
     }
 }
 
-fn text_or_unknown(bytes: &[u8]) -> Format {
-    let is_text = std::str::from_utf8(bytes).map_or_else(|error| error.error_len().is_none(), |_| true)
-        && !bytes.contains(&0);
-    match bytes.trim_ascii_start() {
-        _ if !is_text => Format::Unknown,
-        [b'{' | b'[', ..] => Format::Json,
-        _ => Format::Text,
-    }
+/// Text of any language, terminal colours included, but none of the control characters that messages are full of.
+fn is_text(bytes: &[u8]) -> bool {
+    let is_utf8 = std::str::from_utf8(bytes).map_or_else(|error| error.error_len().is_none(), |_| true);
+    is_utf8 && bytes.iter().all(|byte| *byte >= 0x20 || b"\t\n\r\x0b\x0c\x1b\x08".contains(byte))
 }
 
 /// A TensorBoard record: the length of the first event, eight bytes, then a checksum, then an event with a wall time.

@@ -1,7 +1,7 @@
 //! Steps: the calls of the training program that a trace shows.
 //!
 //! Best evidence first: steps that the program numbered; calls of compiled TensorFlow functions; calls of the JAX
-//! function that takes the most time; runs of the executor that have a backward part. A step reaches from its
+//! function that allocates the most; runs of the executor that have a backward part. A step reaches from its
 //! beginning to the beginning of the next, because frees often come after the call has returned.
 
 use rustc_hash::FxHashMap;
@@ -10,7 +10,7 @@ use super::pairing::PoolTrace;
 use super::role::Roles;
 use crate::event::{Events, History, Mark, MarkKind};
 use crate::names::Name;
-use crate::units::{Bytes, Picos, Span};
+use crate::units::{Bytes, Picos};
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,18 +103,33 @@ fn marked(history: &History) -> Option<Vec<Step>> {
     if !functions.is_empty() {
         return Some(count(functions.into_iter().map(|mark| step(mark, How::Trace)).collect()));
     }
-    // Every op of JAX's NumPy is a compiled function; the one that takes the most time is the step.
+    // Every op of JAX's NumPy is a compiled function; the one that allocates the most in its calls is the step.
     let jits = outermost(history, |mark| mark.kind == MarkKind::Jit);
-    let mut times: FxHashMap<Name, (u64, Span)> = FxHashMap::default();
-    for mark in &jits {
-        let (calls, total) = times.entry(mark.name).or_default();
+    let mut taken: FxHashMap<Name, (u64, Bytes)> = FxHashMap::default();
+    for (mark, bytes) in jits.iter().zip(allocated_during(&jits, history)) {
+        let (calls, total) = taken.entry(mark.name).or_default();
         *calls += 1;
-        *total += mark.length;
+        *total += bytes;
     }
-    let repeated = times.into_iter().filter(|&(_, (calls, _))| calls > 1);
-    let (longest, _) = repeated.max_by_key(|&(name, (_, total))| (total, name))?;
-    let calls = jits.into_iter().filter(|mark| mark.name == longest);
+    let repeated = taken.into_iter().filter(|&(_, (calls, _))| calls > 1);
+    let (largest, _) = repeated.max_by_key(|&(name, (_, total))| (total, name))?;
+    let calls = jits.into_iter().filter(|mark| mark.name == largest);
     Some(count(calls.map(|mark| step(mark, How::Inferred)).collect()))
+}
+
+/// What was allocated during each of some marks, which are in order of time and do not overlap on a thread.
+fn allocated_during(marks: &[&Mark], history: &History) -> Vec<Bytes> {
+    let mut bytes = vec![Bytes::ZERO; marks.len()];
+    for event in history.events.iter().filter(|event| event.is_alloc()) {
+        let after = marks.partition_point(|mark| mark.begin <= event.time());
+        let Some(at) = after.checked_sub(1) else { continue };
+        if let (Some(mark), Some(sum)) = (marks.get(at), bytes.get_mut(at))
+            && event.time() < mark.begin.after(mark.length)
+        {
+            *sum += event.size().unwrap_or_default();
+        }
+    }
+    bytes
 }
 
 /// Marks that no other such mark of the same thread encloses. They are in order of time.

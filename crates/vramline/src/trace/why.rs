@@ -21,9 +21,9 @@ impl Trace {
         self.history.events.is_empty().then(|| why_empty(&self.history))
     }
 
-    /// Why much of what a pool held at its peak has no name, where that is so.
+    /// Why little is known of a pool, where that is so: `unnamed` tells whether much of its peak has no name.
     #[must_use]
-    pub fn why_unnamed(&self, pool: &PoolTrace) -> Option<Warning> {
+    pub fn why_little(&self, pool: &PoolTrace, unnamed: bool) -> Option<Warning> {
         let name = &self.history.pool(pool.id)?.name;
         if PLAIN_CPU.contains(&name.as_str()) {
             return Some(Warning {
@@ -35,7 +35,7 @@ impl Trace {
                 hint: CPU_POOL.to_owned(),
             });
         }
-        if self.history.framework == Some(Framework::Jax) {
+        if unnamed && self.history.framework == Some(Framework::Jax) {
             return Some(Warning {
                 code: "jax-no-op-names",
                 text: format!("JAX's pools carry no op names: blocks of '{name}' are known by size, time and call only"),

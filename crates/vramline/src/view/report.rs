@@ -283,18 +283,25 @@ impl Report {
         let clock = |time: Picos| time.on_clock(history.origin);
         let facts = history.pool(pool.id);
         let view = |snapshot: &Snapshot| held_view(history, snapshot, wanted);
-        let at_peak = trace.at_peak(pool).as_ref().map(view);
-        let at = wanted.at.and_then(|at| {
-            let time = Picos(at.0.saturating_sub(history.origin.0).saturating_mul(1000));
-            // A moment of whole nanoseconds holds what happened within it.
-            trace.snapshot(pool, Picos(time.0.saturating_add(999))).as_ref().map(view)
+        // Three passes over all of a pool's events, none of which needs another.
+        let (at_peak, at, step_uses, held_long) = std::thread::scope(|threads| {
+            let longest = threads.spawn(|| trace.held_longest(pool, LONG_HELD));
+            let at_peak = trace.at_peak(pool).as_ref().map(view);
+            let at = wanted.at.and_then(|at| {
+                let time = Picos(at.0.saturating_sub(history.origin.0).saturating_mul(1000));
+                // A moment of whole nanoseconds holds what happened within it.
+                trace.snapshot(pool, Picos(time.0.saturating_add(999))).as_ref().map(view)
+            });
+            (at_peak, at, trace.step_uses(pool), longest.join().unwrap_or_default())
         });
         let peak = pool.peak();
         let few_names = at_peak.as_ref().is_some_and(|at| at.unnamed_bytes.0 > at.named_bytes.0 / 10);
-        if few_names {
-            self.warnings.extend(trace.why_unnamed(pool));
+        // A pool of a few bytes beside one of gigabytes needs no excuse.
+        let largest = trace.pools.first().and_then(PoolTrace::peak).map_or(0, |peak| peak.bytes.0);
+        if peak.is_some_and(|peak| peak.bytes.0 >= largest / 100) {
+            self.warnings.extend(trace.why_little(pool, few_names));
+            self.warnings.extend(trace.why_before(pool));
         }
-        self.warnings.extend(trace.why_before(pool));
         self.warnings.extend(doubts(history, pool, name));
         let peak_time = peak.map(|peak| pool.time(&history.events, peak.position));
         let freed: Bytes = pool.unmatched.iter().map(|free| free.chunk).sum();
@@ -319,9 +326,9 @@ impl Report {
                 freed_bytes: freed,
                 freed_blocks: pool.unmatched.len() as u64,
             },
-            held_long: trace.held_longest(pool, LONG_HELD).iter().map(|long| long_view(history, long)).collect(),
+            held_long: held_long.iter().map(|long| long_view(history, long)).collect(),
         });
-        self.steps.extend(trace.step_uses(pool).into_iter().map(|used| StepView {
+        self.steps.extend(step_uses.into_iter().map(|used| StepView {
             pool: name.to_owned(),
             host: history.host.clone(),
             step: used.step.number,
@@ -478,7 +485,7 @@ fn held_view(history: &History, snapshot: &Snapshot, wanted: &Wanted) -> HeldVie
 }
 
 fn rows(history: &History, held: &[Held], by: By) -> Vec<Row> {
-    type Key<'a> = (Name, Name, &'a str, &'a str, Option<Role>, &'static str, &'a str);
+    type Key<'a> = (Name, Name, &'a str, &'a str, Option<Role>, &'static str, &'a str, Bytes);
     let mut groups: FxHashMap<Key<'_>, Row> = FxHashMap::default();
     for held in held {
         let key: Key<'_> = match by {
@@ -490,9 +497,11 @@ fn rows(history: &History, held: &[Held], by: By) -> Vec<Row> {
                 Some(held.role),
                 held.evidence,
                 held.source.as_str(),
+                // Of a block without a name the size is the best that is known.
+                if held.op.is_empty() { held.requested } else { Bytes::ZERO },
             ),
-            By::Layer => (Name::EMPTY, Name::EMPTY, "", &held.layer, None, "", ""),
-            By::Role => (Name::EMPTY, Name::EMPTY, "", "", Some(held.role), "", ""),
+            By::Layer => (Name::EMPTY, Name::EMPTY, "", &held.layer, None, "", "", Bytes::ZERO),
+            By::Role => (Name::EMPTY, Name::EMPTY, "", "", Some(held.role), "", "", Bytes::ZERO),
         };
         let row = row_of(history, held);
         match groups.entry(key) {

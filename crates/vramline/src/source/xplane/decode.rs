@@ -10,7 +10,7 @@ use std::ops::Range;
 use flate2::read::GzDecoder;
 
 use super::index::{Class, Plane, PlaneRole, StatEntry, StatKind, region_of};
-use super::wire::{Cursor, Malformed, Value, signed, varint_at, word_at};
+use super::wire::{Cursor, Malformed, Value, short_varint_at, signed, varint_at, word_at};
 use crate::event::{Batch, Dtype, Event, Kind, MarkKind, OpTime, Pool, PoolId, Region};
 use crate::names::{Name, Names};
 use crate::units::{Bytes, Picos, Span};
@@ -169,12 +169,12 @@ impl<'a> Decoder<'a> {
         if plane.role != PlaneRole::Host || *bytes.get(at)? != 0x22 {
             return None;
         }
-        let (length, begin) = varint_at(bytes, at + 1)?;
+        let (length, begin) = short_varint_at(bytes, at + 1)?;
         let end = begin.checked_add(usize::try_from(length).ok()?).filter(|&end| end <= bytes.len())?;
         if *bytes.get(begin)? != 0x08 {
             return None;
         }
-        let (metadata, mut at) = varint_at(bytes, begin + 1)?;
+        let (metadata, mut at) = short_varint_at(bytes, begin + 1)?;
         let entry = plane.events.get(metadata)?;
         if entry.class != Class::Noise {
             let mut offset = 0;
@@ -227,13 +227,14 @@ impl<'a> Decoder<'a> {
             if head & 0xff_00ff != 0x08_0022 || length >= 0x80 {
                 return None;
             }
-            let (id, tag, value) = if head >> 31 & 1 == 0 {
-                (head >> 24 & 0x7f, (head >> 32) as u8, at + 5)
-            } else if head >> 39 & 1 == 0 {
-                (head >> 24 & 0x7f | (head >> 32 & 0x7f) << 7, (head >> 40) as u8, at + 6)
-            } else {
+            let more = head >> 31 & 1;
+            if more & head >> 39 != 0 {
                 return None;
-            };
+            }
+            // Without a branch: whether ids have one byte or two changes from stat to stat.
+            let id = head >> 24 & 0x7f | (head >> 25 & 0x3f80) & more.wrapping_neg();
+            let tag = (head >> (32 + 8 * more)) as u8;
+            let value = at + 5 + more as usize;
             at += 2 + length;
             let kind = plane.stats.get(id).map_or(StatKind::Other, |entry| entry.kind) as usize;
             if let Some(place) = found.places.get_mut(kind) {
@@ -607,7 +608,10 @@ impl Found {
     fn reference(&self, plane: &Plane, bytes: &[u8], kind: StatKind) -> Option<Option<StatEntry>> {
         let place = *self.places.get(kind as usize)?;
         match place.tag {
-            REF => Some(Found::varint(place, bytes)?.and_then(|id| plane.stats.get(id))),
+            REF => {
+                let (id, end) = short_varint_at(bytes, place.value as usize)?;
+                (end == place.end as usize).then(|| plane.stats.get(id))
+            }
             0 => Some(None),
             _ => None,
         }

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use super::decode::{self, Decoded, Decoder, OpenScope, Tally};
 use super::index::{Index, Plane, PlaneRole};
 use super::walk::{self, Head, Next};
-use super::wire::Cursor;
+use super::wire::{Cursor, short_varint_at};
 use crate::event::{Batch, Events, History, Mark, Pool, PoolId};
 use crate::names::{Name, Names};
 use crate::source::input::Stream;
@@ -303,11 +303,12 @@ impl<'a> Cutter<'a, '_> {
 /// The length of the run of whole events at the front of a window.
 fn whole_events(window: &[u8]) -> usize {
     let mut at = 0usize;
-    while let Some(rest) = window.get(at..)
-        && let Some(length) = event_length(rest)
-        && length <= rest.len()
+    while window.get(at) == Some(&0x22)
+        && let Some((length, begin)) = short_varint_at(window, at + 1)
+        && let Some(next) = usize::try_from(length).ok().and_then(|length| begin.checked_add(length))
+        && next <= window.len()
     {
-        at += length;
+        at = next;
     }
     at
 }

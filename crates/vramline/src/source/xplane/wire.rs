@@ -86,6 +86,19 @@ pub(crate) fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk::<8>().map(|eight| u64::from_le_bytes(*eight))
 }
 
+/// Like [`varint_at`], for numbers that are mostly below sixteen thousand: lengths, ids, references.
+#[inline(always)]
+pub(crate) fn short_varint_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+    let &[first, second] = bytes.get(at..)?.first_chunk::<2>()?;
+    // Without a branch between one byte and two: which it is changes from one to the next.
+    let more = first >> 7;
+    if more & second >> 7 != 0 {
+        return varint_at(bytes, at);
+    }
+    let high = u64::from(second & more.wrapping_neg()) << 7;
+    Some((u64::from(first & 0x7f) | high, at + 1 + usize::from(more)))
+}
+
 /// The varint at `at` and where it ends, eight bytes at once. `None` near the end of the slice, where there may be one
 /// all the same, or where there is none.
 #[inline(always)]
@@ -162,6 +175,7 @@ mod tests {
             bytes.push(left as u8);
             bytes.extend([0xff; 12]);
             assert_eq!(Cursor(&bytes).varint(), Ok(value), "{value:#x}");
+            assert_eq!(short_varint_at(&bytes, 0), varint_at(&bytes, 0), "{value:#x}");
         }
         assert_eq!(Cursor(&[0xff; 11]).varint(), Err(Malformed));
     }

@@ -1,0 +1,4 @@
+//! One file a verb, one function each.
+
+pub(crate) mod completions;
+pub(crate) mod report;

@@ -1,0 +1,49 @@
+//! `vramline report`: what held the memory at the peak.
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::anyhow;
+use vramline::source;
+use vramline::view::report::{self, Report, Wanted};
+
+use crate::Hinted;
+use crate::cli::{By, ReportArgs};
+use crate::printer::{self, Style};
+
+/// Rows that fit one screen beside the rest.
+const ROWS: usize = 12;
+
+pub(crate) fn run(args: &ReportArgs) -> Result<(), Hinted> {
+    let source = source::read(&args.path).map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
+    let wanted = Wanted {
+        by: match args.by {
+            By::Op => report::By::Op,
+            By::Layer => report::By::Layer,
+            By::Role => report::By::Role,
+        },
+        top: args.top.or((!args.json).then_some(ROWS)),
+        at: args.at,
+        pool: args.pool.clone(),
+    };
+    let report = report::report(source, &wanted);
+    if let (Some(pool), []) = (&args.pool, report.pools.as_slice()) {
+        let error = anyhow!("no pool whose name contains '{pool}' in '{}'", args.path.display());
+        return Err(Hinted { error, hint: "leave --pool out to see every pool".to_owned() });
+    }
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if args.json {
+        write_json(&mut out, &report)?;
+    } else {
+        let style = Style::of_terminal(io::stdout().is_terminal());
+        let text = printer::report(&report, args.by, style);
+        out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
+    }
+    out.flush().map_err(anyhow::Error::from)?;
+    Ok(())
+}
+
+fn write_json(out: &mut impl Write, report: &Report) -> Result<(), anyhow::Error> {
+    serde_json::to_writer_pretty(&mut *out, report).map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
+    writeln!(out)?;
+    Ok(())
+}

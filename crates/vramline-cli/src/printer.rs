@@ -1,0 +1,333 @@
+//! Draws a report as text: verdict first, one screen, readable without colour.
+
+use std::fmt::Write;
+
+use vramline::snapshot::Role;
+use vramline::units::{Bytes, Nanos, Span};
+use vramline::view::fields::title;
+use vramline::view::report::{HeldView, LongView, PoolView, Report, Row, StepView};
+
+use crate::cli::By;
+
+/// Whether headings stand out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Style {
+    bold: &'static str,
+    dim: &'static str,
+    plain: &'static str,
+}
+
+impl Style {
+    /// Bold and dim on a terminal, unless the user asked for none.
+    pub(crate) fn of_terminal(is_terminal: bool) -> Style {
+        if is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) {
+            Style { bold: "\x1b[1m", dim: "\x1b[2m", plain: "\x1b[0m" }
+        } else {
+            Style { bold: "", dim: "", plain: "" }
+        }
+    }
+}
+
+/// How many of the blocks held for long are shown.
+const LONG_ROWS: usize = 5;
+
+/// A column of a table: its title, and whether it is flush right.
+type Column = (&'static str, bool);
+
+pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
+    let mut out = String::new();
+    for file in &report.source.files {
+        let _ = writeln!(out, "{}{file}{}", style.dim, style.plain);
+    }
+    let Some(main) = report.pools.first() else {
+        let _ = writeln!(out, "\n{}No memory events in this trace.{}", style.bold, style.plain);
+        notes(&mut out, report, style);
+        return out;
+    };
+    verdict(&mut out, report, main, style);
+    pools(&mut out, report, style);
+    for pool in report.pools.iter().filter(|pool| is_worth_showing(pool, main)) {
+        if let Some(held) = &pool.at_peak {
+            held_at(&mut out, pool, held, "At the peak", by, style);
+        }
+        if let Some(held) = &pool.at {
+            held_at(&mut out, pool, held, "At that moment", by, style);
+        }
+    }
+    held_long(&mut out, main, style);
+    steps(&mut out, report, main, style);
+    notes(&mut out, report, style);
+    out
+}
+
+/// Small pools beside a large one are named in the table only.
+fn is_worth_showing(pool: &PoolView, main: &PoolView) -> bool {
+    pool.peak_bytes.map(|bytes| bytes.0.saturating_mul(20)) >= main.peak_bytes.map(|bytes| bytes.0)
+}
+
+fn verdict(out: &mut String, report: &Report, pool: &PoolView, style: Style) {
+    let framework = match report.source.framework {
+        Some("tensorflow") => "TensorFlow",
+        Some("jax") => "JAX",
+        _ => "The program",
+    };
+    let (Some(peak), Some(held)) = (pool.peak_bytes, &pool.at_peak) else { return };
+    let of_limit = pool.limit_bytes.map_or(String::new(), |limit| format!(", {} of its limit of {limit}", percent(peak, limit)));
+    let _ = writeln!(
+        out,
+        "\n{}{framework} held {peak} in {} at the peak{of_limit}.{}",
+        style.bold, pool.name, style.plain
+    );
+    let requested = held.named_bytes + held.unnamed_bytes;
+    let mut parts: Vec<(Bytes, String)> = Role::ALL
+        .iter()
+        .filter(|&&role| role != Role::Unknown)
+        .map(|&role| (held.by_role.get(role), role.word().to_owned()))
+        .filter(|(bytes, _)| bytes.share_of(peak).is_some_and(|share| share >= 0.01))
+        .collect();
+    parts.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let parts: Vec<String> = parts.into_iter().map(|(bytes, word)| format!("{word} {bytes}")).collect();
+    if !parts.is_empty() {
+        let _ = writeln!(out, "That is {}.", parts.join(", "));
+    }
+    let mut apart = Vec::new();
+    if held.slack_bytes > Bytes::ZERO {
+        apart.push(format!("{} ({}) is slack: chunks larger than what was asked for", held.slack_bytes, percent(held.slack_bytes, peak)));
+    }
+    if held.before_recording_bytes > Bytes::ZERO {
+        let share = percent(held.before_recording_bytes, peak);
+        apart.push(format!("{} ({share}) is in use since before the recording", held.before_recording_bytes));
+    }
+    if held.unnamed_bytes > Bytes::ZERO && held.unnamed_bytes.share_of(requested).is_some_and(|share| share >= 0.01) {
+        apart.push(format!("{} ({}) has no name", held.unnamed_bytes, percent(held.unnamed_bytes, peak)));
+    }
+    if !apart.is_empty() {
+        let _ = writeln!(out, "Of the peak, {}.", apart.join("; "));
+    }
+}
+
+fn pools(out: &mut String, report: &Report, style: Style) {
+    let several_hosts = report.pools.iter().any(|pool| Some(&pool.host) != report.pools.first().map(|first| &first.host));
+    let mut columns: Vec<Column> = vec![
+        ("pool", false),
+        (title("pools[].device"), false),
+        (title("pools[].limit_bytes"), true),
+        (title("pools[].peak_bytes"), true),
+        (title("pools[].lifetime_peak_bytes"), true),
+        (title("pools[].peak_at_ns"), true),
+        (title("pools[].allocs"), true),
+        (title("pools[].frees"), true),
+        (title("pools[].fragmentation_at_peak"), true),
+        (title("pools[].from_start"), false),
+    ];
+    if several_hosts {
+        columns.insert(0, (title("pools[].host"), false));
+    }
+    let rows = report.pools.iter().map(|pool| {
+        let mut row = vec![
+            pool.name.clone(),
+            pool.device.clone(),
+            or_dash(pool.limit_bytes),
+            or_dash(pool.peak_bytes),
+            or_dash(pool.lifetime_peak_bytes),
+            or_dash(pool.peak_at_ns),
+            thousands(pool.allocs),
+            thousands(pool.frees),
+            pool.fragmentation_at_peak.map_or("-".to_owned(), |value| format!("{:.1} %", value * 100.0)),
+            match pool.from_start {
+                Some(true) => "yes",
+                Some(false) => "no",
+                None => "-",
+            }
+            .to_owned(),
+        ];
+        if several_hosts {
+            row.insert(0, pool.host.clone());
+        }
+        row
+    });
+    heading(out, "Pools", style);
+    table(out, &columns, rows.collect(), style);
+}
+
+fn held_at(out: &mut String, pool: &PoolView, held: &HeldView, when: &str, by: By, style: Style) {
+    heading(out, &format!("{when}, {} of {}: {} in use", clock(held.time_ns), pool.name, held.in_use_bytes), style);
+    let lines = [
+        ("named", held.named_bytes, "requested by ops that are known"),
+        ("without a name", held.unnamed_bytes, "requested; size and time are known"),
+        ("slack", held.slack_bytes, "taken beyond what was requested"),
+        ("before the recording", held.before_recording_bytes, "in use; allocated before the trace begins"),
+    ];
+    for (name, bytes, meaning) in lines.iter().filter(|(_, bytes, _)| *bytes > Bytes::ZERO) {
+        let share = percent(*bytes, held.in_use_bytes);
+        let _ = writeln!(out, "  {:>9}  {share:>6}  {name:<21} {}{meaning}{}", bytes.to_string(), style.dim, style.plain);
+    }
+    if held.rows.is_empty() {
+        return;
+    }
+    out.push('\n');
+    let (columns, rows) = held_rows(held, by);
+    table(out, &columns, rows, style);
+    if let Some(rest) = &held.rest {
+        let _ = writeln!(out, "  {:>9}  in {} more rows (--top {})", rest.bytes.to_string(), rest.rows, rest.rows + held.rows.len());
+    }
+}
+
+fn held_rows(held: &HeldView, by: By) -> (Vec<Column>, Vec<Vec<String>>) {
+    const PREFIX: &str = "pools[].at_peak.rows[].";
+    let column = |field: &str, right: bool| (title(&format!("{PREFIX}{field}")), right);
+    let mut columns: Vec<Column> =
+        vec![column("bytes", true), ("share", true), column("count", true), column("age_ns", true)];
+    match by {
+        By::Op => columns.extend([column("role", false), column("op", false), column("shape", false), column("op_time_ns", true)]),
+        By::Layer => columns.push(column("layer", false)),
+        By::Role => columns.push(column("role", false)),
+    }
+    let row = |row: &Row| {
+        let mut cells = vec![
+            row.bytes.to_string(),
+            percent(row.bytes, held.in_use_bytes),
+            thousands(row.count),
+            row.age_ns.map_or("-".to_owned(), |ns| Span(ns.saturating_mul(1000)).to_string()),
+        ];
+        match by {
+            By::Op => cells.extend([
+                row.role.to_owned(),
+                shown_op(row),
+                format!("{} {}", row.shape, row.dtype).trim().to_owned(),
+                row.op_time_ns.map_or(String::new(), |ns| Span(ns.saturating_mul(1000)).to_string()),
+            ]),
+            By::Layer => cells.push(if row.layer.is_empty() { "(no layer)".to_owned() } else { row.layer.clone() }),
+            By::Role => cells.push(row.role.to_owned()),
+        }
+        cells
+    };
+    (columns, held.rows.iter().map(row).collect())
+}
+
+fn shown_op(row: &Row) -> String {
+    match (row.op.as_str(), row.source.as_str()) {
+        ("", "") => "(no name)".to_owned(),
+        ("", source) => format!("(no name, in {source})"),
+        (op, _) => shorten(op),
+    }
+}
+
+/// The name without the call that wraps every name of a graph, and cut in the middle where it is long.
+fn shorten(op: &str) -> String {
+    const MOST: usize = 58;
+    let op = op.strip_prefix("StatefulPartitionedCall/").unwrap_or(op);
+    let count = op.chars().count();
+    if count <= MOST {
+        return op.to_owned();
+    }
+    let head: String = op.chars().take(MOST / 2 - 1).collect();
+    let tail: String = op.chars().skip(count - MOST / 2).collect();
+    format!("{head}…{tail}")
+}
+
+fn held_long(out: &mut String, pool: &PoolView, style: Style) {
+    let shown: Vec<&LongView> = pool.held_long.iter().take(LONG_ROWS).collect();
+    if shown.is_empty() {
+        return;
+    }
+    const PREFIX: &str = "pools[].held_long[].";
+    heading(out, "Large and held for long", style);
+    let column = |field: &str, right: bool| (title(&format!("{PREFIX}{field}")), right);
+    let columns =
+        [column("bytes", true), column("held_ns", true), column("freed_ns", true), column("role", false), column("op", false), column("shape", false)];
+    let rows = shown
+        .into_iter()
+        .map(|long| {
+            vec![
+                long.bytes.to_string(),
+                Span(long.held_ns.saturating_mul(1000)).to_string(),
+                long.freed_ns.map_or("never".to_owned(), clock),
+                long.role.to_owned(),
+                if long.op.is_empty() { "(no name)".to_owned() } else { shorten(&long.op) },
+                format!("{} {}", long.shape, long.dtype).trim().to_owned(),
+            ]
+        })
+        .collect();
+    table(out, &columns, rows, style);
+}
+
+fn steps(out: &mut String, report: &Report, main: &PoolView, style: Style) {
+    let steps: Vec<&StepView> =
+        report.steps.iter().filter(|step| step.pool == main.name && step.host == main.host).collect();
+    let (Some(first), Some(last)) = (steps.first(), steps.last()) else { return };
+    let Some(highest) = steps.iter().max_by_key(|step| step.peak_bytes) else { return };
+    let Some(lowest) = steps.iter().min_by_key(|step| step.peak_bytes) else { return };
+    let how = if first.how == "inferred" { ", inferred" } else { "" };
+    heading(out, &format!("{} steps{how}", steps.len()), style);
+    let _ = writeln!(
+        out,
+        "  peaks from {} (step {}) to {} (step {}); in use after the first {}, after the last {}",
+        lowest.peak_bytes, lowest.step, highest.peak_bytes, highest.step, first.current_bytes, last.current_bytes
+    );
+}
+
+fn notes(out: &mut String, report: &Report, style: Style) {
+    if report.warnings.is_empty() {
+        return;
+    }
+    heading(out, "Notes", style);
+    for warning in &report.warnings {
+        let _ = writeln!(out, "  - {}", warning.text);
+        if !warning.hint.is_empty() {
+            let _ = writeln!(out, "    {}hint:{} {}", style.dim, style.plain, warning.hint);
+        }
+    }
+}
+
+fn heading(out: &mut String, text: &str, style: Style) {
+    let _ = writeln!(out, "\n{}{text}{}", style.bold, style.plain);
+}
+
+fn table(out: &mut String, columns: &[Column], rows: Vec<Vec<String>>, style: Style) {
+    let width = |i: usize, title: &str| {
+        let cells = rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count());
+        cells.chain([title.chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = columns.iter().enumerate().map(|(i, (title, _))| width(i, title)).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut line = String::from(" ");
+        for ((cell, width), (_, right)) in cells.zip(&widths).zip(columns) {
+            let _ = if *right { write!(line, " {cell:>width$} ") } else { write!(line, " {cell:<width$} ") };
+        }
+        line.trim_end().to_owned()
+    };
+    let titles = line(&mut columns.iter().map(|(title, _)| *title));
+    let _ = writeln!(out, "{}{titles}{}", style.dim, style.plain);
+    for row in &rows {
+        let _ = writeln!(out, "{}", line(&mut row.iter().map(String::as_str)));
+    }
+}
+
+fn percent(part: Bytes, whole: Bytes) -> String {
+    part.share_of(whole).map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
+fn or_dash<T: std::fmt::Display>(value: Option<T>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
+}
+
+/// A moment with enough digits to be given back as `--at`.
+fn clock(time: Nanos) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "microseconds of a trace's clock")]
+    let seconds = time.0 as f64 / 1e9;
+    format!("{seconds:.6}s")
+}
+
+/// 5060 -> 5,060
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
