@@ -5,10 +5,11 @@
 //! [`crate::trace`]. Constraint: a field the source did not tell is `None`, never zero.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::binary_heap::{BinaryHeap, PeekMut};
 use std::ops::Range;
 
 use crate::names::{Name, Names};
+use crate::pages::prefer_large;
 use crate::units::{Bytes, Nanos, Picos, Span};
 use crate::warning::Warnings;
 
@@ -215,8 +216,8 @@ impl What {
 }
 
 /// A stretch of events in columns: index `i` of every column is the same event. Never longer than [`SEGMENT`], so that
-/// filling them neither moves nor copies what is there.
-#[derive(Clone, Debug)]
+/// growing moves no more than that.
+#[derive(Clone, Debug, Default)]
 struct Columns {
     time: Vec<Picos>,
     address: Vec<u64>,
@@ -234,26 +235,33 @@ struct Columns {
     dtype: Vec<Dtype>,
 }
 
+/// A segment that reaches so many events is given room for all it can hold; a small trace never is.
+const MANY: usize = 1 << 16;
+
 /// Events in one segment.
 const SEGMENT: usize = 1 << Place::INDEX_BITS;
 
 impl Columns {
-    fn new() -> Columns {
-        Columns {
-            time: Vec::with_capacity(SEGMENT),
-            address: Vec::with_capacity(SEGMENT),
-            requested: Vec::with_capacity(SEGMENT),
-            chunk: Vec::with_capacity(SEGMENT),
-            in_use: Vec::with_capacity(SEGMENT),
-            run: Vec::with_capacity(SEGMENT),
-            fragmentation: Vec::with_capacity(SEGMENT),
-            op: Vec::with_capacity(SEGMENT),
-            shape: Vec::with_capacity(SEGMENT),
-            thread: Vec::with_capacity(SEGMENT),
-            pool: Vec::with_capacity(SEGMENT),
-            what: Vec::with_capacity(SEGMENT),
-            dtype: Vec::with_capacity(SEGMENT),
+    /// Makes room for a whole segment, in large pages where the kernel has them.
+    #[cold]
+    fn expand(&mut self) {
+        fn expand<T>(column: &mut Vec<T>) {
+            column.reserve_exact(SEGMENT.saturating_sub(column.len()));
+            prefer_large(column);
         }
+        expand(&mut self.time);
+        expand(&mut self.address);
+        expand(&mut self.requested);
+        expand(&mut self.chunk);
+        expand(&mut self.in_use);
+        expand(&mut self.run);
+        expand(&mut self.fragmentation);
+        expand(&mut self.op);
+        expand(&mut self.shape);
+        expand(&mut self.thread);
+        expand(&mut self.pool);
+        expand(&mut self.what);
+        expand(&mut self.dtype);
     }
 
     #[inline]
@@ -289,9 +297,12 @@ impl Batch {
     #[inline]
     pub(crate) fn push(&mut self, event: &Event) {
         if self.len.is_multiple_of(SEGMENT) {
-            self.segments.push(Columns::new());
+            self.segments.push(Columns::default());
         }
         if let Some(columns) = self.segments.last_mut() {
+            if self.len % SEGMENT == MANY {
+                columns.expand();
+            }
             columns.push(event);
             self.len += 1;
         }
@@ -363,7 +374,7 @@ pub(crate) type Line = Vec<(usize, Range<usize>)>;
 struct Place(u32);
 
 impl Place {
-    const INDEX_BITS: u32 = 16;
+    const INDEX_BITS: u32 = 20;
 
     /// `None` where there are more events than a place can tell apart: four billion.
     fn new(segment: usize, index: usize) -> Option<Place> {
@@ -507,7 +518,6 @@ impl Events {
         let count = lines.iter().flatten().map(|(_, range)| range.len()).sum();
         let mut order: Vec<Place> = Vec::with_capacity(count);
         let mut rest: Vec<Line> = lines.iter().map(|line| line.iter().rev().cloned().collect()).collect();
-        let mut heads = BinaryHeap::new();
         let head = |line: &mut Line| {
             while let Some((batch, range)) = line.last() {
                 if let Some(place) = Events::place(bases, *batch, range.start).filter(|_| !range.is_empty()) {
@@ -517,10 +527,11 @@ impl Events {
             }
             None
         };
-        for (number, line) in rest.iter_mut().enumerate() {
-            heads.extend(head(line).map(|time| Reverse((time, number))));
-        }
-        while let Some(Reverse((begin, number))) = heads.pop() {
+        let firsts = rest.iter_mut().enumerate();
+        let mut heads: BinaryHeap<_> =
+            firsts.filter_map(|(number, line)| Some(Reverse((head(line)?, number)))).collect();
+        let mut next = heads.pop();
+        while let Some(Reverse((begin, number))) = next {
             let limit = heads.peek().map_or((Picos(i64::MAX), usize::MAX), |Reverse(head)| *head);
             let line = rest.get_mut(number)?;
             let mut last = begin;
@@ -544,7 +555,12 @@ impl Events {
                     line.pop();
                 }
             }
-            heads.extend(head(line).map(|time| Reverse((time, number))));
+            // This line waits in the place of the one whose turn it is.
+            next = match (head(line), heads.peek_mut()) {
+                (Some(time), Some(mut first)) => Some(std::mem::replace(&mut *first, Reverse((time, number)))),
+                (Some(time), None) => Some(Reverse((time, number))),
+                (None, first) => first.map(PeekMut::pop),
+            };
         }
         Some(order)
     }
@@ -761,7 +777,7 @@ mod tests {
         assert_eq!(settled.collect::<Vec<_>>(), (0..4).map(|k| 2 * (count - 4 + k) + 1).collect::<Vec<_>>());
         events.reorder(2, &[3, 2]);
         assert_eq!((1..5).map(|i| events.at(i).run()).collect::<Vec<_>>(), [1, 3, 2, 4]);
-        assert_eq!(Place::new(1 << 16, 0), None);
+        assert_eq!(Place::new(1 << 12, 0), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 #![doc = "placeholder"]
 pub mod event;
 pub mod names;
+mod pages;
 pub mod snapshot;
 pub mod source;
 pub mod trace;

@@ -12,7 +12,7 @@ mod why;
 use crate::event::{History, PoolId};
 use crate::names::Name;
 use crate::snapshot::{Held, Role, Snapshot};
-use crate::units::{Bytes, Picos, Span};
+use crate::units::{Bytes, Picos};
 
 pub use op::layer_of;
 pub use pairing::{Disagreement, Peak, PoolTrace, UnmatchedFree};
@@ -105,39 +105,18 @@ impl Trace {
         Snapshot { time, in_use, before_recording, held }
     }
 
-    /// Allocations of a pool by bytes times seconds, the `most` largest.
+    /// The allocations of a pool with the most bytes times seconds, heaviest first.
     #[must_use]
-    pub fn held_longest(&self, pool: &PoolTrace, most: usize) -> Vec<LongHeld> {
+    pub fn held_longest(&self, pool: &PoolTrace) -> Vec<LongHeld> {
         let events = &self.history.events;
         let end = pool.last_time(events);
-        // A short list kept in order: nearly every allocation is lighter than all of it.
-        let mut ranked: Vec<(f64, usize, Option<Picos>)> = Vec::with_capacity(most.saturating_add(1));
-        let whole = end.since(pool.time(events, 0));
-        for (birth, death) in pool.allocations() {
-            let event = events.at(birth);
-            let size = event.size().unwrap_or_default();
-            // Most blocks are too small even if they were held from beginning to end.
-            let least = if ranked.len() < most { -1.0 } else { ranked.last().map_or(f64::MAX, |last| last.0) };
-            if weight(size, whole) <= least {
-                continue;
-            }
-            let freed = death.map(|event| events.time(event));
-            let heavy = weight(size, freed.unwrap_or(end).since(event.time()));
-            if heavy > least {
-                let at = ranked.partition_point(|known| known.0 >= heavy);
-                ranked.insert(at, (heavy, birth, freed));
-                ranked.truncate(most);
-            }
-        }
-        ranked
-            .into_iter()
-            .map(|(byte_seconds, birth, freed)| LongHeld {
-                held: self.held(pool, birth, freed.unwrap_or(end)),
-                born: events.time(birth),
-                freed,
-                byte_seconds,
-            })
-            .collect()
+        let long = |heavy: &pairing::Heavy| LongHeld {
+            held: self.held(pool, heavy.birth, heavy.freed.unwrap_or(end)),
+            born: events.time(heavy.birth),
+            freed: heavy.freed,
+            byte_seconds: heavy.byte_seconds,
+        };
+        pool.heaviest().iter().map(long).collect()
     }
 
     /// The peak and final figure of each step in a pool.
@@ -209,9 +188,4 @@ fn lost_block(bytes: Bytes) -> Held {
         evidence: LOST,
         age: None,
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a ranking")]
-fn weight(bytes: Bytes, span: Span) -> f64 {
-    bytes.0 as f64 * (span.0 as f64 / 1e12)
 }

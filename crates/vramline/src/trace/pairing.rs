@@ -8,7 +8,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::event::{EventRef, Events, History, PoolId};
-use crate::units::{Bytes, Picos};
+use crate::units::{Bytes, Picos, Span};
 
 /// Marks a birth without a death.
 const ALIVE: u32 = u32::MAX;
@@ -70,6 +70,41 @@ pub struct PoolTrace {
     births: Vec<u32>,
     deaths: Vec<u32>,
     peak: Option<Peak>,
+    heaviest: Heaviest,
+}
+
+/// The allocations with the most bytes times seconds, heaviest first.
+#[derive(Debug, Default)]
+pub(crate) struct Heaviest(Vec<Heavy>);
+
+/// An allocation with its bytes times the time it was held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heavy {
+    pub(crate) byte_seconds: f64,
+    /// The event that made it.
+    pub(crate) birth: usize,
+    /// When it was freed, if the trace shows it.
+    pub(crate) freed: Option<Picos>,
+}
+
+impl Heaviest {
+    /// How many are kept. Nearly every allocation is lighter than all of them.
+    const MOST: usize = 10;
+
+    fn offer(&mut self, heavy: Heavy) {
+        let is_full = self.0.len() >= Heaviest::MOST;
+        if is_full && self.0.last().is_some_and(|last| heavy.byte_seconds <= last.byte_seconds) {
+            return;
+        }
+        let at = self.0.partition_point(|known| known.byte_seconds >= heavy.byte_seconds);
+        self.0.insert(at, heavy);
+        self.0.truncate(Heaviest::MOST);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ranking")]
+fn byte_seconds(bytes: Bytes, span: Span) -> f64 {
+    bytes.0 as f64 * (span.0 as f64 / 1e12)
 }
 
 /// The highest point of a pool.
@@ -99,6 +134,7 @@ impl PoolTrace {
             births: Vec::new(),
             deaths: Vec::new(),
             peak: None,
+            heaviest: Heaviest::default(),
         }
     }
 
@@ -123,10 +159,20 @@ impl PoolTrace {
     }
 
     /// Ends the life of an allocation.
-    fn end(&mut self, allocation: u32, position: u32) {
+    fn end(&mut self, events: &Events, allocation: u32, position: u32, time: Picos) {
         if let Some(death) = self.deaths.get_mut(allocation as usize) {
             *death = position;
         }
+        if let Some(birth) = self.birth(allocation) {
+            let event = events.at(birth);
+            let byte_seconds = byte_seconds(event.size().unwrap_or_default(), time.since(event.time()));
+            self.heaviest.offer(Heavy { byte_seconds, birth, freed: Some(time) });
+        }
+    }
+
+    /// The allocations with the most bytes times seconds, heaviest first.
+    pub(crate) fn heaviest(&self) -> &[Heavy] {
+        &self.heaviest.0
     }
 
     /// The event that made an allocation.
@@ -167,12 +213,6 @@ impl PoolTrace {
             .take_while(move |&(&birth, _)| birth as usize <= position)
             .filter(move |&(_, &death)| death as usize > position)
             .filter_map(|(&birth, _)| self.order.get(birth as usize).map(|&event| event as usize))
-    }
-
-    /// Every allocation: the event that made it and the one that freed it.
-    pub fn allocations(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
-        let event = |&position: &u32| self.order.get(position as usize).map(|&event| event as usize);
-        self.births.iter().zip(&self.deaths).filter_map(move |(birth, death)| Some((event(birth)?, event(death))))
     }
 
     /// When the block that event `birth` allocated was freed, if the trace shows it.
@@ -217,8 +257,17 @@ pub(crate) fn pair(history: &History) -> Vec<PoolTrace> {
         slot.get_or_insert_with(|| Pairing::new(id, events.len())).take(events, number, event);
     }
     let mut traces = Vec::new();
-    for Pairing { mut trace, .. } in pools.into_iter().flatten() {
+    for Pairing { mut trace, live, .. } in pools.into_iter().flatten() {
         trace.from_start = began_at_start(&trace, history);
+        let end = trace.last_time(events);
+        // In the order of allocation, so that equal weights come out the same each time.
+        let mut alive: Vec<usize> = live.into_values().filter_map(|allocation| trace.birth(allocation)).collect();
+        alive.sort_unstable();
+        for birth in alive {
+            let event = events.at(birth);
+            let byte_seconds = byte_seconds(event.size().unwrap_or_default(), end.since(event.time()));
+            trace.heaviest.offer(Heavy { byte_seconds, birth, freed: None });
+        }
         traces.push(trace);
     }
     traces
@@ -245,7 +294,7 @@ impl Pairing {
                 let index = u32::try_from(trace.births.len()).unwrap_or(ALIVE);
                 if let Some(old) = self.live.insert(address, index) {
                     trace.lost_frees += 1;
-                    trace.end(old, position);
+                    trace.end(events, old, position, event.time());
                 }
                 trace.births.push(position);
                 trace.deaths.push(ALIVE);
@@ -260,7 +309,7 @@ impl Pairing {
             let told = event.size();
             match partner {
                 Some(index) => {
-                    trace.end(index, position);
+                    trace.end(events, index, position, event.time());
                     // A TPU's frees do not tell their size.
                     told.or_else(|| trace.birth(index).and_then(|birth| events.at(birth).size())).unwrap_or_default()
                 }

@@ -42,9 +42,6 @@ pub struct Wanted {
     pub pool: Option<String>,
 }
 
-/// How many blocks that were held for long are listed.
-const LONG_HELD: usize = 10;
-
 /// The whole document.
 #[derive(Debug, Serialize)]
 #[expect(missing_docs, reason = "the field table says it")]
@@ -283,16 +280,11 @@ impl Report {
         let clock = |time: Picos| time.on_clock(history.origin);
         let facts = history.pool(pool.id);
         let view = |snapshot: &Snapshot| held_view(history, snapshot, wanted);
-        // Three passes over all of a pool's events, none of which needs another.
-        let (at_peak, at, step_uses, held_long) = std::thread::scope(|threads| {
-            let longest = threads.spawn(|| trace.held_longest(pool, LONG_HELD));
-            let at_peak = trace.at_peak(pool).as_ref().map(view);
-            let at = wanted.at.and_then(|at| {
-                let time = Picos(at.0.saturating_sub(history.origin.0).saturating_mul(1000));
-                // A moment of whole nanoseconds holds what happened within it.
-                trace.snapshot(pool, Picos(time.0.saturating_add(999))).as_ref().map(view)
-            });
-            (at_peak, at, trace.step_uses(pool), longest.join().unwrap_or_default())
+        let at_peak = trace.at_peak(pool).as_ref().map(view);
+        let at = wanted.at.and_then(|at| {
+            let time = Picos(at.0.saturating_sub(history.origin.0).saturating_mul(1000));
+            // A moment of whole nanoseconds holds what happened within it.
+            trace.snapshot(pool, Picos(time.0.saturating_add(999))).as_ref().map(view)
         });
         let peak = pool.peak();
         let few_names = at_peak.as_ref().is_some_and(|at| at.unnamed_bytes.0 > at.named_bytes.0 / 10);
@@ -326,9 +318,9 @@ impl Report {
                 freed_bytes: freed,
                 freed_blocks: pool.unmatched.len() as u64,
             },
-            held_long: held_long.iter().map(|long| long_view(history, long)).collect(),
+            held_long: trace.held_longest(pool).iter().map(|long| long_view(history, long)).collect(),
         });
-        self.steps.extend(step_uses.into_iter().map(|used| StepView {
+        self.steps.extend(trace.step_uses(pool).into_iter().map(|used| StepView {
             pool: name.to_owned(),
             host: history.host.clone(),
             step: used.step.number,

@@ -236,8 +236,8 @@ impl<'a> Decoder<'a> {
             let tag = (head >> (32 + 8 * more)) as u8;
             let value = at + 5 + more as usize;
             at += 2 + length;
-            let kind = plane.stats.get(id).map_or(StatKind::Other, |entry| entry.kind) as usize;
-            if let Some(place) = found.places.get_mut(kind) {
+            // Ids of two bytes are small: none is missing in the dense table.
+            if let Some(place) = found.places.get_mut(plane.kind(id) as usize) {
                 *place = Place { tag, value: value as u32, end: at as u32 };
             }
         }
