@@ -165,7 +165,8 @@ pub struct Event {
     pub chunk: Option<Bytes>,
     /// Bytes in use in the pool after the event, by the allocator's own count.
     pub in_use: Option<Bytes>,
-    /// Share of the free bytes outside the largest free block, by the allocator's own count.
+    /// Share of the free bytes outside the largest free block, by the allocator's own count. Readers may leave it out
+    /// where the pool's count is not the highest so far.
     pub fragmentation: Option<f32>,
     /// The op that asked (on a free: the op that ran then); empty where not told.
     pub op: Name,
@@ -225,7 +226,8 @@ struct Columns {
     chunk: Vec<u64>,
     in_use: Vec<u64>,
     run: Vec<i64>,
-    fragmentation: Vec<f32>,
+    /// Sparse, by index: told at every event, kept where a pool reaches a new height.
+    fragmentation: Vec<(u32, f32)>,
     /// The op or, where [`What::SCOPE`] says so, the scope around the event.
     op: Vec<Name>,
     shape: Vec<Name>,
@@ -255,7 +257,6 @@ impl Columns {
         expand(&mut self.chunk);
         expand(&mut self.in_use);
         expand(&mut self.run);
-        expand(&mut self.fragmentation);
         expand(&mut self.op);
         expand(&mut self.shape);
         expand(&mut self.thread);
@@ -272,7 +273,9 @@ impl Columns {
         self.chunk.push(event.chunk.map_or(ABSENT, |bytes| bytes.0));
         self.in_use.push(event.in_use.map_or(ABSENT, |bytes| bytes.0));
         self.run.push(event.run);
-        self.fragmentation.push(event.fragmentation.unwrap_or(f32::NAN));
+        if let Some(value) = event.fragmentation {
+            self.fragmentation.extend(u32::try_from(self.dtype.len()).map(|at| (at, value)));
+        }
         self.op.push(if event.op.is_empty() { event.context } else { event.op });
         self.shape.push(event.shape);
         self.thread.push(event.thread);
@@ -442,10 +445,14 @@ impl EventRef<'_> {
         /// Bytes in use after the event, by the allocator's own count.
         in_use -> Option<Bytes>, in_use, |value| told(value).map(Bytes)
     );
-    column!(
-        /// Fragmentation after the event, by the allocator's own count.
-        fragmentation -> Option<f32>, fragmentation, |value| value.filter(|value| value.is_finite())
-    );
+    /// Fragmentation after the event, by the allocator's own count; kept only where a pool reaches a new height.
+    #[must_use]
+    pub fn fragmentation(self) -> Option<f32> {
+        let kept = &self.columns?.fragmentation;
+        let found = kept.binary_search_by_key(&self.at, |&(at, _)| at as usize).ok()?;
+        kept.get(found).map(|&(_, value)| value).filter(|value| value.is_finite())
+    }
+
     column!(
         /// The executor's run of the event; 0 where none.
         run -> i64, run, |value| value.unwrap_or(0)

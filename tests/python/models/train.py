@@ -147,7 +147,7 @@ def train_by_tape(keras, model, optimizer, x, y, note):
 
 def tensors(of):
     """The variables that hold tensors of numbers; counters, rates, metrics and seeds are a handful of bytes."""
-    return [variable for variable in of if variable.shape and "float" in variable.dtype]
+    return [variable for variable in of if len(variable.shape) > 0 and "float" in variable.dtype]
 
 
 def address(variable):

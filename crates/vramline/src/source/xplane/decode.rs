@@ -50,8 +50,17 @@ pub(crate) struct Decoded {
     pub(crate) open: Vec<OpenScope>,
     /// Allocations (in the decoder's batch) that no scope inside the block encloses, though one of an earlier may.
     pub(crate) unnamed: Vec<usize>,
-    /// For each pool, its earliest event that tells the high-water mark, and that mark.
+    /// For each pool of the block, its first event that tells the high-water mark, and that mark.
     pub(crate) first_peaks: Vec<(PoolId, Picos, Bytes)>,
+    /// The pools of the block, with the highest count of each so far.
+    pools: Vec<(Name, PoolId, Bytes)>,
+}
+
+/// Figures that a pool tells with every event, though they only matter where its count reaches a new height.
+struct Counts {
+    reserved: Option<Bytes>,
+    available: Option<Bytes>,
+    peak: Option<Bytes>,
 }
 
 /// The innermost of `scopes` that is open at `time`.
@@ -109,6 +118,7 @@ pub(crate) struct Decoder<'a> {
     names: &'a Names,
     pub(crate) tally: Tally,
     unpacked: String,
+    templates: Templates,
 }
 
 #[derive(Clone, Copy)]
@@ -124,7 +134,7 @@ enum Stat<'a> {
 impl<'a> Decoder<'a> {
     /// `names` holds every text of the planes' tables.
     pub(crate) fn new(names: &'a Names) -> Self {
-        Decoder { names, tally: Tally::default(), unpacked: String::new() }
+        Decoder { names, tally: Tally::default(), unpacked: String::new(), templates: Templates::default() }
     }
 
     /// Decodes a run of whole `XLine` fields.
@@ -136,7 +146,9 @@ impl<'a> Decoder<'a> {
             open: Vec::new(),
             unnamed: Vec::new(),
             first_peaks: Vec::new(),
+            pools: Vec::new(),
         };
+        self.templates.begin(plane);
         let mut at = 0;
         while at < bytes.len() {
             if let Some(next) = self.quick_event(plane, bytes, at, &mut out) {
@@ -207,7 +219,7 @@ impl<'a> Decoder<'a> {
     /// A memory event whose stats in `range` are all an id and a number, each kind in its usual form.
     ///
     /// This is where a trace's time goes: a memory event has fourteen stats. The loop only notes where each kind's
-    /// value stands; then those that matter are decoded, which for a free is half of them.
+    /// value stands, and those that matter are decoded: for a free half of them.
     #[inline(always)]
     fn quick_memory_event(
         &mut self,
@@ -220,26 +232,19 @@ impl<'a> Decoder<'a> {
     ) -> Option<()> {
         let mut found = Found { places: [Place::default(); StatKind::COUNT] };
         let Range { start: mut at, end } = range;
-        while at < end {
-            // 0x22, length, 0x08, id of one or two bytes, tag.
+        for expected in self.templates.of(kind) {
+            if at >= end {
+                break;
+            }
             let head = word_at(bytes, at)?;
-            let length = (head >> 8 & 0xff) as usize;
-            if head & 0xff_00ff != 0x08_0022 || length >= 0x80 {
-                return None;
+            if head & expected.mask != expected.value {
+                *expected = Expected::of(plane, head)?;
             }
-            let more = head >> 31 & 1;
-            if more & head >> 39 != 0 {
-                return None;
+            let next = at + 2 + (head >> 8 & 0x7f) as usize;
+            if let Some(place) = found.places.get_mut(expected.kind as usize) {
+                *place = Place { tag: expected.tag, value: (at + expected.skip) as u32, end: next as u32 };
             }
-            // Without a branch: whether ids have one byte or two changes from stat to stat.
-            let id = head >> 24 & 0x7f | (head >> 25 & 0x3f80) & more.wrapping_neg();
-            let tag = (head >> (32 + 8 * more)) as u8;
-            let value = at + 5 + more as usize;
-            at += 2 + length;
-            // Ids of two bytes are small: none is missing in the dense table.
-            if let Some(place) = found.places.get_mut(plane.kind(id) as usize) {
-                *place = Place { tag, value: value as u32, end: at as u32 };
-            }
+            at = next;
         }
         if at != end {
             return None;
@@ -247,7 +252,7 @@ impl<'a> Decoder<'a> {
         let pool_name = found.reference(plane, bytes, StatKind::AllocatorName)?.map(|entry| entry.name);
         let in_use = found.size(bytes, StatKind::BytesAllocated)?;
         // What has no allocator's name or no count is for the careful way.
-        let (Some(pool_name), Some(_)) = (pool_name.filter(|name| !name.is_empty()), in_use) else { return None };
+        let (Some(pool_name), Some(level)) = (pool_name.filter(|name| !name.is_empty()), in_use) else { return None };
         let mut event = Event {
             time: Picos(signed(offset)),
             kind,
@@ -256,7 +261,7 @@ impl<'a> Decoder<'a> {
             requested: found.size(bytes, StatKind::RequestedBytes)?,
             chunk: found.size(bytes, StatKind::AllocationBytes)?,
             in_use,
-            fragmentation: found.fraction(bytes, StatKind::Fragmentation)?,
+            fragmentation: None,
             op: Name::EMPTY,
             shape: Name::EMPTY,
             context: Name::EMPTY,
@@ -274,32 +279,29 @@ impl<'a> Decoder<'a> {
             event.run = found.integer(bytes, StatKind::RunId)?.map_or(0, signed);
             event.dtype = found.integer(bytes, StatKind::DataType)?.map_or(Dtype::Unknown, |n| dtype_of(signed(n)));
         }
-        let reserved = found.size(bytes, StatKind::BytesReserved)?;
-        let available = found.size(bytes, StatKind::BytesAvailable)?;
-        let peak = found.size(bytes, StatKind::PeakBytesInUse)?;
-        self.keep(event, pool_name, reserved, available, peak, out);
+        let mut counts = None;
+        if out.pools.iter().find(|(name, ..)| *name == pool_name).is_none_or(|&(_, _, highest)| level > highest) {
+            event.fragmentation = found.fraction(bytes, StatKind::Fragmentation)?;
+            counts = Some(Counts {
+                reserved: found.size(bytes, StatKind::BytesReserved)?,
+                available: found.size(bytes, StatKind::BytesAvailable)?,
+                peak: found.size(bytes, StatKind::PeakBytesInUse)?,
+            });
+        }
+        self.keep(event, pool_name, counts, out);
         Some(())
     }
 
-    /// Puts a memory event into the batch.
+    /// Puts a memory event into the batch. `counts` is there at least for the first event of a pool in a block, and
+    /// wherever the pool's count is higher than before in that block: the limit does not change, and every high-water
+    /// mark is told first by such an event.
     #[inline(always)]
-    fn keep(
-        &mut self,
-        mut event: Event,
-        pool_name: Name,
-        reserved: Option<Bytes>,
-        available: Option<Bytes>,
-        peak: Option<Bytes>,
-        out: &mut Decoded,
-    ) {
-        let limit = match (event.in_use, available) {
-            (Some(in_use), Some(available)) => Some(in_use + available + reserved.unwrap_or_default()),
-            _ => None,
+    fn keep(&mut self, mut event: Event, pool_name: Name, counts: Option<Counts>, out: &mut Decoded) {
+        let known = out.pools.iter_mut().find(|(name, ..)| *name == pool_name);
+        event.pool = match (known, &counts) {
+            (Some((_, pool, _)), None) => *pool,
+            _ => self.note_height(&event, pool_name, counts, out),
         };
-        event.pool = self.pool(pool_name, limit, peak);
-        if let Some(peak) = peak {
-            note_first_peak(&mut out.first_peaks, event.pool, event.time, peak);
-        }
         if event.kind == Kind::Alloc && event.op.is_empty() {
             match enclosing(&out.open, event.time) {
                 Some(context) => event.context = context,
@@ -307,6 +309,26 @@ impl<'a> Decoder<'a> {
             }
         }
         self.tally.events.push(&event);
+    }
+
+    /// Takes in what a pool tells at a new height.
+    #[cold]
+    fn note_height(&mut self, event: &Event, pool_name: Name, counts: Option<Counts>, out: &mut Decoded) -> PoolId {
+        let counts = counts.unwrap_or(Counts { reserved: None, available: None, peak: None });
+        let limit = match (event.in_use, counts.available) {
+            (Some(in_use), Some(available)) => Some(in_use + available + counts.reserved.unwrap_or_default()),
+            _ => None,
+        };
+        let id = self.pool(pool_name, limit, counts.peak);
+        let level = event.in_use.unwrap_or_default();
+        match out.pools.iter_mut().find(|(name, ..)| *name == pool_name) {
+            Some((_, _, highest)) => *highest = level.max(*highest),
+            None => out.pools.push((pool_name, id, level)),
+        }
+        if let Some(peak) = counts.peak {
+            note_first_peak(&mut out.first_peaks, id, event.time, peak);
+        }
+        id
     }
 
     fn host_event(&mut self, plane: &Plane, bytes: &[u8], out: &mut Decoded) -> Result<(), Malformed> {
@@ -433,7 +455,7 @@ impl<'a> Decoder<'a> {
                 return Ok(());
             }
         }
-        self.keep(event, pool_name, reserved, available, peak, out);
+        self.keep(event, pool_name, Some(Counts { reserved, available, peak }), out);
         Ok(())
     }
 
@@ -560,6 +582,75 @@ fn own(name: Name) -> Name {
 /// The name in a decoder's own table, if it is from there.
 pub(crate) fn own_name(name: Name) -> Option<Name> {
     (name.0 & OWN != 0).then_some(Name(name.0 & !OWN))
+}
+
+/// What the stats of the last allocation and of the last free began with. The next one's are nearly always of the same
+/// kinds in the same order, so that one comparison tells what a stat is.
+#[derive(Default)]
+struct Templates {
+    alloc: [Expected; Templates::LONGEST],
+    free: [Expected; Templates::LONGEST],
+    /// The plane they are of, by its place in memory.
+    plane: usize,
+}
+
+impl Templates {
+    /// Events with more stats are decoded the careful way.
+    const LONGEST: usize = 24;
+
+    fn begin(&mut self, plane: &Plane) {
+        let address = std::ptr::from_ref(plane).addr();
+        if self.plane != address {
+            *self = Templates { plane: address, ..Templates::default() };
+        }
+    }
+
+    #[inline(always)]
+    fn of(&mut self, kind: Kind) -> &mut [Expected; Templates::LONGEST] {
+        match kind {
+            Kind::Alloc => &mut self.alloc,
+            Kind::Free => &mut self.free,
+        }
+    }
+}
+
+/// The first bytes of a stat: 0x22, length, 0x08, id of one or two bytes, tag.
+#[derive(Clone, Copy)]
+struct Expected {
+    mask: u64,
+    value: u64,
+    kind: StatKind,
+    tag: u8,
+    /// How far the value is from the beginning.
+    skip: usize,
+}
+
+impl Default for Expected {
+    /// Nothing is like this.
+    fn default() -> Self {
+        Expected { mask: 0, value: 1, kind: StatKind::Other, tag: 0, skip: 0 }
+    }
+}
+
+impl Expected {
+    /// What a stat that begins with `head` looks like; `None` where it is none, or too long.
+    #[cold]
+    fn of(plane: &Plane, head: u64) -> Option<Expected> {
+        // The length must be below 128; otherwise it does not matter.
+        const FRAME: u64 = 0xff_80ff;
+        if head & FRAME != 0x08_0022 {
+            return None;
+        }
+        let (id, tag, skip, mask) = match (head >> 31 & 1, head >> 39 & 1) {
+            (0, _) => (head >> 24 & 0x7f, (head >> 32) as u8, 5, FRAME | 0xff_ff00_0000),
+            (1, 0) => {
+                (head >> 24 & 0x7f | (head >> 32 & 0x7f) << 7, (head >> 40) as u8, 6, FRAME | 0xffff_ff00_0000)
+            }
+            _ => return None,
+        };
+        let kind = plane.stats.get(id).map_or(StatKind::Other, |entry| entry.kind);
+        Some(Expected { mask, value: head & mask, kind, tag, skip })
+    }
 }
 
 /// Where the values of an event's stats stand in a block, by kind.

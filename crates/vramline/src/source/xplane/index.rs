@@ -189,8 +189,6 @@ pub(crate) struct Plane {
     pub(crate) role: PlaneRole,
     pub(crate) events: IdTable<EventEntry>,
     pub(crate) stats: IdTable<StatEntry>,
-    /// The kinds of `stats` with small ids once more, densely: looked up for every stat of every memory event.
-    kinds: Vec<StatKind>,
     has_lines: bool,
     facts: Vec<Vec<u8>>,
 }
@@ -277,7 +275,6 @@ fn read_plane(stream: &mut Stream, end: u64, index: &mut Index, history: &mut Hi
         role: PlaneRole::Other,
         events: IdTable::default(),
         stats: IdTable::default(),
-        kinds: Vec::new(),
         has_lines: false,
         facts: Vec::new(),
     };
@@ -334,10 +331,6 @@ fn read_plane(stream: &mut Stream, end: u64, index: &mut Index, history: &mut Hi
     }
     if plane.role == PlaneRole::Other {
         plane = Plane { events: IdTable::default(), stats: IdTable::default(), ..plane };
-    }
-    if plane.role == PlaneRole::Host {
-        let kind = |entry: &Option<StatEntry>| entry.map_or(StatKind::Other, |entry| entry.kind);
-        plane.kinds = plane.stats.dense.iter().map(kind).collect();
     }
     history.recorder.has_host_threads |= plane.role == PlaneRole::Host && plane.has_lines;
     history.recorder.has_gpu |= plane.role == PlaneRole::Device;
@@ -461,12 +454,6 @@ fn host_tracer_level(options: &[u8]) -> Option<u64> {
 }
 
 impl Plane {
-    /// The kind of the stat with a small id.
-    #[inline(always)]
-    pub(crate) fn kind(&self, id: u64) -> StatKind {
-        usize::try_from(id).ok().and_then(|at| self.kinds.get(at)).copied().unwrap_or(StatKind::Other)
-    }
-
     /// The text of a `ref`, as a name.
     #[inline]
     pub(crate) fn reference(&self, id: u64) -> Name {

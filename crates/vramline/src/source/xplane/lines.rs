@@ -377,7 +377,7 @@ fn merge(done: Vec<Done>, tallies: Vec<Tally>, lines: &[Line], history: &mut His
             open_line = done.line;
             runs.push(Vec::new());
         }
-        let Decoded { events, marks, open: still_open, unnamed, first_peaks } = done.decoded;
+        let Decoded { events, marks, open: still_open, unnamed, first_peaks, .. } = done.decoded;
         for at in unnamed {
             if let Some(context) = decode::enclosing(&open, batch.time(at)) {
                 batch.set_context(at, context);

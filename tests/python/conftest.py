@@ -1,0 +1,67 @@
+"""Fixtures of the tests against real frameworks: the tool, run as a user runs it, and the recorded traces.
+
+Every report that passes through here has its identities checked, whatever the test wants of it.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+# TensorFlow reads it when it is imported, which some test modules do.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def fixtures():
+    """The folder of recorded traces."""
+    return REPOSITORY / "fixtures"
+
+
+@pytest.fixture(scope="session")
+def binary():
+    """The tool: $VRAMLINE_BIN, else the release build of this checkout."""
+    told = os.environ.get("VRAMLINE_BIN")
+    path = Path(told) if told else REPOSITORY / "target" / "release" / "vramline"
+    if not os.access(path, os.X_OK):
+        pytest.fail(f"{path} is not there or cannot be run: cargo build --release, or set VRAMLINE_BIN", pytrace=False)
+    return path
+
+
+@pytest.fixture(scope="session")
+def vramline(binary):
+    """A function: `vramline report PATH --json [ARGUMENTS]`, parsed and checked."""
+
+    def report(path, *arguments):
+        command = [binary, "report", path, "--json", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        assert_adds_up(document)
+        return document
+
+    return report
+
+
+def assert_adds_up(report):
+    """The identities that hold in every report, by design."""
+    for pool in report["pools"]:
+        assert pool["at_peak"]["in_use_bytes"] == pool["peak_bytes"]
+        assert pool["at_peak"]["time_ns"] == pool["peak_at_ns"]
+        for held in (pool["at_peak"], pool.get("at")):
+            if held is not None:
+                assert_held_adds_up(held)
+
+
+def assert_held_adds_up(held):
+    requested = held["named_bytes"] + held["unnamed_bytes"]
+    assert requested + held["slack_bytes"] + held["before_recording_bytes"] == held["in_use_bytes"]
+    assert sum(held["by_role"].values()) == requested
+    listed = sum(row["bytes"] for row in held["rows"])
+    assert listed + held.get("rest", {"bytes": 0})["bytes"] == requested
+    assert all(size >= 0 for size in held["by_role"].values())
+    assert all(row["bytes"] >= 0 and row["count"] > 0 and row["slack_bytes"] >= 0 for row in held["rows"])
