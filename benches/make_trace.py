@@ -3,7 +3,7 @@
     python benches/make_trace.py OUT.xplane.pb [--steps N] [--megabytes M]
 
 Trains until the trace would be about M megabytes (the size of a step's events is measured first), then copies the
-trace to OUT. The model is an ordinary one with many small layers, so that most events are memory events.
+trace to OUT. The model is a small transformer: ordinary ops, with names and shapes as long as users' own.
 """
 
 import argparse
@@ -22,11 +22,15 @@ import tensorflow as tf  # noqa: E402
 
 
 def build():
-    inputs = x = keras.Input((64,))
-    for _ in range(12):
-        y = keras.layers.Dense(64, activation="gelu")(x)
-        y = keras.layers.LayerNormalization()(y)
-        x = keras.layers.Add()([x, keras.layers.Dense(64)(y)])
+    inputs = keras.Input((16,), dtype="int32")
+    x = keras.layers.Embedding(1000, 32)(inputs)
+    for _ in range(4):
+        y = keras.layers.LayerNormalization()(x)
+        x = keras.layers.Add()([x, keras.layers.MultiHeadAttention(4, 8)(y, y)])
+        y = keras.layers.LayerNormalization()(x)
+        y = keras.layers.Dense(64, activation="gelu")(y)
+        x = keras.layers.Add()([x, keras.layers.Dense(32)(y)])
+    x = keras.layers.GlobalAveragePooling1D()(x)
     model = keras.Model(inputs, keras.layers.Dense(10)(x))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer="adam", loss=loss)
@@ -49,7 +53,7 @@ def main():
     args = parser.parse_args()
 
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((4096, 64), dtype=np.float32)
+    x = rng.integers(0, 1000, (4096, 16), dtype=np.int32)
     y = rng.integers(0, 10, 4096)
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(32).repeat()
     model = build()

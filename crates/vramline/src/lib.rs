@@ -1,4 +1,29 @@
-#![doc = "placeholder"]
+//! Vramline's core: from the files that frameworks write to what held the memory.
+//!
+//! The whole pipe:
+//!
+//! ```text
+//! source/  bytes     -> History     what happened, as the file tells it
+//! trace/   History   -> Trace       allocations with lifetimes, steps, roles
+//!          Trace     -> Snapshot    what a pool held at one moment
+//! view/    Trace     -> Report      plain data for terminals and JSON
+//! ```
+//!
+//! Imports point up this list only, and a test enforces it. The core neither prints nor keeps global state, and touches
+//! files in `source/` only.
+//!
+//! ```
+//! use vramline::view::report::{Wanted, report};
+//!
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/tf221_cpu_cnn_from_start.xplane.pb");
+//! let reading = vramline::read(path.as_ref())?;
+//! let report = report(&reading, &Wanted::default());
+//! let pool = &report.pools[0];
+//! assert_eq!(pool.name, "bfc_cpu_allocator_for_gpu");
+//! assert_eq!(pool.peak_bytes.map(|bytes| bytes.0), Some(72_718_080));
+//! # Ok::<(), vramline::source::SourceError>(())
+//! ```
+
 pub mod event;
 pub mod names;
 mod pages;
@@ -8,3 +33,37 @@ pub mod trace;
 pub mod units;
 pub mod view;
 pub mod warning;
+
+use std::path::{Path, PathBuf};
+
+use source::{Source, SourceError};
+use trace::Trace;
+
+/// A path, read and understood.
+#[derive(Debug)]
+pub struct Reading {
+    /// One for each host that the path holds a trace of.
+    pub hosts: Vec<Host>,
+    /// Folders of other runs, which were not read; newest first.
+    pub other_runs: Vec<PathBuf>,
+}
+
+/// One host's trace.
+#[derive(Debug)]
+pub struct Host {
+    /// The file.
+    pub path: PathBuf,
+    /// What it says.
+    pub trace: Trace,
+}
+
+/// Reads a trace file, a profile run or a whole log directory; hosts side by side.
+pub fn read(path: &Path) -> Result<Reading, SourceError> {
+    let Source { histories, other_runs } = source::read(path)?;
+    let host = |(path, history)| Host { path, trace: Trace::new(history) };
+    let hosts = std::thread::scope(|threads| {
+        let others: Vec<_> = histories.into_iter().map(|found| threads.spawn(move || host(found))).collect();
+        others.into_iter().filter_map(|host| host.join().ok()).collect()
+    });
+    Ok(Reading { hosts, other_runs })
+}

@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::anyhow;
-use vramline::source;
 use vramline::view::report::{self, Report, Wanted};
 
 use crate::Hinted;
@@ -14,7 +13,7 @@ use crate::printer::{self, Style};
 const ROWS: usize = 12;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Hinted> {
-    let source = source::read(&args.path).map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
+    let reading = vramline::read(&args.path).map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
     let wanted = Wanted {
         by: match args.by {
             By::Op => report::By::Op,
@@ -25,7 +24,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Hinted> {
         at: args.at,
         pool: args.pool.clone(),
     };
-    let report = report::report(source, &wanted);
+    let report = report::report(&reading, &wanted);
+    // The process is about to end; giving back a large trace piece by piece would only delay that.
+    std::mem::forget(reading);
     if let (Some(pool), []) = (&args.pool, report.pools.as_slice()) {
         let error = anyhow!("no pool whose name contains '{pool}' in '{}'", args.path.display());
         return Err(Hinted { error, hint: "leave --pool out to see every pool".to_owned() });

@@ -12,8 +12,11 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
-/// A plain file is read in pieces of this size.
-const PIECE: usize = 1 << 20;
+/// A file is read in pieces of this size when most of it is wanted.
+pub(crate) const LARGE_PIECE: usize = 1 << 20;
+
+/// A file is read in pieces of this size when most of it is skipped.
+pub(crate) const SMALL_PIECE: usize = 32 << 10;
 
 /// Real traces shrink ten to thirty times. A file that grows by more than this, and past [`FREE_GROWTH`], is a bomb.
 const LARGEST_RATIO: u64 = 200;
@@ -41,8 +44,13 @@ impl Input {
         self.length
     }
 
-    /// A new stream from the first byte.
-    pub(crate) fn stream(&self) -> io::Result<Stream> {
+    /// Whether a stream can go to any place at no cost; else only forward, by reading.
+    pub(crate) fn is_seekable(&self) -> bool {
+        !self.gzip
+    }
+
+    /// A new stream from the first byte, read in pieces of `piece` bytes.
+    pub(crate) fn stream(&self, piece: usize) -> io::Result<Stream> {
         let file = File::open(&self.path)?;
         let origin = if self.gzip {
             let most = self.length.saturating_mul(LARGEST_RATIO).max(FREE_GROWTH);
@@ -50,7 +58,7 @@ impl Input {
         } else {
             Origin::Plain { file, length: self.length }
         };
-        Ok(Stream { origin, buffer: Vec::new(), start: 0, end: 0, position: 0, ended: false })
+        Ok(Stream { origin, piece, buffer: Vec::new(), start: 0, end: 0, position: 0, ended: false })
     }
 }
 
@@ -62,6 +70,7 @@ enum Origin {
 /// A position in a file and a window of the bytes from there on.
 pub(crate) struct Stream {
     origin: Origin,
+    piece: usize,
     /// Fully written, and used from `start` to `end`; what follows is room for more.
     buffer: Vec<u8>,
     start: usize,
@@ -89,7 +98,7 @@ impl Stream {
             self.buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
-            let length = PIECE.max(wanted);
+            let length = self.piece.max(wanted);
             if self.buffer.len() < length {
                 self.buffer.resize(length, 0);
             }
@@ -112,13 +121,22 @@ impl Stream {
         Ok(self.window().len())
     }
 
+    /// Goes to a place in the file: any place where the input is seekable, else one that is ahead.
+    pub(crate) fn go_to(&mut self, position: u64) -> io::Result<()> {
+        if position < self.position && matches!(self.origin, Origin::Plain { .. }) {
+            (self.start, self.end, self.position, self.ended) = (0, 0, position, false);
+        }
+        self.skip(position.saturating_sub(self.position))?;
+        Ok(())
+    }
+
     /// Hands out the next `count` bytes of the window with the buffer they are in, and goes on with `spare`. Only
     /// what is behind them is copied.
     pub(crate) fn take(&mut self, count: usize, mut spare: Vec<u8>) -> (Vec<u8>, Range<usize>) {
         let taken = self.start..self.start.saturating_add(count).min(self.end);
         let left = self.buffer.get(taken.end..self.end).unwrap_or_default();
         if spare.len() < left.len() {
-            spare.resize(PIECE.max(left.len()), 0);
+            spare.resize(self.piece.max(left.len()), 0);
         }
         if let Some(room) = spare.get_mut(..left.len()) {
             room.copy_from_slice(left);
@@ -134,6 +152,7 @@ impl Stream {
         if let Origin::Plain { length, .. } = self.origin {
             let left = count.saturating_sub(moved).min(length.saturating_sub(self.position));
             self.position = self.position.saturating_add(left);
+            self.ended = false;
             return Ok(moved.saturating_add(left));
         }
         while moved < count && self.ensure(1)? > 0 {
@@ -183,7 +202,7 @@ mod tests {
         let bytes: Vec<u8> = (0..5_000_000u32).map(|i| (i ^ (i >> 7)) as u8).collect();
         for stored in [bytes.clone(), gzip(&bytes)] {
             let file = file(&stored);
-            let mut stream = Input::open(file.path()).unwrap().stream().unwrap();
+            let mut stream = Input::open(file.path()).unwrap().stream(LARGE_PIECE).unwrap();
             assert_eq!(stream.ensure(3).unwrap().min(3), 3);
             assert_eq!(stream.window()[..3], bytes[..3]);
             assert_eq!(stream.skip(4_000_001).unwrap(), 4_000_001);
@@ -201,14 +220,14 @@ mod tests {
     fn a_bomb_is_refused_and_a_cut_is_an_end() {
         let packed = gzip(&vec![0u8; 300 << 20]);
         let bomb = file(&packed);
-        let mut stream = Input::open(bomb.path()).unwrap().stream().unwrap();
+        let mut stream = Input::open(bomb.path()).unwrap().stream(LARGE_PIECE).unwrap();
         let error = stream.skip(u64::MAX).unwrap_err().to_string();
         assert!(error.contains("gunzip"), "{error}");
 
         let noise: Vec<u8> = (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let packed = gzip(&noise);
         let cut = file(&packed[..packed.len() / 2]);
-        let mut stream = Input::open(cut.path()).unwrap().stream().unwrap();
+        let mut stream = Input::open(cut.path()).unwrap().stream(LARGE_PIECE).unwrap();
         let got = stream.skip(u64::MAX).unwrap();
         assert!(got > 10_000 && got < 100_000, "{got}");
     }

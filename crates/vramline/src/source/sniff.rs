@@ -37,7 +37,7 @@ pub enum Format {
 }
 
 pub(crate) fn sniff(input: &Input) -> io::Result<Format> {
-    let mut stream = input.stream()?;
+    let mut stream = input.stream(LOOK)?;
     stream.ensure(LOOK)?;
     let window = stream.window();
     Ok(of_bytes(window.get(..LOOK).unwrap_or(window)))

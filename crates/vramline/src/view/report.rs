@@ -4,15 +4,14 @@
 //! `named + unnamed + slack + before_recording = peak`, and the roles add up to `named + unnamed`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
+use crate::Reading;
 use crate::event::{Framework, History, OpTime};
 use crate::names::Name;
 use crate::snapshot::{Held, Role, Snapshot};
-use crate::source::Source;
 use crate::trace::{LongHeld, PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
 use crate::warning::{Unknown, Warning};
@@ -212,25 +211,23 @@ pub struct FindingView {
 
 /// Makes a report of everything that a source held.
 #[must_use]
-pub fn report(source: Source, wanted: &Wanted) -> Report {
+pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
     let mut warnings = Vec::new();
-    if let Some(other) = source.other_runs.first() {
-        let more = source.other_runs.len();
+    if let Some(other) = reading.other_runs.first() {
+        let more = reading.other_runs.len();
         warnings.push(Warning {
             code: "other-runs",
             text: format!("the folder holds {more} more profile runs; this is the newest"),
             hint: format!("for another run give its folder, such as {}", other.display()),
         });
     }
-    let files = source.histories.iter().map(|(path, _)| path.display().to_string()).collect();
-    let traces = in_parallel(source.histories);
-    let first = traces.first().map(|(_, trace)| &trace.history);
+    let first = reading.hosts.first().map(|host| &host.trace.history);
     let mut report = Report {
         kind: "report",
         source: SourceView {
             format: "xplane",
             framework: first.and_then(|history| history.framework).map(Framework::word),
-            files,
+            files: reading.hosts.iter().map(|host| host.path.display().to_string()).collect(),
             clock: "nanoseconds since the profile began, as the profiler wrote them",
             wall_clock_zero_ns: first.and_then(|history| history.wall_clock_zero),
         },
@@ -241,25 +238,11 @@ pub fn report(source: Source, wanted: &Wanted) -> Report {
         warnings,
         unknowns: Vec::new(),
     };
-    for (_, trace) in &traces {
-        report.add(trace, wanted);
+    for host in &reading.hosts {
+        report.add(&host.trace, wanted);
     }
     report.explain_nulls();
     report
-}
-
-/// Hosts side by side: each trace is large and independent.
-fn in_parallel(histories: Vec<(PathBuf, History)>) -> Vec<(PathBuf, Trace)> {
-    if histories.len() < 2 {
-        return histories.into_iter().map(|(path, history)| (path, Trace::new(history))).collect();
-    }
-    std::thread::scope(|threads| {
-        let handles: Vec<_> = histories
-            .into_iter()
-            .map(|(path, history)| threads.spawn(move || (path, Trace::new(history))))
-            .collect();
-        handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
-    })
 }
 
 impl Report {

@@ -137,8 +137,9 @@ impl<'a> Decoder<'a> {
         Decoder { names, tally: Tally::default(), unpacked: String::new(), templates: Templates::default() }
     }
 
-    /// Decodes a run of whole `XLine` fields.
-    pub(crate) fn block(&mut self, plane: &Plane, bytes: &[u8]) -> Decoded {
+    /// Decodes the whole `XLine` fields in `range` of a buffer.
+    pub(crate) fn block(&mut self, plane: &Plane, buffer: &[u8], range: Range<usize>) -> Decoded {
+        let bytes = buffer.get(range).unwrap_or_default();
         let begin = self.tally.events.len();
         let mut out = Decoded {
             events: begin..begin,

@@ -5,6 +5,7 @@
 //! stat, so that the second pass only looks numbers up.
 
 use std::io;
+use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
@@ -189,15 +190,9 @@ pub(crate) struct Plane {
     pub(crate) role: PlaneRole,
     pub(crate) events: IdTable<EventEntry>,
     pub(crate) stats: IdTable<StatEntry>,
-    has_lines: bool,
+    /// Its lines: where each begins and how long it is.
+    pub(crate) lines: Vec<Range<u64>>,
     facts: Vec<Vec<u8>>,
-}
-
-impl Plane {
-    /// Whether the second pass has something to look for here.
-    pub(crate) fn wants_lines(&self) -> bool {
-        matches!(self.role, PlaneRole::Host | PlaneRole::Device)
-    }
 }
 
 /// What the first pass found.
@@ -257,7 +252,7 @@ pub(crate) fn read(stream: &mut Stream, history: &mut History) -> io::Result<Ind
         }
     }
     index.lost_tables =
-        index.planes.iter().any(|plane| plane.role == PlaneRole::Host && plane.has_lines && plane.events.is_empty());
+        index.planes.iter().any(|plane| plane.role == PlaneRole::Host && !plane.lines.is_empty() && plane.events.is_empty());
     Ok(index)
 }
 
@@ -275,7 +270,7 @@ fn read_plane(stream: &mut Stream, end: u64, index: &mut Index, history: &mut Hi
         role: PlaneRole::Other,
         events: IdTable::default(),
         stats: IdTable::default(),
-        has_lines: false,
+        lines: Vec::new(),
         facts: Vec::new(),
     };
     let mut name: Option<Vec<u8>> = None;
@@ -299,7 +294,9 @@ fn read_plane(stream: &mut Stream, end: u64, index: &mut Index, history: &mut Hi
                 name = Some(text);
             }
             Next::Field(3, Head::Length(length)) => {
-                plane.has_lines = true;
+                if wanted {
+                    plane.lines.push(stream.position()..stream.position().saturating_add(length));
+                }
                 stream.skip(length)?;
             }
             Next::Field(4, Head::Length(length)) if wanted && plane.role != PlaneRole::Facts => {
@@ -329,10 +326,13 @@ fn read_plane(stream: &mut Stream, end: u64, index: &mut Index, history: &mut Hi
             Next::Field(..) => {}
         }
     }
+    if !matches!(plane.role, PlaneRole::Host | PlaneRole::Device) {
+        plane.lines = Vec::new();
+    }
     if plane.role == PlaneRole::Other {
         plane = Plane { events: IdTable::default(), stats: IdTable::default(), ..plane };
     }
-    history.recorder.has_host_threads |= plane.role == PlaneRole::Host && plane.has_lines;
+    history.recorder.has_host_threads |= plane.role == PlaneRole::Host && !plane.lines.is_empty();
     history.recorder.has_gpu |= plane.role == PlaneRole::Device;
     take_facts(&plane, history);
     index.planes.push(plane);

@@ -1,13 +1,16 @@
-//! Second pass, outer part: cuts the lines of the planes that matter into blocks and has them decoded.
+//! Second pass, outer part: has the lines of the planes that matter decoded, on all cores.
 //!
-//! One thread reads and cuts; the others decode; when all of them are busy the reader decodes too, so that no core
-//! idles and no more than a few blocks are ever held. What the blocks gave is then put into one history: times on one
-//! axis, names in one table, events in order.
+//! A line is one thread's events, one after another, and lines differ in size by a thousand times. Each worker takes
+//! the largest line that is left, reads it in pieces and decodes them in place; when others have run out of lines it
+//! hands pieces to them. What they found is then put into one history: times on one axis, names in one table, events
+//! in order. No more than a few pieces are ever held.
 
 use std::io;
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use rustc_hash::FxHashMap;
 
 use super::decode::{self, Decoded, Decoder, OpenScope, Tally};
 use super::index::{Index, Plane, PlaneRole};
@@ -15,14 +18,8 @@ use super::walk::{self, Head, Next};
 use super::wire::{Cursor, short_varint_at};
 use crate::event::{Batch, Events, History, Mark, Pool, PoolId};
 use crate::names::{Name, Names};
-use crate::source::input::Stream;
+use crate::source::input::{Input, LARGE_PIECE, Stream};
 use crate::units::{Nanos, Picos};
-
-/// Lines are decoded in runs of about this many bytes.
-const BLOCK: usize = 2 << 20;
-
-/// A run of events at least so long is handed over with the stream's buffer; shorter ones are copied together.
-const WORTH_TAKING: usize = 128 << 10;
 
 /// An event longer than this is none of ours.
 const LONGEST_EVENT: u64 = 16 << 20;
@@ -30,55 +27,64 @@ const LONGEST_EVENT: u64 = 16 << 20;
 /// A tag and a length.
 const LONGEST_HEADER: usize = 20;
 
-/// More decoders than this do not help: reading is the limit then.
-const MOST_WORKERS: usize = 7;
+/// More workers than this do not help: reading is the limit then.
+const MOST_WORKERS: usize = 8;
 
+/// A worker for less than this costs more than it saves.
+const WORTH_A_WORKER: u64 = 1 << 20;
+
+/// What a line says of itself.
+#[derive(Clone, Default)]
 struct Line {
     name: Vec<u8>,
     timestamp: i64,
 }
 
-struct Block<'a> {
+/// A line to be read.
+struct Task<'a> {
     number: usize,
+    plane: &'a Plane,
+    range: Range<u64>,
+}
+
+/// A piece of a line to be decoded.
+struct Piece<'a> {
     line: usize,
+    number: usize,
     plane: &'a Plane,
     buffer: Vec<u8>,
     used: Range<usize>,
 }
 
-impl Block<'_> {
-    fn bytes(&self) -> &[u8] {
-        self.buffer.get(self.used.clone()).unwrap_or_default()
-    }
-}
-
+/// A piece that was decoded.
 struct Done {
-    number: usize,
     line: usize,
+    number: usize,
     worker: usize,
     decoded: Decoded,
 }
 
-/// What all decoders found.
-struct Gathered {
-    lines: Vec<Line>,
-    tallies: Vec<Tally>,
+/// What one worker found.
+#[derive(Default)]
+struct Found {
+    tally: Tally,
     done: Vec<Done>,
+    lines: Vec<(usize, Line)>,
     skipped_events: u64,
     malformed_lines: u64,
-    /// Why reading stopped early, if it did.
-    failure: io::Result<()>,
+    failure: Option<io::Error>,
 }
 
 /// Reads every line that matters into `history`.
-pub(crate) fn read(stream: &mut Stream, index: &Index, history: &mut History) -> io::Result<()> {
-    let Gathered { lines, tallies, mut done, skipped_events, malformed_lines, failure } =
-        gather(stream, index, &history.names);
-    if skipped_events > 0 {
-        let text = format!("{skipped_events} events larger than {LONGEST_EVENT} bytes were skipped");
+pub(crate) fn read(input: &Input, index: &Index, history: &mut History) -> io::Result<()> {
+    let mut found = gather(input, index, &history.names);
+    let sum = |count: fn(&Found) -> u64| found.iter().map(count).fold(0, u64::saturating_add);
+    let skipped = sum(|found| found.skipped_events);
+    if skipped > 0 {
+        let text = format!("{skipped} events larger than {LONGEST_EVENT} bytes were skipped");
         history.warnings.add("huge-event", text, "");
     }
-    let malformed = tallies.iter().map(|tally| tally.malformed).sum::<u64>().saturating_add(malformed_lines);
+    let malformed = sum(|found| found.malformed_lines).saturating_add(sum(|found| found.tally.malformed));
     if malformed > 0 {
         history.warnings.add(
             "malformed",
@@ -86,140 +92,183 @@ pub(crate) fn read(stream: &mut Stream, index: &Index, history: &mut History) ->
             "the file was damaged after it was written; record again if figures look wrong",
         );
     }
-    done.sort_unstable_by_key(|done| done.number);
-    merge(done, tallies, &lines, history);
-    failure
+    let failure = found.iter_mut().find_map(|found| found.failure.take());
+    merge(found, history);
+    failure.map_or(Ok(()), Err)
 }
 
-fn gather(stream: &mut Stream, index: &Index, names: &Names) -> Gathered {
-    let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get() - 1).min(MOST_WORKERS);
-    let (sender, receiver) = sync_channel::<Block<'_>>(workers.max(1));
-    let receiver = Mutex::new(receiver);
-    let used = Mutex::new(Vec::new());
-    let mut cutter = Cutter {
-        lines: Vec::new(),
-        copy: Vec::new(),
-        used: &used,
-        sender: (workers > 0).then_some(sender),
-        own: Decoder::new(names),
-        own_done: Vec::new(),
-        blocks: 0,
-        skipped_events: 0,
-        malformed_lines: 0,
+fn gather(input: &Input, index: &Index, names: &Names) -> Vec<Found> {
+    let lines = index.planes.iter().flat_map(|plane| plane.lines.iter().map(move |range| (plane, range.clone())));
+    let mut tasks: Vec<Task<'_>> =
+        lines.enumerate().map(|(number, (plane, range))| Task { number, plane, range }).collect();
+    let size = |task: &Task<'_>| task.range.end - task.range.start;
+    let total = tasks.iter().map(size).fold(0, u64::saturating_add);
+    let is_seekable = input.is_seekable();
+    if is_seekable {
+        tasks.sort_by_key(size);
+    } else {
+        // Forward only, and by one worker.
+        tasks.reverse();
+    }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let useful = usize::try_from(total / WORTH_A_WORKER).unwrap_or(usize::MAX).saturating_add(1);
+    let queue = Queue {
+        work: Mutex::new(Work { tasks, pieces: Vec::new(), readers: 0, spare: Vec::new() }),
+        changed: Condvar::new(),
+        idle: AtomicUsize::new(0),
+        most_readers: if is_seekable { usize::MAX } else { 1 },
     };
     std::thread::scope(|threads| {
-        let (receiver, used) = (&receiver, &used);
-        let handles: Vec<_> =
-            (1..=workers).map(|number| threads.spawn(move || work(number, receiver, used, names))).collect();
-        let failure = cutter.read(stream, index);
-        // Closing the channel ends the workers.
-        cutter.sender = None;
-        let mut tallies = vec![cutter.own.tally];
-        let mut done = cutter.own_done;
-        for handle in handles {
-            if let Ok((tally, mut blocks)) = handle.join() {
-                tallies.push(tally);
-                done.append(&mut blocks);
-            }
-        }
-        let Cutter { lines, skipped_events, malformed_lines, .. } = cutter;
-        Gathered { lines, tallies, done, skipped_events, malformed_lines, failure }
+        let queue = &queue;
+        let work = move |number: usize| Worker::new(number, input, queue, names).run();
+        let others: Vec<_> =
+            (1..cores.min(MOST_WORKERS).min(useful)).map(|number| threads.spawn(move || work(number))).collect();
+        let mut found = vec![work(0)];
+        found.extend(others.into_iter().map(|other| other.join().unwrap_or_default()));
+        found
     })
 }
 
-fn work(number: usize, receiver: &Mutex<Receiver<Block<'_>>>, used: &Mutex<Vec<Vec<u8>>>, names: &Names) -> (Tally, Vec<Done>) {
-    let mut decoder = Decoder::new(names);
-    let mut done = Vec::new();
-    loop {
-        let received = match receiver.lock() {
-            Ok(receiver) => receiver.recv(),
-            Err(_) => break,
-        };
-        let Ok(block) = received else { break };
-        let decoded = decoder.block(block.plane, block.bytes());
-        done.push(Done { number: block.number, line: block.line, worker: number, decoded });
-        // Fresh memory costs more than decoding does: blocks go round.
-        if let Ok(mut used) = used.lock() {
-            used.push(block.buffer);
+/// What is left to do, shared by the workers.
+struct Queue<'a> {
+    work: Mutex<Work<'a>>,
+    changed: Condvar,
+    /// Workers that wait for a piece.
+    idle: AtomicUsize,
+    most_readers: usize,
+}
+
+struct Work<'a> {
+    /// The next one last.
+    tasks: Vec<Task<'a>>,
+    pieces: Vec<Piece<'a>>,
+    /// Workers that are reading a line, and may hand out pieces.
+    readers: usize,
+    /// Buffers to be filled again: fresh memory costs more than decoding does.
+    spare: Vec<Vec<u8>>,
+}
+
+enum Job<'a> {
+    Read(Task<'a>),
+    Decode(Piece<'a>),
+}
+
+impl<'a> Queue<'a> {
+    /// The next job, or `None` when no more can come. `was_reading` ends the caller's turn as a reader.
+    fn next(&self, was_reading: bool) -> Option<Job<'a>> {
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        if was_reading {
+            work.readers -= 1;
+            self.changed.notify_all();
+        }
+        loop {
+            if let Some(piece) = work.pieces.pop() {
+                return Some(Job::Decode(piece));
+            }
+            if work.readers < self.most_readers
+                && let Some(task) = work.tasks.pop()
+            {
+                work.readers += 1;
+                return Some(Job::Read(task));
+            }
+            if work.readers == 0 {
+                return None;
+            }
+            self.idle.fetch_add(1, Ordering::Relaxed);
+            work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
+            self.idle.fetch_sub(1, Ordering::Relaxed);
         }
     }
-    (decoder.tally, done)
+
+    /// Whether somebody waits for a piece.
+    fn wants_pieces(&self) -> bool {
+        self.idle.load(Ordering::Relaxed) > 0
+    }
+
+    fn hand_out(&self, piece: Piece<'a>) {
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        work.pieces.push(piece);
+        self.changed.notify_one();
+    }
+
+    fn spare_buffer(&self) -> Vec<u8> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner).spare.pop().unwrap_or_default()
+    }
+
+    fn give_back(&self, buffer: Vec<u8>) {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner).spare.push(buffer);
+    }
 }
 
-struct Cutter<'a, 'u> {
-    lines: Vec<Line>,
-    /// Events of a short line, or from the edge of the stream's window, put together.
-    copy: Vec<u8>,
-    /// Blocks that were decoded, to be filled again.
-    used: &'u Mutex<Vec<Vec<u8>>>,
-    sender: Option<SyncSender<Block<'a>>>,
-    own: Decoder<'a>,
-    own_done: Vec<Done>,
-    blocks: usize,
-    skipped_events: u64,
-    malformed_lines: u64,
+struct Worker<'a, 'q> {
+    number: usize,
+    input: &'q Input,
+    queue: &'q Queue<'a>,
+    decoder: Decoder<'q>,
+    found: Found,
+    stream: Option<Stream>,
 }
 
-impl<'a> Cutter<'a, '_> {
-    fn read(&mut self, stream: &mut Stream, index: &'a Index) -> io::Result<()> {
-        let mut planes = index.planes.iter();
-        loop {
-            match walk::next(stream, u64::MAX)? {
-                Next::Field(1, Head::Length(length)) => {
-                    let end = stream.position().saturating_add(length);
-                    // The file may have grown since the first pass; what that did not see has no tables.
-                    let Some(plane) = planes.next() else { break };
-                    if plane.wants_lines() {
-                        self.plane(stream, end, plane)?;
+impl<'a, 'q> Worker<'a, 'q> {
+    fn new(number: usize, input: &'q Input, queue: &'q Queue<'a>, names: &'q Names) -> Self {
+        Worker { number, input, queue, decoder: Decoder::new(names), found: Found::default(), stream: None }
+    }
+
+    fn run(mut self) -> Found {
+        let mut was_reading = false;
+        while let Some(job) = self.queue.next(was_reading) {
+            was_reading = matches!(job, Job::Read(_));
+            match job {
+                Job::Read(task) => {
+                    if let Err(error) = self.read(&task) {
+                        self.found.failure = Some(error);
                     }
-                    stream.skip(end.saturating_sub(stream.position()))?;
                 }
-                Next::Field(_, Head::Length(length)) => {
-                    stream.skip(length)?;
+                Job::Decode(piece) => {
+                    let decoded = self.decoder.block(piece.plane, &piece.buffer, piece.used.clone());
+                    self.keep(piece.line, piece.number, decoded);
+                    self.queue.give_back(piece.buffer);
                 }
-                Next::Field(..) => {}
-                Next::End | Next::Cut | Next::Malformed => break,
             }
         }
-        Ok(())
+        self.found.tally = self.decoder.tally;
+        self.found
     }
 
-    fn plane(&mut self, stream: &mut Stream, end: u64, plane: &'a Plane) -> io::Result<()> {
-        loop {
-            match walk::next(stream, end)? {
-                Next::Field(3, Head::Length(length)) => {
-                    let line_end = stream.position().saturating_add(length);
-                    self.line(stream, line_end, plane)?;
-                    stream.skip(line_end.saturating_sub(stream.position()))?;
-                }
-                Next::Field(_, Head::Length(length)) => {
-                    stream.skip(length)?;
-                }
-                Next::Field(..) => {}
-                Next::End | Next::Cut | Next::Malformed => return Ok(()),
-            }
-        }
+    fn keep(&mut self, line: usize, number: usize, decoded: Decoded) {
+        self.found.done.push(Done { line, number, worker: self.number, decoded });
     }
 
-    fn line(&mut self, stream: &mut Stream, end: u64, plane: &'a Plane) -> io::Result<()> {
-        let mut line = Line { name: Vec::new(), timestamp: 0 };
-        let number = self.lines.len();
-        let first_block = self.blocks;
-        let mut block = std::mem::take(&mut self.copy);
+    fn read(&mut self, task: &Task<'a>) -> io::Result<()> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => self.input.stream(LARGE_PIECE)?,
+        };
+        stream.go_to(task.range.start)?;
+        let read = self.line(&mut stream, task);
+        self.stream = Some(stream);
+        read
+    }
+
+    fn line(&mut self, stream: &mut Stream, task: &Task<'a>) -> io::Result<()> {
+        let &Task { number: line_number, plane, ref range } = task;
+        let mut line = Line::default();
+        let mut pieces = 0;
         loop {
             // Events first, as many as the window holds: this loop sees every event of the file.
-            let left = usize::try_from(end.saturating_sub(stream.position())).unwrap_or(usize::MAX);
+            let left = usize::try_from(range.end.saturating_sub(stream.position())).unwrap_or(usize::MAX);
             let window = stream.window();
             let whole = whole_events(window.get(..left).unwrap_or(window));
-            if whole >= WORTH_TAKING && block.is_empty() {
-                let (buffer, used) = stream.take(whole, self.spare_buffer());
-                self.dispatch(number, plane, buffer, used);
-            } else if whole > 0 {
-                block.extend_from_slice(window.get(..whole).unwrap_or_default());
-                stream.skip(whole as u64)?;
-                if block.len() >= BLOCK {
-                    self.dispatch_copy(number, plane, &mut block);
+            if whole > 0 {
+                if self.queue.wants_pieces() && whole < left {
+                    let (buffer, used) = stream.take(whole, self.queue.spare_buffer());
+                    self.queue.hand_out(Piece { line: line_number, number: pieces, plane, buffer, used });
+                } else {
+                    let decoded = self.decoder.block(plane, window, 0..whole);
+                    self.keep(line_number, pieces, decoded);
+                    stream.skip(whole as u64)?;
                 }
+                pieces += 1;
             }
             // The next one may stand at the edge of the window: move the window, and go on as before.
             let held = stream.window().len();
@@ -230,9 +279,9 @@ impl<'a> Cutter<'a, '_> {
             {
                 continue;
             }
-            match walk::next(stream, end)? {
+            match walk::next(stream, range.end)? {
                 Next::Field(4, Head::Length(length)) if length > LONGEST_EVENT => {
-                    self.skipped_events += 1;
+                    self.found.skipped_events += 1;
                     stream.skip(length)?;
                 }
                 Next::Field(2, Head::Length(length)) => line.name = walk::text(stream, length)?,
@@ -249,54 +298,19 @@ impl<'a> Cutter<'a, '_> {
                 Next::Field(..) => {}
                 Next::End | Next::Cut => break,
                 Next::Malformed => {
-                    self.malformed_lines += 1;
+                    self.found.malformed_lines += 1;
                     break;
                 }
             }
             // Derived lines of a device repeat what its streams show.
             if plane.role == PlaneRole::Device && !line.name.is_empty() && !line.name.starts_with(b"Stream #") {
-                block.clear();
                 break;
             }
         }
-        self.dispatch_copy(number, plane, &mut block);
-        self.copy = block;
-        if self.blocks > first_block {
-            self.lines.push(line);
+        if pieces > 0 {
+            self.found.lines.push((line_number, line));
         }
         Ok(())
-    }
-
-    fn spare_buffer(&self) -> Vec<u8> {
-        self.used.lock().ok().and_then(|mut used| used.pop()).unwrap_or_default()
-    }
-
-    /// Has the events that were put together decoded, if there are any.
-    fn dispatch_copy(&mut self, line: usize, plane: &'a Plane, copy: &mut Vec<u8>) {
-        if !copy.is_empty() {
-            let used = 0..copy.len();
-            let mut spare = self.spare_buffer();
-            spare.clear();
-            self.dispatch(line, plane, std::mem::replace(copy, spare), used);
-        }
-    }
-
-    /// Hands a block to a worker or, when all are busy, decodes it here.
-    fn dispatch(&mut self, line: usize, plane: &'a Plane, buffer: Vec<u8>, used: Range<usize>) {
-        let number = self.blocks;
-        self.blocks += 1;
-        let mut block = Block { number, line, plane, buffer, used };
-        if let Some(sender) = &self.sender {
-            match sender.try_send(block) {
-                Ok(()) => return,
-                Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => block = back,
-            }
-        }
-        let decoded = self.own.block(plane, block.bytes());
-        self.own_done.push(Done { number, line, worker: 0, decoded });
-        if let Ok(mut used) = self.used.lock() {
-            used.push(block.buffer);
-        }
     }
 }
 
@@ -350,11 +364,20 @@ impl Translation {
     }
 }
 
-/// One history of what the decoders found.
-fn merge(done: Vec<Done>, tallies: Vec<Tally>, lines: &[Line], history: &mut History) {
-    let translations: Vec<Translation> = tallies.iter().map(|tally| translate(tally, history)).collect();
-    let mut batches: Vec<Batch> = tallies.into_iter().map(|tally| tally.events).collect();
-    let timestamp = |done: &Done| lines.get(done.line).map_or(0, |line| line.timestamp);
+/// One history of what the workers found.
+fn merge(found: Vec<Found>, history: &mut History) {
+    let mut done: Vec<Done> = Vec::new();
+    let mut batches: Vec<Batch> = Vec::new();
+    let mut translations: Vec<Translation> = Vec::new();
+    let mut lines: FxHashMap<usize, Line> = FxHashMap::default();
+    for mut found in found {
+        translations.push(translate(&found.tally, history));
+        batches.push(std::mem::take(&mut found.tally.events));
+        lines.extend(found.lines);
+        done.append(&mut found.done);
+    }
+    done.sort_unstable_by_key(|done| (done.line, done.number));
+    let timestamp = |done: &Done| lines.get(&done.line).map_or(0, |line| line.timestamp);
     let origin = done
         .iter()
         .filter(|done| !done.decoded.events.is_empty() || !done.decoded.marks.is_empty())
@@ -362,7 +385,7 @@ fn merge(done: Vec<Done>, tallies: Vec<Tally>, lines: &[Line], history: &mut His
         .min()
         .unwrap_or(0);
     history.origin = Nanos(origin);
-    let mut runs: Vec<Vec<(usize, Range<usize>)>> = Vec::new();
+    let mut runs: Vec<crate::event::Line> = Vec::new();
     let mut open: Vec<OpenScope> = Vec::new();
     let mut open_line = usize::MAX;
     for done in done {
@@ -370,7 +393,7 @@ fn merge(done: Vec<Done>, tallies: Vec<Tally>, lines: &[Line], history: &mut His
         let (Some(translation), Some(batch)) = (translations.get(done.worker), batches.get_mut(done.worker)) else {
             continue;
         };
-        let line_name = lines.get(done.line).map_or(&b""[..], |line| &line.name);
+        let line_name = lines.get(&done.line).map_or(&b""[..], |line| &line.name);
         let thread = history.names.intern(&String::from_utf8_lossy(line_name));
         if done.line != open_line {
             open.clear();

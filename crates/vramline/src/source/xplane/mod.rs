@@ -20,7 +20,7 @@ mod wire;
 
 use std::io;
 
-use super::input::Input;
+use super::input::{Input, SMALL_PIECE};
 use crate::event::{Framework, History};
 
 pub(crate) use wire::{Cursor, Value};
@@ -28,8 +28,8 @@ pub(crate) use wire::{Cursor, Value};
 /// Reads a trace. What was understood before a cut or a damaged place is in the history, with a warning.
 pub(crate) fn read(input: &Input) -> io::Result<History> {
     let mut history = History::default();
-    let index = index::read(&mut input.stream()?, &mut history)?;
-    lines::read(&mut input.stream()?, &index, &mut history)?;
+    let index = index::read(&mut input.stream(SMALL_PIECE)?, &mut history)?;
+    lines::read(input, &index, &mut history)?;
     if history.framework.is_none() {
         history.framework = guess_framework(&history);
     }
