@@ -14,7 +14,7 @@ import json
 import os
 import subprocess
 import sys
-from bisect import bisect_right
+from bisect import bisect_left
 from pathlib import Path
 
 import pytest
@@ -24,8 +24,17 @@ PROGRAM = Path(__file__).parent / "models" / "train.py"
 LIMIT_MIB = 1000
 POOL = "bfc_cpu_allocator_for_gpu"
 
-FITTED = ["cnn_adam", "mlp_momentum", "mlp_sgd", "transformer_adamw", "batchnorm_rmsprop", "lstm_adam"]
-MODELS = [*FITTED, "tape_adam"]
+MODELS = [
+    "cnn_adam",
+    "mlp_sgd",
+    "mlp_momentum",
+    "mlp_decay",
+    "mlp_mixed",
+    "transformer_adamw",
+    "batchnorm_rmsprop",
+    "lstm_adam",
+    "tape_adam",
+]
 
 
 class Run:
@@ -115,21 +124,35 @@ def test_a_batch_is_a_step(model, train, vramline):
 # --- Roles ---
 
 
+
+def failing(always=(), sometimes=(), *, reason):
+    """The models, those marked that the rules of today get wrong. Some fail only when threads meet in a certain way.
+
+    To be deleted together with the marks as the rules are mended.
+    """
+    marks = {model: pytest.mark.xfail(strict=True, reason=reason) for model in always}
+    marks |= {model: pytest.mark.xfail(strict=False, reason=reason) for model in sometimes}
+    return [pytest.param(model, marks=[marks[model]] if model in marks else []) for model in MODELS]
+
+
+SCOPES = ["mlp_mixed", "transformer_adamw", "batchnorm_rmsprop"]
+SCOPES_REASON = "scopes adam_w, rm_sprop and cond/then/_N/cond/adam are not seen as the optimizer's; moving averages"
+FIRST_REASON = "a first value that the first step replaces has no role; results freed after a run's last allocation"
+
+# The variables whose bytes each of these roles must be.
+WHOSE = {"parameters": "model", "optimizer": "optimizer"}
+
+
 class Witness:
     """Which blocks of a trace are the model's and which the optimizer's, by the addresses that the program noted."""
-
-    WHOSE = {"parameters": "model", "optimizer": "optimizer"}
 
     def __init__(self, run, report):
         self.facts = run.facts
         self.pool = xplane_truth.read(run.trace)[POOL]
         self.blocks, _ = self.pool.blocks()
-        self.begins = [self.pool.position_at(step["begin_ns"] * 1000) for step in report["steps"]]
-        # A step lasts until the next begins, the last one to the end.
+        # The last event before each step; a step lasts until the next begins, the last one to the end.
+        self.begins = [self.pool.position_at(step["begin_ns"] * 1000 - 1) for step in report["steps"]]
         self.ends = [*self.begins[1:], len(self.pool.events) - 1]
-
-    def step_of(self, position):
-        return bisect_right(self.begins, position) - 1
 
     def peaks(self):
         """The highest position of each step."""
@@ -143,8 +166,8 @@ class Witness:
         as they are there: an old value stays while somebody reads it, a new one may be there before it is assigned.
         Two variables that were filled alike may share one block until one of them changes.
         """
-        whose = self.WHOSE[role]
-        step = self.step_of(position)
+        whose = WHOSE[role]
+        step = bisect_left(self.begins, position) - 1
         values = {}
         for variable in self.facts[whose]:
             path = variable["path"]
@@ -164,6 +187,11 @@ class Witness:
     def first_values(self, path):
         return [block for block in self.blocks if block.op.startswith(f"{path}/Initializer/")]
 
+    def rows(self, held, role):
+        """The report's rows of a role, without scalars of the optimizer: a rate or a counter is nobody's tensor."""
+        scalars = tuple(f"{path}/Initializer/" for path in self.facts["scalars"])
+        return [row for row in held["rows"] if row["role"] == role and not row["op"].startswith(scalars)]
+
     def moment(self, position):
         """For `--at`: nanoseconds. What happens within the same one is counted in."""
         return self.pool.events[position].time_ps // 1000
@@ -174,15 +202,18 @@ class Witness:
 
 
 def assert_roles(held, witness, position):
-    """Parameters and optimizer are the bytes, and the very blocks, that the addresses tell."""
-    for role in Witness.WHOSE:
+    """Parameters and optimizer are the very blocks that the addresses tell, and their bytes."""
+    for role in WHOSE:
         blocks = witness.state(role, position)
-        rows = [row for row in held["rows"] if row["role"] == role]
+        rows = witness.rows(held, role)
+        assert sum(row["bytes"] for row in rows) == sum(block.requested for block in blocks)
         xplane_truth.assert_rows_are(rows, blocks)
-        assert held["by_role"][role] == sum(block.requested for block in blocks)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model",
+    failing(SCOPES, ["mlp_sgd", "mlp_momentum", "mlp_decay", "tape_adam"], reason=f"{SCOPES_REASON}; {FIRST_REASON}"),
+)
 def test_roles_at_the_peak_are_the_variables(model, train, vramline):
     run = train(model)
     report = vramline(run.trace)
@@ -190,25 +221,44 @@ def test_roles_at_the_peak_are_the_variables(model, train, vramline):
     assert_roles(only_pool(report)["at_peak"], witness, witness.pool.peak)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model", failing(SCOPES, set(MODELS) - set(SCOPES), reason=f"{SCOPES_REASON}; {FIRST_REASON}")
+)
 def test_roles_at_the_peak_of_every_step_are_the_variables(model, train, vramline):
     run = train(model)
     witness = Witness(run, vramline(run.trace))
     for position in witness.peaks():
-        pool = only_pool(vramline(run.trace, "--at", str(witness.moment(position))))
-        assert_roles(pool["at"], witness, witness.settled(position))
+        held = only_pool(vramline(run.trace, "--at", str(witness.moment(position))))["at"]
+        assert_roles(held, witness, witness.settled(position))
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", failing(SCOPES, reason=SCOPES_REASON))
 def test_between_steps_each_variable_is_held_once(model, train, vramline):
     """No old value is being read and no new one made: parameters and optimizer are what the program has, no more."""
     run = train(model)
     witness = Witness(run, vramline(run.trace))
+    expected = {role: sum(variable["nbytes"] for variable in run.facts[whose]) for role, whose in WHOSE.items()}
     for position in witness.ends:
         held = only_pool(vramline(run.trace, "--at", str(witness.moment(position))))["at"]
-        expected = {role: sum(v["nbytes"] for v in run.facts[whose]) for role, whose in Witness.WHOSE.items()}
-        assert {role: held["by_role"][role] for role in expected} == expected
+        assert {role: sum(row["bytes"] for row in witness.rows(held, role)) for role in WHOSE} == expected
         assert_roles(held, witness, witness.settled(position))
+
+
+@pytest.mark.parametrize(
+    "model",
+    failing(
+        ["mlp_decay", "transformer_adamw", "batchnorm_rmsprop"],
+        ["cnn_adam", "mlp_sgd", "mlp_momentum", "mlp_mixed", "lstm_adam", "tape_adam"],
+        reason=FIRST_REASON,
+    ),
+)
+def test_before_the_first_step_there_is_the_model_alone(model, train, vramline):
+    run = train(model)
+    witness = Witness(run, vramline(run.trace))
+    moment = witness.moment(witness.begins[0])
+    held = only_pool(vramline(run.trace, "--at", str(moment)))["at"]
+    assert held["by_role"]["parameters"] == sum(variable["nbytes"] for variable in run.facts["model"])
+    assert held["by_role"]["optimizer"] == 0
 
 
 # --- A window of a longer run ---
@@ -233,25 +283,42 @@ def test_a_window_counts_what_was_there_before(model, train, vramline):
 # --- Why there is nothing to see ---
 
 
-def test_a_host_tracer_level_of_one_is_named_as_the_reason(train, vramline):
-    report = vramline(train("mlp_sgd", "--host-tracer-level", "1").trace)
-    assert report["pools"] == []
-    assert codes(report) == ["host-tracer-level"]
+@pytest.mark.parametrize(
+    ("level", "reasons"), [(1, [["host-tracer-level"]]), (0, [["no-host-threads"], ["host-tracer-level"]])]
+)
+def test_a_low_host_tracer_level_is_named_as_the_reason(level, reasons, train, vramline):
+    report = vramline(train("mlp_sgd", "--capture", str(level)).trace)
+    assert report["pools"] == report["steps"] == []
+    assert codes(report) in reasons
     assert "host_tracer_level=2" in report["warnings"][0]["hint"]
 
 
-def test_a_host_tracer_level_of_zero_is_named_as_the_reason(train, vramline):
-    report = vramline(train("mlp_sgd", "--host-tracer-level", "0").trace)
-    assert report["pools"] == []
-    assert codes(report) in (["no-host-threads"], ["host-tracer-level"])
-    assert "host_tracer_level=2" in report["warnings"][0]["hint"]
+def test_the_same_capture_at_level_two_has_the_pool(train, vramline):
+    """What the two above are compared with: it is the level that matters, not the way to record."""
+    report = vramline(train("mlp_sgd", "--capture", "2").trace)
+    assert only_pool(report)["from_start"] is False
+    assert codes(report) == ["began-late"]
 
 
-def test_the_plain_cpu_allocator_is_named_as_the_reason(train, vramline):
-    report = vramline(train("mlp_sgd", pooled=False).trace)
-    assert "plain-cpu-allocator" in codes(report)
+PLAIN_REASON = "the warning is given only where names are missing; this allocator leaves out blocks, not names"
+
+
+def assert_says_plain_allocator(report):
     (warning,) = (warning for warning in report["warnings"] if warning["code"] == "plain-cpu-allocator")
     assert "TF_CPU_ALLOCATOR_USE_BFC=1" in warning["hint"]
+
+
+@pytest.mark.xfail(strict=True, reason=PLAIN_REASON)
+def test_the_plain_cpu_allocator_is_named_as_the_reason(train, vramline):
+    assert_says_plain_allocator(vramline(train("mlp_sgd", pooled=False).trace))
+
+
+@pytest.mark.xfail(strict=True, reason=PLAIN_REASON)
+def test_the_plain_cpu_allocator_is_named_though_what_it_shows_has_names(fixtures, vramline):
+    """It records large blocks alone, all of them with a name: the report looks complete and is not."""
+    report = vramline(fixtures / "tf221_cpu_mlp_nobfc_window.xplane.pb")
+    assert (report["pools"][0]["allocs"], report["pools"][0]["frees"]) == (65, 65)
+    assert_says_plain_allocator(report)
 
 
 # --- Ways to name a trace ---

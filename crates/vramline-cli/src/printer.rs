@@ -215,7 +215,7 @@ fn shown_op(row: &Row) -> String {
 
 /// The name without the call that wraps every name of a graph, and cut in the middle where it is long.
 fn shorten(op: &str) -> String {
-    const MOST: usize = 58;
+    const MOST: usize = 46;
     let op = op.strip_prefix("StatefulPartitionedCall/").unwrap_or(op);
     let count = op.chars().count();
     if count <= MOST {

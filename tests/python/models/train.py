@@ -1,18 +1,21 @@
 """Trains one small model with TensorFlow's profiler on, and writes down what TensorFlow itself knows.
 
-    python train.py MODEL LOGDIR FACTS [--host-tracer-level N] [--window]
+    python train.py MODEL LOGDIR FACTS [--window | --capture LEVEL]
 
 It is run as a process of its own, because TensorFlow reads its allocator's settings once, and because only a fresh
-process has nothing allocated when the profiler starts. LOGDIR gets the trace, FACTS a JSON file with the peak that
-TensorFlow counted and with every variable of the model and of its optimizer. Nothing here judges anything: the tests
-compare the facts with the report.
+process has nothing allocated when the profiler starts. LOGDIR gets the trace. FACTS is a JSON file: the peak that
+TensorFlow counted, every variable of the model and of its optimizer, and where in memory each of them lay before the
+first step and after each. Nothing here judges anything: the tests compare the facts with the report.
 
-The models are small in time and large enough in bytes that parameters and slots are not lost in rounding. No two
-parameters of different use share a shape where that can be had, so that a misplaced one shows in the sums.
+The models are small in time and large enough in bytes that parameters and slots are not lost in rounding. Few
+parameters of one model share a shape, so that a misplaced one shows.
 """
 
 import argparse
+import gc
 import json
+import socket
+import threading
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +23,7 @@ import tensorflow as tf
 BATCH = 32
 STEPS = 6
 DEVICE = "CPU:0"
+CAPTURE_MS = 700
 
 
 def data(shape, classes):
@@ -56,12 +60,23 @@ def mlp(keras):
     )
 
 
+def mlp_sgd(keras):
+    return mlp(keras), keras.optimizers.SGD(0.01), data((300,), 10)
+
+
 def mlp_momentum(keras):
     return mlp(keras), keras.optimizers.SGD(0.01, momentum=0.9), data((300,), 10)
 
 
-def mlp_sgd(keras):
-    return mlp(keras), keras.optimizers.SGD(0.01), data((300,), 10)
+def mlp_decay(keras):
+    """Changes the model both by addition (momentum) and by subtraction (decay)."""
+    return mlp(keras), keras.optimizers.SGD(0.01, momentum=0.9, weight_decay=1e-4), data((300,), 10)
+
+
+def mlp_mixed(keras):
+    """Keras wraps the optimizer to scale the loss, and the update stands in a branch of its own."""
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    return mlp(keras), keras.optimizers.Adam(1e-3), data((300,), 10)
 
 
 def transformer_adamw(keras):
@@ -111,8 +126,10 @@ MODELS = {
     build.__name__: build
     for build in (
         cnn_adam,
-        mlp_momentum,
         mlp_sgd,
+        mlp_momentum,
+        mlp_decay,
+        mlp_mixed,
         transformer_adamw,
         batchnorm_rmsprop,
         lstm_adam,
@@ -145,9 +162,9 @@ def train_by_tape(keras, model, optimizer, x, y, note):
         note()
 
 
-def tensors(of):
-    """The variables that hold tensors of numbers; counters, rates, metrics and seeds are a handful of bytes."""
-    return [variable for variable in of if len(variable.shape) > 0 and "float" in variable.dtype]
+def is_tensor(variable):
+    """Whether a variable holds a tensor of numbers; counters, rates, metrics and seeds are a handful of bytes."""
+    return len(variable.shape) > 0 and "float" in variable.dtype
 
 
 def address(variable):
@@ -155,7 +172,7 @@ def address(variable):
     return np.asarray(memoryview(variable.value.read_value())).__array_interface__["data"][0]
 
 
-def described(of):
+def described(variables):
     return [
         {
             "path": variable.path,
@@ -163,8 +180,46 @@ def described(of):
             "dtype": variable.dtype,
             "nbytes": int(np.prod(variable.shape, dtype=np.int64)) * np.dtype(variable.dtype).itemsize,
         }
-        for variable in tensors(of)
+        for variable in variables
+        if is_tensor(variable)
     ]
+
+
+def start(logdir):
+    # TensorFlow 2.21 takes these and uses its defaults, which trace the host at the same level.
+    options = tf.profiler.experimental.ProfilerOptions(
+        host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
+    )
+    tf.profiler.experimental.start(logdir, options)
+
+
+def capture(logdir, level, train):
+    """Lets a client outside record a window at a host tracer level, as TensorBoard's capture button does.
+
+    xprof's client is the one whose options TensorFlow 2.21 heeds; those of its own API it leaves unread.
+    """
+    from xprof.convert import _pywrap_profiler_plugin as client
+
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    tf.profiler.experimental.server.start(port)
+    options = {"host_tracer_level": level, "python_tracer_level": 0, "device_tracer_level": 0}
+    is_over = threading.Event()
+
+    def ask():
+        try:
+            client.trace(f"localhost:{port}", logdir, "", False, CAPTURE_MS, 1, options)
+        except RuntimeError as error:
+            # It complains of a trace without events, after it has written it.
+            if "No trace event was collected" not in str(error):
+                raise
+        finally:
+            is_over.set()
+
+    threading.Thread(target=ask).start()
+    while not is_over.is_set():
+        train()
 
 
 def main():
@@ -172,50 +227,50 @@ def main():
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("logdir")
     parser.add_argument("facts")
-    parser.add_argument("--host-tracer-level", type=int, default=2)
     parser.add_argument("--window", action="store_true", help="record only a second training, after a first one")
+    parser.add_argument("--capture", type=int, metavar="LEVEL", help="have a client record, at this host tracer level")
     asked = parser.parse_args()
 
-    def start():
-        options = tf.profiler.experimental.ProfilerOptions(
-            host_tracer_level=asked.host_tracer_level, python_tracer_level=0, device_tracer_level=0
-        )
-        tf.profiler.experimental.start(asked.logdir, options)
-
     # Neither importing Keras nor starting the profiler allocates; the first tensor of all belongs into the trace.
-    if not asked.window:
-        start()
+    if not asked.window and asked.capture is None:
+        start(asked.logdir)
     import keras
 
     keras.utils.set_random_seed(7)
     model, optimizer, (x, y) = MODELS[asked.model](keras)
-    train = train_by_tape if asked.model.startswith("tape") else train_by_fit
-    before = None
-    if asked.window:
-        train(keras, model, optimizer, x, y, lambda: None)
-        tf.config.experimental.reset_memory_stats(DEVICE)
-        before = tf.config.experimental.get_memory_info(DEVICE)
-        start()
-
+    train_by = train_by_tape if asked.model.startswith("tape") else train_by_fit
     addresses = []
 
-    def note():
-        lists = {"model": model.variables, "optimizer": optimizer.variables}
-        addresses.append({whose: {v.path: address(v) for v in tensors(of)} for whose, of in lists.items()})
+    def owned():
+        # Compiling may wrap the optimizer; the wrapper has its variables too.
+        wrapper = model.optimizer if model.compiled else optimizer
+        return {"model": model.variables, "optimizer": wrapper.variables}
 
-    note()
-    train(keras, model, optimizer, x, y, note)
-    after = tf.config.experimental.get_memory_info(DEVICE)
-    tf.profiler.experimental.stop()
-    facts = {
-        "batches": STEPS,
-        "before": before,
-        "after": after,
-        "model": described(model.variables),
-        "optimizer": described(optimizer.variables),
+    def note():
+        tensors = {whose: filter(is_tensor, variables) for whose, variables in owned().items()}
+        addresses.append({whose: {v.path: address(v) for v in variables} for whose, variables in tensors.items()})
+
+    def train(note):
+        train_by(keras, model, optimizer, x, y, note)
+
+    facts = {"batches": STEPS, "before": None}
+    if asked.capture is not None:
+        capture(asked.logdir, asked.capture, lambda: train(lambda: None))
+    else:
+        if asked.window:
+            train(lambda: None)
+            gc.collect()  # What the first training left behind must not go in the middle of the count.
+            tf.config.experimental.reset_memory_stats(DEVICE)
+            facts["before"] = tf.config.experimental.get_memory_info(DEVICE)
+            start(asked.logdir)
+        note()
+        train(note)
+        facts["after"] = tf.config.experimental.get_memory_info(DEVICE)
+        tf.profiler.experimental.stop()
+        facts |= {whose: described(variables) for whose, variables in owned().items()}
+        facts["scalars"] = [v.path for variables in owned().values() for v in variables if not is_tensor(v)]
         # Before the first step, and after each.
-        "addresses": addresses,
-    }
+        facts["addresses"] = addresses
     with open(asked.facts, "w", encoding="utf-8") as file:
         json.dump(facts, file)
 

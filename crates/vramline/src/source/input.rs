@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 
@@ -22,24 +23,78 @@ pub(crate) const SMALL_PIECE: usize = 32 << 10;
 const LARGEST_RATIO: u64 = 200;
 const FREE_GROWTH: u64 = 256 << 20;
 
-/// A file that can be streamed any number of times.
+/// A file, or bytes in memory, that can be streamed any number of times.
 #[derive(Debug)]
 pub(crate) struct Input {
-    path: PathBuf,
+    place: Place,
     length: u64,
     gzip: bool,
 }
 
+#[derive(Clone, Debug)]
+enum Place {
+    File(PathBuf),
+    Memory(Arc<[u8]>),
+}
+
+impl Place {
+    fn open(&self) -> io::Result<Bytes> {
+        Ok(match self {
+            Place::File(path) => Bytes::File(File::open(path)?),
+            Place::Memory(bytes) => Bytes::Memory(Arc::clone(bytes)),
+        })
+    }
+}
+
+/// Bytes that can be read from any place.
+enum Bytes {
+    File(File),
+    Memory(Arc<[u8]>),
+}
+
+impl Bytes {
+    fn read_at(&self, room: &mut [u8], from: u64) -> io::Result<usize> {
+        match self {
+            Bytes::File(file) => file.read_at(room, from),
+            Bytes::Memory(bytes) => {
+                let mut rest = usize::try_from(from).ok().and_then(|from| bytes.get(from..)).unwrap_or_default();
+                rest.read(room)
+            }
+        }
+    }
+}
+
+/// Bytes from the front.
+struct Forward {
+    bytes: Bytes,
+    position: u64,
+}
+
+impl Read for Forward {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let read = self.bytes.read_at(room, self.position)?;
+        self.position = self.position.saturating_add(read as u64);
+        Ok(read)
+    }
+}
+
 impl Input {
     pub(crate) fn open(path: &Path) -> io::Result<Input> {
-        let file = File::open(path)?;
-        let length = file.metadata()?.len();
-        let mut magic = [0u8; 2];
-        let gzip = file.read_at(&mut magic, 0)? == 2 && magic == [0x1f, 0x8b];
-        Ok(Input { path: path.to_owned(), length, gzip })
+        let length = std::fs::metadata(path)?.len();
+        Input::new(Place::File(path.to_owned()), length)
     }
 
-    /// The size on disk.
+    pub(crate) fn of_memory(bytes: &[u8]) -> io::Result<Input> {
+        Input::new(Place::Memory(bytes.into()), bytes.len() as u64)
+    }
+
+    fn new(place: Place, length: u64) -> io::Result<Input> {
+        let mut magic = [0u8; 2];
+        let gzip = place.open()?.read_at(&mut magic, 0)? == 2 && magic == [0x1f, 0x8b];
+        Ok(Input { place, length, gzip })
+    }
+
+    /// The size before any unpacking.
     pub(crate) fn length(&self) -> u64 {
         self.length
     }
@@ -51,20 +106,21 @@ impl Input {
 
     /// A new stream from the first byte, read in pieces of `piece` bytes.
     pub(crate) fn stream(&self, piece: usize) -> io::Result<Stream> {
-        let file = File::open(&self.path)?;
+        let bytes = self.place.open()?;
         let origin = if self.gzip {
             let most = self.length.saturating_mul(LARGEST_RATIO).max(FREE_GROWTH);
-            Origin::Gzip { decoder: Box::new(MultiGzDecoder::new(io::BufReader::with_capacity(1 << 16, file))), most }
+            let forward = io::BufReader::with_capacity(1 << 16, Forward { bytes, position: 0 });
+            Origin::Gzip { decoder: Box::new(MultiGzDecoder::new(forward)), most }
         } else {
-            Origin::Plain { file, length: self.length }
+            Origin::Plain { bytes, length: self.length }
         };
         Ok(Stream { origin, piece, buffer: Vec::new(), start: 0, end: 0, position: 0, ended: false })
     }
 }
 
 enum Origin {
-    Plain { file: File, length: u64 },
-    Gzip { decoder: Box<MultiGzDecoder<io::BufReader<File>>>, most: u64 },
+    Plain { bytes: Bytes, length: u64 },
+    Gzip { decoder: Box<MultiGzDecoder<io::BufReader<Forward>>>, most: u64 },
 }
 
 /// A position in a file and a window of the bytes from there on.
@@ -105,7 +161,7 @@ impl Stream {
             let from = self.position.saturating_add(self.end as u64);
             let room = self.buffer.get_mut(self.end..).unwrap_or_default();
             let read = match &mut self.origin {
-                Origin::Plain { file, .. } => file.read_at(room, from),
+                Origin::Plain { bytes, .. } => bytes.read_at(room, from),
                 Origin::Gzip { most, .. } if from > *most => return Err(too_large(*most)),
                 Origin::Gzip { decoder, .. } => decoder.read(room),
             };

@@ -106,14 +106,24 @@ pub fn read(path: &Path) -> Result<Source, SourceError> {
     Ok(Source { histories, other_runs: found.other_runs })
 }
 
+/// Reads a trace that is in memory. `name` stands for the path in errors.
+pub fn read_bytes(bytes: &[u8], name: &Path) -> Result<History, SourceError> {
+    let at = |error| SourceError::Io { path: name.to_owned(), error };
+    read_input(&Input::of_memory(bytes).map_err(at)?, name)
+}
+
 fn read_file(path: &Path) -> Result<History, SourceError> {
     let at = |error| SourceError::Io { path: path.to_owned(), error };
-    let input = Input::open(path).map_err(at)?;
+    read_input(&Input::open(path).map_err(at)?, path)
+}
+
+fn read_input(input: &Input, path: &Path) -> Result<History, SourceError> {
+    let at = |error| SourceError::Io { path: path.to_owned(), error };
     if input.length() == 0 {
         return Err(SourceError::Empty { path: path.to_owned() });
     }
-    let (what, hint) = match sniff::sniff(&input).map_err(at)? {
-        Format::XPlane => return xplane::read(&input).map_err(at),
+    let (what, hint) = match sniff::sniff(input).map_err(at)? {
+        Format::XPlane => return xplane::read(input).map_err(at),
         Format::Empty => return Err(SourceError::Empty { path: path.to_owned() }),
         Format::Pickle => ("a Python pickle, perhaps a PyTorch memory snapshot", "only XPlane traces are read so far"),
         Format::Zip => ("a zip archive, perhaps a PyTorch checkpoint", "only XPlane traces are read so far"),
@@ -135,10 +145,4 @@ fn read_file(path: &Path) -> Result<History, SourceError> {
         Format::Unknown => ("something else", "give the .xplane.pb file that the profiler wrote, or its folder"),
     };
     Err(SourceError::Foreign { path: path.to_owned(), what, hint })
-}
-
-/// Reads one trace from a file that is known to be an XPlane one, without sniffing: for fuzzing and benchmarks.
-#[doc(hidden)]
-pub fn read_xplane_unsniffed(path: &Path) -> io::Result<History> {
-    xplane::read(&Input::open(path)?)
 }

@@ -18,6 +18,9 @@ pub use op::layer_of;
 pub use pairing::{Disagreement, Peak, PoolTrace, UnmatchedFree};
 pub use step::{How, Phase, Step, StepUse};
 
+/// With fewer events a thread costs more than it saves.
+const WORTH_A_THREAD: usize = 1 << 16;
+
 /// Why an allocation has no name.
 const NO_NAME: &str = "the event names no op, and no named scope of its thread encloses it";
 const NO_NAME_JAX: &str = "JAX's pools carry no op names";
@@ -59,11 +62,14 @@ impl Trace {
             (roles, steps)
         };
         // Neither needs the other, and each goes through all events.
-        let (mut pools, classified) = std::thread::scope(|threads| {
-            let classified = threads.spawn(classify);
-            (pairing::pair(&history), classified.join())
-        });
-        let (roles, steps) = classified.unwrap_or_default();
+        let (mut pools, (roles, steps)) = if history.events.len() < WORTH_A_THREAD {
+            (pairing::pair(&history), classify())
+        } else {
+            std::thread::scope(|threads| {
+                let classified = threads.spawn(classify);
+                (pairing::pair(&history), classified.join().unwrap_or_default())
+            })
+        };
         pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|peak| peak.bytes)));
         Trace { history, pools, steps, roles }
     }

@@ -1,0 +1,68 @@
+# The commands of this project. Each installs what it needs by itself.
+#
+#   make demo    build the release binary and report on a real trace
+#   make test    the everyday suite: formatting, lints, Rust and Python tests (under 15 minutes on two cores)
+#   make bench   time and memory against xprof on a large trace made here
+#   make proof   the long tables, written into docs/ with versions and date
+#   make fuzz    ten minutes of fuzzing (needs a nightly toolchain and cargo-fuzz)
+#   make fmt     format everything
+
+PYTHON ?= python3
+VENV := .venv
+PIP_ENV := PIP_DISABLE_PIP_VERSION_CHECK=1
+STAMP := $(VENV)/.installed
+
+# Build artefacts are shared between checkouts through a cache outside the tree: cargo keys them by content and
+# options, so that this is safe. An explicit CARGO_TARGET_DIR wins.
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vramline
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+BINARY := $(CARGO_TARGET_DIR)/release/vramline
+export VRAMLINE_BIN := $(BINARY)
+
+.PHONY: all demo build tools test lint test-rust test-python bench proof fuzz fmt clean
+
+all: build
+
+build: tools
+	cargo build --release --locked
+
+# A linker is the one thing that a Rust toolchain may lack.
+tools:
+	@command -v cc >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q gcc libc6-dev; }
+
+demo: build
+	$(BINARY) report fixtures/tf221_cpu_cnn_from_start.xplane.pb
+
+test: lint test-rust test-python
+
+lint: tools
+	cargo fmt --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+test-rust: tools
+	cargo test --workspace --locked
+
+test-python: build $(STAMP)
+	$(VENV)/bin/python -m pytest -q tests/python
+
+bench: build $(STAMP)
+	$(VENV)/bin/python benches/against_xprof.py
+
+proof: build $(STAMP)
+	$(VENV)/bin/python benches/against_xprof.py --write docs/benchmarks.md
+
+fuzz:
+	cd fuzz && cargo +nightly fuzz run xplane -- -max_total_time=600 -max_len=65536
+
+fmt:
+	cargo fmt
+
+# A virtual environment inside the tree. On Debian its module is a package of its own.
+$(STAMP): tests/python/requirements.txt
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q python3-venv; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP_ENV) $(VENV)/bin/python -m pip install -q -r tests/python/requirements.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) target benches/out

@@ -1,0 +1,155 @@
+"""Time and memory of xprof's memory profile and of `vramline report --json` on the same large trace, in one run.
+
+    python benches/against_xprof.py [--trace FILE] [--runs N] [--write docs/benchmarks.md]
+
+Makes a trace of at least 200 MB with real TensorFlow first (kept in benches/out/), and one of twice that size for the
+growth of our own cost. Rules: warm page cache; every run in a fresh process; xprof's imports are not counted, our
+whole process is; best of five; the two alternate. Memory is the highest resident set of the process, and the
+anonymous part of it apart: we read with a buffer, so nearly all of ours is anonymous.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+OUT = HERE / "out"
+BINARY = pathlib.Path(os.environ.get("VRAMLINE_BIN", ROOT / "target/release/vramline"))
+
+XPROF = """
+import sys, time
+from xprof.convert import raw_to_tool_data
+begin = time.perf_counter()
+data, _ = raw_to_tool_data.xspace_to_tool_data([sys.argv[1]], "memory_profile", {})
+seconds = time.perf_counter() - begin
+sys.stdout.buffer.write(data if isinstance(data, bytes) else data.encode())
+print(seconds, file=sys.stderr)
+"""
+
+
+def anonymous_peak(pid, peak, stop):
+    """Samples the anonymous resident memory of a process: the kernel keeps a high-water mark for the whole set only."""
+    while not stop.is_set():
+        try:
+            for line in open(f"/proc/{pid}/status"):
+                if line.startswith("RssAnon:"):
+                    peak[0] = max(peak[0], int(line.split()[1]) * 1024)
+        except OSError:
+            return
+        time.sleep(0.002)
+
+
+def run(command):
+    """Seconds, resident and anonymous bytes, standard output and standard error of a command."""
+    begin = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    anonymous, stop = [0], threading.Event()
+    sampler = threading.Thread(target=anonymous_peak, args=(process.pid, anonymous, stop))
+    sampler.start()
+    error = []
+    reader = threading.Thread(target=lambda: error.append(process.stderr.read()))
+    reader.start()
+    output = process.stdout.read()
+    reader.join()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begin
+    stop.set()
+    sampler.join()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{command[0]} failed:\n{error[0].decode()}")
+    return seconds, usage.ru_maxrss * 1024, anonymous[0], output, error[0].decode()
+
+
+def run_xprof(trace):
+    _, resident, anonymous, output, error = run([sys.executable, "-c", XPROF, str(trace)])
+    seconds = float(error.strip().splitlines()[-1])
+    return seconds, resident, anonymous, json.loads(output)
+
+
+def run_vramline(trace):
+    seconds, resident, anonymous, output, _ = run([str(BINARY), "report", str(trace), "--json"])
+    return seconds, resident, anonymous, json.loads(output)
+
+
+def make(name, megabytes):
+    trace = OUT / name
+    if not trace.exists():
+        OUT.mkdir(exist_ok=True)
+        print(f"making {trace.name} with TensorFlow ...", flush=True)
+        script = [sys.executable, str(HERE / "make_trace.py"), str(trace), "--megabytes", str(megabytes)]
+        subprocess.run(script, check=True, stderr=subprocess.DEVNULL)
+    return trace
+
+
+def assert_same_peak(theirs, ours):
+    """A comparison of speed is worth something only where the answers agree."""
+    for pool in ours["pools"]:
+        summary = theirs["memoryProfilePerAllocator"][pool["name"]]["profileSummary"]
+        assert int(summary["peakStats"]["peakBytesInUse"]) == pool["peak_bytes"], pool["name"]
+
+
+def events(report):
+    return sum(pool["allocs"] + pool["frees"] for pool in report["pools"])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--trace", type=pathlib.Path)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--write", type=pathlib.Path, help="write the table to this file too")
+    args = parser.parse_args()
+    trace = args.trace or make("large.xplane.pb", 210)
+    double = None if args.trace else make("double.xplane.pb", 420)
+
+    trace.read_bytes()  # warm the page cache
+    theirs, ours = [], []
+    for i in range(args.runs):
+        theirs.append(run_xprof(trace))
+        ours.append(run_vramline(trace))
+        print(f"run {i + 1}: xprof {theirs[-1][0]:.2f} s, vramline {ours[-1][0]:.3f} s", flush=True)
+    assert_same_peak(theirs[0][3], ours[0][3])
+
+    def best(runs, column):
+        return min(entry[column] for entry in runs)
+
+    import importlib.metadata as metadata
+
+    lines = [
+        f"{trace.stat().st_size / 1e6:.0f} MB, {events(ours[0][3]):,} memory events; xprof {metadata.version('xprof')},"
+        f" TensorFlow {metadata.version('tensorflow-cpu')}; {os.cpu_count()} cores, {platform.machine()},"
+        f" Linux {platform.release().split('-')[0]}; {datetime.date.today()}",
+        "",
+        f"| best of {args.runs} | xprof | vramline | ratio |",
+        "|---|---|---|---|",
+        f"| time | {best(theirs, 0):.2f} s | {best(ours, 0):.3f} s | {best(theirs, 0) / best(ours, 0):.0f} times faster |",
+        f"| peak resident | {best(theirs, 1) / 1e6:.0f} MB | {best(ours, 1) / 1e6:.0f} MB |"
+        f" a {best(theirs, 1) / best(ours, 1):.0f}th |",
+        f"| of that anonymous | {best(theirs, 2) / 1e6:.0f} MB | {best(ours, 2) / 1e6:.0f} MB |"
+        f" a {best(theirs, 2) / max(best(ours, 2), 1):.0f}th |",
+    ]
+    if double:
+        double.read_bytes()
+        twice = [run_vramline(double) for _ in range(args.runs)]
+        more = events(twice[0][3]) / events(ours[0][3])
+        lines += [
+            "",
+            f"Growth: {more:.2f} times the events take {best(twice, 0) / best(ours, 0):.2f} times the time"
+            f" ({best(twice, 0):.3f} s) and {best(twice, 1) / best(ours, 1):.2f} times the memory.",
+        ]
+    print("\n" + "\n".join(lines))
+    if args.write:
+        head = "# Benchmarks\n\n`make proof` writes this file; how it is measured stands in `benches/against_xprof.py`.\n\n"
+        args.write.write_text(head + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+//! The binary's tests, in one binary: whole commands with exit code, output and errors.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use insta::assert_snapshot;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn run(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vramline"));
+    command.current_dir(root()).args(args).output().expect("the binary runs")
+}
+
+/// Exit code, standard output and standard error, as one text.
+fn told(args: &[&str]) -> String {
+    let output = run(args);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    let mut told = format!("exit {}\n", output.status.code().expect("a code"));
+    told += &text(&output.stdout);
+    if !output.stderr.is_empty() {
+        told += "--- stderr\n";
+        told += &text(&output.stderr);
+    }
+    told
+}
+
+#[test]
+fn the_verdict_comes_first() {
+    assert_snapshot!(told(&["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb", "--top", "4"]));
+}
+
+#[test]
+fn grouped_by_role() {
+    assert_snapshot!(told(&["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb", "--by", "role"]));
+}
+
+#[test]
+fn a_window_calls_what_was_there_before_in_use() {
+    let told = told(&["report", "fixtures/tf221_cpu_mlp_window.xplane.pb"]);
+    assert!(told.contains("14.1 MiB (49.0 %) is in use since before the recording"), "{told}");
+    assert!(!told.to_lowercase().contains("unused"), "{told}");
+}
+
+#[test]
+fn json_is_one_document() {
+    let output = run(&["report", "fixtures/jax0112_h200_growth_window.xplane.pb", "--json", "--pool", "GPU"]);
+    assert!(output.status.success());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["kind"], "report");
+    assert_eq!(report["pools"].as_array().map(Vec::len), Some(1));
+    assert_eq!(report["pools"][0]["peak_bytes"], 771_059_456);
+}
+
+#[test]
+fn errors_have_a_hint() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = scratch.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let cases = [
+        ("no/such/file".to_owned(), "error: cannot read 'no/such/file': No such file or directory", "plugins/profile"),
+        (file("empty.xplane.pb", b""), "is empty", "when it is stopped"),
+        (file("log.txt", b"I0000 something\n"), "it looks like text, perhaps a log", "only XPlane traces"),
+        (file("snapshot.pickle", b"\x80\x04\x95abc"), "a PyTorch memory snapshot", "only XPlane traces"),
+        (scratch.path().to_str().unwrap().to_owned(), "no profiler trace", "tf.profiler.experimental.start"),
+    ];
+    for (path, expected, hint) in cases {
+        let output = run(&["report", &path]);
+        assert_eq!(output.status.code(), Some(1), "{path}");
+        assert!(output.stdout.is_empty());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(expected) && error.contains("\nhint: ") && error.contains(hint), "{error}");
+    }
+}
+
+#[test]
+fn usage_is_exit_code_two() {
+    assert_eq!(run(&["report"]).status.code(), Some(2));
+    assert_eq!(run(&["report", "x", "--at", "noon"]).status.code(), Some(2));
+    assert_eq!(run(&["report", "x", "--by", "colour"]).status.code(), Some(2));
+    assert_eq!(run(&[]).status.code(), Some(2));
+}
+
+#[test]
+fn a_pool_that_is_not_there() {
+    let output = run(&["report", "fixtures/tf221_cpu_mlp_window.xplane.pb", "--pool", "GPU_7"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("no pool whose name contains 'GPU_7'"));
+}
+
+/// A trace that was cut is reported on, and that is no error.
+#[test]
+fn a_cut_trace_is_reported_on() {
+    let scratch = tempfile::tempdir().unwrap();
+    let whole = std::fs::read(root().join("fixtures/tf221_cpu_mlp_window.xplane.pb")).unwrap();
+    let path = scratch.path().join("cut.xplane.pb");
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let output = run(&["report", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.contains("No memory events in this trace") && told.contains("table of names"), "{told}");
+}
+
+/// `vramline report ... | head -1` ends quietly.
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let script = format!("'{}' report fixtures/tf221_cpu_cnn_from_start.xplane.pb --json | head -c 1", env!("CARGO_BIN_EXE_vramline"));
+    let output = Command::new("bash").args(["-o", "pipefail", "-c", &script]).current_dir(root()).output().unwrap();
+    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"{"[..], &b""[..]));
+    assert!(output.status.success());
+}
+
+#[test]
+fn nothing_but_text_on_a_pipe() {
+    let output = run(&["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb"]);
+    assert!(!output.stdout.contains(&0x1b));
+}
+
+#[test]
+fn shells_can_complete() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completions", shell]);
+        assert!(output.status.success());
+        assert!(String::from_utf8(output.stdout).unwrap().contains("report"));
+    }
+}
+
+/// The README's sample is what the binary prints.
+#[test]
+fn the_readme_shows_real_output() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let output = run(&["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb", "--top", "6"]);
+    let output = String::from_utf8(output.stdout).unwrap();
+    assert!(readme.contains(output.trim()), "README.md should show:\n{output}");
+}

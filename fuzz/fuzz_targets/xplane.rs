@@ -1,0 +1,33 @@
+//! Any bytes, from file to report: no panic, no overflow, and the sums of the report hold.
+#![no_main]
+
+use std::path::PathBuf;
+
+use libfuzzer_sys::fuzz_target;
+use vramline::snapshot::Role;
+use vramline::trace::Trace;
+use vramline::units::Nanos;
+use vramline::view::report::{By, HeldView, Wanted, report};
+use vramline::{Host, Reading};
+
+fuzz_target!(|bytes: &[u8]| {
+    let path = PathBuf::from("fuzz");
+    let Ok(history) = vramline::source::read_bytes(bytes, &path) else { return };
+    let reading = Reading { hosts: vec![Host { path, trace: Trace::new(history) }], other_runs: Vec::new() };
+    let by = [By::Op, By::Layer, By::Role][bytes.len() % 3];
+    let report = report(&reading, &Wanted { by, at: Some(Nanos(1_000)), ..Wanted::default() });
+    for pool in &report.pools {
+        if let Some(held) = &pool.at_peak {
+            assert_eq!(Some(held.in_use_bytes), pool.peak_bytes);
+        }
+        pool.at_peak.iter().chain(&pool.at).for_each(check);
+    }
+});
+
+/// Sums saturate like the report's own: counts near 2^64 are hostile, not real.
+fn check(held: &HeldView) {
+    let requested = held.named_bytes + held.unnamed_bytes;
+    assert_eq!(requested + held.slack_bytes + held.before_recording_bytes, held.in_use_bytes);
+    assert_eq!(Role::ALL.iter().map(|&role| held.by_role.get(role)).sum::<vramline::units::Bytes>(), requested);
+    assert_eq!(held.rows.iter().map(|row| row.bytes).sum::<vramline::units::Bytes>(), requested);
+}
