@@ -124,14 +124,13 @@ def test_a_batch_is_a_step(model, train, vramline):
 # --- Roles ---
 
 
-
 def failing(always=(), sometimes=(), *, reason):
     """The models, those marked that the rules of today get wrong. Some fail only when threads meet in a certain way.
 
     To be deleted together with the marks as the rules are mended.
     """
-    marks = {model: pytest.mark.xfail(strict=True, reason=reason) for model in always}
-    marks |= {model: pytest.mark.xfail(strict=False, reason=reason) for model in sometimes}
+    marks = {model: pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason) for model in always}
+    marks |= {model: pytest.mark.xfail(strict=False, raises=AssertionError, reason=reason) for model in sometimes}
     return [pytest.param(model, marks=[marks[model]] if model in marks else []) for model in MODELS]
 
 
@@ -168,6 +167,7 @@ class Witness:
         """
         whose = WHOSE[role]
         step = bisect_left(self.begins, position) - 1
+        assert step >= 0, "before the first step"
         values = {}
         for variable in self.facts[whose]:
             path = variable["path"]
@@ -304,16 +304,17 @@ PLAIN_REASON = "the warning is given only where names are missing; this allocato
 
 
 def assert_says_plain_allocator(report):
-    (warning,) = (warning for warning in report["warnings"] if warning["code"] == "plain-cpu-allocator")
+    assert codes(report).count("plain-cpu-allocator") == 1
+    warning = report["warnings"][codes(report).index("plain-cpu-allocator")]
     assert "TF_CPU_ALLOCATOR_USE_BFC=1" in warning["hint"]
 
 
-@pytest.mark.xfail(strict=True, reason=PLAIN_REASON)
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason=PLAIN_REASON)
 def test_the_plain_cpu_allocator_is_named_as_the_reason(train, vramline):
     assert_says_plain_allocator(vramline(train("mlp_sgd", pooled=False).trace))
 
 
-@pytest.mark.xfail(strict=True, reason=PLAIN_REASON)
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason=PLAIN_REASON)
 def test_the_plain_cpu_allocator_is_named_though_what_it_shows_has_names(fixtures, vramline):
     """It records large blocks alone, all of them with a name: the report looks complete and is not."""
     report = vramline(fixtures / "tf221_cpu_mlp_nobfc_window.xplane.pb")

@@ -52,8 +52,8 @@ class Xprof:
             else:
                 snapshot = profile["memoryProfileSnapshots"][int(allocation["snapshotIndex"])]
                 block = snapshot["activityMetadata"]
-                sizes = int(block["requestedBytes"]), int(block["allocationBytes"])
-                self.active[block["tfOpName"], block["tensorShape"], *sizes] += count
+                requested, chunk = int(block["requestedBytes"]), int(block["allocationBytes"])
+                self.active[block["tfOpName"], block["tensorShape"], requested, chunk] += count
 
 
 def countable(blocks):
