@@ -31,6 +31,9 @@ impl Style {
 /// How many of the blocks held for long are shown.
 const LONG_ROWS: usize = 5;
 
+/// Warnings that the pools which matter are not in the trace.
+const SILENT: [&str; 2] = ["silent-allocator", "cuda-malloc-async"];
+
 /// A column of a table: its title, and whether it is flush right.
 type Column = (&'static str, bool);
 
@@ -44,6 +47,10 @@ pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
         notes(&mut out, report, style);
         return out;
     };
+    // What is shown then is not what was asked for: that comes first.
+    if let Some(silent) = report.warnings.iter().find(|warning| SILENT.contains(&warning.code)) {
+        let _ = writeln!(out, "\n{}{}.{}", style.bold, capitalised(&silent.text), style.plain);
+    }
     verdict(&mut out, report, main, style);
     pools(&mut out, report, style);
     for pool in report.pools.iter().filter(|pool| is_worth_showing(pool, main)) {
@@ -302,6 +309,11 @@ fn table(out: &mut String, columns: &[Column], rows: Vec<Vec<String>>, style: St
     for row in &rows {
         let _ = writeln!(out, "{}", line(&mut row.iter().map(String::as_str)));
     }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn percent(part: Bytes, whole: Bytes) -> String {

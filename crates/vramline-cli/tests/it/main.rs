@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use insta::assert_snapshot;
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -27,14 +25,41 @@ fn told(args: &[&str]) -> String {
     told
 }
 
-#[test]
-fn the_verdict_comes_first() {
-    assert_snapshot!(told(&["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb", "--top", "4"]));
+/// Compares what a command tells with a file beside this one; `UPDATE_EXPECTED=1 cargo test` writes it anew.
+fn assert_told(name: &str, args: &[&str]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/expected").join(name);
+    let told = told(args);
+    if std::env::var_os("UPDATE_EXPECTED").is_some() {
+        std::fs::write(&path, &told).expect("written");
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(told == expected, "{name} differs. Expected:\n{expected}\nFound:\n{told}");
 }
 
 #[test]
-fn grouped_by_role() {
-    assert_snapshot!(told(&["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb", "--by", "role"]));
+fn the_verdict_comes_first() {
+    assert_told("cnn.txt", &["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb", "--top", "4"]);
+}
+
+#[test]
+fn grouped_by_role_and_by_layer() {
+    assert_told("cnn_by_role.txt", &["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb", "--by", "role"]);
+    assert_told("cnn_by_layer.txt", &["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb", "--by", "layer"]);
+}
+
+#[test]
+fn jax_has_no_names_and_says_so() {
+    assert_told("jax.txt", &["report", "fixtures/jax0112_h200_growth_window.xplane.pb"]);
+}
+
+#[test]
+fn a_silent_allocator_is_the_first_thing_said() {
+    assert_told("jax_cuda_async.txt", &["report", "fixtures/jax0112_h200_cuda_async.xplane.pb.gz"]);
+}
+
+#[test]
+fn help_teaches() {
+    assert_told("help.txt", &["report", "--help"]);
 }
 
 #[test]

@@ -15,10 +15,16 @@ const FROM_START: &str = "start the profiler before the program's first tensor, 
 const PLAIN_CPU: [&str; 4] = ["cpu", "mklcpu", "cpu_pool", "cpu_rdma_bfc"];
 
 impl Trace {
-    /// Why there are no memory events; nothing where there are.
+    /// Why there are no memory events or, with a GPU at work, none of a GPU's pool; nothing where there are.
     #[must_use]
     pub fn why_empty(&self) -> Option<Warning> {
-        self.history.events.is_empty().then(|| why_empty(&self.history))
+        let history = &self.history;
+        if history.events.is_empty() {
+            return Some(why_empty(history));
+        }
+        let mut names = self.pools.iter().filter_map(|pool| history.pool(pool.id)).map(|pool| pool.name.as_str());
+        let only_host = names.all(|name| name.contains("host"));
+        (history.recorder.has_gpu && only_host).then(|| silent_allocator(history))
     }
 
     /// Why little is known of a pool, where that is so: `unnamed` tells whether much of its peak has no name.
@@ -76,36 +82,50 @@ fn why_empty(history: &History) -> Warning {
             level_switch,
         );
     }
-    if recorder.calls_malloc_async {
-        return because(
-            "cuda-malloc-async",
-            "no memory events: the program allocates with cudaMallocAsync, which records none".to_owned(),
-            "unset TF_GPU_ALLOCATOR (TensorFlow) or XLA_PYTHON_CLIENT_ALLOCATOR (JAX) to use the pool allocator",
-        );
+    if recorder.has_gpu {
+        return silent_allocator(history);
     }
-    match (history.framework, recorder.has_gpu) {
-        (Some(Framework::Jax), false) => because(
+    match history.framework {
+        Some(Framework::Jax) => because(
             "jax-cpu",
             "no memory events: JAX on the CPU has no pool allocator, so there is nothing to record".to_owned(),
             "run on a GPU",
         ),
-        (_, false) if recorder.shows_tf_ops => because(
+        _ if recorder.shows_tf_ops => because(
             "plain-cpu-allocator",
             "no memory events: TensorFlow's plain CPU allocator records none".to_owned(),
             CPU_POOL,
         ),
-        (_, true) => because(
-            "nothing-allocated",
-            "no memory events though a GPU was at work: either nothing was allocated in the window, or the allocator is \
-             one that records none (TF_GPU_ALLOCATOR=cuda_malloc_async, XLA_PYTHON_CLIENT_ALLOCATOR=platform or \
-             cuda_async)"
-                .to_owned(),
-            "record a window that holds whole steps, with the default allocator",
-        ),
-        (_, false) => because(
+        _ => because(
             "nothing-allocated",
             "no memory events: nothing was allocated in the window".to_owned(),
             "record a window that holds whole steps",
         ),
+    }
+}
+
+/// A GPU was at work, host threads were recorded, and yet no allocator of the GPU's told anything.
+fn silent_allocator(history: &History) -> Warning {
+    let jax = history.framework == Some(Framework::Jax);
+    let (setting, silent) = if jax {
+        ("XLA_PYTHON_CLIENT_ALLOCATOR", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async or platform")
+    } else {
+        ("TF_GPU_ALLOCATOR", "TF_GPU_ALLOCATOR=cuda_malloc_async")
+    };
+    // Not every driver shows these calls to the profiler.
+    if history.recorder.calls_malloc_async {
+        return Warning {
+            code: "cuda-malloc-async",
+            text: "no events of a GPU's pool: the program allocates with cudaMallocAsync, which records none".to_owned(),
+            hint: format!("unset {setting} to use the pool allocator"),
+        };
+    }
+    Warning {
+        code: "silent-allocator",
+        text: format!(
+            "no events of a GPU's pool though the GPU was at work: the allocator is one that records none ({silent}), or \
+             nothing was allocated in the window"
+        ),
+        hint: format!("unset {setting} to use the pool allocator, and record a window that holds whole steps"),
     }
 }

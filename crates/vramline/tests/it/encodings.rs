@@ -403,7 +403,7 @@ fn why_it_is_empty() {
     assert_eq!(why(&[&host(&["a/MatMul:MatMul", "cuMemAllocAsync"]), &gpu(), &options(2)]), "cuda-malloc-async");
     assert_eq!(why(&[&host(&["a/MatMul:MatMul"]), &options(2)]), "plain-cpu-allocator");
     assert_eq!(why(&[&host(&["PjitFunction(f)"]), &options(2)]), "jax-cpu");
-    assert_eq!(why(&[&host(&["a/MatMul:MatMul"]), &gpu(), &options(2)]), "nothing-allocated");
+    assert_eq!(why(&[&host(&["a/MatMul:MatMul"]), &gpu(), &options(2)]), "silent-allocator");
     assert_eq!(why(&[&host(&["something"]), &options(2)]), "nothing-allocated");
 }
 

@@ -101,6 +101,37 @@ fn jax_on_an_h200() {
 }
 
 #[test]
+fn jax_from_its_first_allocation_with_numbered_steps() {
+    let report = read("jax0112_h200_from_start.xplane.pb", &Wanted::default());
+    let pool = pool(&report, "GPU_0_bfc");
+    // As `memory_stats()` said at the end.
+    assert_eq!((pool.allocs, pool.peak_bytes), (348, Some(Bytes(151_518_976))));
+    assert_eq!((pool.from_start, pool.before_recording.at_begin_bytes), (Some(true), Bytes::ZERO));
+    let steps = report.steps.iter().filter(|step| step.pool == "GPU_0_bfc");
+    let steps: Vec<_> = steps.map(|step| (step.step, step.name.as_str(), step.how)).collect();
+    assert_eq!(steps, [(0, "train", "trace"), (1, "train", "trace"), (2, "train", "trace"), (3, "train", "trace")]);
+    assert_eq!(codes(&report), ["jax-no-op-names"]);
+}
+
+/// Captured on an H200 with `XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async`: the pinned host pool records, the GPU's does not.
+#[test]
+fn an_allocator_that_records_nothing() {
+    let report = read("jax0112_h200_cuda_async.xplane.pb.gz", &Wanted::default());
+    assert!(report.pools.iter().all(|pool| pool.device == "HOST"));
+    assert_eq!(codes(&report)[0], "silent-allocator");
+    assert!(report.warnings[0].hint.contains("XLA_PYTHON_CLIENT_ALLOCATOR"));
+}
+
+/// Captured with host tracer level 1.
+#[test]
+fn a_tracer_level_that_is_too_low() {
+    let report = read("jax0112_h200_level1.xplane.pb.gz", &Wanted::default());
+    assert!(report.pools.is_empty());
+    assert_eq!(codes(&report), ["host-tracer-level"]);
+    assert!(report.warnings[0].hint.contains("host_tracer_level = 2"));
+}
+
+#[test]
 fn grouped_by_layer_and_by_role_the_bytes_are_the_same() {
     let name = "tf221_cpu_cnn_from_start.xplane.pb";
     let by_layer = read(name, &Wanted { by: By::Layer, ..Wanted::default() });
