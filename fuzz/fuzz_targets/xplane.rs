@@ -5,15 +5,14 @@ use std::path::PathBuf;
 
 use libfuzzer_sys::fuzz_target;
 use vramline::snapshot::Role;
-use vramline::trace::Trace;
 use vramline::units::Nanos;
 use vramline::view::report::{By, HeldView, Wanted, report};
-use vramline::{Host, Reading};
+use vramline::Reading;
 
 fuzz_target!(|bytes: &[u8]| {
     let path = PathBuf::from("fuzz");
     let Ok(history) = vramline::source::read_bytes(bytes, &path) else { return };
-    let reading = Reading { hosts: vec![Host { path, trace: Trace::new(history) }], other_runs: Vec::new() };
+    let reading = Reading::of(path, history);
     let by = [By::Op, By::Layer, By::Role][bytes.len() % 3];
     let report = report(&reading, &Wanted { by, at: Some(Nanos(1_000)), ..Wanted::default() });
     for pool in &report.pools {

@@ -46,6 +46,17 @@ pub struct Reading {
     pub hosts: Vec<Host>,
     /// Folders of other runs, which were not read; newest first.
     pub other_runs: Vec<PathBuf>,
+    /// Hosts that could not be read.
+    pub unreadable: Vec<SourceError>,
+}
+
+impl Reading {
+    /// A reading of one trace.
+    #[must_use]
+    pub fn of(path: PathBuf, history: event::History) -> Reading {
+        let hosts = vec![Host { path, trace: Trace::new(history) }];
+        Reading { hosts, other_runs: Vec::new(), unreadable: Vec::new() }
+    }
 }
 
 /// One host's trace.
@@ -59,11 +70,11 @@ pub struct Host {
 
 /// Reads a trace file, a profile run or a whole log directory; hosts side by side.
 pub fn read(path: &Path) -> Result<Reading, SourceError> {
-    let Source { histories, other_runs } = source::read(path)?;
+    let Source { histories, other_runs, unreadable } = source::read(path)?;
     let host = |(path, history)| Host { path, trace: Trace::new(history) };
     let hosts = std::thread::scope(|threads| {
         let others: Vec<_> = histories.into_iter().map(|found| threads.spawn(move || host(found))).collect();
         others.into_iter().filter_map(|host| host.join().ok()).collect()
     });
-    Ok(Reading { hosts, other_runs })
+    Ok(Reading { hosts, other_runs, unreadable })
 }

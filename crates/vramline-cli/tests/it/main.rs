@@ -82,6 +82,7 @@ fn json_is_one_document() {
 #[test]
 fn errors_have_a_hint() {
     let scratch = tempfile::tempdir().unwrap();
+    let nothing = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| {
         let path = scratch.path().join(name);
         std::fs::write(&path, bytes).unwrap();
@@ -92,7 +93,7 @@ fn errors_have_a_hint() {
         (file("empty.xplane.pb", b""), "is empty", "when it is stopped"),
         (file("log.txt", b"I0000 something\n"), "it looks like text, perhaps a log", "only XPlane traces"),
         (file("snapshot.pickle", b"\x80\x04\x95abc"), "a PyTorch memory snapshot", "only XPlane traces"),
-        (scratch.path().to_str().unwrap().to_owned(), "no profiler trace", "tf.profiler.experimental.start"),
+        (nothing.path().to_str().unwrap().to_owned(), "no profiler trace", "tf.profiler.experimental.start"),
     ];
     for (path, expected, hint) in cases {
         let output = run(&["report", &path]);

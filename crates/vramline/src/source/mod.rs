@@ -80,6 +80,8 @@ pub struct Source {
     pub histories: Vec<(PathBuf, History)>,
     /// Traces in the same folder that were not read, because they are of other runs.
     pub other_runs: Vec<PathBuf>,
+    /// Hosts of the same run that could not be read; where none could, that is an error.
+    pub unreadable: Vec<SourceError>,
 }
 
 /// Reads a trace file, a profile run or a whole log directory.
@@ -89,21 +91,31 @@ pub fn read(path: &Path) -> Result<Source, SourceError> {
         move |error| SourceError::Io { path, error }
     };
     if !std::fs::metadata(path).map_err(at(path))?.is_dir() {
-        return Ok(Source { histories: vec![(path.to_owned(), read_file(path)?)], other_runs: Vec::new() });
+        let histories = vec![(path.to_owned(), read_file(path)?)];
+        return Ok(Source { histories, other_runs: Vec::new(), unreadable: Vec::new() });
     }
     let found = folder::find(path).map_err(at(path))?;
     if found.hosts.is_empty() {
         return Err(SourceError::NoTrace { path: path.to_owned() });
     }
-    let mut histories = Vec::new();
+    let mut source = Source { histories: Vec::new(), other_runs: found.other_runs, unreadable: Vec::new() };
     for file in found.hosts {
-        let mut history = read_file(&file)?;
-        if history.host.is_empty() {
-            history.host = folder::host_of(&file);
+        match read_file(&file) {
+            Ok(mut history) => {
+                if history.host.is_empty() {
+                    history.host = folder::host_of(&file);
+                }
+                source.histories.push((file, history));
+            }
+            Err(error) => source.unreadable.push(error),
         }
-        histories.push((file, history));
     }
-    Ok(Source { histories, other_runs: found.other_runs })
+    if source.histories.is_empty()
+        && let Some(error) = source.unreadable.pop()
+    {
+        return Err(error);
+    }
+    Ok(source)
 }
 
 /// Reads a trace that is in memory. `name` stands for the path in errors.

@@ -221,6 +221,11 @@ pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
             hint: format!("for another run give its folder, such as {}", other.display()),
         });
     }
+    warnings.extend(reading.unreadable.iter().map(|error| Warning {
+        code: "unreadable-host",
+        text: error.to_string(),
+        hint: error.hint().to_owned(),
+    }));
     let first = reading.hosts.first().map(|host| &host.trace.history);
     let mut report = Report {
         kind: "report",

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use vramline::event::History;
 use vramline::source::{SourceError, read_bytes};
-use vramline::trace::Trace;
 use vramline::view::report::Wanted;
-use vramline::{Host, Reading};
+use vramline::Reading;
 
 use crate::writer::{Message, Plane, memory_stats, put_varint, space};
 use crate::{checked_report, codes, fixture, report_on};
@@ -18,8 +17,7 @@ fn survive(bytes: &[u8]) -> Option<usize> {
     match read_bytes(bytes, path) {
         Ok(history) => {
             let events = history.events.len();
-            let host = Host { path: path.to_owned(), trace: Trace::new(history) };
-            checked_report(&Reading { hosts: vec![host], other_runs: Vec::new() }, &Wanted::default());
+            checked_report(&Reading::of(path.to_owned(), history), &Wanted::default());
             Some(events)
         }
         Err(error) => {

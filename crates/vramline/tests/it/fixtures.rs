@@ -187,6 +187,11 @@ fn a_log_directory_gives_its_newest_run_and_all_its_hosts() {
     let peaks: Vec<_> = report.pools.iter().map(|pool| pool.peak_bytes.unwrap().0).collect();
     assert_eq!(peaks, [30_214_400, 72_718_080]);
     assert_eq!(codes(&report), ["other-runs", "began-late"]);
+    // A host that cannot be read costs a warning, not the others.
+    std::fs::write(runs.join("2026_01_02/gamma.xplane.pb"), "").unwrap();
+    let report = checked_report(&vramline::read(scratch.path()).unwrap(), &Wanted::default());
+    assert_eq!(report.pools.len(), 2);
+    assert!(codes(&report).contains(&"unreadable-host"));
     // One run, and a folder without any.
     assert_eq!(vramline::read(&runs.join("2026_01_01")).unwrap().hosts.len(), 1);
     let empty = tempfile::tempdir().unwrap();

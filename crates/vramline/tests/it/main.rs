@@ -14,9 +14,8 @@ mod writer;
 use std::path::{Path, PathBuf};
 
 use vramline::snapshot::Role;
-use vramline::trace::Trace;
 use vramline::view::report::{HeldView, PoolView, Report, Wanted, report};
-use vramline::{Host, Reading};
+use vramline::Reading;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -30,7 +29,7 @@ fn fixture(name: &str) -> PathBuf {
 fn report_on(bytes: &[u8], wanted: &Wanted) -> Report {
     let path = PathBuf::from("memory.xplane.pb");
     let history = vramline::source::read_bytes(bytes, &path).expect("a trace");
-    checked_report(&Reading { hosts: vec![Host { path, trace: Trace::new(history) }], other_runs: Vec::new() }, wanted)
+    checked_report(&Reading::of(path, history), wanted)
 }
 
 /// The report on a reading, with its identities asserted.
