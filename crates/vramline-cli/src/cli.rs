@@ -19,7 +19,9 @@ pub(crate) enum Command {
     #[command(after_long_help = REPORT_HELP)]
     Report(ReportArgs),
     /// Print a script that completes commands and options in your shell.
-    #[command(after_help = "For bash: vramline completions bash > ~/.local/share/bash-completion/completions/vramline")]
+    #[command(
+        after_help = "For bash: vramline completions bash > ~/.local/share/bash-completion/completions/vramline"
+    )]
     Completions(CompletionsArgs),
 }
 

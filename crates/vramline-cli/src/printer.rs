@@ -79,7 +79,9 @@ fn verdict(out: &mut String, report: &Report, pool: &PoolView, style: Style) {
         _ => "The program",
     };
     let (Some(peak), Some(held)) = (pool.peak_bytes, &pool.at_peak) else { return };
-    let of_limit = pool.limit_bytes.map_or(String::new(), |limit| format!(", {} of its limit of {limit}", percent(peak, limit)));
+    let of_limit = pool
+        .limit_bytes
+        .map_or(String::new(), |limit| format!(", {} of its limit of {limit}", percent(peak, limit)));
     let _ = writeln!(
         out,
         "\n{}{framework} held {peak} in {} at the peak{of_limit}.{}",
@@ -99,13 +101,19 @@ fn verdict(out: &mut String, report: &Report, pool: &PoolView, style: Style) {
     }
     let mut apart = Vec::new();
     if held.slack_bytes > Bytes::ZERO {
-        apart.push(format!("{} ({}) is slack: chunks larger than what was asked for", held.slack_bytes, percent(held.slack_bytes, peak)));
+        apart.push(format!(
+            "{} ({}) is slack: chunks larger than what was asked for",
+            held.slack_bytes,
+            percent(held.slack_bytes, peak)
+        ));
     }
     if held.before_recording_bytes > Bytes::ZERO {
         let share = percent(held.before_recording_bytes, peak);
         apart.push(format!("{} ({share}) is in use since before the recording", held.before_recording_bytes));
     }
-    if held.unnamed_bytes > Bytes::ZERO && held.unnamed_bytes.share_of(requested).is_some_and(|share| share >= 0.01) {
+    if held.unnamed_bytes > Bytes::ZERO
+        && held.unnamed_bytes.share_of(requested).is_some_and(|share| share >= 0.01)
+    {
         apart.push(format!("{} ({}) has no name", held.unnamed_bytes, percent(held.unnamed_bytes, peak)));
     }
     if !apart.is_empty() {
@@ -114,7 +122,8 @@ fn verdict(out: &mut String, report: &Report, pool: &PoolView, style: Style) {
 }
 
 fn pools(out: &mut String, report: &Report, style: Style) {
-    let several_hosts = report.pools.iter().any(|pool| Some(&pool.host) != report.pools.first().map(|first| &first.host));
+    let several_hosts =
+        report.pools.iter().any(|pool| Some(&pool.host) != report.pools.first().map(|first| &first.host));
     let mut columns: Vec<Column> = vec![
         ("pool", false),
         (title("pools[].device"), false),
@@ -154,11 +163,15 @@ fn pools(out: &mut String, report: &Report, style: Style) {
         row
     });
     heading(out, "Pools", style);
-    table(out, &columns, rows.collect(), style);
+    table(out, &columns, &rows.collect::<Vec<_>>(), style);
 }
 
 fn held_at(out: &mut String, pool: &PoolView, held: &HeldView, when: &str, by: By, style: Style) {
-    heading(out, &format!("{when}, {} of {}: {} in use", clock(held.time_ns), pool.name, held.in_use_bytes), style);
+    heading(
+        out,
+        &format!("{when}, {} of {}: {} in use", clock(held.time_ns), pool.name, held.in_use_bytes),
+        style,
+    );
     let lines = [
         ("named", held.named_bytes, "requested by ops that are known"),
         ("without a name", held.unnamed_bytes, "requested; size and time are known"),
@@ -167,16 +180,28 @@ fn held_at(out: &mut String, pool: &PoolView, held: &HeldView, when: &str, by: B
     ];
     for (name, bytes, meaning) in lines.iter().filter(|(_, bytes, _)| *bytes > Bytes::ZERO) {
         let share = percent(*bytes, held.in_use_bytes);
-        let _ = writeln!(out, "  {:>9}  {share:>6}  {name:<21} {}{meaning}{}", bytes.to_string(), style.dim, style.plain);
+        let _ = writeln!(
+            out,
+            "  {:>9}  {share:>6}  {name:<21} {}{meaning}{}",
+            bytes.to_string(),
+            style.dim,
+            style.plain
+        );
     }
     if held.rows.is_empty() {
         return;
     }
     out.push('\n');
     let (columns, rows) = held_rows(held, by);
-    table(out, &columns, rows, style);
+    table(out, &columns, &rows, style);
     if let Some(rest) = &held.rest {
-        let _ = writeln!(out, "  {:>9}  in {} more rows (--top {})", rest.bytes.to_string(), rest.rows, rest.rows + held.rows.len());
+        let _ = writeln!(
+            out,
+            "  {:>9}  in {} more rows (--top {})",
+            rest.bytes.to_string(),
+            rest.rows,
+            rest.rows + held.rows.len()
+        );
     }
 }
 
@@ -186,7 +211,12 @@ fn held_rows(held: &HeldView, by: By) -> (Vec<Column>, Vec<Vec<String>>) {
     let mut columns: Vec<Column> =
         vec![column("bytes", true), ("share", true), column("count", true), column("age_ns", true)];
     match by {
-        By::Op => columns.extend([column("role", false), column("op", false), column("shape", false), column("op_time_ns", true)]),
+        By::Op => columns.extend([
+            column("role", false),
+            column("op", false),
+            column("shape", false),
+            column("op_time_ns", true),
+        ]),
         By::Layer => columns.push(column("layer", false)),
         By::Role => columns.push(column("role", false)),
     }
@@ -204,7 +234,9 @@ fn held_rows(held: &HeldView, by: By) -> (Vec<Column>, Vec<Vec<String>>) {
                 format!("{} {}", row.shape, row.dtype).trim().to_owned(),
                 row.op_time_ns.map_or(String::new(), |ns| Span(ns.saturating_mul(1000)).to_string()),
             ]),
-            By::Layer => cells.push(if row.layer.is_empty() { "(no layer)".to_owned() } else { row.layer.clone() }),
+            By::Layer => {
+                cells.push(if row.layer.is_empty() { "(no layer)".to_owned() } else { row.layer.clone() });
+            }
             By::Role => cells.push(row.role.to_owned()),
         }
         cells
@@ -241,8 +273,14 @@ fn held_long(out: &mut String, pool: &PoolView, style: Style) {
     const PREFIX: &str = "pools[].held_long[].";
     heading(out, "Large and held for long", style);
     let column = |field: &str, right: bool| (title(&format!("{PREFIX}{field}")), right);
-    let columns =
-        [column("bytes", true), column("held_ns", true), column("freed_ns", true), column("role", false), column("op", false), column("shape", false)];
+    let columns = [
+        column("bytes", true),
+        column("held_ns", true),
+        column("freed_ns", true),
+        column("role", false),
+        column("op", false),
+        column("shape", false),
+    ];
     let rows = shown
         .into_iter()
         .map(|long| {
@@ -255,8 +293,8 @@ fn held_long(out: &mut String, pool: &PoolView, style: Style) {
                 format!("{} {}", long.shape, long.dtype).trim().to_owned(),
             ]
         })
-        .collect();
-    table(out, &columns, rows, style);
+        .collect::<Vec<_>>();
+    table(out, &columns, &rows, style);
 }
 
 fn steps(out: &mut String, report: &Report, main: &PoolView, style: Style) {
@@ -270,7 +308,12 @@ fn steps(out: &mut String, report: &Report, main: &PoolView, style: Style) {
     let _ = writeln!(
         out,
         "  peaks from {} (step {}) to {} (step {}); in use after the first {}, after the last {}",
-        lowest.peak_bytes, lowest.step, highest.peak_bytes, highest.step, first.current_bytes, last.current_bytes
+        lowest.peak_bytes,
+        lowest.step,
+        highest.peak_bytes,
+        highest.step,
+        first.current_bytes,
+        last.current_bytes
     );
 }
 
@@ -291,7 +334,7 @@ fn heading(out: &mut String, text: &str, style: Style) {
     let _ = writeln!(out, "\n{}{text}{}", style.bold, style.plain);
 }
 
-fn table(out: &mut String, columns: &[Column], rows: Vec<Vec<String>>, style: Style) {
+fn table(out: &mut String, columns: &[Column], rows: &[Vec<String>], style: Style) {
     let width = |i: usize, title: &str| {
         let cells = rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count());
         cells.chain([title.chars().count()]).max().unwrap_or(0)
@@ -306,7 +349,7 @@ fn table(out: &mut String, columns: &[Column], rows: Vec<Vec<String>>, style: St
     };
     let titles = line(&mut columns.iter().map(|(title, _)| *title));
     let _ = writeln!(out, "{}{titles}{}", style.dim, style.plain);
-    for row in &rows {
+    for row in rows {
         let _ = writeln!(out, "{}", line(&mut row.iter().map(String::as_str)));
     }
 }

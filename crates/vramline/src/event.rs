@@ -319,7 +319,8 @@ impl Batch {
     /// Names the scope around event `at`, which its reader could not see.
     pub(crate) fn set_context(&mut self, at: usize, context: Name) {
         let Some(columns) = self.segments.get_mut(at / SEGMENT) else { return };
-        if let (Some(op), Some(what)) = (columns.op.get_mut(at % SEGMENT), columns.what.get_mut(at % SEGMENT)) {
+        if let (Some(op), Some(what)) = (columns.op.get_mut(at % SEGMENT), columns.what.get_mut(at % SEGMENT))
+        {
             *op = context;
             what.0 |= What::SCOPE;
         }
@@ -332,8 +333,8 @@ impl Batch {
         range: Range<usize>,
         shift: i64,
         thread: Name,
-        name: Option<impl Fn(Name) -> Name>,
-        pool: Option<impl Fn(PoolId) -> PoolId>,
+        name: &Option<impl Fn(Name) -> Name>,
+        pool: &Option<impl Fn(PoolId) -> PoolId>,
     ) {
         fn change<T: Copy>(column: &mut [T], part: Range<usize>, change: impl Fn(T) -> T) {
             column.get_mut(part).unwrap_or_default().iter_mut().for_each(|value| *value = change(*value));
@@ -344,11 +345,11 @@ impl Batch {
             let Some(columns) = self.segments.get_mut(begin / SEGMENT) else { return };
             let part = begin % SEGMENT..begin % SEGMENT + (end - begin);
             change(&mut columns.thread, part.clone(), |_| thread);
-            if let Some(name) = &name {
+            if let Some(name) = name {
                 change(&mut columns.op, part.clone(), name);
                 change(&mut columns.shape, part.clone(), name);
             }
-            if let Some(pool) = &pool {
+            if let Some(pool) = pool {
                 change(&mut columns.pool, part.clone(), pool);
             }
             if shift != 0 {
@@ -381,7 +382,8 @@ impl Place {
 
     /// `None` where there are more events than a place can tell apart: four billion.
     fn new(segment: usize, index: usize) -> Option<Place> {
-        let segment = u32::try_from(segment).ok().filter(|segment| segment >> (32 - Place::INDEX_BITS) == 0)?;
+        let segment =
+            u32::try_from(segment).ok().filter(|segment| segment >> (32 - Place::INDEX_BITS) == 0)?;
         let index = u32::try_from(index).ok().filter(|index| index >> Place::INDEX_BITS == 0)?;
         Some(Place(segment << Place::INDEX_BITS | index))
     }
@@ -564,7 +566,9 @@ impl Events {
             }
             // This line waits in the place of the one whose turn it is.
             next = match (head(line), heads.peek_mut()) {
-                (Some(time), Some(mut first)) => Some(std::mem::replace(&mut *first, Reverse((time, number)))),
+                (Some(time), Some(mut first)) => {
+                    Some(std::mem::replace(&mut *first, Reverse((time, number))))
+                }
                 (Some(time), None) => Some(Reverse((time, number))),
                 (None, first) => first.map(PeekMut::pop),
             };
@@ -775,12 +779,13 @@ mod tests {
         for time in 0..2 * count {
             batches[time % 2].push(&at(i64::try_from(time).unwrap()));
         }
-        batches[1].settle(count - 4..count, 0, Name(3), Some(|_| Name(5)), None::<fn(PoolId) -> PoolId>);
+        batches[1].settle(count - 4..count, 0, Name(3), &Some(|_| Name(5)), &None::<fn(PoolId) -> PoolId>);
         // The second line is given in two parts, the later one first: it is not in order by itself.
         let lines = [vec![(0, 0..count)], vec![(1, 9..count), (1, 0..9)]];
         let mut events = Events::merge(batches, &lines);
         assert!((0..2 * count).all(|i| events.at(i).run() == i64::try_from(i).unwrap()));
-        let settled = (0..events.len()).filter(|&i| events.at(i).thread() == Name(3) && events.at(i).op() == Name(5));
+        let settled =
+            (0..events.len()).filter(|&i| events.at(i).thread() == Name(3) && events.at(i).op() == Name(5));
         assert_eq!(settled.collect::<Vec<_>>(), (0..4).map(|k| 2 * (count - 4 + k) + 1).collect::<Vec<_>>());
         events.reorder(2, &[3, 2]);
         assert_eq!((1..5).map(|i| events.at(i).run()).collect::<Vec<_>>(), [1, 3, 2, 4]);

@@ -13,7 +13,8 @@ use crate::printer::{self, Style};
 const ROWS: usize = 12;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Hinted> {
-    let reading = vramline::read(&args.path).map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
+    let reading = vramline::read(&args.path)
+        .map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
     let wanted = Wanted {
         by: match args.by {
             By::Op => report::By::Op,
@@ -44,7 +45,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Hinted> {
 }
 
 fn write_json(out: &mut impl Write, report: &Report) -> Result<(), anyhow::Error> {
-    serde_json::to_writer_pretty(&mut *out, report).map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
+    serde_json::to_writer_pretty(&mut *out, report)
+        .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
     writeln!(out)?;
     Ok(())
 }

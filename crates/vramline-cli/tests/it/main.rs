@@ -1,5 +1,8 @@
 //! The binary's tests, in one binary: whole commands with exit code, output and errors.
 
+// A test that cannot go on fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -43,8 +46,14 @@ fn the_verdict_comes_first() {
 
 #[test]
 fn grouped_by_role_and_by_layer() {
-    assert_told("cnn_by_role.txt", &["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb", "--by", "role"]);
-    assert_told("cnn_by_layer.txt", &["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb", "--by", "layer"]);
+    assert_told(
+        "cnn_by_role.txt",
+        &["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb", "--by", "role"],
+    );
+    assert_told(
+        "cnn_by_layer.txt",
+        &["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb", "--by", "layer"],
+    );
 }
 
 #[test]
@@ -89,7 +98,11 @@ fn errors_have_a_hint() {
         path.to_str().unwrap().to_owned()
     };
     let cases = [
-        ("no/such/file".to_owned(), "error: cannot read 'no/such/file': No such file or directory", "plugins/profile"),
+        (
+            "no/such/file".to_owned(),
+            "error: cannot read 'no/such/file': No such file or directory",
+            "plugins/profile",
+        ),
         (file("empty.xplane.pb", b""), "is empty", "when it is stopped"),
         (file("log.txt", b"I0000 something\n"), "it looks like text, perhaps a log", "only XPlane traces"),
         (file("snapshot.pickle", b"\x80\x04\x95abc"), "a PyTorch memory snapshot", "only XPlane traces"),
@@ -135,8 +148,12 @@ fn a_cut_trace_is_reported_on() {
 /// `vramline report ... | head -1` ends quietly.
 #[test]
 fn a_closed_pipe_is_no_error() {
-    let script = format!("'{}' report fixtures/tf221_cpu_cnn_from_start.xplane.pb --json | head -c 1", env!("CARGO_BIN_EXE_vramline"));
-    let output = Command::new("bash").args(["-o", "pipefail", "-c", &script]).current_dir(root()).output().unwrap();
+    let script = format!(
+        "'{}' report fixtures/tf221_cpu_cnn_from_start.xplane.pb --json | head -c 1",
+        env!("CARGO_BIN_EXE_vramline")
+    );
+    let output =
+        Command::new("bash").args(["-o", "pipefail", "-c", &script]).current_dir(root()).output().unwrap();
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"{"[..], &b""[..]));
     assert!(output.status.success());
 }

@@ -42,7 +42,8 @@ pub(crate) fn find(folder: &Path) -> io::Result<Found> {
             if kind.is_dir() && depth < DEEPEST {
                 ahead.push((path, depth + 1));
             } else if !kind.is_dir() && is_trace(&path) {
-                let written = entry.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+                let written =
+                    entry.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
                 newest = newest.max(written);
                 hosts.push(path);
             }

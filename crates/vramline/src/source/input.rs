@@ -57,7 +57,8 @@ impl Bytes {
         match self {
             Bytes::File(file) => file.read_at(room, from),
             Bytes::Memory(bytes) => {
-                let mut rest = usize::try_from(from).ok().and_then(|from| bytes.get(from..)).unwrap_or_default();
+                let mut rest =
+                    usize::try_from(from).ok().and_then(|from| bytes.get(from..)).unwrap_or_default();
                 rest.read(room)
             }
         }

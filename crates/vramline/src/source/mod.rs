@@ -137,14 +137,18 @@ fn read_input(input: &Input, path: &Path) -> Result<History, SourceError> {
     let (what, hint) = match sniff::sniff(input).map_err(at)? {
         Format::XPlane => return xplane::read(input).map_err(at),
         Format::Empty => return Err(SourceError::Empty { path: path.to_owned() }),
-        Format::Pickle => ("a Python pickle, perhaps a PyTorch memory snapshot", "only XPlane traces are read so far"),
+        Format::Pickle => {
+            ("a Python pickle, perhaps a PyTorch memory snapshot", "only XPlane traces are read so far")
+        }
         Format::Zip => ("a zip archive, perhaps a PyTorch checkpoint", "only XPlane traces are read so far"),
-        Format::Pprof => {
-            ("a pprof profile, perhaps JAX's device memory profile", "only XPlane traces are read so far: jax.profiler.trace(logdir)")
-        }
-        Format::MemoryDump => {
-            ("a dump of TensorFlow's pool allocator (TF_BFC_MEMORY_DUMP)", "only XPlane traces are read so far")
-        }
+        Format::Pprof => (
+            "a pprof profile, perhaps JAX's device memory profile",
+            "only XPlane traces are read so far: jax.profiler.trace(logdir)",
+        ),
+        Format::MemoryDump => (
+            "a dump of TensorFlow's pool allocator (TF_BFC_MEMORY_DUMP)",
+            "only XPlane traces are read so far",
+        ),
         Format::EventFile => (
             "a TensorBoard event file",
             "the trace lies beside it, in plugins/profile/<run>/<host>.xplane.pb: give the folder instead",
@@ -154,7 +158,9 @@ fn read_input(input: &Input, path: &Path) -> Result<History, SourceError> {
             "the trace.json.gz beside a trace holds no memory events: give the .xplane.pb file of the same folder",
         ),
         Format::Text => ("text, perhaps a log", "only XPlane traces are read so far"),
-        Format::Unknown => ("something else", "give the .xplane.pb file that the profiler wrote, or its folder"),
+        Format::Unknown => {
+            ("something else", "give the .xplane.pb file that the profiler wrote, or its folder")
+        }
     };
     Err(SourceError::Foreign { path: path.to_owned(), what, hint })
 }

@@ -154,7 +154,9 @@ impl Trace {
         let text = self.history.names.get(op);
         let (role, evidence) = self.roles.of(&self.history, &self.steps, pool, birth);
         let evidence = match (op.is_empty(), role) {
-            (true, Role::Unknown) if self.history.framework == Some(crate::event::Framework::Jax) => NO_NAME_JAX,
+            (true, Role::Unknown) if self.history.framework == Some(crate::event::Framework::Jax) => {
+                NO_NAME_JAX
+            }
             (true, Role::Unknown) => NO_NAME,
             _ => evidence,
         };

@@ -39,8 +39,22 @@ pub(crate) enum Update {
 const WRAPPERS: [&str; 3] = ["StatefulPartitionedCall", "PartitionedCall", "while/body"];
 
 const OPTIMIZERS: [&str; 16] = [
-    "adam", "adamw", "sgd", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "ftrl", "lion", "lamb", "adafactor",
-    "muon", "loss_scale_optimizer", "lossscaleoptimizer", "optimizer",
+    "adam",
+    "adamw",
+    "sgd",
+    "rmsprop",
+    "adagrad",
+    "adadelta",
+    "adamax",
+    "nadam",
+    "ftrl",
+    "lion",
+    "lamb",
+    "adafactor",
+    "muon",
+    "loss_scale_optimizer",
+    "lossscaleoptimizer",
+    "optimizer",
 ];
 
 /// `dense_12` -> `dense`
@@ -55,7 +69,8 @@ fn unwrapped(mut name: &str) -> &str {
         for wrapper in WRAPPERS {
             if let Some(rest) = name.strip_prefix(wrapper)
                 && let Some((number, rest)) = rest.split_once('/')
-                && (number.is_empty() || number.strip_prefix('_').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit())))
+                && (number.is_empty()
+                    || number.strip_prefix('_').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit())))
             {
                 name = rest;
                 continue 'again;
@@ -124,10 +139,14 @@ pub fn layer_of(name: &str) -> String {
     }
     let components: Vec<&str> = name.split('/').collect();
     let Some((_op, scope)) = components.split_last() else { return String::new() };
-    let layers: Vec<&str> = scope.iter().skip(1).take_while(|component| !is_op_scope(component)).copied().collect();
+    let layers: Vec<&str> =
+        scope.iter().skip(1).take_while(|component| !is_op_scope(component)).copied().collect();
     if layers.is_empty() {
         // A layer called on its own, without a model around it.
-        return scope.first().filter(|component| !is_op_scope(component)).map_or(String::new(), |&s| s.to_owned());
+        return scope
+            .first()
+            .filter(|component| !is_op_scope(component))
+            .map_or(String::new(), |&s| s.to_owned());
     }
     layers.join("/")
 }
@@ -136,7 +155,10 @@ pub fn layer_of(name: &str) -> String {
 fn is_op_scope(component: &str) -> bool {
     let stem = without_number(component);
     component.starts_with(|c: char| c.is_ascii_uppercase())
-        || matches!(stem, "convolution" | "einsum" | "moments" | "batchnorm" | "while" | "cond" | "add" | "mul" | "sub")
+        || matches!(
+            stem,
+            "convolution" | "einsum" | "moments" | "batchnorm" | "while" | "cond" | "add" | "mul" | "sub"
+        )
 }
 
 #[cfg(test)]
@@ -146,8 +168,14 @@ mod tests {
     #[test]
     fn parts_of_a_step() {
         assert_eq!(part_of("StatefulPartitionedCall/sequential_1/conv2d_1_2/Relu"), Part::Forward);
-        assert_eq!(part_of("StatefulPartitionedCall/gradient_tape/sequential_1/d/MatMul/MatMul"), Part::Gradient);
-        assert_eq!(part_of("StatefulPartitionedCall_3/adam/AssignSubVariableOp_2"), Part::Optimizer(Update::AssignSub));
+        assert_eq!(
+            part_of("StatefulPartitionedCall/gradient_tape/sequential_1/d/MatMul/MatMul"),
+            Part::Gradient
+        );
+        assert_eq!(
+            part_of("StatefulPartitionedCall_3/adam/AssignSubVariableOp_2"),
+            Part::Optimizer(Update::AssignSub)
+        );
         assert_eq!(part_of("adam/dense_kernel_momentum/Initializer/zeros"), Part::Optimizer(Update::Slot));
         assert_eq!(part_of("Adam/Adam/update_3/ResourceApplyAdam"), Part::Optimizer(Update::Apply));
         assert_eq!(part_of("training/Adam/gradients/dense/MatMul_grad/MatMul"), Part::Gradient);
@@ -162,10 +190,15 @@ mod tests {
     fn layers_from_scopes() {
         assert_eq!(layer_of("StatefulPartitionedCall/sequential_1/conv2d_1_2/Relu"), "conv2d_1_2");
         assert_eq!(
-            layer_of("StatefulPartitionedCall/gradient_tape/sequential_1/conv2d_2_1/convolution/Conv2DBackpropInput"),
+            layer_of(
+                "StatefulPartitionedCall/gradient_tape/sequential_1/conv2d_2_1/convolution/Conv2DBackpropInput"
+            ),
             "conv2d_2_1"
         );
-        assert_eq!(layer_of("functional_1/block_3/attention_1/query_1/einsum/Einsum"), "block_3/attention_1/query_1");
+        assert_eq!(
+            layer_of("functional_1/block_3/attention_1/query_1/einsum/Einsum"),
+            "block_3/attention_1/query_1"
+        );
         assert_eq!(layer_of("dense_1/MatMul"), "dense_1");
         assert_eq!(layer_of("adam/AssignSubVariableOp_2"), "");
         assert_eq!(layer_of("AddV2"), "");

@@ -154,7 +154,8 @@ impl PoolTrace {
     /// In use at a position but allocated before the recording, as far as the frees account for it.
     #[must_use]
     pub fn before_at(&self, position: usize) -> Bytes {
-        let freed = self.unmatched.iter().take_while(|free| free.position <= position).map(|free| free.chunk).sum();
+        let freed =
+            self.unmatched.iter().take_while(|free| free.position <= position).map(|free| free.chunk).sum();
         self.before.saturating_sub(freed)
     }
 
@@ -221,9 +222,12 @@ impl PoolTrace {
         let event = |&position: &u32| self.order.get(position as usize).copied();
         // Births are in order of position, and positions in order of time; ties make it a short walk.
         let time = events.time(birth);
-        let first = self.births.partition_point(|at| event(at).is_some_and(|at| events.time(at as usize) < time));
+        let first =
+            self.births.partition_point(|at| event(at).is_some_and(|at| events.time(at as usize) < time));
         let at = (first..self.births.len())
-            .take_while(|&i| self.births.get(i).and_then(event).is_some_and(|at| events.time(at as usize) == time))
+            .take_while(|&i| {
+                self.births.get(i).and_then(event).is_some_and(|at| events.time(at as usize) == time)
+            })
             .find(|&i| self.births.get(i).and_then(event) == u32::try_from(birth).ok())?;
         self.deaths.get(at).and_then(event).map(|death| events.time(death as usize))
     }
@@ -261,7 +265,8 @@ pub(crate) fn pair(history: &History) -> Vec<PoolTrace> {
         trace.from_start = began_at_start(&trace, history);
         let end = trace.last_time(events);
         // In the order of allocation, so that equal weights come out the same each time.
-        let mut alive: Vec<usize> = live.into_values().filter_map(|allocation| trace.birth(allocation)).collect();
+        let mut alive: Vec<usize> =
+            live.into_values().filter_map(|allocation| trace.birth(allocation)).collect();
         alive.sort_unstable();
         for birth in alive {
             let event = events.at(birth);
@@ -311,7 +316,8 @@ impl Pairing {
                 Some(index) => {
                     trace.end(events, index, position, event.time());
                     // A TPU's frees do not tell their size.
-                    told.or_else(|| trace.birth(index).and_then(|birth| events.at(birth).size())).unwrap_or_default()
+                    told.or_else(|| trace.birth(index).and_then(|birth| events.at(birth).size()))
+                        .unwrap_or_default()
                 }
                 None => {
                     let chunk = told.unwrap_or_default();
@@ -328,7 +334,8 @@ impl Pairing {
             }
         };
         let told = event.in_use();
-        let expected = self.level.map(|level| if is_alloc { level + chunk } else { level.saturating_sub(chunk) });
+        let expected =
+            self.level.map(|level| if is_alloc { level + chunk } else { level.saturating_sub(chunk) });
         if self.level.is_none() {
             let after = told.unwrap_or(if is_alloc { chunk } else { Bytes::ZERO });
             trace.before = if is_alloc { after.saturating_sub(chunk) } else { after + chunk };
@@ -397,9 +404,13 @@ fn chain(events: &Events, begin: usize, end: usize) -> Vec<usize> {
             let pool = events.at(event).pool();
             let level = *levels.entry(pool).or_insert_with(|| {
                 let mut earlier = (begin.saturating_sub(FARTHEST)..begin).rev();
-                earlier.find(|&event| events.at(event).pool() == pool).and_then(|event| events.at(event).in_use())
+                earlier
+                    .find(|&event| events.at(event).pool() == pool)
+                    .and_then(|event| events.at(event).in_use())
             });
-            let (Some(level), Some(chunk), Some(found)) = (level, events.at(event).size(), events.at(event).in_use()) else {
+            let (Some(level), Some(chunk), Some(found)) =
+                (level, events.at(event).size(), events.at(event).in_use())
+            else {
                 return false;
             };
             if events.at(event).is_alloc() { level + chunk == found } else { found + chunk == level }

@@ -49,7 +49,10 @@ impl Roles {
             }
             (last_run, last_time) = (run, event.time());
             if part == Part::Gradient {
-                roles.training_runs.entry(run).or_insert(TrainingRun { backward: last_time, last: last_time });
+                roles
+                    .training_runs
+                    .entry(run)
+                    .or_insert(TrainingRun { backward: last_time, last: last_time });
             }
         }
         seen.insert(last_run, last_time);
@@ -84,7 +87,13 @@ impl Roles {
     }
 
     /// The role of the block that event `birth` allocated, and the evidence.
-    pub(crate) fn of(&self, history: &History, steps: &[Step], pool: &PoolTrace, birth: usize) -> (Role, &'static str) {
+    pub(crate) fn of(
+        &self,
+        history: &History,
+        steps: &[Step],
+        pool: &PoolTrace,
+        birth: usize,
+    ) -> (Role, &'static str) {
         let events = &history.events;
         let part = self.part(events.at(birth).op());
         let dtype = events.at(birth).dtype();
@@ -136,14 +145,19 @@ impl Roles {
                 Some(run) if freed.is_some_and(|freed| freed < run.backward) => {
                     (Role::Temporaries, "made and consumed in the forward pass")
                 }
-                Some(run) if outlives_run && freed.is_none_or(|freed| spans_a_step(steps, born.max(run.last), freed)) => {
+                Some(run)
+                    if outlives_run
+                        && freed.is_none_or(|freed| spans_a_step(steps, born.max(run.last), freed)) =>
+                {
                     (Role::Parameters, "made in a model's scope and alive across steps")
                 }
                 Some(_) => (Role::Activations, "made in the forward pass, alive in the backward pass"),
                 None => (Role::Activations, "the output of a forward pass without a backward pass"),
             };
         }
-        if !events.at(birth).context().is_empty() && history.framework == Some(crate::event::Framework::TensorFlow) {
+        if !events.at(birth).context().is_empty()
+            && history.framework == Some(crate::event::Framework::TensorFlow)
+        {
             return (Role::Inputs, "copied in from the host by the call that is named");
         }
         // An op without a scope ran eagerly.
@@ -153,7 +167,10 @@ impl Roles {
             return if dtype.is_floating() && shape != "[]" {
                 (Role::Parameters, "made outside the steps and alive across them")
             } else {
-                (Role::Unknown, "state that is a scalar or not a floating-point number: a counter, a rate, a metric, a seed")
+                (
+                    Role::Unknown,
+                    "state that is a scalar or not a floating-point number: a counter, a rate, a metric, a seed",
+                )
             };
         }
         (Role::Unknown, "neither the op's name nor its lifetime tells")

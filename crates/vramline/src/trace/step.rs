@@ -148,7 +148,14 @@ fn outermost(history: &History, wanted: impl Fn(&Mark) -> bool) -> Vec<&Mark> {
 
 fn step(mark: &Mark, how: How) -> Step {
     let number = if let MarkKind::Step(number) = mark.kind { number } else { 0 };
-    Step { number, name: mark.name, begin: mark.begin, until: mark.begin.after(mark.length), phase: Phase::Other, how }
+    Step {
+        number,
+        name: mark.name,
+        begin: mark.begin,
+        until: mark.begin.after(mark.length),
+        phase: Phase::Other,
+        how,
+    }
 }
 
 fn count(mut steps: Vec<Step>) -> Vec<Step> {

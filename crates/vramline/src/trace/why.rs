@@ -9,7 +9,8 @@ const TF_LEVEL: &str =
 const JAX_LEVEL: &str = "options = jax.profiler.ProfileOptions(); options.host_tracer_level = 2; \
                          jax.profiler.start_trace(logdir, profiler_options=options)";
 const CPU_POOL: &str = "TF_CPU_ALLOCATOR_USE_BFC=1 in the environment, before TensorFlow is imported";
-const FROM_START: &str = "start the profiler before the program's first tensor, and train a few steps inside it";
+const FROM_START: &str =
+    "start the profiler before the program's first tensor, and train a few steps inside it";
 
 /// Pools of TensorFlow's CPU allocators that are not the pool allocator.
 const PLAIN_CPU: [&str; 4] = ["cpu", "mklcpu", "cpu_pool", "cpu_rdma_bfc"];
@@ -22,7 +23,8 @@ impl Trace {
         if history.events.is_empty() {
             return Some(why_empty(history));
         }
-        let mut names = self.pools.iter().filter_map(|pool| history.pool(pool.id)).map(|pool| pool.name.as_str());
+        let mut names =
+            self.pools.iter().filter_map(|pool| history.pool(pool.id)).map(|pool| pool.name.as_str());
         let only_host = names.all(|name| name.contains("host"));
         (history.recorder.has_gpu && only_host).then(|| silent_allocator(history))
     }
@@ -44,7 +46,9 @@ impl Trace {
         if unnamed && self.history.framework == Some(Framework::Jax) {
             return Some(Warning {
                 code: "jax-no-op-names",
-                text: format!("JAX's pools carry no op names: blocks of '{name}' are known by size, time and call only"),
+                text: format!(
+                    "JAX's pools carry no op names: blocks of '{name}' are known by size, time and call only"
+                ),
                 hint: String::new(),
             });
         }
@@ -88,7 +92,8 @@ fn why_empty(history: &History) -> Warning {
     match history.framework {
         Some(Framework::Jax) => because(
             "jax-cpu",
-            "no memory events: JAX on the CPU has no pool allocator, so there is nothing to record".to_owned(),
+            "no memory events: JAX on the CPU has no pool allocator, so there is nothing to record"
+                .to_owned(),
             "run on a GPU",
         ),
         _ if recorder.shows_tf_ops => because(
@@ -116,7 +121,8 @@ fn silent_allocator(history: &History) -> Warning {
     if history.recorder.calls_malloc_async {
         return Warning {
             code: "cuda-malloc-async",
-            text: "no events of a GPU's pool: the program allocates with cudaMallocAsync, which records none".to_owned(),
+            text: "no events of a GPU's pool: the program allocates with cudaMallocAsync, which records none"
+                .to_owned(),
             hint: format!("unset {setting} to use the pool allocator"),
         };
     }
@@ -126,6 +132,8 @@ fn silent_allocator(history: &History) -> Warning {
             "no events of a GPU's pool though the GPU was at work: the allocator is one that records none ({silent}), or \
              nothing was allocated in the window"
         ),
-        hint: format!("unset {setting} to use the pool allocator, and record a window that holds whole steps"),
+        hint: format!(
+            "unset {setting} to use the pool allocator, and record a window that holds whole steps"
+        ),
     }
 }

@@ -350,7 +350,11 @@ impl Report {
                 add(at("lifetime_peak_bytes"), "the events do not tell a high-water mark", None);
             }
             if pool.fragmentation_at_peak.is_none() {
-                add(at("fragmentation_at_peak"), "the allocator told none: nothing was free, or it does not measure it", None);
+                add(
+                    at("fragmentation_at_peak"),
+                    "the allocator told none: nothing was free, or it does not measure it",
+                    None,
+                );
             }
             let rows = pool.at_peak.iter().flat_map(|at| &at.rows);
             if rows.clone().any(|row| row.op_time_ns.is_none()) {
@@ -396,7 +400,10 @@ fn doubts(history: &History, pool: &PoolTrace, name: &str) -> Vec<Warning> {
     if pool.lost_frees > 0 {
         doubts.push(Warning {
             code: "lost-frees",
-            text: format!("{} blocks of '{name}' were handed out again without a free in the trace", pool.lost_frees),
+            text: format!(
+                "{} blocks of '{name}' were handed out again without a free in the trace",
+                pool.lost_frees
+            ),
             hint: String::new(),
         });
     }
@@ -422,7 +429,9 @@ fn device_of(pool: &str) -> String {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         (!digits.is_empty()).then_some(digits)
     };
-    if let Some(ordinal) = pool.strip_prefix("GPU_").or_else(|| pool.strip_prefix("gpu_async_")).and_then(number) {
+    if let Some(ordinal) =
+        pool.strip_prefix("GPU_").or_else(|| pool.strip_prefix("gpu_async_")).and_then(number)
+    {
         return format!("GPU:{ordinal}");
     }
     if pool.starts_with("TPU:") {
@@ -493,8 +502,11 @@ fn rows(history: &History, held: &[Held], by: By) -> Vec<Row> {
     }
     let mut rows: Vec<Row> = groups.into_values().collect();
     rows.sort_by(|a, b| {
-        let key = |row: &Row| (std::cmp::Reverse(row.bytes), row.op.clone(), row.shape.clone(), row.layer.clone());
-        key(a).cmp(&key(b)).then_with(|| (a.role, a.evidence, &a.source).cmp(&(b.role, b.evidence, &b.source)))
+        let key =
+            |row: &Row| (std::cmp::Reverse(row.bytes), row.op.clone(), row.shape.clone(), row.layer.clone());
+        key(a)
+            .cmp(&key(b))
+            .then_with(|| (a.role, a.evidence, &a.source).cmp(&(b.role, b.evidence, &b.source)))
     });
     rows
 }

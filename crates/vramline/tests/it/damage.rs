@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use vramline::Reading;
 use vramline::event::History;
 use vramline::source::{SourceError, read_bytes};
 use vramline::view::report::Wanted;
-use vramline::Reading;
 
 use crate::writer::{Message, Plane, memory_stats, put_varint, space};
 use crate::{checked_report, codes, fixture, report_on};
@@ -97,8 +97,10 @@ fn lengths_that_lie() {
         Message::default().message(1, &Message::default().bytes(2, "/host:CPU").lie(3, huge, &[0; 64])),
         Message::default().message(1, &Message::default().bytes(2, "/host:CPU").lie(4, huge, &[0; 64])),
         Message::default().message(1, &Message::default().bytes(2, "/host:CPU").lie(2, huge, b"name")),
-        Message::default()
-            .message(1, &Message::default().bytes(2, "/host:CPU").message(3, &Message::default().lie(4, huge, &[8, 1]))),
+        Message::default().message(
+            1,
+            &Message::default().bytes(2, "/host:CPU").message(3, &Message::default().lie(4, huge, &[8, 1])),
+        ),
         Message::default().message(
             1,
             &Message::default()
@@ -117,7 +119,12 @@ fn extreme_numbers() {
     for number in [0, 1, i64::MAX, i64::MIN, -1] {
         let mut plane = Plane::host();
         let events = [
-            plane.event("MemoryAllocation", number, number, &memory_stats("pool", number, number, number, number)),
+            plane.event(
+                "MemoryAllocation",
+                number,
+                number,
+                &memory_stats("pool", number, number, number, number),
+            ),
             plane.event("MemoryAllocation", 0, 0, &memory_stats("pool", number, 256, 7, 256)),
             plane.event("MemoryDeallocation", number, 0, &memory_stats("pool", 1, number, number, 0)),
         ];
@@ -166,7 +173,8 @@ fn huge_counts() {
     }
     let mut plane = Plane::host();
     for i in 0..3_000 {
-        let event = plane.event("MemoryAllocation", i, 0, &memory_stats(&format!("pool {i}"), 10, 256, i, 256));
+        let event =
+            plane.event("MemoryAllocation", i, 0, &memory_stats(&format!("pool {i}"), 10, 256, i, 256));
         plane.line(&format!("thread {i}"), 0, &[event]);
     }
     let mut bytes = space(&[&plane]);

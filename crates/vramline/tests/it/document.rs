@@ -37,11 +37,13 @@ fn every_field_is_in_the_table_and_every_entry_in_a_report() {
         paths(&serde_json::to_value(&report).unwrap(), "", &mut found);
     }
     // `--at` has the fields of the peak, as the table says.
-    let found: BTreeSet<String> = found.into_iter().map(|path| path.replace("pools[].at.", "pools[].at_peak.")).collect();
+    let found: BTreeSet<String> =
+        found.into_iter().map(|path| path.replace("pools[].at.", "pools[].at_peak.")).collect();
     let table: BTreeSet<String> = REPORT.iter().map(|field| field.id.to_owned()).collect();
     let whole = |path: &String| table.iter().any(|other| other.starts_with(&format!("{path}.")));
     // A list may be empty in one report and filled in the other.
-    let missing: Vec<_> = found.iter().filter(|path| !table.contains(*path) && !whole(&path.replace("[]", ""))).collect();
+    let missing: Vec<_> =
+        found.iter().filter(|path| !table.contains(*path) && !whole(&path.replace("[]", ""))).collect();
     let empty_lists = ["warnings", "pools[].at"];
     let missing: Vec<_> = missing.into_iter().filter(|path| !empty_lists.contains(&path.as_str())).collect();
     assert!(missing.is_empty(), "in a report but not in the table: {missing:?}");
@@ -54,7 +56,9 @@ fn every_field_is_in_the_table_and_every_entry_in_a_report() {
 fn every_null_is_explained() {
     fn nulls(value: &Value, at: &str, found: &mut BTreeSet<String>) {
         match value {
-            Value::Object(map) => map.iter().for_each(|(key, value)| nulls(value, &format!("{at}.{key}"), found)),
+            Value::Object(map) => {
+                map.iter().for_each(|(key, value)| nulls(value, &format!("{at}.{key}"), found));
+            }
             Value::Array(items) => {
                 let is_pool = at == ".pools";
                 for (i, item) in items.iter().enumerate() {
@@ -72,7 +76,9 @@ fn every_null_is_explained() {
         if !path.to_string_lossy().ends_with(".xplane.pb") {
             continue;
         }
-        let mut report = serde_json::to_value(checked_report(&vramline::read(&path).unwrap(), &Wanted::default())).unwrap();
+        let mut report =
+            serde_json::to_value(checked_report(&vramline::read(&path).unwrap(), &Wanted::default()))
+                .unwrap();
         let unknowns = report["unknowns"].take();
         let explained: BTreeSet<&str> =
             unknowns.as_array().unwrap().iter().map(|unknown| unknown["path"].as_str().unwrap()).collect();
@@ -87,7 +93,12 @@ fn every_null_is_explained() {
 #[test]
 fn the_docs_hold_the_table() {
     let docs = fs::read_to_string(root().join("docs/json.md")).unwrap();
-    let table: String =
-        REPORT.iter().map(|field| format!("| `{}` | {} | {} |\n", field.id, field.unit, field.meaning)).collect();
-    assert!(docs.contains(&table), "docs/json.md does not hold the table of fields; it should read:\n{table}");
+    let table: String = REPORT
+        .iter()
+        .map(|field| format!("| `{}` | {} | {} |\n", field.id, field.unit, field.meaning))
+        .collect();
+    assert!(
+        docs.contains(&table),
+        "docs/json.md does not hold the table of fields; it should read:\n{table}"
+    );
 }

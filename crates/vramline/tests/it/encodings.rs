@@ -32,11 +32,20 @@ fn figures(report: &Report) -> (u64, u64, Option<Bytes>, Option<Bytes>, Option<N
 
 fn assert_simple(bytes: &[u8]) {
     let report = report_on(bytes, &Wanted::default());
-    assert_eq!(figures(&report), (2, 1, Some(Bytes(768)), Some(Bytes(1_000_000)), Some(Nanos(7)), Some(true)));
+    assert_eq!(
+        figures(&report),
+        (2, 1, Some(Bytes(768)), Some(Bytes(1_000_000)), Some(Nanos(7)), Some(true))
+    );
     let held = report.pools[0].at_peak.as_ref().unwrap();
-    assert_eq!((held.named_bytes, held.unnamed_bytes, held.slack_bytes), (Bytes(100), Bytes(300), Bytes(368)));
+    assert_eq!(
+        (held.named_bytes, held.unnamed_bytes, held.slack_bytes),
+        (Bytes(100), Bytes(300), Bytes(368))
+    );
     let row = held.rows.iter().find(|row| !row.op.is_empty()).unwrap();
-    assert_eq!((row.op.as_str(), row.layer.as_str(), row.shape.as_str()), ("model/dense/MatMul", "dense", "[5,5]"));
+    assert_eq!(
+        (row.op.as_str(), row.layer.as_str(), row.shape.as_str()),
+        ("model/dense/MatMul", "dense", "[5,5]")
+    );
     assert_eq!(report.pools[0].host, "writer");
 }
 
@@ -137,7 +146,12 @@ fn every_encoding_of_a_stat() {
             let events = [
                 again.event("MemoryAllocation", 1000, 0, &encode(first)),
                 again.event("MemoryAllocation", 2000, 0, &encode(memory_stats("pool", 300, 512, 8192, 768))),
-                again.event("MemoryDeallocation", 3000, 0, &encode(memory_stats("pool", 100, 256, 4096, 512))),
+                again.event(
+                    "MemoryDeallocation",
+                    3000,
+                    0,
+                    &encode(memory_stats("pool", 100, 256, 4096, 512)),
+                ),
             ];
             again.line("python", 5, &events);
             assert_simple(&space(&[&again]));
@@ -213,7 +227,8 @@ fn lines_are_merged_by_time() {
     let mut other = Plane::host();
     let event = other.event("MemoryAllocation", 0, 0, &memory_stats("pool", 10, 256, 16_384, 768));
     other.line("other", 6_000, &[event]);
-    let report = report_on(&space(&[&plane, &other]), &Wanted { at: Some(Nanos(5_000)), ..Wanted::default() });
+    let report =
+        report_on(&space(&[&plane, &other]), &Wanted { at: Some(Nanos(5_000)), ..Wanted::default() });
     let pool = &report.pools[0];
     assert_eq!((pool.allocs, pool.frees, pool.from_start), (3, 1, Some(true)));
     assert_eq!(pool.at.as_ref().unwrap().in_use_bytes, Bytes(512));
@@ -308,7 +323,14 @@ fn scopes_name_what_has_no_op() {
     ];
     plane.line("python", 0, &events);
     let report = report_on(&space(&[&plane]), &Wanted::default());
-    let ops: Vec<_> = report.pools[0].at_peak.as_ref().unwrap().rows.iter().map(|row| (row.bytes.0, row.op.as_str())).collect();
+    let ops: Vec<_> = report.pools[0]
+        .at_peak
+        .as_ref()
+        .unwrap()
+        .rows
+        .iter()
+        .map(|row| (row.bytes.0, row.op.as_str()))
+        .collect();
     assert_eq!(ops, [(30, ""), (20, "convert_to_tensor"), (10, "RandomShuffle")]);
 }
 
@@ -400,7 +422,10 @@ fn why_it_is_empty() {
     };
     assert_eq!(why(&[&gpu()]), "no-host-threads");
     assert_eq!(why(&[&host(&["a"]), &gpu(), &options(1)]), "host-tracer-level");
-    assert_eq!(why(&[&host(&["a/MatMul:MatMul", "cuMemAllocAsync"]), &gpu(), &options(2)]), "cuda-malloc-async");
+    assert_eq!(
+        why(&[&host(&["a/MatMul:MatMul", "cuMemAllocAsync"]), &gpu(), &options(2)]),
+        "cuda-malloc-async"
+    );
     assert_eq!(why(&[&host(&["a/MatMul:MatMul"]), &options(2)]), "plain-cpu-allocator");
     assert_eq!(why(&[&host(&["PjitFunction(f)"]), &options(2)]), "jax-cpu");
     assert_eq!(why(&[&host(&["a/MatMul:MatMul"]), &gpu(), &options(2)]), "silent-allocator");

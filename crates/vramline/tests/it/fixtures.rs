@@ -39,7 +39,10 @@ fn a_cnn_from_its_first_allocation() {
     assert_eq!(held.by_role.get(Role::Optimizer), Bytes(2 * 515_368));
 
     let relu = held.rows.iter().find(|row| row.op.ends_with("conv2d_1_2/Relu")).unwrap();
-    assert_eq!((relu.layer.as_str(), relu.role, relu.shape.as_str()), ("conv2d_1_2", "activations", "[64,28,28,64]"));
+    assert_eq!(
+        (relu.layer.as_str(), relu.role, relu.shape.as_str()),
+        ("conv2d_1_2", "activations", "[64,28,28,64]")
+    );
     assert_eq!((relu.op_calls, relu.op_time_ns), (Some(20), Some(161_804_955)));
 
     assert_eq!(report.steps.len(), 20);
@@ -109,7 +112,10 @@ fn jax_from_its_first_allocation_with_numbered_steps() {
     assert_eq!((pool.from_start, pool.before_recording.at_begin_bytes), (Some(true), Bytes::ZERO));
     let steps = report.steps.iter().filter(|step| step.pool == "GPU_0_bfc");
     let steps: Vec<_> = steps.map(|step| (step.step, step.name.as_str(), step.how)).collect();
-    assert_eq!(steps, [(0, "train", "trace"), (1, "train", "trace"), (2, "train", "trace"), (3, "train", "trace")]);
+    assert_eq!(
+        steps,
+        [(0, "train", "trace"), (1, "train", "trace"), (2, "train", "trace"), (3, "train", "trace")]
+    );
     assert_eq!(codes(&report), ["jax-no-op-names"]);
 }
 

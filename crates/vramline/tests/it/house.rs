@@ -7,7 +7,8 @@ use std::path::Path;
 use crate::root;
 
 /// The stages, in the order in which data passes through them.
-const STAGES: [&str; 9] = ["units", "names", "warning", "pages", "event", "snapshot", "source", "trace", "view"];
+const STAGES: [&str; 9] =
+    ["units", "names", "warning", "pages", "event", "snapshot", "source", "trace", "view"];
 
 #[test]
 fn imports_point_back() {
@@ -19,12 +20,14 @@ fn imports_point_back() {
         if stage == "lib" {
             continue;
         }
-        let rank = STAGES.iter().position(|&known| known == stage).expect("a stage that ARCHITECTURE.md knows");
+        let rank =
+            STAGES.iter().position(|&known| known == stage).expect("a stage that ARCHITECTURE.md knows");
         seen.insert(stage);
         for (file, text) in sources(&path) {
             let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
             for imported in code.split("crate::").skip(1) {
-                let name: String = imported.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+                let name: String =
+                    imported.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
                 // `Reading`, at the root, holds finished traces; only views may take it.
                 let allowed = match STAGES.iter().position(|&known| known == name) {
                     Some(other) => other <= rank,
@@ -66,7 +69,10 @@ fn the_map_is_complete() {
     let (dependencies, _) = dependencies.split_once("\n[").unwrap();
     for line in dependencies.lines().filter(|line| line.contains(" = ")) {
         let name = line.split(" = ").next().unwrap();
-        assert!(name == "vramline" || map.contains(&format!("| `{name}`")), "ARCHITECTURE.md gives no reason for {name}");
+        assert!(
+            name == "vramline" || map.contains(&format!("| `{name}`")),
+            "ARCHITECTURE.md gives no reason for {name}"
+        );
     }
 }
 

@@ -4,6 +4,9 @@
 //! `encodings` (every form the format allows, in traces written here), `damage` (cut, flipped and lying input),
 //! `house` (who imports whom), `document` (the JSON and its table of fields).
 
+// A test that cannot go on fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod damage;
 mod document;
 mod encodings;
@@ -13,9 +16,9 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 
+use vramline::Reading;
 use vramline::snapshot::Role;
 use vramline::view::report::{HeldView, PoolView, Report, Wanted, report};
-use vramline::Reading;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

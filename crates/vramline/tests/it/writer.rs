@@ -126,7 +126,13 @@ impl Plane {
     }
 
     /// An event with stats.
-    pub(crate) fn event(&mut self, name: &str, offset: i64, duration: i64, stats: &[(&str, Value)]) -> Message {
+    pub(crate) fn event(
+        &mut self,
+        name: &str,
+        offset: i64,
+        duration: i64,
+        stats: &[(&str, Value)],
+    ) -> Message {
         let mut event = Message::default().varint(1, self.event_id(name)).int(2, offset);
         if duration != 0 {
             event = event.int(3, duration);
@@ -176,7 +182,13 @@ pub(crate) fn space(planes: &[&Plane]) -> Vec<u8> {
 }
 
 /// The stats of a memory event of a pool that counts right.
-pub(crate) fn memory_stats(pool: &str, requested: i64, chunk: i64, address: i64, in_use: i64) -> Vec<(&'static str, Value)> {
+pub(crate) fn memory_stats(
+    pool: &str,
+    requested: i64,
+    chunk: i64,
+    address: i64,
+    in_use: i64,
+) -> Vec<(&'static str, Value)> {
     vec![
         ("allocator_name", Value::Ref(pool.to_owned())),
         ("bytes_reserved", Value::Int(0)),

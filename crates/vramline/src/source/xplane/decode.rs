@@ -253,7 +253,9 @@ impl<'a> Decoder<'a> {
         let pool_name = found.reference(plane, bytes, StatKind::AllocatorName)?.map(|entry| entry.name);
         let in_use = found.size(bytes, StatKind::BytesAllocated)?;
         // What has no allocator's name or no count is for the careful way.
-        let (Some(pool_name), Some(level)) = (pool_name.filter(|name| !name.is_empty()), in_use) else { return None };
+        let (Some(pool_name), Some(level)) = (pool_name.filter(|name| !name.is_empty()), in_use) else {
+            return None;
+        };
         let mut event = Event {
             time: Picos(signed(offset)),
             kind,
@@ -275,13 +277,20 @@ impl<'a> Decoder<'a> {
             let name = |entry: Option<StatEntry>| entry.map_or(Name::EMPTY, |entry| entry.name);
             event.op = name(found.reference(plane, bytes, StatKind::TfOp)?);
             event.shape = name(found.reference(plane, bytes, StatKind::Shape)?);
-            event.region =
-                found.reference(plane, bytes, StatKind::RegionType)?.map_or(Region::Unknown, |entry| entry.region);
+            event.region = found
+                .reference(plane, bytes, StatKind::RegionType)?
+                .map_or(Region::Unknown, |entry| entry.region);
             event.run = found.integer(bytes, StatKind::RunId)?.map_or(0, signed);
-            event.dtype = found.integer(bytes, StatKind::DataType)?.map_or(Dtype::Unknown, |n| dtype_of(signed(n)));
+            event.dtype =
+                found.integer(bytes, StatKind::DataType)?.map_or(Dtype::Unknown, |n| dtype_of(signed(n)));
         }
         let mut counts = None;
-        if out.pools.iter().find(|(name, ..)| *name == pool_name).is_none_or(|&(_, _, highest)| level > highest) {
+        if out
+            .pools
+            .iter()
+            .find(|(name, ..)| *name == pool_name)
+            .is_none_or(|&(_, _, highest)| level > highest)
+        {
             event.fragmentation = found.fraction(bytes, StatKind::Fragmentation)?;
             counts = Some(Counts {
                 reserved: found.size(bytes, StatKind::BytesReserved)?,
@@ -314,7 +323,13 @@ impl<'a> Decoder<'a> {
 
     /// Takes in what a pool tells at a new height.
     #[cold]
-    fn note_height(&mut self, event: &Event, pool_name: Name, counts: Option<Counts>, out: &mut Decoded) -> PoolId {
+    fn note_height(
+        &mut self,
+        event: &Event,
+        pool_name: Name,
+        counts: Option<Counts>,
+        out: &mut Decoded,
+    ) -> PoolId {
         let counts = counts.unwrap_or(Counts { reserved: None, available: None, peak: None });
         let limit = match (event.in_use, counts.available) {
             (Some(in_use), Some(available)) => Some(in_use + available + counts.reserved.unwrap_or_default()),
@@ -443,7 +458,9 @@ impl<'a> Decoder<'a> {
                 StatKind::TfOp => event.op = self.name(plane, value),
                 StatKind::RunId => event.run = self.integer(plane, value).unwrap_or(0),
                 StatKind::RegionType => event.region = self.region(plane, value),
-                StatKind::DataType => event.dtype = self.integer(plane, value).map_or(Dtype::Unknown, dtype_of),
+                StatKind::DataType => {
+                    event.dtype = self.integer(plane, value).map_or(Dtype::Unknown, dtype_of);
+                }
                 StatKind::Shape => event.shape = self.name(plane, value),
                 _ => {}
             }
@@ -644,9 +661,12 @@ impl Expected {
         }
         let (id, tag, skip, mask) = match (head >> 31 & 1, head >> 39 & 1) {
             (0, _) => (head >> 24 & 0x7f, (head >> 32) as u8, 5, FRAME | 0xff_ff00_0000),
-            (1, 0) => {
-                (head >> 24 & 0x7f | (head >> 32 & 0x7f) << 7, (head >> 40) as u8, 6, FRAME | 0xffff_ff00_0000)
-            }
+            (1, 0) => (
+                head >> 24 & 0x7f | (head >> 32 & 0x7f) << 7,
+                (head >> 40) as u8,
+                6,
+                FRAME | 0xffff_ff00_0000,
+            ),
             _ => return None,
         };
         let kind = plane.stats.get(id).map_or(StatKind::Other, |entry| entry.kind);

@@ -251,8 +251,10 @@ pub(crate) fn read(stream: &mut Stream, history: &mut History) -> io::Result<Ind
             Next::Field(..) => {}
         }
     }
-    index.lost_tables =
-        index.planes.iter().any(|plane| plane.role == PlaneRole::Host && !plane.lines.is_empty() && plane.events.is_empty());
+    index.lost_tables = index
+        .planes
+        .iter()
+        .any(|plane| plane.role == PlaneRole::Host && !plane.lines.is_empty() && plane.events.is_empty());
     Ok(index)
 }
 
@@ -310,7 +312,9 @@ fn read_plane(stream: &mut Stream, end: u64, index: &mut Index, history: &mut Hi
                 let entry_end = stream.position().saturating_add(length);
                 if let Some((id, text)) = read_entry(stream, entry_end)? {
                     let name = history.names.intern(&String::from_utf8_lossy(&text));
-                    plane.stats.insert(id, StatEntry { kind: StatKind::of(&text), name, region: region_of(&text) });
+                    plane
+                        .stats
+                        .insert(id, StatEntry { kind: StatKind::of(&text), name, region: region_of(&text) });
                 }
                 skip_to(stream, entry_end, index)?;
             }
@@ -410,8 +414,8 @@ fn op_part(text: &[u8]) -> Option<&[u8]> {
     let (op, kind) = (text.get(..colon)?, text.get(colon + 1..)?);
     let is_type = kind.first().is_some_and(|byte| byte.is_ascii_uppercase() || *byte == b'_')
         && kind.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-    let is_op = !op.is_empty()
-        && op.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_./\\->".contains(byte));
+    let is_op =
+        !op.is_empty() && op.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_./\\->".contains(byte));
     (is_type && is_op).then_some(op)
 }
 

@@ -98,7 +98,8 @@ pub(crate) fn read(input: &Input, index: &Index, history: &mut History) -> io::R
 }
 
 fn gather(input: &Input, index: &Index, names: &Names) -> Vec<Found> {
-    let lines = index.planes.iter().flat_map(|plane| plane.lines.iter().map(move |range| (plane, range.clone())));
+    let lines =
+        index.planes.iter().flat_map(|plane| plane.lines.iter().map(move |range| (plane, range.clone())));
     let mut tasks: Vec<Task<'_>> =
         lines.enumerate().map(|(number, (plane, range))| Task { number, plane, range }).collect();
     let size = |task: &Task<'_>| task.range.end - task.range.start;
@@ -121,8 +122,9 @@ fn gather(input: &Input, index: &Index, names: &Names) -> Vec<Found> {
     std::thread::scope(|threads| {
         let queue = &queue;
         let work = move |number: usize| Worker::new(number, input, queue, names).run();
-        let others: Vec<_> =
-            (1..cores.min(MOST_WORKERS).min(useful)).map(|number| threads.spawn(move || work(number))).collect();
+        let others: Vec<_> = (1..cores.min(MOST_WORKERS).min(useful))
+            .map(|number| threads.spawn(move || work(number)))
+            .collect();
         let mut found = vec![work(0)];
         found.extend(others.into_iter().map(|other| other.join().unwrap_or_default()));
         found
@@ -303,7 +305,8 @@ impl<'a, 'q> Worker<'a, 'q> {
                 }
             }
             // Derived lines of a device repeat what its streams show.
-            if plane.role == PlaneRole::Device && !line.name.is_empty() && !line.name.starts_with(b"Stream #") {
+            if plane.role == PlaneRole::Device && !line.name.is_empty() && !line.name.starts_with(b"Stream #")
+            {
                 break;
             }
         }
@@ -390,7 +393,8 @@ fn merge(found: Vec<Found>, history: &mut History) {
     let mut open_line = usize::MAX;
     for done in done {
         let shift = timestamp(&done).saturating_sub(origin).saturating_mul(1000);
-        let (Some(translation), Some(batch)) = (translations.get(done.worker), batches.get_mut(done.worker)) else {
+        let (Some(translation), Some(batch)) = (translations.get(done.worker), batches.get_mut(done.worker))
+        else {
             continue;
         };
         let line_name = lines.get(&done.line).map_or(&b""[..], |line| &line.name);
@@ -410,7 +414,7 @@ fn merge(found: Vec<Found>, history: &mut History) {
         decode::join_open(&mut open, still_open, last.map_or(Picos(i64::MIN), |last| batch.time(last)));
         let names = (!translation.keeps_names()).then_some(|name| translation.name(name));
         let pools = (!translation.keeps_pools()).then_some(|pool| translation.pool(pool));
-        batch.settle(events.clone(), shift, thread, names, pools);
+        batch.settle(events.clone(), shift, thread, &names, &pools);
         let on_axis = |time: Picos| Picos(time.0.saturating_add(shift));
         for (pool, time, peak) in first_peaks {
             if let Some(known) = history.pools.get_mut(usize::from(translation.pool(pool).0))

@@ -42,7 +42,11 @@ pub(crate) fn read(input: &Input) -> io::Result<History> {
         } else {
             ("what precedes the cut was read", "copy the file again to see the rest")
         };
-        history.warnings.add("truncated", format!("the file ends at byte {at} in the middle of a message; {lost}"), hint);
+        history.warnings.add(
+            "truncated",
+            format!("the file ends at byte {at} in the middle of a message; {lost}"),
+            hint,
+        );
     }
     if let Some(at) = index.malformed_at {
         history.warnings.add(
@@ -54,7 +58,10 @@ pub(crate) fn read(input: &Input) -> io::Result<History> {
     if history.recorder.bare_events > 0 {
         history.warnings.add(
             "bare-events",
-            format!("{} memory events tell neither size nor address and were left out", history.recorder.bare_events),
+            format!(
+                "{} memory events tell neither size nor address and were left out",
+                history.recorder.bare_events
+            ),
             "",
         );
     }

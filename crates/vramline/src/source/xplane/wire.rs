@@ -37,8 +37,10 @@ impl<'a> Cursor<'a> {
 
     #[inline]
     pub(crate) fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) =
-            usize::try_from(length).ok().and_then(|length| self.0.split_at_checked(length)).ok_or(Malformed)?;
+        let (taken, rest) = usize::try_from(length)
+            .ok()
+            .and_then(|length| self.0.split_at_checked(length))
+            .ok_or(Malformed)?;
         self.0 = rest;
         Ok(taken)
     }
@@ -183,7 +185,10 @@ mod tests {
     #[test]
     fn lengths_that_lie_are_malformed() {
         assert_eq!(Cursor(&[0x0a, 5, 1, 2]).field(), Err(Malformed));
-        assert_eq!(Cursor(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]).field(), Err(Malformed));
+        assert_eq!(
+            Cursor(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]).field(),
+            Err(Malformed)
+        );
         assert_eq!(Cursor(&[0x0a, 2, 1, 2]).field(), Ok(Some((1, Value::Bytes(&[1, 2])))));
         assert_eq!(Cursor(&[0x0b]).field(), Err(Malformed), "groups");
         assert_eq!(Cursor(&[0x00, 1]).field(), Err(Malformed), "field zero");
