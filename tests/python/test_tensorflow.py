@@ -300,21 +300,16 @@ def test_the_same_capture_at_level_two_has_the_pool(train, vramline):
     assert codes(report) == ["began-late"]
 
 
-PLAIN_REASON = "the warning is given only where names are missing; this allocator leaves out blocks, not names"
-
-
 def assert_says_plain_allocator(report):
     assert codes(report).count("plain-cpu-allocator") == 1
     warning = report["warnings"][codes(report).index("plain-cpu-allocator")]
     assert "TF_CPU_ALLOCATOR_USE_BFC=1" in warning["hint"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason=PLAIN_REASON)
 def test_the_plain_cpu_allocator_is_named_as_the_reason(train, vramline):
     assert_says_plain_allocator(vramline(train("mlp_sgd", pooled=False).trace))
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason=PLAIN_REASON)
 def test_the_plain_cpu_allocator_is_named_though_what_it_shows_has_names(fixtures, vramline):
     """It records large blocks alone, all of them with a name: the report looks complete and is not."""
     report = vramline(fixtures / "tf221_cpu_mlp_nobfc_window.xplane.pb")

@@ -17,6 +17,7 @@ TRACES = sorted(path.name for path in (REPOSITORY / "fixtures").glob("*.xplane.p
 
 # The pools of each trace. A trace that is added wants a line here: an empty comparison must not pass for a good one.
 POOLS = {
+    "jax0112_h200_from_start.xplane.pb": {"GPU_0_bfc", "xla_gpu_host_bfc"},
     "jax0112_h200_growth_window.xplane.pb": {"GPU_0_bfc", "xla_gpu_host_bfc"},
     "jax0112_h200_prealloc_window.xplane.pb": {"GPU_0_bfc", "xla_gpu_host_bfc"},
     "tf221_cpu_cnn_from_start.xplane.pb": {"bfc_cpu_allocator_for_gpu"},

@@ -3,6 +3,7 @@
 //! A [`Trace`] is made once from a [`History`] and then answers questions: the peak of a pool, what it held at any
 //! moment, its steps. It draws conclusions and names their evidence; it neither reads files nor formats anything.
 
+mod count;
 mod op;
 mod pairing;
 mod role;
@@ -14,8 +15,9 @@ use crate::names::Name;
 use crate::snapshot::{Held, Role, Snapshot};
 use crate::units::{Bytes, Picos};
 
+pub use count::{Count, Disagreement, Peak};
 pub use op::layer_of;
-pub use pairing::{Disagreement, Peak, PoolTrace, UnmatchedFree};
+pub use pairing::{PoolTrace, UnmatchedFree};
 pub use step::{How, Phase, Step, StepUse};
 
 /// With fewer events a thread costs more than it saves.
@@ -55,14 +57,14 @@ impl Trace {
     /// Pairs, orders and classifies the events of a history.
     #[must_use]
     pub fn new(mut history: History) -> Trace {
-        pairing::order_ties(&mut history.events);
+        count::order_ties(&mut history.events);
         let classify = || {
             let roles = role::Roles::new(&history);
             let steps = step::find(&history, &roles);
-            (roles, steps)
+            (count::counts(&history), roles, steps)
         };
         // Neither needs the other, and each goes through all events.
-        let (mut pools, (roles, steps)) = if history.events.len() < WORTH_A_THREAD {
+        let (mut pools, (counts, roles, steps)) = if history.events.len() < WORTH_A_THREAD {
             (pairing::pair(&history), classify())
         } else {
             std::thread::scope(|threads| {
@@ -70,6 +72,9 @@ impl Trace {
                 (pairing::pair(&history), classified.join().unwrap_or_default())
             })
         };
+        for pool in &mut pools {
+            pool.count = counts.get(usize::from(pool.id.0)).cloned().unwrap_or_default();
+        }
         pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|peak| peak.bytes)));
         Trace { history, pools, steps, roles }
     }

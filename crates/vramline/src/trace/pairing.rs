@@ -1,20 +1,16 @@
-//! Pairs frees with allocations, pool by pool, and checks the allocator's own count on the way.
+//! Pairs frees with allocations by their address, pool by pool: lifetimes, and what lives at any moment.
 //!
-//! After each event the allocator tells its bytes in use. The difference from one event to the next must be the block
-//! of that event: where it is not, events are missing or out of order, and the trace says so. The count before the
-//! first event is what was in use before the recording, exactly in bytes; frees without an allocation tell some of its
-//! blocks.
+//! Frees without an allocation are of blocks from before the recording and tell their sizes. What the allocator says of
+//! its own count is the business of [`super::count`].
 
 use rustc_hash::FxHashMap;
 
+use super::count::{Count, Peak};
 use crate::event::{EventRef, Events, History, PoolId};
 use crate::units::{Bytes, Picos, Span};
 
 /// Marks a birth without a death.
 const ALIVE: u32 = u32::MAX;
-
-/// Ties of more events than this are left as they are.
-const LONGEST_TIE: usize = 64;
 
 /// A free of a block that was allocated before the recording.
 #[derive(Clone, Copy, Debug)]
@@ -28,17 +24,6 @@ pub struct UnmatchedFree {
     pub requested: Option<Bytes>,
 }
 
-/// Where the allocator's count does not follow from the events.
-#[derive(Clone, Copy, Debug)]
-pub struct Disagreement {
-    /// When.
-    pub time: Picos,
-    /// What the events add up to.
-    pub expected: Bytes,
-    /// What the allocator told.
-    pub found: Bytes,
-}
-
 /// A pool's events, paired.
 #[derive(Debug)]
 pub struct PoolTrace {
@@ -48,28 +33,19 @@ pub struct PoolTrace {
     pub allocs: u64,
     /// How many frees.
     pub frees: u64,
-    /// In use before the first event.
-    pub before: Bytes,
-    /// Whether the recording began before the pool's first allocation; `None` where it cannot be told.
-    pub from_start: Option<bool>,
+    /// What the allocator says of its bytes in use.
+    pub count: Count,
     /// Blocks from before the recording that were freed in it.
     pub unmatched: Vec<UnmatchedFree>,
-    /// How often the allocator's count did not follow from the events.
-    pub disagreements: u64,
-    /// The first such place.
-    pub first_disagreement: Option<Disagreement>,
     /// Blocks that were handed out again without having been freed.
     pub lost_frees: u64,
     /// Events that could not be paired, because they tell no address.
     pub without_address: u64,
     /// The pool's events, in order; a position is an index into this.
     order: Vec<u32>,
-    /// Bytes in use after each of them, added up; empty where the allocator told it every time.
-    in_use: Vec<Bytes>,
     /// Positions of allocations, and of their frees.
     births: Vec<u32>,
     deaths: Vec<u32>,
-    peak: Option<Peak>,
     heaviest: Heaviest,
 }
 
@@ -107,33 +83,19 @@ fn byte_seconds(bytes: Bytes, span: Span) -> f64 {
     bytes.0 as f64 * (span.0 as f64 / 1e12)
 }
 
-/// The highest point of a pool.
-#[derive(Clone, Copy, Debug)]
-pub struct Peak {
-    /// The position of the event that reached it first.
-    pub position: usize,
-    /// Bytes in use there.
-    pub bytes: Bytes,
-}
-
 impl PoolTrace {
     fn new(id: PoolId) -> PoolTrace {
         PoolTrace {
             id,
             allocs: 0,
             frees: 0,
-            before: Bytes::ZERO,
-            from_start: None,
+            count: Count::default(),
             unmatched: Vec::new(),
-            disagreements: 0,
-            first_disagreement: None,
             lost_frees: 0,
             without_address: 0,
             order: Vec::new(),
-            in_use: Vec::new(),
             births: Vec::new(),
             deaths: Vec::new(),
-            peak: None,
             heaviest: Heaviest::default(),
         }
     }
@@ -141,14 +103,14 @@ impl PoolTrace {
     /// Where the peak is and how high; the first time it was reached.
     #[must_use]
     pub fn peak(&self) -> Option<Peak> {
-        self.peak
+        self.count.peak
     }
 
     /// Bytes in use after the event at a position.
     #[must_use]
     pub fn in_use_at(&self, events: &Events, position: usize) -> Bytes {
         let told = self.order.get(position).and_then(|&event| events.at(event as usize).in_use());
-        told.or_else(|| self.in_use.get(position).copied()).unwrap_or_default()
+        told.unwrap_or_else(|| self.count.added_up(position))
     }
 
     /// In use at a position but allocated before the recording, as far as the frees account for it.
@@ -156,7 +118,7 @@ impl PoolTrace {
     pub fn before_at(&self, position: usize) -> Bytes {
         let freed =
             self.unmatched.iter().take_while(|free| free.position <= position).map(|free| free.chunk).sum();
-        self.before.saturating_sub(freed)
+        self.count.before.saturating_sub(freed)
     }
 
     /// Ends the life of an allocation.
@@ -236,8 +198,7 @@ impl PoolTrace {
     pub fn levels(&self, events: &Events) -> impl Iterator<Item = (Picos, Bytes)> {
         (0..).zip(&self.order).map(|(position, &event)| {
             let event = events.at(event as usize);
-            let added_up = || self.in_use.get(position).copied().unwrap_or_default();
-            (event.time(), event.in_use().unwrap_or_else(added_up))
+            (event.time(), event.in_use().unwrap_or_else(|| self.count.added_up(position)))
         })
     }
 }
@@ -247,7 +208,6 @@ struct Pairing {
     trace: PoolTrace,
     /// Index of the allocation that lives at an address.
     live: FxHashMap<u64, u32>,
-    level: Option<Bytes>,
 }
 
 /// Pairs the events of a history.
@@ -262,7 +222,6 @@ pub(crate) fn pair(history: &History) -> Vec<PoolTrace> {
     }
     let mut traces = Vec::new();
     for Pairing { mut trace, live, .. } in pools.into_iter().flatten() {
-        trace.from_start = began_at_start(&trace, history);
         let end = trace.last_time(events);
         // In the order of allocation, so that equal weights come out the same each time.
         let mut alive: Vec<usize> =
@@ -285,140 +244,36 @@ impl Pairing {
         trace.order.reserve_exact(most);
         trace.births.reserve_exact(most / 2 + 1);
         trace.deaths.reserve_exact(most / 2 + 1);
-        Pairing { trace, live: FxHashMap::default(), level: None }
+        Pairing { trace, live: FxHashMap::default() }
     }
 
     fn take(&mut self, events: &Events, number: u32, event: EventRef<'_>) {
         let Ok(position) = u32::try_from(self.trace.order.len()) else { return };
         let trace = &mut self.trace;
-        let is_alloc = event.is_alloc();
         trace.order.push(number);
-        let chunk = if is_alloc {
-            trace.allocs += 1;
-            if let Some(address) = event.address() {
-                let index = u32::try_from(trace.births.len()).unwrap_or(ALIVE);
-                if let Some(old) = self.live.insert(address, index) {
-                    trace.lost_frees += 1;
-                    trace.end(events, old, position, event.time());
-                }
-                trace.births.push(position);
-                trace.deaths.push(ALIVE);
-            } else {
-                trace.without_address += 1;
+        let is_alloc = event.is_alloc();
+        *(if is_alloc { &mut trace.allocs } else { &mut trace.frees }) += 1;
+        let Some(address) = event.address() else {
+            trace.without_address += 1;
+            return;
+        };
+        if is_alloc {
+            let index = u32::try_from(trace.births.len()).unwrap_or(ALIVE);
+            if let Some(old) = self.live.insert(address, index) {
+                trace.lost_frees += 1;
+                trace.end(events, old, position, event.time());
             }
-            event.size().unwrap_or_default()
+            trace.births.push(position);
+            trace.deaths.push(ALIVE);
+        } else if let Some(index) = self.live.remove(&address) {
+            trace.end(events, index, position, event.time());
         } else {
-            trace.frees += 1;
-            let partner = event.address().and_then(|address| self.live.remove(&address));
-            trace.without_address += u64::from(event.address().is_none());
-            let told = event.size();
-            match partner {
-                Some(index) => {
-                    trace.end(events, index, position, event.time());
-                    // A TPU's frees do not tell their size.
-                    told.or_else(|| trace.birth(index).and_then(|birth| events.at(birth).size()))
-                        .unwrap_or_default()
-                }
-                None => {
-                    let chunk = told.unwrap_or_default();
-                    if event.address().is_some() {
-                        trace.unmatched.push(UnmatchedFree {
-                            position: position as usize,
-                            time: event.time(),
-                            chunk,
-                            requested: event.requested(),
-                        });
-                    }
-                    chunk
-                }
-            }
-        };
-        let told = event.in_use();
-        let expected =
-            self.level.map(|level| if is_alloc { level + chunk } else { level.saturating_sub(chunk) });
-        if self.level.is_none() {
-            let after = told.unwrap_or(if is_alloc { chunk } else { Bytes::ZERO });
-            trace.before = if is_alloc { after.saturating_sub(chunk) } else { after + chunk };
-        }
-        if let (Some(expected), Some(found)) = (expected, told)
-            && expected != found
-        {
-            trace.disagreements += 1;
-            let here = Disagreement { time: event.time(), expected, found };
-            trace.first_disagreement.get_or_insert(here);
-        }
-        let level = told.or(expected).unwrap_or(if is_alloc { chunk } else { Bytes::ZERO });
-        if trace.peak.is_none_or(|peak| level > peak.bytes) {
-            trace.peak = Some(Peak { position: position as usize, bytes: level });
-        }
-        if told.is_none() && trace.in_use.len() < position as usize {
-            // From the first event on that does not tell it; before, nobody asks.
-            trace.in_use.resize(position as usize, Bytes::ZERO);
-        }
-        if told.is_none() || !trace.in_use.is_empty() {
-            trace.in_use.push(level);
-        }
-        self.level = Some(level);
-    }
-}
-
-/// True where the first event's count is its own block and no higher mark was ever reached before it.
-fn began_at_start(trace: &PoolTrace, history: &History) -> Option<bool> {
-    let events = &history.events;
-    let &first = trace.order.first()?;
-    let first = first as usize;
-    let in_use = events.at(first).in_use()?;
-    let chunk = events.at(first).size()?;
-    let (_, mark) = history.pool(trace.id)?.first_lifetime_peak?;
-    Some(events.at(first).is_alloc() && in_use == chunk && mark == chunk)
-}
-
-/// Events of one moment come from different threads in no order; the allocator's count tells it.
-pub(crate) fn order_ties(events: &mut Events) {
-    let mut begin = 0;
-    let mut time = events.time(0);
-    for end in 1..=events.len() {
-        let next = events.time(end);
-        if next == time && end < events.len() {
-            continue;
-        }
-        if (2..=LONGEST_TIE).contains(&(end - begin)) {
-            let chained = chain(events, begin, end);
-            if !chained.is_sorted() {
-                events.reorder(begin, &chained);
-            }
-        }
-        (begin, time) = (end, next);
-    }
-}
-
-/// The events `begin..end` in an order in which each count follows from the one before, as far as there is one.
-fn chain(events: &Events, begin: usize, end: usize) -> Vec<usize> {
-    /// A pool that was quiet for so many events counts as unknown.
-    const FARTHEST: usize = 10_000;
-    let mut levels: FxHashMap<PoolId, Option<Bytes>> = FxHashMap::default();
-    let mut left: Vec<usize> = (begin..end).collect();
-    let mut chained = Vec::with_capacity(left.len());
-    while !left.is_empty() {
-        let mut follows = |&event: &usize| {
-            let pool = events.at(event).pool();
-            let level = *levels.entry(pool).or_insert_with(|| {
-                let mut earlier = (begin.saturating_sub(FARTHEST)..begin).rev();
-                earlier
-                    .find(|&event| events.at(event).pool() == pool)
-                    .and_then(|event| events.at(event).in_use())
+            trace.unmatched.push(UnmatchedFree {
+                position: position as usize,
+                time: event.time(),
+                chunk: event.size().unwrap_or_default(),
+                requested: event.requested(),
             });
-            let (Some(level), Some(chunk), Some(found)) =
-                (level, events.at(event).size(), events.at(event).in_use())
-            else {
-                return false;
-            };
-            if events.at(event).is_alloc() { level + chunk == found } else { found + chunk == level }
-        };
-        let at = left.iter().position(&mut follows).unwrap_or(0);
-        let event = left.remove(at);
-        levels.insert(events.at(event).pool(), events.at(event).in_use());
-        chained.push(event);
+        }
     }
-    chained
 }

@@ -205,7 +205,7 @@ fn set_phases(steps: &mut [Step], history: &History, roles: &Roles) {
 
 pub(crate) fn uses(steps: &[Step], pool: &PoolTrace, events: &Events) -> Vec<StepUse> {
     let mut levels = pool.levels(events).peekable();
-    let mut current = pool.before;
+    let mut current = pool.count.before;
     let mut uses = Vec::with_capacity(steps.len());
     for &step in steps {
         while let Some((_, level)) = levels.next_if(|&(time, _)| time < step.begin) {

@@ -58,7 +58,7 @@ impl Trace {
     /// What a window that began late does not show.
     #[must_use]
     pub fn why_before(&self, pool: &PoolTrace) -> Option<Warning> {
-        (pool.from_start == Some(false)).then(|| Warning {
+        (pool.count.from_start == Some(false)).then(|| Warning {
             code: "began-late",
             text: "the recording began after the pool's first allocation: what was there before is counted, not named"
                 .to_owned(),

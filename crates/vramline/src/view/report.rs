@@ -291,7 +291,7 @@ impl Report {
             host: history.host.clone(),
             pid: history.pid,
             rank: None,
-            from_start: pool.from_start,
+            from_start: pool.count.from_start,
             limit_bytes: facts.and_then(|facts| facts.limit),
             allocs: pool.allocs,
             frees: pool.frees,
@@ -302,7 +302,7 @@ impl Report {
             at_peak,
             at,
             before_recording: BeforeView {
-                at_begin_bytes: pool.before,
+                at_begin_bytes: pool.count.before,
                 freed_bytes: freed,
                 freed_blocks: pool.unmatched.len() as u64,
             },
@@ -380,13 +380,13 @@ impl Report {
 /// Where the allocator's count and the events do not agree.
 fn doubts(history: &History, pool: &PoolTrace, name: &str) -> Vec<Warning> {
     let mut doubts = Vec::new();
-    if let Some(first) = pool.first_disagreement {
+    if let Some(first) = pool.count.first_disagreement {
         doubts.push(Warning {
             code: "count-disagrees",
             text: format!(
                 "at {} of {} events of '{name}' the allocator's count does not follow from the event before; first at {} ns: \
                  {} bytes expected, {} found",
-                pool.disagreements,
+                pool.count.disagreements,
                 pool.allocs + pool.frees,
                 first.time.on_clock(history.origin).0,
                 first.expected.0,
