@@ -35,10 +35,8 @@ pub(crate) enum Update {
     Other,
 }
 
-/// Function calls that wrap every name of a graph.
-const WRAPPERS: [&str; 3] = ["StatefulPartitionedCall", "PartitionedCall", "while/body"];
-
-const OPTIMIZERS: [&str; 16] = [
+/// Names of optimizers, as scopes have them, without case and underscores.
+const OPTIMIZERS: [&str; 15] = [
     "adam",
     "adamw",
     "sgd",
@@ -52,7 +50,6 @@ const OPTIMIZERS: [&str; 16] = [
     "lamb",
     "adafactor",
     "muon",
-    "loss_scale_optimizer",
     "lossscaleoptimizer",
     "optimizer",
 ];
@@ -63,61 +60,67 @@ fn without_number(component: &str) -> &str {
     if stem.len() < component.len() { stem.strip_suffix('_').unwrap_or(component) } else { component }
 }
 
-/// The name without the calls that wrap it.
-fn unwrapped(mut name: &str) -> &str {
-    'again: loop {
-        for wrapper in WRAPPERS {
-            if let Some(rest) = name.strip_prefix(wrapper)
-                && let Some((number, rest)) = rest.split_once('/')
-                && (number.is_empty()
-                    || number.strip_prefix('_').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit())))
-            {
-                name = rest;
-                continue 'again;
-            }
-        }
-        return name;
-    }
+/// Whether a scope only says how a graph was called: `StatefulPartitionedCall/cond/then/_12/cond/...`
+fn is_call(component: &str) -> bool {
+    matches!(
+        without_number(component),
+        "StatefulPartitionedCall"
+            | "PartitionedCall"
+            | "cond"
+            | "then"
+            | "else"
+            | "while"
+            | "body"
+            | ""
+            | "training"
+    )
+}
+
+fn is_gradient(component: &str) -> bool {
+    matches!(component, "gradient_tape" | "gradients")
+}
+
+fn is_optimizer(component: &str) -> bool {
+    let letters = without_number(component).chars().filter(|&c| c != '_').map(|c| c.to_ascii_lowercase());
+    OPTIMIZERS.iter().any(|known| letters.clone().eq(known.chars()))
+}
+
+/// The scopes of a name without those that only say how the graph was called, and the op.
+fn split(name: &str) -> (Vec<&str>, &str) {
+    let mut scopes: Vec<&str> = name.split('/').collect();
+    let leaf = scopes.pop().unwrap_or_default();
+    let calls = scopes.iter().take_while(|scope| is_call(scope)).count();
+    scopes.drain(..calls);
+    (scopes, leaf)
 }
 
 pub(crate) fn part_of(name: &str) -> Part {
-    let name = unwrapped(name);
-    let leaf = name.rsplit('/').next().unwrap_or(name);
+    let (scopes, leaf) = split(name);
     let kind = without_number(leaf);
     if kind.starts_with("Iterator") || kind.ends_with("Dataset") || kind.starts_with("Optional") {
         return Part::Input;
     }
-    let mut components = name.split('/').map(without_number).take(3);
-    let is_gradient = |component: &str| component == "gradient_tape" || component == "gradients";
-    let is_optimizer = |component: &str| OPTIMIZERS.contains(&component.to_ascii_lowercase().as_str());
-    let first = components.next().unwrap_or_default();
-    let second = components.next().unwrap_or_default();
-    let third = components.next().unwrap_or_default();
-    // The first version of TensorFlow's API put both under `training/`.
-    let (first, second) = if first == "training" { (second, third) } else { (first, second) };
-    let is_path = name.contains('/');
-    if is_gradient(first) || (is_optimizer(first) && is_gradient(second)) {
+    // The optimizer that computes gradients itself has them in a scope within its own.
+    if scopes.iter().any(|scope| is_gradient(scope)) {
         return Part::Gradient;
     }
     if kind.starts_with("ResourceApply") || kind.starts_with("ResourceSparseApply") {
         return Part::Optimizer(Update::Apply);
     }
-    if is_path && is_optimizer(first) {
-        let update = if name.contains("/Initializer/") {
-            Update::Slot
-        } else if kind.starts_with("AssignSub") {
-            Update::AssignSub
-        } else if kind.starts_with("AssignAdd") {
-            Update::AssignAdd
-        } else {
-            Update::Other
-        };
-        return Part::Optimizer(update);
+    let is_initializer = scopes.contains(&"Initializer");
+    if scopes.first().is_some_and(|scope| is_optimizer(scope)) {
+        return Part::Optimizer(match kind {
+            _ if is_initializer => Update::Slot,
+            _ if kind.starts_with("AssignSub") => Update::AssignSub,
+            _ if kind.starts_with("AssignAdd") => Update::AssignAdd,
+            _ => Update::Other,
+        });
     }
-    if name.contains("/Initializer/") {
-        return Part::Initializer;
+    match (is_initializer, scopes.is_empty()) {
+        (true, _) => Part::Initializer,
+        (false, false) => Part::Forward,
+        (false, true) => Part::Plain,
     }
-    if is_path { Part::Forward } else { Part::Plain }
 }
 
 /// The model layer of an op: its scope without the model's own name and without the op. Empty where there is none.
@@ -125,30 +128,21 @@ pub(crate) fn part_of(name: &str) -> Part {
 /// `StatefulPartitionedCall/gradient_tape/sequential_1/conv2d_2/convolution/Conv2DBackpropInput` is in `conv2d_2`.
 #[must_use]
 pub fn layer_of(name: &str) -> String {
-    let name = unwrapped(name);
-    let (name, of_model) = match part_of(name) {
-        Part::Forward => (name, true),
-        Part::Gradient => match name.split_once("gradient_tape/").or_else(|| name.split_once("gradients/")) {
-            Some((_, rest)) => (rest, rest.contains('/')),
-            None => (name, false),
-        },
-        _ => (name, false),
-    };
-    if !of_model {
-        return String::new();
+    let (mut scopes, _) = split(name);
+    match part_of(name) {
+        Part::Forward => {}
+        Part::Gradient => {
+            let gradient = scopes.iter().rposition(|scope| is_gradient(scope)).unwrap_or(0);
+            scopes.drain(..=gradient);
+        }
+        _ => return String::new(),
     }
-    let components: Vec<&str> = name.split('/').collect();
-    let Some((_op, scope)) = components.split_last() else { return String::new() };
-    let layers: Vec<&str> =
-        scope.iter().skip(1).take_while(|component| !is_op_scope(component)).copied().collect();
-    if layers.is_empty() {
-        // A layer called on its own, without a model around it.
-        return scope
-            .first()
-            .filter(|component| !is_op_scope(component))
-            .map_or(String::new(), |&s| s.to_owned());
+    let layers: Vec<&str> = scopes.iter().skip(1).take_while(|scope| !is_op_scope(scope)).copied().collect();
+    if !layers.is_empty() {
+        return layers.join("/");
     }
-    layers.join("/")
+    // A layer called on its own, without a model around it.
+    scopes.first().filter(|scope| !is_op_scope(scope)).map_or(String::new(), |&scope| scope.to_owned())
 }
 
 /// Scopes that ops open, not layers: TensorFlow's are in camel case, Keras' few are known.
@@ -180,6 +174,12 @@ mod tests {
         assert_eq!(part_of("Adam/Adam/update_3/ResourceApplyAdam"), Part::Optimizer(Update::Apply));
         assert_eq!(part_of("training/Adam/gradients/dense/MatMul_grad/MatMul"), Part::Gradient);
         assert_eq!(part_of("sequential/dense/kernel/Initializer/random_uniform"), Part::Initializer);
+        assert_eq!(part_of("StatefulPartitionedCall/rm_sprop/Sqrt"), Part::Optimizer(Update::Other));
+        assert_eq!(
+            part_of("StatefulPartitionedCall/cond/then/_10/cond/adam_w/AssignSubVariableOp"),
+            Part::Optimizer(Update::AssignSub)
+        );
+        assert_eq!(part_of("sequential/adamant_1/Relu"), Part::Forward);
         assert_eq!(part_of("IteratorGetNext"), Part::Input);
         assert_eq!(part_of("PrefetchDataset"), Part::Input);
         assert_eq!(part_of("AddV2"), Part::Plain);
