@@ -130,6 +130,8 @@ impl Roles {
         }
         if part == Part::Forward {
             return match backward {
+                // Such as the seed of a dropout layer.
+                Some(_) if outlives_step && !is_tensor => (Role::Unknown, NO_TENSOR),
                 Some(_) if outlives_step => {
                     (Role::Parameters, "made in a model's scope and alive when the next step begins")
                 }
