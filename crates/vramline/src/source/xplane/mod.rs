@@ -8,13 +8,14 @@
 //! XStat:  metadata_id=1, double=2 | uint64=3 | int64=4 | str=5 | bytes=6 | ref=7 | compressed_str=8
 //! ```
 //!
-//! Two passes over the file ([`index`], then [`lines`] with [`decode`]), because lines precede the tables they refer
+//! Two passes over the file ([`index`], then [`lines`] with [`decode`] and [`quick`]), because lines precede the tables they refer
 //! to. Memory grows with the number of memory events and of distinct names, not with the file. This module reads; it
 //! draws no conclusions.
 
 mod decode;
 mod index;
 mod lines;
+mod quick;
 mod walk;
 mod wire;
 
