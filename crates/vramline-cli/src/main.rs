@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod printer;
+mod watched;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

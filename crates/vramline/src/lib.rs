@@ -35,8 +35,9 @@ pub mod view;
 pub mod warning;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use source::{Source, SourceError};
+use source::{Progress, Source, SourceError};
 use trace::Trace;
 
 /// A path, read and understood.
@@ -70,7 +71,12 @@ pub struct Host {
 
 /// Reads a trace file, a profile run or a whole log directory; hosts side by side.
 pub fn read(path: &Path) -> Result<Reading, SourceError> {
-    let Source { histories, other_runs, unreadable } = source::read(path)?;
+    read_watched(path, &Arc::default())
+}
+
+/// Like [`read`], and tells `progress` how far it has come.
+pub fn read_watched(path: &Path, progress: &Arc<Progress>) -> Result<Reading, SourceError> {
+    let Source { histories, other_runs, unreadable } = source::read(path, progress)?;
     let host = |(path, history)| Host { path, trace: Trace::new(history) };
     let hosts = std::thread::scope(|threads| {
         let others: Vec<_> = histories.into_iter().map(|found| threads.spawn(move || host(found))).collect();

@@ -8,12 +8,13 @@ use vramline::view::report::{self, Report, Wanted};
 use crate::Hinted;
 use crate::cli::{By, ReportArgs};
 use crate::printer::{self, Style};
+use crate::watched;
 
 /// Rows that fit one screen beside the rest.
 const ROWS: usize = 12;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Hinted> {
-    let reading = vramline::read(&args.path)
+    let reading = watched::read(&args.path)
         .map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
     let wanted = Wanted {
         by: match args.by {

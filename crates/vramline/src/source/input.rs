@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::read::MultiGzDecoder;
 
@@ -23,12 +24,31 @@ pub(crate) const SMALL_PIECE: usize = 32 << 10;
 const LARGEST_RATIO: u64 = 200;
 const FREE_GROWTH: u64 = 256 << 20;
 
+/// How far reading has come, for whoever waits. Shared with the threads that read.
+#[derive(Debug, Default)]
+pub struct Progress {
+    read: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Progress {
+    /// The share of the files' bytes that was read, from 0 to 1; `None` before anything is known. Most of a file may be
+    /// skipped, so that it need not reach 1.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+    pub fn share(&self) -> Option<f64> {
+        let total = self.total.load(Ordering::Relaxed);
+        (total > 0).then(|| (self.read.load(Ordering::Relaxed) as f64 / total as f64).min(1.0))
+    }
+}
+
 /// A file, or bytes in memory, that can be streamed any number of times.
 #[derive(Debug)]
 pub(crate) struct Input {
     place: Place,
     length: u64,
     gzip: bool,
+    progress: Arc<Progress>,
 }
 
 #[derive(Clone, Debug)]
@@ -38,30 +58,38 @@ enum Place {
 }
 
 impl Place {
-    fn open(&self) -> io::Result<Bytes> {
-        Ok(match self {
-            Place::File(path) => Bytes::File(File::open(path)?),
-            Place::Memory(bytes) => Bytes::Memory(Arc::clone(bytes)),
-        })
+    fn open(&self, progress: &Arc<Progress>) -> io::Result<Bytes> {
+        let origin = match self {
+            Place::File(path) => BytesIn::File(File::open(path)?),
+            Place::Memory(bytes) => BytesIn::Memory(Arc::clone(bytes)),
+        };
+        Ok(Bytes { origin, progress: Arc::clone(progress) })
     }
 }
 
 /// Bytes that can be read from any place.
-enum Bytes {
+struct Bytes {
+    origin: BytesIn,
+    progress: Arc<Progress>,
+}
+
+enum BytesIn {
     File(File),
     Memory(Arc<[u8]>),
 }
 
 impl Bytes {
     fn read_at(&self, room: &mut [u8], from: u64) -> io::Result<usize> {
-        match self {
-            Bytes::File(file) => file.read_at(room, from),
-            Bytes::Memory(bytes) => {
+        let read = match &self.origin {
+            BytesIn::File(file) => file.read_at(room, from)?,
+            BytesIn::Memory(bytes) => {
                 let mut rest =
                     usize::try_from(from).ok().and_then(|from| bytes.get(from..)).unwrap_or_default();
-                rest.read(room)
+                rest.read(room)?
             }
-        }
+        };
+        self.progress.read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
     }
 }
 
@@ -80,19 +108,20 @@ impl Read for Forward {
 }
 
 impl Input {
-    pub(crate) fn open(path: &Path) -> io::Result<Input> {
+    pub(crate) fn open(path: &Path, progress: &Arc<Progress>) -> io::Result<Input> {
         let length = std::fs::metadata(path)?.len();
-        Input::new(Place::File(path.to_owned()), length)
+        progress.total.fetch_add(length, Ordering::Relaxed);
+        Input::new(Place::File(path.to_owned()), length, progress)
     }
 
     pub(crate) fn of_memory(bytes: &[u8]) -> io::Result<Input> {
-        Input::new(Place::Memory(bytes.into()), bytes.len() as u64)
+        Input::new(Place::Memory(bytes.into()), bytes.len() as u64, &Arc::default())
     }
 
-    fn new(place: Place, length: u64) -> io::Result<Input> {
+    fn new(place: Place, length: u64, progress: &Arc<Progress>) -> io::Result<Input> {
         let mut magic = [0u8; 2];
-        let gzip = place.open()?.read_at(&mut magic, 0)? == 2 && magic == [0x1f, 0x8b];
-        Ok(Input { place, length, gzip })
+        let gzip = place.open(progress)?.read_at(&mut magic, 0)? == 2 && magic == [0x1f, 0x8b];
+        Ok(Input { place, length, gzip, progress: Arc::clone(progress) })
     }
 
     /// The size before any unpacking.
@@ -107,7 +136,7 @@ impl Input {
 
     /// A new stream from the first byte, read in pieces of `piece` bytes.
     pub(crate) fn stream(&self, piece: usize) -> io::Result<Stream> {
-        let bytes = self.place.open()?;
+        let bytes = self.place.open(&self.progress)?;
         let origin = if self.gzip {
             let most = self.length.saturating_mul(LARGEST_RATIO).max(FREE_GROWTH);
             let forward = io::BufReader::with_capacity(1 << 16, Forward { bytes, position: 0 });
@@ -259,7 +288,7 @@ mod tests {
         let bytes: Vec<u8> = (0..5_000_000u32).map(|i| (i ^ (i >> 7)) as u8).collect();
         for stored in [bytes.clone(), gzip(&bytes)] {
             let file = file(&stored);
-            let mut stream = Input::open(file.path()).unwrap().stream(LARGE_PIECE).unwrap();
+            let mut stream = Input::open(file.path(), &Arc::default()).unwrap().stream(LARGE_PIECE).unwrap();
             assert_eq!(stream.ensure(3).unwrap().min(3), 3);
             assert_eq!(stream.window()[..3], bytes[..3]);
             assert_eq!(stream.skip(4_000_001).unwrap(), 4_000_001);
@@ -277,14 +306,14 @@ mod tests {
     fn a_bomb_is_refused_and_a_cut_is_an_end() {
         let packed = gzip(&vec![0u8; 300 << 20]);
         let bomb = file(&packed);
-        let mut stream = Input::open(bomb.path()).unwrap().stream(LARGE_PIECE).unwrap();
+        let mut stream = Input::open(bomb.path(), &Arc::default()).unwrap().stream(LARGE_PIECE).unwrap();
         let error = stream.skip(u64::MAX).unwrap_err().to_string();
         assert!(error.contains("gunzip"), "{error}");
 
         let noise: Vec<u8> = (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let packed = gzip(&noise);
         let cut = file(&packed[..packed.len() / 2]);
-        let mut stream = Input::open(cut.path()).unwrap().stream(LARGE_PIECE).unwrap();
+        let mut stream = Input::open(cut.path(), &Arc::default()).unwrap().stream(LARGE_PIECE).unwrap();
         let got = stream.skip(u64::MAX).unwrap();
         assert!(got > 10_000 && got < 100_000, "{got}");
     }

@@ -10,9 +10,11 @@ mod xplane;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::event::History;
 use input::Input;
+pub use input::Progress;
 use sniff::Format;
 
 /// A path that cannot be read, with what to do about it.
@@ -84,14 +86,14 @@ pub struct Source {
     pub unreadable: Vec<SourceError>,
 }
 
-/// Reads a trace file, a profile run or a whole log directory.
-pub fn read(path: &Path) -> Result<Source, SourceError> {
+/// Reads a trace file, a profile run or a whole log directory, and tells `progress` how far it has come.
+pub fn read(path: &Path, progress: &Arc<Progress>) -> Result<Source, SourceError> {
     let at = |path: &Path| {
         let path = path.to_owned();
         move |error| SourceError::Io { path, error }
     };
     if !std::fs::metadata(path).map_err(at(path))?.is_dir() {
-        let histories = vec![(path.to_owned(), read_file(path)?)];
+        let histories = vec![(path.to_owned(), read_file(path, progress)?)];
         return Ok(Source { histories, other_runs: Vec::new(), unreadable: Vec::new() });
     }
     let found = folder::find(path).map_err(at(path))?;
@@ -100,7 +102,7 @@ pub fn read(path: &Path) -> Result<Source, SourceError> {
     }
     let mut source = Source { histories: Vec::new(), other_runs: found.other_runs, unreadable: Vec::new() };
     for file in found.hosts {
-        match read_file(&file) {
+        match read_file(&file, progress) {
             Ok(mut history) => {
                 if history.host.is_empty() {
                     history.host = folder::host_of(&file);
@@ -124,9 +126,9 @@ pub fn read_bytes(bytes: &[u8], name: &Path) -> Result<History, SourceError> {
     read_input(&Input::of_memory(bytes).map_err(at)?, name)
 }
 
-fn read_file(path: &Path) -> Result<History, SourceError> {
+fn read_file(path: &Path, progress: &Arc<Progress>) -> Result<History, SourceError> {
     let at = |error| SourceError::Io { path: path.to_owned(), error };
-    read_input(&Input::open(path).map_err(at)?, path)
+    read_input(&Input::open(path, progress).map_err(at)?, path)
 }
 
 fn read_input(input: &Input, path: &Path) -> Result<History, SourceError> {

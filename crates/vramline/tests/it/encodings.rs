@@ -168,6 +168,39 @@ fn gzip_gives_the_same() {
     assert_simple(&packer.finish().unwrap());
 }
 
+/// Offsets and lengths are 64 bits wide: a plane and a line that begin behind four gibibytes, in a file with a hole.
+#[test]
+fn files_over_four_gibibytes() {
+    use std::os::unix::fs::FileExt;
+    const HOLE: u64 = 5 << 30;
+    let mut plane = Plane::host();
+    simple(&mut plane);
+    // A field that nobody knows, of five gibibytes, before the plane and again within it.
+    let gap = |field: u64| {
+        let mut head = Vec::new();
+        crate::writer::put_varint(&mut head, field << 3 | 2);
+        crate::writer::put_varint(&mut head, HOLE);
+        head
+    };
+    let (outer, inner) = (gap(9), gap(99));
+    let body = plane.message().0;
+    let mut plane_head = vec![0x0a];
+    crate::writer::put_varint(&mut plane_head, inner.len() as u64 + HOLE + body.len() as u64);
+    let first =
+        Message::default().message(1, &Plane::named("Task Environment").message()).bytes(4, "writer").0;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut at = 0;
+    for (bytes, hole) in [(&first, 0), (&outer, HOLE), (&plane_head, 0), (&inner, HOLE), (&body, 0)] {
+        file.as_file().write_all_at(bytes, at).unwrap();
+        at += bytes.len() as u64 + hole;
+    }
+    let report = crate::checked_report(&vramline::read(file.path()).unwrap(), &Wanted::default());
+    assert_eq!(
+        figures(&report),
+        (2, 1, Some(Bytes(768)), Some(Bytes(1_000_000)), Some(Nanos(7)), Some(true))
+    );
+}
+
 /// Fragmentation is a double, an integer when it is zero, and not a number when nothing is free.
 #[test]
 fn fragmentation_as_told() {
