@@ -123,20 +123,6 @@ def test_a_batch_is_a_step(model, train, vramline):
 
 # --- Roles ---
 
-
-# Delete the mark together with the fault.
-SEEDED = [
-    pytest.param(
-        model,
-        marks=pytest.mark.xfail(
-            strict=True, raises=AssertionError, reason="the seed of a dropout, integers of shape [2], counts as parameters"
-        )
-        if model == "transformer_adamw"
-        else (),
-    )
-    for model in MODELS
-]
-
 # The variables whose bytes each of these roles must be.
 WHOSE = {"parameters": "model", "optimizer": "optimizer"}
 
@@ -209,7 +195,7 @@ def assert_roles(held, witness, position):
         xplane_truth.assert_rows_are(rows, blocks)
 
 
-@pytest.mark.parametrize("model", SEEDED)
+@pytest.mark.parametrize("model", MODELS)
 def test_roles_at_the_peak_are_the_variables(model, train, vramline):
     run = train(model)
     report = vramline(run.trace)
@@ -217,7 +203,7 @@ def test_roles_at_the_peak_are_the_variables(model, train, vramline):
     assert_roles(only_pool(report)["at_peak"], witness, witness.pool.peak)
 
 
-@pytest.mark.parametrize("model", SEEDED)
+@pytest.mark.parametrize("model", MODELS)
 def test_roles_at_the_peak_of_every_step_are_the_variables(model, train, vramline):
     run = train(model)
     witness = Witness(run, vramline(run.trace))
@@ -226,7 +212,7 @@ def test_roles_at_the_peak_of_every_step_are_the_variables(model, train, vramlin
         assert_roles(held, witness, witness.settled(position))
 
 
-@pytest.mark.parametrize("model", SEEDED)
+@pytest.mark.parametrize("model", MODELS)
 def test_between_steps_each_variable_is_held_once(model, train, vramline):
     """No old value is being read and no new one made: parameters and optimizer are what the program has, no more."""
     run = train(model)
