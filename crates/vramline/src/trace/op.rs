@@ -24,15 +24,18 @@ pub(crate) enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Update {
     /// The first value of a slot.
+    FirstSlot,
+    /// Changes a weight of the model: `variable -= ...`
+    Model,
+    /// Changes a slot: `slot += ...`
     Slot,
-    /// `variable -= ...`
-    AssignSub,
-    /// `variable += ...`
-    AssignAdd,
     /// A fused update such as `ResourceApplyAdam`.
     Apply,
-    /// Arithmetic.
-    Other,
+    /// Arithmetic. What outlives its step was assigned to a slot or, in some optimizers, to a weight.
+    Other {
+        /// To a weight.
+        is_weight: bool,
+    },
 }
 
 /// Names of optimizers, as scopes have them, without case and underscores.
@@ -80,9 +83,22 @@ fn is_gradient(component: &str) -> bool {
     matches!(component, "gradient_tape" | "gradients")
 }
 
-fn is_optimizer(component: &str) -> bool {
+/// The optimizer that a scope is of.
+fn optimizer(component: &str) -> Option<&'static str> {
     let letters = without_number(component).chars().filter(|&c| c != '_').map(|c| c.to_ascii_lowercase());
-    OPTIMIZERS.iter().any(|known| letters.clone().eq(known.chars()))
+    OPTIMIZERS.into_iter().find(|known| letters.clone().eq(known.chars()))
+}
+
+/// What an op of an optimizer does. Keras' optimizers subtract from weights and add to slots, except that plain descent
+/// with momentum and Adadelta add to weights too, and Muon assigns the decayed weights.
+fn update_of(optimizer: &str, kind: &str) -> Update {
+    if kind.starts_with("AssignSub") {
+        Update::Model
+    } else if kind.starts_with("AssignAdd") {
+        if matches!(optimizer, "sgd" | "adadelta") { Update::Model } else { Update::Slot }
+    } else {
+        Update::Other { is_weight: optimizer == "muon" }
+    }
 }
 
 /// The scopes of a name without those that only say how the graph was called, and the op.
@@ -108,13 +124,9 @@ pub(crate) fn part_of(name: &str) -> Part {
         return Part::Optimizer(Update::Apply);
     }
     let is_initializer = scopes.contains(&"Initializer");
-    if scopes.first().is_some_and(|scope| is_optimizer(scope)) {
-        return Part::Optimizer(match kind {
-            _ if is_initializer => Update::Slot,
-            _ if kind.starts_with("AssignSub") => Update::AssignSub,
-            _ if kind.starts_with("AssignAdd") => Update::AssignAdd,
-            _ => Update::Other,
-        });
+    if let Some(optimizer) = scopes.first().and_then(|scope| optimizer(scope)) {
+        let update = if is_initializer { Update::FirstSlot } else { update_of(optimizer, kind) };
+        return Part::Optimizer(update);
     }
     match (is_initializer, scopes.is_empty()) {
         (true, _) => Part::Initializer,
@@ -168,17 +180,25 @@ mod tests {
         );
         assert_eq!(
             part_of("StatefulPartitionedCall_3/adam/AssignSubVariableOp_2"),
-            Part::Optimizer(Update::AssignSub)
+            Part::Optimizer(Update::Model)
         );
-        assert_eq!(part_of("adam/dense_kernel_momentum/Initializer/zeros"), Part::Optimizer(Update::Slot));
+        assert_eq!(
+            part_of("adam/dense_kernel_momentum/Initializer/zeros"),
+            Part::Optimizer(Update::FirstSlot)
+        );
         assert_eq!(part_of("Adam/Adam/update_3/ResourceApplyAdam"), Part::Optimizer(Update::Apply));
         assert_eq!(part_of("training/Adam/gradients/dense/MatMul_grad/MatMul"), Part::Gradient);
         assert_eq!(part_of("sequential/dense/kernel/Initializer/random_uniform"), Part::Initializer);
-        assert_eq!(part_of("StatefulPartitionedCall/rm_sprop/Sqrt"), Part::Optimizer(Update::Other));
+        assert_eq!(
+            part_of("StatefulPartitionedCall/rm_sprop/Sqrt"),
+            Part::Optimizer(Update::Other { is_weight: false })
+        );
         assert_eq!(
             part_of("StatefulPartitionedCall/cond/then/_10/cond/adam_w/AssignSubVariableOp"),
-            Part::Optimizer(Update::AssignSub)
+            Part::Optimizer(Update::Model)
         );
+        assert_eq!(part_of("adam/AssignAddVariableOp_1"), Part::Optimizer(Update::Slot));
+        assert_eq!(part_of("SGD/AssignAddVariableOp_1"), Part::Optimizer(Update::Model));
         assert_eq!(part_of("sequential/adamant_1/Relu"), Part::Forward);
         assert_eq!(part_of("IteratorGetNext"), Part::Input);
         assert_eq!(part_of("PrefetchDataset"), Part::Input);

@@ -178,6 +178,11 @@ impl PoolTrace {
             .filter_map(|(&birth, _)| self.order.get(birth as usize).map(|&event| event as usize))
     }
 
+    /// The events whose blocks are not freed in the trace.
+    pub(crate) fn never_freed(&self) -> impl Iterator<Item = usize> {
+        self.live_at(self.order.len().saturating_sub(1))
+    }
+
     /// When the block that event `birth` allocated was freed, if the trace shows it.
     #[must_use]
     pub fn freed(&self, events: &Events, birth: usize) -> Option<Picos> {

@@ -25,8 +25,6 @@ pub(crate) struct Roles {
     parts: Vec<Option<Part>>,
     /// For each run of the executor that has a backward part: when that began.
     training_runs: FxHashMap<i64, Picos>,
-    /// Optimizer scopes update the model by subtraction; where none does, by addition.
-    subtracts: bool,
 }
 
 impl Roles {
@@ -38,11 +36,6 @@ impl Roles {
                 roles.training_runs.entry(event.run()).or_insert(event.time());
             }
         }
-        // An update in place allocates nothing, but the op ran and its time is known.
-        for &op in history.op_times.keys() {
-            roles.learn(history, op);
-        }
-        roles.subtracts = roles.parts.contains(&Some(Part::Optimizer(Update::AssignSub)));
         roles
     }
 
@@ -93,27 +86,26 @@ impl Roles {
         }
         match part {
             Part::Input => return (Role::Inputs, "an op that reads training data"),
-            Part::Optimizer(Update::Slot) => return (Role::Optimizer, "first value of an optimizer slot"),
+            Part::Optimizer(Update::FirstSlot) => {
+                return (Role::Optimizer, "first value of an optimizer slot");
+            }
             Part::Optimizer(Update::Apply) => return (Role::Temporaries, "scratch of an optimizer op"),
             // The step counter is the optimizer's, but no tensor.
-            Part::Optimizer(Update::AssignSub | Update::AssignAdd) if !is_tensor => {
-                return (Role::Unknown, NO_TENSOR);
+            Part::Optimizer(Update::Model | Update::Slot) if !is_tensor => return (Role::Unknown, NO_TENSOR),
+            Part::Optimizer(Update::Model) => {
+                return (Role::Parameters, "new value of a parameter: a reader still held the old one");
             }
-            Part::Optimizer(update @ (Update::AssignSub | Update::AssignAdd)) => {
-                // Optimizers change their slots by the other operation, or by plain assignment.
-                let changes_model = (update == Update::AssignSub) == self.subtracts;
-                return if changes_model {
-                    (Role::Parameters, "new value of a parameter: a reader still held the old one")
-                } else {
-                    (Role::Optimizer, "new value of an optimizer slot: a reader still held the old one")
-                };
+            Part::Optimizer(Update::Slot) => {
+                return (Role::Optimizer, "new value of an optimizer slot: a reader still held the old one");
             }
-            Part::Optimizer(Update::Other) if is_constant => return (Role::Unknown, CONSTANT),
-            Part::Optimizer(Update::Other) => {
-                return if outlives_step {
-                    (Role::Optimizer, "a result in the optimizer's scope that outlives its step")
-                } else {
-                    (Role::Temporaries, "arithmetic of the optimizer")
+            Part::Optimizer(Update::Other { .. }) if is_constant => return (Role::Unknown, CONSTANT),
+            Part::Optimizer(Update::Other { is_weight }) => {
+                return match (outlives_step, is_weight) {
+                    (true, true) => (Role::Parameters, "a result that this optimizer assigns to a parameter"),
+                    (true, false) => {
+                        (Role::Optimizer, "a result in the optimizer's scope that outlives its step")
+                    }
+                    (false, _) => (Role::Temporaries, "arithmetic of the optimizer"),
                 };
             }
             Part::Initializer => return (Role::Parameters, "first value of a variable"),
@@ -126,12 +118,24 @@ impl Roles {
             return (Role::Unknown, CONSTANT);
         }
         if part == Part::Gradient {
-            return (Role::Gradients, "an op of the backward pass");
+            // An op that holds the last reference to its input writes its result there.
+            let was_taken_over = outlives_step && is_tensor && !is_kept(history, steps, pool, birth, freed);
+            return if was_taken_over {
+                (
+                    Role::Optimizer,
+                    "a buffer of the backward pass in which the optimizer left a new slot value",
+                )
+            } else {
+                (Role::Gradients, "an op of the backward pass")
+            };
         }
         if part == Part::Forward {
             return match backward {
                 // Such as the seed of a dropout layer.
                 Some(_) if outlives_step && !is_tensor => (Role::Unknown, NO_TENSOR),
+                Some(_) if outlives_step && is_kept(history, steps, pool, birth, freed) => {
+                    (Role::Activations, "a result of the model that the program keeps")
+                }
                 Some(_) if outlives_step => {
                     (Role::Parameters, "made in a model's scope and alive when the next step begins")
                 }
@@ -166,4 +170,20 @@ fn outlives_step(steps: &[Step], born: Picos, freed: Option<Picos>) -> bool {
         (None, None) => return false,
     };
     born < boundary && freed.is_none_or(|freed| freed > boundary)
+}
+
+/// Whether a result of the model that outlives its step is one that the program keeps, and not the new value of a
+/// variable: the old value of a variable goes while a later step is being run, and there is only one new one.
+fn is_kept(history: &History, steps: &[Step], pool: &PoolTrace, birth: usize, freed: Option<Picos>) -> bool {
+    match freed {
+        Some(freed) => {
+            let after = steps.partition_point(|step| step.begin <= freed);
+            let running = after.checked_sub(1).and_then(|at| steps.get(at));
+            running.is_none_or(|step| freed > step.end)
+        }
+        None => {
+            let op = history.events.at(birth).op();
+            pool.never_freed().filter(|&event| history.events.at(event).op() == op).nth(1).is_some()
+        }
+    }
 }

@@ -61,6 +61,8 @@ pub struct Step {
     pub name: Name,
     /// When it begins.
     pub begin: Picos,
+    /// When the call ends.
+    pub end: Picos,
     /// Up to when memory counts as its own.
     pub until: Picos,
     /// What it did.
@@ -152,6 +154,7 @@ fn step(mark: &Mark, how: How) -> Step {
         number,
         name: mark.name,
         begin: mark.begin,
+        end: mark.begin.after(mark.length),
         until: mark.begin.after(mark.length),
         phase: Phase::Other,
         how,
@@ -181,6 +184,7 @@ fn from_runs(history: &History, roles: &Roles) -> Vec<Step> {
         number: 0,
         name: Name::EMPTY,
         begin,
+        end: until,
         until,
         phase: Phase::Train,
         how: How::Inferred,

@@ -4,8 +4,8 @@ use super::{PoolTrace, Trace};
 use crate::event::{Framework, History};
 use crate::warning::Warning;
 
-const TF_LEVEL: &str =
-    "tf.profiler.experimental.start(logdir, tf.profiler.experimental.ProfilerOptions(host_tracer_level=2))";
+const TF_LEVEL: &str = "tf.profiler.experimental.start(logdir) records at level 2 by default; where something else \
+                        records (a capture from outside, a callback), give it host_tracer_level=2";
 const JAX_LEVEL: &str = "options = jax.profiler.ProfileOptions(); options.host_tracer_level = 2; \
                          jax.profiler.start_trace(logdir, profiler_options=options)";
 const CPU_POOL: &str = "TF_CPU_ALLOCATOR_USE_BFC=1 in the environment, before TensorFlow is imported";
