@@ -238,7 +238,7 @@ struct Columns {
 }
 
 /// A segment that reaches so many events is given room for all it can hold; a small trace never is.
-const MANY: usize = 1 << 16;
+const MANY: usize = 1 << 14;
 
 /// Events in one segment.
 const SEGMENT: usize = 1 << Place::INDEX_BITS;
@@ -526,6 +526,7 @@ impl Events {
     fn merged(&self, bases: &[usize], lines: &[Line]) -> Option<Vec<Place>> {
         let count = lines.iter().flatten().map(|(_, range)| range.len()).sum();
         let mut order: Vec<Place> = Vec::with_capacity(count);
+        prefer_large(&order);
         let mut rest: Vec<Line> = lines.iter().map(|line| line.iter().rev().cloned().collect()).collect();
         let head = |line: &mut Line| {
             while let Some((batch, range)) = line.last() {

@@ -121,27 +121,17 @@ impl PoolTrace {
         self.count.before.saturating_sub(freed)
     }
 
-    /// Ends the life of an allocation.
-    fn end(&mut self, events: &Events, allocation: u32, position: u32, time: Picos) {
-        if let Some(death) = self.deaths.get_mut(allocation as usize) {
+    /// Ends the life of a block.
+    fn end(&mut self, live: Live, position: u32, time: Picos) {
+        if let Some(death) = self.deaths.get_mut(live.allocation as usize) {
             *death = position;
         }
-        if let Some(birth) = self.birth(allocation) {
-            let event = events.at(birth);
-            let byte_seconds = byte_seconds(event.size().unwrap_or_default(), time.since(event.time()));
-            self.heaviest.offer(Heavy { byte_seconds, birth, freed: Some(time) });
-        }
+        self.heaviest.offer(live.until(time, Some(time)));
     }
 
     /// The allocations with the most bytes times seconds, heaviest first.
     pub(crate) fn heaviest(&self) -> &[Heavy] {
         &self.heaviest.0
-    }
-
-    /// The event that made an allocation.
-    fn birth(&self, allocation: u32) -> Option<usize> {
-        let &position = self.births.get(allocation as usize)?;
-        self.order.get(position as usize).map(|&event| event as usize)
     }
 
     /// The position whose state holds at `time`: the last event not after it.
@@ -208,51 +198,66 @@ impl PoolTrace {
     }
 }
 
+/// A block that lives, with what its death needs to know: looking that up then would cost more than all the rest.
+#[derive(Clone, Copy)]
+struct Live {
+    allocation: u32,
+    birth: u32,
+    born: Picos,
+    size: Bytes,
+}
+
+impl Live {
+    fn until(&self, end: Picos, freed: Option<Picos>) -> Heavy {
+        let byte_seconds = byte_seconds(self.size, end.since(self.born));
+        Heavy { byte_seconds, birth: self.birth as usize, freed }
+    }
+}
+
 /// What is known of a pool while its events go by.
 struct Pairing {
     trace: PoolTrace,
-    /// Index of the allocation that lives at an address.
-    live: FxHashMap<u64, u32>,
+    /// What lives at an address.
+    live: FxHashMap<u64, Live>,
 }
+
+/// With so few pools, each is given room for all events at once.
+const FEW_POOLS: usize = 4;
 
 /// Pairs the events of a history.
 pub(crate) fn pair(history: &History) -> Vec<PoolTrace> {
     let mut pools: Vec<Option<Pairing>> = Vec::new();
     pools.resize_with(history.pools.len(), || None);
     let events = &history.events;
+    // Memory that is not written to costs nothing, growing does; but a thousand pools must not ask for it all.
+    let room = if pools.len() <= FEW_POOLS { events.len() } else { 0 };
     for (number, event) in (0u32..).zip(events.iter()) {
         let id = event.pool();
         let Some(slot) = pools.get_mut(usize::from(id.0)) else { continue };
-        slot.get_or_insert_with(|| Pairing::new(id, events.len())).take(events, number, event);
+        slot.get_or_insert_with(|| Pairing::new(id, room)).take(number, event);
     }
     let mut traces = Vec::new();
-    for Pairing { mut trace, live, .. } in pools.into_iter().flatten() {
+    for Pairing { mut trace, live } in pools.into_iter().flatten() {
         let end = trace.last_time(events);
         // In the order of allocation, so that equal weights come out the same each time.
-        let mut alive: Vec<usize> =
-            live.into_values().filter_map(|allocation| trace.birth(allocation)).collect();
-        alive.sort_unstable();
-        for birth in alive {
-            let event = events.at(birth);
-            let byte_seconds = byte_seconds(event.size().unwrap_or_default(), end.since(event.time()));
-            trace.heaviest.offer(Heavy { byte_seconds, birth, freed: None });
-        }
+        let mut alive: Vec<Live> = live.into_values().collect();
+        alive.sort_unstable_by_key(|live| live.birth);
+        alive.iter().for_each(|live| trace.heaviest.offer(live.until(end, None)));
         traces.push(trace);
     }
     traces
 }
 
 impl Pairing {
-    /// `most` is the number of all events: memory that is not written to costs nothing, growing does.
-    fn new(id: PoolId, most: usize) -> Pairing {
+    fn new(id: PoolId, room: usize) -> Pairing {
         let mut trace = PoolTrace::new(id);
-        trace.order.reserve_exact(most);
-        trace.births.reserve_exact(most / 2 + 1);
-        trace.deaths.reserve_exact(most / 2 + 1);
+        trace.order.reserve_exact(room);
+        trace.births.reserve_exact(room / 2);
+        trace.deaths.reserve_exact(room / 2);
         Pairing { trace, live: FxHashMap::default() }
     }
 
-    fn take(&mut self, events: &Events, number: u32, event: EventRef<'_>) {
+    fn take(&mut self, number: u32, event: EventRef<'_>) {
         let Ok(position) = u32::try_from(self.trace.order.len()) else { return };
         let trace = &mut self.trace;
         trace.order.push(number);
@@ -262,20 +267,22 @@ impl Pairing {
             trace.without_address += 1;
             return;
         };
+        let time = event.time();
         if is_alloc {
-            let index = u32::try_from(trace.births.len()).unwrap_or(ALIVE);
-            if let Some(old) = self.live.insert(address, index) {
+            let allocation = u32::try_from(trace.births.len()).unwrap_or(ALIVE);
+            let live = Live { allocation, birth: number, born: time, size: event.size().unwrap_or_default() };
+            if let Some(old) = self.live.insert(address, live) {
                 trace.lost_frees += 1;
-                trace.end(events, old, position, event.time());
+                trace.end(old, position, time);
             }
             trace.births.push(position);
             trace.deaths.push(ALIVE);
-        } else if let Some(index) = self.live.remove(&address) {
-            trace.end(events, index, position, event.time());
+        } else if let Some(live) = self.live.remove(&address) {
+            trace.end(live, position, time);
         } else {
             trace.unmatched.push(UnmatchedFree {
                 position: position as usize,
-                time: event.time(),
+                time,
                 chunk: event.size().unwrap_or_default(),
                 requested: event.requested(),
             });

@@ -1,6 +1,6 @@
 //! Second pass, inner part: the events of one block of one line, decoded into columns, whatever their form.
 //!
-//! A block is a run of whole `XLine` fields. Blocks are decoded by several threads in any order, so nothing here
+//! A block is a run of whole events of one line. Blocks are decoded by several threads in any order, so nothing here
 //! depends on what another block holds: times are offsets from the line's start, texts that stand inline get names
 //! of the decoder's own table, and scopes that reach over a block's edge are reported for the caller to join.
 
@@ -138,9 +138,8 @@ impl<'a> Decoder<'a> {
         Decoder { names, tally: Tally::default(), unpacked: String::new(), templates: Templates::default() }
     }
 
-    /// Decodes the whole `XLine` fields in `range` of a buffer.
-    pub(crate) fn block(&mut self, plane: &Plane, buffer: &[u8], range: Range<usize>) -> Decoded {
-        let bytes = buffer.get(range).unwrap_or_default();
+    /// Decodes the run of whole events at the front of a slice; says how long it is.
+    pub(crate) fn block(&mut self, plane: &Plane, bytes: &[u8]) -> (Decoded, usize) {
         let begin = self.tally.events.len();
         let mut out = Decoded {
             events: begin..begin,
@@ -152,28 +151,22 @@ impl<'a> Decoder<'a> {
         };
         self.templates.begin(plane);
         let mut at = 0;
-        while at < bytes.len() {
+        loop {
             if let Some(next) = self.quick_event(plane, bytes, at, &mut out) {
                 at = next;
                 continue;
             }
-            let mut cursor = Cursor(bytes.get(at..).unwrap_or_default());
-            let done = match cursor.field() {
-                Ok(Some((4, Value::Bytes(event)))) if plane.role == PlaneRole::Host => {
-                    self.host_event(plane, event, &mut out)
-                }
-                Ok(Some((4, Value::Bytes(event)))) => self.device_event(plane, event),
-                Ok(_) => Ok(()),
-                Err(Malformed) => {
-                    self.tally.malformed += 1;
-                    break;
-                }
+            let rest = bytes.get(at..).unwrap_or_default();
+            let Some((event, length)) = next_event(rest) else { break };
+            let done = match plane.role {
+                PlaneRole::Host => self.host_event(plane, event, &mut out),
+                _ => self.device_event(plane, event),
             };
             self.tally.malformed += u64::from(done.is_err());
-            at = bytes.len() - cursor.0.len();
+            at += length;
         }
         out.events.end = self.tally.events.len();
-        out
+        (out, at)
     }
 
     pub(super) fn op_event(&mut self, op: Name, begin: Picos, duration: i64, out: &mut Decoded) {
@@ -486,6 +479,14 @@ fn own(name: Name) -> Name {
 /// The name in a decoder's own table, if it is from there.
 pub(crate) fn own_name(name: Name) -> Option<Name> {
     (name.0 & OWN != 0).then_some(Name(name.0 & !OWN))
+}
+
+/// The event that begins a slice, and its length with tag and all; `None` where none does, or it is not whole.
+fn next_event(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let mut cursor = Cursor(bytes.strip_prefix(&[0x22])?);
+    let length = cursor.varint().ok()?;
+    let event = cursor.take(length).ok()?;
+    Some((event, bytes.len() - cursor.0.len()))
 }
 
 /// The scalar fields of an `XEvent`, and the whole of it, where its stats are.

@@ -227,7 +227,8 @@ impl<'a, 'q> Worker<'a, 'q> {
                     }
                 }
                 Job::Decode(piece) => {
-                    let decoded = self.decoder.block(piece.plane, &piece.buffer, piece.used.clone());
+                    let used = piece.buffer.get(piece.used.clone()).unwrap_or_default();
+                    let (decoded, _) = self.decoder.block(piece.plane, used);
                     self.keep(piece.line, piece.number, decoded);
                     self.queue.give_back(piece.buffer);
                 }
@@ -260,18 +261,23 @@ impl<'a, 'q> Worker<'a, 'q> {
             // Events first, as many as the window holds: this loop sees every event of the file.
             let left = usize::try_from(range.end.saturating_sub(stream.position())).unwrap_or(usize::MAX);
             let window = stream.window();
-            let whole = whole_events(window.get(..left).unwrap_or(window));
-            if whole > 0 {
-                if self.queue.wants_pieces() && whole < left {
+            let window = window.get(..left).unwrap_or(window);
+            let whole = if self.queue.wants_pieces() && window.len() < left {
+                let whole = whole_events(window);
+                if whole > 0 {
                     let (buffer, used) = stream.take(whole, self.queue.spare_buffer());
                     self.queue.hand_out(Piece { line: line_number, number: pieces, plane, buffer, used });
-                } else {
-                    let decoded = self.decoder.block(plane, window, 0..whole);
+                }
+                whole
+            } else {
+                let (decoded, whole) = self.decoder.block(plane, window);
+                if whole > 0 {
                     self.keep(line_number, pieces, decoded);
                     stream.skip(whole as u64)?;
                 }
-                pieces += 1;
-            }
+                whole
+            };
+            pieces += usize::from(whole > 0);
             // The next one may stand at the edge of the window: move the window, and go on as before.
             let held = stream.window().len();
             let wanted = event_length(stream.window()).unwrap_or(LONGEST_HEADER);
