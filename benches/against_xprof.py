@@ -35,13 +35,17 @@ print(seconds, file=sys.stderr)
 """
 
 
-def anonymous_peak(pid, peak, stop):
-    """Samples the anonymous resident memory of a process: the kernel keeps a high-water mark for the whole set only."""
+def watch(pid, peak, stop):
+    """Samples what a process holds: the kernel's high-water mark, and the anonymous part, of which it keeps none.
+
+    Not `ru_maxrss`: that counts what the parent held when it forked.
+    """
     while not stop.is_set():
         try:
             for line in open(f"/proc/{pid}/status"):
-                if line.startswith("RssAnon:"):
-                    peak[0] = max(peak[0], int(line.split()[1]) * 1024)
+                name, _, value = line.partition(":")
+                if name in peak:
+                    peak[name] = max(peak[name], int(value.split()[0]) * 1024)
         except OSError:
             return
         time.sleep(0.002)
@@ -51,22 +55,16 @@ def run(command):
     """Seconds, resident and anonymous bytes, standard output and standard error of a command."""
     begin = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    anonymous, stop = [0], threading.Event()
-    sampler = threading.Thread(target=anonymous_peak, args=(process.pid, anonymous, stop))
+    peak, stop = {"VmHWM": 0, "RssAnon": 0}, threading.Event()
+    sampler = threading.Thread(target=watch, args=(process.pid, peak, stop))
     sampler.start()
-    error = []
-    reader = threading.Thread(target=lambda: error.append(process.stderr.read()))
-    reader.start()
-    output = process.stdout.read()
-    reader.join()
-    _, status, usage = os.wait4(process.pid, 0)
+    output, error = process.communicate()
     seconds = time.perf_counter() - begin
     stop.set()
     sampler.join()
-    process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        sys.exit(f"{command[0]} failed:\n{error[0].decode()}")
-    return seconds, usage.ru_maxrss * 1024, anonymous[0], output, error[0].decode()
+        sys.exit(f"{command[0]} failed:\n{error.decode()}")
+    return seconds, peak["VmHWM"], peak["RssAnon"], output, error.decode()
 
 
 def run_xprof(trace):

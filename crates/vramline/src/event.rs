@@ -99,6 +99,34 @@ pub enum Dtype {
 }
 
 impl Dtype {
+    /// Every element type, by its number.
+    const ALL: [Dtype; 24] = [
+        Dtype::Unknown,
+        Dtype::Bool,
+        Dtype::I4,
+        Dtype::I8,
+        Dtype::I16,
+        Dtype::I32,
+        Dtype::I64,
+        Dtype::U4,
+        Dtype::U8,
+        Dtype::U16,
+        Dtype::U32,
+        Dtype::U64,
+        Dtype::F8E4M3,
+        Dtype::F8E5M2,
+        Dtype::F16,
+        Dtype::Bf16,
+        Dtype::F32,
+        Dtype::F64,
+        Dtype::C64,
+        Dtype::C128,
+        Dtype::Quantized,
+        Dtype::Text,
+        Dtype::Resource,
+        Dtype::Variant,
+    ];
+
     /// The name as frameworks print it; empty where unknown.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -174,8 +202,6 @@ pub struct Event {
     pub shape: Name,
     /// Where no op is told: the innermost named scope of the thread around the event; empty where there is none.
     pub context: Name,
-    /// The thread, as the profiler names it.
-    pub thread: Name,
     /// The executor's run this belongs to; 0 where none.
     pub run: i64,
     /// The purpose.
@@ -187,32 +213,52 @@ pub struct Event {
 /// What stands in a column of integers for "not told". No real address or size comes near it.
 const ABSENT: u64 = u64::MAX;
 
-/// Kind, region and whether the name is an op's or a scope's, in one byte.
+/// Pool, kind, region, element type, and whether the name is an op's or a scope's, in one word.
 #[derive(Clone, Copy, Debug)]
-struct What(u8);
+struct Traits(u32);
 
-impl What {
-    const FREE: u8 = 1;
-    const SCOPE: u8 = 2;
+impl Traits {
+    const FREE: u32 = 1;
+    const SCOPE: u32 = 2;
+    const REGION_AT: u32 = 2;
+    const DTYPE_AT: u32 = 8;
+    const POOL_AT: u32 = 16;
 
-    fn of(event: &Event) -> What {
-        let free = if event.kind == Kind::Free { What::FREE } else { 0 };
-        let scope = if event.op.is_empty() && !event.context.is_empty() { What::SCOPE } else { 0 };
-        What(free | scope | (event.region as u8) << 2)
+    #[inline]
+    fn of(event: &Event) -> Traits {
+        let free = if event.kind == Kind::Free { Traits::FREE } else { 0 };
+        let scope = if event.op.is_empty() && !event.context.is_empty() { Traits::SCOPE } else { 0 };
+        let region = (event.region as u32) << Traits::REGION_AT;
+        let dtype = (event.dtype as u32) << Traits::DTYPE_AT;
+        Traits(free | scope | region | dtype | u32::from(event.pool.0) << Traits::POOL_AT)
     }
 
-    fn is(self, flag: u8) -> bool {
+    #[inline]
+    fn is(self, flag: u32) -> bool {
         self.0 & flag != 0
     }
 
+    #[inline]
+    fn pool(self) -> PoolId {
+        PoolId((self.0 >> Traits::POOL_AT) as u16)
+    }
+
+    fn with_pool(self, pool: PoolId) -> Traits {
+        Traits(self.0 & ((1 << Traits::POOL_AT) - 1) | u32::from(pool.0) << Traits::POOL_AT)
+    }
+
     fn region(self) -> Region {
-        match self.0 >> 2 {
+        match self.0 >> Traits::REGION_AT & 7 {
             1 => Region::Output,
             2 => Region::Temp,
             3 => Region::Persist,
             4 => Region::Dynamic,
             _ => Region::Unknown,
         }
+    }
+
+    fn dtype(self) -> Dtype {
+        Dtype::ALL.get((self.0 >> Traits::DTYPE_AT & 0xff) as usize).copied().unwrap_or_default()
     }
 }
 
@@ -228,13 +274,12 @@ struct Columns {
     run: Vec<i64>,
     /// Sparse, by index: told at every event, kept where a pool reaches a new height.
     fragmentation: Vec<(u32, f32)>,
-    /// The op or, where [`What::SCOPE`] says so, the scope around the event.
+    /// The op or, where [`Traits::SCOPE`] says so, the scope around the event.
     op: Vec<Name>,
     shape: Vec<Name>,
-    thread: Vec<Name>,
-    pool: Vec<PoolId>,
-    what: Vec<What>,
-    dtype: Vec<Dtype>,
+    traits: Vec<Traits>,
+    /// The threads, each from an index on; in order once the batches are merged.
+    threads: Vec<(u32, Name)>,
 }
 
 /// A segment that reaches so many events is given room for all it can hold; a small trace never is.
@@ -259,10 +304,7 @@ impl Columns {
         expand(&mut self.run);
         expand(&mut self.op);
         expand(&mut self.shape);
-        expand(&mut self.thread);
-        expand(&mut self.pool);
-        expand(&mut self.what);
-        expand(&mut self.dtype);
+        expand(&mut self.traits);
     }
 
     #[inline]
@@ -274,14 +316,11 @@ impl Columns {
         self.in_use.push(event.in_use.map_or(ABSENT, |bytes| bytes.0));
         self.run.push(event.run);
         if let Some(value) = event.fragmentation {
-            self.fragmentation.extend(u32::try_from(self.dtype.len()).map(|at| (at, value)));
+            self.fragmentation.extend(u32::try_from(self.traits.len()).map(|at| (at, value)));
         }
         self.op.push(if event.op.is_empty() { event.context } else { event.op });
         self.shape.push(event.shape);
-        self.thread.push(event.thread);
-        self.pool.push(event.pool);
-        self.what.push(What::of(event));
-        self.dtype.push(event.dtype);
+        self.traits.push(Traits::of(event));
     }
 }
 
@@ -319,10 +358,11 @@ impl Batch {
     /// Names the scope around event `at`, which its reader could not see.
     pub(crate) fn set_context(&mut self, at: usize, context: Name) {
         let Some(columns) = self.segments.get_mut(at / SEGMENT) else { return };
-        if let (Some(op), Some(what)) = (columns.op.get_mut(at % SEGMENT), columns.what.get_mut(at % SEGMENT))
+        if let (Some(op), Some(traits)) =
+            (columns.op.get_mut(at % SEGMENT), columns.traits.get_mut(at % SEGMENT))
         {
             *op = context;
-            what.0 |= What::SCOPE;
+            traits.0 |= Traits::SCOPE;
         }
     }
 
@@ -344,13 +384,13 @@ impl Batch {
             let end = range.end.min((begin / SEGMENT + 1) * SEGMENT);
             let Some(columns) = self.segments.get_mut(begin / SEGMENT) else { return };
             let part = begin % SEGMENT..begin % SEGMENT + (end - begin);
-            change(&mut columns.thread, part.clone(), |_| thread);
+            columns.threads.extend(u32::try_from(part.start).map(|start| (start, thread)));
             if let Some(name) = name {
                 change(&mut columns.op, part.clone(), name);
                 change(&mut columns.shape, part.clone(), name);
             }
             if let Some(pool) = pool {
-                change(&mut columns.pool, part.clone(), pool);
+                change(&mut columns.traits, part.clone(), |traits| traits.with_pool(pool(traits.pool())));
             }
             if shift != 0 {
                 change(&mut columns.time, part, |time| Picos(time.0.saturating_add(shift)));
@@ -425,11 +465,11 @@ impl EventRef<'_> {
     );
     column!(
         /// Whether the event is an allocation.
-        is_alloc -> bool, what, |value| value.is_some_and(|what| !what.is(What::FREE))
+        is_alloc -> bool, traits, |value| value.is_some_and(|traits| !traits.is(Traits::FREE))
     );
     column!(
         /// The pool of the event.
-        pool -> PoolId, pool, |value| value.unwrap_or(PoolId(u16::MAX))
+        pool -> PoolId, traits, |value| value.map_or(PoolId(u16::MAX), Traits::pool)
     );
     column!(
         /// The address of the event.
@@ -463,17 +503,21 @@ impl EventRef<'_> {
         /// The shape at the event.
         shape -> Name, shape, |value| value.unwrap_or(Name::EMPTY)
     );
-    column!(
-        /// The thread of the event.
-        thread -> Name, thread, |value| value.unwrap_or(Name::EMPTY)
-    );
+    /// The thread of the event.
+    #[must_use]
+    pub fn thread(self) -> Name {
+        let threads = self.columns.map_or(&[][..], |columns| &columns.threads);
+        let after = threads.partition_point(|&(start, _)| start as usize <= self.at);
+        after.checked_sub(1).and_then(|at| threads.get(at)).map_or(Name::EMPTY, |&(_, thread)| thread)
+    }
+
     column!(
         /// The purpose of the event.
-        region -> Region, what, |value| value.map_or(Region::Unknown, What::region)
+        region -> Region, traits, |value| value.map_or(Region::Unknown, Traits::region)
     );
     column!(
         /// The element type at the event.
-        dtype -> Dtype, dtype, |value| value.unwrap_or_default()
+        dtype -> Dtype, traits, |value| value.map_or(Dtype::Unknown, Traits::dtype)
     );
     column!(
         /// The op of the event or, where none is told, the named scope around it.
@@ -481,7 +525,7 @@ impl EventRef<'_> {
     );
     column!(
         /// Whether [`EventRef::op_or_scope`] is a scope.
-        is_scope -> bool, what, |value| value.is_some_and(|what| what.is(What::SCOPE))
+        is_scope -> bool, traits, |value| value.is_some_and(|traits| traits.is(Traits::SCOPE))
     );
 
     /// The op of the event; empty where none is told.
@@ -507,10 +551,14 @@ impl Events {
     /// Puts the events of batches in order. Events of one moment keep the order of the lines.
     pub(crate) fn merge(batches: Vec<Batch>, lines: &[Line]) -> Events {
         let mut bases = Vec::new();
-        let mut segments = Vec::new();
+        let mut segments: Vec<Columns> = Vec::new();
         for batch in batches {
             bases.push(segments.len());
             segments.extend(batch.segments);
+        }
+        // A reader's pieces of one thread need not follow each other.
+        for columns in &mut segments {
+            columns.threads.sort_unstable_by_key(|&(start, _)| start);
         }
         let mut events = Events { segments, order: Vec::new() };
         events.order = match events.merged(&bases, lines) {
@@ -766,7 +814,6 @@ mod tests {
             op: Name::EMPTY,
             shape: Name::EMPTY,
             context: Name::EMPTY,
-            thread: Name::EMPTY,
             run: time,
             region: Region::Output,
             dtype: Dtype::F32,
@@ -791,6 +838,21 @@ mod tests {
         events.reorder(2, &[3, 2]);
         assert_eq!((1..5).map(|i| events.at(i).run()).collect::<Vec<_>>(), [1, 3, 2, 4]);
         assert_eq!(Place::new(1 << 12, 0), None);
+    }
+
+    #[test]
+    fn traits_keep_what_was_put_in() {
+        for dtype in Dtype::ALL {
+            let event =
+                Event { kind: Kind::Free, pool: PoolId(65_535), region: Region::Dynamic, dtype, ..at(0) };
+            let traits = Traits::of(&event);
+            assert_eq!(
+                (traits.dtype(), traits.pool(), traits.region()),
+                (dtype, PoolId(65_535), Region::Dynamic)
+            );
+            assert!(traits.is(Traits::FREE) && !traits.is(Traits::SCOPE));
+            assert_eq!(traits.with_pool(PoolId(3)).pool(), PoolId(3));
+        }
     }
 
     #[test]

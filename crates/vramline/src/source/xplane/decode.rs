@@ -308,7 +308,6 @@ impl<'a> Decoder<'a> {
             op: Name::EMPTY,
             shape: Name::EMPTY,
             context: Name::EMPTY,
-            thread: Name::EMPTY,
             run: 0,
             region: Region::Unknown,
             dtype: Dtype::Unknown,

@@ -107,7 +107,6 @@ impl Decoder<'_> {
             op: Name::EMPTY,
             shape: Name::EMPTY,
             context: Name::EMPTY,
-            thread: Name::EMPTY,
             run: 0,
             region: Region::Unknown,
             dtype: Dtype::Unknown,
