@@ -65,4 +65,4 @@ $(STAMP): tests/python/requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) target benches/out
+	rm -rf $(VENV) target benches/out .pytest_cache
