@@ -40,7 +40,7 @@ type Column = (&'static str, bool);
 pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
     let mut out = String::new();
     for file in &report.source.files {
-        let _ = writeln!(out, "{}{file}{}", style.dim, style.plain);
+        let _ = writeln!(out, "{}{}{}", style.dim, printable(file), style.plain);
     }
     let Some(main) = report.pools.first() else {
         let _ = writeln!(out, "\n{}No memory events in this trace.{}", style.bold, style.plain);
@@ -49,7 +49,7 @@ pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
     };
     // What is shown then is not what was asked for: that comes first.
     if let Some(silent) = report.warnings.iter().find(|warning| SILENT.contains(&warning.code)) {
-        let _ = writeln!(out, "\n{}{}.{}", style.bold, capitalised(&silent.text), style.plain);
+        let _ = writeln!(out, "\n{}{}.{}", style.bold, capitalised(&printable(&silent.text)), style.plain);
     }
     verdict(&mut out, report, main, style);
     pools(&mut out, report, style);
@@ -85,7 +85,9 @@ fn verdict(out: &mut String, report: &Report, pool: &PoolView, style: Style) {
     let _ = writeln!(
         out,
         "\n{}{framework} held {peak} in {} at the peak{of_limit}.{}",
-        style.bold, pool.name, style.plain
+        style.bold,
+        printable(&pool.name),
+        style.plain
     );
     let requested = held.named_bytes + held.unnamed_bytes;
     let mut parts: Vec<(Bytes, String)> = Role::ALL
@@ -323,15 +325,15 @@ fn notes(out: &mut String, report: &Report, style: Style) {
     }
     heading(out, "Notes", style);
     for warning in &report.warnings {
-        let _ = writeln!(out, "  - {}", warning.text);
+        let _ = writeln!(out, "  - {}", printable(&warning.text));
         if !warning.hint.is_empty() {
-            let _ = writeln!(out, "    {}hint:{} {}", style.dim, style.plain, warning.hint);
+            let _ = writeln!(out, "    {}hint:{} {}", style.dim, style.plain, printable(&warning.hint));
         }
     }
 }
 
 fn heading(out: &mut String, text: &str, style: Style) {
-    let _ = writeln!(out, "\n{}{text}{}", style.bold, style.plain);
+    let _ = writeln!(out, "\n{}{}{}", style.bold, printable(text), style.plain);
 }
 
 fn table(out: &mut String, columns: &[Column], rows: &[Vec<String>], style: Style) {
@@ -350,8 +352,14 @@ fn table(out: &mut String, columns: &[Column], rows: &[Vec<String>], style: Styl
     let titles = line(&mut columns.iter().map(|(title, _)| *title));
     let _ = writeln!(out, "{}{titles}{}", style.dim, style.plain);
     for row in rows {
-        let _ = writeln!(out, "{}", line(&mut row.iter().map(String::as_str)));
+        let cells: Vec<String> = row.iter().map(|cell| printable(cell)).collect();
+        let _ = writeln!(out, "{}", line(&mut cells.iter().map(String::as_str)));
     }
+}
+
+/// Names come from files: what would steer a terminal is shown as a sign that it was there.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 fn capitalised(text: &str) -> String {

@@ -210,6 +210,29 @@ pub struct Event {
     pub dtype: Dtype,
 }
 
+impl Event {
+    /// An event of which nothing else is known.
+    #[must_use]
+    pub fn bare(time: Picos, kind: Kind) -> Event {
+        Event {
+            time,
+            kind,
+            pool: PoolId(0),
+            address: None,
+            requested: None,
+            chunk: None,
+            in_use: None,
+            fragmentation: None,
+            op: Name::EMPTY,
+            shape: Name::EMPTY,
+            context: Name::EMPTY,
+            run: 0,
+            region: Region::Unknown,
+            dtype: Dtype::Unknown,
+        }
+    }
+}
+
 /// What stands in a column of integers for "not told". No real address or size comes near it.
 const ABSENT: u64 = u64::MAX;
 
@@ -803,20 +826,12 @@ mod tests {
 
     fn at(time: i64) -> Event {
         Event {
-            time: Picos(time),
-            kind: Kind::Alloc,
-            pool: PoolId(0),
             address: u64::try_from(time).ok(),
             requested: Some(Bytes(1)),
-            chunk: None,
-            in_use: None,
-            fragmentation: None,
-            op: Name::EMPTY,
-            shape: Name::EMPTY,
-            context: Name::EMPTY,
             run: time,
             region: Region::Output,
             dtype: Dtype::F32,
+            ..Event::bare(Picos(time), Kind::Alloc)
         }
     }
 

@@ -164,6 +164,22 @@ fn nothing_but_text_on_a_pipe() {
     assert!(!output.stdout.contains(&0x1b));
 }
 
+/// Names come from files; none of them gets to steer the terminal.
+#[test]
+fn escape_sequences_in_a_name_are_not_printed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut trace = std::fs::read(root().join("fixtures/tf221_cpu_cnn_from_start.xplane.pb")).unwrap();
+    let name = b"bfc_cpu_allocator_for_gpu";
+    while let Some(at) = trace.windows(name.len()).position(|window| window == name) {
+        trace[at..at + 4].copy_from_slice(b"\x1b[2J");
+    }
+    let path = scratch.path().join("hostile.xplane.pb");
+    std::fs::write(&path, trace).unwrap();
+    let output = run(&["report", path.to_str().unwrap()]);
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.contains("\u{fffd}[2Jcpu_allocator_for_gpu") && !told.contains('\x1b'), "{told}");
+}
+
 #[test]
 fn shells_can_complete() {
     for shell in ["bash", "zsh", "fish"] {

@@ -296,22 +296,7 @@ impl<'a> Decoder<'a> {
         kind: Kind,
         out: &mut Decoded,
     ) -> Result<(), Malformed> {
-        let mut event = Event {
-            time: Picos(head.offset),
-            kind,
-            pool: PoolId(0),
-            address: None,
-            requested: None,
-            chunk: None,
-            in_use: None,
-            fragmentation: None,
-            op: Name::EMPTY,
-            shape: Name::EMPTY,
-            context: Name::EMPTY,
-            run: 0,
-            region: Region::Unknown,
-            dtype: Dtype::Unknown,
-        };
+        let mut event = Event::bare(Picos(head.offset), kind);
         let (mut reserved, mut available, mut peak) = (None, None, None);
         let mut pool_name = Name::EMPTY;
         let mut stats = Stats(head.stats);

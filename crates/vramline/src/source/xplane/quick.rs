@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::decode::{Counts, Decoded, Decoder, dtype_of};
 use super::index::{Class, Plane, PlaneRole, StatEntry, StatKind};
 use super::wire::{short_varint_at, signed, varint_at, word_at};
-use crate::event::{Dtype, Event, Kind, PoolId, Region};
+use crate::event::{Dtype, Event, Kind, Region};
 use crate::names::Name;
 use crate::units::{Bytes, Picos};
 
@@ -96,20 +96,11 @@ impl Decoder<'_> {
             return None;
         };
         let mut event = Event {
-            time: Picos(signed(offset)),
-            kind,
-            pool: PoolId(0),
             address: found.integer(bytes, StatKind::Address)?,
             requested: found.size(bytes, StatKind::RequestedBytes)?,
             chunk: found.size(bytes, StatKind::AllocationBytes)?,
             in_use,
-            fragmentation: None,
-            op: Name::EMPTY,
-            shape: Name::EMPTY,
-            context: Name::EMPTY,
-            run: 0,
-            region: Region::Unknown,
-            dtype: Dtype::Unknown,
+            ..Event::bare(Picos(signed(offset)), kind)
         };
         if kind == Kind::Alloc {
             let name = |entry: Option<StatEntry>| entry.map_or(Name::EMPTY, |entry| entry.name);
