@@ -9,7 +9,7 @@ use std::collections::binary_heap::{BinaryHeap, PeekMut};
 use std::ops::Range;
 
 use crate::names::{Name, Names};
-use crate::pages::prefer_large;
+use crate::pages::reserve;
 use crate::units::{Bytes, Nanos, Picos, Span};
 use crate::warning::Warnings;
 
@@ -315,19 +315,15 @@ impl Columns {
     /// Makes room for a whole segment, in large pages where the kernel has them.
     #[cold]
     fn expand(&mut self) {
-        fn expand<T>(column: &mut Vec<T>) {
-            column.reserve_exact(SEGMENT.saturating_sub(column.len()));
-            prefer_large(column);
-        }
-        expand(&mut self.time);
-        expand(&mut self.address);
-        expand(&mut self.requested);
-        expand(&mut self.chunk);
-        expand(&mut self.in_use);
-        expand(&mut self.run);
-        expand(&mut self.op);
-        expand(&mut self.shape);
-        expand(&mut self.traits);
+        reserve(&mut self.time, SEGMENT);
+        reserve(&mut self.address, SEGMENT);
+        reserve(&mut self.requested, SEGMENT);
+        reserve(&mut self.chunk, SEGMENT);
+        reserve(&mut self.in_use, SEGMENT);
+        reserve(&mut self.run, SEGMENT);
+        reserve(&mut self.op, SEGMENT);
+        reserve(&mut self.shape, SEGMENT);
+        reserve(&mut self.traits, SEGMENT);
     }
 
     #[inline]
@@ -596,8 +592,8 @@ impl Events {
     /// where a line is not in order.
     fn merged(&self, bases: &[usize], lines: &[Line]) -> Option<Vec<Place>> {
         let count = lines.iter().flatten().map(|(_, range)| range.len()).sum();
-        let mut order: Vec<Place> = Vec::with_capacity(count);
-        prefer_large(&order);
+        let mut order: Vec<Place> = Vec::new();
+        reserve(&mut order, count);
         let mut rest: Vec<Line> = lines.iter().map(|line| line.iter().rev().cloned().collect()).collect();
         let head = |line: &mut Line| {
             while let Some((batch, range)) = line.last() {

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::count::{Count, Peak};
 use crate::event::{EventRef, Events, History, PoolId};
+use crate::pages::reserve;
 use crate::units::{Bytes, Picos, Span};
 
 /// Marks a birth without a death.
@@ -251,9 +252,9 @@ pub(crate) fn pair(history: &History) -> Vec<PoolTrace> {
 impl Pairing {
     fn new(id: PoolId, room: usize) -> Pairing {
         let mut trace = PoolTrace::new(id);
-        trace.order.reserve_exact(room);
-        trace.births.reserve_exact(room / 2);
-        trace.deaths.reserve_exact(room / 2);
+        reserve(&mut trace.order, room);
+        reserve(&mut trace.births, room / 2);
+        reserve(&mut trace.deaths, room / 2);
         Pairing { trace, live: FxHashMap::default() }
     }
 
