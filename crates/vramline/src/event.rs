@@ -31,15 +31,6 @@ impl Framework {
             Framework::Jax => "jax",
         }
     }
-
-    /// The name as people write it.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
-            Framework::TensorFlow => "TensorFlow",
-            Framework::Jax => "JAX",
-        }
-    }
 }
 
 /// What an event did.
@@ -765,16 +756,12 @@ pub struct Recorder {
     pub host_tracer_level: Option<u64>,
     /// Whether there are any host threads in the source.
     pub has_host_threads: bool,
-    /// How many events there are on host threads, memory events included.
-    pub host_events: u64,
     /// Whether the source shows work on a GPU.
     pub has_gpu: bool,
     /// Whether host threads show driver calls of the stream-ordered allocator.
     pub calls_malloc_async: bool,
     /// Whether host threads show TensorFlow ops.
     pub shows_tf_ops: bool,
-    /// Whether Python frames were traced.
-    pub has_python_frames: bool,
     /// Memory events without an address or a size, which were left out.
     pub bare_events: u64,
 }

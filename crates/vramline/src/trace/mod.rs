@@ -10,7 +10,7 @@ mod role;
 mod step;
 mod why;
 
-use crate::event::{History, PoolId};
+use crate::event::History;
 use crate::names::Name;
 use crate::snapshot::{Held, Role, Snapshot};
 use crate::units::{Bytes, Picos};
@@ -179,12 +179,6 @@ impl Trace {
             evidence,
             age: Some(now.since(events.time(birth))),
         }
-    }
-
-    /// The trace of a pool by its id.
-    #[must_use]
-    pub fn pool(&self, id: PoolId) -> Option<&PoolTrace> {
-        self.pools.iter().find(|pool| pool.id == id)
     }
 }
 

@@ -86,7 +86,6 @@ pub(crate) struct Tally {
     op_times: Vec<OpTime>,
     /// Time by op, for names of the decoder's own table.
     own_op_times: Vec<OpTime>,
-    pub(crate) host_events: u64,
     pub(crate) bare_events: u64,
     pub(crate) malformed: u64,
 }
@@ -227,7 +226,6 @@ impl<'a> Decoder<'a> {
     }
 
     fn host_event(&mut self, plane: &Plane, bytes: &[u8], out: &mut Decoded) -> Result<(), Malformed> {
-        self.tally.host_events += 1;
         let head = EventHead::read(bytes)?;
         let Some(entry) = plane.events.get(head.metadata) else { return Ok(()) };
         let begin = Picos(head.offset);

@@ -384,10 +384,7 @@ fn classify(text: &[u8], history: &mut History) -> EventEntry {
         b"MemoryAllocation" => (Class::Alloc, text),
         b"MemoryDeallocation" => (Class::Free, text),
         // `$file.py:12 function`
-        [b'$', ..] => {
-            recorder.has_python_frames = true;
-            (Class::Noise, &b""[..])
-        }
+        [b'$', ..] => (Class::Noise, &b""[..]),
         b"cuMemAllocAsync" | b"cudaMallocAsync" | b"cuMemAllocFromPoolAsync" | b"cudaMallocFromPoolAsync" => {
             recorder.calls_malloc_async = true;
             (Class::Noise, &b""[..])

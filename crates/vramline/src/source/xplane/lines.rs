@@ -465,7 +465,6 @@ fn translate(tally: &Tally, history: &mut History) -> Translation {
         known.calls = known.calls.saturating_add(time.calls);
         known.total += time.total;
     }
-    history.recorder.host_events += tally.host_events;
     history.recorder.bare_events += tally.bare_events;
     translation
 }

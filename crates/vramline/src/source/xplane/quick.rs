@@ -52,7 +52,6 @@ impl Decoder<'_> {
                 _ => return None,
             }
         }
-        self.tally.host_events += 1;
         Some(end)
     }
 

@@ -150,16 +150,20 @@ pub(crate) fn signed(value: u64) -> i64 {
 mod tests {
     use super::*;
 
+    fn encoded(mut value: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while value >= 0x80 {
+            bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+        bytes
+    }
+
     #[test]
     fn varints_of_every_length() {
         for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
-            let mut bytes = Vec::new();
-            let mut left = value;
-            while left >= 0x80 {
-                bytes.push(left as u8 | 0x80);
-                left >>= 7;
-            }
-            bytes.push(left as u8);
+            let mut bytes = encoded(value);
             assert_eq!(Cursor(&bytes).varint(), Ok(value));
             assert_eq!(Cursor(&bytes[..bytes.len() - 1]).varint(), Err(Malformed));
             // With more behind it, so that eight bytes can be taken at once.
@@ -168,13 +172,7 @@ mod tests {
         }
         for shift in 0..64 {
             let value = (0xa5a5_a5a5_a5a5_a5a5u64 >> shift) | 1 << (63 - shift);
-            let mut bytes = Vec::new();
-            let mut left = value;
-            while left >= 0x80 {
-                bytes.push(left as u8 | 0x80);
-                left >>= 7;
-            }
-            bytes.push(left as u8);
+            let mut bytes = encoded(value);
             bytes.extend([0xff; 12]);
             assert_eq!(Cursor(&bytes).varint(), Ok(value), "{value:#x}");
             assert_eq!(short_varint_at(&bytes, 0), varint_at(&bytes, 0), "{value:#x}");
