@@ -27,6 +27,7 @@
 pub mod event;
 pub mod names;
 mod pages;
+pub mod recording;
 pub mod snapshot;
 pub mod source;
 pub mod trace;

@@ -1,0 +1,89 @@
+//! What one process writes into a recording.
+//!
+//! Every process has files of its own, named by host, process and start time, so that nobody waits for anybody. A forked
+//! child must not use its parent's recorder: it makes its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use super::rows::{Inventory, Mark, Sample};
+use super::schema::{INVENTORY, MARKS, SAMPLES, Stream};
+use super::stream::{Appender, Cell, StreamError};
+
+/// The streams of this process. Each is made with its first row.
+#[derive(Debug)]
+pub struct ProcessRecorder {
+    folder: PathBuf,
+    id: String,
+    marks: Lazy,
+    samples: Lazy,
+    inventory: Lazy,
+    number: AtomicI64,
+}
+
+#[derive(Debug)]
+struct Lazy {
+    stream: Stream,
+    appender: Mutex<Option<Appender>>,
+}
+
+impl Lazy {
+    fn new(stream: Stream) -> Lazy {
+        Lazy { stream, appender: Mutex::new(None) }
+    }
+}
+
+impl ProcessRecorder {
+    /// A recorder into `folder` for the process called `id`.
+    #[must_use]
+    pub fn new(folder: &Path, id: &str) -> ProcessRecorder {
+        ProcessRecorder {
+            folder: folder.to_owned(),
+            id: id.to_owned(),
+            marks: Lazy::new(MARKS),
+            samples: Lazy::new(SAMPLES),
+            inventory: Lazy::new(INVENTORY),
+            // The time tells marks of one process apart even where a second recorder goes on with its files.
+            number: AtomicI64::new(super::rows::Moment::now().monotonic),
+        }
+    }
+
+    /// Writes a mark down; it is on its way to the disk when this returns.
+    pub fn mark(&self, mark: &Mark) -> Result<(), StreamError> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        self.append(&self.marks, &mark.rows(number))
+    }
+
+    /// Writes samples down.
+    pub fn samples(&self, samples: &[Sample]) -> Result<(), StreamError> {
+        self.append(&self.samples, &samples.iter().map(Sample::row).collect::<Vec<_>>())
+    }
+
+    /// Writes an inventory down.
+    pub fn inventory(&self, inventory: &Inventory) -> Result<(), StreamError> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        self.append(&self.inventory, &inventory.rows(number))
+    }
+
+    /// Waits, not for long, until everything is on disk.
+    pub fn close(&self) {
+        for lazy in [&self.marks, &self.samples, &self.inventory] {
+            if let Ok(mut appender) = lazy.appender.lock()
+                && let Some(appender) = appender.as_mut()
+            {
+                appender.close();
+            }
+        }
+    }
+
+    fn append<const N: usize>(&self, lazy: &Lazy, rows: &[[Cell<'_>; N]]) -> Result<(), StreamError> {
+        let path = || self.folder.join(format!("{}-{}.arrows", lazy.stream.name, self.id));
+        let mut appender = lazy.appender.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let appender = match appender.as_mut() {
+            Some(appender) => appender,
+            None => appender.insert(Appender::open(&path(), lazy.stream)?),
+        };
+        appender.append(&rows.iter().map(<[Cell<'_>; N]>::as_slice).collect::<Vec<_>>())
+    }
+}

@@ -1,0 +1,303 @@
+//! The rows of the streams as types: what a process writes down, and what a reader gets back.
+
+use super::schema::{INVENTORY, MARKS, SAMPLES};
+use super::stream::{Cell, Table};
+use crate::units::Bytes;
+
+/// A moment on both clocks, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// The monotonic clock.
+    pub monotonic: i64,
+    /// The real-time clock.
+    pub wall: i64,
+}
+
+impl Moment {
+    /// Now.
+    #[must_use]
+    pub fn now() -> Moment {
+        let read = |clock| {
+            let time = rustix::time::clock_gettime(clock);
+            time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
+        };
+        Moment {
+            monotonic: read(rustix::time::ClockId::Monotonic),
+            wall: read(rustix::time::ClockId::Realtime),
+        }
+    }
+}
+
+/// What a framework says about one device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// The device, as in `GPU:0`.
+    pub device: String,
+    /// In use.
+    pub current: Option<i64>,
+    /// The most that was in use since `peak_since`.
+    pub peak: Option<i64>,
+    /// When the peak was last reset; `None`: never, as far as we know.
+    pub peak_since: Option<i64>,
+    /// Taken from the driver.
+    pub pool: Option<i64>,
+    /// The most the pool may take.
+    pub limit: Option<i64>,
+    /// Why a figure is not there.
+    pub reason: Option<String>,
+}
+
+/// What the program did, without the counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// step, call, epoch, phase, mark, trace, setting, exception or end.
+    pub kind: String,
+    /// Its name.
+    pub label: Option<String>,
+    /// train, validation, predict or other.
+    pub phase: Option<String>,
+    /// keras, api or inferred.
+    pub how: Option<String>,
+    /// Number of the step, or of its last batch.
+    pub step: Option<i64>,
+    /// Batches that the step ran.
+    pub batches: Option<i64>,
+    /// Number of the epoch, from zero.
+    pub epoch: Option<i64>,
+    /// When it began, on the monotonic clock.
+    pub begin: Option<i64>,
+    /// When it ended or happened.
+    pub time: Moment,
+    /// The counters at that moment.
+    pub counters: Vec<Counters>,
+}
+
+impl Mark {
+    /// One row for each device, and one where there is none.
+    pub(crate) fn rows(&self, number: i64) -> Vec<[Cell<'_>; MARKS.columns.len()]> {
+        let row = |device, current, peak, since| {
+            [
+                Cell::Int(Some(number)),
+                Cell::Text(Some(self.kind.as_str())),
+                Cell::Text(self.label.as_deref()),
+                Cell::Text(self.phase.as_deref()),
+                Cell::Text(self.how.as_deref()),
+                Cell::Int(self.step),
+                Cell::Int(self.batches),
+                Cell::Int(self.epoch),
+                Cell::Int(self.begin),
+                Cell::Int(Some(self.time.monotonic)),
+                Cell::Int(Some(self.time.wall)),
+                Cell::Text(device),
+                Cell::Int(current),
+                Cell::Int(peak),
+                Cell::Int(since),
+            ]
+        };
+        if self.counters.is_empty() {
+            return vec![row(None, None, None, None)];
+        }
+        let rows = self.counters.iter();
+        rows.map(|read| row(Some(read.device.as_str()), read.current, read.peak, read.peak_since)).collect()
+    }
+
+    /// The marks of a stream, in the order they were written. Rows that say no time are left out.
+    pub(crate) fn all(table: &Table) -> Vec<Mark> {
+        let ints = |name| table.ints(name).into_iter();
+        let texts = |name| table.texts(name).into_iter();
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        let mut numbers = ints("mark");
+        let (mut steps, mut batches, mut epochs) = (ints("step"), ints("batches"), ints("epoch"));
+        let (mut begins, mut times, mut walls) = (ints("begin_ns"), ints("time_ns"), ints("wall_ns"));
+        let (mut kinds, mut labels) = (texts("kind"), texts("label"));
+        let (mut phases, mut hows) = (texts("phase"), texts("how"));
+        let mut counters = Counters::all(table).into_iter();
+        let mut marks: Vec<Mark> = Vec::new();
+        let mut last = None;
+        for _ in 0..table.len() {
+            let number = numbers.next().flatten();
+            let (monotonic, wall) = (times.next().flatten(), walls.next().flatten());
+            let mark = Mark {
+                kind: owned(kinds.next().flatten()).unwrap_or_default(),
+                label: owned(labels.next().flatten()),
+                phase: owned(phases.next().flatten()),
+                how: owned(hows.next().flatten()),
+                step: steps.next().flatten(),
+                batches: batches.next().flatten(),
+                epoch: epochs.next().flatten(),
+                begin: begins.next().flatten(),
+                time: Moment { monotonic: monotonic.unwrap_or_default(), wall: wall.unwrap_or_default() },
+                counters: Vec::new(),
+            };
+            let read = counters.next().flatten();
+            if monotonic.is_none() {
+                continue;
+            }
+            if number.is_none() || number != last {
+                marks.push(mark);
+                last = number;
+            }
+            if let Some(mark) = marks.last_mut() {
+                mark.counters.extend(read);
+            }
+        }
+        marks
+    }
+}
+
+impl Counters {
+    /// The counters of each row; `None` where the row is about no device.
+    fn all(table: &Table) -> Vec<Option<Counters>> {
+        let ints = |name| table.ints(name).into_iter();
+        let (mut currents, mut peaks, mut since) =
+            (ints("current_bytes"), ints("peak_bytes"), ints("peak_since_ns"));
+        let (mut pools, mut limits) = (ints("pool_bytes"), ints("limit_bytes"));
+        let mut reasons = table.texts("reason").into_iter();
+        let row = |device: Option<&str>| {
+            let rest = Counters {
+                device: String::new(),
+                current: currents.next().flatten(),
+                peak: peaks.next().flatten(),
+                peak_since: since.next().flatten(),
+                pool: pools.next().flatten(),
+                limit: limits.next().flatten(),
+                reason: reasons.next().flatten().map(str::to_owned),
+            };
+            device.map(|device| Counters { device: device.to_owned(), ..rest })
+        };
+        table.texts("device").into_iter().map(row).collect()
+    }
+}
+
+/// Counters read in the background.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// When.
+    pub time: Moment,
+    /// Host memory that the process holds.
+    pub resident: Option<i64>,
+    /// What the framework says of a device.
+    pub counters: Option<Counters>,
+}
+
+impl Sample {
+    pub(crate) fn row(&self) -> [Cell<'_>; SAMPLES.columns.len()] {
+        let read = self.counters.as_ref();
+        [
+            Cell::Int(Some(self.time.monotonic)),
+            Cell::Int(Some(self.time.wall)),
+            Cell::Int(self.resident),
+            Cell::Text(read.map(|read| read.device.as_str())),
+            Cell::Int(read.and_then(|read| read.current)),
+            Cell::Int(read.and_then(|read| read.peak)),
+            Cell::Int(read.and_then(|read| read.pool)),
+            Cell::Int(read.and_then(|read| read.limit)),
+            Cell::Text(read.and_then(|read| read.reason.as_deref())),
+        ]
+    }
+
+    pub(crate) fn all(table: &Table) -> Vec<Sample> {
+        let ints = |name| table.ints(name).into_iter();
+        let (mut walls, mut residents) = (ints("wall_ns"), ints("resident_bytes"));
+        let mut counters = Counters::all(table).into_iter();
+        let row = |monotonic: Option<i64>| {
+            let wall = walls.next().flatten();
+            let sample = Sample {
+                time: Moment { monotonic: monotonic.unwrap_or_default(), wall: wall.unwrap_or_default() },
+                resident: residents.next().flatten(),
+                counters: counters.next().flatten(),
+            };
+            monotonic.map(|_| sample)
+        };
+        ints("time_ns").filter_map(row).collect()
+    }
+}
+
+/// A variable of a model or optimizer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Variable {
+    /// The model or optimizer.
+    pub owner: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// parameters, optimizer or unknown.
+    pub role: String,
+    /// As in `[3,3,64]`.
+    pub shape: Option<String>,
+    /// Element type.
+    pub dtype: Option<String>,
+    /// Bytes of its value.
+    pub bytes: Bytes,
+    /// Where it lies.
+    pub device: Option<String>,
+    /// Where in that device's memory.
+    pub address: Option<u64>,
+}
+
+/// Variables as they were at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// When it was taken.
+    pub time: Moment,
+    /// Each once.
+    pub variables: Vec<Variable>,
+}
+
+impl Inventory {
+    pub(crate) fn rows(&self, number: i64) -> Vec<[Cell<'_>; INVENTORY.columns.len()]> {
+        let rows = self.variables.iter();
+        rows.map(|variable| {
+            [
+                Cell::Int(Some(number)),
+                Cell::Int(Some(self.time.monotonic)),
+                Cell::Int(Some(self.time.wall)),
+                Cell::Text(variable.owner.as_deref()),
+                Cell::Text(Some(variable.name.as_str())),
+                Cell::Text(Some(variable.role.as_str())),
+                Cell::Text(variable.shape.as_deref()),
+                Cell::Text(variable.dtype.as_deref()),
+                Cell::Int(i64::try_from(variable.bytes.0).ok()),
+                Cell::Text(variable.device.as_deref()),
+                // An address may use all 64 bits: the sign carries the last one.
+                Cell::Int(variable.address.map(u64::cast_signed)),
+            ]
+        })
+        .collect()
+    }
+
+    pub(crate) fn all(table: &Table) -> Vec<Inventory> {
+        let ints = |name| table.ints(name).into_iter();
+        let texts = |name| table.texts(name).into_iter();
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        let (mut times, mut walls, mut bytes) = (ints("time_ns"), ints("wall_ns"), ints("bytes"));
+        let (mut owners, mut names, mut roles) = (texts("owner"), texts("name"), texts("role"));
+        let (mut shapes, mut dtypes, mut devices) = (texts("shape"), texts("dtype"), texts("device"));
+        let mut addresses = ints("address");
+        let mut all: Vec<Inventory> = Vec::new();
+        let mut last = None;
+        for number in ints("taken") {
+            let (monotonic, wall) = (times.next().flatten(), walls.next().flatten());
+            let size = bytes.next().flatten();
+            let variable = Variable {
+                owner: owned(owners.next().flatten()),
+                name: owned(names.next().flatten()).unwrap_or_default(),
+                role: owned(roles.next().flatten()).unwrap_or_default(),
+                shape: owned(shapes.next().flatten()),
+                dtype: owned(dtypes.next().flatten()),
+                bytes: Bytes(size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default()),
+                device: owned(devices.next().flatten()),
+                address: addresses.next().flatten().map(i64::cast_unsigned),
+            };
+            let (Some(monotonic), Some(_)) = (monotonic, size) else { continue };
+            if number.is_none() || number != last {
+                let time = Moment { monotonic, wall: wall.unwrap_or_default() };
+                all.push(Inventory { time, variables: Vec::new() });
+                last = number;
+            }
+            if let Some(inventory) = all.last_mut() {
+                inventory.variables.push(variable);
+            }
+        }
+        all
+    }
+}

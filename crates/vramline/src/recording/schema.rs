@@ -1,0 +1,134 @@
+//! What stands in the streams of a recording: their columns, and the version of all of them.
+//!
+//! A stream is a plain Arrow IPC stream without dictionaries, so that pandas, Polars, DuckDB and pyarrow read it without
+//! us. There are two types only, 64-bit integers and text; every column may be null, and a null means "not known", never
+//! zero. Times are nanoseconds: `*_ns` of the monotonic clock, which never jumps and orders everything within a machine, and
+//! `wall_ns` of the real-time clock at the same moment, so that a jump of that clock shows and can be undone.
+//!
+//! A reader takes columns by name and ignores those it does not know. Adding a column keeps the version; changing the meaning
+//! of one raises it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+
+/// The version of everything in a recording.
+pub const VERSION: u32 = 1;
+
+/// The key of a schema's metadata that holds the version.
+pub(crate) const VERSION_KEY: &str = "vramline.version";
+const STREAM_KEY: &str = "vramline.stream";
+
+/// The type of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A 64-bit signed integer.
+    Int,
+    /// Text.
+    Text,
+}
+
+/// A column of a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type.
+    pub kind: Kind,
+    /// What it holds.
+    pub meaning: &'static str,
+}
+
+/// A kind of stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    /// The first part of its file's name.
+    pub name: &'static str,
+    /// Its columns.
+    pub columns: &'static [Column],
+}
+
+const fn int(name: &'static str, meaning: &'static str) -> Column {
+    Column { name, kind: Kind::Int, meaning }
+}
+
+const fn text(name: &'static str, meaning: &'static str) -> Column {
+    Column { name, kind: Kind::Text, meaning }
+}
+
+/// What the program did, with the counters of that moment: one row for each device, and one where no device is known.
+pub const MARKS: Stream = Stream {
+    name: "marks",
+    columns: &[
+        int("mark", "number of the mark; the rows of one mark, one a device, share it"),
+        text("kind", "step, call, epoch, phase, mark, trace, setting, exception or end"),
+        text("label", "name given by the program, of the function called, or what happened"),
+        text("phase", "train, validation, predict or other"),
+        text("how", "who told: keras, api or inferred"),
+        int("step", "number of the step, or of its last batch"),
+        int("batches", "how many batches the step ran"),
+        int("epoch", "number of the epoch, from zero"),
+        int("begin_ns", "when it began; null for a mark that is a moment"),
+        int("time_ns", "when it ended or happened"),
+        int("wall_ns", "the same moment on the real-time clock"),
+        text("device", "the device the counters are of"),
+        int("current_bytes", "in use"),
+        int("peak_bytes", "the most that was in use since `peak_since_ns`"),
+        int("peak_since_ns", "when the framework's peak was last reset; null: never, as far as we know"),
+    ],
+};
+
+/// Counters read in the background.
+pub const SAMPLES: Stream = Stream {
+    name: "samples",
+    columns: &[
+        int("time_ns", "when"),
+        int("wall_ns", "the same moment on the real-time clock"),
+        int("resident_bytes", "host memory that the process holds"),
+        text("device", "the device the counters are of; null: none could be read yet"),
+        int("current_bytes", "in use"),
+        int("peak_bytes", "the most that was in use, as the framework counts"),
+        int("pool_bytes", "taken from the driver by the framework's pool"),
+        int("limit_bytes", "the most the pool may take"),
+        text("reason", "why a figure is null"),
+    ],
+};
+
+/// The variables of models and optimizers.
+pub const INVENTORY: Stream = Stream {
+    name: "inventory",
+    columns: &[
+        int("taken", "number of the inventory; its rows share it"),
+        int("time_ns", "when it was taken"),
+        int("wall_ns", "the same moment on the real-time clock"),
+        text("owner", "the model or optimizer"),
+        text("name", "the variable"),
+        text("role", "parameters, optimizer or unknown"),
+        text("shape", "as in [3,3,64]"),
+        text("dtype", "element type"),
+        int("bytes", "bytes of its value"),
+        text("device", "where it lies"),
+        int("address", "where in that device's memory; null where the framework does not tell"),
+    ],
+};
+
+impl Stream {
+    pub(crate) fn arrow(&self) -> SchemaRef {
+        let fields: Vec<Field> = self
+            .columns
+            .iter()
+            .map(|column| {
+                let kind = match column.kind {
+                    Kind::Int => DataType::Int64,
+                    Kind::Text => DataType::Utf8,
+                };
+                Field::new(column.name, kind, true)
+            })
+            .collect();
+        let facts = [(VERSION_KEY, VERSION.to_string()), (STREAM_KEY, self.name.to_owned())];
+        let metadata: HashMap<String, String> =
+            facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        Arc::new(Schema::new(fields).with_metadata(metadata))
+    }
+}
