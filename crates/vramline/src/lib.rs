@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Imports point up this list only, and a test enforces it. The core neither prints nor keeps global state, and touches
-//! files in `source/` only.
+//! files in `source/` and `recording/` only.
 //!
 //! ```
 //! use vramline::view::report::{Wanted, report};

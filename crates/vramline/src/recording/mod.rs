@@ -1,9 +1,11 @@
-//! A run on disk: facts only, append-only, crash-safe.
+//! A run on disk: facts only, append-only, crash-safe; conclusions are drawn when it is read.
 //!
-//! A recording is a folder `NAME.vram/`. The launcher writes `run.json`; every process writes files of its own, so that
-//! nobody waits for anybody, and all of it is put together on reading. Conclusions are never written down: a better
-//! reader makes better reports of old recordings.
+//! A recording is a folder `NAME.vram/`. The parent (`vramline run`) and each process of the job write files of their
+//! own into it and never speak to each other; a reader puts them together. Nothing here decides what to record, starts
+//! a process or reads the environment.
 
+pub mod folder;
+pub mod manifest;
 pub mod process;
 pub mod rows;
 pub mod sampler;

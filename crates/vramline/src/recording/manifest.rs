@@ -1,0 +1,470 @@
+//! `run.json`: what the parent of a run knew when it began, and how the run ended.
+//!
+//! Written whole at the start and again at the end, each time to a temporary file that is then renamed: a reader, or a
+//! parent that is killed, meets a whole file or none. Without `exit` the run is still going, or its parent was killed.
+//!
+//! The environment holds what explains memory (see [`environment`]), never everything: recordings are sent to colleagues
+//! and attached to bug reports.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::recording::folder::RUN;
+use crate::units::{Bytes, Nanos};
+
+/// The `kind` of every manifest.
+pub const KIND: &str = "vramline-recording";
+
+/// The version of recordings that is written here. Additions keep it; what old readers would misread raises it.
+pub const SCHEMA: u32 = 1;
+
+/// A manifest has a few kilobytes. What is larger is not one.
+const LARGEST: u64 = 16 << 20;
+
+/// What the parent of a run tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunManifest {
+    /// Always [`KIND`].
+    pub kind: String,
+    /// The version of the whole recording.
+    pub schema: u32,
+    /// The version of Vramline that wrote it.
+    pub vramline: String,
+    /// The command with its arguments. What is not UTF-8 is replaced.
+    pub command: Vec<String>,
+    /// Where it was started.
+    pub cwd: String,
+    /// The machine.
+    pub host: String,
+    /// The parent's own process number.
+    pub parent_pid: u32,
+    /// What the clocks showed.
+    pub clocks: Clocks,
+    /// What was asked for.
+    pub settings: Settings,
+    /// The variables that the job got, as far as [`environment`] lets them through.
+    pub environment: BTreeMap<String, String>,
+    /// The GPUs of the machine, whether the job may use them or not.
+    pub devices: Vec<Device>,
+    /// How the job ended; nothing while it runs.
+    pub exit: Option<Exit>,
+}
+
+/// The clocks at both ends of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clocks {
+    /// Before the job started.
+    pub begin: ClockPair,
+    /// After it ended.
+    pub end: Option<ClockPair>,
+}
+
+/// One moment on two clocks: people and other hosts go by the first, events within a host by the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockPair {
+    /// Since 1970, UTC; may jump.
+    pub realtime_ns: Nanos,
+    /// `CLOCK_MONOTONIC`, Python's `time.monotonic_ns()`.
+    pub monotonic_ns: Nanos,
+}
+
+/// What a user asked `vramline run` for. `None` is "not asked".
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// `auto`, `off`, `steps=N` or `all`.
+    pub trace: String,
+    /// After so many seconds a trace ends in any case.
+    pub trace_seconds: u32,
+    /// Samples a second; 0 is none.
+    pub rate: f64,
+    /// Whether the peak is reset at each step.
+    pub step_peaks: bool,
+    /// The devices that the job may use: a list, or `none`.
+    pub gpus: Option<String>,
+    /// Whether pools grow instead of taking all memory at first use. PyTorch's always grows.
+    pub growth: Option<bool>,
+    /// The most that a pool may hold.
+    pub limit_bytes: Option<Bytes>,
+    /// `default`, `async`, `platform` or `expandable`.
+    pub allocator: Option<String>,
+    /// Whether TensorFlow's pool on the CPU stands in for a GPU.
+    pub stand_in: StandIn,
+}
+
+/// How it came about that TensorFlow's pool allocator on the CPU stands in for a GPU, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum StandIn {
+    /// On: no GPU was to be had, and nothing was said against it.
+    SwitchedOn,
+    /// On: the user had set `TF_CPU_ALLOCATOR_USE_BFC` himself.
+    OnByUser,
+    /// Off: the user had set `TF_CPU_ALLOCATOR_USE_BFC` himself.
+    OffByUser,
+    /// Off: `--no-stand-in`.
+    Prevented,
+    /// Off: there is a GPU.
+    NotNeeded,
+    /// A word of a newer version.
+    #[serde(other)]
+    Other,
+}
+
+impl StandIn {
+    /// Whether the pool on the CPU is used.
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        matches!(self, StandIn::SwitchedOn | StandIn::OnByUser)
+    }
+}
+
+/// A GPU, as far as it can be seen without a driver library.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// The model; nothing where only the device file is to be seen.
+    pub name: Option<String>,
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// A manifest that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// The file system said no.
+    #[error("cannot read '{}': {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        #[source]
+        error: io::Error,
+    },
+    /// More bytes than any manifest has.
+    #[error("'{}' is larger than {}, which no manifest is", path.display(), Bytes(LARGEST))]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Not JSON, or not this JSON.
+    #[error("'{}' is not the manifest of a recording: {error}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        #[source]
+        error: serde_json::Error,
+    },
+    /// JSON of something else.
+    #[error("'{}' is of kind '{kind}', expected '{KIND}'", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// Its kind, cut where it is long.
+        kind: String,
+    },
+    /// Written by a newer Vramline.
+    #[error("'{}' has schema {found}, and this version reads up to {SCHEMA}", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: u64,
+    },
+}
+
+impl ManifestError {
+    /// What to do now; empty where the error says it all.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            ManifestError::Io { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+                "give the folder NAME.vram that vramline run made"
+            }
+            ManifestError::Newer { .. } => "update vramline: the recording was made by a newer one",
+            ManifestError::Malformed { .. } | ManifestError::TooLarge { .. } => {
+                "vramline run writes run.json whole; put back the one it wrote"
+            }
+            ManifestError::Io { .. } | ManifestError::Foreign { .. } => "",
+        }
+    }
+}
+
+impl RunManifest {
+    /// Writes `run.json` into `folder`, in one piece or not at all.
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        let temporary = folder.join(format!(".{RUN}.{}", self.parent_pid));
+        // Not synced: this survives every death of the process, and waiting for a disk is not worth the job's time.
+        let written = File::create(&temporary)
+            .and_then(|mut file| file.write_all(&text))
+            .and_then(|()| std::fs::rename(&temporary, folder.join(RUN)));
+        if written.is_err() {
+            // On a full disk the empty file goes too; if not even that works, the first error says why.
+            let _ = std::fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    /// Reads the `run.json` of `folder`.
+    pub fn read(folder: &Path) -> Result<RunManifest, ManifestError> {
+        let path = folder.join(RUN);
+        let mut text = Vec::new();
+        let read = File::open(&path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut text));
+        match read {
+            Err(error) => Err(ManifestError::Io { path, error }),
+            Ok(length) if length as u64 > LARGEST => Err(ManifestError::TooLarge { path }),
+            Ok(_) => RunManifest::parse(&text, path),
+        }
+    }
+
+    fn parse(text: &[u8], path: PathBuf) -> Result<RunManifest, ManifestError> {
+        /// What every version has. The rest is looked at only when the version is known.
+        #[derive(Deserialize)]
+        struct Head {
+            kind: String,
+            schema: u64,
+        }
+        let head: Head = match serde_json::from_slice(text) {
+            Ok(head) => head,
+            Err(error) => return Err(ManifestError::Malformed { path, error }),
+        };
+        if head.kind != KIND {
+            return Err(ManifestError::Foreign { path, kind: head.kind.chars().take(40).collect() });
+        }
+        if head.schema > u64::from(SCHEMA) {
+            return Err(ManifestError::Newer { path, found: head.schema });
+        }
+        serde_json::from_slice(text).map_err(|error| ManifestError::Malformed { path, error })
+    }
+}
+
+/// Beginnings of the names that say how a framework, its libraries or CUDA use memory.
+const PREFIXES: [&str; 9] =
+    ["TF_", "KERAS_", "XLA_", "JAX_", "CUDA_", "NVIDIA_", "PYTORCH_", "TORCH_", "NCCL_"];
+
+/// Names that say which part of a job this is.
+const NAMES: [&str; 12] = [
+    "OMP_NUM_THREADS",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "SLURM_PROCID",
+    "SLURM_NTASKS",
+    "SLURM_JOB_ID",
+    "SLURM_NODEID",
+    "SLURM_LOCALID",
+    "SLURM_NNODES",
+];
+
+/// A name with one of these may hold a secret, whatever it begins with.
+const SECRETS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH"];
+
+/// Of all variables those that belong into a recording. The list is of what is let through: what nobody thought of stays out.
+pub fn environment(all: impl IntoIterator<Item = (String, String)>) -> BTreeMap<String, String> {
+    all.into_iter().filter(|(name, _)| is_recorded(name)).collect()
+}
+
+fn is_recorded(name: &str) -> bool {
+    let upper = name.to_uppercase();
+    (NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        && !SECRETS.iter().any(|secret| upper.contains(secret))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> RunManifest {
+        let now = ClockPair { realtime_ns: Nanos(1_794_726_610_000_000_000), monotonic_ns: Nanos(5) };
+        RunManifest {
+            kind: KIND.to_owned(),
+            schema: SCHEMA,
+            vramline: "0.1.0".to_owned(),
+            command: vec!["python".to_owned(), "träin.py".to_owned(), "\u{1b}[2J\0".to_owned()],
+            cwd: "/home/someone".to_owned(),
+            host: "node-1".to_owned(),
+            parent_pid: 42,
+            clocks: Clocks { begin: now, end: None },
+            settings: Settings {
+                trace: "auto".to_owned(),
+                trace_seconds: 60,
+                rate: 10.0,
+                step_peaks: false,
+                gpus: Some("0,1".to_owned()),
+                growth: Some(false),
+                limit_bytes: Some(Bytes(8 << 30)),
+                allocator: None,
+                stand_in: StandIn::NotNeeded,
+            },
+            environment: BTreeMap::from([("TF_CONFIG".to_owned(), "{}".to_owned())]),
+            devices: vec![Device { name: Some("NVIDIA H200".to_owned()) }, Device { name: None }],
+            exit: None,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut written = manifest();
+        written.write(scratch.path()).unwrap();
+        assert_eq!(RunManifest::read(scratch.path()).unwrap(), written);
+        for exit in [Exit::Code(3), Exit::Signal(9)] {
+            written.clocks.end = Some(ClockPair { realtime_ns: Nanos(-1), monotonic_ns: Nanos(i64::MAX) });
+            written.exit = Some(exit);
+            written.write(scratch.path()).unwrap();
+            assert_eq!(RunManifest::read(scratch.path()).unwrap(), written);
+        }
+        let names: Vec<_> =
+            std::fs::read_dir(scratch.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names, ["run.json"]);
+    }
+
+    /// The form that other tools may rely on.
+    #[test]
+    fn the_form_is_this() {
+        let mut written = manifest();
+        written.exit = Some(Exit::Signal(15));
+        let json = serde_json::to_value(&written).unwrap();
+        assert_eq!(json["kind"], "vramline-recording");
+        assert_eq!(json["schema"], 1);
+        assert_eq!(json["clocks"]["begin"]["monotonic_ns"], 5);
+        assert!(json["clocks"]["end"].is_null());
+        assert_eq!(json["settings"]["limit_bytes"], 8_589_934_592_u64);
+        assert_eq!(json["settings"]["stand_in"], "not-needed");
+        assert_eq!(json["exit"]["signal"], 15);
+        assert_eq!(json["devices"][0]["name"], "NVIDIA H200");
+    }
+
+    fn parsed(text: &[u8]) -> Result<RunManifest, ManifestError> {
+        RunManifest::parse(text, PathBuf::from("run.json"))
+    }
+
+    #[test]
+    fn a_newer_schema_is_refused_with_a_hint() {
+        let error = parsed(br#"{"kind":"vramline-recording","schema":2,"what":"ever"}"#).unwrap_err();
+        assert!(matches!(error, ManifestError::Newer { found: 2, .. }));
+        assert!(error.hint().contains("update"));
+        // Additions are no reason to refuse, nor is a word that is not known yet.
+        let mut json = serde_json::to_value(manifest()).unwrap();
+        json["added"] = serde_json::json!({"later": [1, 2]});
+        json["settings"]["stand_in"] = "with-a-hat".into();
+        let read = parsed(json.to_string().as_bytes()).unwrap();
+        assert_eq!(read.settings.stand_in, StandIn::Other);
+        assert!(!read.settings.stand_in.is_on());
+    }
+
+    #[test]
+    fn hostile_text_is_an_error() {
+        let deep = [b"{\"kind\":".as_slice(), &b"[".repeat(1_000_000)].concat();
+        let deep_inside =
+            [br#"{"kind":"vramline-recording","schema":1,"x":"#.as_slice(), &b"[".repeat(1_000_000)].concat();
+        let cases: [&[u8]; 14] = [
+            b"",
+            b"null",
+            b"[]",
+            b"{}",
+            b"\xff\xfe",
+            b"{\"kind\":1,\"schema\":1}",
+            b"{\"kind\":\"vramline-recording\"}",
+            b"{\"kind\":\"vramline-recording\",\"schema\":-1}",
+            b"{\"kind\":\"vramline-recording\",\"schema\":1e99}",
+            b"{\"kind\":\"vramline-recording\",\"schema\":1}",
+            b"{\"kind\":\"report\",\"schema\":1}",
+            b"{\"kind\":\"vramline-recording\",\"schema\":99999999999999999999}",
+            &deep,
+            &deep_inside,
+        ];
+        for case in cases {
+            let shown = String::from_utf8_lossy(&case[..case.len().min(80)]);
+            assert!(parsed(case).is_err(), "{shown}");
+        }
+        // Every cut and every wrong type.
+        let whole = serde_json::to_vec(&manifest()).unwrap();
+        for end in 0..whole.len() {
+            assert!(parsed(&whole[..end]).is_err(), "cut at {end}");
+        }
+        let json = serde_json::to_value(manifest()).unwrap();
+        for name in json.as_object().unwrap().keys().filter(|name| *name != "exit") {
+            let mut wrong = json.clone();
+            wrong[name] = serde_json::json!([[0.5]]);
+            assert!(parsed(wrong.to_string().as_bytes()).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn files_that_are_none() {
+        let scratch = tempfile::tempdir().unwrap();
+        let missing = RunManifest::read(scratch.path()).unwrap_err();
+        assert!(missing.to_string().contains("run.json") && missing.hint().contains("NAME.vram"));
+        // A file of this length takes no room on the disk.
+        File::create(scratch.path().join(RUN)).unwrap().set_len(1 << 40).unwrap();
+        assert!(matches!(RunManifest::read(scratch.path()), Err(ManifestError::TooLarge { .. })));
+        std::fs::remove_file(scratch.path().join(RUN)).unwrap();
+        std::fs::create_dir(scratch.path().join(RUN)).unwrap();
+        assert!(matches!(RunManifest::read(scratch.path()), Err(ManifestError::Io { .. })));
+        // What cannot be put in place leaves nothing behind.
+        assert!(manifest().write(scratch.path()).is_err());
+        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn only_what_explains_memory_is_recorded() {
+        let kept = [
+            "TF_CONFIG",
+            "TF_GPU_ALLOCATOR",
+            "KERAS_BACKEND",
+            "XLA_FLAGS",
+            "JAX_PLATFORMS",
+            "CUDA_VISIBLE_DEVICES",
+            "PYTORCH_CUDA_ALLOC_CONF",
+            "NCCL_DEBUG",
+            "OMP_NUM_THREADS",
+            "SLURM_PROCID",
+            "SLURM_JOB_ID",
+            "RANK",
+            "LOCAL_RANK",
+            "WORLD_SIZE",
+            "MASTER_ADDR",
+            "MASTER_PORT",
+        ];
+        let dropped = [
+            "AWS_SECRET_ACCESS_KEY",
+            "WANDB_API_KEY",
+            "HF_TOKEN",
+            "TF_MY_TOKEN",
+            "NVIDIA_api_key",
+            "JAX_AUTHORITY",
+            "TORCH_Passwd",
+            "CUDA_CREDENTIALS",
+            "SLURM_JOB_USER",
+            "SLURM_STEP_ID",
+            "OMP_PLACES",
+            "RANKS",
+            "HOME",
+            "PATH",
+            "",
+            "tf_config",
+        ];
+        let all = kept.iter().chain(&dropped).map(|name| ((*name).to_owned(), "value".to_owned()));
+        let mut expected = kept.map(str::to_owned);
+        expected.sort();
+        assert_eq!(environment(all).into_keys().collect::<Vec<_>>(), expected);
+    }
+}
