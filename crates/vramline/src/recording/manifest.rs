@@ -20,7 +20,7 @@ use crate::units::{Bytes, Nanos};
 pub const KIND: &str = "vramline-recording";
 
 /// The version of recordings that is written here. Additions keep it; what old readers would misread raises it.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = crate::recording::schema::VERSION;
 
 /// A manifest has a few kilobytes. What is larger is not one.
 const LARGEST: u64 = 16 << 20;

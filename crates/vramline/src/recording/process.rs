@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use super::rows::{Inventory, Mark, Sample};
+use super::folder::{Part, ProcessId};
+use super::rows::{Inventory, Mark, Moment, Sample};
 use super::schema::{INVENTORY, MARKS, SAMPLES, Stream};
 use super::stream::{Appender, Cell, StreamError};
 
@@ -15,7 +16,7 @@ use super::stream::{Appender, Cell, StreamError};
 #[derive(Debug)]
 pub struct ProcessRecorder {
     folder: PathBuf,
-    id: String,
+    id: ProcessId,
     marks: Lazy,
     samples: Lazy,
     inventory: Lazy,
@@ -25,27 +26,28 @@ pub struct ProcessRecorder {
 #[derive(Debug)]
 struct Lazy {
     stream: Stream,
+    part: Part,
     appender: Mutex<Option<Appender>>,
 }
 
 impl Lazy {
-    fn new(stream: Stream) -> Lazy {
-        Lazy { stream, appender: Mutex::new(None) }
+    fn new(stream: Stream, part: Part) -> Lazy {
+        Lazy { stream, part, appender: Mutex::new(None) }
     }
 }
 
 impl ProcessRecorder {
     /// A recorder into `folder` for the process called `id`.
     #[must_use]
-    pub fn new(folder: &Path, id: &str) -> ProcessRecorder {
+    pub fn new(folder: &Path, id: &ProcessId) -> ProcessRecorder {
         ProcessRecorder {
             folder: folder.to_owned(),
-            id: id.to_owned(),
-            marks: Lazy::new(MARKS),
-            samples: Lazy::new(SAMPLES),
-            inventory: Lazy::new(INVENTORY),
+            id: id.clone(),
+            marks: Lazy::new(MARKS, Part::Marks),
+            samples: Lazy::new(SAMPLES, Part::Samples),
+            inventory: Lazy::new(INVENTORY, Part::Inventory),
             // The time tells marks of one process apart even where a second recorder goes on with its files.
-            number: AtomicI64::new(super::rows::Moment::now().monotonic),
+            number: AtomicI64::new(Moment::now().monotonic),
         }
     }
 
@@ -78,7 +80,7 @@ impl ProcessRecorder {
     }
 
     fn append<const N: usize>(&self, lazy: &Lazy, rows: &[[Cell<'_>; N]]) -> Result<(), StreamError> {
-        let path = || self.folder.join(format!("{}-{}.arrows", lazy.stream.name, self.id));
+        let path = || self.folder.join(lazy.part.name(&self.id));
         let mut appender = lazy.appender.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let appender = match appender.as_mut() {
             Some(appender) => appender,

@@ -26,7 +26,7 @@ use arrow_buffer::Buffer;
 use arrow_ipc::MetadataVersion;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, SchemaRef};
 
 use super::schema::{Kind, Stream, VERSION, VERSION_KEY};
 
@@ -277,6 +277,14 @@ impl Table {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The columns that the stream has: name, and whether it is text.
+    #[must_use]
+    pub fn columns(&self) -> Vec<(String, bool)> {
+        let fields = self.batches.first().map(RecordBatch::schema);
+        let named = |field: &Arc<Field>| (field.name().clone(), *field.data_type() == DataType::Utf8);
+        fields.map_or(Vec::new(), |schema| schema.fields().iter().map(named).collect())
     }
 
     /// A column of integers; nulls where the stream has no such column.

@@ -1,0 +1,204 @@
+//! `_vramline`: what the Python package needs of the core, as thin as it can be.
+//!
+//! No logic lives here: arguments become the core's types, the core's answers become Python's. The training process loads
+//! this library, so it holds neither a terminal nor a server.
+
+#![expect(clippy::needless_pass_by_value, reason = "Python hands values over")]
+
+mod terminate;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use vramline::recording::folder::{self, ProcessId};
+use vramline::recording::process::ProcessRecorder;
+use vramline::recording::rows::{Counters, Inventory, Mark, Moment, Variable};
+use vramline::recording::sampler::Sampler;
+use vramline::recording::stream::{self, StreamError};
+use vramline::units::Bytes;
+use vramline::view::report::{Wanted, report};
+
+/// device, current, peak, when the peak was reset, pool, limit, reason for what is missing
+type Read = (String, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<String>);
+
+fn counters((device, current, peak, peak_since, pool, limit, reason): Read) -> Counters {
+    Counters { device, current, peak, peak_since, pool, limit, reason }
+}
+
+fn failed(error: &StreamError) -> PyErr {
+    PyOSError::new_err(error.to_string())
+}
+
+/// Writes what one process does into a recording. A forked child must make its own.
+#[pyclass(module = "_vramline", frozen)]
+struct Recorder {
+    recorder: Arc<ProcessRecorder>,
+    sampler: Mutex<Option<Sampler>>,
+}
+
+#[pymethods]
+impl Recorder {
+    #[new]
+    fn new(folder: PathBuf, process: &str) -> PyResult<Recorder> {
+        let id: ProcessId = process.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
+        Ok(Recorder { recorder: Arc::new(ProcessRecorder::new(&folder, &id)), sampler: Mutex::new(None) })
+    }
+
+    /// A mark that ends now, with the counters read just before.
+    #[pyo3(signature = (kind, label, phase, how, step, batches, epoch, begin_ns, counters))]
+    #[expect(clippy::too_many_arguments, reason = "one for each column")]
+    fn mark(
+        &self,
+        kind: String,
+        label: Option<String>,
+        phase: Option<String>,
+        how: Option<String>,
+        step: Option<i64>,
+        batches: Option<i64>,
+        epoch: Option<i64>,
+        begin_ns: Option<i64>,
+        counters: Vec<Read>,
+    ) -> PyResult<()> {
+        let mark = Mark {
+            kind,
+            label,
+            phase,
+            how,
+            step,
+            batches,
+            epoch,
+            begin: begin_ns,
+            time: Moment::now(),
+            counters: counters.into_iter().map(self::counters).collect(),
+        };
+        self.recorder.mark(&mark).map_err(|error| failed(&error))
+    }
+
+    /// Variables as (owner, name, role, shape, dtype, bytes, device, address).
+    #[expect(clippy::type_complexity, reason = "one for each column")]
+    fn inventory(
+        &self,
+        variables: Vec<(
+            Option<String>,
+            String,
+            String,
+            Option<String>,
+            Option<String>,
+            u64,
+            Option<String>,
+            Option<u64>,
+        )>,
+    ) -> PyResult<()> {
+        let variables = variables.into_iter().map(|(owner, name, role, shape, dtype, bytes, device, address)| {
+            Variable { owner, name, role, shape, dtype, bytes: Bytes(bytes), device, address }
+        });
+        let inventory = Inventory { time: Moment::now(), variables: variables.collect() };
+        self.recorder.inventory(&inventory).map_err(|error| failed(&error))
+    }
+
+    /// Samples every `pace` seconds in a thread. `read` is asked for the framework's counters; only then is Python's lock held.
+    fn start_sampling(&self, py: Python<'_>, pace: f64, read: Py<PyAny>) -> PyResult<bool> {
+        let pace = Duration::try_from_secs_f64(pace).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        self.stop_sampling(py);
+        let ask = move || {
+            // Nothing to ask where the interpreter is on its way out.
+            let answer = Python::try_attach(|py| read.call0(py).and_then(|found| found.extract::<Vec<Read>>(py)).ok());
+            answer.flatten().unwrap_or_default().into_iter().map(counters).collect()
+        };
+        let sampler = Sampler::start(Arc::clone(&self.recorder), pace, ask);
+        let is_running = sampler.is_some();
+        *self.sampler.lock().unwrap_or_else(PoisonError::into_inner) = sampler;
+        Ok(is_running)
+    }
+
+    /// Ends the thread.
+    fn stop_sampling(&self, py: Python<'_>) {
+        let sampler = self.sampler.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The thread may be waiting for Python's lock to read a last sample.
+        py.detach(|| {
+            if let Some(mut sampler) = sampler {
+                sampler.stop();
+            }
+        });
+    }
+
+    /// Ends the thread and waits, not for long, until everything is on disk.
+    fn close(&self, py: Python<'_>) {
+        self.stop_sampling(py);
+        py.detach(|| self.recorder.close());
+    }
+}
+
+/// Creates a folder for a recording; another name where that one is taken. Gives its path and whether it was renamed.
+#[pyfunction]
+fn create_folder(path: PathBuf) -> PyResult<(PathBuf, bool)> {
+    let created = folder::create(&path)?;
+    Ok((created.path, created.is_renamed))
+}
+
+/// What this process is called in the names of its files.
+#[pyfunction]
+fn process_name() -> PyResult<String> {
+    Ok(ProcessId::of_running(std::process::id())?.to_string())
+}
+
+/// Of the environment what belongs into a recording.
+#[pyfunction]
+fn environment() -> std::collections::BTreeMap<String, String> {
+    vramline::recording::manifest::environment(std::env::vars_os().filter_map(|(name, value)| {
+        Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+    }))
+}
+
+/// The report on a path, as JSON.
+#[pyfunction]
+fn report_json(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+    py.detach(|| {
+        let reading = vramline::read(&path)
+            .map_err(|error| PyOSError::new_err(format!("{error}\nhint: {}", error.hint())))?;
+        serde_json::to_string(&report(&reading, &Wanted::default()))
+            .map_err(|error| PyOSError::new_err(error.to_string()))
+    })
+}
+
+/// The columns of a stream: integers as their bytes and a mask of nulls, text as a list; and the bytes of a torn tail.
+#[pyfunction]
+fn read_stream<'py>(py: Python<'py>, path: PathBuf) -> PyResult<(Bound<'py, PyDict>, u64)> {
+    let table = py.detach(|| stream::read(&path)).map_err(|error| failed(&error))?;
+    let columns = PyDict::new(py);
+    for (name, is_text) in table.columns() {
+        if is_text {
+            columns.set_item(&name, PyList::new(py, table.texts(&name))?)?;
+            continue;
+        }
+        let values = table.ints(&name);
+        let numbers: Vec<u8> = values.iter().flat_map(|value| value.unwrap_or(0).to_ne_bytes()).collect();
+        let nulls: Vec<u8> = values.iter().map(|value| u8::from(value.is_none())).collect();
+        columns.set_item(&name, (PyBytes::new(py, &numbers), PyBytes::new(py, &nulls)))?;
+    }
+    Ok((columns, table.torn_bytes))
+}
+
+/// Host memory that this process holds.
+#[pyfunction]
+fn resident_bytes() -> Option<i64> {
+    vramline::recording::sampler::resident_bytes()
+}
+
+#[pymodule]
+fn _vramline(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<Recorder>()?;
+    module.add_function(wrap_pyfunction!(create_folder, module)?)?;
+    module.add_function(wrap_pyfunction!(process_name, module)?)?;
+    module.add_function(wrap_pyfunction!(environment, module)?)?;
+    module.add_function(wrap_pyfunction!(report_json, module)?)?;
+    module.add_function(wrap_pyfunction!(read_stream, module)?)?;
+    module.add_function(wrap_pyfunction!(resident_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(terminate::before_terminate, module)?)?;
+    Ok(())
+}

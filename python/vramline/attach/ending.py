@@ -1,0 +1,82 @@
+"""The last words of a process: an exception, SIGTERM, or the plain end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from types import TracebackType
+from typing import Any, Optional
+
+from vramline import _vramline, counters
+from vramline.attach.steps import Steps
+from vramline.session import Session
+
+# SIGTERM usually comes with a SIGKILL some seconds behind it.
+_PATIENCE = 8.0
+_MOST_TEXT = 1 << 20
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def watch(job: Session, steps: Steps) -> None:
+    """Has the trace written whenever the process gets a chance to."""
+    owner = os.getpid()
+
+    def finish(why: str) -> None:
+        if os.getpid() == owner and steps.window.is_open:
+            steps.take_inventory()
+            steps.window.close(why, wait=True)
+
+    def at_exit() -> None:
+        finish("the program ended")
+        if os.getpid() == owner:
+            steps.window.close("the program ended", wait=True)
+            steps.take_inventory()
+            job.mark("end", "exit", read=counters.read_all())
+            job.close()
+
+    def at_terminate() -> None:
+        job.mark("end", "SIGTERM", read=counters.read_all())
+        finish("the process was terminated")
+        job.close()
+
+    before = sys.excepthook
+
+    def at_exception(kind: type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> Any:
+        try:
+            text = f"{kind.__name__}: {error}"
+            job.mark("exception", text[:4000], read=counters.read_all())
+            path = job.folder / f"exception-{job.name}.txt"
+            job.attempt(lambda: path.write_text(text[:_MOST_TEXT], encoding="utf-8", errors="replace") and None)
+        except Exception:
+            pass
+        return before(kind, error, _without_us(trace))
+
+    sys.excepthook = at_exception
+    atexit.register(at_exit)
+    _vramline.before_terminate(at_terminate, _PATIENCE)
+
+
+def at_exit_of(steps: Steps) -> None:
+    """Registered again when a framework has been imported: its own last handlers must find the profiler stopped."""
+    owner = os.getpid()
+
+    def stop() -> None:
+        if os.getpid() == owner and steps.window.is_open:
+            steps.take_inventory()
+            steps.window.close("the program ended", wait=True)
+
+    atexit.register(stop)
+
+
+def _without_us(trace: Optional[TracebackType]) -> Optional[TracebackType]:
+    """The traceback as it would be without our hooks in the calls."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
+        trace = trace.tb_next
+    at = trace
+    while at is not None and at.tb_next is not None:
+        if at.tb_next.tb_frame.f_code.co_filename.startswith(_HERE):
+            at.tb_next = at.tb_next.tb_next
+        else:
+            at = at.tb_next
+    return trace

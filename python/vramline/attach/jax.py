@@ -1,0 +1,80 @@
+"""Hooks on JAX: the trace, and a memory limit. Steps of a plain JAX loop are found in the trace."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import sys
+from types import ModuleType
+from typing import Any, Callable
+
+from vramline.attach import ending
+from vramline.attach.driver import total_memory
+from vramline.attach.settings import Asked
+from vramline.attach.steps import Steps
+from vramline.attach.window import write_whole
+from vramline.session import warn
+
+_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+
+
+def hook(jax: ModuleType, steps: Steps, asked: Asked) -> None:
+    """Puts the hooks on a JAX that has just been imported."""
+    if asked.limit is not None:
+        _set_limit(asked.limit, steps)
+    _hook_profiler(jax, steps)
+    ending.at_exit_of(steps)
+
+
+def _set_limit(limit: int, steps: Steps) -> None:
+    """JAX takes a limit as a share of the device's memory, when it opens it."""
+    total = total_memory()
+    if total is None:
+        steps.job.mark("setting", "--limit is not applied to JAX: the device's memory is not known")
+        return
+    if _FRACTION in os.environ:
+        warn(f"--limit is not applied to JAX: {_FRACTION} is set")
+        return
+    # It is carried as a 32-bit float: six digits, rounded down, stay below the limit.
+    os.environ[_FRACTION] = f"{int(limit / total * 1e6) / 1e6:.6f}"
+    steps.job.mark("setting", f"{_FRACTION}={os.environ[_FRACTION]}: {limit} of {total} bytes")
+
+
+def _hook_profiler(jax: ModuleType, steps: Steps) -> None:
+    window = steps.window
+
+    def start(_: pathlib.Path) -> Callable[[pathlib.Path], None]:
+        from jax._src.lib import _profiler
+
+        options = _profiler.ProfileOptions()
+        options.host_tracer_level = 2
+        options.python_tracer_level = 0
+        if hasattr(options, "device_tracer_level"):
+            options.device_tracer_level = 0
+        ours = _profiler.ProfilerSession(options)
+        window.keep(ours)
+
+        def save(folder: pathlib.Path) -> None:
+            data = ours.stop()
+            write_whole(folder / f"{os.uname().nodename}.xplane.pb", data)
+
+        return save
+
+    window.open("jax", start)
+    if not window.is_open:
+        return
+    for module in (sys.modules.get("jax._src.profiler"), sys.modules.get("jax.profiler")):
+        for name in ("start_trace", "start_server"):
+            theirs = getattr(module, name, None)
+            if callable(theirs):
+                setattr(module, name, _making_way(theirs, steps))
+
+
+def _making_way(theirs: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
+    @functools.wraps(theirs)
+    def start(*args: Any, **kwargs: Any) -> Any:
+        steps.window.close("the program starts a profiler of its own", wait=True)
+        return theirs(*args, **kwargs)
+
+    return start

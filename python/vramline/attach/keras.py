@@ -1,0 +1,229 @@
+"""Steps of Keras, whatever its version and backend: heard where Keras tells its callbacks.
+
+The list of callbacks itself stays as the program made it: its methods are heard, so nothing changes in what Keras does, how it
+dispatches, or what a script finds in the list.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from types import ModuleType
+from typing import Any, Callable, Optional
+
+from vramline import inventory
+from vramline.attach.steps import Steps, quietly
+
+_PHASES = {"train": "train", "test": "validation", "predict": "predict"}
+_LABELS = {"train": "fit", "test": "evaluate", "predict": "predict"}
+
+
+class _State:
+    """Where a fit, evaluation or prediction stands."""
+
+    def __init__(self) -> None:
+        self.begin: dict[str, Optional[int]] = {}
+        self.first_batch = 0
+        self.epoch: Optional[int] = None
+
+
+def _state(callbacks: Any) -> _State:
+    state = callbacks.__dict__.get("_vramline_state")
+    if state is None:
+        state = callbacks.__dict__["_vramline_state"] = _State()
+    return state
+
+
+def hook(keras: ModuleType, steps: Steps) -> None:
+    """Puts the hooks on a Keras that has just been imported."""
+    lists = _callback_list(keras)
+    for kind in _PHASES:
+        _hear(lists, f"on_{kind}_begin", before=_phase_begins(kind, steps))
+        _hear(lists, f"on_{kind}_end", after=_phase_ends(kind, steps))
+        _hear(lists, f"on_{kind}_batch_begin", after=_batch_begins(kind, steps))
+        _hear(lists, f"on_{kind}_batch_end", before=_batch_ends(kind, steps))
+    _hear(lists, "on_epoch_begin", before=_epoch_begins)
+    _hear(lists, "on_epoch_end", before=_epoch_ends(steps))
+    model = keras.Model
+    for kind in _PHASES:
+        _wrap_single(model, f"{kind}_on_batch", kind, steps)
+    _hook_optimizers(keras, steps)
+
+
+def _callback_list(keras: ModuleType) -> type:
+    found = getattr(getattr(keras, "callbacks", None), "CallbackList", None)
+    # The public name may be absent while the package is young; the class is where it is defined.
+    if found is None:
+        found = sys.modules[f"{keras.__name__}.src.callbacks"].CallbackList
+    return found
+
+
+def _hear(lists: type, name: str, before: Any = None, after: Any = None) -> None:
+    method = lists.__dict__.get(name)
+    if method is None:
+        return
+
+    @functools.wraps(method)
+    def heard(self: Any, *args: Any, **kwargs: Any) -> Any:
+        first = args[0] if args else None
+        if before is not None:
+            before(self, first)
+        result = method(self, *args, **kwargs)
+        if after is not None:
+            after(self, first)
+        return result
+
+    setattr(lists, name, heard)
+
+
+def _phase_begins(kind: str, steps: Steps) -> Callable[..., None]:
+    @quietly
+    def begins(callbacks: Any, _: Any) -> None:
+        _state(callbacks).begin[kind] = time.monotonic_ns()
+        model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
+        if kind == "train" and model is not None:
+            steps.owns(lambda: inventory.of_keras(model))
+
+    return begins
+
+
+def _phase_ends(kind: str, steps: Steps) -> Callable[..., None]:
+    @quietly
+    def ends(callbacks: Any, _: Any) -> None:
+        state = _state(callbacks)
+        epoch = state.epoch if kind == "test" else None
+        steps.span("phase", _LABELS[kind], _PHASES[kind], state.begin.get(kind), epoch)
+
+    return ends
+
+
+@quietly
+def _epoch_begins(callbacks: Any, epoch: Any) -> None:
+    state = _state(callbacks)
+    state.epoch, state.begin["epoch"] = int(epoch), time.monotonic_ns()
+
+
+def _epoch_ends(steps: Steps) -> Callable[..., None]:
+    @quietly
+    def ends(callbacks: Any, epoch: Any) -> None:
+        steps.span("epoch", None, "train", _state(callbacks).begin.get("epoch"), int(epoch))
+
+    return ends
+
+
+def _batch_begins(kind: str, steps: Steps) -> Callable[..., None]:
+    @quietly
+    def begins(callbacks: Any, batch: Any) -> None:
+        state = _state(callbacks)
+        state.first_batch = int(batch)
+        steps.local.in_keras = True
+        state.begin["batch"] = steps.begin()
+
+    return begins
+
+
+def _batch_ends(kind: str, steps: Steps) -> Callable[..., None]:
+    phase = _PHASES[kind]
+
+    @quietly
+    def ends(callbacks: Any, batch: Any) -> None:
+        state = _state(callbacks)
+        steps.local.in_keras = False
+        # Several batches in one execution are told of by the first and the last.
+        batches = max(int(batch) - state.first_batch + 1, 1)
+        epoch = None if kind == "predict" else state.epoch
+        steps.end(phase, "keras", state.begin.get("batch"), int(batch), batches, epoch)
+
+    return ends
+
+
+def _wrap_single(model: type, name: str, kind: str, steps: Steps) -> None:
+    """`train_on_batch` and its like tell no callback."""
+    owner = next((base for base in model.__mro__ if name in base.__dict__), None)
+    if owner is None:
+        return
+    method = owner.__dict__[name]
+    if getattr(method, "_vramline", False):
+        return
+    counts = {"step": 0}
+
+    @functools.wraps(method)
+    def on_batch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if steps.local.in_keras:
+            return method(self, *args, **kwargs)
+        if kind == "train":
+            steps.owns(lambda: inventory.of_keras(self))
+        steps.local.in_keras = True
+        begin = steps.begin()
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            steps.local.in_keras = False
+            steps.end(_PHASES[kind], "keras", begin, counts["step"])
+            counts["step"] += 1
+
+    on_batch._vramline = True  # type: ignore[attr-defined]
+    setattr(owner, name, on_batch)
+
+
+def _hook_optimizers(keras: ModuleType, steps: Steps) -> None:
+    """Updates of the variables outside of fit: the steps of custom loops."""
+    optimizer = keras.optimizers.Optimizer
+    # Keras 3 comes to `apply` from everywhere; Keras 2 has only `apply_gradients`.
+    name = "apply" if hasattr(optimizer, "apply") else "apply_gradients"
+    wrapped = set()
+    candidates = [optimizer]
+    legacy = getattr(getattr(keras.optimizers, "legacy", None), "Optimizer", None)
+    if isinstance(legacy, type):
+        candidates.append(legacy)
+    for candidate in candidates:
+        owners = [base for base in candidate.__mro__ if name in base.__dict__]
+        for owner in [*owners, *(sub for sub in _subclasses(candidate) if name in sub.__dict__)]:
+            if owner not in wrapped:
+                wrapped.add(owner)
+                _wrap_update(owner, name, steps)
+
+
+def _subclasses(kind: type) -> list[type]:
+    found = []
+    for sub in kind.__subclasses__():
+        found += [sub, *_subclasses(sub)]
+    return found
+
+
+def _wrap_update(owner: type, name: str, steps: Steps) -> None:
+    method = owner.__dict__[name]
+
+    @functools.wraps(method)
+    def update(self: Any, *args: Any, **kwargs: Any) -> Any:
+        local = steps.local
+        # Optimizers call one another, and an update inside fit belongs to its batch.
+        if local.in_update or local.in_keras:
+            return method(self, *args, **kwargs)
+        local.in_update = True
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            local.in_update = False
+            steps.owns(lambda: inventory.of_variables(_trained(self), self))
+            if local.depth:
+                local.saw_update = True
+            elif _is_eager():
+                begin, local.boundary = local.boundary, None
+                steps.end("train", "inferred", begin)
+                local.boundary = time.monotonic_ns()
+
+    # A marker that TensorFlow's AutoGraph heeds: this is to be called as it is.
+    update.autograph_info__ = {}  # type: ignore[attr-defined]
+    setattr(owner, name, update)
+
+
+def _trained(optimizer: Any) -> list[Any]:
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return list(getattr(inner, "_trainable_variables", None) or [])
+
+
+def _is_eager() -> bool:
+    context = sys.modules.get("tensorflow.python.eager.context")
+    return context is None or bool(context.executing_eagerly())

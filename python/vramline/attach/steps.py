@@ -1,0 +1,117 @@
+"""Steps as they happen: who tells of one, what is read then, and what follows.
+
+One process has one of these. Every source of steps (Keras, a custom loop, PyTorch's optimizers) reports here, so that the
+counters are read in one place, the trace ends after the right number, and the variables are written down once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable, Optional
+
+from vramline import counters
+from vramline.attach.window import Window
+from vramline.inventory import Row
+from vramline.session import Session
+
+# Calls of one function that is no training step, at most.
+_MOST_CALLS = 10_000
+
+
+class Steps:
+    """The steps of this process."""
+
+    def __init__(self, job: Session, window: Window, resets: bool) -> None:
+        self.job = job
+        self.window = window
+        self._resets = resets
+        self._inventory: Optional[Callable[[], list[Row]]] = None
+        self._is_counted = False
+        self._calls: dict[str, int] = {}
+        self._number = 0
+        self.local = _Local()
+
+    def begin(self) -> int:
+        """A step begins: when."""
+        if self._resets:
+            counters.reset_all()
+        return time.monotonic_ns()
+
+    def end(
+        self,
+        phase: str,
+        how: str,
+        begin: Optional[int],
+        step: Optional[int] = None,
+        batches: int = 1,
+        epoch: Optional[int] = None,
+        label: Optional[str] = None,
+    ) -> None:
+        """A step has ended."""
+        if step is None:
+            step = self._number
+            self._number += 1
+        self.job.mark("step", label, phase, how, step, batches, epoch, begin, counters.read_all())
+        if self.window.is_open and phase == "train" and self.window.stepped():
+            self.take_inventory()
+            self.window.close("its steps are over")
+
+    def call(self, name: str, trains: bool, begin: int) -> None:
+        """A compiled function has been called that is no whole training step."""
+        count = self._calls.get(name, 0)
+        self._calls[name] = count + 1
+        if count >= _MOST_CALLS:
+            return
+        phase = "train" if trains else "other"
+        self.job.mark("call", name, phase, "inferred", count, 1, None, begin, counters.read_all())
+
+    def span(self, kind: str, label: Optional[str], phase: str, begin: Optional[int], epoch: Optional[int]) -> None:
+        """An epoch or a phase has ended."""
+        self.job.mark(kind, label, phase, "keras", None, None, epoch, begin, counters.read_all())
+        if not self._is_counted and not self.window.is_open:
+            self.take_inventory()
+
+    def owns(self, inventory: Callable[[], list[Row]]) -> None:
+        """How to list the variables of what is being trained; asked for once."""
+        if self._inventory is None:
+            self._inventory = inventory
+
+    def take_inventory(self) -> None:
+        """Writes the variables down, once."""
+        if self._inventory is None or self._is_counted:
+            return
+        self._is_counted = True
+        self.job.attempt(lambda: self.job.inventory(self._inventory()))  # type: ignore[misc]
+        self._inventory = None
+
+    def after_fork(self) -> None:
+        """In a forked child the trace is the parent's."""
+        self.window.abandon()
+
+
+class _Local(threading.local):
+    """Where a thread is."""
+
+    def __init__(self) -> None:
+        # Inside a batch that Keras tells of, a compiled function, or an optimizer's update.
+        self.in_keras = False
+        self.depth = 0
+        self.in_update = False
+        # What was seen while the outermost compiled function was being run.
+        self.saw_update = False
+        self.saw_gradient = False
+        # Where the last eager step ended.
+        self.boundary: Optional[int] = None
+
+
+def quietly(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook whose failure is nobody's business but ours."""
+
+    def hook(*args: Any) -> Any:
+        try:
+            return call(*args)
+        except Exception:
+            return None
+
+    return hook

@@ -1,0 +1,145 @@
+"""Hooks on TensorFlow: the trace, the steps of custom loops, the launch settings that need code."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import sys
+import warnings
+from types import ModuleType
+from typing import Any, Callable
+
+from vramline.attach import ending
+from vramline.attach.settings import Asked
+from vramline.attach.steps import Steps
+from vramline.session import warn
+
+_MIB = 1 << 20
+
+
+def hook(tensorflow: ModuleType, steps: Steps, asked: Asked) -> None:
+    """Puts the hooks on a TensorFlow that has just been imported."""
+    if asked.limit is not None:
+        _hook_limit(sys.modules["tensorflow.python.eager.context"].Context, asked.limit, steps)
+    _hook_profiler(steps)
+    _hook_functions(steps)
+    ending.at_exit_of(steps)
+
+
+def _hook_profiler(steps: Steps) -> None:
+    from tensorflow.python.profiler.internal import _pywrap_profiler as profiler
+
+    session = profiler.ProfilerSession
+    window = steps.window
+
+    def start(folder: pathlib.Path) -> Callable[[pathlib.Path], None]:
+        ours = session()
+        ours.start(str(folder), {"host_tracer_level": 2, "python_tracer_level": 0, "device_tracer_level": 0})
+        window.keep(ours)
+        return lambda _: ours.export_to_tb()
+
+    class ProfilerSession(session):  # type: ignore[misc, valid-type]
+        """The program's own. There can be only one: ours makes way."""
+
+        def start(self, *args: Any) -> Any:
+            window.close("the program starts a profiler of its own", wait=True)
+            return super().start(*args)
+
+    serve = profiler.start_server
+
+    @functools.wraps(serve)
+    def start_server(*args: Any) -> Any:
+        window.close("the program lets others profile it", wait=True)
+        return serve(*args)
+
+    window.open("tensorflow", start)
+    if window.is_open:
+        profiler.ProfilerSession = ProfilerSession
+        profiler.start_server = start_server
+
+
+def _hook_functions(steps: Steps) -> None:
+    """Calls of the outermost compiled function, outside of Keras."""
+    from tensorflow.python.eager import backprop
+    from tensorflow.python.eager import context
+    from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+    function = polymorphic_function.Function
+    call = function.__call__
+
+    @functools.wraps(call)
+    def outermost(self: Any, *args: Any, **kwargs: Any) -> Any:
+        local = steps.local
+        if local.in_keras or local.depth or not context.executing_eagerly():
+            return call(self, *args, **kwargs)
+        local.depth, local.saw_update, local.saw_gradient = 1, False, False
+        begin = steps.begin()
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            local.depth = 0
+            # What a function does is seen while it is traced, which is not at every call.
+            updates = local.saw_update or getattr(self, "_vramline_updates", False)
+            trains = local.saw_gradient or updates or getattr(self, "_vramline_trains", False)
+            self._vramline_updates, self._vramline_trains = updates, trains
+            name = getattr(self, "_name", None) or "function"
+            if updates:
+                steps.end("train", "inferred", begin, label=name)
+            else:
+                steps.call(name, trains, begin)
+
+    function.__call__ = outermost
+
+    gradient = backprop.GradientTape.gradient
+
+    @functools.wraps(gradient)
+    def seen(self: Any, *args: Any, **kwargs: Any) -> Any:
+        steps.local.saw_gradient = True
+        return gradient(self, *args, **kwargs)
+
+    seen.autograph_info__ = {}  # type: ignore[attr-defined]
+    backprop.GradientTape.gradient = seen
+
+
+def _hook_limit(context: type, limit: int, steps: Steps) -> None:
+    """Applies a memory limit to every GPU just before TensorFlow initialises, unless the program has divided it itself."""
+    initialise = context.ensure_initialized  # type: ignore[attr-defined]
+    grow = context.set_memory_growth  # type: ignore[attr-defined]
+
+    @functools.wraps(initialise)
+    def ensure_initialized(self: Any) -> Any:
+        if not self._initialized:
+            context.ensure_initialized = initialise  # type: ignore[attr-defined]
+            try:
+                _limit_gpus(self, limit, steps)
+            except Exception as error:
+                _say(steps, f"--limit could not be applied: {error}")
+        return initialise(self)
+
+    @functools.wraps(grow)
+    def set_memory_growth(self: Any, device: Any, enable: bool) -> Any:
+        if not enable or getattr(device, "device_type", "GPU") != "GPU":
+            return grow(self, device, enable)
+        text = f"set_memory_growth of {getattr(device, 'name', device)} is left out: TensorFlow cannot combine it with --limit"
+        _say(steps, text)
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        return None
+
+    context.ensure_initialized = ensure_initialized  # type: ignore[attr-defined]
+    context.set_memory_growth = set_memory_growth  # type: ignore[attr-defined]
+
+
+def _limit_gpus(context: Any, limit: int, steps: Steps) -> None:
+    from tensorflow.python.eager.context import LogicalDeviceConfiguration
+
+    for gpu in context.list_physical_devices("GPU"):
+        if context.get_logical_device_configuration(gpu):
+            _say(steps, f"--limit is not applied to {gpu.name}: the program has configured its logical devices itself")
+            continue
+        context.set_logical_device_configuration(gpu, [LogicalDeviceConfiguration(memory_limit=limit // _MIB)])
+        steps.job.mark("setting", f"limit of {gpu.name}: {limit // _MIB} MiB")
+
+
+def _say(steps: Steps, text: str) -> None:
+    steps.job.mark("setting", text)
+    warn(text)

@@ -1,0 +1,144 @@
+"""A bounded trace: from before the first allocation through a few steps.
+
+The profiler keeps its events in memory until it is stopped, so the window has ends: a number of steps, and seconds. It also ends
+when the program starts a profiler of its own (there can be only one), and when the program ends in whatever way lets us
+know. Writing happens in a thread, beside the training.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import threading
+import time
+from typing import Any, Callable, Optional
+
+from vramline.attach.settings import Asked
+from vramline.session import Session, warn
+
+# The first step builds the graph and the optimizer's slots; the others show how it goes on.
+_AUTO_STEPS = 5
+# Reading data and building the model come before the first step and cost few events.
+_BEFORE_STEPS = 5
+# At the end of the program a large trace needs its time.
+_PATIENCE = 120.0
+
+
+class Window:
+    """The trace of this process. Open between `open` and `close`."""
+
+    def __init__(self, job: Session, asked: Asked) -> None:
+        self._job = job
+        self._mode = asked.trace
+        self._seconds = asked.trace_seconds
+        self._most = _AUTO_STEPS
+        if asked.trace.startswith("steps="):
+            self._most = max(int(asked.trace[len("steps=") :] or 0), 1)
+        self._steps = 0
+        self._first_step: Optional[float] = None
+        self._save: Optional[Callable[[pathlib.Path], None]] = None
+        self._opened = 0.0
+        self._writer: Optional[threading.Thread] = None
+        self._timer: Optional[threading.Timer] = None
+        self._lock = threading.Lock()
+        self._kept: list[Any] = []
+        self.is_open = False
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Where the profiler writes."""
+        return self._job.folder / f"trace-{self._job.name}"
+
+    def open(self, framework: str, start: Callable[[pathlib.Path], Callable[[pathlib.Path], None]]) -> None:
+        """Starts a profiler. `start` gives the function that stops it and saves; one window a process."""
+        if self._mode == "off" or self.is_open or self._save is not None:
+            return
+        try:
+            # Where nothing can be written, nothing need be traced.
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._save = start(self.folder)
+        except Exception as error:
+            self._job.mark("trace", f"{framework}: not traced: {error}")
+            warn(f"no trace of {framework}: {error}")
+            return
+        self.is_open = True
+        self._opened = time.monotonic()
+        self._job.mark("trace", f"{framework}: begins")
+        if self._mode != "all":
+            self._wait(self._seconds * _BEFORE_STEPS)
+
+    def keep(self, profiler: Any) -> None:
+        """Holds a profiler for as long as the process lives: its end must not come by accident."""
+        self._kept.append(profiler)
+
+    def stepped(self) -> bool:
+        """A training step has ended. True when it was the last one to trace."""
+        self._steps += 1
+        if self._mode == "all":
+            return False
+        if self._first_step is None:
+            self._first_step = time.monotonic()
+            self._wait(self._seconds)
+        return self._steps >= self._most
+
+    def _wait(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(seconds, self.close, ("its time is over",))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def close(self, why: str, wait: bool = False) -> None:
+        """Stops the profiler and saves. Waits for that only where nothing comes after."""
+        with self._lock:
+            was_open, self.is_open = self.is_open, False
+            if was_open:
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._writer = threading.Thread(target=self._write, args=(why,), name="vramline-trace", daemon=True)
+                try:
+                    self._writer.start()
+                except RuntimeError:  # No threads any more: the interpreter is about to end.
+                    self._writer = None
+                    self._write(why)
+        if wait and self._writer is not None and self._writer is not threading.current_thread():
+            self._writer.join(_PATIENCE)
+
+    def _write(self, why: str) -> None:
+        begin = time.monotonic()
+        try:
+            assert self._save is not None
+            self._save(self.folder)
+        except Exception as error:
+            self._job.mark("trace", f"lost: {error}")
+            warn(f"the trace could not be written: {error}")
+            return
+        end = time.monotonic()
+        size = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+        traced = begin - self._opened
+        overshoot = ""
+        if self._mode != "all" and self._first_step is not None and begin - self._first_step > self._seconds + 1.0:
+            overshoot = f"; {begin - self._first_step - self._seconds:.1f} s longer than asked for"
+        rate = f", {size / self._steps / 1e6:.1f} MB a step" if self._steps else ""
+        self._job.mark(
+            "trace",
+            f"ends because {why}: {self._steps} steps in {traced:.1f} s, {size / 1e6:.1f} MB{rate},"
+            f" written in {end - begin:.1f} s{overshoot}",
+        )
+
+    def abandon(self) -> None:
+        """In a forked child: the profiler belongs to the parent, and must not even be destroyed here."""
+        if self.is_open:
+            import ctypes
+
+            for profiler in self._kept:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(profiler))
+        self.is_open, self._save, self._timer, self._writer = False, None, None, None
+        self._mode, self._lock = "off", threading.Lock()
+
+
+def write_whole(path: pathlib.Path, data: bytes) -> None:
+    """Writes a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_bytes(data)
+    os.replace(temporary, path)

@@ -1,0 +1,93 @@
+"""What every framework's adapter tells, in one form.
+
+An adapter is a module with `NAME`, `is_used()`, `devices()`, `read(device)` and `reset(device)`. It never imports its
+framework and never sets a device or backend to work: in TensorFlow that would make later settings of the program fail.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import ModuleType
+from typing import NamedTuple, Optional
+
+
+class Counters(NamedTuple):
+    """What a framework says about one device; None where it does not say, with the reason."""
+
+    device: str
+    current: Optional[int] = None
+    peak: Optional[int] = None
+    peak_since_ns: Optional[int] = None
+    pool: Optional[int] = None
+    limit: Optional[int] = None
+    reason: Optional[str] = None
+
+
+class NotResettable(RuntimeError):
+    """The framework cannot reset its peak."""
+
+
+# When the peak of a device was last reset through us, on the monotonic clock.
+_reset_at: dict[tuple[str, str], int] = {}
+
+# Frameworks in the order in which one is chosen where several are in use.
+_ADAPTERS = {"tensorflow": "vramline.tensorflow", "jax": "vramline.jax", "torch": "vramline.torch"}
+
+
+def adapters() -> list[ModuleType]:
+    """The adapters of the frameworks that the program has used."""
+    used = []
+    for framework, name in _ADAPTERS.items():
+        if framework in sys.modules:
+            adapter = sys.modules.get(name)
+            if adapter is None:
+                import importlib
+
+                adapter = importlib.import_module(name)
+            if adapter.is_used():
+                used.append(adapter)
+    return used
+
+
+def read_all() -> list[Counters]:
+    """The counters of every device of every framework in use. Never raises."""
+    found: list[Counters] = []
+    for adapter in adapters():
+        try:
+            for device in adapter.devices():
+                found.append(with_reset(adapter, adapter.read(device)))
+        except Exception as error:  # An unknown version of a framework costs its figures, not the job.
+            found.append(Counters(adapter.NAME, reason=f"{adapter.NAME}: {error}"))
+    return found
+
+
+def with_reset(adapter: ModuleType, read: Counters) -> Counters:
+    """The counters, with the moment since which their peak counts."""
+    since = _reset_at.get((adapter.NAME, read.device))
+    return read if since is None else read._replace(peak_since_ns=since)
+
+
+def reset_all() -> None:
+    """Resets the peak of every device that can. Never raises."""
+    for adapter in adapters():
+        try:
+            for device in adapter.devices():
+                reset(adapter, device)
+        except Exception:  # As in read_all.
+            continue
+
+
+def reset(adapter: ModuleType, device: str) -> None:
+    """Resets the peak of a device.
+
+    Raises:
+        NotResettable: If the framework has no way to do so.
+    """
+    adapter.reset(device)
+    _reset_at[adapter.NAME, device] = time.monotonic_ns()
+
+
+def shape_text(shape: object) -> str:
+    """A shape as it is written in recordings: [3,3,64]."""
+    return "[" + ",".join(str(int(size)) for size in shape) + "]"  # type: ignore[attr-defined]

@@ -1,0 +1,67 @@
+"""Counters of JAX.
+
+JAX tells the bytes in use, the peak, the pool and its limit of a GPU, and nothing of a CPU. It cannot reset the peak.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Optional
+
+from vramline.counters import Counters, NotResettable
+
+NAME = "jax"
+_PLATFORMS = {"cuda": "GPU", "gpu": "GPU", "rocm": "GPU", "tpu": "TPU", "cpu": "CPU"}
+
+
+def _backends() -> dict[str, Any]:
+    return getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None) or {}
+
+
+def is_used() -> bool:
+    """Whether the program has made JAX open a backend. Asking earlier would do so for it."""
+    return bool(_backends())
+
+
+def _local() -> dict[str, Any]:
+    found = {}
+    for backend in _backends().values():
+        for number, device in enumerate(backend.local_devices()):
+            found[f"{_PLATFORMS.get(device.platform, device.platform.upper())}:{number}"] = device
+    if any(not name.startswith("CPU") for name in found):
+        found = {name: device for name, device in found.items() if not name.startswith("CPU")}
+    else:
+        # Virtual CPU devices share one memory.
+        found = dict(list(found.items())[:1])
+    return found
+
+
+def devices() -> list[str]:
+    """Accelerators where there are any, else the CPU."""
+    return list(_local())
+
+
+def read(device: str) -> Counters:
+    """The counters of a device."""
+    told = _local()[device].memory_stats()
+    if not told:
+        return Counters(device, reason=f"JAX keeps no memory statistics of a {device.partition(':')[0]}")
+    return Counters(
+        device,
+        told.get("bytes_in_use"),
+        told.get("peak_bytes_in_use"),
+        None,
+        told.get("pool_bytes"),
+        told.get("bytes_limit"),
+    )
+
+
+def limit(device: str) -> tuple[Optional[int], Optional[str]]:
+    """The most that the device's pool may take, or why that is not known."""
+    read_now = read(device)
+    return read_now.limit, read_now.reason or "this version of JAX tells no limit"
+
+
+def reset(device: str) -> None:
+    """JAX has no way to reset its peak."""
+    raise NotResettable("JAX cannot reset its peak: it counts from the start of the process")

@@ -1,0 +1,143 @@
+"""A recording, read back as columns."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Union
+
+from vramline import _vramline
+
+if TYPE_CHECKING:
+    import numpy
+
+
+class Columns(Mapping[str, Any]):
+    """Columns of equal length by name: NumPy arrays of whole numbers (masked where a value is not known), lists of text."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self._columns = columns
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        """How many columns there are."""
+        return len(self._columns)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._columns[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(next(iter(self._columns.values()), []))
+
+    def where(self, **values: object) -> Columns:
+        """The rows in which each named column has the value."""
+        import numpy
+
+        keep = numpy.ones(self.rows, bool)
+        for name, value in values.items():
+            column = self._columns[name]
+            keep &= numpy.array([entry == value for entry in column], bool) if isinstance(column, list) else (
+                numpy.ma.filled(column == value, False)
+            )
+        at = numpy.flatnonzero(keep)
+        return Columns(
+            {
+                name: [column[i] for i in at] if isinstance(column, list) else column[at]
+                for name, column in self._columns.items()
+            }
+        )
+
+
+def _integers(values: bytes, nulls: bytes) -> numpy.ndarray:
+    import numpy
+
+    numbers = numpy.frombuffer(values, numpy.int64)
+    mask = numpy.frombuffer(nulls, numpy.bool_)
+    return numpy.ma.MaskedArray(numbers, mask) if mask.any() else numbers
+
+
+def _joined(tables: list[dict[str, Any]]) -> Columns:
+    import numpy
+
+    names = dict.fromkeys(name for table in tables for name in table)
+    columns: dict[str, Any] = {}
+    for name in names:
+        parts = [table[name] for table in tables]
+        if isinstance(parts[0], list):
+            columns[name] = [entry for part in parts for entry in part]
+        else:
+            columns[name] = parts[0] if len(parts) == 1 else numpy.ma.concatenate(parts)
+    return Columns(columns)
+
+
+class Run:
+    """A recording. Streams are read when they are asked for; `process` names whose row it is."""
+
+    def __init__(self, path: Union[str, os.PathLike[str]]) -> None:
+        self.path = pathlib.Path(path)
+        if not self.path.is_dir():
+            raise FileNotFoundError(f"no recording at '{self.path}'")
+
+    def _stream(self, kind: str) -> Columns:
+        tables = []
+        for file in sorted(self.path.glob(f"{kind}-*.arrows")):
+            columns, _ = _vramline.read_stream(file)
+            if not columns:
+                continue
+            table = {
+                name: column if isinstance(column, list) else _integers(*column) for name, column in columns.items()
+            }
+            rows = len(next(iter(table.values())))
+            table["process"] = [file.name[len(kind) + 1 : -len(".arrows")]] * rows
+            tables.append(table)
+        return _joined(tables)
+
+    @property
+    def marks(self) -> Columns:
+        """Everything the program did, a row for each device."""
+        return self._stream("marks")
+
+    @property
+    def steps(self) -> Columns:
+        """The steps among the marks."""
+        marks = self.marks
+        return marks.where(kind="step") if marks.rows else marks
+
+    @property
+    def samples(self) -> Columns:
+        """Counters read in the background."""
+        return self._stream("samples")
+
+    @property
+    def inventory(self) -> Columns:
+        """The variables of models and optimizers."""
+        return self._stream("inventory")
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The report, as `vramline report --json` prints it."""
+        return json.loads(_vramline.report_json(self.path))
+
+    def __repr__(self) -> str:
+        return f"vramline.load({str(self.path)!r})"
+
+
+def load(path: Union[str, os.PathLike[str]]) -> Run:
+    """Opens a recording, of a finished run or of one that is still going.
+
+    Raises:
+        FileNotFoundError: If there is none.
+    """
+    return Run(path)

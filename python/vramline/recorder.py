@@ -1,0 +1,160 @@
+"""`vramline.record`: steps and marks of any loop, written to a folder."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import tempfile
+import time
+from types import TracebackType
+from typing import Optional, Union
+
+from vramline import _vramline, counters, session
+from vramline.counters import Counters
+
+_GIB = 1 << 30
+
+
+class Step:
+    """One step: measured from entering to leaving it. An exception inside is the program's; the step is written all the same."""
+
+    __slots__ = ("_begin", "_number", "_recording")
+
+    def __init__(self, recording: Recording, number: Optional[int]) -> None:
+        self._recording = recording
+        self._number = number
+        self._begin = 0
+
+    def __enter__(self) -> Step:
+        if self._recording._resets:
+            counters.reset_all()
+        self._begin = time.monotonic_ns()
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self._recording._end_step(self._number, self._begin)
+
+
+class Recording:
+    """A recording that is being made. Leaving it, or the end of the program, closes it."""
+
+    def __init__(self, path: pathlib.Path, print_every: int, resets: bool, phase: str, pace: float) -> None:
+        self.path = path
+        """The folder. It has another name than asked for where that was taken."""
+        self._session = session.session(path)
+        self._print_every = print_every
+        self._resets = resets
+        self._phase = phase
+        self._count = 0
+        self._last: list[Counters] = []
+        if pace:
+            self._session.sample(pace)
+
+    def step(self, number: Optional[int] = None) -> Step:
+        """Measures one step: `with rec.step(step): ...`. Its peak is its own: the framework's peak is reset at its beginning."""
+        return Step(self, number)
+
+    def mark(self, label: str) -> None:
+        """Notes the memory at this moment, under a name such as "before optimizer"."""
+        read = counters.read_all()
+        if self._print_every and self._count % self._print_every == 0:
+            print(_line(f"step {self._count}, {label}", read, self._last), flush=True)
+        self._last = read
+        for each in self._targets():
+            each.mark("mark", label, self._phase, "api", self._count, None, None, None, read)
+
+    def _end_step(self, number: Optional[int], begin: int) -> None:
+        read = counters.read_all()
+        number = self._count if number is None else number
+        for each in self._targets():
+            each.mark("step", None, self._phase, "api", number, 1, None, begin, read)
+        if self._print_every and number % self._print_every == 0:
+            print(_line(f"step {number}", read, []), flush=True)
+        self._count += 1
+        self._last = read
+
+    def _targets(self) -> list[session.Session]:
+        # Under `vramline run` the job's own recording gets the steps too.
+        job = attached()
+        return [self._session] if job in (None, self._session) else [self._session, job]
+
+    def close(self) -> None:
+        """Writes what is left."""
+        self._session.close()
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        if error is not None:
+            self._session.mark("exception", f"{type(error).__name__}: {error}"[:4000], read=counters.read_all())
+        self.close()
+
+
+# The session of `vramline run`, where this process runs under it.
+_attached: Optional[session.Session] = None
+
+
+def attached() -> Optional[session.Session]:
+    """The recording of the job that this process belongs to."""
+    return _attached
+
+
+def attach(to: session.Session) -> None:
+    """Makes a session the job's own."""
+    global _attached
+    _attached = to
+
+
+def _line(what: str, read: list[Counters], before: list[Counters]) -> str:
+    parts = []
+    for now in read:
+        if now.current is None or now.peak is None:
+            parts.append(f"{now.device} not known")
+            continue
+        earlier = next((then.current for then in before if then.device == now.device), None)
+        change = "" if earlier is None else f" ({(now.current - earlier) / _GIB:+.3f})"
+        parts.append(f"{now.device} {now.current / _GIB:.3f} GiB in use{change}, peak {now.peak / _GIB:.3f} GiB")
+    return f"{what}: " + ("; ".join(parts) or "no device in use yet")
+
+
+def folder_for(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
+    """A folder for a recording: a new one, or this process's own of that name. Never fails the job."""
+    wanted = pathlib.Path(path)
+    if wanted.suffix != ".vram":
+        wanted = wanted.with_name(wanted.name + ".vram")
+    if session.known(wanted) and wanted.is_dir():
+        return wanted
+    try:
+        created, is_renamed = _vramline.create_folder(wanted)
+    except OSError as error:
+        created, is_renamed = pathlib.Path(tempfile.mkdtemp(prefix="vramline-", suffix=".vram")), True
+        session.warn(f"'{wanted}' cannot be made ({error})")
+    if is_renamed:
+        session.warn(f"recording to '{created}'")
+    return pathlib.Path(created)
+
+
+def record(
+    path: Union[str, os.PathLike[str]] = "run.vram",
+    *,
+    print_every: int = 0,
+    step_peaks: bool = True,
+    phase: str = "train",
+    rate: float = 0.0,
+) -> Recording:
+    """Records a loop: `with vramline.record("run.vram") as rec:`, then `rec.step(i)` and `rec.mark("...")`.
+
+    Args:
+        path: The folder to make; another name where that one is taken.
+        print_every: Print a line at every so many steps, and at the marks within them.
+        step_peaks: Reset the framework's peak at the beginning of each step, so that each step's peak is its own. A program
+            that reads the peak of the whole run itself wants False.
+        phase: train, validation, predict or other.
+        rate: Samples a second in the background; 0 is none.
+    """
+    return Recording(folder_for(path), print_every, step_peaks, phase, 1.0 / rate if rate > 0 else 0.0)

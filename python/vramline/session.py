@@ -1,0 +1,197 @@
+"""The files of this process in a recording. Whatever fails here costs one warning and that part of the data, never the job."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import pathlib
+import sys
+import time
+from typing import Any, Callable, Optional
+
+from vramline import _vramline, counters
+from vramline.counters import Counters
+
+SCHEMA = 1
+
+# By folder: a program that records into one name several times goes on with the same files.
+_sessions: dict[str, "Session"] = {}
+# Recorders of the process that this one was forked from. Letting go of one would wait for threads that are not here.
+_inherited: list[Any] = []
+
+
+def warn(text: str) -> None:
+    """One line on standard error; a closed one is no reason to fail."""
+    try:
+        print(f"vramline: {text}", file=sys.stderr, flush=True)
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
+class Session:
+    """Writes marks, samples and inventories of this process into a folder."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.failures = 0
+        self._facts: dict[str, Any] = {}
+        self._recorder: Any = None
+        self._name = ""
+        self._pace: Optional[float] = None
+
+    @property
+    def name(self) -> str:
+        """What this process is called in the names of its files."""
+        if not self._name:
+            self._name = _vramline.process_name()
+        return self._name
+
+    def _open(self) -> Any:
+        self._recorder = _vramline.Recorder(self.folder, self.name)
+        self._write_facts()
+        if self._pace:
+            self._recorder.start_sampling(self._pace, counters.read_all)
+        return self._recorder
+
+    def attempt(self, write: Callable[[], None]) -> None:
+        """Writes; says once where that fails."""
+        try:
+            write()
+        except Exception as error:
+            self.failures += 1
+            if self.failures == 1:
+                warn(f"the recording has gaps: {error}")
+
+    def mark(
+        self,
+        kind: str,
+        label: Optional[str] = None,
+        phase: Optional[str] = None,
+        how: Optional[str] = None,
+        step: Optional[int] = None,
+        batches: Optional[int] = None,
+        epoch: Optional[int] = None,
+        begin_ns: Optional[int] = None,
+        read: Optional[list[Counters]] = None,
+    ) -> None:
+        """Writes a mark that ends now. It is on its way to the disk when this returns."""
+        try:
+            recorder = self._recorder or self._open()
+            recorder.mark(kind, label, phase, how, step, batches, epoch, begin_ns, read or [])
+        except Exception as error:
+            self.attempt(lambda: _raise(error))
+
+    def inventory(self, variables: list[tuple]) -> None:
+        """Writes variables down: (owner, name, role, shape, dtype, bytes, device, address)."""
+        if variables:
+            self.attempt(lambda: (self._recorder or self._open()).inventory(variables))
+
+    def sample(self, pace: float) -> None:
+        """Has counters read in the background, every `pace` seconds."""
+        self._pace = pace
+        self.attempt(lambda: self._recorder.start_sampling(pace, counters.read_all) if self._recorder else self._open())
+
+    def note(self, **facts: Any) -> None:
+        """Adds facts about this process."""
+        self._facts |= facts
+        if self._recorder is not None:
+            self.attempt(self._write_facts)
+
+    def _write_facts(self) -> None:
+        text = json.dumps(facts_of_process() | self._facts, indent=1, default=str)
+        path = self.folder / f"process-{self.name}.json"
+        temporary = path.with_name(f".{path.name}")
+        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.replace(path)
+
+    def close(self) -> None:
+        """Writes what is left. A later mark goes on."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            self.attempt(recorder.close)
+            self.attempt(self._write_facts)
+
+    def after_fork(self) -> None:
+        """In a forked child: files of its own, made when it has something to write."""
+        if self._recorder is not None:
+            _inherited.append(self._recorder)
+        self._recorder, self._name, self._facts = None, "", {"forked_from": self._name}
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def session(folder: pathlib.Path) -> Session:
+    """The session of this process in a folder."""
+    key = str(folder.resolve())
+    if key not in _sessions:
+        _sessions[key] = Session(folder.resolve())
+    return _sessions[key]
+
+
+def known(folder: pathlib.Path) -> bool:
+    """Whether this process has recorded into a folder before."""
+    return str(folder.resolve()) in _sessions
+
+
+def facts_of_process() -> dict[str, Any]:
+    """What a reader should know of this process. Nothing of it is secret: see `environment` in the core."""
+    versions = {}
+    for framework in ("tensorflow", "keras", "tf_keras", "jax", "torch", "numpy"):
+        version = getattr(sys.modules.get(framework), "__version__", None)
+        if isinstance(version, str):
+            versions[framework] = version
+    return {
+        "kind": "vramline-process",
+        "schema": SCHEMA,
+        "vramline": _vramline.__version__,
+        "pid": os.getpid(),
+        "parent_pid": os.getppid(),
+        "python": sys.version.split()[0],
+        "frameworks": versions,
+        "backend": _keras_backend(),
+        "rank": rank(),
+        "clocks": {"realtime_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
+        "environment": _vramline.environment(),
+    }
+
+
+def _keras_backend() -> Optional[str]:
+    config = getattr(sys.modules.get("keras"), "config", None)
+    try:
+        return config.backend() if config else None
+    except Exception:
+        return None
+
+
+def rank() -> Optional[int]:
+    """Which part of a larger job this process is."""
+    for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
+        told = os.environ.get(name, "")
+        if told.isdigit():
+            return int(told)
+    try:
+        task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
+        if isinstance(task.get("index"), int):
+            return task["index"]
+    except (ValueError, AttributeError):
+        pass
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    number = getattr(state, "process_id", None)
+    return number if isinstance(number, int) and getattr(state, "client", None) is not None else None
+
+
+def _after_fork() -> None:
+    for each in _sessions.values():
+        each.after_fork()
+
+
+def _at_exit() -> None:
+    for each in _sessions.values():
+        each.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

@@ -1,0 +1,102 @@
+"""Counters of TensorFlow.
+
+TensorFlow tells the bytes in use and the peak of a device, both as the pool counts: chunks, with slack. It tells neither
+the pool's size nor its limit; the limit is known where a logical device was configured, or from the CPU pool's variable.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Optional
+
+from vramline.counters import Counters
+
+NAME = "tensorflow"
+_MIB = 1 << 20
+# TensorFlow's own default for the pool on the CPU.
+_CPU_LIMIT_MIB = 65536
+
+_handle: Any = None
+_devices: list[str] = []
+
+
+def _context() -> Any:
+    module = sys.modules.get("tensorflow.python.eager.context")
+    return getattr(module, "_context", None)
+
+
+def is_used() -> bool:
+    """Whether the program has made TensorFlow use its devices. Asking earlier would do so for it."""
+    return bool(getattr(_context(), "_initialized", False))
+
+
+def devices() -> list[str]:
+    """GPUs where there are any, else the CPU. Logical CPUs share one pool: the first stands for all."""
+    global _handle, _devices
+    context = _context()
+    # A program may reset the context; then devices and handle are new.
+    if context._context_handle is not _handle:
+        _handle = context._context_handle
+        logical = [device.name for device in context._logical_devices or []]
+        short = [name.split("device:")[-1] for name in logical]
+        gpus = [name for name in short if name.startswith("GPU:")]
+        _devices = gpus or [name for name in short if name.startswith("CPU:")][:1]
+    return _devices
+
+
+def read(device: str) -> Counters:
+    """The counters of a device."""
+    ask = sys.modules["tensorflow.python.pywrap_tfe"].TFE_GetMemoryInfo
+    try:
+        told = ask(_context()._context_handle, device)
+    except Exception as error:
+        if device.startswith("CPU"):
+            reason = "TensorFlow counts CPU memory only with its pool allocator: set TF_CPU_ALLOCATOR_USE_BFC=1"
+        else:
+            reason = str(error)
+        return Counters(device, reason=reason)
+    return Counters(device, told["current"], told["peak"])
+
+
+def limit(device: str) -> tuple[Optional[int], Optional[str]]:
+    """The most that the device's pool may take, or why that is not known."""
+    kind, _, number = device.partition(":")
+    if kind == "CPU":
+        told = os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(_CPU_LIMIT_MIB))
+        return (int(told) * _MIB, None) if told.isdigit() else (None, "TF_CPU_BFC_MEM_LIMIT_IN_MB is no number")
+    at = 0
+    for physical in _context()._physical_devices or []:
+        if physical.device_type != kind:
+            continue
+        configured = _context()._virtual_device_map.get(physical) or [None]
+        for logical in configured:
+            if at == int(number):
+                mebibytes = getattr(logical, "memory_limit", None)
+                if mebibytes:
+                    return int(mebibytes) * _MIB, None
+            at += 1
+    return None, "TensorFlow tells a limit only where a logical device with one was configured"
+
+
+def reset(device: str) -> None:
+    """Resets the peak to what is in use now."""
+    sys.modules["tensorflow.python.pywrap_tfe"].TFE_ResetMemoryStats(_context()._context_handle, device)
+
+
+def address(tensor: Any) -> Optional[int]:
+    """Where an eager tensor lies. The value is shared for a moment; nothing is copied or kept."""
+    value = tensor.read_value() if hasattr(tensor, "read_value") else tensor
+    if value.device.endswith("CPU:0"):
+        import numpy
+
+        return int(numpy.asarray(memoryview(value)).__array_interface__["data"][0])
+    # On a device DLPack tells the address: the first field of the managed tensor.
+    import ctypes
+
+    tf = sys.modules["tensorflow"]
+    capsule = tf.experimental.dlpack.to_dlpack(value)
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    managed = pointer(capsule, b"dltensor")
+    return ctypes.c_uint64.from_address(managed).value if managed else None

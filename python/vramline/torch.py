@@ -1,0 +1,55 @@
+"""Counters of PyTorch's caching allocator on CUDA. PyTorch counts no CPU memory."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Optional
+
+from vramline.counters import Counters
+
+NAME = "torch"
+_CPU = "CPU:0"
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]
+
+
+def is_used() -> bool:
+    """Whether the program has initialised CUDA, or works without it. Asking earlier would initialise it."""
+    cuda = getattr(_torch(), "cuda", None)
+    # While torch is being imported, its parts are not there yet.
+    return bool(cuda and getattr(cuda, "is_initialized", bool)())
+
+
+def devices() -> list[str]:
+    """The GPUs that the program may use."""
+    return [f"GPU:{number}" for number in range(_torch().cuda.device_count())]
+
+
+def read(device: str) -> Counters:
+    """The counters of a device."""
+    number = int(device.partition(":")[2])
+    # The public function flattens some hundred figures; this is what it flattens.
+    ask = getattr(_torch()._C, "_cuda_memoryStats", None)
+    told = ask(number) if ask else _torch().cuda.memory_stats_as_nested_dict(number)
+    allocated, reserved = told["allocated_bytes"]["all"], told["reserved_bytes"]["all"]
+    return Counters(device, allocated["current"], allocated["peak"], None, reserved["current"])
+
+
+def limit(device: str) -> tuple[Optional[int], Optional[str]]:
+    """The most that the device's pool may take, or why that is not known."""
+    number = int(device.partition(":")[2])
+    ask = getattr(_torch().cuda, "get_per_process_memory_fraction", None)
+    if ask is None:
+        return None, "this version of PyTorch does not tell the memory fraction"
+    fraction = ask(number)
+    total = _torch().cuda.get_device_properties(number).total_memory
+    if fraction >= 1.0:
+        return None, "no limit was set: PyTorch's pool may take what the device has"
+    return int(total * fraction), None
+
+
+def reset(device: str) -> None:
+    """Resets the peak to what is in use now."""
+    _torch().cuda.reset_peak_memory_stats(int(device.partition(":")[2]))
