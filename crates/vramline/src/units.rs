@@ -80,6 +80,49 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// A size that a user typed is not one.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("expected a size such as 8GiB, 800MiB or 1610612736, found '{0}'")]
+pub struct NotASize(String);
+
+impl FromStr for Bytes {
+    type Err = NotASize;
+
+    /// `KiB`, `MiB`, `GiB`, `TiB` and their first letters are powers of 1024, `kB`, `MB`, `GB`, `TB` of 1000; a number alone
+    /// is bytes. Parts of a byte are dropped.
+    fn from_str(text: &str) -> Result<Bytes, NotASize> {
+        let wrong = || NotASize(text.to_owned());
+        let trimmed = text.trim();
+        let unit_at = trimmed.find(|c: char| c.is_alphabetic()).unwrap_or(trimmed.len());
+        let (number, unit) = trimmed.split_at(unit_at);
+        let number = number.trim();
+        let factor: u64 = match unit.to_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kib" => 1 << 10,
+            "m" | "mib" => 1 << 20,
+            "g" | "gib" => 1 << 30,
+            "t" | "tib" => 1 << 40,
+            "kb" => 1_000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
+            _ => return Err(wrong()),
+        };
+        if let Ok(whole) = number.parse::<u64>() {
+            return whole.checked_mul(factor).map(Bytes).ok_or_else(wrong);
+        }
+        let value: f64 = number.parse().map_err(|_| wrong())?;
+        #[expect(clippy::cast_precision_loss, reason = "all factors are exact")]
+        let bytes = value * factor as f64;
+        // 2^63 is beyond every memory, and far from where floats no longer fit.
+        if factor == 1 || !(0.0..9.2e18).contains(&bytes) {
+            return Err(wrong());
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range")]
+        Ok(Bytes(bytes as u64))
+    }
+}
+
 /// A moment on a trace's own axis: picoseconds since the trace's origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Picos(pub i64);
@@ -208,6 +251,20 @@ mod tests {
         assert_eq!(shown(1024 * 1024 - 1), "1.00 MiB");
         assert_eq!(shown(112_583_507_968), "105 GiB");
         assert_eq!(shown(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn sizes_are_read_with_their_unit() {
+        assert_eq!("8GiB".parse(), Ok(Bytes(8 << 30)));
+        assert_eq!(" 1.5 gib ".parse(), Ok(Bytes(3 << 29)));
+        assert_eq!("800M".parse(), Ok(Bytes(800 << 20)));
+        assert_eq!("2GB".parse(), Ok(Bytes(2_000_000_000)));
+        assert_eq!("1610612735".parse(), Ok(Bytes(1_610_612_735)));
+        for wrong in
+            ["", "GiB", "8 pints", "-1", "-1GiB", "1.5", "nan GiB", "inf GiB", "1e30GiB", "99999999TiB"]
+        {
+            assert!(wrong.parse::<Bytes>().is_err(), "{wrong}");
+        }
     }
 
     #[test]
