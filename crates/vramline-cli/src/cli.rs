@@ -1,9 +1,12 @@
 //! Every argument of every verb. Only clap lives here; verbs turn these into what the core understands.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use vramline::units::Nanos;
+use vramline::units::{Bytes, Nanos};
+
+use crate::launch::settings::{self, Gpus, Trace};
 
 /// Shows, to the byte, what holds a GPU's memory while a model trains.
 #[derive(Debug, Parser)]
@@ -15,6 +18,9 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a job and record how it uses memory, without a change to its code.
+    #[command(after_long_help = RUN_HELP, override_usage = "vramline run [OPTIONS] -- CMD [ARGS]...")]
+    Run(Box<RunArgs>),
     /// Say what held the memory at the peak, from a trace that TensorFlow's or JAX's profiler wrote.
     #[command(after_long_help = REPORT_HELP)]
     Report(ReportArgs),
@@ -24,6 +30,31 @@ pub(crate) enum Command {
     )]
     Completions(CompletionsArgs),
 }
+
+const RUN_HELP: &str = "\
+The job keeps its terminal, its input and output and its exit code, and goes on whatever happens
+to vramline. The report goes to standard error at the end; `vramline report NAME.vram` shows it
+again.
+
+Settings reach TensorFlow, JAX and PyTorch alike. Those that contradict each other, or a variable
+that is set to something else, are refused before the job starts:
+    --gpus       CUDA_VISIBLE_DEVICES
+    --growth     TF_FORCE_GPU_ALLOW_GROWTH, XLA_PYTHON_CLIENT_PREALLOCATE;
+                 PyTorch's pool always grows
+    --limit      applied inside the process; the CUDA context comes on top;
+                 without a GPU TF_CPU_BFC_MEM_LIMIT_IN_MB
+    --allocator  async: TF_GPU_ALLOCATOR, XLA_PYTHON_CLIENT_ALLOCATOR, PYTORCH_CUDA_ALLOC_CONF;
+                 platform: JAX only; expandable: PyTorch only
+
+Examples:
+    vramline run -- python train.py --epochs 3
+    vramline run -o small.vram --limit 8GiB -- python train.py
+    vramline run --gpus 1 --growth on -- python -m my.training
+    vramline run --trace all --trace-seconds 20 -- torchrun --nproc-per-node 2 train.py
+    vramline run --trace off --rate 1 -- ./job.sh        only counters, once a second
+
+Exit codes: the job's own; 128+n where signal n ended it; 127 not found; 126 not executable;
+2 refused settings.";
 
 const REPORT_HELP: &str = "\
 To record a trace with TensorFlow, before the first tensor is made:
@@ -39,6 +70,87 @@ Examples:
     vramline report host.xplane.pb --by layer
     vramline report host.xplane.pb --at 2.17s what was held at that moment
     vramline report host.xplane.pb --json | jq '.pools[0].at_peak.by_role'";
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The folder to record into; a name that is taken gets a number [default: SCRIPT-DATE-TIME.vram].
+    #[arg(short, long, value_name = "NAME.vram")]
+    pub(crate) output: Option<PathBuf>,
+    /// Trace allocations: the first steps (auto), not at all (off), N steps (steps=N), or all.
+    #[arg(long, value_name = "auto|off|steps=N|all", default_value_t = Trace::Auto)]
+    pub(crate) trace: Trace,
+    /// End the trace after so many seconds in any case.
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) trace_seconds: u32,
+    /// Reset the framework's peak at each step, so that each step has its own. The script sees that too.
+    #[arg(long)]
+    pub(crate) step_peaks: bool,
+    /// Read the counters so many times a second; 0 is never.
+    #[arg(long, value_name = "HZ", default_value_t = 10.0, value_parser = settings::rate)]
+    pub(crate) rate: f64,
+    /// Let the job see only these GPUs, such as 0,1, or none.
+    #[arg(long, value_name = "LIST|none")]
+    pub(crate) gpus: Option<Gpus>,
+    /// Let pools grow as needed (on), or take nearly all memory at first use (off).
+    #[arg(long, value_enum)]
+    pub(crate) growth: Option<Switch>,
+    /// Let pools hold at most this, such as 8GiB or 800MiB.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) limit: Option<Bytes>,
+    /// Choose how frameworks get memory from the driver.
+    #[arg(long, value_enum)]
+    pub(crate) allocator: Option<Allocator>,
+    /// Without a GPU, leave TensorFlow's CPU allocator as it is, which tells little.
+    #[arg(long)]
+    pub(crate) no_stand_in: bool,
+    /// Print no report at the end.
+    #[arg(long)]
+    pub(crate) no_report: bool,
+    /// Also write the report to this file, as one JSON document.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// The job: a command and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+impl Switch {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Switch::On => "on",
+            Switch::Off => "off",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Allocator {
+    /// Each framework's own pool.
+    Default,
+    /// CUDA's asynchronous pool.
+    Async,
+    /// No pool: each request goes to the driver (JAX only).
+    Platform,
+    /// The own pool, in segments that grow (PyTorch only).
+    Expandable,
+}
+
+impl Allocator {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Allocator::Default => "default",
+            Allocator::Async => "async",
+            Allocator::Platform => "platform",
+            Allocator::Expandable => "expandable",
+        }
+    }
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
@@ -59,6 +171,13 @@ pub(crate) struct ReportArgs {
     /// Print the whole report as one JSON document, exact to the byte.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl ReportArgs {
+    /// A report as `vramline report PATH` gives it.
+    pub(crate) fn of(path: PathBuf) -> ReportArgs {
+        ReportArgs { path, by: By::Op, top: None, at: None, pool: None, json: false }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

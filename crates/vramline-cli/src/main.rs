@@ -2,7 +2,9 @@
 
 mod cli;
 mod commands;
+mod launch;
 mod printer;
+mod variables;
 mod watched;
 
 use std::io::{self, Write};
@@ -11,6 +13,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::{Cli, Command};
+use launch::settings::Refusal;
 
 /// What went wrong, with what to do now.
 #[derive(Debug)]
@@ -28,11 +31,12 @@ impl From<anyhow::Error> for Hinted {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
-        Command::Report(args) => commands::report::run(args),
-        Command::Completions(args) => commands::completions::run(args),
+        Command::Run(args) => commands::run::run(args),
+        Command::Report(args) => commands::report::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Completions(args) => commands::completions::run(args).map(|()| ExitCode::SUCCESS),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(Hinted { error, .. }) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(Hinted { error, hint }) => {
             // Nothing can be said if even the error cannot be written.
@@ -41,7 +45,7 @@ fn main() -> ExitCode {
             if !hint.is_empty() {
                 let _ = writeln!(stderr, "hint: {hint}");
             }
-            ExitCode::FAILURE
+            if error.is::<Refusal>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -8,6 +8,7 @@ use vramline::view::fields::title;
 use vramline::view::report::{HeldView, LongView, PoolView, Report, Row, StepView};
 
 use crate::cli::By;
+use crate::variables::NO_COLOR;
 
 /// Whether headings stand out.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +21,7 @@ pub(crate) struct Style {
 impl Style {
     /// Bold and dim on a terminal, unless the user asked for none.
     pub(crate) fn of_terminal(is_terminal: bool) -> Style {
-        if is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) {
+        if is_terminal && std::env::var_os(NO_COLOR).is_none_or(|value| value.is_empty()) {
             Style { bold: "\x1b[1m", dim: "\x1b[2m", plain: "\x1b[0m" }
         } else {
             Style { bold: "", dim: "", plain: "" }

@@ -2,3 +2,4 @@
 
 pub(crate) mod completions;
 pub(crate) mod report;
+pub(crate) mod run;

@@ -14,6 +14,11 @@ use crate::watched;
 const ROWS: usize = 12;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Hinted> {
+    write(args, io::stdout().lock(), io::stdout().is_terminal())
+}
+
+/// The same to anywhere: `vramline run` ends with it on standard error.
+pub(crate) fn write(args: &ReportArgs, out: impl Write, is_terminal: bool) -> Result<(), Hinted> {
     let reading = watched::read(&args.path)
         .map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
     let wanted = Wanted {
@@ -33,11 +38,11 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Hinted> {
         let error = anyhow!("no pool whose name contains '{pool}' in '{}'", args.path.display());
         return Err(Hinted { error, hint: "leave --pool out to see every pool".to_owned() });
     }
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = io::BufWriter::new(out);
     if args.json {
         write_json(&mut out, &report)?;
     } else {
-        let style = Style::of_terminal(io::stdout().is_terminal());
+        let style = Style::of_terminal(is_terminal);
         let text = printer::report(&report, args.by, style);
         out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
     }

@@ -1,7 +1,10 @@
-//! The binary's tests, in one binary: whole commands with exit code, output and errors.
+//! The binary's tests, in one binary: whole commands with exit code, output and errors. `run` has its own module, the other
+//! verbs are here.
 
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod run;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,0 +1,140 @@
+//! `vramline run`: a job under a recording.
+//!
+//! The story: refuse what cannot be, make the folder, start the job, wait, complete the folder, report. From the job's start
+//! on nothing here decides its exit code but the job itself.
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use vramline::recording::folder::{self, Part};
+use vramline::recording::manifest::{self, ClockPair, Clocks, RunManifest};
+use vramline::recording::rows::Moment;
+use vramline::units::Nanos;
+
+use crate::Hinted;
+use crate::cli::{ReportArgs, RunArgs};
+use crate::commands::report;
+use crate::launch::environment::{self, Planned, Variables};
+use crate::launch::{child, devices, package, place, say, settings};
+use crate::variables::{PYTHONPATH, RECORD, TO_PYTHON};
+
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Hinted> {
+    settings::check(args)?;
+    let user = environment::of_user();
+    let devices = devices::devices(Path::new("/"));
+    let planned = environment::plan(args, &user, !devices.is_empty())?;
+    planned.notes.iter().for_each(say);
+    let boot = package::boot().inspect_err(|reason| {
+        let limit = if args.limit.is_some() { "; --limit has no effect on a GPU" } else { "" };
+        say(format_args!("{reason} (nothing is recorded inside the job{limit})"));
+    });
+    let mut manifest = manifest_of(args, user, &planned, devices);
+    let wanted = args
+        .output
+        .clone()
+        .unwrap_or_else(|| place::default_name(&args.command, manifest.clocks.begin.realtime_ns));
+    let recording = place::make(&wanted, &manifest);
+
+    let command = command_of(args, &planned, boot.as_deref().ok(), recording.as_deref());
+    let exit = match child::run(command) {
+        Ok(exit) => exit,
+        Err(error) => {
+            let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+            say(format_args!("cannot start '{program}': {error}"));
+            recording.iter().for_each(|path| place::unmake(path));
+            return Ok(ExitCode::from(child::code_of_failure(&error)));
+        }
+    };
+
+    manifest.clocks.end = Some(clocks());
+    manifest.exit = Some(exit);
+    if let Some(path) = recording {
+        finish(args, &manifest, path, boot.is_ok());
+    }
+    Ok(ExitCode::from(child::code_of(exit)))
+}
+
+fn manifest_of(
+    args: &RunArgs,
+    user: Variables,
+    planned: &Planned,
+    devices: Vec<manifest::Device>,
+) -> RunManifest {
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    RunManifest {
+        kind: manifest::KIND.to_owned(),
+        schema: manifest::SCHEMA,
+        vramline: env!("CARGO_PKG_VERSION").to_owned(),
+        command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        cwd: std::env::current_dir().map(text).unwrap_or_default(),
+        host: folder::host_name(),
+        parent_pid: std::process::id(),
+        clocks: Clocks { begin: clocks(), end: None },
+        settings: settings::recorded(args, planned.stand_in),
+        environment: manifest::environment(user.into_iter().chain(planned.set.clone())),
+        devices,
+        exit: None,
+    }
+}
+
+fn clocks() -> ClockPair {
+    let now = Moment::now();
+    ClockPair { realtime_ns: Nanos(now.wall), monotonic_ns: Nanos(now.monotonic) }
+}
+
+fn command_of(args: &RunArgs, planned: &Planned, boot: Option<&Path>, recording: Option<&Path>) -> Command {
+    let mut words = args.command.iter();
+    let mut command = Command::new(words.next().map_or("".as_ref(), |program| program.as_os_str()));
+    command.args(words);
+    for name in TO_PYTHON {
+        command.env_remove(name);
+    }
+    command.envs(&planned.set);
+    if let Some(path) = recording {
+        // The job may change its folder before it looks.
+        command.env(RECORD, std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+    }
+    // Without a recording there is nothing to do inside the job but to limit it.
+    if let Some(boot) = boot.filter(|_| recording.is_some() || args.limit.is_some()) {
+        command.env(PYTHONPATH, environment::python_path(boot, std::env::var_os(PYTHONPATH)));
+    }
+    command
+}
+
+/// Completes the recording and reports on it. Whatever fails is a line.
+fn finish(args: &RunArgs, manifest: &RunManifest, path: PathBuf, is_booted: bool) {
+    let shown = path.display().to_string();
+    if let Err(error) = manifest.write(&path) {
+        say(format_args!("cannot complete '{shown}': {error}"));
+    }
+    let is_attached =
+        folder::parts(&path).is_ok_and(|parts| parts.iter().any(|(part, _)| *part == Part::Process));
+    if is_attached {
+        let report = ReportArgs::of(path);
+        if !args.no_report {
+            // Not locked: the line of progress is written there too, by a thread that would wait for ever.
+            told(report::write(&report, io::stderr(), io::stderr().is_terminal()));
+        }
+        if let Some(file) = &args.json {
+            told(
+                File::create(file)
+                    .map_err(|error| anyhow::Error::from(error).into())
+                    .and_then(|file| report::write(&ReportArgs { json: true, ..report }, file, false)),
+            );
+        }
+    } else if is_booted {
+        say(
+            "no Python process attached: it is not Python, is older than 3.10, runs with -I, -E or -S, or uses neither \
+             TensorFlow, JAX nor PyTorch",
+        );
+    }
+    say(format_args!("recording: {shown}"));
+}
+
+fn told(report: Result<(), Hinted>) {
+    if let Err(Hinted { error, .. }) = report {
+        say(format_args!("no report: {error:#}"));
+    }
+}

@@ -1,0 +1,379 @@
+//! The environment that the job gets: launch settings as variables of TensorFlow, JAX and PyTorch, and what Vramline tells
+//! its Python side.
+//!
+//! A variable that the user has set stays as it is. Where an option would make it something else, the option is refused:
+//! neither of the two is overridden silently. The names are in `variables`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use vramline::recording::manifest::StandIn;
+
+use crate::Hinted;
+use crate::cli::{Allocator, RunArgs, Switch};
+use crate::launch::settings::{MIB, refusal};
+use crate::variables::{
+    ALLOCATOR, CUDA_VISIBLE_DEVICES, GROWTH, LIMIT, RATE, STAND_IN, STEP_PEAKS, TF_CPU_BFC, TF_CPU_BFC_LIMIT,
+    TF_FORCE_GPU_ALLOW_GROWTH, TF_GPU_ALLOCATOR, TORCH_CONF, TRACE, TRACE_SECONDS, XLA_ALLOCATOR,
+    XLA_FRACTIONS, XLA_PREALLOCATE,
+};
+
+/// Variables by name. What is not UTF-8 is replaced: no value that is compared or recorded is of that kind.
+pub(crate) type Variables = BTreeMap<String, String>;
+
+/// This process's own variables, which the job inherits.
+pub(crate) fn of_user() -> Variables {
+    let text = |value: OsString| value.to_string_lossy().into_owned();
+    std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
+}
+
+/// What is set for the job beyond what it inherits.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) set: Variables,
+    pub(crate) stand_in: StandIn,
+    /// What the user should know before the job starts.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Turns settings into variables, or refuses those that contradict the user's own.
+pub(crate) fn plan(args: &RunArgs, user: &Variables, has_device: bool) -> Result<Planned, Hinted> {
+    let mut set = to_python(args);
+    let mut wish = |option: &str, name: &str, value: &str, is_same: fn(&str, &str) -> bool| {
+        match user.get(name).filter(|found| !found.is_empty() || name == CUDA_VISIBLE_DEVICES) {
+            Some(found) if is_same(found, value) => {}
+            Some(found) => return Err(contradiction(option, name, found)),
+            None => drop(set.insert(name.to_owned(), value.to_owned())),
+        }
+        Ok(())
+    };
+    if let Some(gpus) = &args.gpus {
+        wish(&format!("--gpus {gpus}"), CUDA_VISIBLE_DEVICES, &gpus.variable(), |found, wanted| {
+            found.replace(' ', "") == wanted || (hides_all(found) && hides_all(wanted))
+        })?;
+    }
+    if let Some(growth) = args.growth {
+        let option = format!("--growth {}", growth.word());
+        let (grows, preallocates) = if growth == Switch::On { ("true", "false") } else { ("false", "true") };
+        wish(&option, TF_FORCE_GPU_ALLOW_GROWTH, grows, str::eq)?;
+        wish(&option, XLA_PREALLOCATE, preallocates, |found, wanted| {
+            matches!(found, "false" | "False" | "0") == (wanted == "false")
+        })?;
+    }
+    if let Some(allocator) = args.allocator {
+        let option = format!("--allocator {}", allocator.word());
+        let jax = |found: &str, wanted: &str| found.eq_ignore_ascii_case(wanted);
+        match allocator {
+            Allocator::Default => {
+                for (name, usual) in [(TF_GPU_ALLOCATOR, &[][..]), (XLA_ALLOCATOR, &["default", "bfc"][..])] {
+                    if let Some(found) = user.get(name).filter(|found| !found.is_empty())
+                        && !usual.contains(&found.to_lowercase().as_str())
+                    {
+                        return Err(contradiction(&option, name, found));
+                    }
+                }
+            }
+            Allocator::Async => {
+                wish(&option, TF_GPU_ALLOCATOR, "cuda_malloc_async", str::eq)?;
+                wish(&option, XLA_ALLOCATOR, "cuda_async", jax)?;
+            }
+            Allocator::Platform => wish(&option, XLA_ALLOCATOR, "platform", jax)?,
+            Allocator::Expandable => {}
+        }
+        if let Some((name, value)) = torch_conf(&option, allocator, user)? {
+            set.insert(name.to_owned(), value);
+        }
+    }
+    let is_hidden = match &args.gpus {
+        Some(gpus) => gpus.is_none(),
+        None => user.get(CUDA_VISIBLE_DEVICES).is_some_and(|found| hides_all(found)),
+    };
+    let is_visible = has_device && !is_hidden;
+    let stand_in = stand_in(args, user, is_visible);
+    if stand_in == StandIn::SwitchedOn {
+        set.extend([(TF_CPU_BFC.to_owned(), "1".to_owned()), (STAND_IN.to_owned(), "1".to_owned())]);
+    }
+    let mut planned = Planned { set, stand_in, notes: Vec::new() };
+    limit(args, user, is_visible, &mut planned)?;
+    if stand_in == StandIn::SwitchedOn {
+        planned.notes.push(format!(
+            "no GPU is visible: TensorFlow's pool allocator on the CPU stands in ({TF_CPU_BFC}=1; --no-stand-in prevents it)"
+        ));
+    }
+    if !is_visible && (args.growth.is_some() || args.allocator.is_some()) {
+        planned.notes.push("no GPU is visible: --growth and --allocator have no effect".to_owned());
+    }
+    Ok(planned)
+}
+
+/// What the Python side is told; the folder of the recording comes when it is there.
+fn to_python(args: &RunArgs) -> Variables {
+    let told = [
+        (TRACE, Some(args.trace.to_string())),
+        (TRACE_SECONDS, Some(args.trace_seconds.to_string())),
+        (RATE, Some(args.rate.to_string())),
+        (STEP_PEAKS, args.step_peaks.then(|| "1".to_owned())),
+        (LIMIT, args.limit.map(|limit| limit.0.to_string())),
+        (GROWTH, args.growth.map(|growth| growth.word().to_owned())),
+        (ALLOCATOR, args.allocator.map(|allocator| allocator.word().to_owned())),
+    ];
+    told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+fn stand_in(args: &RunArgs, user: &Variables, is_visible: bool) -> StandIn {
+    match user.get(TF_CPU_BFC).map(|value| value.to_lowercase()).as_deref() {
+        Some("1" | "true") => StandIn::OnByUser,
+        Some(_) => StandIn::OffByUser,
+        None if is_visible => StandIn::NotNeeded,
+        None if args.no_stand_in => StandIn::Prevented,
+        None => StandIn::SwitchedOn,
+    }
+}
+
+/// On a GPU the limit is applied inside the process; TensorFlow's pool on the CPU takes it from a variable.
+fn limit(args: &RunArgs, user: &Variables, is_visible: bool, planned: &mut Planned) -> Result<(), Hinted> {
+    let Some(limit) = args.limit else { return Ok(()) };
+    if is_visible {
+        // JAX has one limit only, and this is it.
+        for name in XLA_FRACTIONS {
+            if let Some(found) = user.get(name).filter(|found| !found.is_empty()) {
+                return Err(contradiction("--limit", name, found));
+            }
+        }
+    } else if planned.stand_in.is_on() {
+        let whole = (limit.0 / MIB.0).to_string();
+        match user.get(TF_CPU_BFC_LIMIT).filter(|found| !found.is_empty()) {
+            Some(found) if *found != whole => return Err(contradiction("--limit", TF_CPU_BFC_LIMIT, found)),
+            Some(_) => {}
+            None => drop(planned.set.insert(TF_CPU_BFC_LIMIT.to_owned(), whole)),
+        }
+    } else {
+        planned.notes.push("no GPU is visible and nothing stands in: --limit has no effect".to_owned());
+    }
+    Ok(())
+}
+
+fn contradiction(option: &str, name: &str, found: &str) -> Hinted {
+    let word = option.split(' ').next().unwrap_or(option);
+    refusal(
+        format!("{option} contradicts {name}={found}, which is set in the environment"),
+        format!("unset {name}, or leave {word} out"),
+    )
+}
+
+/// CUDA reads the list up to the first device that it does not know.
+fn hides_all(devices: &str) -> bool {
+    let first = devices.split(',').next().unwrap_or_default().trim();
+    first.is_empty() || first.starts_with('-')
+}
+
+/// PyTorch's settings with the one for `allocator` among them, and the variable they belong into; `None` where nothing is
+/// to be changed.
+fn torch_conf(
+    option: &str,
+    allocator: Allocator,
+    user: &Variables,
+) -> Result<Option<(&'static str, String)>, Hinted> {
+    // Set under another name than the user's, ours would hide his.
+    let (name, found) = TORCH_CONF
+        .into_iter()
+        .find_map(|name| user.get(name).map(|found| (name, found.as_str())))
+        .unwrap_or((TORCH_CONF[0], ""));
+    let backend = value_of(found, "backend").unwrap_or("native");
+    let is_expandable = value_of(found, "expandable_segments").map(|value| value == "True");
+    let (fits, wanted) = match allocator {
+        Allocator::Platform => return Ok(None),
+        Allocator::Default => (backend == "native" && is_expandable != Some(true), None),
+        Allocator::Async => (
+            (value_of(found, "backend").is_none() || backend == "cudaMallocAsync")
+                && is_expandable != Some(true),
+            (backend != "cudaMallocAsync").then_some("backend:cudaMallocAsync"),
+        ),
+        Allocator::Expandable => (
+            backend == "native" && is_expandable != Some(false),
+            is_expandable.is_none().then_some("expandable_segments:True"),
+        ),
+    };
+    if !fits {
+        return Err(contradiction(option, name, found));
+    }
+    let joined =
+        |wanted: &str| if found.trim().is_empty() { wanted.to_owned() } else { format!("{found},{wanted}") };
+    Ok(wanted.map(|wanted| (name, joined(wanted))))
+}
+
+/// The value of `key` in `key:value,key:[value,value],...`. No key is the end of another, and none is a value.
+fn value_of<'a>(conf: &'a str, key: &str) -> Option<&'a str> {
+    conf.split(',')
+        .filter_map(|pair| pair.split_once(':'))
+        .find(|(name, _)| name.trim() == key)
+        .map(|(_, v)| v.trim())
+}
+
+/// `boot` in front of what Python's path was. An empty path has no part, or it would mean the current folder; and where a
+/// run around this one put `boot` there already, it stands only once, so that it does not chain to itself.
+pub(crate) fn python_path(boot: &Path, before: Option<OsString>) -> OsString {
+    let mut path = OsString::from(boot);
+    if let Some(before) = before.filter(|before| !before.is_empty()) {
+        for part in std::env::split_paths(&before).filter(|part| part != boot) {
+            path.push(":");
+            path.push(part);
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn args(options: &[&str]) -> RunArgs {
+        let words = ["vramline", "run"].iter().chain(options).chain(&["--", "true"]);
+        match Cli::try_parse_from(words).unwrap().command {
+            Command::Run(args) => *args,
+            _ => panic!("another verb"),
+        }
+    }
+
+    fn planned(options: &[&str], user: &[(&str, &str)], has_device: bool) -> Result<Planned, String> {
+        let user = user.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        plan(&args(options), &user, has_device)
+            .map_err(|refused| format!("{}; {}", refused.error, refused.hint))
+    }
+
+    /// The variables of frameworks that are set on a machine with a GPU, as one text.
+    fn set(options: &[&str], user: &[(&str, &str)]) -> String {
+        let set = planned(options, user, true).unwrap().set.into_iter();
+        let ours = set.filter(|(name, _)| !name.starts_with("VRAMLINE_"));
+        ours.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn settings_reach_every_framework() {
+        assert_eq!(set(&[], &[]), "");
+        assert_eq!(set(&["--gpus", "1,0"], &[]), "CUDA_VISIBLE_DEVICES=1,0");
+        assert_eq!(
+            set(&["--growth", "on"], &[]),
+            "TF_FORCE_GPU_ALLOW_GROWTH=true XLA_PYTHON_CLIENT_PREALLOCATE=false"
+        );
+        assert_eq!(
+            set(&["--growth", "off"], &[("XLA_PYTHON_CLIENT_PREALLOCATE", "1")]),
+            "TF_FORCE_GPU_ALLOW_GROWTH=false"
+        );
+        assert_eq!(
+            set(&["--allocator", "async"], &[]),
+            "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync TF_GPU_ALLOCATOR=cuda_malloc_async \
+             XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"
+        );
+        assert_eq!(set(&["--allocator", "platform"], &[]), "XLA_PYTHON_CLIENT_ALLOCATOR=platform");
+        assert_eq!(
+            set(&["--allocator", "expandable"], &[]),
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+        );
+        assert_eq!(set(&["--allocator", "default"], &[("XLA_PYTHON_CLIENT_ALLOCATOR", "BFC")]), "");
+    }
+
+    #[test]
+    fn python_is_told() {
+        let set =
+            planned(&["--limit", "1.5GiB", "--step-peaks", "--trace", "steps=3"], &[], true).unwrap().set;
+        let told: Vec<_> = set.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(
+            told,
+            [
+                "VRAMLINE_LIMIT=1610612736",
+                "VRAMLINE_RATE=10",
+                "VRAMLINE_STEP_PEAKS=1",
+                "VRAMLINE_TRACE=steps=3",
+                "VRAMLINE_TRACE_SECONDS=60"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_pytorch_was_told_stays() {
+        let torch = |allocator: &str, name: &str, conf: &str| {
+            let user = [
+                (name, conf),
+                ("TF_GPU_ALLOCATOR", "cuda_malloc_async"),
+                ("XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async"),
+            ];
+            set(&["--allocator", allocator], &user)
+        };
+        let (cuda, any) = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF");
+        let rounding = "roundup_power2_divisions:[256:1,512:2],max_split_size_mb:64";
+        assert_eq!(torch("async", cuda, rounding), format!("{cuda}={rounding},backend:cudaMallocAsync"));
+        assert_eq!(torch("expandable", any, rounding), format!("{any}={rounding},expandable_segments:True"));
+        assert_eq!(torch("async", cuda, "backend:cudaMallocAsync"), "");
+        assert_eq!(torch("expandable", cuda, "expandable_segments:True"), "");
+    }
+
+    #[test]
+    fn options_do_not_override_the_user() {
+        let cases: [(&[&str], (&str, &str)); 13] = [
+            (&["--gpus", "0"], ("CUDA_VISIBLE_DEVICES", "1")),
+            (&["--gpus", "0"], ("CUDA_VISIBLE_DEVICES", "")),
+            (&["--gpus", "none"], ("CUDA_VISIBLE_DEVICES", "0")),
+            (&["--growth", "on"], ("TF_FORCE_GPU_ALLOW_GROWTH", "false")),
+            (&["--growth", "on"], ("XLA_PYTHON_CLIENT_PREALLOCATE", "true")),
+            (&["--allocator", "async"], ("TF_GPU_ALLOCATOR", "cuda_malloc")),
+            (&["--allocator", "platform"], ("XLA_PYTHON_CLIENT_ALLOCATOR", "bfc")),
+            (&["--allocator", "async"], ("PYTORCH_CUDA_ALLOC_CONF", "backend:native")),
+            (&["--allocator", "async"], ("PYTORCH_ALLOC_CONF", "expandable_segments:True")),
+            (&["--allocator", "expandable"], ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")),
+            (&["--allocator", "expandable"], ("PYTORCH_CUDA_ALLOC_CONF", "a:1, expandable_segments:False")),
+            (&["--allocator", "default"], ("TF_GPU_ALLOCATOR", "cuda_malloc_async")),
+            (&["--limit", "8GiB"], ("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")),
+        ];
+        for (options, (name, value)) in cases {
+            let refused = planned(options, &[(name, value)], true).unwrap_err();
+            assert!(refused.contains(&format!("{name}={value}")), "{refused}");
+            assert!(refused.contains(options[0]) && refused.contains("unset"), "{refused}");
+        }
+        assert_eq!(set(&["--gpus", "0,1"], &[("CUDA_VISIBLE_DEVICES", "0, 1")]), "");
+        assert_eq!(set(&["--gpus", "none", "--no-stand-in"], &[("CUDA_VISIBLE_DEVICES", "")]), "");
+    }
+
+    #[test]
+    fn the_stand_in_stands_in_where_there_is_no_gpu() {
+        let how = |options: &[&str], user: &[(&str, &str)], has_device: bool| {
+            let planned = planned(options, user, has_device).unwrap();
+            assert_eq!(planned.set.contains_key(TF_CPU_BFC), planned.stand_in == StandIn::SwitchedOn);
+            planned.stand_in
+        };
+        assert_eq!(how(&[], &[], true), StandIn::NotNeeded);
+        assert_eq!(how(&[], &[], false), StandIn::SwitchedOn);
+        assert_eq!(how(&["--no-stand-in"], &[], false), StandIn::Prevented);
+        assert_eq!(how(&["--gpus", "none"], &[], true), StandIn::SwitchedOn);
+        for hidden in ["", "-1", " -1 ", "-1,0"] {
+            assert_eq!(how(&[], &[("CUDA_VISIBLE_DEVICES", hidden)], true), StandIn::SwitchedOn);
+        }
+        assert_eq!(how(&[], &[("CUDA_VISIBLE_DEVICES", "0")], true), StandIn::NotNeeded);
+        assert_eq!(how(&[], &[("TF_CPU_ALLOCATOR_USE_BFC", "true")], false), StandIn::OnByUser);
+        assert_eq!(how(&[], &[("TF_CPU_ALLOCATOR_USE_BFC", "0")], false), StandIn::OffByUser);
+    }
+
+    #[test]
+    fn a_limit_is_whole_mebibytes_on_the_stand_in() {
+        let limit = |user: &[(&str, &str)]| planned(&["--limit", "1610612735"], user, false);
+        assert_eq!(limit(&[]).unwrap().set[TF_CPU_BFC_LIMIT], "1535");
+        assert!(!limit(&[(TF_CPU_BFC_LIMIT, "1535")]).unwrap().set.contains_key(TF_CPU_BFC_LIMIT));
+        assert!(
+            limit(&[(TF_CPU_BFC_LIMIT, "1536")]).unwrap_err().contains("TF_CPU_BFC_MEM_LIMIT_IN_MB=1536")
+        );
+        let off = limit(&[("TF_CPU_ALLOCATOR_USE_BFC", "0")]).unwrap();
+        assert!(!off.set.contains_key(TF_CPU_BFC_LIMIT) && off.notes[0].contains("--limit has no effect"));
+    }
+
+    #[test]
+    fn the_path_of_python_keeps_its_order() {
+        let path = |before: Option<&str>| python_path(Path::new("/p/_boot"), before.map(OsString::from));
+        assert_eq!(path(None), "/p/_boot");
+        assert_eq!(path(Some("")), "/p/_boot");
+        assert_eq!(path(Some("a::b")), "/p/_boot:a::b");
+        assert_eq!(path(Some("/p/_boot:a")), "/p/_boot:a");
+    }
+}

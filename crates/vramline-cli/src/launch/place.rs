@@ -1,0 +1,126 @@
+//! Where the recording goes: a folder by the name that was asked for, else one that tells what ran and when; where that
+//! cannot be written, the temporary folder.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use vramline::recording::folder;
+use vramline::recording::manifest::RunManifest;
+use vramline::units::Nanos;
+
+use crate::launch::say;
+
+/// Makes the folder and writes its manifest. `None`, with a line that says why, where that is possible nowhere.
+pub(crate) fn make(wanted: &Path, manifest: &RunManifest) -> Option<PathBuf> {
+    let error = match filled(wanted, manifest) {
+        Ok(path) => return Some(path),
+        Err(error) => error,
+    };
+    let temporary = std::env::temp_dir().join(wanted.file_name().unwrap_or("run.vram".as_ref()));
+    match filled(&temporary, manifest) {
+        Ok(path) => {
+            say(format_args!(
+                "cannot write '{}' ({error}); recording to '{}'",
+                wanted.display(),
+                path.display()
+            ));
+            Some(path)
+        }
+        Err(_) => {
+            say(format_args!("cannot write '{}' ({error}); running without a recording", wanted.display()));
+            None
+        }
+    }
+}
+
+fn filled(wanted: &Path, manifest: &RunManifest) -> io::Result<PathBuf> {
+    let created = folder::create(wanted)?;
+    if let Err(error) = manifest.write(&created.path) {
+        // A folder without its manifest is of no use to anybody.
+        let _ = std::fs::remove_dir(&created.path);
+        return Err(error);
+    }
+    if created.is_renamed {
+        say(format_args!("'{}' is taken; recording to '{}'", wanted.display(), created.path.display()));
+    }
+    Ok(created.path)
+}
+
+/// Takes back a recording of a job that was never started.
+pub(crate) fn unmake(path: &Path) {
+    // Only what was written here: a folder that holds more stays.
+    let _ = std::fs::remove_file(path.join(folder::RUN));
+    let _ = std::fs::remove_dir(path);
+}
+
+/// `train-20261115-071010.vram` for `python train.py` at that time (UTC).
+pub(crate) fn default_name(command: &[OsString], now: Nanos) -> PathBuf {
+    PathBuf::from(format!("{}-{}{}", subject(command), date_and_time(now), folder::SUFFIX))
+}
+
+/// The script, else the module, else the program.
+fn subject(command: &[OsString]) -> String {
+    let words: Vec<&str> = command.iter().filter_map(|word| word.to_str()).collect();
+    let script = words.iter().find(|word| word.ends_with(".py") && !word.contains(char::is_whitespace));
+    let module = || {
+        let at = words.iter().position(|&word| word == "-m")?;
+        words.get(at + 1)?.rsplit('.').next()
+    };
+    let stem = |word: &&str| Path::new(word).file_stem().and_then(|stem| stem.to_str().map(str::to_owned));
+    let name = script
+        .and_then(stem)
+        .or_else(|| module().map(str::to_owned))
+        .or_else(|| words.first().and_then(stem))
+        .unwrap_or_default();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
+    let name: String = name.trim_start_matches(['.', '-']).chars().take(64).map(plain).collect();
+    if name.is_empty() { "run".to_owned() } else { name }
+}
+
+/// `20261115-071010`. UTC, because a local time needs tables of zones and repeats an hour each autumn.
+fn date_and_time(now: Nanos) -> String {
+    let seconds = now.0.div_euclid(1_000_000_000);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Years that begin in March have their leap day at the end, and eras of 400 years are all of one length.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + i64::from(month <= 2);
+    format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", second / 3600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_ran() {
+        let name = |words: &[&str]| subject(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(name(&["python", "src/train.py", "--epochs", "3"]), "train");
+        assert_eq!(name(&["torchrun", "--nproc", "2", "train.v2.py"]), "train.v2");
+        assert_eq!(name(&["python3", "-u", "-m", "my.models.fit", "-m", "x"]), "fit");
+        assert_eq!(name(&["/usr/bin/sleep", "5"]), "sleep");
+        assert_eq!(name(&["bash", "-c", "python train.py"]), "bash");
+        assert_eq!(name(&["python", "-c", "print('a.py')"]), "python");
+        assert_eq!(name(&["..py"]), "run");
+        assert_eq!(name(&["--/.py", "ü ü"]), "py");
+        assert_eq!(name(&["ü ü"]), "___");
+        assert_eq!(name(&[]), "run");
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let told = |seconds: i64| date_and_time(Nanos(seconds * 1_000_000_000));
+        assert_eq!(told(0), "19700101-000000");
+        assert_eq!(told(951_782_399), "20000228-235959");
+        assert_eq!(told(951_782_400), "20000229-000000");
+        assert_eq!(told(1_794_726_610), "20261115-071010");
+        assert_eq!(told(-1), "19691231-235959");
+        assert_eq!(told(4_107_542_400), "21000301-000000");
+    }
+}
