@@ -38,6 +38,7 @@ pub mod warning;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use recording::reader::{self, ReadError, Recorded};
 use source::{Progress, Source, SourceError};
 use trace::Trace;
 
@@ -50,14 +51,16 @@ pub struct Reading {
     pub other_runs: Vec<PathBuf>,
     /// Hosts that could not be read.
     pub unreadable: Vec<SourceError>,
+    /// What the path held besides traces, where it is a recording.
+    pub recorded: Option<Recorded>,
 }
 
 impl Reading {
     /// A reading of one trace.
     #[must_use]
     pub fn of(path: PathBuf, history: event::History) -> Reading {
-        let hosts = vec![Host { path, trace: Trace::new(history) }];
-        Reading { hosts, other_runs: Vec::new(), unreadable: Vec::new() }
+        let hosts = vec![Host { path, trace: Trace::new(history), process: None }];
+        Reading { hosts, other_runs: Vec::new(), unreadable: Vec::new(), recorded: None }
     }
 }
 
@@ -68,20 +71,58 @@ pub struct Host {
     pub path: PathBuf,
     /// What it says.
     pub trace: Trace,
+    /// The process of the recording that it is of.
+    pub process: Option<usize>,
 }
 
-/// Reads a trace file, a profile run or a whole log directory; hosts side by side.
+/// Reads a recording, a trace file, a profile run or a whole log directory; hosts side by side.
 pub fn read(path: &Path) -> Result<Reading, SourceError> {
     read_watched(path, &Arc::default())
 }
 
 /// Like [`read`], and tells `progress` how far it has come.
 pub fn read_watched(path: &Path, progress: &Arc<Progress>) -> Result<Reading, SourceError> {
+    if reader::is_recording(path) {
+        return read_recording(path, progress);
+    }
     let Source { histories, other_runs, unreadable } = source::read(path, progress)?;
-    let host = |(path, history)| Host { path, trace: Trace::new(history) };
+    let host = |(path, history)| Host { path, trace: Trace::new(history), process: None };
     let hosts = std::thread::scope(|threads| {
         let others: Vec<_> = histories.into_iter().map(|found| threads.spawn(move || host(found))).collect();
         others.into_iter().filter_map(|host| host.join().ok()).collect()
     });
-    Ok(Reading { hosts, other_runs, unreadable })
+    Ok(Reading { hosts, other_runs, unreadable, recorded: None })
+}
+
+/// A recording, and the traces of its processes.
+fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, SourceError> {
+    let recorded = reader::read(path).map_err(|error| {
+        let hint = match error {
+            ReadError::Newer { .. } => "update vramline",
+            _ => "",
+        };
+        SourceError::Recording { text: error.to_string(), hint }
+    })?;
+    let mut reading =
+        Reading { hosts: Vec::new(), other_runs: Vec::new(), unreadable: Vec::new(), recorded: None };
+    for (number, process) in recorded.processes.iter().enumerate() {
+        let Some(folder) = &process.trace else { continue };
+        match source::read(folder, progress) {
+            Ok(Source { histories, unreadable, .. }) => {
+                reading.unreadable.extend(unreadable);
+                reading.hosts.extend(histories.into_iter().map(|(path, history)| {
+                    let mut trace = Trace::new(history);
+                    if let Some(inventory) = process.inventories.last() {
+                        trace = trace.with_inventory(inventory);
+                    }
+                    Host { path, trace, process: Some(number) }
+                }));
+            }
+            // A window that was opened and never written leaves its folder; the marks say why.
+            Err(SourceError::NoTrace { .. }) => {}
+            Err(error) => reading.unreadable.push(error),
+        }
+    }
+    reading.recorded = Some(recorded);
+    Ok(reading)
 }

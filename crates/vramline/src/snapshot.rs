@@ -77,6 +77,8 @@ pub struct Held {
     pub evidence: &'static str,
     /// How long it has been held at this moment; `None` where unknown.
     pub age: Option<Span>,
+    /// The variable whose value it is, where the program told; else empty.
+    pub variable: String,
 }
 
 impl Held {

@@ -93,18 +93,20 @@ class Window:
         with self._lock:
             was_open, self.is_open = self.is_open, False
             if was_open:
+                # Where the trace ends; a reader goes by this mark.
+                self._job.mark("trace", f"stops: {why}")
                 if self._timer is not None:
                     self._timer.cancel()
-                self._writer = threading.Thread(target=self._write, args=(why,), name="vramline-trace", daemon=True)
+                self._writer = threading.Thread(target=self._write, name="vramline-trace", daemon=True)
                 try:
                     self._writer.start()
                 except RuntimeError:  # No threads any more: the interpreter is about to end.
                     self._writer = None
-                    self._write(why)
+                    self._write()
         if wait and self._writer is not None and self._writer is not threading.current_thread():
             self._writer.join(_PATIENCE)
 
-    def _write(self, why: str) -> None:
+    def _write(self) -> None:
         begin = time.monotonic()
         try:
             assert self._save is not None
@@ -122,8 +124,8 @@ class Window:
         rate = f", {size / self._steps / 1e6:.1f} MB a step" if self._steps else ""
         self._job.mark(
             "trace",
-            f"ends because {why}: {self._steps} steps in {traced:.1f} s, {size / 1e6:.1f} MB{rate},"
-            f" written in {end - begin:.1f} s{overshoot}",
+            f"written: {self._steps} steps in {traced:.1f} s, {size / 1e6:.1f} MB{rate},"
+            f" in {end - begin:.1f} s{overshoot}",
         )
 
     def abandon(self) -> None:

@@ -7,6 +7,7 @@
 pub mod folder;
 pub mod manifest;
 pub mod process;
+pub mod reader;
 pub mod rows;
 pub mod sampler;
 pub mod schema;

@@ -46,6 +46,14 @@ pub enum SourceError {
         /// What to do.
         hint: &'static str,
     },
+    /// A recording that cannot be read.
+    #[error("{text}")]
+    Recording {
+        /// What is wrong, with the path in it.
+        text: String,
+        /// What to do.
+        hint: &'static str,
+    },
     /// The folder holds no trace.
     #[error("no profiler trace (*.xplane.pb) in '{}'", path.display())]
     NoTrace {
@@ -67,7 +75,7 @@ impl SourceError {
                 "a profiler writes its file when it is stopped: call tf.profiler.experimental.stop() or \
                  jax.profiler.stop_trace(), and let the program end by itself"
             }
-            SourceError::Foreign { hint, .. } => hint,
+            SourceError::Foreign { hint, .. } | SourceError::Recording { hint, .. } => hint,
             SourceError::NoTrace { .. } => {
                 "record one with tf.profiler.experimental.start(logdir) and stop(), or jax.profiler.trace(logdir)"
             }

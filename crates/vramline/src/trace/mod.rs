@@ -6,12 +6,16 @@
 mod count;
 mod op;
 mod pairing;
+pub mod recorded;
 mod role;
 mod step;
 mod why;
 
+use rustc_hash::FxHashMap;
+
 use crate::event::History;
 use crate::names::Name;
+use crate::recording::rows::Inventory;
 use crate::snapshot::{Held, Role, Snapshot};
 use crate::units::{Bytes, Picos};
 
@@ -26,6 +30,7 @@ const WORTH_A_THREAD: usize = 1 << 16;
 /// Why an allocation has no name.
 const NO_NAME: &str = "the event names no op, and no named scope of its thread encloses it";
 const NO_NAME_JAX: &str = "JAX's pools carry no op names";
+const INVENTORY: &str = "the program lists it among its variables";
 const LOST: &str = "counted by the allocator, but its allocation event is missing from the trace";
 
 /// A history with everything that follows from it.
@@ -38,6 +43,8 @@ pub struct Trace {
     /// Calls of the training program, in order.
     pub steps: Vec<Step>,
     roles: role::Roles,
+    /// By the event of its birth: whose variable a block holds, where the program told.
+    owned: FxHashMap<usize, recorded::Owned>,
 }
 
 /// A block that was held for long.
@@ -76,7 +83,20 @@ impl Trace {
             pool.count = counts.get(usize::from(pool.id.0)).cloned().unwrap_or_default();
         }
         pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|peak| peak.bytes)));
-        Trace { history, pools, steps, roles }
+        Trace { history, pools, steps, roles, owned: FxHashMap::default() }
+    }
+
+    /// Takes from an inventory whose memory each block is. It knows better than any rule.
+    #[must_use]
+    pub fn with_inventory(mut self, inventory: &Inventory) -> Trace {
+        self.owned = recorded::owned(inventory, &self.history, &self.pools);
+        self
+    }
+
+    /// The device that a pool is on, by the name the frameworks give it; empty where that does not tell.
+    #[must_use]
+    pub fn device_of(&self, pool: &PoolTrace) -> String {
+        self.history.pool(pool.id).map_or(String::new(), |pool| device_of(&pool.name))
     }
 
     /// What a pool held at its peak, or `None` where it has no events.
@@ -157,8 +177,13 @@ impl Trace {
             (true, false) => (context, ""),
         };
         let text = self.history.names.get(op);
-        let (role, evidence) = self.roles.of(&self.history, &self.steps, pool, birth);
+        let owned = self.owned.get(&birth);
+        let (role, evidence) = match owned {
+            Some(owned) if owned.role != Role::Unknown => (owned.role, INVENTORY),
+            _ => self.roles.of(&self.history, &self.steps, pool, birth),
+        };
         let evidence = match (op.is_empty(), role) {
+            _ if owned.is_some() => INVENTORY,
             (true, Role::Unknown) if self.history.framework == Some(crate::event::Framework::Jax) => {
                 NO_NAME_JAX
             }
@@ -178,8 +203,31 @@ impl Trace {
             source: source.to_owned(),
             evidence,
             age: Some(now.since(events.time(birth))),
+            variable: owned.map_or(String::new(), |owned| owned.variable.clone()),
         }
     }
+}
+
+fn device_of(pool: &str) -> String {
+    if pool.contains("host") {
+        return "HOST".to_owned();
+    }
+    let number = |rest: &str| {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        (!digits.is_empty()).then_some(digits)
+    };
+    if let Some(ordinal) =
+        pool.strip_prefix("GPU_").or_else(|| pool.strip_prefix("gpu_async_")).and_then(number)
+    {
+        return format!("GPU:{ordinal}");
+    }
+    if pool.starts_with("TPU:") {
+        return pool.to_owned();
+    }
+    if pool.contains("cpu") {
+        return "CPU:0".to_owned();
+    }
+    String::new()
 }
 
 fn lost_block(bytes: Bytes) -> Held {
@@ -194,5 +242,6 @@ fn lost_block(bytes: Bytes) -> Held {
         source: String::new(),
         evidence: LOST,
         age: None,
+        variable: String::new(),
     }
 }

@@ -15,9 +15,13 @@ use crate::units::{Bytes, Picos};
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It has a backward pass or an optimizer.
+    /// It has a backward pass or an optimizer, or the program says so.
     Train,
-    /// It has neither: validation, prediction or something else.
+    /// Evaluation, as the program says.
+    Validation,
+    /// Prediction, as the program says.
+    Predict,
+    /// None of these, as far as is known.
     Other,
 }
 
@@ -27,6 +31,8 @@ impl Phase {
     pub fn word(self) -> &'static str {
         match self {
             Phase::Train => "train",
+            Phase::Validation => "validation",
+            Phase::Predict => "predict",
             Phase::Other => "other",
         }
     }
@@ -35,6 +41,10 @@ impl Phase {
 /// How a step was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
+    /// Keras told.
+    Keras,
+    /// The program told, through our own functions.
+    Api,
     /// The trace marks it.
     Trace,
     /// It follows from what repeats.
@@ -46,6 +56,8 @@ impl How {
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
+            How::Keras => "keras",
+            How::Api => "api",
             How::Trace => "trace",
             How::Inferred => "inferred",
         }

@@ -1,0 +1,170 @@
+//! A recording, read back: whatever is whole, of as many processes as wrote.
+//!
+//! Reading never waits for a run to end: what is there is taken. A file that cannot be read costs a warning; only a folder that
+//! holds nothing of ours, or was written by a later version, is refused.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::folder::{Part, ProcessId, RUN, parts};
+use super::manifest::{ManifestError, RunManifest};
+use super::rows::{Inventory, Mark, Sample};
+use super::schema::VERSION;
+use super::stream::{self, StreamError, Table};
+use crate::warning::Warnings;
+
+/// What a process says of itself is small; what is larger is not its.
+const LARGEST_FACTS: u64 = 4 << 20;
+
+/// Everything that a recording holds, traces left where they are.
+#[derive(Debug, Default)]
+pub struct Recorded {
+    /// The folder.
+    pub path: PathBuf,
+    /// What the launcher wrote; a program that records itself has none.
+    pub manifest: Option<RunManifest>,
+    /// One for each process, in the order of their first marks.
+    pub processes: Vec<RecordedProcess>,
+    /// What could not be read.
+    pub warnings: Warnings,
+}
+
+/// What one process wrote.
+#[derive(Debug)]
+pub struct RecordedProcess {
+    /// Which.
+    pub id: ProcessId,
+    /// What it said of itself.
+    pub facts: ProcessFacts,
+    /// What it did, in order.
+    pub marks: Vec<Mark>,
+    /// Counters in the background.
+    pub samples: Vec<Sample>,
+    /// Its variables, each time they were listed.
+    pub inventories: Vec<Inventory>,
+    /// The folder of its profiler.
+    pub trace: Option<PathBuf>,
+}
+
+/// `process-ID.json`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ProcessFacts {
+    /// The version of what it wrote.
+    pub schema: u32,
+    /// Python's version.
+    pub python: String,
+    /// Frameworks with their versions.
+    pub frameworks: BTreeMap<String, String>,
+    /// The framework that Keras works on.
+    pub backend: Option<String>,
+    /// Which part of a larger job it is.
+    pub rank: Option<u64>,
+    /// The process it was forked from.
+    pub forked_from: Option<String>,
+}
+
+/// Whether a path is the folder of a recording.
+#[must_use]
+pub fn is_recording(path: &Path) -> bool {
+    path.is_dir() && (path.join(RUN).is_file() || parts(path).is_ok_and(|parts| !parts.is_empty()))
+}
+
+/// A recording that cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The folder cannot be listed.
+    #[error("cannot read '{}': {error}", path.display())]
+    Io {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        error: io::Error,
+    },
+    /// A later version wrote it.
+    #[error("'{}' was written by a later version: {what}", path.display())]
+    Newer {
+        /// The folder.
+        path: PathBuf,
+        /// Which file says so, and how.
+        what: String,
+    },
+}
+
+/// Reads a recording.
+pub fn read(path: &Path) -> Result<Recorded, ReadError> {
+    let newer = |what: String| ReadError::Newer { path: path.to_owned(), what };
+    let mut recorded = Recorded { path: path.to_owned(), ..Recorded::default() };
+    match RunManifest::read(path) {
+        Ok(manifest) => recorded.manifest = Some(manifest),
+        Err(error @ ManifestError::Newer { .. }) => return Err(newer(error.to_string())),
+        Err(ManifestError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => recorded.warnings.add("unreadable-manifest", error.to_string(), error.hint()),
+    }
+    let found = parts(path).map_err(|error| ReadError::Io { path: path.to_owned(), error })?;
+    let mut processes: BTreeMap<ProcessId, RecordedProcess> = BTreeMap::new();
+    for (part, id) in found {
+        let file = path.join(part.name(&id));
+        let process = processes.entry(id.clone()).or_insert_with(|| RecordedProcess {
+            id,
+            facts: ProcessFacts::default(),
+            marks: Vec::new(),
+            samples: Vec::new(),
+            inventories: Vec::new(),
+            trace: None,
+        });
+        let mut table = || match stream::read(&file) {
+            Ok(table) => {
+                if table.torn_bytes > 0 {
+                    recorded.warnings.add(
+                        "torn-tail",
+                        format!("the last {} bytes of '{}' are not whole and were left out", table.torn_bytes, name_of(&file)),
+                        "the process was killed while it wrote; everything before is there",
+                    );
+                }
+                Ok(table)
+            }
+            Err(error @ StreamError::Newer { .. }) => Err(newer(error.to_string())),
+            Err(error) => {
+                recorded.warnings.add("unreadable-stream", error.to_string(), "");
+                Ok(Table::default())
+            }
+        };
+        match part {
+            Part::Process => match facts(&file) {
+                Ok(facts) if facts.schema > VERSION => {
+                    return Err(newer(format!("'{}' has schema {}", name_of(&file), facts.schema)));
+                }
+                Ok(facts) => process.facts = facts,
+                Err(error) => recorded.warnings.add(
+                    "unreadable-facts",
+                    format!("'{}' cannot be read: {error}", name_of(&file)),
+                    "",
+                ),
+            },
+            Part::Marks => process.marks = Mark::all(&table()?),
+            Part::Samples => process.samples = Sample::all(&table()?),
+            Part::Inventory => process.inventories = Inventory::all(&table()?),
+            Part::Trace => process.trace = Some(file),
+        }
+    }
+    recorded.processes = processes.into_values().collect();
+    recorded.processes.sort_by_key(|process| process.marks.first().map(|mark| mark.time));
+    Ok(recorded)
+}
+
+fn facts(path: &Path) -> io::Result<ProcessFacts> {
+    let mut text = Vec::new();
+    File::open(path)?.take(LARGEST_FACTS).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

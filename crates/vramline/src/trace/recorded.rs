@@ -1,0 +1,217 @@
+//! What a recording adds to a trace: steps with names and numbers, and whose memory a block is.
+//!
+//! A step of a recording has the counters of its end. Its own peak is known in three ways, best first: from the trace, where that
+//! covers the step; from the framework, where its peak was reset when the step began; and where the framework's peak of the
+//! whole process rose between the mark before and the step's end. Otherwise it is not known: it was at most the process's peak.
+
+use rustc_hash::FxHashMap;
+
+use super::step::{self, How, Phase, Step};
+use super::{PoolTrace, Trace};
+use crate::event::History;
+use crate::names::Name;
+use crate::recording::reader::RecordedProcess;
+use crate::recording::rows::{Counters, Inventory, Mark, Moment};
+use crate::snapshot::Role;
+use crate::units::{Bytes, Nanos, Picos};
+
+/// A step or epoch on one device.
+#[derive(Clone, Debug)]
+pub struct RecordedStep {
+    /// The device; empty where no counters could be read.
+    pub device: String,
+    /// The number of its last batch, of the step, or of the epoch.
+    pub number: i64,
+    /// How many batches it ran.
+    pub batches: u64,
+    /// The epoch it belongs to.
+    pub epoch: Option<u64>,
+    /// What it did.
+    pub phase: Phase,
+    /// Who told.
+    pub how: How,
+    /// What was called.
+    pub label: String,
+    /// When it began; when it ended, where that is not known.
+    pub begin: Moment,
+    /// When it ended.
+    pub end: Moment,
+    /// The most in use during it.
+    pub peak: Option<Bytes>,
+    /// In use at its end.
+    pub current: Option<Bytes>,
+}
+
+/// The steps of a process: those it announced; without any, the calls that train; without those, all calls.
+#[must_use]
+pub fn steps(process: &RecordedProcess, trace: Option<&Trace>) -> Vec<RecordedStep> {
+    let trains = |mark: &&Mark| mark.phase.as_deref() == Some("train");
+    let of = |kind: &'static str| process.marks.iter().filter(move |mark| mark.kind == kind);
+    let is_step: &dyn Fn(&Mark) -> bool = if of("step").next().is_some() {
+        &|mark| mark.kind == "step"
+    } else if of("call").any(|mark| trains(&mark)) {
+        &|mark| mark.kind == "call" && trains(&mark)
+    } else {
+        &|mark| mark.kind == "call"
+    };
+    spans(process, trace, is_step)
+}
+
+/// The epochs of a process.
+#[must_use]
+pub fn epochs(process: &RecordedProcess, trace: Option<&Trace>) -> Vec<RecordedStep> {
+    spans(process, trace, &|mark| mark.kind == "epoch")
+}
+
+fn spans(
+    process: &RecordedProcess,
+    trace: Option<&Trace>,
+    is_span: &dyn Fn(&Mark) -> bool,
+) -> Vec<RecordedStep> {
+    let mut spans = Vec::new();
+    // By device: the framework's peak at the last mark, and when that was.
+    let mut before: FxHashMap<&str, (Option<i64>, i64)> = FxHashMap::default();
+    let nothing = Counters::default();
+    for mark in &process.marks {
+        let all = if mark.counters.is_empty() { std::slice::from_ref(&nothing) } else { &mark.counters };
+        for counters in all {
+            if is_span(mark) {
+                let earlier = before.get(counters.device.as_str()).copied();
+                spans.push(span(mark, counters, earlier));
+            }
+        }
+        for counters in &mark.counters {
+            // An epoch's mark closes what its steps' marks have told; what rose in them rose in it.
+            if !is_span(mark) && is_span_inside(mark) {
+                continue;
+            }
+            before.insert(&counters.device, (counters.peak, mark.time.monotonic));
+        }
+    }
+    if let Some(trace) = trace {
+        trace_peaks(process, trace, &mut spans);
+    }
+    spans
+}
+
+/// Marks within an epoch: for the peaks of epochs they are no boundary.
+fn is_span_inside(mark: &Mark) -> bool {
+    matches!(mark.kind.as_str(), "step" | "call" | "mark" | "trace")
+}
+
+fn span(mark: &Mark, counters: &Counters, before: Option<(Option<i64>, i64)>) -> RecordedStep {
+    let bytes = |value: i64| u64::try_from(value).ok().map(Bytes);
+    let begin = mark.begin.unwrap_or(mark.time.monotonic);
+    let (peak_before, time_before) = before.unwrap_or((None, i64::MIN));
+    let is_reset = counters.peak_since.is_some_and(|since| since >= time_before && since <= begin);
+    let has_risen = match (peak_before, counters.peak) {
+        (Some(before), Some(now)) => now > before,
+        _ => false,
+    };
+    let wall = mark.time.wall.saturating_sub(mark.time.monotonic.saturating_sub(begin));
+    RecordedStep {
+        device: counters.device.clone(),
+        number: mark.step.or(mark.epoch).unwrap_or_default(),
+        batches: mark.batches.and_then(|batches| u64::try_from(batches).ok()).unwrap_or(1),
+        epoch: mark.epoch.and_then(|epoch| u64::try_from(epoch).ok()),
+        phase: match mark.phase.as_deref() {
+            Some("train") => Phase::Train,
+            Some("validation") => Phase::Validation,
+            Some("predict") => Phase::Predict,
+            _ => Phase::Other,
+        },
+        how: match mark.how.as_deref() {
+            Some("keras") => How::Keras,
+            Some("api") => How::Api,
+            _ => How::Inferred,
+        },
+        label: mark.label.clone().unwrap_or_default(),
+        begin: Moment { monotonic: begin, wall },
+        end: mark.time,
+        peak: counters.peak.filter(|_| is_reset || has_risen).and_then(bytes),
+        current: counters.current.and_then(bytes),
+    }
+}
+
+/// Takes the peaks of the steps that a trace covers from the trace.
+fn trace_peaks(process: &RecordedProcess, trace: &Trace, spans: &mut [RecordedStep]) {
+    let stopped = process.marks.iter().find(|mark| is_trace_end(mark)).map(|mark| mark.time.monotonic);
+    let (Some(stopped), true) = (stopped, trace.history.wall_clock_zero.is_some()) else { return };
+    for pool in &trace.pools {
+        let device = trace.device_of(pool);
+        if pool.count.from_start != Some(true) || device.is_empty() {
+            continue;
+        }
+        let mut covered: Vec<&mut RecordedStep> =
+            spans.iter_mut().filter(|span| span.device == device && span.end.monotonic <= stopped).collect();
+        covered.sort_by_key(|span| span.begin);
+        let on_trace: Vec<Step> =
+            covered.iter().filter_map(|span| Some(step_of(span, moment(&trace.history, span.begin)?, moment(&trace.history, span.end)?))).collect();
+        // Each on its own: an epoch and its steps lie in one another.
+        for (span, step) in covered.into_iter().zip(on_trace) {
+            span.peak = step::uses(&[step], pool, &trace.history.events).first().map(|used| used.peak).or(span.peak);
+        }
+    }
+}
+
+fn step_of(span: &RecordedStep, begin: Picos, end: Picos) -> Step {
+    let (number, phase, how) = (span.number, span.phase, span.how);
+    Step { number, name: Name::EMPTY, begin, end, until: end, phase, how }
+}
+
+/// Whether a mark says that the profiler was stopped.
+fn is_trace_end(mark: &Mark) -> bool {
+    mark.kind == "trace" && mark.label.as_deref().is_some_and(|label| label.starts_with("stops"))
+}
+
+/// A moment of a recording on a trace's axis.
+#[must_use]
+pub fn moment(history: &History, time: Moment) -> Option<Picos> {
+    let zero = history.wall_clock_zero?;
+    let nanos = time.wall.checked_sub(zero.0)?.checked_sub(history.origin.0)?;
+    Some(Picos(nanos.saturating_mul(1000)))
+}
+
+/// A moment of a recording on the clock that a trace's times are told in.
+#[must_use]
+pub fn on_clock(history: &History, time: Moment) -> Option<Nanos> {
+    moment(history, time).map(|time| time.on_clock(history.origin))
+}
+
+/// A variable that a block holds the value of.
+#[derive(Clone, Debug)]
+pub struct Owned {
+    /// What the program says it is for.
+    pub role: Role,
+    /// Its name.
+    pub variable: String,
+}
+
+/// For each block that lay where a variable lay when the variables were listed: whose it is.
+pub(crate) fn owned(
+    inventory: &Inventory,
+    history: &History,
+    pools: &[PoolTrace],
+) -> FxHashMap<usize, Owned> {
+    let mut owned = FxHashMap::default();
+    let Some(time) = moment(history, inventory.time) else { return owned };
+    for pool in pools {
+        let Some(position) = pool.position_at(&history.events, time) else { continue };
+        let live: FxHashMap<u64, usize> =
+            pool.live_at(position).map(|birth| (history.events.at(birth).address(), birth)).collect();
+        for variable in &inventory.variables {
+            let Some(&birth) = variable.address.and_then(|address| live.get(&address)) else { continue };
+            let is_large_enough =
+                history.events.at(birth).size().is_some_and(|size| size >= variable.bytes);
+            let role = match variable.role.as_str() {
+                "parameters" => Role::Parameters,
+                "optimizer" => Role::Optimizer,
+                _ => Role::Unknown,
+            };
+            if is_large_enough {
+                owned.insert(birth, Owned { role, variable: variable.name.clone() });
+            }
+        }
+    }
+    owned
+}
