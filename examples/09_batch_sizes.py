@@ -1,0 +1,69 @@
+"""Trains with one batch size after the other and watches time and memory.
+
+    python 09_batch_sizes.py
+
+Memory goes to stdout, times to stderr.
+"""
+
+import gc
+import sys
+import time
+
+import keras
+import tensorflow as tf
+
+SIZES = [16, 32, 64, 128]
+IMAGES = 256
+DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
+
+# One thread runs one op after the other, so that the peak is the same in every run.
+tf.config.threading.set_inter_op_parallelism_threads(1)
+tf.config.threading.set_intra_op_parallelism_threads(1)
+
+
+def build():
+    model = keras.Sequential(
+        [
+            keras.Input((32, 32, 3)),
+            keras.layers.Conv2D(32, 3, activation="relu"),
+            keras.layers.Conv2D(32, 3, activation="relu"),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(10),
+        ]
+    )
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def train(size):
+    """One epoch. Returns its peak in bytes (None where TensorFlow keeps no count) and its seconds."""
+    keras.utils.set_random_seed(1)
+    keras.backend.clear_session()
+    gc.collect()
+    try:
+        tf.config.experimental.reset_memory_stats(DEVICE)
+    except ValueError:
+        pass
+    x = tf.random.stateless_normal((size, 32, 32, 3), seed=(1, 1))
+    y = tf.random.stateless_uniform((size,), seed=(1, 2), maxval=10, dtype=tf.int32)
+    # One batch again and again: the input pipeline then holds the same memory at every step.
+    data = tf.data.Dataset.from_tensors((x, y)).repeat(IMAGES // size)
+    model = build()
+    begin = time.perf_counter()
+    model.fit(data, shuffle=False, verbose=0)
+    seconds = time.perf_counter() - begin
+    try:
+        return tf.config.experimental.get_memory_info(DEVICE)["peak"], seconds
+    except ValueError:
+        return None, seconds
+
+
+print("batch  peak")
+for size in SIZES:
+    try:
+        peak, seconds = train(size)
+    except tf.errors.ResourceExhaustedError:
+        print(f"{size:5}  out of memory")
+        break
+    print(f"{size:5}  {'not available' if peak is None else f'{peak / 2**20:.0f} MiB'}")
+    print(f"{size:5}  {seconds:.2f} s", file=sys.stderr)
