@@ -28,17 +28,16 @@ except RuntimeError as error:
 for gpu in gpus:
     print(f"{gpu.name}: growth {tf.config.experimental.get_memory_growth(gpu)}")
 
-model = keras.Sequential([keras.Input((256,)), keras.layers.Dense(1024, activation="relu"), keras.layers.Dense(1)])
-model.compile("sgd", "mse")
+model = keras.Sequential([keras.Input((256,)), keras.layers.Dense(4096, activation="relu"), keras.layers.Dense(1)])
+model.compile("adam", "mse")
 random = np.random.default_rng(1)
-x = random.standard_normal((512, 256), dtype=np.float32)
-history = model.fit(x, x.sum(axis=1), batch_size=64, epochs=2, verbose=0, shuffle=False)
+x = random.standard_normal((128, 256), dtype=np.float32)
+history = model.fit(x, x.sum(axis=1), batch_size=32, epochs=2, verbose=0, shuffle=False)
 print("loss per epoch:", ", ".join(f"{loss:.1f}" for loss in history.history["loss"]))
 
 try:
     info = tf.config.experimental.get_memory_info(DEVICE)
-    # Whole MiB: how many batches lie ready at the peak differs from run to run.
-    print(f"{DEVICE}: in use at the end {info['current'] / 2**20:.0f} MiB")
+    print(f"{DEVICE}: in use after training {info['current'] / 2**20:.0f} MiB")
 except ValueError:
     print(f"{DEVICE}: memory figures are not available")
 

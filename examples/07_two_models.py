@@ -32,7 +32,7 @@ def large():
     ]
 
 
-def peak_of(layers):
+def peak_of(layers, data):
     """The peak of a short training, in bytes; None where TensorFlow keeps no count."""
     keras.utils.set_random_seed(1)
     # What the last model left behind goes first, or it would count for this one too.
@@ -44,10 +44,7 @@ def peak_of(layers):
         pass
     model = keras.Sequential([keras.Input((32, 32, 3)), *layers(), keras.layers.Dense(10)])
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    x = tf.random.stateless_normal((BATCH, 32, 32, 3), seed=(1, 1))
-    y = tf.random.stateless_uniform((BATCH,), seed=(1, 2), maxval=10, dtype=tf.int32)
-    # One batch again and again: the input pipeline then holds the same memory at every step.
-    model.fit(tf.data.Dataset.from_tensors((x, y)).repeat(5), shuffle=False, verbose=0)
+    model.fit(data, shuffle=False, verbose=0)
     try:
         return tf.config.experimental.get_memory_info(DEVICE)["peak"]
     except ValueError:
@@ -70,7 +67,11 @@ def plot(peaks, folder):
     print("plot: models.png")
 
 
-peaks = {layers.__name__: peak_of(layers) for layers in (small, large)}
+# One batch for all, and again and again: the input then holds the same memory at every step.
+x = tf.random.stateless_normal((BATCH, 32, 32, 3), seed=(1, 1))
+y = tf.random.stateless_uniform((BATCH,), seed=(1, 2), maxval=10, dtype=tf.int32)
+steps = tf.data.Dataset.from_tensors((x, y)).repeat(5)
+peaks = {layers.__name__: peak_of(layers, steps) for layers in (small, large)}
 for name, peak in peaks.items():
     print(f"{name:6} {'not available' if peak is None else f'{peak / 2**20:.0f} MiB'}")
 if None in peaks.values():

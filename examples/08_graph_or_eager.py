@@ -12,7 +12,7 @@ import time
 import keras
 import tensorflow as tf
 
-STEPS = 10
+STEPS = 8
 BATCH = 64
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
@@ -24,7 +24,7 @@ tf.config.threading.set_intra_op_parallelism_threads(1)
 def training_step():
     """A fresh model and the function that trains it on a batch."""
     keras.utils.set_random_seed(1)
-    layers = [keras.layers.Conv2D(16, 3, activation="relu") for _ in range(3)]
+    layers = [keras.layers.Conv2D(32, 3, activation="relu") for _ in range(2)]
     head = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
     model = keras.Sequential([keras.Input((32, 32, 3)), *layers, *head])
     optimizer = keras.optimizers.SGD(0.01)

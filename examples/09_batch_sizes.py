@@ -35,7 +35,14 @@ def build():
     return model
 
 
-def train(size):
+def epoch_of(size):
+    """A batch again and again: the input then holds the same memory at every step."""
+    x = tf.random.stateless_normal((size, 32, 32, 3), seed=(1, 1))
+    y = tf.random.stateless_uniform((size,), seed=(1, 2), maxval=10, dtype=tf.int32)
+    return tf.data.Dataset.from_tensors((x, y)).repeat(IMAGES // size)
+
+
+def train(data):
     """One epoch. Returns its peak in bytes (None where TensorFlow keeps no count) and its seconds."""
     keras.utils.set_random_seed(1)
     keras.backend.clear_session()
@@ -44,10 +51,6 @@ def train(size):
         tf.config.experimental.reset_memory_stats(DEVICE)
     except ValueError:
         pass
-    x = tf.random.stateless_normal((size, 32, 32, 3), seed=(1, 1))
-    y = tf.random.stateless_uniform((size,), seed=(1, 2), maxval=10, dtype=tf.int32)
-    # One batch again and again: the input pipeline then holds the same memory at every step.
-    data = tf.data.Dataset.from_tensors((x, y)).repeat(IMAGES // size)
     model = build()
     begin = time.perf_counter()
     model.fit(data, shuffle=False, verbose=0)
@@ -58,10 +61,12 @@ def train(size):
         return None, seconds
 
 
+# The data of all sizes is made first, so that every size is measured beside the same amount of it.
+epochs = {size: epoch_of(size) for size in SIZES}
 print("batch  peak")
-for size in SIZES:
+for size, data in epochs.items():
     try:
-        peak, seconds = train(size)
+        peak, seconds = train(data)
     except tf.errors.ResourceExhaustedError:
         print(f"{size:5}  out of memory")
         break

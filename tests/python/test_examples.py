@@ -1,0 +1,82 @@
+"""The examples: scripts as people have them, which must behave the same alone and under `vramline run`.
+
+Each example is run twice at once, bare and recorded. What it prints and how it ends must be the same; on stderr, where
+frameworks log and scripts print times, only what cannot be the same may differ. The memory figures on stdout are
+TensorFlow's own counts, so a recorder that allocates, resets a count or keeps a tensor alive shows here.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conftest import REPOSITORY
+
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+SECONDS = 150
+
+# A line of a framework's C++ log: time and thread are in it, and with the profiler on there are more of them.
+LOG = re.compile(r"[IWEF]\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] |WARNING: All log messages before absl::")
+# Times, and the driver's figures, which other processes change.
+MEASURED = re.compile(r"\d+(\.\d+)? (ms|s|MiB)\b")
+
+
+def run(command, folder):
+    environment = os.environ | {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
+
+
+def told(stderr):
+    """What the script itself said on stderr, with what differs from run to run taken out."""
+    lines = (line for line in stderr.splitlines() if not line.startswith("vramline: ") and not LOG.match(line))
+    return [MEASURED.sub(r"# \2", line) for line in lines]
+
+
+def test_there_are_twelve():
+    assert [path.name[:3] for path in EXAMPLES] == [f"{number:02}_" for number in range(1, 13)]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_the_same_alone_and_recorded(example, binary, tmp_path):
+    script = [sys.executable, example]
+    recording = tmp_path / "example.vram"
+    recorder = [binary, "run", "--no-report", "-o", recording, "--"]
+    folders = [tmp_path / "alone", tmp_path / "recorded"]
+    for folder in folders:
+        folder.mkdir()
+    with ThreadPoolExecutor() as both:
+        alone, recorded = both.map(run, [script, recorder + script], folders)
+
+    assert alone.returncode == 0, alone.stderr
+    assert alone.stdout
+    assert recorded.returncode == alone.returncode, recorded.stderr
+    assert recorded.stdout == alone.stdout
+    assert told(recorded.stderr) == told(alone.stderr)
+    # Neither run leaves anything where it ran; the second did record.
+    assert [list(folder.iterdir()) for folder in folders] == [[], []]
+    assert (recording / "run.json").is_file()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_knows_nothing_of_the_tool(example):
+    assert "vramline" not in example.read_text(encoding="utf-8").lower()
+
+
+@pytest.mark.parametrize("page", ["docs/recipes.md", "examples/README.md"])
+def test_every_example_is_on_the_page(page):
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    assert [path.name for path in EXAMPLES if path.name not in text] == []
+
+
+def test_links_to_recipes_lead_somewhere():
+    """The anchor of a heading is its text in small letters, without punctuation, with dashes for spaces."""
+    recipes = (REPOSITORY / "docs/recipes.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", recipes, re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    links = re.findall(r"recipes\.md#([\w-]+)", (REPOSITORY / "examples/README.md").read_text(encoding="utf-8"))
+    assert len(links) == len(EXAMPLES)
+    assert set(links) <= anchors
