@@ -61,13 +61,22 @@ def train(parts):
     return sum(losses)
 
 
-for parts in (1, PARTS):
+def reset():
     gc.collect()
     try:
         tf.config.experimental.reset_memory_stats(DEVICE)
-        loss = train(parts)
-        peak = f"{tf.config.experimental.get_memory_info(DEVICE)['peak'] / 2**20:.0f} MiB"
     except ValueError:
-        loss = train(parts)
-        peak = "not available"
-    print(f"{BATCH} images in {parts} part(s): peak {peak}, loss {loss:.3f}")
+        pass
+
+
+def peak():
+    try:
+        return f"{tf.config.experimental.get_memory_info(DEVICE)['peak'] / 2**20:.0f} MiB"
+    except ValueError:
+        return "not available"
+
+
+for parts in (1, PARTS):
+    reset()
+    loss = train(parts)
+    print(f"{BATCH} images in {parts} part(s): peak {peak()}, loss {loss:.3f}")
