@@ -51,11 +51,7 @@ def read(device: str) -> Counters:
     try:
         told = ask(_context()._context_handle, device)
     except Exception as error:
-        if device.startswith("CPU"):
-            reason = "TensorFlow counts CPU memory only with its pool allocator: set TF_CPU_ALLOCATOR_USE_BFC=1"
-        else:
-            reason = str(error)
-        return Counters(device, reason=reason)
+        return Counters(device, reason=f"TensorFlow does not count this device's memory: {error}")
     return Counters(device, told["current"], told["peak"])
 
 

@@ -43,8 +43,15 @@ pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
     for file in &report.source.files {
         let _ = writeln!(out, "{}{}{}", style.dim, printable(file), style.plain);
     }
+    job(&mut out, report, style);
     let Some(main) = report.pools.first() else {
-        let _ = writeln!(out, "\n{}No memory events in this trace.{}", style.bold, style.plain);
+        let what = if report.run.is_some() {
+            "No figures in this recording."
+        } else {
+            "No memory events in this trace."
+        };
+        let _ = writeln!(out, "\n{}{what}{}", style.bold, style.plain);
+        happenings(&mut out, report, style);
         notes(&mut out, report, style);
         return out;
     };
@@ -63,7 +70,14 @@ pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
         }
     }
     held_long(&mut out, main, style);
-    steps(&mut out, report, main, style);
+    if report.run.is_some() {
+        phases(&mut out, report, style);
+        epochs(&mut out, report, main, style);
+        inventory(&mut out, report, style);
+        happenings(&mut out, report, style);
+    } else {
+        steps(&mut out, report, main, style);
+    }
     notes(&mut out, report, style);
     out
 }
@@ -77,17 +91,49 @@ fn verdict(out: &mut String, report: &Report, pool: &PoolView, style: Style) {
     let framework = match report.source.framework {
         Some("tensorflow") => "TensorFlow",
         Some("jax") => "JAX",
+        Some("pytorch") => "PyTorch",
         _ => "The program",
     };
-    let (Some(peak), Some(held)) = (pool.peak_bytes, &pool.at_peak) else { return };
+    let Some(peak) = pool.peak_bytes else {
+        let _ = writeln!(
+            out,
+            "\n{}{framework} does not tell the memory of {}.{}",
+            style.bold,
+            printable(&pool.name),
+            style.plain
+        );
+        return;
+    };
+    // The trace of a recording covers its first steps; the counters cover all of it.
+    let ever = pool.lifetime_peak_bytes.filter(|&ever| ever > peak && report.run.is_some());
+    if let Some(ever) = ever {
+        let _ = writeln!(
+            out,
+            "\n{}{framework} held {ever} in {} at the peak of the run, after the traced steps.{}",
+            style.bold,
+            printable(&pool.name),
+            style.plain
+        );
+    }
+    let Some(held) = &pool.at_peak else {
+        let _ = writeln!(
+            out,
+            "\n{}{framework} held {peak} on {} at the peak; no trace shows what held it.{}",
+            style.bold,
+            printable(&pool.name),
+            style.plain
+        );
+        return;
+    };
     let of_limit = pool
         .limit_bytes
         .map_or(String::new(), |limit| format!(", {} of its limit of {limit}", percent(peak, limit)));
     let _ = writeln!(
         out,
-        "\n{}{framework} held {peak} in {} at the peak{of_limit}.{}",
+        "\n{}{framework} held {peak} in {} at the peak{}{of_limit}.{}",
         style.bold,
         printable(&pool.name),
+        if ever.is_some() { " of the traced steps" } else { "" },
         style.plain
     );
     let requested = held.named_bytes + held.unnamed_bytes;
@@ -248,6 +294,9 @@ fn held_rows(held: &HeldView, by: By) -> (Vec<Column>, Vec<Vec<String>>) {
 }
 
 fn shown_op(row: &Row) -> String {
+    if !row.variable.is_empty() {
+        return shorten(&row.variable);
+    }
     match (row.op.as_str(), row.source.as_str()) {
         ("", "") => "(no name)".to_owned(),
         ("", source) => format!("(no name, in {source})"),
@@ -311,13 +360,151 @@ fn steps(out: &mut String, report: &Report, main: &PoolView, style: Style) {
     let _ = writeln!(
         out,
         "  peaks from {} (step {}) to {} (step {}); in use after the first {}, after the last {}",
-        lowest.peak_bytes,
+        or_dash(lowest.peak_bytes),
         lowest.step,
-        highest.peak_bytes,
+        or_dash(highest.peak_bytes),
         highest.step,
-        first.current_bytes,
-        last.current_bytes
+        or_dash(first.current_bytes),
+        or_dash(last.current_bytes)
     );
+}
+
+/// The command, how it ended, and who took part.
+fn job(out: &mut String, report: &Report, style: Style) {
+    let Some(run) = &report.run else { return };
+    if !run.command.is_empty() {
+        let exit =
+            run.exit.as_deref().map_or("still running, or its launcher was killed".to_owned(), |exit| {
+                if exit == "code 0" { "done".to_owned() } else { format!("ended with {exit}") }
+            });
+        let command = printable(&run.command.join(" "));
+        let _ = writeln!(out, "{}{command}: {exit}{}", style.dim, style.plain);
+    }
+    if run.processes.len() > 1 {
+        let _ = writeln!(out, "{}{} processes{}", style.dim, run.processes.len(), style.plain);
+    }
+}
+
+/// Steps by phase, warm-up against steady state.
+fn phases(out: &mut String, report: &Report, style: Style) {
+    if report.phases.is_empty() {
+        return;
+    }
+    let several = report.run.as_ref().is_some_and(|run| run.processes.len() > 1);
+    heading(out, "Steps", style);
+    const PREFIX: &str = "phases[].";
+    let column = |field: &str, right: bool| (title(&format!("{PREFIX}{field}")), right);
+    let mut columns = vec![
+        column("phase", false),
+        column("steps", true),
+        column("batches", true),
+        column("first_peak_bytes", true),
+        column("later_peak_bytes", true),
+        column("later_peaks_known", true),
+        column("current_bytes", true),
+        column("how", false),
+        column("pool", false),
+    ];
+    if several {
+        columns.push(column("pid", true));
+    }
+    let rows = report.phases.iter().map(|phase| {
+        let mut row = vec![
+            phase.phase.to_owned(),
+            thousands(phase.steps),
+            thousands(phase.batches),
+            or_dash(phase.first_peak_bytes),
+            or_dash(phase.later_peak_bytes),
+            thousands(phase.later_peaks_known),
+            or_dash(phase.current_bytes),
+            phase.how.to_owned(),
+            phase.pool.clone(),
+        ];
+        if several {
+            row.push(or_dash(phase.pid));
+        }
+        row
+    });
+    table(out, &columns, &rows.collect::<Vec<_>>(), style);
+    if report.steps.iter().any(|step| step.peak_bytes.is_none()) {
+        let _ = writeln!(
+            out,
+            "  {}a step's own peak is known in the trace, where the run's peak rose, and with --step-peaks{}",
+            style.dim, style.plain
+        );
+    }
+}
+
+/// Epochs that fit a screen.
+const EPOCHS: usize = 8;
+
+fn epochs(out: &mut String, report: &Report, main: &PoolView, style: Style) {
+    let epochs: Vec<_> =
+        report.epochs.iter().filter(|epoch| epoch.pool == main.name && epoch.host == main.host).collect();
+    if epochs.is_empty() {
+        return;
+    }
+    heading(out, &format!("{} epochs", epochs.len()), style);
+    let column = |field: &str| (title(&format!("epochs[].{field}")), true);
+    let columns = [column("epoch"), column("peak_bytes"), column("current_bytes")];
+    let row = |epoch: &&vramline::view::run::EpochView| {
+        vec![epoch.epoch.to_string(), or_dash(epoch.peak_bytes), or_dash(epoch.current_bytes)]
+    };
+    let left_out = epochs.len().saturating_sub(EPOCHS);
+    table(out, &columns, &epochs.iter().skip(left_out).map(row).collect::<Vec<_>>(), style);
+    if left_out > 0 {
+        let _ = writeln!(out, "  the first {left_out} are in --json");
+    }
+}
+
+fn inventory(out: &mut String, report: &Report, style: Style) {
+    let told: Vec<String> = report
+        .inventory
+        .iter()
+        .filter(|entry| entry.role != "unknown")
+        .map(|entry| format!("{} {} in {} variables", entry.role, entry.bytes, thousands(entry.variables)))
+        .collect();
+    if !told.is_empty() {
+        heading(out, "Variables that the program lists", style);
+        let _ = writeln!(out, "  {}", told.join(", "));
+    }
+}
+
+/// Labels, settings, the trace's ends and exceptions; the last ones, where there are many.
+const HAPPENINGS: usize = 10;
+
+fn happenings(out: &mut String, report: &Report, style: Style) {
+    let is_told = |kind: &str| matches!(kind, "mark" | "trace" | "setting" | "exception");
+    let mut marks: Vec<_> = report.marks.iter().filter(|mark| is_told(&mark.kind)).collect();
+    let left_out = marks.len().saturating_sub(HAPPENINGS);
+    marks.drain(..left_out);
+    if marks.is_empty() {
+        return;
+    }
+    heading(out, "What happened", style);
+    let column = |field: &str, right: bool| (title(&format!("marks[].{field}")), right);
+    let columns = [
+        column("time_ns", true),
+        column("kind", false),
+        column("current_bytes", true),
+        column("peak_bytes", true),
+        column("label", false),
+    ];
+    let row = |mark: &&vramline::view::run::MarkView| {
+        let label = mark.label.lines().next().unwrap_or_default();
+        let label: String = label.chars().take(100).collect();
+        vec![
+            mark.time_ns.to_string(),
+            mark.kind.clone(),
+            or_dash(mark.current_bytes),
+            or_dash(mark.peak_bytes),
+            label,
+        ]
+    };
+    table(out, &columns, &marks.iter().map(row).collect::<Vec<_>>(), style);
+    if left_out > 0 {
+        let _ = writeln!(out, "  {left_out} earlier ones are in --json");
+    }
 }
 
 fn notes(out: &mut String, report: &Report, style: Style) {

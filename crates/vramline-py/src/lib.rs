@@ -93,20 +93,30 @@ impl Recorder {
             Option<u64>,
         )>,
     ) -> PyResult<()> {
-        let variables = variables.into_iter().map(|(owner, name, role, shape, dtype, bytes, device, address)| {
-            Variable { owner, name, role, shape, dtype, bytes: Bytes(bytes), device, address }
-        });
+        let variables =
+            variables.into_iter().map(|(owner, name, role, shape, dtype, bytes, device, address)| Variable {
+                owner,
+                name,
+                role,
+                shape,
+                dtype,
+                bytes: Bytes(bytes),
+                device,
+                address,
+            });
         let inventory = Inventory { time: Moment::now(), variables: variables.collect() };
         self.recorder.inventory(&inventory).map_err(|error| failed(&error))
     }
 
     /// Samples every `pace` seconds in a thread. `read` is asked for the framework's counters; only then is Python's lock held.
     fn start_sampling(&self, py: Python<'_>, pace: f64, read: Py<PyAny>) -> PyResult<bool> {
-        let pace = Duration::try_from_secs_f64(pace).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let pace =
+            Duration::try_from_secs_f64(pace).map_err(|error| PyValueError::new_err(error.to_string()))?;
         self.stop_sampling(py);
         let ask = move || {
             // Nothing to ask where the interpreter is on its way out.
-            let answer = Python::try_attach(|py| read.call0(py).and_then(|found| found.extract::<Vec<Read>>(py)).ok());
+            let answer =
+                Python::try_attach(|py| read.call0(py).and_then(|found| found.extract::<Vec<Read>>(py)).ok());
             answer.flatten().unwrap_or_default().into_iter().map(counters).collect()
         };
         let sampler = Sampler::start(Arc::clone(&self.recorder), pace, ask);
@@ -149,9 +159,11 @@ fn process_name() -> PyResult<String> {
 /// Of the environment what belongs into a recording.
 #[pyfunction]
 fn environment() -> std::collections::BTreeMap<String, String> {
-    vramline::recording::manifest::environment(std::env::vars_os().filter_map(|(name, value)| {
-        Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
-    }))
+    vramline::recording::manifest::environment(
+        std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+        }),
+    )
 }
 
 /// The report on a path, as JSON.

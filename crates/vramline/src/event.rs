@@ -20,6 +20,8 @@ pub enum Framework {
     TensorFlow,
     /// JAX.
     Jax,
+    /// PyTorch.
+    PyTorch,
 }
 
 impl Framework {
@@ -29,6 +31,7 @@ impl Framework {
         match self {
             Framework::TensorFlow => "tensorflow",
             Framework::Jax => "jax",
+            Framework::PyTorch => "pytorch",
         }
     }
 }

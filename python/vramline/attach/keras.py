@@ -83,7 +83,7 @@ def _phase_begins(kind: str, steps: Steps) -> Callable[..., None]:
         _state(callbacks).begin[kind] = time.monotonic_ns()
         model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
         if kind == "train" and model is not None:
-            steps.owns(lambda: inventory.of_keras(model))
+            steps.owns(model, lambda: inventory.of_keras(model))
 
     return begins
 
@@ -153,7 +153,7 @@ def _wrap_single(model: type, name: str, kind: str, steps: Steps) -> None:
         if steps.local.in_keras:
             return method(self, *args, **kwargs)
         if kind == "train":
-            steps.owns(lambda: inventory.of_keras(self))
+            steps.owns(self, lambda: inventory.of_keras(self))
         steps.local.in_keras = True
         begin = steps.begin()
         try:
@@ -206,7 +206,7 @@ def _wrap_update(owner: type, name: str, steps: Steps) -> None:
             return method(self, *args, **kwargs)
         finally:
             local.in_update = False
-            steps.owns(lambda: inventory.of_variables(_trained(self), self))
+            steps.owns(self, lambda: inventory.of_variables(_trained(self), self))
             if local.depth:
                 local.saw_update = True
             elif _is_eager():

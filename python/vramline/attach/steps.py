@@ -17,6 +17,8 @@ from vramline.session import Session
 
 # Calls of one function that is no training step, at most.
 _MOST_CALLS = 10_000
+# A program with more models or optimizers than this is no training loop.
+_MOST_OWNERS = 64
 
 
 class Steps:
@@ -26,7 +28,7 @@ class Steps:
         self.job = job
         self.window = window
         self._resets = resets
-        self._inventory: Optional[Callable[[], list[Row]]] = None
+        self._inventories: dict[int, Callable[[], list[Row]]] = {}
         self._is_counted = False
         self._calls: dict[str, int] = {}
         self._number = 0
@@ -72,18 +74,24 @@ class Steps:
         if not self._is_counted and not self.window.is_open:
             self.take_inventory()
 
-    def owns(self, inventory: Callable[[], list[Row]]) -> None:
-        """How to list the variables of what is being trained; asked for once."""
-        if self._inventory is None:
-            self._inventory = inventory
+    def owns(self, owner: Any, inventory: Callable[[], list[Row]]) -> None:
+        """How to list the variables of something that is being trained; asked for once."""
+        if not self._is_counted and len(self._inventories) < _MOST_OWNERS:
+            self._inventories.setdefault(id(owner), inventory)
 
     def take_inventory(self) -> None:
         """Writes the variables down, once."""
-        if self._inventory is None or self._is_counted:
+        if self._is_counted or not self._inventories:
             return
         self._is_counted = True
-        self.job.attempt(lambda: self.job.inventory(self._inventory()))  # type: ignore[misc]
-        self._inventory = None
+        inventories, self._inventories = list(self._inventories.values()), {}
+
+        def write() -> None:
+            # A model's variables are its optimizer's too: each is told once.
+            rows = {(row[1], row[7]): row for inventory in reversed(inventories) for row in inventory()}
+            self.job.inventory(list(rows.values()))
+
+        self.job.attempt(write)
 
     def after_fork(self) -> None:
         """In a forked child the trace is the parent's."""

@@ -23,7 +23,7 @@ def hook(torch: ModuleType, steps: Steps, asked: Asked) -> None:
         local = steps.local
         if local.in_keras:
             return
-        steps.owns(lambda: inventory.of_torch(optimizer))
+        steps.owns(optimizer, lambda: inventory.of_torch(optimizer))
         begin, local.boundary = local.boundary, None
         steps.end("train", "inferred", begin)
         if not steps.window.is_open:

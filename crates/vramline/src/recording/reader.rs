@@ -124,7 +124,11 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
                 if table.torn_bytes > 0 {
                     recorded.warnings.add(
                         "torn-tail",
-                        format!("the last {} bytes of '{}' are not whole and were left out", table.torn_bytes, name_of(&file)),
+                        format!(
+                            "the last {} bytes of '{}' are not whole and were left out",
+                            table.torn_bytes,
+                            name_of(&file)
+                        ),
                         "the process was killed while it wrote; everything before is there",
                     );
                 }

@@ -101,7 +101,11 @@ pub struct Appender {
 
 impl std::fmt::Debug for Appender {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Appender").field("path", &self.path).field("tail", &self.tail).finish_non_exhaustive()
+        formatter
+            .debug_struct("Appender")
+            .field("path", &self.path)
+            .field("tail", &self.tail)
+            .finish_non_exhaustive()
     }
 }
 
@@ -147,11 +151,13 @@ impl Appender {
     /// Opens a stream for appending and makes it where it is not there.
     pub fn open(path: &Path, stream: Stream) -> Result<Appender, StreamError> {
         let failed = |error: io::Error| StreamError::Io { path: path.to_owned(), error };
-        let foreign = |error: ArrowError| StreamError::Foreign { path: path.to_owned(), what: error.to_string() };
+        let foreign =
+            |error: ArrowError| StreamError::Foreign { path: path.to_owned(), what: error.to_string() };
         let file = OpenOptions::new().append(true).read(true).create(true).open(path).map_err(failed)?;
         let schema = stream.arrow();
         let options = IpcWriteOptions::try_new(8, false, MetadataVersion::V5).map_err(foreign)?;
-        let mut encoder = StreamWriter::try_new_with_options(Vec::new(), &schema, options).map_err(foreign)?;
+        let mut encoder =
+            StreamWriter::try_new_with_options(Vec::new(), &schema, options).map_err(foreign)?;
         let header = std::mem::take(encoder.get_mut());
         let length = file.metadata().map_err(failed)?.len();
         let whole = if length == 0 { 0 } else { read(path)?.whole_bytes };
@@ -193,7 +199,8 @@ impl Appender {
     fn leave_it_to_a_thread(&mut self) {
         let (messages, queue) = sync_channel::<Vec<u8>>(QUEUE);
         let (end, done) = channel::<()>();
-        let Tail::Direct(disk) = std::mem::replace(&mut self.tail, Tail::Queued { messages: Some(messages), done })
+        let Tail::Direct(disk) =
+            std::mem::replace(&mut self.tail, Tail::Queued { messages: Some(messages), done })
         else {
             return;
         };
@@ -306,7 +313,9 @@ impl Table {
         let mut all = Vec::with_capacity(self.len());
         for batch in &self.batches {
             match batch.column_by_name(name).and_then(|column| column.as_string_opt::<i32>()) {
-                Some(column) => all.extend((0..column.len()).map(|at| column.is_valid(at).then(|| column.value(at)))),
+                Some(column) => {
+                    all.extend((0..column.len()).map(|at| column.is_valid(at).then(|| column.value(at))))
+                }
                 None => all.extend(std::iter::repeat_n(None, batch.num_rows())),
             }
         }

@@ -45,6 +45,8 @@ pub struct Trace {
     roles: role::Roles,
     /// By the event of its birth: whose variable a block holds, where the program told.
     owned: FxHashMap<usize, recorded::Owned>,
+    /// The values of those variables, as blocks.
+    listed: Vec<recorded::Listed>,
 }
 
 /// A block that was held for long.
@@ -83,14 +85,21 @@ impl Trace {
             pool.count = counts.get(usize::from(pool.id.0)).cloned().unwrap_or_default();
         }
         pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|peak| peak.bytes)));
-        Trace { history, pools, steps, roles, owned: FxHashMap::default() }
+        Trace { history, pools, steps, roles, owned: FxHashMap::default(), listed: Vec::new() }
     }
 
     /// Takes from an inventory whose memory each block is. It knows better than any rule.
     #[must_use]
     pub fn with_inventory(mut self, inventory: &Inventory) -> Trace {
         self.owned = recorded::owned(inventory, &self.history, &self.pools);
+        self.listed = recorded::listed(&self.owned, &self.history);
         self
+    }
+
+    /// Bytes of a role that an inventory lists and that lie in the pools of this trace.
+    #[must_use]
+    pub fn listed_bytes(&self, role: Role) -> Bytes {
+        self.listed.iter().filter(|listed| listed.role == role).map(|listed| listed.requested).sum()
     }
 
     /// The device that a pool is on, by the name the frameworks give it; empty where that does not tell.
@@ -130,6 +139,7 @@ impl Trace {
         let before_recording = before.min(in_use.saturating_sub(known));
         let lost = in_use.saturating_sub(known + before_recording);
         let mut held: Vec<Held> = live.into_iter().map(|event| self.held(pool, event, time)).collect();
+        recorded::settle(&mut held, &self.listed);
         if lost > Bytes::ZERO {
             held.push(lost_block(lost));
         }

@@ -8,11 +8,11 @@ use rustc_hash::FxHashMap;
 
 use super::step::{self, How, Phase, Step};
 use super::{PoolTrace, Trace};
-use crate::event::History;
+use crate::event::{Dtype, History};
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Counters, Inventory, Mark, Moment};
-use crate::snapshot::Role;
+use crate::snapshot::{Held, Role};
 use crate::units::{Bytes, Nanos, Picos};
 
 /// A step or epoch on one device.
@@ -145,11 +145,16 @@ fn trace_peaks(process: &RecordedProcess, trace: &Trace, spans: &mut [RecordedSt
         let mut covered: Vec<&mut RecordedStep> =
             spans.iter_mut().filter(|span| span.device == device && span.end.monotonic <= stopped).collect();
         covered.sort_by_key(|span| span.begin);
-        let on_trace: Vec<Step> =
-            covered.iter().filter_map(|span| Some(step_of(span, moment(&trace.history, span.begin)?, moment(&trace.history, span.end)?))).collect();
+        let on_trace: Vec<Step> = covered
+            .iter()
+            .filter_map(|span| {
+                Some(step_of(span, moment(&trace.history, span.begin)?, moment(&trace.history, span.end)?))
+            })
+            .collect();
         // Each on its own: an epoch and its steps lie in one another.
         for (span, step) in covered.into_iter().zip(on_trace) {
-            span.peak = step::uses(&[step], pool, &trace.history.events).first().map(|used| used.peak).or(span.peak);
+            span.peak =
+                step::uses(&[step], pool, &trace.history.events).first().map(|used| used.peak).or(span.peak);
         }
     }
 }
@@ -197,12 +202,14 @@ pub(crate) fn owned(
     let Some(time) = moment(history, inventory.time) else { return owned };
     for pool in pools {
         let Some(position) = pool.position_at(&history.events, time) else { continue };
-        let live: FxHashMap<u64, usize> =
-            pool.live_at(position).map(|birth| (history.events.at(birth).address(), birth)).collect();
+        let live: FxHashMap<u64, usize> = pool
+            .live_at(position)
+            .map(|birth| (history.events.at(birth).address(), birth))
+            .filter_map(|(address, birth)| Some((address?, birth)))
+            .collect();
         for variable in &inventory.variables {
             let Some(&birth) = variable.address.and_then(|address| live.get(&address)) else { continue };
-            let is_large_enough =
-                history.events.at(birth).size().is_some_and(|size| size >= variable.bytes);
+            let is_large_enough = history.events.at(birth).size().is_some_and(|size| size >= variable.bytes);
             let role = match variable.role.as_str() {
                 "parameters" => Role::Parameters,
                 "optimizer" => Role::Optimizer,
@@ -214,4 +221,51 @@ pub(crate) fn owned(
         }
     }
     owned
+}
+
+const SECOND_COPY: &str = "a second value of a variable: more blocks of this size are held than the program lists, so this one is about to be \
+     assigned or still read";
+const EARLIER_VALUE: &str = "an earlier value of a variable that the program lists";
+
+/// The block that held the value of a listed variable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed {
+    pub(crate) role: Role,
+    pub(crate) requested: Bytes,
+    shape: Name,
+    dtype: Dtype,
+}
+
+pub(crate) fn listed(owned: &FxHashMap<usize, Owned>, history: &History) -> Vec<Listed> {
+    let block = |(&birth, owned): (&usize, &Owned)| {
+        let event = history.events.at(birth);
+        let requested = event.requested().or(event.size()).unwrap_or_default();
+        Listed { role: owned.role, requested, shape: event.shape(), dtype: event.dtype() }
+    };
+    owned.iter().map(block).collect()
+}
+
+/// Makes the roles agree with what the program lists. A variable has one value; while it is assigned there may be two blocks, and
+/// a scalar's earlier value has no name that tells whose it is.
+pub(crate) fn settle(held: &mut [Held], listed: &[Listed]) {
+    let mut sizes: FxHashMap<(Role, Bytes), Vec<&Listed>> = FxHashMap::default();
+    for variable in listed.iter().filter(|variable| variable.role != Role::Unknown) {
+        sizes.entry((variable.role, variable.requested)).or_default().push(variable);
+    }
+    for ((role, requested), variables) in sizes {
+        // Oldest first, as they are held.
+        let mut same: Vec<&mut Held> =
+            held.iter_mut().filter(|block| block.role == role && block.requested == requested).collect();
+        for copy in same.iter_mut().skip(variables.len()) {
+            (copy.role, copy.evidence) = (Role::Temporaries, SECOND_COPY);
+        }
+        let mut missing = variables.len().saturating_sub(same.len());
+        for block in held.iter_mut().filter(|block| block.requested == requested) {
+            let is_like = |variable: &&Listed| (variable.shape, variable.dtype) == (block.shape, block.dtype);
+            if missing > 0 && block.role == Role::Unknown && variables.iter().any(is_like) {
+                (block.role, block.evidence) = (role, EARLIER_VALUE);
+                missing -= 1;
+            }
+        }
+    }
 }

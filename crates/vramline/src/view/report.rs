@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
+use super::run::{self, EpochView, InventoryView, MarkView, PhaseView, RunView, Whole};
 use crate::Reading;
 use crate::event::{Framework, History, OpTime};
 use crate::names::Name;
+use crate::recording::reader::Recorded;
 use crate::snapshot::{Held, Role, Snapshot};
 use crate::trace::{LongHeld, PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
@@ -49,6 +51,12 @@ pub struct Report {
     pub source: SourceView,
     pub pools: Vec<PoolView>,
     pub steps: Vec<StepView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunView>,
+    pub epochs: Vec<EpochView>,
+    pub phases: Vec<PhaseView>,
+    pub marks: Vec<MarkView>,
+    pub inventory: Vec<InventoryView>,
     pub ledger: Vec<LedgerView>,
     pub findings: Vec<FindingView>,
     pub warnings: Vec<Warning>,
@@ -137,6 +145,7 @@ pub struct Row {
     pub dtype: &'static str,
     pub source: String,
     pub evidence: &'static str,
+    pub variable: String,
     pub slack_bytes: Bytes,
     pub age_ns: Option<u64>,
     pub op_calls: Option<u64>,
@@ -151,7 +160,7 @@ pub struct Rest {
     pub count: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[expect(missing_docs, reason = "the field table says it")]
 pub struct BeforeView {
     pub at_begin_bytes: Bytes,
@@ -179,14 +188,16 @@ pub struct LongView {
 pub struct StepView {
     pub pool: String,
     pub host: String,
+    pub pid: Option<u64>,
     pub step: i64,
+    pub batches: u64,
     pub epoch: Option<u64>,
     pub phase: &'static str,
     pub how: &'static str,
     pub name: String,
     pub begin_ns: Nanos,
-    pub peak_bytes: Bytes,
-    pub current_bytes: Bytes,
+    pub peak_bytes: Option<Bytes>,
+    pub current_bytes: Option<Bytes>,
 }
 
 /// A line of the ledger; traces give none.
@@ -227,17 +238,28 @@ pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
         hint: error.hint().to_owned(),
     }));
     let first = reading.hosts.first().map(|host| &host.trace.history);
+    let recording = reading.recorded.iter().map(|recorded| &recorded.path);
+    let files = recording.chain(reading.hosts.iter().map(|host| &host.path));
     let mut report = Report {
         kind: "report",
         source: SourceView {
-            format: "xplane",
+            format: if reading.recorded.is_some() { "recording" } else { "xplane" },
             framework: first.and_then(|history| history.framework).map(Framework::word),
-            files: reading.hosts.iter().map(|host| host.path.display().to_string()).collect(),
-            clock: "nanoseconds since the profile began, as the profiler wrote them",
+            files: files.map(|path| path.display().to_string()).collect(),
+            clock: if first.is_some() {
+                "nanoseconds since the profile began, as the profiler wrote them"
+            } else {
+                "nanoseconds since the first mark of each process"
+            },
             wall_clock_zero_ns: first.and_then(|history| history.wall_clock_zero),
         },
         pools: Vec::new(),
         steps: Vec::new(),
+        run: reading.recorded.as_ref().map(run::job),
+        epochs: Vec::new(),
+        phases: Vec::new(),
+        marks: Vec::new(),
+        inventory: Vec::new(),
         ledger: Vec::new(),
         findings: Vec::new(),
         warnings,
@@ -245,6 +267,9 @@ pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
     };
     for host in &reading.hosts {
         report.add(&host.trace, wanted);
+    }
+    if let Some(recorded) = &reading.recorded {
+        report.add_recorded(reading, recorded, wanted);
     }
     report.explain_nulls();
     report
@@ -287,7 +312,7 @@ impl Report {
         let freed: Bytes = pool.unmatched.iter().map(|free| free.chunk).sum();
         self.pools.push(PoolView {
             name: name.to_owned(),
-            device: device_of(name),
+            device: trace.device_of(pool),
             host: history.host.clone(),
             pid: history.pid,
             rank: None,
@@ -308,18 +333,80 @@ impl Report {
             },
             held_long: trace.held_longest(pool).iter().map(|long| long_view(history, long)).collect(),
         });
+        // A recording knows the steps better.
+        if self.run.is_some() {
+            return;
+        }
         self.steps.extend(trace.step_uses(pool).into_iter().map(|used| StepView {
             pool: name.to_owned(),
             host: history.host.clone(),
+            pid: history.pid,
             step: used.step.number,
+            batches: 1,
             epoch: None,
             phase: used.step.phase.word(),
             how: used.step.how.word(),
             name: history.names.get(used.step.name).to_owned(),
             begin_ns: clock(used.step.begin),
-            peak_bytes: used.peak,
-            current_bytes: used.current,
+            peak_bytes: Some(used.peak),
+            current_bytes: Some(used.current),
         }));
+    }
+
+    /// What a recording knows beyond its traces.
+    fn add_recorded(&mut self, reading: &Reading, recorded: &Recorded, wanted: &Wanted) {
+        self.warnings.extend(recorded.warnings.as_slice().iter().cloned());
+        for (number, process) in recorded.processes.iter().enumerate() {
+            let host = reading.hosts.iter().find(|host| host.process == Some(number));
+            let trace = host.map(|host| &host.trace);
+            let of_trace = trace.map_or(&[][..], |trace| &trace.pools);
+            // The pool with the highest peak of a device stands for it; it comes first.
+            let named = of_trace.iter().rev().filter_map(|pool| {
+                let trace = trace?;
+                let name = &trace.history.pool(pool.id)?.name;
+                Some((trace.device_of(pool), name.clone()))
+            });
+            let whole = Whole { process, trace, pools: named.collect() };
+            let pid = u64::from(process.id.pid());
+            for (device, peak) in whole.lifetime_peaks() {
+                let name = whole.pools.get(&device);
+                if wanted.pool.as_ref().is_some_and(|part| !name.unwrap_or(&device).contains(part.as_str())) {
+                    continue;
+                }
+                let known = self
+                    .pools
+                    .iter_mut()
+                    .find(|pool| Some(&pool.name) == name && pool.pid.is_none_or(|of| of == pid));
+                if let Some(pool) = known {
+                    pool.pid = Some(pid);
+                    pool.rank = process.facts.rank;
+                    pool.lifetime_peak_bytes = pool.lifetime_peak_bytes.max(peak);
+                } else {
+                    self.pools.push(whole.bare_pool(&device, peak));
+                    if let (None, Some(reason)) = (peak, whole.reason(&device)) {
+                        self.warnings.push(Warning {
+                            code: "no-counters",
+                            text: format!("process {pid}, {device}: {reason}"),
+                            hint: String::new(),
+                        });
+                    }
+                }
+            }
+            self.steps.extend(whole.steps().iter().map(|step| whole.step_view(step)));
+            self.epochs.extend(whole.epochs());
+            self.phases.extend(whole.phases());
+            self.marks.extend(whole.marks());
+            self.inventory.extend(whole.inventory());
+            if self.source.framework.is_none() {
+                let known = [Framework::TensorFlow, Framework::Jax, Framework::PyTorch];
+                let used = |framework: &&Framework| {
+                    let name = if **framework == Framework::PyTorch { "torch" } else { framework.word() };
+                    process.facts.frameworks.contains_key(name)
+                };
+                self.source.framework = known.iter().find(used).map(|framework| framework.word());
+            }
+        }
+        self.pools.sort_by_key(|pool| std::cmp::Reverse(pool.lifetime_peak_bytes.max(pool.peak_bytes)));
     }
 
     /// A reason for each null.
@@ -339,7 +426,18 @@ impl Report {
             if pool.pid.is_none() {
                 add(at("pid"), "the trace does not tell the process", None);
             }
-            add(at("rank"), "a trace does not tell the job's rank", None);
+            if pool.rank.is_none() {
+                add(at("rank"), "no variable of a launcher told the process' rank", None);
+            }
+            if pool.at_peak.is_none() {
+                let reason = "no trace of this process shows what the pool held";
+                let switch = Some("vramline run --trace auto");
+                add(at("at_peak"), reason, switch);
+                add(at("peak_at_ns"), reason, switch);
+            }
+            if pool.peak_bytes.is_none() {
+                add(at("peak_bytes"), "the framework does not count this device's memory", None);
+            }
             if pool.from_start.is_none() {
                 add(at("from_start"), "the first event does not tell the allocator's counts", None);
             }
@@ -369,10 +467,89 @@ impl Report {
                 add(at("held_long[].freed_ns"), "the trace ends before the block was freed", None);
             }
         }
-        if !self.steps.is_empty() {
-            add("steps[].epoch".into(), "a trace does not mark epochs", None);
+        let mut add_if = |is_null: bool, path: &str, reason: &str, switch: Option<&str>| {
+            if is_null {
+                add(path.to_owned(), reason, switch);
+            }
+        };
+        const NO_EPOCH: &str = "the step belongs to no epoch, or nobody told";
+        const OWN_PEAK: &str =
+            "the framework's peak counts from the start of the process, and it did not rise here";
+        const NO_FIGURE: &str = "the framework told no figure at that moment";
+        const NO_PROCESS: &str = "the trace does not tell the process";
+        let own_peak = Some("vramline run --step-peaks, or rec.step");
+        add_if(self.steps.iter().any(|step| step.epoch.is_none()), "steps[].epoch", NO_EPOCH, None);
+        add_if(self.steps.iter().any(|step| step.pid.is_none()), "steps[].pid", NO_PROCESS, None);
+        add_if(
+            self.steps.iter().any(|step| step.peak_bytes.is_none()),
+            "steps[].peak_bytes",
+            OWN_PEAK,
+            own_peak,
+        );
+        add_if(
+            self.steps.iter().any(|step| step.current_bytes.is_none()),
+            "steps[].current_bytes",
+            NO_FIGURE,
+            None,
+        );
+        add_if(
+            self.epochs.iter().any(|epoch| epoch.peak_bytes.is_none()),
+            "epochs[].peak_bytes",
+            OWN_PEAK,
+            own_peak,
+        );
+        add_if(
+            self.epochs.iter().any(|epoch| epoch.current_bytes.is_none()),
+            "epochs[].current_bytes",
+            NO_FIGURE,
+            None,
+        );
+        for (is_null, path) in [
+            (self.phases.iter().any(|phase| phase.first_peak_bytes.is_none()), "phases[].first_peak_bytes"),
+            (self.phases.iter().any(|phase| phase.later_peak_bytes.is_none()), "phases[].later_peak_bytes"),
+        ] {
+            add_if(is_null, path, "no such step has a peak of its own that is known", own_peak);
         }
-        add("ledger".into(), "a trace file holds no figures of the driver", None);
+        add_if(
+            self.phases.iter().any(|phase| phase.current_bytes.is_none()),
+            "phases[].current_bytes",
+            NO_FIGURE,
+            None,
+        );
+        add_if(self.marks.iter().any(|mark| mark.step.is_none()), "marks[].step", "it is of no step", None);
+        for (is_null, path) in [
+            (self.marks.iter().any(|mark| mark.current_bytes.is_none()), "marks[].current_bytes"),
+            (self.marks.iter().any(|mark| mark.peak_bytes.is_none()), "marks[].peak_bytes"),
+        ] {
+            add_if(is_null, path, NO_FIGURE, None);
+        }
+        let no_trace = "no trace shows the pools";
+        let is_null = self.inventory.iter().any(|entry| entry.in_pool_bytes.is_none());
+        add_if(is_null, "inventory[].in_pool_bytes", no_trace, Some("vramline run --trace auto"));
+        if let Some(run) = &self.run {
+            add_if(
+                run.exit.is_none(),
+                "run.exit",
+                "the job still runs, its launcher was killed, or it had none",
+                None,
+            );
+            let any = |is_null: fn(&run::ProcessView) -> bool| run.processes.iter().any(is_null);
+            let rank = "no variable of a launcher told the process' rank";
+            add_if(any(|process| process.rank.is_none()), "run.processes[].rank", rank, None);
+            add_if(
+                any(|process| process.backend.is_none()),
+                "run.processes[].backend",
+                "Keras was not used",
+                None,
+            );
+            let root = "the process was not forked from a recorded one";
+            add_if(any(|process| process.forked_from.is_none()), "run.processes[].forked_from", root, None);
+        }
+        add(
+            "ledger".into(),
+            "neither a trace nor this version's recordings hold figures of the driver",
+            None,
+        );
         self.unknowns = unknowns;
     }
 }
@@ -421,7 +598,7 @@ fn doubts(history: &History, pool: &PoolTrace, name: &str) -> Vec<Warning> {
 }
 
 fn held_view(history: &History, snapshot: &Snapshot, wanted: &Wanted) -> HeldView {
-    let is_named = |held: &&Held| !held.op.is_empty();
+    let is_named = |held: &&Held| !held.op.is_empty() || !held.variable.is_empty();
     let named = snapshot.held.iter().filter(is_named).map(|held| held.requested).sum();
     let unnamed = snapshot.held.iter().filter(|held| !is_named(held)).map(|held| held.requested).sum();
     let mut by_role = ByRole::default();
@@ -451,7 +628,7 @@ fn held_view(history: &History, snapshot: &Snapshot, wanted: &Wanted) -> HeldVie
 }
 
 fn rows(history: &History, held: &[Held], by: By) -> Vec<Row> {
-    type Key<'a> = (Name, Name, &'a str, &'a str, Option<Role>, &'static str, &'a str, Bytes);
+    type Key<'a> = (Name, Name, &'a str, &'a str, Option<Role>, &'static str, &'a str, &'a str, Bytes);
     let mut groups: FxHashMap<Key<'_>, Row> = FxHashMap::default();
     for held in held {
         let key: Key<'_> = match by {
@@ -463,11 +640,12 @@ fn rows(history: &History, held: &[Held], by: By) -> Vec<Row> {
                 Some(held.role),
                 held.evidence,
                 held.source.as_str(),
+                held.variable.as_str(),
                 // Of a block without a name the size is the best that is known.
                 if held.op.is_empty() { held.requested } else { Bytes::ZERO },
             ),
-            By::Layer => (Name::EMPTY, Name::EMPTY, "", &held.layer, None, "", "", Bytes::ZERO),
-            By::Role => (Name::EMPTY, Name::EMPTY, "", "", Some(held.role), "", "", Bytes::ZERO),
+            By::Layer => (Name::EMPTY, Name::EMPTY, "", &held.layer, None, "", "", "", Bytes::ZERO),
+            By::Role => (Name::EMPTY, Name::EMPTY, "", "", Some(held.role), "", "", "", Bytes::ZERO),
         };
         let row = row_of(history, held);
         match groups.entry(key) {
@@ -481,9 +659,9 @@ fn rows(history: &History, held: &[Held], by: By) -> Vec<Row> {
     rows.sort_by(|a, b| {
         let key =
             |row: &Row| (std::cmp::Reverse(row.bytes), row.op.clone(), row.shape.clone(), row.layer.clone());
-        key(a)
-            .cmp(&key(b))
-            .then_with(|| (a.role, a.evidence, &a.source).cmp(&(b.role, b.evidence, &b.source)))
+        key(a).cmp(&key(b)).then_with(|| {
+            (a.role, a.evidence, &a.source, &a.variable).cmp(&(b.role, b.evidence, &b.source, &b.variable))
+        })
     });
     rows
 }
@@ -500,6 +678,7 @@ fn row_of(history: &History, held: &Held) -> Row {
         dtype: held.dtype.word(),
         source: held.source.clone(),
         evidence: held.evidence,
+        variable: held.variable.clone(),
         slack_bytes: held.slack(),
         age_ns: held.age.map(|age| age.nanos()),
         op_calls: time.map(|time| time.calls),
@@ -526,6 +705,7 @@ impl Row {
         keep(&mut self.layer, &other.layer);
         keep(&mut self.shape, &other.shape);
         keep(&mut self.source, &other.source);
+        keep(&mut self.variable, &other.variable);
         let keep = |mine: &mut &'static str, theirs: &'static str| {
             if *mine != theirs {
                 *mine = "";
