@@ -196,8 +196,8 @@ fn pools(out: &mut String, report: &Report, style: Style) {
             or_dash(pool.peak_bytes),
             or_dash(pool.lifetime_peak_bytes),
             or_dash(pool.peak_at_ns),
-            thousands(pool.allocs),
-            thousands(pool.frees),
+            or_dash(pool.allocs.map(thousands)),
+            or_dash(pool.frees.map(thousands)),
             pool.fragmentation_at_peak.map_or("-".to_owned(), |value| format!("{:.1} %", value * 100.0)),
             match pool.from_start {
                 Some(true) => "yes",

@@ -51,8 +51,8 @@ pub const REPORT: &[Field] = &[
         "true when the first event's counts are its own block: nothing was allocated before; false when they are more",
     ),
     f("pools[].limit_bytes", "limit", "bytes or null", "what the pool may take: in use + available"),
-    f("pools[].allocs", "allocs", "number", "allocation events"),
-    f("pools[].frees", "frees", "number", "free events"),
+    f("pools[].allocs", "allocs", "number or null", "allocation events"),
+    f("pools[].frees", "frees", "number or null", "free events"),
     f(
         "pools[].peak_bytes",
         "peak",

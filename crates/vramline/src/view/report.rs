@@ -83,8 +83,8 @@ pub struct PoolView {
     pub rank: Option<u64>,
     pub from_start: Option<bool>,
     pub limit_bytes: Option<Bytes>,
-    pub allocs: u64,
-    pub frees: u64,
+    pub allocs: Option<u64>,
+    pub frees: Option<u64>,
     pub peak_bytes: Option<Bytes>,
     pub lifetime_peak_bytes: Option<Bytes>,
     pub peak_at_ns: Option<Nanos>,
@@ -92,7 +92,7 @@ pub struct PoolView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<HeldView>,
     pub fragmentation_at_peak: Option<f32>,
-    pub before_recording: BeforeView,
+    pub before_recording: Option<BeforeView>,
     pub held_long: Vec<LongView>,
 }
 
@@ -160,7 +160,7 @@ pub struct Rest {
     pub count: u64,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 #[expect(missing_docs, reason = "the field table says it")]
 pub struct BeforeView {
     pub at_begin_bytes: Bytes,
@@ -318,19 +318,19 @@ impl Report {
             rank: None,
             from_start: pool.count.from_start,
             limit_bytes: facts.and_then(|facts| facts.limit),
-            allocs: pool.allocs,
-            frees: pool.frees,
+            allocs: Some(pool.allocs),
+            frees: Some(pool.frees),
             peak_bytes: peak.map(|peak| peak.bytes),
             lifetime_peak_bytes: facts.and_then(|facts| facts.lifetime_peak),
             peak_at_ns: peak_time.map(clock),
             fragmentation_at_peak: peak.and_then(|peak| pool.fragmentation(&history.events, peak.position)),
             at_peak,
             at,
-            before_recording: BeforeView {
+            before_recording: Some(BeforeView {
                 at_begin_bytes: pool.count.before,
                 freed_bytes: freed,
                 freed_blocks: pool.unmatched.len() as u64,
-            },
+            }),
             held_long: trace.held_longest(pool).iter().map(|long| long_view(history, long)).collect(),
         });
         // A recording knows the steps better.
@@ -433,7 +433,9 @@ impl Report {
                 let reason = "no trace of this process shows what the pool held";
                 let switch = Some("vramline run --trace auto");
                 add(at("at_peak"), reason, switch);
-                add(at("peak_at_ns"), reason, switch);
+                for field in ["peak_at_ns", "allocs", "frees", "before_recording"] {
+                    add(at(field), reason, switch);
+                }
             }
             if pool.peak_bytes.is_none() {
                 add(at("peak_bytes"), "the framework does not count this device's memory", None);

@@ -314,15 +314,15 @@ impl Whole<'_> {
             rank: self.process.facts.rank,
             from_start: None,
             limit_bytes: self.limit(device),
-            allocs: 0,
-            frees: 0,
+            allocs: None,
+            frees: None,
             peak_bytes: peak,
             lifetime_peak_bytes: peak,
             peak_at_ns: None,
             at_peak: None,
             at: None,
             fragmentation_at_peak: None,
-            before_recording: super::report::BeforeView::default(),
+            before_recording: None,
             held_long: Vec::new(),
         }
     }

@@ -1,0 +1,69 @@
+//! A real recording of `vramline run`, whose truths stand in `fixtures/README.md`.
+
+use vramline::snapshot::Role;
+use vramline::units::Bytes;
+use vramline::view::report::{Report, Wanted};
+
+use crate::{checked_report, fixture};
+
+fn report() -> Report {
+    let reading = vramline::read(&fixture("tf221_cpu_keras.vram")).unwrap();
+    checked_report(&reading, &Wanted::default())
+}
+
+#[test]
+fn the_trace_begins_before_the_first_allocation_and_names_nearly_everything() {
+    let report = report();
+    let pool = &report.pools[0];
+    assert_eq!((pool.from_start, pool.limit_bytes), (Some(true), Some(Bytes(64 << 30))));
+    let held = pool.at_peak.as_ref().unwrap();
+    assert_eq!(held.before_recording_bytes, Bytes::ZERO);
+    assert!(held.named_bytes.0 * 100 >= (held.named_bytes + held.unnamed_bytes).0 * 95);
+    // TensorFlow's own figure at the end of the job.
+    assert_eq!(pool.lifetime_peak_bytes, Some(Bytes(485_632)));
+}
+
+#[test]
+fn parameters_and_optimizer_are_what_the_program_lists() {
+    let report = report();
+    let held = report.pools[0].at_peak.as_ref().unwrap();
+    for (role, word, bytes) in
+        [(Role::Parameters, "parameters", 48_776), (Role::Optimizer, "optimizer", 2 * 48_776 + 12)]
+    {
+        let entry = report.inventory.iter().find(|entry| entry.role == word).unwrap();
+        assert_eq!(entry.bytes, Bytes(bytes), "{word}");
+        // The learning rate, a scalar, lies outside the pool.
+        let in_pool = entry.in_pool_bytes.unwrap();
+        assert!(bytes - in_pool.0 <= 4, "{word}");
+        assert_eq!(held.by_role.get(role), in_pool, "{word}");
+    }
+    assert!(held.rows.iter().any(|row| row.variable == "sequential/conv2d/kernel"));
+}
+
+#[test]
+fn steps_epochs_and_phases_are_counted() {
+    let report = report();
+    let phases: Vec<_> =
+        report.phases.iter().map(|phase| (phase.phase, phase.steps, phase.batches, phase.how)).collect();
+    assert_eq!(
+        phases,
+        [("train", 12, 12, "keras"), ("validation", 4, 4, "keras"), ("predict", 1, 1, "keras")]
+    );
+    assert_eq!(report.epochs.iter().map(|epoch| epoch.epoch).collect::<Vec<_>>(), [0, 1]);
+    assert!(report.marks.iter().any(|mark| mark.kind == "mark" && mark.label == "after training"));
+    let run = report.run.unwrap();
+    assert_eq!((run.exit.as_deref(), run.processes.len()), (Some("code 0"), 1));
+}
+
+/// The trace covers the first five steps: each has a peak, and the highest of them is the trace's.
+#[test]
+fn trace_and_marks_are_on_one_clock() {
+    let report = report();
+    let traced: Vec<Bytes> = report.steps.iter().take(5).map(|step| step.peak_bytes.unwrap()).collect();
+    assert_eq!(traced.iter().max().copied(), report.pools[0].peak_bytes);
+    let peak_at = report.pools[0].peak_at_ns.unwrap();
+    let highest = report.steps.iter().take(5).position(|step| step.peak_bytes == report.pools[0].peak_bytes);
+    let begins: Vec<_> = report.steps.iter().map(|step| step.begin_ns).collect();
+    let at = highest.unwrap();
+    assert!(begins[at] <= peak_at && peak_at <= begins[at + 1], "{begins:?} {peak_at:?}");
+}
