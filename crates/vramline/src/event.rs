@@ -7,9 +7,12 @@
 use std::cmp::Reverse;
 use std::collections::binary_heap::{BinaryHeap, PeekMut};
 use std::ops::Range;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::names::{Name, Names};
-use crate::pages::reserve;
+use crate::pages::{Page, reserve};
 use crate::units::{Bytes, Nanos, Picos, Span};
 use crate::warning::Warnings;
 
@@ -279,69 +282,215 @@ impl Traits {
     }
 }
 
-/// A stretch of events in columns: index `i` of every column is the same event. Never longer than [`SEGMENT`], so that
-/// growing moves no more than that.
-#[derive(Clone, Debug, Default)]
-struct Columns {
-    time: Vec<Picos>,
-    address: Vec<u64>,
-    requested: Vec<u64>,
-    chunk: Vec<u64>,
-    in_use: Vec<u64>,
-    run: Vec<i64>,
-    /// Sparse, by index: told at every event, kept where a pool reaches a new height.
-    fragmentation: Vec<(u32, f32)>,
-    /// The op or, where [`Traits::SCOPE`] says so, the scope around the event.
-    op: Vec<Name>,
-    shape: Vec<Name>,
-    traits: Vec<Traits>,
-    /// The threads, each from an index on; in order once the batches are merged.
-    threads: Vec<(u32, Name)>,
+/// Values that few events have, by the index of the event, apart from the columns.
+#[derive(Clone, Debug)]
+struct Sparse<T>(Vec<(u32, T)>);
+
+impl<T> Default for Sparse<T> {
+    fn default() -> Self {
+        Sparse(Vec::new())
+    }
 }
 
-/// A segment that reaches so many events is given room for all it can hold; a small trace never is.
-const MANY: usize = 1 << 14;
-
-/// Events in one segment.
-const SEGMENT: usize = 1 << Place::INDEX_BITS;
-
-impl Columns {
-    /// Makes room for a whole segment, in large pages where the kernel has them.
+impl<T: Copy> Sparse<T> {
+    /// Events come in order, so that what is kept is sorted.
     #[cold]
-    fn expand(&mut self) {
-        reserve(&mut self.time, SEGMENT);
-        reserve(&mut self.address, SEGMENT);
-        reserve(&mut self.requested, SEGMENT);
-        reserve(&mut self.chunk, SEGMENT);
-        reserve(&mut self.in_use, SEGMENT);
-        reserve(&mut self.run, SEGMENT);
-        reserve(&mut self.op, SEGMENT);
-        reserve(&mut self.shape, SEGMENT);
-        reserve(&mut self.traits, SEGMENT);
+    fn push(&mut self, at: usize, value: T) {
+        self.0.extend(u32::try_from(at).map(|at| (at, value)));
+    }
+
+    fn get(&self, at: usize) -> Option<T> {
+        let found = self.0.binary_search_by_key(&at, |&(at, _)| at as usize).ok()?;
+        self.0.get(found).map(|&(_, value)| value)
+    }
+}
+
+/// A size as half a word; what needs more, which is hardly any block, stands apart.
+#[derive(Clone, Copy)]
+struct HalfSize(u32);
+
+impl HalfSize {
+    const ABSENT: u32 = u32::MAX;
+    const APART: u32 = u32::MAX - 1;
+
+    #[inline]
+    fn of(size: Option<Bytes>, at: usize, apart: &mut Sparse<Bytes>) -> HalfSize {
+        let Some(size) = size else { return HalfSize(HalfSize::ABSENT) };
+        if size.0 < u64::from(HalfSize::APART) {
+            return HalfSize(size.0 as u32);
+        }
+        apart.push(at, size);
+        HalfSize(HalfSize::APART)
     }
 
     #[inline]
-    fn push(&mut self, event: &Event) {
-        self.time.push(event.time);
-        self.address.push(event.address.unwrap_or(ABSENT));
-        self.requested.push(event.requested.map_or(ABSENT, |bytes| bytes.0));
-        self.chunk.push(event.chunk.map_or(ABSENT, |bytes| bytes.0));
-        self.in_use.push(event.in_use.map_or(ABSENT, |bytes| bytes.0));
-        self.run.push(event.run);
-        if let Some(value) = event.fragmentation {
-            self.fragmentation.extend(u32::try_from(self.traits.len()).map(|at| (at, value)));
+    fn told(self, at: usize, apart: &Sparse<Bytes>) -> Option<Bytes> {
+        match self.0 {
+            HalfSize::ABSENT => None,
+            HalfSize::APART => apart.get(at),
+            size => Some(Bytes(u64::from(size))),
         }
-        self.op.push(if event.op.is_empty() { event.context } else { event.op });
-        self.shape.push(event.shape);
-        self.traits.push(Traits::of(event));
+    }
+}
+
+/// Two halves in one word.
+#[inline]
+fn word(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+#[inline]
+fn low(word: u64) -> u32 {
+    word as u32
+}
+
+#[inline]
+fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+/// The columns of a segment, each of words, in the order in which they stand in its page.
+#[derive(Clone, Copy)]
+enum Column {
+    Time,
+    Address,
+    InUse,
+    /// What was asked for, and the chunk, each a [`HalfSize`].
+    Sizes,
+    /// The op or, where [`Traits::SCOPE`] says so, the scope around the event; and the shape.
+    Names,
+    /// [`Traits`], and the number of the run among the batch's.
+    Traits,
+}
+
+impl Column {
+    const COUNT: usize = 6;
+}
+
+/// Events in one segment: what fits a page, less a few, because columns a whole number of small pages apart would
+/// contend for the same lines of the cache.
+const SEGMENT: usize = 43_608;
+const _: () = assert!(SEGMENT * Column::COUNT <= Page::WORDS);
+
+/// A stretch of events in columns: index `i` of every column is the same event.
+#[derive(Clone, Debug)]
+struct Segment {
+    page: Page,
+    len: usize,
+    /// Told at every event, kept where a pool reaches a new height.
+    fragmentation: Sparse<f32>,
+    requested: Sparse<Bytes>,
+    chunk: Sparse<Bytes>,
+    /// The threads, each from an index on; in order once the batches are merged.
+    threads: Vec<(u32, Name)>,
+    /// The runs of the batch, by number; there once the batches are merged.
+    runs: Arc<[i64]>,
+}
+
+impl Segment {
+    fn new(page: Page) -> Segment {
+        Segment {
+            page,
+            len: 0,
+            fragmentation: Sparse::default(),
+            requested: Sparse::default(),
+            chunk: Sparse::default(),
+            threads: Vec::new(),
+            runs: Arc::default(),
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, event: &Event, run: u32) {
+        let at = self.len;
+        if at >= SEGMENT {
+            return;
+        }
+        if let Some(value) = event.fragmentation {
+            self.fragmentation.push(at, value);
+        }
+        let requested = HalfSize::of(event.requested, at, &mut self.requested);
+        let chunk = HalfSize::of(event.chunk, at, &mut self.chunk);
+        let op = if event.op.is_empty() { event.context } else { event.op };
+        self.set(Column::Time, at, event.time.0.cast_unsigned());
+        self.set(Column::Address, at, event.address.unwrap_or(ABSENT));
+        self.set(Column::InUse, at, event.in_use.map_or(ABSENT, |bytes| bytes.0));
+        self.set(Column::Sizes, at, word(requested.0, chunk.0));
+        self.set(Column::Names, at, word(op.0, event.shape.0));
+        self.set(Column::Traits, at, word(Traits::of(event).0, run));
+        self.len += 1;
+    }
+
+    #[inline(always)]
+    fn set(&mut self, column: Column, at: usize, word: u64) {
+        if let Some(slot) = self.page.words_mut().get_mut(column as usize * SEGMENT + at) {
+            *slot = word;
+        }
+    }
+
+    #[inline(always)]
+    fn get(&self, column: Column, at: usize) -> u64 {
+        self.page.words().get(column as usize * SEGMENT + at).copied().unwrap_or_default()
+    }
+
+    /// Part of a column.
+    fn part(&self, column: Column, part: Range<usize>) -> &[u64] {
+        let begin = column as usize * SEGMENT;
+        self.page.words().get(begin + part.start..begin + part.end.min(self.len)).unwrap_or_default()
+    }
+
+    fn change(&mut self, column: Column, part: Range<usize>, change: impl Fn(u64) -> u64) {
+        let begin = column as usize * SEGMENT;
+        let words = self.page.words_mut().get_mut(begin + part.start..begin + part.end.min(self.len));
+        words.unwrap_or_default().iter_mut().for_each(|word| *word = change(*word));
+    }
+}
+
+/// Numbers for the runs of the executor, which are few and random. Zero, which is none, has the number zero.
+#[derive(Clone, Debug)]
+struct Runs {
+    ids: Vec<i64>,
+    numbers: FxHashMap<i64, u32>,
+    last: (i64, u32),
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Runs { ids: vec![0], numbers: FxHashMap::default(), last: (0, 0) }
+    }
+}
+
+impl Runs {
+    #[inline]
+    fn number(&mut self, id: i64) -> u32 {
+        if id == 0 {
+            return 0;
+        }
+        // A thread works on one run for a while.
+        if id != self.last.0 {
+            self.last = (id, self.find(id));
+        }
+        self.last.1
+    }
+
+    #[cold]
+    fn find(&mut self, id: i64) -> u32 {
+        // There are no more runs than events, and no more events than a place can tell apart.
+        let next = u32::try_from(self.ids.len()).unwrap_or(0);
+        let ids = &mut self.ids;
+        *self.numbers.entry(id).or_insert_with(|| {
+            ids.push(id);
+            next
+        })
     }
 }
 
 /// The events that one reader thread found, in the order in which it found them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
-    segments: Vec<Columns>,
+    segments: Vec<Segment>,
     len: usize,
+    runs: Runs,
 }
 
 impl Batch {
@@ -351,32 +500,34 @@ impl Batch {
 
     #[inline]
     pub(crate) fn push(&mut self, event: &Event) {
-        if self.len.is_multiple_of(SEGMENT) {
-            self.segments.push(Columns::default());
+        let run = self.runs.number(event.run);
+        if self.segments.last().is_none_or(|segment| segment.len >= SEGMENT) {
+            self.expand();
         }
-        if let Some(columns) = self.segments.last_mut() {
-            if self.len % SEGMENT == MANY {
-                columns.expand();
-            }
-            columns.push(event);
+        if let Some(segment) = self.segments.last_mut() {
+            segment.push(event, run);
             self.len += 1;
         }
     }
 
+    /// Most traces fill little of their first page, so that this one is not taken whole.
+    #[cold]
+    fn expand(&mut self) {
+        let page = if self.segments.is_empty() { Page::new() } else { Page::large() };
+        self.segments.push(Segment::new(page));
+    }
+
     pub(crate) fn time(&self, at: usize) -> Picos {
-        let columns = self.segments.get(at / SEGMENT);
-        columns.and_then(|columns| columns.time.get(at % SEGMENT)).copied().unwrap_or_default()
+        let segment = self.segments.get(at / SEGMENT);
+        segment.map_or(Picos(0), |segment| Picos(segment.get(Column::Time, at % SEGMENT).cast_signed()))
     }
 
     /// Names the scope around event `at`, which its reader could not see.
     pub(crate) fn set_context(&mut self, at: usize, context: Name) {
-        let Some(columns) = self.segments.get_mut(at / SEGMENT) else { return };
-        if let (Some(op), Some(traits)) =
-            (columns.op.get_mut(at % SEGMENT), columns.traits.get_mut(at % SEGMENT))
-        {
-            *op = context;
-            traits.0 |= Traits::SCOPE;
-        }
+        let Some(segment) = self.segments.get_mut(at / SEGMENT) else { return };
+        let part = at % SEGMENT..at % SEGMENT + 1;
+        segment.change(Column::Names, part.clone(), |names| word(context.0, high(names)));
+        segment.change(Column::Traits, part, |traits| traits | u64::from(Traits::SCOPE));
     }
 
     /// Rewrites what a reader could not know when it decoded the events `range`: on which axis the times are, the
@@ -389,24 +540,26 @@ impl Batch {
         name: &Option<impl Fn(Name) -> Name>,
         pool: &Option<impl Fn(PoolId) -> PoolId>,
     ) {
-        fn change<T: Copy>(column: &mut [T], part: Range<usize>, change: impl Fn(T) -> T) {
-            column.get_mut(part).unwrap_or_default().iter_mut().for_each(|value| *value = change(*value));
-        }
         let mut begin = range.start;
         while begin < range.end {
             let end = range.end.min((begin / SEGMENT + 1) * SEGMENT);
-            let Some(columns) = self.segments.get_mut(begin / SEGMENT) else { return };
+            let Some(segment) = self.segments.get_mut(begin / SEGMENT) else { return };
             let part = begin % SEGMENT..begin % SEGMENT + (end - begin);
-            columns.threads.extend(u32::try_from(part.start).map(|start| (start, thread)));
+            segment.threads.extend(u32::try_from(part.start).map(|start| (start, thread)));
             if let Some(name) = name {
-                change(&mut columns.op, part.clone(), name);
-                change(&mut columns.shape, part.clone(), name);
+                let name = |half: u32| name(Name(half)).0;
+                segment
+                    .change(Column::Names, part.clone(), |names| word(name(low(names)), name(high(names))));
             }
             if let Some(pool) = pool {
-                change(&mut columns.traits, part.clone(), |traits| traits.with_pool(pool(traits.pool())));
+                segment.change(Column::Traits, part.clone(), |traits| {
+                    let settled = Traits(low(traits));
+                    word(settled.with_pool(pool(settled.pool())).0, high(traits))
+                });
             }
             if shift != 0 {
-                change(&mut columns.time, part, |time| Picos(time.0.saturating_add(shift)));
+                let shifted = |time: u64| time.cast_signed().saturating_add(shift).cast_unsigned();
+                segment.change(Column::Time, part, shifted);
             }
             begin = end;
         }
@@ -419,7 +572,7 @@ impl Batch {
 /// one sorted set would cost more than reading them did.
 #[derive(Clone, Debug, Default)]
 pub struct Events {
-    segments: Vec<Columns>,
+    segments: Vec<Segment>,
     order: Vec<Place>,
 }
 
@@ -431,9 +584,9 @@ pub(crate) type Line = Vec<(usize, Range<usize>)>;
 struct Place(u32);
 
 impl Place {
-    const INDEX_BITS: u32 = 20;
+    const INDEX_BITS: u32 = 16;
 
-    /// `None` where there are more events than a place can tell apart: four billion.
+    /// `None` where there are more events than a place can tell apart: nearly three billion.
     fn new(segment: usize, index: usize) -> Option<Place> {
         let segment =
             u32::try_from(segment).ok().filter(|segment| segment >> (32 - Place::INDEX_BITS) == 0)?;
@@ -455,91 +608,129 @@ impl Place {
 /// One event where it stands. Answers for any index; past the end, with "not told".
 #[derive(Clone, Copy, Debug)]
 pub struct EventRef<'a> {
-    columns: Option<&'a Columns>,
+    segment: Option<&'a Segment>,
     at: usize,
 }
 
-macro_rules! column {
-    ($(#[$doc:meta])* $name:ident -> $type:ty, $column:ident, |$value:ident| $told:expr) => {
-        $(#[$doc])*
-        #[must_use]
-        #[inline]
-        pub fn $name(self) -> $type {
-            let $value = self.columns.and_then(|columns| columns.$column.get(self.at)).copied();
-            $told
-        }
-    };
-}
-
 impl EventRef<'_> {
-    column!(
-        /// When the event happened.
-        time -> Picos, time, |value| value.unwrap_or_default()
-    );
-    column!(
-        /// Whether the event is an allocation.
-        is_alloc -> bool, traits, |value| value.is_some_and(|traits| !traits.is(Traits::FREE))
-    );
-    column!(
-        /// The pool of the event.
-        pool -> PoolId, traits, |value| value.map_or(PoolId(u16::MAX), Traits::pool)
-    );
-    column!(
-        /// The address of the event.
-        address -> Option<u64>, address, |value| told(value)
-    );
-    column!(
-        /// What the event asked for or gave back.
-        requested -> Option<Bytes>, requested, |value| told(value).map(Bytes)
-    );
-    column!(
-        /// What the allocator took for it.
-        chunk -> Option<Bytes>, chunk, |value| told(value).map(Bytes)
-    );
-    column!(
-        /// Bytes in use after the event, by the allocator's own count.
-        in_use -> Option<Bytes>, in_use, |value| told(value).map(Bytes)
-    );
+    #[inline(always)]
+    fn get(self, column: Column, absent: u64) -> u64 {
+        self.segment.map_or(absent, |segment| segment.get(column, self.at))
+    }
+
+    #[inline(always)]
+    fn traits(self) -> Traits {
+        const NONE: u32 = Traits::FREE | (u16::MAX as u32) << Traits::POOL_AT;
+        Traits(low(self.get(Column::Traits, word(NONE, 0))))
+    }
+
+    /// When the event happened.
+    #[must_use]
+    #[inline]
+    pub fn time(self) -> Picos {
+        Picos(self.get(Column::Time, 0).cast_signed())
+    }
+
+    /// Whether the event is an allocation.
+    #[must_use]
+    #[inline]
+    pub fn is_alloc(self) -> bool {
+        !self.traits().is(Traits::FREE)
+    }
+
+    /// The pool of the event.
+    #[must_use]
+    #[inline]
+    pub fn pool(self) -> PoolId {
+        self.traits().pool()
+    }
+
+    /// The address of the event.
+    #[must_use]
+    #[inline]
+    pub fn address(self) -> Option<u64> {
+        told(self.get(Column::Address, ABSENT))
+    }
+
+    /// What the event asked for or gave back.
+    #[must_use]
+    #[inline]
+    pub fn requested(self) -> Option<Bytes> {
+        let segment = self.segment?;
+        HalfSize(low(segment.get(Column::Sizes, self.at))).told(self.at, &segment.requested)
+    }
+
+    /// What the allocator took for it.
+    #[must_use]
+    #[inline]
+    pub fn chunk(self) -> Option<Bytes> {
+        let segment = self.segment?;
+        HalfSize(high(segment.get(Column::Sizes, self.at))).told(self.at, &segment.chunk)
+    }
+
+    /// Bytes in use after the event, by the allocator's own count.
+    #[must_use]
+    #[inline]
+    pub fn in_use(self) -> Option<Bytes> {
+        told(self.get(Column::InUse, ABSENT)).map(Bytes)
+    }
+
     /// Fragmentation after the event, by the allocator's own count; kept only where a pool reaches a new height.
     #[must_use]
     pub fn fragmentation(self) -> Option<f32> {
-        let kept = &self.columns?.fragmentation;
-        let found = kept.binary_search_by_key(&self.at, |&(at, _)| at as usize).ok()?;
-        kept.get(found).map(|&(_, value)| value).filter(|value| value.is_finite())
+        self.segment?.fragmentation.get(self.at).filter(|value| value.is_finite())
     }
 
-    column!(
-        /// The executor's run of the event; 0 where none.
-        run -> i64, run, |value| value.unwrap_or(0)
-    );
-    column!(
-        /// The shape at the event.
-        shape -> Name, shape, |value| value.unwrap_or(Name::EMPTY)
-    );
+    /// The executor's run of the event; 0 where none.
+    #[must_use]
+    #[inline]
+    pub fn run(self) -> i64 {
+        let number = high(self.get(Column::Traits, 0)) as usize;
+        self.segment.and_then(|segment| segment.runs.get(number)).copied().unwrap_or(0)
+    }
+
+    /// The shape at the event.
+    #[must_use]
+    #[inline]
+    pub fn shape(self) -> Name {
+        Name(high(self.get(Column::Names, 0)))
+    }
+
     /// The thread of the event.
     #[must_use]
     pub fn thread(self) -> Name {
-        let threads = self.columns.map_or(&[][..], |columns| &columns.threads);
+        let threads = self.segment.map_or(&[][..], |segment| &segment.threads);
         let after = threads.partition_point(|&(start, _)| start as usize <= self.at);
         after.checked_sub(1).and_then(|at| threads.get(at)).map_or(Name::EMPTY, |&(_, thread)| thread)
     }
 
-    column!(
-        /// The purpose of the event.
-        region -> Region, traits, |value| value.map_or(Region::Unknown, Traits::region)
-    );
-    column!(
-        /// The element type at the event.
-        dtype -> Dtype, traits, |value| value.map_or(Dtype::Unknown, Traits::dtype)
-    );
-    column!(
-        /// The op of the event or, where none is told, the named scope around it.
-        op_or_scope -> Name, op, |value| value.unwrap_or(Name::EMPTY)
-    );
-    column!(
-        /// Whether [`EventRef::op_or_scope`] is a scope.
-        is_scope -> bool, traits, |value| value.is_some_and(|traits| traits.is(Traits::SCOPE))
-    );
+    /// The purpose of the event.
+    #[must_use]
+    #[inline]
+    pub fn region(self) -> Region {
+        self.traits().region()
+    }
+
+    /// The element type at the event.
+    #[must_use]
+    #[inline]
+    pub fn dtype(self) -> Dtype {
+        self.traits().dtype()
+    }
+
+    /// The op of the event or, where none is told, the named scope around it.
+    #[must_use]
+    #[inline]
+    pub fn op_or_scope(self) -> Name {
+        Name(low(self.get(Column::Names, 0)))
+    }
+
+    /// Whether [`EventRef::op_or_scope`] is a scope.
+    #[must_use]
+    #[inline]
+    pub fn is_scope(self) -> bool {
+        self.traits().is(Traits::SCOPE)
+    }
 
     /// The op of the event; empty where none is told.
     #[must_use]
@@ -564,14 +755,16 @@ impl Events {
     /// Puts the events of batches in order. Events of one moment keep the order of the lines.
     pub(crate) fn merge(batches: Vec<Batch>, lines: &[Line]) -> Events {
         let mut bases = Vec::new();
-        let mut segments: Vec<Columns> = Vec::new();
+        let mut segments: Vec<Segment> = Vec::new();
         for batch in batches {
             bases.push(segments.len());
-            segments.extend(batch.segments);
-        }
-        // A reader's pieces of one thread need not follow each other.
-        for columns in &mut segments {
-            columns.threads.sort_unstable_by_key(|&(start, _)| start);
+            let runs: Arc<[i64]> = batch.runs.ids.into();
+            for mut segment in batch.segments {
+                segment.runs = Arc::clone(&runs);
+                // A reader's pieces of one thread need not follow each other.
+                segment.threads.sort_unstable_by_key(|&(start, _)| start);
+                segments.push(segment);
+            }
         }
         let mut events = Events { segments, order: Vec::new() };
         events.order = match events.merged(&bases, lines) {
@@ -609,9 +802,13 @@ impl Events {
             // One range may span several segments, and a stretch several ranges.
             'stretch: while let Some((batch, range)) = line.last_mut() {
                 let first = Events::place(bases, *batch, range.start)?;
-                let columns = self.segments.get(first.segment())?;
-                let end = columns.time.len().min(first.index() + range.len());
-                for (place, &time) in (first.0..).map(Place).zip(columns.time.get(first.index()..end)?) {
+                let segment = self.segments.get(first.segment())?;
+                let times = segment.part(Column::Time, first.index()..first.index() + range.len());
+                if times.is_empty() {
+                    return None;
+                }
+                for (place, &time) in (first.0..).map(Place).zip(times) {
+                    let time = Picos(time.cast_signed());
                     if (time, number) > limit {
                         break 'stretch;
                     }
@@ -654,7 +851,7 @@ impl Events {
 
     #[inline]
     fn time_of(&self, place: Place) -> Picos {
-        EventRef { columns: self.segments.get(place.segment()), at: place.index() }.time()
+        EventRef { segment: self.segments.get(place.segment()), at: place.index() }.time()
     }
 
     /// How many events there are.
@@ -674,8 +871,8 @@ impl Events {
     #[inline]
     pub fn at(&self, i: usize) -> EventRef<'_> {
         match self.order.get(i) {
-            Some(place) => EventRef { columns: self.segments.get(place.segment()), at: place.index() },
-            None => EventRef { columns: None, at: 0 },
+            Some(place) => EventRef { segment: self.segments.get(place.segment()), at: place.index() },
+            None => EventRef { segment: None, at: 0 },
         }
     }
 
@@ -700,8 +897,9 @@ impl Events {
     }
 }
 
-fn told(value: Option<u64>) -> Option<u64> {
-    value.filter(|&value| value != ABSENT)
+#[inline]
+fn told(value: u64) -> Option<u64> {
+    (value != ABSENT).then_some(value)
 }
 
 /// What the events tell of a pool apart from single allocations.
@@ -838,7 +1036,7 @@ mod tests {
         assert_eq!(settled.collect::<Vec<_>>(), (0..4).map(|k| 2 * (count - 4 + k) + 1).collect::<Vec<_>>());
         events.reorder(2, &[3, 2]);
         assert_eq!((1..5).map(|i| events.at(i).run()).collect::<Vec<_>>(), [1, 3, 2, 4]);
-        assert_eq!(Place::new(1 << 12, 0), None);
+        assert_eq!(Place::new(1 << 16, 0), None);
     }
 
     #[test]

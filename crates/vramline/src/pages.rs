@@ -1,12 +1,80 @@
-//! Room for large columns, in large pages: the one place of the core that calls the kernel directly.
+//! Room for events and other large columns, in large pages: the one place of the core that calls the kernel directly.
 //!
-//! A trace of a million events fills a hundred megabytes that are new to the process. In pages of 4 KiB the kernel is
+//! A trace of a million events fills fifty megabytes that are new to the process. In pages of 4 KiB the kernel is
 //! entered for each of them, which takes as long as a third of the decoding. Nothing but time depends on the answer.
 
 #![allow(unsafe_code)]
 
+use std::alloc::{Layout, handle_alloc_error};
+
 const PAGE: usize = 4 << 10;
 const LARGE_PAGE: usize = 2 << 20;
+
+/// A large page of words, all zero at first. Words that are never touched cost nothing.
+///
+/// It is not taken from the C library: that writes a line of its own at the front of what it hands out, and a page once
+/// touched stays a small one.
+#[derive(Debug)]
+pub(crate) struct Page(&'static mut [u64; Page::WORDS]);
+
+impl Page {
+    pub(crate) const WORDS: usize = LARGE_PAGE / size_of::<u64>();
+
+    /// A page of which perhaps little will be used.
+    pub(crate) fn new() -> Page {
+        // SAFETY: a new anonymous mapping of the length of the array, which the kernel zeroes and puts at the beginning
+        // of a page, so that it is aligned. Nobody else knows of it, and only `drop` ends it: the reference is unique,
+        // and valid for as long as the page lives.
+        unsafe {
+            let begin = libc::mmap(
+                std::ptr::null_mut(),
+                LARGE_PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            if begin == libc::MAP_FAILED {
+                handle_alloc_error(Layout::new::<[u64; Page::WORDS]>());
+            }
+            Page(&mut *begin.cast())
+        }
+    }
+
+    /// A page that will be used up: the kernel is asked to make it a large one.
+    pub(crate) fn large() -> Page {
+        let page = Page::new();
+        advise_large(page.0.as_ptr().addr(), LARGE_PAGE);
+        page
+    }
+
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &[u64; Page::WORDS] {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(crate) fn words_mut(&mut self) -> &mut [u64; Page::WORDS] {
+        self.0
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made, in full; nothing refers to it any more.
+        unsafe {
+            libc::munmap(self.0.as_mut_ptr().cast(), LARGE_PAGE);
+        }
+    }
+}
+
+impl Clone for Page {
+    fn clone(&self) -> Self {
+        let page = Page::new();
+        page.0.copy_from_slice(self.0);
+        page
+    }
+}
 
 /// Reserves room for `count` values in all and asks for large pages.
 ///
@@ -22,16 +90,32 @@ pub(crate) fn reserve<T>(memory: &mut Vec<T>, count: usize) {
     memory.reserve_exact((whole / size_of::<T>().max(1)).saturating_sub(memory.len()));
     let begin = memory.as_ptr().addr() / PAGE * PAGE;
     let end = memory.as_ptr().addr().saturating_add(memory.capacity().saturating_mul(size_of::<T>()));
-    // SAFETY: this advice changes neither the contents nor the validity of any memory, whoever owns it; the range is
-    // that of a live allocation, widened to whole pages. An answer of "no" changes nothing.
+    advise_large(begin, end.saturating_sub(begin));
+}
+
+/// Asks for large pages. An answer of "no" changes nothing.
+fn advise_large(begin: usize, length: usize) {
+    // SAFETY: this advice changes neither the contents nor the validity of any memory, whoever owns it.
     unsafe {
-        libc::madvise(begin as *mut libc::c_void, end.saturating_sub(begin), libc::MADV_HUGEPAGE);
+        libc::madvise(begin as *mut libc::c_void, length, libc::MADV_HUGEPAGE);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_are_zero_and_each_its_own() {
+        let mut pages = [Page::new(), Page::large(), Page::large()];
+        for (page, number) in pages.iter_mut().zip(1..) {
+            assert!(page.words().iter().all(|&word| word == 0));
+            page.words_mut().fill(number);
+        }
+        let copy = pages[1].clone();
+        drop(pages);
+        assert!(copy.words().iter().all(|&word| word == 2));
+    }
 
     #[test]
     fn there_is_room_and_what_was_there_stays() {
