@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::names::{Name, Names};
-use crate::pages::{Page, reserve};
+use crate::pages::{Page, zeros};
 use crate::units::{Bytes, Nanos, Picos, Span};
 use crate::warning::Warnings;
 
@@ -573,8 +573,14 @@ impl Batch {
 #[derive(Clone, Debug, Default)]
 pub struct Events {
     segments: Vec<Segment>,
-    order: Vec<Place>,
+    /// Each a [`Place`].
+    order: Vec<u32>,
+    /// Stretches of events of one moment each, in order.
+    ties: Vec<Range<usize>>,
 }
+
+/// With fewer events a thread costs more than it saves.
+pub(crate) const WORTH_A_THREAD: usize = 1 << 16;
 
 /// The events of one thread: ranges of batches, in order of time or nearly so.
 pub(crate) type Line = Vec<(usize, Range<usize>)>;
@@ -603,6 +609,35 @@ impl Place {
     fn index(self) -> usize {
         (self.0 & ((1 << Place::INDEX_BITS) - 1)) as usize
     }
+}
+
+/// Stretches of events of one moment.
+#[derive(Default)]
+struct Ties(Vec<Range<usize>>);
+
+impl Ties {
+    /// Event `at` is of the same moment as the one before it, if there is one.
+    #[cold]
+    fn note(&mut self, at: usize) {
+        match self.0.last_mut() {
+            Some(tie) if tie.end == at => tie.end += 1,
+            _ => self.0.extend(at.checked_sub(1).map(|before| before..at + 1)),
+        }
+    }
+}
+
+/// The end of the part of a range at whose indices something holds; where it does, it does at all before.
+fn range_until(range: &Range<usize>, holds: impl Fn(usize) -> bool) -> usize {
+    let Range { mut start, mut end } = *range;
+    while start < end {
+        let middle = start + (end - start) / 2;
+        if holds(middle) {
+            start = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    start
 }
 
 /// One event where it stands. Answers for any index; past the end, with "not told".
@@ -766,39 +801,76 @@ impl Events {
                 segments.push(segment);
             }
         }
-        let mut events = Events { segments, order: Vec::new() };
-        events.order = match events.merged(&bases, lines) {
-            Some(order) => order,
-            // Some thread is out of order by itself: then everything is put in order from scratch.
-            None => events.sorted(&bases, lines),
-        };
+        let mut events = Events { segments, ..Events::default() };
+        // Where some thread is out of order by itself, everything is put in order from scratch.
+        (events.order, events.ties) =
+            events.merged_by_two(&bases, lines).unwrap_or_else(|| events.sorted(&bases, lines));
         events
     }
 
-    /// Merges lines that are each in order, a stretch at a time: threads take turns, but not at every event. `None`
+    /// Merges lines that are each in order, on two cores: one takes the earlier half of the time, one the later. `None`
     /// where a line is not in order.
-    fn merged(&self, bases: &[usize], lines: &[Line]) -> Option<Vec<Place>> {
-        let count = lines.iter().flatten().map(|(_, range)| range.len()).sum();
-        let mut order: Vec<Place> = Vec::new();
-        reserve(&mut order, count);
-        let mut rest: Vec<Line> = lines.iter().map(|line| line.iter().rev().cloned().collect()).collect();
-        let head = |line: &mut Line| {
-            while let Some((batch, range)) = line.last() {
-                if let Some(place) = Events::place(bases, *batch, range.start).filter(|_| !range.is_empty()) {
-                    return Some(self.time_of(place));
-                }
-                line.pop();
+    fn merged_by_two(&self, bases: &[usize], lines: &[Line]) -> Option<(Vec<u32>, Vec<Range<usize>>)> {
+        let length = |line: &Line| line.iter().map(|(_, range)| range.len()).sum::<usize>();
+        let count = lines.iter().map(length).sum();
+        let mut order = zeros(count);
+        if count < WORTH_A_THREAD {
+            let ties = self.merged(bases, lines, &mut order)?;
+            return Some((order, ties));
+        }
+        let time = |batch: usize, at: usize| Events::place(bases, batch, at).map(|place| self.time_of(place));
+        let longest = lines.iter().max_by_key(|line| length(line))?;
+        let (batch, range) = longest.get(longest.len() / 2)?;
+        let middle = time(*batch, range.start)?;
+        let mut halves = [Vec::new(), Vec::new()];
+        for line in lines {
+            let [mut earlier, mut later] = [Line::new(), Line::new()];
+            for (batch, range) in line {
+                let until = range_until(range, |at| time(*batch, at).is_some_and(|time| time <= middle));
+                earlier.push((*batch, range.start..until));
+                later.push((*batch, until..range.end));
             }
-            None
+            halves.iter_mut().zip([earlier, later]).for_each(|(half, line)| half.push(line));
+        }
+        let [earlier, later] = halves;
+        let cut = earlier.iter().map(length).sum();
+        let (early_places, late_places) = order.split_at_mut_checked(cut)?;
+        let (mut ties, late_ties) = std::thread::scope(|threads| {
+            let late_ties = threads.spawn(|| self.merged(bases, &later, late_places));
+            Some((self.merged(bases, &earlier, early_places)?, late_ties.join().ok()??))
+        })?;
+        // A line that is not in order may have been cut anywhere.
+        let is_cut = |at: Option<&u32>, is_right: fn(&Picos, &Picos) -> bool| {
+            at.is_none_or(|&place| is_right(&self.time_of(Place(place)), &middle))
         };
-        let firsts = rest.iter_mut().enumerate();
+        if !is_cut(early_places.last(), Picos::le) || !is_cut(order.get(cut), Picos::gt) {
+            return None;
+        }
+        ties.extend(late_ties.into_iter().map(|tie| tie.start + cut..tie.end + cut));
+        Some((order, ties))
+    }
+
+    /// Merges lines that are each in order, a stretch at a time: threads take turns, but not at every event. `None`
+    /// where a line is not in order. Fills `order`, and gives the ties in it.
+    fn merged(&self, bases: &[usize], lines: &[Line], order: &mut [u32]) -> Option<Vec<Range<usize>>> {
+        let mut ties = Ties::default();
+        let mut order = order.iter_mut();
+        let count = order.len();
+        let is_filled = |(_, range): &&(usize, Range<usize>)| !range.is_empty();
+        let reversed = |line: &Line| line.iter().rev().filter(is_filled).cloned().collect();
+        let mut rest: Vec<Line> = lines.iter().map(reversed).collect();
+        let head = |line: &Line| {
+            let (batch, range) = line.last()?;
+            Some(self.time_of(Events::place(bases, *batch, range.start)?))
+        };
+        let firsts = rest.iter().enumerate();
         let mut heads: BinaryHeap<_> =
             firsts.filter_map(|(number, line)| Some(Reverse((head(line)?, number)))).collect();
         let mut next = heads.pop();
-        while let Some(Reverse((begin, number))) = next {
+        let mut last = Picos(i64::MIN);
+        while let Some(Reverse((_, number))) = next {
             let limit = heads.peek().map_or((Picos(i64::MAX), usize::MAX), |Reverse(head)| *head);
             let line = rest.get_mut(number)?;
-            let mut last = begin;
             // One range may span several segments, and a stretch several ranges.
             'stretch: while let Some((batch, range)) = line.last_mut() {
                 let first = Events::place(bases, *batch, range.start)?;
@@ -812,11 +884,14 @@ impl Events {
                     if (time, number) > limit {
                         break 'stretch;
                     }
-                    if time < last {
-                        return None;
+                    if time <= last {
+                        if time < last {
+                            return None;
+                        }
+                        ties.note(count - order.len());
                     }
                     last = time;
-                    order.push(place);
+                    *order.next()? = place.0;
                     range.start += 1;
                 }
                 if range.start >= range.end {
@@ -832,17 +907,27 @@ impl Events {
                 (None, first) => first.map(PeekMut::pop),
             };
         }
-        Some(order)
+        order.next().is_none().then_some(ties.0)
     }
 
     /// The events of lines in order of time, from any order.
-    fn sorted(&self, bases: &[usize], lines: &[Line]) -> Vec<Place> {
+    fn sorted(&self, bases: &[usize], lines: &[Line]) -> (Vec<u32>, Vec<Range<usize>>) {
         let ranges = lines.iter().flatten();
-        let mut order: Vec<Place> = ranges
+        let mut order: Vec<u32> = ranges
             .flat_map(|(batch, range)| range.clone().filter_map(|at| Events::place(bases, *batch, at)))
+            .map(|place| place.0)
             .collect();
-        order.sort_by_key(|&place| self.time_of(place));
-        order
+        let time = |&place: &u32| self.time_of(Place(place));
+        order.sort_by_key(time);
+        let mut ties = Ties::default();
+        for (at, pair) in order.windows(2).enumerate() {
+            if let [one, other] = pair
+                && time(one) == time(other)
+            {
+                ties.note(at + 1);
+            }
+        }
+        (order, ties.0)
     }
 
     fn place(bases: &[usize], batch: usize, at: usize) -> Option<Place> {
@@ -851,7 +936,12 @@ impl Events {
 
     #[inline]
     fn time_of(&self, place: Place) -> Picos {
-        EventRef { segment: self.segments.get(place.segment()), at: place.index() }.time()
+        self.event(place).time()
+    }
+
+    #[inline]
+    fn event(&self, place: Place) -> EventRef<'_> {
+        EventRef { segment: self.segments.get(place.segment()), at: place.index() }
     }
 
     /// How many events there are.
@@ -871,7 +961,7 @@ impl Events {
     #[inline]
     pub fn at(&self, i: usize) -> EventRef<'_> {
         match self.order.get(i) {
-            Some(place) => EventRef { segment: self.segments.get(place.segment()), at: place.index() },
+            Some(&place) => self.event(Place(place)),
             None => EventRef { segment: None, at: 0 },
         }
     }
@@ -888,9 +978,27 @@ impl Events {
         self.at(i).time()
     }
 
+    /// The first event that is not before `time`; how many there are where all are.
+    #[must_use]
+    pub(crate) fn first_from(&self, time: Picos) -> usize {
+        self.order.partition_point(|&place| self.time_of(Place(place)) < time)
+    }
+
+    /// Every event, in no particular order: the shortest way through all of them.
+    pub(crate) fn unordered(&self) -> impl Iterator<Item = EventRef<'_>> {
+        self.segments
+            .iter()
+            .flat_map(|segment| (0..segment.len).map(move |at| EventRef { segment: Some(segment), at }))
+    }
+
+    /// Stretches of events of one moment each, in order.
+    pub(crate) fn ties(&self) -> &[Range<usize>] {
+        &self.ties
+    }
+
     /// Puts the events `begin..begin + order.len()` into another order: `order[i]` becomes the `i`th of them.
     pub(crate) fn reorder(&mut self, begin: usize, order: &[usize]) {
-        let places: Vec<Place> = order.iter().filter_map(|&event| self.order.get(event).copied()).collect();
+        let places: Vec<u32> = order.iter().filter_map(|&event| self.order.get(event).copied()).collect();
         if let Some(part) = self.order.get_mut(begin..begin.saturating_add(places.len())) {
             part.copy_from_slice(&places);
         }

@@ -76,21 +76,20 @@ impl Clone for Page {
     }
 }
 
-/// Reserves room for `count` values in all and asks for large pages.
+/// A column of `count` zeros, in large pages where it is long.
 ///
-/// Memory that is not written to costs nothing. The room is made so long that the whole mapping, with the page that the
-/// C library adds, is a multiple of a large page: then the kernel puts it at the beginning of one.
-pub(crate) fn reserve<T>(memory: &mut Vec<T>, count: usize) {
-    let bytes = count.saturating_mul(size_of::<T>());
+/// Memory that is not written to costs nothing. The column is made so long that the whole mapping, with the page that
+/// the C library adds, is a multiple of a large page: then the kernel puts it at the beginning of one.
+pub(crate) fn zeros(count: usize) -> Vec<u32> {
+    let bytes = count.saturating_mul(size_of::<u32>());
     if bytes < LARGE_PAGE {
-        memory.reserve_exact(count.saturating_sub(memory.len()));
-        return;
+        return vec![0; count];
     }
     let whole = bytes.saturating_add(PAGE).next_multiple_of(LARGE_PAGE).saturating_sub(PAGE);
-    memory.reserve_exact((whole / size_of::<T>().max(1)).saturating_sub(memory.len()));
-    let begin = memory.as_ptr().addr() / PAGE * PAGE;
-    let end = memory.as_ptr().addr().saturating_add(memory.capacity().saturating_mul(size_of::<T>()));
-    advise_large(begin, end.saturating_sub(begin));
+    let mut column = vec![0; whole / size_of::<u32>()];
+    advise_large(column.as_ptr().addr() / PAGE * PAGE, whole);
+    column.truncate(count);
+    column
 }
 
 /// Asks for large pages. An answer of "no" changes nothing.
@@ -118,13 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_and_what_was_there_stays() {
-        for count in [0, 1, 1_000, 300_000, 1_000_000] {
-            let mut memory = vec![7u64, 8, 9];
-            reserve(&mut memory, count);
-            assert!(memory.capacity() >= count);
-            memory.extend(0..1_000);
-            assert_eq!(memory.get(..5), Some(&[7, 8, 9, 0, 1][..]));
+    fn columns_are_zero_and_as_long_as_asked_for() {
+        for count in [0, 1, 1_000, 600_000, 1_000_000] {
+            assert_eq!(zeros(count), vec![0; count]);
         }
     }
 }

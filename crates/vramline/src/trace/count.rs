@@ -123,20 +123,13 @@ fn began_at_start(history: &History, pool: PoolId, first: EventRef<'_>) -> Optio
 
 /// Events of one moment come from different threads in no order; the allocator's count tells it.
 pub(crate) fn order_ties(events: &mut Events) {
-    let mut begin = 0;
-    let mut time = events.time(0);
-    for end in 1..=events.len() {
-        let next = events.time(end);
-        if next == time && end < events.len() {
-            continue;
-        }
-        if (2..=LONGEST_TIE).contains(&(end - begin)) {
-            let chained = chain(events, begin, end);
+    for tie in events.ties().to_vec() {
+        if tie.len() <= LONGEST_TIE {
+            let chained = chain(events, tie.start, tie.end);
             if !chained.is_sorted() {
-                events.reorder(begin, &chained);
+                events.reorder(tie.start, &chained);
             }
         }
-        (begin, time) = (end, next);
     }
 }
 

@@ -13,7 +13,7 @@ mod why;
 
 use rustc_hash::FxHashMap;
 
-use crate::event::History;
+use crate::event::{History, WORTH_A_THREAD};
 use crate::names::Name;
 use crate::recording::rows::Inventory;
 use crate::snapshot::{Held, Role, Snapshot};
@@ -23,9 +23,6 @@ pub use count::{Count, Disagreement, Peak};
 pub use op::layer_of;
 pub use pairing::{PoolTrace, UnmatchedFree};
 pub use step::{How, Phase, Step, StepUse};
-
-/// With fewer events a thread costs more than it saves.
-const WORTH_A_THREAD: usize = 1 << 16;
 
 /// Why an allocation has no name.
 const NO_NAME: &str = "the event names no op, and no named scope of its thread encloses it";

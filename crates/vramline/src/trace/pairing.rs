@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::count::{Count, Peak};
 use crate::event::{EventRef, Events, History, PoolId};
-use crate::pages::reserve;
+use crate::pages::zeros;
 use crate::units::{Bytes, Picos, Span};
 
 /// Marks a birth without a death.
@@ -252,9 +252,10 @@ pub(crate) fn pair(history: &History) -> Vec<PoolTrace> {
 impl Pairing {
     fn new(id: PoolId, room: usize) -> Pairing {
         let mut trace = PoolTrace::new(id);
-        reserve(&mut trace.order, room);
-        reserve(&mut trace.births, room / 2);
-        reserve(&mut trace.deaths, room / 2);
+        for column in [&mut trace.order, &mut trace.births, &mut trace.deaths] {
+            *column = zeros(room);
+            column.clear();
+        }
         Pairing { trace, live: FxHashMap::default() }
     }
 

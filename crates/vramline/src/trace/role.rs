@@ -30,10 +30,18 @@ pub(crate) struct Roles {
 impl Roles {
     pub(crate) fn new(history: &History) -> Roles {
         let mut roles = Roles { parts: vec![None; history.names.len()], ..Roles::default() };
-        for event in history.events.iter().filter(|event| event.is_alloc()) {
+        // Of the run before, which is nearly always that of the next event too: when its backward part began.
+        let mut known: Option<(i64, Picos)> = None;
+        for event in history.events.unordered().filter(|event| event.is_alloc()) {
             let part = roles.learn(history, event.op());
-            if part == Part::Gradient && event.run() != 0 {
-                roles.training_runs.entry(event.run()).or_insert(event.time());
+            if part != Part::Gradient || event.run() == 0 {
+                continue;
+            }
+            let (run, time) = (event.run(), event.time());
+            if known.is_none_or(|known| known.0 != run || known.1 > time) {
+                let began = roles.training_runs.entry(run).or_insert(time);
+                *began = time.min(*began);
+                known = Some((run, *began));
             }
         }
         roles

@@ -206,14 +206,10 @@ fn from_runs(history: &History, roles: &Roles) -> Vec<Step> {
 
 fn set_phases(steps: &mut [Step], history: &History, roles: &Roles) {
     let events = &history.events;
-    let mut at = 0;
-    for event in events.iter() {
-        let time = event.time();
-        while steps.get(at).is_some_and(|step| step.until <= time) {
-            at += 1;
-        }
-        let Some(step) = steps.get_mut(at) else { break };
-        if step.phase == Phase::Other && step.begin <= time && event.is_alloc() && roles.trains(event.op()) {
+    for step in steps.iter_mut().filter(|step| step.phase == Phase::Other) {
+        let during = (events.first_from(step.begin)..events.len()).map(|i| events.at(i));
+        let mut during = during.take_while(|event| event.time() < step.until);
+        if during.any(|event| event.is_alloc() && roles.trains(event.op())) {
             step.phase = Phase::Train;
         }
     }
