@@ -984,6 +984,12 @@ impl Events {
         self.order.partition_point(|&place| self.time_of(Place(place)) < time)
     }
 
+    /// The first event after `time`; how many there are where none is.
+    #[must_use]
+    pub(crate) fn first_after(&self, time: Picos) -> usize {
+        self.order.partition_point(|&place| self.time_of(Place(place)) <= time)
+    }
+
     /// Every event, in no particular order: the shortest way through all of them.
     pub(crate) fn unordered(&self) -> impl Iterator<Item = EventRef<'_>> {
         self.segments

@@ -43,11 +43,44 @@ pub struct PoolTrace {
     /// Events that could not be paired, because they tell no address.
     pub without_address: u64,
     /// The pool's events, in order; a position is an index into this.
-    order: Vec<u32>,
+    order: Order,
     /// Positions of allocations, and of their frees.
     births: Vec<u32>,
     deaths: Vec<u32>,
     heaviest: Heaviest,
+}
+
+/// Which events are a pool's. Most traces are of one pool, and then it has them all.
+#[derive(Debug)]
+enum Order {
+    /// So many, from the first on.
+    All(usize),
+    These(Vec<u32>),
+}
+
+impl Order {
+    fn len(&self) -> usize {
+        match self {
+            Order::All(count) => *count,
+            Order::These(events) => events.len(),
+        }
+    }
+
+    #[inline]
+    fn get(&self, position: usize) -> Option<usize> {
+        match self {
+            Order::All(count) => (position < *count).then_some(position),
+            Order::These(events) => events.get(position).map(|&event| event as usize),
+        }
+    }
+
+    fn push(&mut self, event: u32) {
+        match self {
+            Order::All(count) if *count == event as usize => *count += 1,
+            Order::All(count) => *self = Order::These((0u32..).take(*count).chain([event]).collect()),
+            Order::These(events) => events.push(event),
+        }
+    }
 }
 
 /// The allocations with the most bytes times seconds, heaviest first.
@@ -94,7 +127,7 @@ impl PoolTrace {
             unmatched: Vec::new(),
             lost_frees: 0,
             without_address: 0,
-            order: Vec::new(),
+            order: Order::All(0),
             births: Vec::new(),
             deaths: Vec::new(),
             heaviest: Heaviest::default(),
@@ -110,7 +143,7 @@ impl PoolTrace {
     /// Bytes in use after the event at a position.
     #[must_use]
     pub fn in_use_at(&self, events: &Events, position: usize) -> Bytes {
-        let told = self.order.get(position).and_then(|&event| events.at(event as usize).in_use());
+        let told = self.order.get(position).and_then(|event| events.at(event).in_use());
         told.unwrap_or_else(|| self.count.added_up(position))
     }
 
@@ -123,6 +156,7 @@ impl PoolTrace {
     }
 
     /// Ends the life of a block.
+    #[inline]
     fn end(&mut self, live: Live, position: u32, time: Picos) {
         if let Some(death) = self.deaths.get_mut(live.allocation as usize) {
             *death = position;
@@ -138,19 +172,23 @@ impl PoolTrace {
     /// The position whose state holds at `time`: the last event not after it.
     #[must_use]
     pub fn position_at(&self, events: &Events, time: Picos) -> Option<usize> {
-        self.order.partition_point(|&event| events.time(event as usize) <= time).checked_sub(1)
+        let after = match &self.order {
+            Order::All(count) => events.first_after(time).min(*count),
+            Order::These(these) => these.partition_point(|&event| events.time(event as usize) <= time),
+        };
+        after.checked_sub(1)
     }
 
     /// When the event at a position happened.
     #[must_use]
     pub fn time(&self, events: &Events, position: usize) -> Picos {
-        self.order.get(position).map_or(Picos(0), |&event| events.time(event as usize))
+        self.order.get(position).map_or(Picos(0), |event| events.time(event))
     }
 
     /// Fragmentation after the event at a position, as the allocator told it.
     #[must_use]
     pub fn fragmentation(&self, events: &Events, position: usize) -> Option<f32> {
-        self.order.get(position).and_then(|&event| events.at(event as usize).fragmentation())
+        self.order.get(position).and_then(|event| events.at(event).fragmentation())
     }
 
     /// When the last event happened.
@@ -166,7 +204,7 @@ impl PoolTrace {
             .zip(&self.deaths)
             .take_while(move |&(&birth, _)| birth as usize <= position)
             .filter(move |&(_, &death)| death as usize > position)
-            .filter_map(|(&birth, _)| self.order.get(birth as usize).map(|&event| event as usize))
+            .filter_map(|(&birth, _)| self.order.get(birth as usize))
     }
 
     /// The events whose blocks are not freed in the trace.
@@ -177,23 +215,21 @@ impl PoolTrace {
     /// When the block that event `birth` allocated was freed, if the trace shows it.
     #[must_use]
     pub fn freed(&self, events: &Events, birth: usize) -> Option<Picos> {
-        let event = |&position: &u32| self.order.get(position as usize).copied();
+        let event = |&position: &u32| self.order.get(position as usize);
         // Births are in order of position, and positions in order of time; ties make it a short walk.
         let time = events.time(birth);
-        let first =
-            self.births.partition_point(|at| event(at).is_some_and(|at| events.time(at as usize) < time));
+        let first = self.births.partition_point(|at| event(at).is_some_and(|at| events.time(at) < time));
         let at = (first..self.births.len())
-            .take_while(|&i| {
-                self.births.get(i).and_then(event).is_some_and(|at| events.time(at as usize) == time)
-            })
-            .find(|&i| self.births.get(i).and_then(event) == u32::try_from(birth).ok())?;
-        self.deaths.get(at).and_then(event).map(|death| events.time(death as usize))
+            .take_while(|&i| self.births.get(i).and_then(event).is_some_and(|at| events.time(at) == time))
+            .find(|&i| self.births.get(i).and_then(event) == Some(birth))?;
+        self.deaths.get(at).and_then(event).map(|death| events.time(death))
     }
 
     /// The times of the pool's events with the bytes in use after each.
     pub fn levels(&self, events: &Events) -> impl Iterator<Item = (Picos, Bytes)> {
-        (0..).zip(&self.order).map(|(position, &event)| {
-            let event = events.at(event as usize);
+        let order = (0..).map_while(|position| Some((position, self.order.get(position)?)));
+        order.map(|(position, event)| {
+            let event = events.at(event);
             (event.time(), event.in_use().unwrap_or_else(|| self.count.added_up(position)))
         })
     }
@@ -252,8 +288,8 @@ pub(crate) fn pair(history: &History) -> Vec<PoolTrace> {
 impl Pairing {
     fn new(id: PoolId, room: usize) -> Pairing {
         let mut trace = PoolTrace::new(id);
-        for column in [&mut trace.order, &mut trace.births, &mut trace.deaths] {
-            *column = zeros(room);
+        for column in [&mut trace.births, &mut trace.deaths] {
+            *column = zeros(room / 2);
             column.clear();
         }
         Pairing { trace, live: FxHashMap::default() }
