@@ -491,9 +491,15 @@ pub(crate) struct Batch {
     segments: Vec<Segment>,
     len: usize,
     runs: Runs,
+    is_for_many: bool,
 }
 
 impl Batch {
+    /// A batch of which it is known that it will hold many events.
+    pub(crate) fn for_many() -> Batch {
+        Batch { is_for_many: true, ..Batch::default() }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -513,7 +519,7 @@ impl Batch {
     /// Most traces fill little of their first page, so that this one is not taken whole.
     #[cold]
     fn expand(&mut self) {
-        let page = if self.segments.is_empty() { Page::new() } else { Page::large() };
+        let page = if self.segments.is_empty() && !self.is_for_many { Page::new() } else { Page::large() };
         self.segments.push(Segment::new(page));
     }
 

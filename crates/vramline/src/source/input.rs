@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::read::MultiGzDecoder;
 
-/// A file is read in pieces of this size when most of it is wanted.
-pub(crate) const LARGE_PIECE: usize = 1 << 20;
+/// A file is read in pieces of this size when most of it is wanted: what was read is still near the processor when it
+/// is decoded.
+pub(crate) const LARGE_PIECE: usize = 256 << 10;
 
 /// A file is read in pieces of this size when most of it is skipped.
 pub(crate) const SMALL_PIECE: usize = 32 << 10;

@@ -7,6 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::step::{Step, Uses};
 use crate::event::{EventRef, Events, History, PoolId};
 use crate::units::{Bytes, Picos};
 
@@ -28,6 +29,8 @@ pub struct Count {
     pub first_disagreement: Option<Disagreement>,
     /// The count after each event, where the allocator does not tell it every time; else empty.
     added_up: Vec<Bytes>,
+    /// What steps used.
+    pub(crate) uses: Uses,
     last: Option<Bytes>,
     events: usize,
 }
@@ -52,8 +55,8 @@ pub struct Disagreement {
     pub found: Bytes,
 }
 
-/// The count of every pool, by the pool's number.
-pub(crate) fn counts(history: &History) -> Vec<Count> {
+/// The count of every pool, by the pool's number, and what each of `steps` used in it.
+pub(crate) fn counts(history: &History, steps: &[Step]) -> Vec<Count> {
     let mut counts = vec![Count::default(); history.pools.len()];
     for event in history.events.iter() {
         let id = event.pool();
@@ -61,7 +64,7 @@ pub(crate) fn counts(history: &History) -> Vec<Count> {
             if count.events == 0 {
                 count.from_start = began_at_start(history, id, event);
             }
-            count.take(event);
+            count.take(event, steps);
         }
     }
     counts
@@ -73,7 +76,7 @@ impl Count {
         self.added_up.get(position).copied().unwrap_or_default()
     }
 
-    fn take(&mut self, event: EventRef<'_>) {
+    fn take(&mut self, event: EventRef<'_>, steps: &[Step]) {
         let told = event.in_use();
         let size = event.size();
         let after = |before: Bytes| {
@@ -85,6 +88,7 @@ impl Count {
                 let level = told.unwrap_or_else(|| after(Bytes::ZERO));
                 let size = size.unwrap_or_default();
                 self.before = if event.is_alloc() { level.saturating_sub(size) } else { level + size };
+                self.uses.begin(self.before);
                 level
             }
             (Some(last), Some(found)) => {
@@ -109,6 +113,7 @@ impl Count {
         if told.is_none() || !self.added_up.is_empty() {
             self.added_up.push(level);
         }
+        self.uses.take(steps, event.time(), level);
         self.last = Some(level);
         self.events += 1;
     }

@@ -67,7 +67,7 @@ impl Trace {
         let classify = || {
             let roles = role::Roles::new(&history);
             let steps = step::find(&history, &roles);
-            (count::counts(&history), roles, steps)
+            (count::counts(&history, &steps), roles, steps)
         };
         // Neither needs the other, and each goes through all events.
         let (mut pools, (counts, roles, steps)) = if history.events.len() < WORTH_A_THREAD {
@@ -160,7 +160,7 @@ impl Trace {
     /// The peak and final figure of each step in a pool.
     #[must_use]
     pub fn step_uses(&self, pool: &PoolTrace) -> Vec<StepUse> {
-        step::uses(&self.steps, pool, &self.history.events)
+        pool.count.uses.of(&self.steps)
     }
 
     /// The step that was running at a moment.

@@ -6,9 +6,8 @@
 
 use rustc_hash::FxHashMap;
 
-use super::pairing::PoolTrace;
 use super::role::Roles;
-use crate::event::{Events, History, Mark, MarkKind};
+use crate::event::{History, Mark, MarkKind};
 use crate::names::Name;
 use crate::units::{Bytes, Picos};
 
@@ -215,20 +214,49 @@ fn set_phases(steps: &mut [Step], history: &History, roles: &Roles) {
     }
 }
 
-pub(crate) fn uses(steps: &[Step], pool: &PoolTrace, events: &Events) -> Vec<StepUse> {
-    let mut levels = pool.levels(events).peekable();
-    let mut current = pool.count.before;
-    let mut uses = Vec::with_capacity(steps.len());
-    for &step in steps {
-        while let Some((_, level)) = levels.next_if(|&(time, _)| time < step.begin) {
-            current = level;
-        }
-        let mut peak = current;
-        while let Some((_, level)) = levels.next_if(|&(time, _)| time < step.until) {
-            current = level;
-            peak = peak.max(level);
-        }
-        uses.push(StepUse { step, peak, current });
+/// The memory of steps in a pool, while the pool's events go by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Uses {
+    /// The peak and the final figure of each step that has ended.
+    ended: Vec<(Bytes, Bytes)>,
+    /// In use before the next event.
+    current: Bytes,
+    /// The most in use so far in the step that runs, if one does.
+    peak: Option<Bytes>,
+}
+
+impl Uses {
+    /// Nothing has happened yet, and so much is in use.
+    pub(crate) fn begin(&mut self, before: Bytes) {
+        self.current = before;
     }
-    uses
+
+    /// An event at `time` left `level` in use.
+    #[inline]
+    pub(crate) fn take(&mut self, steps: &[Step], time: Picos, level: Bytes) {
+        while let Some(step) = steps.get(self.ended.len()) {
+            if time < step.until {
+                if time >= step.begin {
+                    self.peak = Some(self.peak.unwrap_or(self.current).max(level));
+                }
+                break;
+            }
+            self.end_step();
+        }
+        self.current = level;
+    }
+
+    #[cold]
+    fn end_step(&mut self) {
+        self.ended.push((self.peak.take().unwrap_or(self.current), self.current));
+    }
+
+    /// The peak and final figure of each step.
+    pub(crate) fn of(&self, steps: &[Step]) -> Vec<StepUse> {
+        let last = (self.peak.unwrap_or(self.current), self.current);
+        // After the last event nothing changes any more.
+        let after = std::iter::repeat((self.current, self.current));
+        let uses = self.ended.iter().copied().chain([last]).chain(after);
+        steps.iter().zip(uses).map(|(&step, (peak, current))| StepUse { step, peak, current }).collect()
+    }
 }

@@ -132,9 +132,10 @@ enum Stat<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// `names` holds every text of the planes' tables.
-    pub(crate) fn new(names: &'a Names) -> Self {
-        Decoder { names, tally: Tally::default(), unpacked: String::new(), templates: Templates::default() }
+    /// `names` holds every text of the planes' tables; what is decoded goes into `events`.
+    pub(crate) fn new(names: &'a Names, events: Batch) -> Self {
+        let tally = Tally { events, ..Tally::default() };
+        Decoder { names, tally, unpacked: String::new(), templates: Templates::default() }
     }
 
     /// Decodes the run of whole events at the front of a slice; says how long it is.

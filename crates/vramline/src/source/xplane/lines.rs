@@ -30,6 +30,9 @@ const LONGEST_HEADER: usize = 20;
 /// More workers than this do not help: reading is the limit then.
 const MOST_WORKERS: usize = 8;
 
+/// Files larger than this hold many memory events, if they hold any.
+const LARGE_FILE: u64 = 32 << 20;
+
 /// A worker for less than this costs more than it saves.
 const WORTH_A_WORKER: u64 = 1 << 20;
 
@@ -213,7 +216,9 @@ struct Worker<'a, 'q> {
 
 impl<'a, 'q> Worker<'a, 'q> {
     fn new(number: usize, input: &'q Input, queue: &'q Queue<'a>, names: &'q Names) -> Self {
-        Worker { number, input, queue, decoder: Decoder::new(names), found: Found::default(), stream: None }
+        let events = if input.length() > LARGE_FILE { Batch::for_many() } else { Batch::default() };
+        let decoder = Decoder::new(names, events);
+        Worker { number, input, queue, decoder, found: Found::default(), stream: None }
     }
 
     fn run(mut self) -> Found {
