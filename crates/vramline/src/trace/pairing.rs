@@ -224,6 +224,15 @@ impl PoolTrace {
             .find(|&i| self.births.get(i).and_then(event) == Some(birth))?;
         self.deaths.get(at).and_then(event).map(|death| events.time(death))
     }
+
+    /// The times of the pool's events with the bytes in use after each.
+    pub fn levels(&self, events: &Events) -> impl Iterator<Item = (Picos, Bytes)> {
+        let order = (0..).map_while(|position| Some((position, self.order.get(position)?)));
+        order.map(|(position, event)| {
+            let event = events.at(event);
+            (event.time(), event.in_use().unwrap_or_else(|| self.count.added_up(position)))
+        })
+    }
 }
 
 /// A block that lives, with what its death needs to know: looking that up then would cost more than all the rest.

@@ -6,8 +6,9 @@
 
 use rustc_hash::FxHashMap;
 
+use super::pairing::PoolTrace;
 use super::role::Roles;
-use crate::event::{History, Mark, MarkKind};
+use crate::event::{Events, History, Mark, MarkKind};
 use crate::names::Name;
 use crate::units::{Bytes, Picos};
 
@@ -259,4 +260,12 @@ impl Uses {
         let uses = self.ended.iter().copied().chain([last]).chain(after);
         steps.iter().zip(uses).map(|(&step, (peak, current))| StepUse { step, peak, current }).collect()
     }
+}
+
+/// The memory of any steps in a pool.
+pub(crate) fn uses(steps: &[Step], pool: &PoolTrace, events: &Events) -> Vec<StepUse> {
+    let mut uses = Uses::default();
+    uses.begin(pool.count.before);
+    pool.levels(events).for_each(|(time, level)| uses.take(steps, time, level));
+    uses.of(steps)
 }
