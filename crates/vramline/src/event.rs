@@ -400,7 +400,7 @@ impl Segment {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, event: &Event, run: u32) {
         let at = self.len;
         if at >= SEGMENT {
@@ -504,7 +504,7 @@ impl Batch {
         self.len
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, event: &Event) {
         let run = self.runs.number(event.run);
         if self.segments.last().is_none_or(|segment| segment.len >= SEGMENT) {
