@@ -1,10 +1,10 @@
 # The commands of this project. Each installs what it needs by itself.
 #
-#   make demo    build the release binary and report on a real trace
+#   make demo    build, install TensorFlow, train a small Keras model under `vramline run`, print the report
 #   make test    the everyday suite: formatting, lints, Rust and Python tests (under 15 minutes on two cores)
-#   make bench   time and memory against xprof on a large trace made here
+#   make bench   time and memory against xprof on a large trace made here; what a recording costs
 #   make proof   the long tables, written into docs/ with versions and date
-#   make fuzz    ten minutes of fuzzing (needs a nightly toolchain and cargo-fuzz)
+#   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make fmt     format everything
 
 PYTHON ?= python3
@@ -16,10 +16,11 @@ STAMP := $(VENV)/.installed
 # options, so that this is safe. An explicit CARGO_TARGET_DIR wins.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vramline
 export CARGO_TARGET_DIR ?= $(CACHE)/target
-BINARY := $(CARGO_TARGET_DIR)/release/vramline
-export VRAMLINE_BIN := $(BINARY)
+# The package brings the binary along: what the tests run is what users install.
+BINARY := $(VENV)/bin/vramline
+export VRAMLINE_BIN := $(abspath $(BINARY))
 
-.PHONY: all demo build tools test lint test-rust test-python bench proof fuzz fmt clean
+.PHONY: all demo build package tools test lint test-rust test-python bench proof fuzz fmt clean
 
 all: build
 
@@ -30,8 +31,8 @@ build: tools
 tools:
 	@command -v cc >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q gcc libc6-dev; }
 
-demo: build
-	$(BINARY) report fixtures/tf221_cpu_cnn_from_start.xplane.pb
+demo: package
+	$(BINARY) demo
 
 test: lint test-rust test-python
 
@@ -42,13 +43,17 @@ lint: tools
 test-rust: tools
 	cargo test --workspace --locked
 
-test-python: build $(STAMP)
+# Always installed anew: cargo and maturin do only what has changed.
+package: tools $(STAMP)
+	$(PIP_ENV) $(VENV)/bin/python -m pip install -q --no-deps --force-reinstall --no-build-isolation .
+
+test-python: package
 	$(VENV)/bin/python -m pytest -q tests/python
 
-bench: build $(STAMP)
+bench: package
 	$(VENV)/bin/python benches/against_xprof.py
 
-proof: build $(STAMP)
+proof: package
 	$(VENV)/bin/python benches/against_xprof.py --write docs/benchmarks.md
 
 fuzz:

@@ -15,7 +15,12 @@ _PLATFORMS = {"cuda": "GPU", "gpu": "GPU", "rocm": "GPU", "tpu": "TPU", "cpu": "
 
 
 def _backends() -> dict[str, Any]:
-    return getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None) or {}
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    # Backends are opened one after the other, the CPU first, under a lock: until then nothing is in use.
+    lock = getattr(bridge, "_backend_lock", None)
+    if getattr(bridge, "_default_backend", None) is None or getattr(lock, "locked", bool)():
+        return {}
+    return getattr(bridge, "_backends", None) or {}
 
 
 def is_used() -> bool:

@@ -95,7 +95,7 @@ def main():
         told, _ = run(f"keras_callback_{backend}", "keras_callback", env=JAX | {"KERAS_BACKEND": backend})
         check(f"keras on {backend}: callback", "vram_current_gib" in told["keys"])
     with tarfile.open(OUT / "recordings.tar.gz", "w:gz") as archive:
-        for name in ("torch_loop", "jax_loop", "keras_torch", "keras_jax"):
+        for name in ("torch_loop", "torch_peaks", "jax_loop", "keras_torch", "keras_jax"):
             if (OUT / f"{name}.vram").exists():
                 archive.add(OUT / f"{name}.vram", f"{name}.vram")
     print("failures:", failures or "none")

@@ -21,9 +21,11 @@ pub(crate) enum Command {
     /// Run a job and record how it uses memory, without a change to its code.
     #[command(after_long_help = RUN_HELP, override_usage = "vramline run [OPTIONS] -- CMD [ARGS]...")]
     Run(Box<RunArgs>),
-    /// Say what held the memory at the peak, from a trace that TensorFlow's or JAX's profiler wrote.
+    /// Say what held the memory: of a recording, or of a trace that TensorFlow's or JAX's profiler wrote.
     #[command(after_long_help = REPORT_HELP)]
     Report(ReportArgs),
+    /// Train a small model on whatever is here, recorded and reported on.
+    Demo(DemoArgs),
     /// Print a script that completes commands and options in your shell.
     #[command(
         after_help = "For bash: vramline completions bash > ~/.local/share/bash-completion/completions/vramline"
@@ -50,13 +52,15 @@ Examples:
     vramline run -- python train.py --epochs 3
     vramline run -o small.vram --limit 8GiB -- python train.py
     vramline run --gpus 1 --growth on -- python -m my.training
-    vramline run --trace all --trace-seconds 20 -- torchrun --nproc-per-node 2 train.py
+    vramline run --trace steps=20 -- torchrun --nproc-per-node 2 train.py
     vramline run --trace off --rate 1 -- ./job.sh        only counters, once a second
 
 Exit codes: the job's own; 128+n where signal n ended it; 127 not found; 126 not executable;
 2 refused settings.";
 
 const REPORT_HELP: &str = "\
+A recording comes from `vramline run -- python train.py`, without a change to the script.
+
 To record a trace with TensorFlow, before the first tensor is made:
     tf.profiler.experimental.start(logdir)
     model.fit(...)                            # a few steps are enough
@@ -66,6 +70,7 @@ with JAX:
 Without a GPU, set TF_CPU_ALLOCATOR_USE_BFC=1 so that TensorFlow uses its pool allocator on the CPU.
 
 Examples:
+    vramline report train.vram                a recording
     vramline report logdir                    the newest run in a log directory
     vramline report host.xplane.pb --by layer
     vramline report host.xplane.pb --at 2.17s what was held at that moment
@@ -79,7 +84,7 @@ pub(crate) struct RunArgs {
     /// Trace allocations: the first steps (auto), not at all (off), N steps (steps=N), or all.
     #[arg(long, value_name = "auto|off|steps=N|all", default_value_t = Trace::Auto)]
     pub(crate) trace: Trace,
-    /// End the trace after so many seconds in any case.
+    /// End the trace so many seconds after the first step in any case; `all` goes on to the end.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) trace_seconds: u32,
     /// Reset the framework's peak at each step, so that each step has its own. The script sees that too.
@@ -153,8 +158,18 @@ impl Allocator {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// The folder to record into; a name that is taken gets a number.
+    #[arg(short, long, value_name = "NAME.vram", default_value = "demo.vram")]
+    pub(crate) output: PathBuf,
+    /// The Python to train with [default: the one that vramline is installed in, else python3].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) python: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// A trace (*.xplane.pb, gzip or not), the folder of a profile run, or a whole log directory.
+    /// A recording (*.vram), a trace (*.xplane.pb, gzip or not), the folder of a profile run, or a whole log directory.
     pub(crate) path: PathBuf,
     /// Group what was held by op, by model layer or by role.
     #[arg(long, value_enum, default_value_t = By::Op)]
@@ -171,6 +186,27 @@ pub(crate) struct ReportArgs {
     /// Print the whole report as one JSON document, exact to the byte.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl RunArgs {
+    /// A run as `vramline run -o OUTPUT -- COMMAND` makes it.
+    pub(crate) fn of(output: PathBuf, command: Vec<OsString>) -> RunArgs {
+        RunArgs {
+            output: Some(output),
+            trace: Trace::Auto,
+            trace_seconds: 60,
+            step_peaks: false,
+            rate: 10.0,
+            gpus: None,
+            growth: None,
+            limit: None,
+            allocator: None,
+            no_stand_in: false,
+            no_report: false,
+            json: None,
+            command,
+        }
+    }
 }
 
 impl ReportArgs {

@@ -23,7 +23,7 @@ def hook(jax: ModuleType, steps: Steps, asked: Asked) -> None:
     """Puts the hooks on a JAX that has just been imported."""
     if asked.limit is not None:
         _set_limit(asked.limit, steps)
-    _hook_profiler(jax, steps)
+    _hook_profiler(steps)
     ending.at_exit_of(steps)
 
 
@@ -41,7 +41,8 @@ def _set_limit(limit: int, steps: Steps) -> None:
     steps.job.mark("setting", f"{_FRACTION}={os.environ[_FRACTION]}: {limit} of {total} bytes")
 
 
-def _hook_profiler(jax: ModuleType, steps: Steps) -> None:
+def _hook_profiler(steps: Steps) -> None:
+    """Traces from the moment the backends are open: what allocates on a GPU is a library that is loaded only then."""
     window = steps.window
 
     def start(_: pathlib.Path) -> Callable[[pathlib.Path], None]:
@@ -50,8 +51,6 @@ def _hook_profiler(jax: ModuleType, steps: Steps) -> None:
         options = _profiler.ProfileOptions()
         options.host_tracer_level = 2
         options.python_tracer_level = 0
-        if hasattr(options, "device_tracer_level"):
-            options.device_tracer_level = 0
         ours = _profiler.ProfilerSession(options)
         window.keep(ours)
 
@@ -61,9 +60,21 @@ def _hook_profiler(jax: ModuleType, steps: Steps) -> None:
 
         return save
 
-    window.open("jax", start)
-    if not window.is_open:
-        return
+    bridge = sys.modules["jax._src.xla_bridge"]
+    backends = bridge.backends
+
+    @functools.wraps(backends)
+    def opened() -> Any:
+        found = backends()
+        if bridge.backends is opened and getattr(bridge, "_default_backend", None) is not None:
+            bridge.backends = backends
+            window.open("jax", start)
+        return found
+
+    if getattr(bridge, "_default_backend", None) is None:
+        bridge.backends = opened
+    else:
+        window.open("jax", start)
     for module in (sys.modules.get("jax._src.profiler"), sys.modules.get("jax.profiler")):
         for name in ("start_trace", "start_server"):
             theirs = getattr(module, name, None)

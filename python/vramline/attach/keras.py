@@ -210,9 +210,9 @@ def _wrap_update(owner: type, name: str, steps: Steps) -> None:
             if local.depth:
                 local.saw_update = True
             elif _is_eager():
-                begin, local.boundary = local.boundary, None
-                steps.end("train", "inferred", begin)
-                local.boundary = time.monotonic_ns()
+                steps.end("train", "inferred", local.boundary)
+                # A loop shows where a step ends; the next begins there.
+                local.boundary = steps.begin()
 
     # A marker that TensorFlow's AutoGraph heeds: this is to be called as it is.
     update.autograph_info__ = {}  # type: ignore[attr-defined]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import ModuleType
 from typing import Any
 
@@ -24,11 +23,11 @@ def hook(torch: ModuleType, steps: Steps, asked: Asked) -> None:
         if local.in_keras:
             return
         steps.owns(optimizer, lambda: inventory.of_torch(optimizer))
-        begin, local.boundary = local.boundary, None
-        steps.end("train", "inferred", begin)
+        steps.end("train", "inferred", local.boundary)
         if not steps.window.is_open:
             steps.take_inventory()
-        local.boundary = time.monotonic_ns()
+        # A loop shows where a step ends; the next begins there.
+        local.boundary = steps.begin()
 
     register_optimizer_step_post_hook(stepped)
 

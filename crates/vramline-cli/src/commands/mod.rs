@@ -1,5 +1,6 @@
 //! One file a verb, one function each.
 
 pub(crate) mod completions;
+pub(crate) mod demo;
 pub(crate) mod report;
 pub(crate) mod run;

@@ -2,7 +2,7 @@
 //!
 //! A step of a recording has the counters of its end. Its own peak is known in three ways, best first: from the trace, where that
 //! covers the step; from the framework, where its peak was reset when the step began; and where the framework's peak of the
-//! whole process rose between the mark before and the step's end. Otherwise it is not known: it was at most the process's peak.
+//! whole process rose between the reading before it and its end. Otherwise it is not known: it was at most the process's peak.
 
 use rustc_hash::FxHashMap;
 
@@ -68,24 +68,15 @@ fn spans(
     trace: Option<&Trace>,
     is_span: &dyn Fn(&Mark) -> bool,
 ) -> Vec<RecordedStep> {
+    let readings = Readings::of(process);
     let mut spans = Vec::new();
-    // By device: the framework's peak at the last mark, and when that was.
-    let mut before: FxHashMap<&str, (Option<i64>, i64)> = FxHashMap::default();
-    let nothing = Counters::default();
+    let nothing = [Counters::default()];
+    let mut last_mark = i64::MIN;
     for mark in &process.marks {
-        let all = if mark.counters.is_empty() { std::slice::from_ref(&nothing) } else { &mark.counters };
-        for counters in all {
-            if is_span(mark) {
-                let earlier = before.get(counters.device.as_str()).copied();
-                spans.push(span(mark, counters, earlier));
-            }
-        }
-        for counters in &mark.counters {
-            // An epoch's mark closes what its steps' marks have told; what rose in them rose in it.
-            if !is_span(mark) && is_span_inside(mark) {
-                continue;
-            }
-            before.insert(&counters.device, (counters.peak, mark.time.monotonic));
+        if is_span(mark) {
+            let all = if mark.counters.is_empty() { &nothing[..] } else { &mark.counters };
+            spans.extend(all.iter().map(|counters| span(mark, counters, &readings, last_mark)));
+            last_mark = mark.time.monotonic;
         }
     }
     if let Some(trace) = trace {
@@ -94,17 +85,39 @@ fn spans(
     spans
 }
 
-/// Marks within an epoch: for the peaks of epochs they are no boundary.
-fn is_span_inside(mark: &Mark) -> bool {
-    matches!(mark.kind.as_str(), "step" | "call" | "mark" | "trace")
+/// Every peak that the framework told, by device and in order of time.
+struct Readings<'a>(FxHashMap<&'a str, Vec<(i64, i64)>>);
+
+impl Readings<'_> {
+    fn of(process: &RecordedProcess) -> Readings<'_> {
+        let marks =
+            process.marks.iter().flat_map(|mark| mark.counters.iter().map(move |read| (mark.time, read)));
+        let samples =
+            process.samples.iter().filter_map(|sample| Some((sample.time, sample.counters.as_ref()?)));
+        let mut all: FxHashMap<&str, Vec<(i64, i64)>> = FxHashMap::default();
+        for (time, read) in marks.chain(samples) {
+            if let Some(peak) = read.peak {
+                all.entry(&read.device).or_default().push((time.monotonic, peak));
+            }
+        }
+        all.values_mut().for_each(|readings| readings.sort_unstable());
+        Readings(all)
+    }
+
+    /// The last peak told before a moment.
+    fn before(&self, device: &str, time: i64) -> Option<i64> {
+        let readings = self.0.get(device)?;
+        let after = readings.partition_point(|&(read, _)| read <= time);
+        readings.get(after.checked_sub(1)?).map(|&(_, peak)| peak)
+    }
 }
 
-fn span(mark: &Mark, counters: &Counters, before: Option<(Option<i64>, i64)>) -> RecordedStep {
+fn span(mark: &Mark, counters: &Counters, readings: &Readings<'_>, last_mark: i64) -> RecordedStep {
     let bytes = |value: i64| u64::try_from(value).ok().map(Bytes);
     let begin = mark.begin.unwrap_or(mark.time.monotonic);
-    let (peak_before, time_before) = before.unwrap_or((None, i64::MIN));
-    let is_reset = counters.peak_since.is_some_and(|since| since >= time_before && since <= begin);
-    let has_risen = match (peak_before, counters.peak) {
+    // A peak that was reset before the last such mark is older than this one.
+    let is_reset = counters.peak_since.is_some_and(|since| since >= last_mark && since <= begin);
+    let has_risen = match (readings.before(&counters.device, begin), counters.peak) {
         (Some(before), Some(now)) => now > before,
         _ => false,
     };
@@ -151,10 +164,9 @@ fn trace_peaks(process: &RecordedProcess, trace: &Trace, spans: &mut [RecordedSt
                 Some(step_of(span, moment(&trace.history, span.begin)?, moment(&trace.history, span.end)?))
             })
             .collect();
-        // Each on its own: an epoch and its steps lie in one another.
-        for (span, step) in covered.into_iter().zip(on_trace) {
-            span.peak =
-                step::uses(&[step], pool, &trace.history.events).first().map(|used| used.peak).or(span.peak);
+        let used = step::uses(&on_trace, pool, &trace.history.events);
+        for (span, used) in covered.into_iter().zip(used) {
+            span.peak = Some(used.peak);
         }
     }
 }

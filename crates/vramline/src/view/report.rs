@@ -525,7 +525,7 @@ impl Report {
         ] {
             add_if(is_null, path, NO_FIGURE, None);
         }
-        let no_trace = "no trace shows the pools";
+        let no_trace = "no trace shows the pools, or the framework does not tell where the variables lie";
         let is_null = self.inventory.iter().any(|entry| entry.in_pool_bytes.is_none());
         add_if(is_null, "inventory[].in_pool_bytes", no_trace, Some("vramline run --trace auto"));
         if let Some(run) = &self.run {

@@ -264,13 +264,14 @@ impl Whole<'_> {
             *count += 1;
             *bytes += variable.bytes;
         }
+        let has_address = variables.into_iter().flatten().any(|variable| variable.address.is_some());
         let view = |(role, (variables, bytes)): (&str, (u64, Bytes))| InventoryView {
             host: self.host(),
             pid: self.pid(),
             role: role.to_owned(),
             variables,
             bytes,
-            in_pool_bytes: self.trace.and_then(|trace| {
+            in_pool_bytes: self.trace.filter(|_| has_address).and_then(|trace| {
                 let role = Role::ALL.into_iter().find(|known| known.word() == role)?;
                 Some(trace.listed_bytes(role))
             }),

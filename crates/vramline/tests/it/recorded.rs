@@ -67,3 +67,43 @@ fn trace_and_marks_are_on_one_clock() {
     let at = highest.unwrap();
     assert!(begins[at] <= peak_at && peak_at <= begins[at + 1], "{begins:?} {peak_at:?}");
 }
+
+fn report_of(name: &str) -> Report {
+    checked_report(&vramline::read(&fixture(name)).unwrap(), &Wanted::default())
+}
+
+/// PyTorch 2.11 on an H200, `--step-peaks`: no trace, so what held the memory is not known, but every figure is PyTorch's.
+#[test]
+fn pytorch_on_a_gpu_is_recorded_by_its_counters() {
+    let report = report_of("torch2110_h200_loop.vram");
+    assert_eq!(report.source.framework, Some("pytorch"));
+    let pool = &report.pools[0];
+    assert_eq!((pool.name.as_str(), pool.peak_bytes), ("GPU:0", Some(Bytes(155_048_960))));
+    assert!(pool.at_peak.is_none() && pool.allocs.is_none());
+    let phase = &report.phases[0];
+    assert_eq!((phase.phase, phase.steps, phase.how), ("train", 8, "inferred"));
+    // Where the first step begins, a loop does not show.
+    assert_eq!((phase.first_peak_bytes, phase.later_peaks_known), (None, 7));
+    let listed: Vec<_> = report.inventory.iter().map(|entry| (entry.role.as_str(), entry.bytes.0)).collect();
+    assert_eq!(listed, [("optimizer", 33_914_976), ("parameters", 16_957_480)]);
+}
+
+/// Keras 3 on PyTorch on an H200.
+#[test]
+fn keras_on_pytorch_counts_its_own_steps() {
+    let report = report_of("torch2110_h200_keras.vram");
+    let phases: Vec<_> = report.phases.iter().map(|phase| (phase.phase, phase.steps, phase.how)).collect();
+    assert_eq!(phases, [("train", 16, "keras"), ("validation", 4, "keras"), ("predict", 1, "keras")]);
+    assert_eq!(report.pools[0].lifetime_peak_bytes, Some(Bytes(74_939_392)));
+    assert_eq!(report.run.unwrap().processes[0].backend.as_deref(), Some("torch"));
+}
+
+/// JAX 0.11 on an H200: the trace begins when the backend is open, before the first array.
+#[test]
+fn jax_on_a_gpu_is_traced_from_the_start() {
+    let report = report_of("jax0112_h200_loop.vram");
+    let pool = report.pools.iter().find(|pool| pool.device == "GPU:0").unwrap();
+    assert_eq!((pool.from_start, pool.peak_bytes), (Some(true), Some(Bytes(243_597_568))));
+    assert_eq!(pool.lifetime_peak_bytes, Some(Bytes(243_597_568)));
+    assert_eq!(pool.at_peak.as_ref().unwrap().before_recording_bytes, Bytes::ZERO);
+}
