@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::recording::folder::RUN;
+use crate::recording::stream::open_plain;
 use crate::units::{Bytes, Nanos};
 
 /// The `kind` of every manifest.
@@ -224,7 +225,7 @@ impl RunManifest {
     pub fn read(folder: &Path) -> Result<RunManifest, ManifestError> {
         let path = folder.join(RUN);
         let mut text = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut text));
+        let read = open_plain(&path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut text));
         match read {
             Err(error) => Err(ManifestError::Io { path, error }),
             Ok(length) if length as u64 > LARGEST => Err(ManifestError::TooLarge { path }),
@@ -276,6 +277,25 @@ const NAMES: [&str; 12] = [
 /// A name with one of these may hold a secret, whatever it begins with.
 const SECRETS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH"];
 
+/// Terraform shares the prefix of TensorFlow, and is handed passwords in its variables.
+const TERRAFORM: [&str; 15] = [
+    "TF_VAR_",
+    "TF_CLI_",
+    "TF_LOG",
+    "TF_DATA_DIR",
+    "TF_INPUT",
+    "TF_WORKSPACE",
+    "TF_IN_AUTOMATION",
+    "TF_PLUGIN_",
+    "TF_REGISTRY_",
+    "TF_REATTACH_",
+    "TF_CLOUD_",
+    "TF_STATE_",
+    "TF_HTTP_",
+    "TF_ENCRYPTION",
+    "TF_APPEND_",
+];
+
 /// Of all variables those that belong into a recording. The list is of what is let through: what nobody thought of stays out.
 pub fn environment(all: impl IntoIterator<Item = (String, String)>) -> BTreeMap<String, String> {
     all.into_iter().filter(|(name, _)| is_recorded(name)).collect()
@@ -284,6 +304,7 @@ pub fn environment(all: impl IntoIterator<Item = (String, String)>) -> BTreeMap<
 fn is_recorded(name: &str) -> bool {
     let upper = name.to_uppercase();
     (NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        && !TERRAFORM.iter().any(|prefix| upper.starts_with(prefix))
         && !SECRETS.iter().any(|secret| upper.contains(secret))
 }
 
@@ -449,6 +470,13 @@ mod tests {
             "WANDB_API_KEY",
             "HF_TOKEN",
             "TF_MY_TOKEN",
+            "TF_TOKEN_app_terraform_io",
+            "TF_VAR_db",
+            "TF_CLI_ARGS_plan",
+            "TF_LOG",
+            "TF_LOG_PATH",
+            "TF_DATA_DIR",
+            "TF_HTTP_ADDRESS",
             "NVIDIA_api_key",
             "JAX_AUTHORITY",
             "TORCH_Passwd",

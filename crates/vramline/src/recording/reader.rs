@@ -4,7 +4,6 @@
 //! holds nothing of ours, or was written by a later version, is refused.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -165,7 +164,7 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
 
 fn facts(path: &Path) -> io::Result<ProcessFacts> {
     let mut text = Vec::new();
-    File::open(path)?.take(LARGEST_FACTS).read_to_end(&mut text)?;
+    stream::open_plain(path)?.take(LARGEST_FACTS).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
 

@@ -9,8 +9,10 @@
 //! takes longer than [`SLOW`], the file system is in trouble: from then on a thread writes, the program only queues, and
 //! what does not fit the queue is counted as lost.
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,9 +25,10 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_buffer::Buffer;
-use arrow_ipc::MetadataVersion;
-use arrow_ipc::reader::StreamDecoder;
+use arrow_ipc::convert::try_fb_to_schema;
+use arrow_ipc::reader::read_record_batch;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
+use arrow_ipc::{MetadataVersion, root_as_message};
 use arrow_schema::{ArrowError, DataType, Field, SchemaRef};
 
 use super::schema::{Kind, Stream, VERSION, VERSION_KEY};
@@ -39,6 +42,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Larger streams are not read: they are no recording of ours.
 const LARGEST: u64 = 16 << 30;
 
+/// A schema of ours has two kilobytes. What is larger is not ours.
+const LARGEST_HEADER: u64 = 64 << 10;
+
+/// What each message of a stream begins with.
+const CONTINUATION: [u8; 4] = [0xFF; 4];
 /// What Arrow writes behind the last message of a stream.
 const END_OF_STREAM: [u8; 8] = [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
 
@@ -122,11 +130,18 @@ enum Tail {
 struct Disk {
     file: File,
     whole: u64,
+    /// A message that was written in part could not be cut off.
+    is_torn: bool,
 }
 
 impl Disk {
     /// Writes a message whole or not at all.
     fn write(&mut self, message: &[u8]) -> io::Result<()> {
+        if self.is_torn {
+            // Behind a torn message nothing would be found again.
+            self.file.set_len(self.whole)?;
+            self.is_torn = false;
+        }
         let mut rest = message;
         while !rest.is_empty() {
             match self.file.write(rest) {
@@ -142,7 +157,7 @@ impl Disk {
 
     fn undo(&mut self, error: io::Error) -> io::Result<()> {
         // Where even this fails, the reader leaves the torn tail out.
-        let _ = self.file.set_len(self.whole);
+        self.is_torn = self.file.set_len(self.whole).is_err();
         Err(error)
     }
 }
@@ -160,11 +175,18 @@ impl Appender {
             StreamWriter::try_new_with_options(Vec::new(), &schema, options).map_err(foreign)?;
         let header = std::mem::take(encoder.get_mut());
         let length = file.metadata().map_err(failed)?.len();
-        let whole = if length == 0 { 0 } else { read(path)?.whole_bytes };
+        let found = if length == 0 { Table::default() } else { read(path)? };
+        if found.schema.is_some_and(|found| found.fields() != schema.fields()) {
+            return Err(StreamError::Foreign {
+                path: path.to_owned(),
+                what: format!("its columns are not those of {}", stream.name),
+            });
+        }
+        let whole = found.whole_bytes;
         if whole < length {
             file.set_len(whole).map_err(failed)?;
         }
-        let mut disk = Disk { file, whole };
+        let mut disk = Disk { file, whole, is_torn: false };
         if whole == 0 {
             disk.write(&header).map_err(failed)?;
         }
@@ -174,6 +196,9 @@ impl Appender {
 
     /// Appends rows as one message. Cells stand in the order of the stream's columns.
     pub fn append(&mut self, rows: &[&[Cell<'_>]]) -> Result<(), StreamError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
         let batch = encode(&self.stream, &self.schema, rows).and_then(|batch| self.encoder.write(&batch));
         let message = std::mem::take(self.encoder.get_mut());
         batch.map_err(|error| StreamError::Foreign { path: self.path.clone(), what: error.to_string() })?;
@@ -267,6 +292,8 @@ fn encode(stream: &Stream, schema: &SchemaRef, rows: &[&[Cell<'_>]]) -> Result<R
 #[derive(Debug, Default)]
 pub struct Table {
     batches: Vec<RecordBatch>,
+    /// `None` where not even the header is whole.
+    schema: Option<SchemaRef>,
     /// Bytes of the file up to the end of the last whole message.
     pub whole_bytes: u64,
     /// Bytes behind that.
@@ -289,9 +316,8 @@ impl Table {
     /// The columns that the stream has: name, and whether it is text.
     #[must_use]
     pub fn columns(&self) -> Vec<(String, bool)> {
-        let fields = self.batches.first().map(RecordBatch::schema);
         let named = |field: &Arc<Field>| (field.name().clone(), *field.data_type() == DataType::Utf8);
-        fields.map_or(Vec::new(), |schema| schema.fields().iter().map(named).collect())
+        self.schema.iter().flat_map(|schema| schema.fields().iter().map(named)).collect()
     }
 
     /// A column of integers; nulls where the stream has no such column.
@@ -326,58 +352,239 @@ impl Table {
 /// Reads a stream up to its last whole message.
 pub fn read(path: &Path) -> Result<Table, StreamError> {
     let failed = |error: io::Error| StreamError::Io { path: path.to_owned(), error };
-    let file = File::open(path).map_err(failed)?;
+    let file = open_plain(path).map_err(failed)?;
+    // The beginning tells what it is: a large file of something else is not read.
     let mut bytes = Vec::new();
-    file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
-    // Damaged bytes can lead the decoder astray; whatever happens there stays there.
-    let decoded = catch_unwind(AssertUnwindSafe(|| decode(bytes)));
-    let (table, schema) = decoded.unwrap_or_default();
-    let Some(schema) = schema else {
+    (&file).take(LARGEST_HEADER).read_to_end(&mut bytes).map_err(failed)?;
+    if header(&bytes).is_ok_and(|header| header.is_some()) {
+        file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
+    }
+    read_bytes(bytes, path)
+}
+
+/// Reads a stream that lies in memory. `path` is for the errors.
+pub fn read_bytes(bytes: Vec<u8>, path: &Path) -> Result<Table, StreamError> {
+    let total = bytes.len() as u64;
+    let foreign = |what: String| StreamError::Foreign { path: path.to_owned(), what };
+    let Some((schema, mut at)) = header(&bytes).map_err(foreign)? else {
         // A file whose header is torn holds nothing yet, and is ours as far as one can tell.
-        if table.torn_bytes < 4096 {
-            return Ok(table);
-        }
-        return Err(StreamError::Foreign { path: path.to_owned(), what: "it is no Arrow stream".to_owned() });
+        return Ok(Table { torn_bytes: total, ..Table::default() });
     };
     let version = schema.metadata().get(VERSION_KEY).and_then(|version| version.parse::<u32>().ok());
     match version {
-        Some(found) if found > VERSION => Err(StreamError::Newer { path: path.to_owned(), found }),
-        Some(_) => Ok(table),
-        None => Err(StreamError::Foreign {
-            path: path.to_owned(),
-            what: "its schema has no version of ours".to_owned(),
-        }),
+        Some(found) if found > VERSION => return Err(StreamError::Newer { path: path.to_owned(), found }),
+        Some(_) => {}
+        None => return Err(foreign("its schema has no version of ours".to_owned())),
+    }
+    // Rows of these cost bytes. Arrow has types that cost none, and would let a small file claim any number of rows.
+    let is_ours = |field: &Arc<Field>| matches!(field.data_type(), DataType::Int64 | DataType::Utf8);
+    if schema.fields().is_empty() || !schema.fields().iter().all(is_ours) {
+        return Err(foreign("it has columns that are neither integers nor text, or none".to_owned()));
+    }
+    let bytes = Buffer::from_vec(bytes);
+    let mut table = Table { schema: Some(Arc::clone(&schema)), ..Table::default() };
+    let mut end = bytes.len();
+    loop {
+        match Frame::at(&bytes, at) {
+            Frame::Message { metadata, body, end } => {
+                let Some(batch) = batch(&bytes, metadata, body, &schema) else { break };
+                table.batches.push(batch);
+                at = end;
+            }
+            // Another program wrote it anew and said where it ends; nothing is torn.
+            Frame::End if end - at == END_OF_STREAM.len() => {
+                end = at;
+                break;
+            }
+            Frame::End | Frame::Torn => break,
+        }
+    }
+    table.whole_bytes = at as u64;
+    table.torn_bytes = (end - at) as u64;
+    Ok(table)
+}
+
+/// Opens a file that ends. A pipe or device in its place could keep a reader for ever.
+pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a plain file"));
+    }
+    File::open(path)
+}
+
+/// One message of a stream: a mark, the length of the metadata, the metadata, a body whose length stands in there.
+enum Frame {
+    Message { metadata: Range<usize>, body: Range<usize>, end: usize },
+    /// The writer said that nothing follows.
+    End,
+    /// It is not all there, or is no message.
+    Torn,
+}
+
+impl Frame {
+    fn at(bytes: &[u8], at: usize) -> Frame {
+        Frame::whole_at(bytes, at).unwrap_or(Frame::Torn)
+    }
+
+    fn whole_at(bytes: &[u8], at: usize) -> Option<Frame> {
+        let begin = at.checked_add(8)?;
+        let (mark, length) = bytes.get(at..begin)?.split_at_checked(4)?;
+        let length = usize::try_from(u32::from_le_bytes(length.try_into().ok()?)).ok()?;
+        if mark != CONTINUATION {
+            return None;
+        }
+        if length == 0 {
+            return Some(Frame::End);
+        }
+        let metadata = begin..begin.checked_add(length)?;
+        let message = root_as_message(bytes.get(metadata.clone())?).ok()?;
+        let body = metadata.end..metadata.end.checked_add(usize::try_from(message.bodyLength()).ok()?)?;
+        let end = body.end;
+        (end <= bytes.len()).then_some(Frame::Message { metadata, body, end })
     }
 }
 
-fn decode(mut bytes: Vec<u8>) -> (Table, Option<SchemaRef>) {
-    let total = bytes.len();
-    let header = header_bytes(&bytes);
-    if header == Some(total) {
-        // The decoder looks at a message only when something follows it.
-        bytes.extend(END_OF_STREAM);
+/// The schema, which is the first message, and where it ends; `None` where it is not all there, an error where this is no stream.
+fn header(bytes: &[u8]) -> Result<Option<(SchemaRef, usize)>, String> {
+    let foreign = || "it is no Arrow stream".to_owned();
+    let length = bytes.get(4..8).and_then(|length| length.try_into().ok()).map(u32::from_le_bytes);
+    let is_mark = bytes.iter().zip(CONTINUATION).all(|(found, expected)| *found == expected);
+    let is_small = length.is_none_or(|length| length > 0 && u64::from(length) < LARGEST_HEADER - 8);
+    if !is_mark || !is_small {
+        return Err(foreign());
     }
-    let length = bytes.len();
-    let mut rest = Buffer::from_vec(bytes);
-    let mut decoder = StreamDecoder::new();
-    let mut table = Table { torn_bytes: total as u64, ..Table::default() };
-    let mut whole = 0;
-    while let Ok(Some(batch)) = decoder.decode(&mut rest) {
-        whole = length - rest.len();
-        table.batches.push(batch);
+    let is_all_there =
+        length.and_then(|length| usize::try_from(length).ok()).is_some_and(|length| bytes.len() >= length + 8);
+    if !is_all_there {
+        return Ok(None);
     }
-    let schema = decoder.schema();
-    if let (0, Some(_), Some(header)) = (whole, &schema, header) {
-        whole = header;
-    }
-    table.whole_bytes = whole as u64;
-    table.torn_bytes = total.saturating_sub(whole) as u64;
-    (table, schema)
+    let Frame::Message { metadata, end, .. } = Frame::at(bytes, 0) else { return Err(foreign()) };
+    let parsed = contained(|| {
+        let message = root_as_message(bytes.get(metadata)?).ok()?;
+        try_fb_to_schema(message.header_as_schema()?).ok()
+    });
+    parsed.map(|schema| Some((Arc::new(schema), end))).ok_or_else(foreign)
 }
 
-/// The length of the first message, which is the schema and has no body, if all of it is there.
-fn header_bytes(bytes: &[u8]) -> Option<usize> {
-    let length = bytes.get(4..8).and_then(|length| length.try_into().ok()).map(u32::from_le_bytes)?;
-    let end = usize::try_from(length).ok()?.checked_add(8)?;
-    (end <= bytes.len()).then_some(end)
+/// The rows of a message; `None` where it holds none or is damaged.
+fn batch(
+    bytes: &Buffer,
+    metadata: Range<usize>,
+    body: Range<usize>,
+    schema: &SchemaRef,
+) -> Option<RecordBatch> {
+    contained(|| {
+        let message = root_as_message(bytes.get(metadata)?).ok()?;
+        let rows = message.header_as_record_batch()?;
+        let length = body.len();
+        let body = bytes.slice_with_length(body.start, length);
+        let (schema, version) = (Arc::clone(schema), message.version());
+        let batch = read_record_batch(&body, rows, schema, &HashMap::new(), None, &version).ok()?;
+        // Each row has at least an offset or a number in each column.
+        (batch.num_rows() <= length).then_some(batch)
+    })
+}
+
+/// Damaged bytes can lead a decoder astray; whatever happens there stays there.
+fn contained<T>(decode: impl FnOnce() -> Option<T>) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::schema::SAMPLES;
+    use super::*;
+
+    fn row(number: i64) -> [Cell<'static>; 1] {
+        [Cell::Int(Some(number))]
+    }
+
+    fn numbers(table: &Table) -> Vec<i64> {
+        table.ints("time_ns").into_iter().flatten().collect()
+    }
+
+    /// An appender whose disk is this file.
+    fn onto(path: &Path, file: File) -> Appender {
+        let mut appender = Appender::open(path, SAMPLES).unwrap();
+        appender.tail = Tail::Direct(Disk { file, whole: 0, is_torn: false });
+        appender
+    }
+
+    #[test]
+    fn what_a_thread_writes_is_whole_and_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("samples");
+        let mut appender = Appender::open(&path, SAMPLES).unwrap();
+        appender.append(&[&row(0)]).unwrap();
+        appender.leave_it_to_a_thread();
+        for number in 1..1_000 {
+            appender.append(&[&row(number)]).unwrap();
+        }
+        appender.close();
+        let table = read(&path).unwrap();
+        assert_eq!(numbers(&table), (0..1_000).collect::<Vec<_>>());
+        assert_eq!(table.torn_bytes, 0);
+        // A closed one says that it takes no more.
+        assert!(matches!(appender.append(&[&row(0)]), Err(StreamError::Lost { lost: 1, .. })));
+    }
+
+    /// A pipe that nobody reads is a disk that never answers: the program goes on, and is told what was lost.
+    #[test]
+    fn a_disk_that_does_not_answer_blocks_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("samples");
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut appender = onto(&path, File::from(std::os::fd::OwnedFd::from(writer)));
+        appender.leave_it_to_a_thread();
+        let mut taken = Vec::new();
+        let mut lost = 0;
+        while lost < 10 {
+            let number = i64::try_from(taken.len()).unwrap() + lost;
+            match appender.append(&[&row(number)]) {
+                Ok(()) => taken.push(number),
+                Err(StreamError::Lost { lost: so_far, .. }) => {
+                    lost += 1;
+                    assert_eq!(so_far, lost.cast_unsigned());
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(taken.len() >= QUEUE);
+        // The disk answers again: what was queued arrives whole.
+        let drain = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes).unwrap();
+            bytes
+        });
+        drop(appender);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.extend(drain.join().unwrap());
+        let table = read_bytes(bytes, &path).unwrap();
+        assert_eq!(numbers(&table), taken);
+        assert_eq!(table.torn_bytes, 0);
+    }
+
+    /// Where a torn message cannot be cut off, nothing is written behind it: it would not be found again.
+    #[test]
+    fn nothing_follows_a_tear() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("samples");
+        // Takes nothing, and cannot be cut.
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut appender = onto(&path, full);
+        for _ in 0..2 {
+            assert!(matches!(appender.append(&[&row(0)]), Err(StreamError::Io { .. })));
+            let Tail::Direct(disk) = &appender.tail else { continue };
+            assert!(disk.is_torn);
+        }
+        // The file can be cut again: it goes on behind what was whole.
+        drop(Appender::open(&path, SAMPLES).unwrap());
+        let whole = std::fs::metadata(&path).unwrap().len();
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"torn").unwrap();
+        appender.tail = Tail::Direct(Disk { file, whole, is_torn: true });
+        appender.append(&[&row(7)]).unwrap();
+        let table = read(&path).unwrap();
+        assert_eq!((numbers(&table), table.torn_bytes), (vec![7], 0));
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! A new test goes into the module that is named after what it shows: `fixtures` (real traces and their known truths),
 //! `encodings` (every form the format allows, in traces written here), `damage` (cut, flipped and lying input),
-//! `house` (who imports whom), `document` (the JSON and its table of fields), `recorded` (a real recording).
+//! `house` (who imports whom), `document` (the JSON and its table of fields), `recording` (streams and folders, written,
+//! cut and damaged), `recorded` (real recordings).
 
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -13,6 +14,7 @@ mod encodings;
 mod fixtures;
 mod house;
 mod recorded;
+mod recording;
 mod writer;
 
 use std::path::{Path, PathBuf};
