@@ -414,7 +414,11 @@ pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
 
 /// One message of a stream: a mark, the length of the metadata, the metadata, a body whose length stands in there.
 enum Frame {
-    Message { metadata: Range<usize>, body: Range<usize>, end: usize },
+    Message {
+        metadata: Range<usize>,
+        body: Range<usize>,
+        end: usize,
+    },
     /// The writer said that nothing follows.
     End,
     /// It is not all there, or is no message.
@@ -453,8 +457,9 @@ fn header(bytes: &[u8]) -> Result<Option<(SchemaRef, usize)>, String> {
     if !is_mark || !is_small {
         return Err(foreign());
     }
-    let is_all_there =
-        length.and_then(|length| usize::try_from(length).ok()).is_some_and(|length| bytes.len() >= length + 8);
+    let is_all_there = length
+        .and_then(|length| usize::try_from(length).ok())
+        .is_some_and(|length| bytes.len() >= length + 8);
     if !is_all_there {
         return Ok(None);
     }
@@ -476,13 +481,36 @@ fn batch(
     contained(|| {
         let message = root_as_message(bytes.get(metadata)?).ok()?;
         let rows = message.header_as_record_batch()?;
-        let length = body.len();
-        let body = bytes.slice_with_length(body.start, length);
-        let (schema, version) = (Arc::clone(schema), message.version());
-        let batch = read_record_batch(&body, rows, schema, &HashMap::new(), None, &version).ok()?;
-        // Each row has at least an offset or a number in each column.
-        (batch.num_rows() <= length).then_some(batch)
+        if !is_sound(rows, body.len(), schema) {
+            return None;
+        }
+        let body = bytes.slice_with_length(body.start, body.len());
+        read_record_batch(&body, rows, Arc::clone(schema), &HashMap::new(), None, &message.version()).ok()
     })
+}
+
+/// Whether everything that the description of rows points to lies within their body. Arrow's reader takes that for granted.
+fn is_sound(rows: arrow_ipc::RecordBatch<'_>, body: usize, schema: &SchemaRef) -> bool {
+    let (Some(nodes), Some(buffers)) = (rows.nodes(), rows.buffers()) else { return false };
+    let size = |number: i64| usize::try_from(number).ok();
+    let end = |buffer: &arrow_ipc::Buffer| size(buffer.offset())?.checked_add(size(buffer.length())?);
+    let are_within = buffers.iter().all(|buffer| end(buffer).is_some_and(|end| end <= body));
+    let mut buffers = buffers.iter();
+    let mut nodes = nodes.iter();
+    let is_column = |field: &Arc<Field>| {
+        let (Some(node), Some(nulls)) = (nodes.next(), buffers.next()) else { return false };
+        // Behind the bits that tell the nulls: the numbers, or offsets and text.
+        let others = if *field.data_type() == DataType::Utf8 { 2 } else { 1 };
+        let are_told = size(nulls.length())
+            .is_some_and(|bytes| size(rows.length()).is_some_and(|rows| rows.div_ceil(8) <= bytes));
+        buffers.by_ref().take(others).count() == others
+            && node.length() == rows.length()
+            && (0..=rows.length()).contains(&node.null_count())
+            && (node.null_count() == 0 || are_told)
+    };
+    // Each row has at least a number or an offset in each column.
+    let are_paid_for = size(rows.length()).is_some_and(|rows| rows <= body / 4);
+    are_within && are_paid_for && rows.compression().is_none() && schema.fields().iter().all(is_column)
 }
 
 /// Damaged bytes can lead a decoder astray; whatever happens there stays there.

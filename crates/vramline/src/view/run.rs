@@ -212,7 +212,7 @@ impl Whole<'_> {
                 return;
             };
             phase.steps += 1;
-            phase.batches += step.batches;
+            phase.batches = phase.batches.saturating_add(step.batches);
             phase.current_bytes = step.current;
             if let Some(peak) = step.peak {
                 phase.later_peak_bytes = phase.later_peak_bytes.max(Some(peak));
