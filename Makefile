@@ -58,6 +58,8 @@ proof: package
 
 fuzz:
 	cd fuzz && cargo +nightly fuzz run xplane -- -max_total_time=600 -max_len=65536
+	mkdir -p fuzz/corpus/recording && cp fixtures/*.vram/*.arrows fuzz/corpus/recording/
+	cd fuzz && cargo +nightly fuzz run recording -- -max_total_time=600 -max_len=16384
 
 fmt:
 	cargo fmt
