@@ -132,8 +132,12 @@ def folder_for(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
     try:
         created, is_renamed = _vramline.create_folder(wanted)
     except OSError as error:
-        created, is_renamed = pathlib.Path(tempfile.mkdtemp(prefix="vramline-", suffix=".vram")), True
         session.warn(f"'{wanted}' cannot be made ({error})")
+        try:
+            created, is_renamed = pathlib.Path(tempfile.mkdtemp(prefix="vramline-", suffix=".vram")), True
+        except OSError:
+            # Nowhere to write: every attempt will fail, and cost nothing but that.
+            return wanted
     if is_renamed:
         session.warn(f"recording to '{created}'")
     return pathlib.Path(created)

@@ -125,15 +125,20 @@ def _raise(error: Exception) -> None:
 
 def session(folder: pathlib.Path) -> Session:
     """The session of this process in a folder."""
-    key = str(folder.resolve())
-    if key not in _sessions:
-        _sessions[key] = Session(folder.resolve())
-    return _sessions[key]
+    folder = _resolved(folder)
+    return _sessions.setdefault(str(folder), Session(folder))
 
 
 def known(folder: pathlib.Path) -> bool:
     """Whether this process has recorded into a folder before."""
-    return str(folder.resolve()) in _sessions
+    return str(_resolved(folder)) in _sessions
+
+
+def _resolved(folder: pathlib.Path) -> pathlib.Path:
+    try:
+        return folder.resolve()
+    except OSError:  # The current folder has been deleted.
+        return folder
 
 
 def facts_of_process() -> dict[str, Any]:

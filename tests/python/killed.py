@@ -87,9 +87,14 @@ def kill_fit(folder, chance, binary):
 
 
 def read_whole(path):
-    """A stream up to its last whole message, as docs/recording.md shows; and whether something was torn off."""
+    """A stream up to its last whole message, as docs/recording.md shows; and whether something was torn off.
+
+    Without a whole header there are no rows; an empty file was opened and never written.
+    """
     import pyarrow
 
+    if os.path.getsize(path) == 0:
+        return None, False
     with open(path, "rb") as file:
         try:
             reader = pyarrow.ipc.open_stream(file)

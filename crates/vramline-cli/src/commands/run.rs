@@ -108,6 +108,10 @@ fn finish(args: &RunArgs, manifest: &RunManifest, path: PathBuf, is_booted: bool
     let shown = path.display().to_string();
     if let Err(error) = manifest.write(&path) {
         say(format_args!("cannot complete '{shown}': {error}"));
+        if !path.is_dir() {
+            // Somebody deleted it while the job ran: there is nothing to say of what it holds.
+            return;
+        }
     }
     let is_attached =
         folder::parts(&path).is_ok_and(|parts| parts.iter().any(|(part, _)| *part == Part::Process));
