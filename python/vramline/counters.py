@@ -6,6 +6,7 @@ framework and never sets a device or backend to work: in TensorFlow that would m
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from types import ModuleType
@@ -34,12 +35,24 @@ _reset_at: dict[tuple[str, str], int] = {}
 # Frameworks in the order in which one is chosen where several are in use.
 _ADAPTERS = {"tensorflow": "vramline.tensorflow", "jax": "vramline.jax", "torch": "vramline.torch"}
 
+# Frameworks that were in use when this process was forked. Their threads are not here, and their locks may be held for ever.
+_left_behind: set[str] = set()
+
+
+def _after_fork() -> None:
+    _left_behind.update(
+        framework for framework, name in _ADAPTERS.items() if name in sys.modules and sys.modules[name].is_used()
+    )
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
 
 def adapters() -> list[ModuleType]:
     """The adapters of the frameworks that the program has used."""
     used = []
     for framework, name in _ADAPTERS.items():
-        if framework in sys.modules:
+        if framework in sys.modules and framework not in _left_behind:
             adapter = sys.modules.get(name)
             if adapter is None:
                 import importlib

@@ -17,8 +17,6 @@ SCHEMA = 1
 
 # By folder: a program that records into one name several times goes on with the same files.
 _sessions: dict[str, "Session"] = {}
-# Recorders of the process that this one was forked from. Letting go of one would wait for threads that are not here.
-_inherited: list[Any] = []
 
 
 def warn(text: str) -> None:
@@ -115,7 +113,7 @@ class Session:
     def after_fork(self) -> None:
         """In a forked child: files of its own, made when it has something to write."""
         if self._recorder is not None:
-            _inherited.append(self._recorder)
+            self._recorder.abandon()
         self._recorder, self._name, self._facts = None, "", {"forked_from": self._name}
 
 

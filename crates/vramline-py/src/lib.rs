@@ -136,6 +136,15 @@ impl Recorder {
         });
     }
 
+    /// In a forked child: keeps what belongs to the parent for ever. Its threads are not here, and letting go of one touches the
+    /// stack it had, which the child may have given away.
+    fn abandon(&self) {
+        if let Ok(mut sampler) = self.sampler.try_lock() {
+            std::mem::forget(sampler.take());
+        }
+        std::mem::forget(Arc::clone(&self.recorder));
+    }
+
     /// Ends the thread and waits, not for long, until everything is on disk.
     fn close(&self, py: Python<'_>) {
         self.stop_sampling(py);

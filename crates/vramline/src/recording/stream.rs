@@ -495,22 +495,28 @@ fn is_sound(rows: arrow_ipc::RecordBatch<'_>, body: usize, schema: &SchemaRef) -
     let size = |number: i64| usize::try_from(number).ok();
     let end = |buffer: &arrow_ipc::Buffer| size(buffer.offset())?.checked_add(size(buffer.length())?);
     let are_within = buffers.iter().all(|buffer| end(buffer).is_some_and(|end| end <= body));
-    let mut buffers = buffers.iter();
-    let mut nodes = nodes.iter();
-    let is_column = |field: &Arc<Field>| {
-        let (Some(node), Some(nulls)) = (nodes.next(), buffers.next()) else { return false };
-        // Behind the bits that tell the nulls: the numbers, or offsets and text.
-        let others = if *field.data_type() == DataType::Utf8 { 2 } else { 1 };
-        let are_told = size(nulls.length())
-            .is_some_and(|bytes| size(rows.length()).is_some_and(|rows| rows.div_ceil(8) <= bytes));
-        buffers.by_ref().take(others).count() == others
-            && node.length() == rows.length()
-            && (0..=rows.length()).contains(&node.null_count())
-            && (node.null_count() == 0 || are_told)
-    };
+    let count = rows.length();
     // Each row has at least a number or an offset in each column.
-    let are_paid_for = size(rows.length()).is_some_and(|rows| rows <= body / 4);
-    are_within && are_paid_for && rows.compression().is_none() && schema.fields().iter().all(is_column)
+    let are_paid_for = size(count).is_some_and(|count| count <= body / 4);
+    if !are_within || !are_paid_for || rows.compression().is_some() {
+        return false;
+    }
+    let (mut nodes, mut buffers) = (nodes.iter(), buffers.iter());
+    let is_column = |field: &Arc<Field>| {
+        let (Some(node), Some(nulls), Some(values)) = (nodes.next(), buffers.next(), buffers.next()) else {
+            return false;
+        };
+        // Text has its offsets first, one more than there are rows, then its bytes.
+        let is_text = *field.data_type() == DataType::Utf8;
+        let (width, least) = if is_text { (4, count + 1) } else { (8, count) };
+        node.length() == count
+            && (0..=count).contains(&node.null_count())
+            && (node.null_count() == 0 || nulls.length() >= (count + 7) / 8)
+            && values.length() % width == 0
+            && values.length() / width >= least
+            && (!is_text || buffers.next().is_some())
+    };
+    schema.fields().iter().all(is_column)
 }
 
 /// Damaged bytes can lead a decoder astray; whatever happens there stays there.
