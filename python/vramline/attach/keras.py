@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import sys
 import time
+import weakref
 from types import ModuleType
 from typing import Any, Callable, Optional
 
-from vramline import inventory
+from vramline import batches, inventory
 from vramline.attach.steps import Steps, quietly
 
 _PHASES = {"train": "train", "test": "validation", "predict": "predict"}
@@ -81,6 +82,7 @@ def _phase_begins(kind: str, steps: Steps) -> Callable[..., None]:
     @quietly
     def begins(callbacks: Any, _: Any) -> None:
         _state(callbacks).begin[kind] = time.monotonic_ns()
+        steps.local.batch_of = None
         model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
         if kind == "train" and model is not None:
             steps.owns(model, lambda: inventory.of_keras(model))
@@ -92,8 +94,9 @@ def _phase_ends(kind: str, steps: Steps) -> Callable[..., None]:
     @quietly
     def ends(callbacks: Any, _: Any) -> None:
         state = _state(callbacks)
+        steps.local.batch_of = None
         epoch = state.epoch if kind == "test" else None
-        steps.span("phase", _LABELS[kind], _PHASES[kind], state.begin.get(kind), epoch)
+        steps.span("phase", _LABELS[kind], _PHASES[kind], state.begin.pop(kind, None), epoch)
 
     return ends
 
@@ -107,6 +110,8 @@ def _epoch_begins(callbacks: Any, epoch: Any) -> None:
 def _epoch_ends(steps: Steps) -> Callable[..., None]:
     @quietly
     def ends(callbacks: Any, epoch: Any) -> None:
+        # Data of unknown length ends in a batch that begins and does not end.
+        steps.local.batch_of = None
         steps.span("epoch", None, "train", _state(callbacks).begin.get("epoch"), int(epoch))
 
     return ends
@@ -117,7 +122,8 @@ def _batch_begins(kind: str, steps: Steps) -> Callable[..., None]:
     def begins(callbacks: Any, batch: Any) -> None:
         state = _state(callbacks)
         state.first_batch = int(batch)
-        steps.local.in_keras = True
+        # An exception in the batch ends it without a word; then the list of callbacks goes.
+        steps.local.batch_of = weakref.ref(callbacks)
         state.begin["batch"] = steps.begin()
 
     return begins
@@ -129,11 +135,11 @@ def _batch_ends(kind: str, steps: Steps) -> Callable[..., None]:
     @quietly
     def ends(callbacks: Any, batch: Any) -> None:
         state = _state(callbacks)
-        steps.local.in_keras = False
+        steps.local.batch_of = None
         # Several batches in one execution are told of by the first and the last.
-        batches = max(int(batch) - state.first_batch + 1, 1)
+        last = max(batches.last_of(batch, kind, callbacks, "train" in state.begin), state.first_batch)
         epoch = None if kind == "predict" else state.epoch
-        steps.end(phase, "keras", state.begin.get("batch"), int(batch), batches, epoch)
+        steps.end(phase, "keras", state.begin.get("batch"), last, last - state.first_batch + 1, epoch)
 
     return ends
 
@@ -154,12 +160,12 @@ def _wrap_single(model: type, name: str, kind: str, steps: Steps) -> None:
             return method(self, *args, **kwargs)
         if kind == "train":
             steps.owns(self, lambda: inventory.of_keras(self))
-        steps.local.in_keras = True
+        steps.local.in_single = True
         begin = steps.begin()
         try:
             return method(self, *args, **kwargs)
         finally:
-            steps.local.in_keras = False
+            steps.local.in_single = False
             steps.end(_PHASES[kind], "keras", begin, counts["step"])
             counts["step"] += 1
 

@@ -102,8 +102,10 @@ class _Local(threading.local):
     """Where a thread is."""
 
     def __init__(self) -> None:
-        # Inside a batch that Keras tells of, a compiled function, or an optimizer's update.
-        self.in_keras = False
+        # Inside a batch that this list of callbacks was told of, a call such as `train_on_batch`, a compiled function, or an
+        # optimizer's update.
+        self.batch_of: Optional[Callable[[], Any]] = None
+        self.in_single = False
         self.depth = 0
         self.in_update = False
         # What was seen while the outermost compiled function was being run.
@@ -111,6 +113,11 @@ class _Local(threading.local):
         self.saw_gradient = False
         # Where the last eager step ended.
         self.boundary: Optional[int] = None
+
+    @property
+    def in_keras(self) -> bool:
+        """Inside a batch of Keras."""
+        return self.in_single or (self.batch_of is not None and self.batch_of() is not None)
 
 
 def quietly(call: Callable[..., Any]) -> Callable[..., Any]:
