@@ -9,7 +9,7 @@ import warnings
 from types import ModuleType
 from typing import Any, Callable
 
-from vramline.attach import ending
+from vramline.attach import ending, keras
 from vramline.attach.settings import Asked
 from vramline.attach.steps import Steps
 from vramline.session import warn
@@ -23,6 +23,7 @@ def hook(tensorflow: ModuleType, steps: Steps, asked: Asked) -> None:
         _hook_limit(sys.modules["tensorflow.python.eager.context"].Context, asked.limit, steps)
     _hook_profiler(steps)
     _hook_functions(steps)
+    _hide()
     ending.at_exit_of(steps)
 
 
@@ -99,6 +100,29 @@ def _hook_functions(steps: Steps) -> None:
 
     seen.autograph_info__ = {}  # type: ignore[attr-defined]
     backprop.GradientTape.gradient = seen
+
+
+def _hide() -> None:
+    """Keeps our frames out of the stacks that TensorFlow notes for every op of a graph and prints in its errors."""
+    from tensorflow.python.util import tf_stack
+
+    stacks = getattr(tf_stack, "_source_filter_stacks", None)
+    sentinel = getattr(tf_stack, "SentinelFilter", None)
+    if stacks is None or sentinel is None:
+        return
+    here = frozenset({__file__, keras.__file__})
+    # The filter at the bottom of every thread's stack of filters: those above it filter what it does.
+    sentinel.get_filtered_filenames = lambda self: here
+
+    def bottom() -> list[Any]:
+        lowest = sentinel()
+        lowest.update()
+        return [lowest]
+
+    stacks.default_factory = bottom
+    for stack in list(stacks.values()):
+        for each in stack:
+            each.update()
 
 
 def _hook_limit(context: type, limit: int, steps: Steps) -> None:
