@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import pathlib
+from types import ModuleType
+from typing import Callable
 
 from vramline import recorder, session
 from vramline.attach import ending, imports, jax, keras, settings, tensorflow, torch
@@ -27,9 +29,7 @@ def begin() -> None:
     folder = pathlib.Path(os.environ["VRAMLINE_RECORD"])
     job = session.session(folder)
     recorder.attach(job)
-    # TensorFlow writes a picture of its pool there when an allocation fails.
-    if "TF_BFC_MEMORY_DUMP" not in os.environ:
-        os.environ["TF_BFC_MEMORY_DUMP"] = str(folder / f"dump-{job.name}")
+    _name_dumps(job)
     window = Window(job, asked)
     steps = Steps(job, window, asked.step_peaks)
     if asked.rate > 0:
@@ -37,9 +37,28 @@ def begin() -> None:
     else:
         job.mark("mark", "attached")
     ending.watch(job, steps)
-    imports.after("tensorflow", lambda module: tensorflow.hook(module, steps, asked))
-    imports.after("keras", lambda module: keras.hook(module, steps))
-    imports.after("tf_keras", lambda module: keras.hook(module, steps))
-    imports.after("jax", lambda module: jax.hook(module, steps, asked))
-    imports.after("torch", lambda module: torch.hook(module, steps, asked))
+
+    def after(name: str, hook: Callable[[ModuleType], None]) -> None:
+        def call(module: ModuleType) -> None:
+            try:
+                hook(module)
+            finally:
+                # A process that is killed later leaves its versions behind.
+                job.note()
+
+        imports.after(name, call)
+
+    after("tensorflow", lambda module: tensorflow.hook(module, steps, asked))
+    after("keras", lambda module: keras.hook(module, steps))
+    after("tf_keras", lambda module: keras.hook(module, steps))
+    after("jax", lambda module: jax.hook(module, steps, asked))
+    after("torch", lambda module: torch.hook(module, steps, asked))
     os.register_at_fork(after_in_child=steps.after_fork)
+    os.register_at_fork(after_in_child=lambda: _name_dumps(job))
+
+
+def _name_dumps(job: session.Session) -> None:
+    """TensorFlow writes a picture of its pool there when an allocation fails. A name that a parent of this process was given is not ours."""
+    told = os.environ.get("TF_BFC_MEMORY_DUMP", "")
+    if not told or told.startswith(str(job.folder / "dump-")):
+        os.environ["TF_BFC_MEMORY_DUMP"] = str(job.folder / f"dump-{job.name}")

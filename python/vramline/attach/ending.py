@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 from types import TracebackType
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from vramline import _vramline, counters
 from vramline.attach.steps import Steps
@@ -27,9 +27,12 @@ def watch(job: Session, steps: Steps) -> None:
             steps.take_inventory()
             steps.window.close(why, wait=True)
 
+    ended = []
+
     def at_exit() -> None:
         finish("the program ended")
-        if os.getpid() == owner:
+        if os.getpid() == owner and not ended:
+            ended.append(True)
             steps.window.close("the program ended", wait=True)
             steps.take_inventory()
             job.mark("end", "exit", read=counters.read_all())
@@ -54,7 +57,16 @@ def watch(job: Session, steps: Steps) -> None:
 
     sys.excepthook = at_exception
     atexit.register(at_exit)
+    _at_end_of_worker(at_exit)
     _vramline.before_terminate(at_terminate, _PATIENCE)
+
+
+def _at_end_of_worker(call: Callable[[], None]) -> None:
+    """A process that multiprocessing forked ends without the interpreter's last rites; multiprocessing has rites of its own."""
+    process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
+    if process is not None and util is not None and process.parent_process() is not None:
+        # A negative number: after the program's own.
+        util.Finalize(None, call, exitpriority=-100)
 
 
 def at_exit_of(steps: Steps) -> None:

@@ -208,6 +208,7 @@ def _wrap_update(owner: type, name: str, steps: Steps) -> None:
         if local.in_update or local.in_keras:
             return method(self, *args, **kwargs)
         local.in_update = True
+        entered = time.monotonic_ns()
         try:
             return method(self, *args, **kwargs)
         finally:
@@ -216,9 +217,8 @@ def _wrap_update(owner: type, name: str, steps: Steps) -> None:
             if local.depth:
                 local.saw_update = True
             elif _is_eager():
-                steps.end("train", "inferred", local.boundary)
-                # A loop shows where a step ends; the next begins there.
-                local.boundary = steps.begin()
+                begin, local.boundary = local.boundary or entered, None
+                steps.end("train", "inferred", begin)
 
     # A marker that TensorFlow's AutoGraph heeds: this is to be called as it is.
     update.autograph_info__ = {}  # type: ignore[attr-defined]

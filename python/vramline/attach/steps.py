@@ -111,7 +111,7 @@ class _Local(threading.local):
         # What was seen while the outermost compiled function was being run.
         self.saw_update = False
         self.saw_gradient = False
-        # Where the last eager step ended.
+        # Where the eager step that is going on began: at the first tape since the last update.
         self.boundary: Optional[int] = None
 
     @property

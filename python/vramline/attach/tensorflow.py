@@ -101,6 +101,17 @@ def _hook_functions(steps: Steps) -> None:
     seen.autograph_info__ = {}  # type: ignore[attr-defined]
     backprop.GradientTape.gradient = seen
 
+    enter = backprop.GradientTape.__enter__
+
+    @functools.wraps(enter)
+    def begins(self: Any) -> Any:
+        local = steps.local
+        if local.boundary is None and not local.depth and not local.in_keras and context.executing_eagerly():
+            local.boundary = steps.begin()
+        return enter(self)
+
+    backprop.GradientTape.__enter__ = begins
+
 
 def _hide() -> None:
     """Keeps our frames out of the stacks that TensorFlow notes for every op of a graph and prints in its errors."""

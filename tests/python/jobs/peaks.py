@@ -56,11 +56,11 @@ for x, y in small.data(3):
     facts["function"].append(small.info())
 
 for x, y in small.data(3):
+    # An eager step begins with its tape and ends with its update.
+    if resets:
+        small.reset()
     gradients = gradients_of(x, y)
     optimizer.apply_gradients(zip(gradients, network.trainable_variables))
     facts["eager"].append(small.info())
-    # An eager step begins where the last one ended: nothing else tells.
-    if resets:
-        small.reset()
 
 small.write(sys.argv[1], facts)
