@@ -17,6 +17,7 @@ import time
 from collections.abc import Collection
 from typing import Any, Literal, Optional, Union
 
+from vramline import batches as executions
 from vramline import counters, inventory, recorder
 from vramline.counters import Counters
 
@@ -186,9 +187,14 @@ class MemoryCallback(_base()):  # type: ignore[misc]
 
     # What Keras calls.
 
+    def set_params(self, params: Optional[dict[str, Any]]) -> None:
+        # The first call of every fit, evaluation and prediction. One that ended by an exception before left things open.
+        super().set_params(params)
+        self._in_fit, self._epoch = False, None
+        self._open.clear()
+
     def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
         self._in_fit, self._epoch = True, None
-        self._open.clear()
         self._begin("train")
 
     def on_train_end(self, logs: Optional[dict[str, Any]] = None) -> None:
@@ -274,7 +280,8 @@ class MemoryCallback(_base()):  # type: ignore[misc]
     def _batch_end(self, kind: str, batch: int, logs: Optional[dict[str, Any]]) -> None:
         if self.batches is None:
             return
-        first, last = self._first_batch, max(int(batch), self._first_batch)
+        first = self._first_batch
+        last = max(executions.last_of(batch, kind, self, self._in_fit), first)
         if not self._wanted(first, last):
             self._note(self._read())
             if self._open and self._open[-1][0] == "batch":

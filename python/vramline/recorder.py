@@ -26,6 +26,7 @@ class Step:
         self._begin = 0
 
     def __enter__(self) -> Step:
+        self._recording._now = self._number
         if self._recording._resets:
             counters.reset_all()
         self._begin = time.monotonic_ns()
@@ -48,6 +49,8 @@ class Recording:
         self._resets = resets
         self._phase = phase
         self._count = 0
+        # The number of the step that is going on.
+        self._now: Optional[int] = None
         self._last: list[Counters] = []
         if pace:
             self._session.sample(pace)
@@ -59,20 +62,22 @@ class Recording:
     def mark(self, label: str) -> None:
         """Notes the memory at this moment, under a name such as "before optimizer"."""
         read = counters.read_all()
+        number = self._count if self._now is None else self._now
         if self._print_every and self._count % self._print_every == 0:
-            print(_line(f"step {self._count}, {label}", read, self._last), flush=True)
+            print(_line(f"step {number}, {label}", read, self._last), flush=True)
         self._last = read
         for each in self._targets():
-            each.mark("mark", label, self._phase, "api", self._count, None, None, None, read)
+            each.mark("mark", label, self._phase, "api", number, None, None, None, read)
 
     def _end_step(self, number: Optional[int], begin: int) -> None:
         read = counters.read_all()
         number = self._count if number is None else number
         for each in self._targets():
             each.mark("step", None, self._phase, "api", number, 1, None, begin, read)
-        if self._print_every and number % self._print_every == 0:
+        if self._print_every and self._count % self._print_every == 0:
             print(_line(f"step {number}", read, []), flush=True)
         self._count += 1
+        self._now = None
         self._last = read
 
     def _targets(self) -> list[session.Session]:
