@@ -113,12 +113,13 @@ def script(name, *words, **options):
 
 
 OWN_SITE = {"PYTHONPATH": str(JOBS / "own_site") + os.pathsep + os.environ.get("PYTHONPATH", "")}
-SQUARE = "import tensorflow as tf; f = tf.function(lambda x: x @ x, name='square'); [f(tf.ones((64, 64))) for _ in range(3)]"
+SQUARE = "import tensorflow as tf; f = tf.function(lambda x: x @ x); [f(tf.ones((64, 64))) for _ in range(3)]"
 MODELS = ["cnn_adam", "mlp_momentum", "transformer_adamw", "batchnorm_rmsprop", "mlp_mixed", "lstm_adam", "tape_adam"]
 
 # The longest first: the others run beside it.
 ALL = {
     "situations": script("situations", "FACTS", options=["--trace", "all"]),
+    "situations, tf_keras": script("situations", "FACTS", "tf_keras"),
     "out of memory": script("exhausts", options=["--limit", "40MiB"]),
     "out of memory, alone": script("exhausts", is_recorded=False, environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "40"}),
     "children": script("children", "FACTS"),
@@ -215,6 +216,8 @@ def keras(phase, batches, epoch=None):
     return [(phase, "keras", number, 1, epoch) for number in range(batches)]
 
 
+HAS_TF_KERAS = importlib.util.find_spec("tf_keras") is not None
+
 # What each section of `situations.py` must have been: its steps, its epochs, and the phases that ended in it.
 SITUATIONS = {
     "fit": (keras("train", 3, 0) + keras("train", 3, 1), [0, 1], ["fit"]),
@@ -267,9 +270,21 @@ SITUATIONS = {
 }
 
 
-@uses("situations")
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param("keras", marks=uses("situations")),
+        pytest.param(
+            "tf_keras",
+            marks=[
+                uses("situations, tf_keras"),
+                pytest.mark.skipif(not HAS_TF_KERAS, reason="tf_keras (Keras 2) is not installed"),
+            ],
+        ),
+    ],
+)
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_steps_epochs_and_phases_are_those_that_took_place(name, job):
+def test_steps_epochs_and_phases_are_those_that_took_place(name, version, job):
     marks = within(job.marks, job.facts["sections"][name])
     steps, epochs, phases = SITUATIONS[name]
     assert steps_of(marks) == steps
@@ -498,6 +513,7 @@ def test_a_program_with_hooks_of_its_own_is_recorded_all_the_same(job):
     expected += keras("train", 3, 0) + keras("train", 3, 1)
     assert steps_of(job.marks) == expected
     assert {mark["device"] for mark in job.marks if mark["kind"] == "step"} == {DEVICE}
+    assert job.labels("exception") == ["ValueError: the end"]
     assert job.labels("end") == ["exit"]
 
 
@@ -531,7 +547,7 @@ def test_tensorboards_callback_gets_its_profile(job):
 def test_a_command_line_program_that_trains_nothing_has_its_calls_as_steps(job):
     assert job.code == 0, job.err
     assert [(step["name"], step["phase"], step["how"], step["step"]) for step in job.report["steps"]] == [
-        ("square", "other", "inferred", number) for number in range(3)
+        ("<lambda>", "other", "inferred", number) for number in range(3)
     ]
     assert job.pool["from_start"] is True
     assert job.report["inventory"] == []

@@ -27,9 +27,23 @@ def watch(job: Session, steps: Steps) -> None:
             steps.take_inventory()
             steps.window.close(why, wait=True)
 
-    ended = []
+    ended: list[bool] = []
+    told: list[Optional[BaseException]] = [None]
+
+    def tell(kind: type[BaseException], error: BaseException) -> None:
+        if told[0] is error:
+            return
+        told[0] = error
+        text = f"{kind.__name__}: {error}"
+        job.mark("exception", text[:4000], read=counters.read_all())
+        path = job.folder / f"exception-{job.name}.txt"
+        job.attempt(lambda: path.write_text(text[:_MOST_TEXT], encoding="utf-8", errors="replace") and None)
 
     def at_exit() -> None:
+        # A hook of the program's own took the place of ours; Python has kept what it was called with.
+        error = getattr(sys, "last_value", None)
+        if isinstance(error, BaseException) and os.getpid() == owner:
+            tell(type(error), error)
         finish("the program ended")
         if os.getpid() == owner and not ended:
             ended.append(True)
@@ -47,10 +61,7 @@ def watch(job: Session, steps: Steps) -> None:
 
     def at_exception(kind: type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> Any:
         try:
-            text = f"{kind.__name__}: {error}"
-            job.mark("exception", text[:4000], read=counters.read_all())
-            path = job.folder / f"exception-{job.name}.txt"
-            job.attempt(lambda: path.write_text(text[:_MOST_TEXT], encoding="utf-8", errors="replace") and None)
+            tell(kind, error)
         except Exception:
             pass
         return before(kind, error, _without_us(trace))

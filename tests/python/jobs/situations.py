@@ -1,20 +1,21 @@
 """Trains in every way a Keras user does, one after the other, in one process.
 
-    python situations.py FACTS
+    python situations.py FACTS [keras|tf_keras]
 
 FACTS is a JSON file: for each section when it began and ended on the monotonic clock, and at the end of each step the bytes
 in use as the script itself read them there. Which steps there must be is for the test to know.
 """
 
 import contextlib
+import importlib
 import json
 import sys
 import time
 
-import keras
 import numpy as np
 import tensorflow as tf
 
+keras = importlib.import_module(sys.argv[2] if len(sys.argv) > 2 else "keras")
 BATCH = 8
 facts = {"sections": {}}
 reads = []
