@@ -196,7 +196,7 @@ fn shells_can_complete() {
 #[test]
 fn the_readme_shows_real_output() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let output = run(&["report", "fixtures/tf221_cpu_cnn_from_start.xplane.pb", "--top", "6"]);
+    let output = run(&["report", "fixtures/tf221_cpu_keras.vram", "--top", "5"]);
     let output = String::from_utf8(output.stdout).unwrap();
     assert!(readme.contains(output.trim()), "README.md should show:\n{output}");
 }

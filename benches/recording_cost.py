@@ -1,0 +1,180 @@
+"""What a recording costs a training job: a step, the traced steps, and the start of a process.
+
+    python benches/recording_cost.py [--write docs/cost.md]
+
+Needs the package installed and TensorFlow; on a machine without a GPU its pool allocator on the CPU stands in. Rules: the two sides
+of each comparison alternate in blocks, so that a busy machine disturbs both; figures are medians with the range between the
+quartiles. Nothing is asserted.
+"""
+
+import argparse
+import datetime
+import importlib.metadata as metadata
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
+
+BINARY = os.environ.get("VRAMLINE_BIN", "vramline")
+BLOCKS = 40
+
+# One process: steps of about 5 ms, in blocks with and without the recorder, in turns.
+STEPS = """
+import json, statistics, sys, tempfile, time
+import tensorflow as tf
+import vramline
+
+x = tf.random.normal((700, 700))
+BLOCK, BLOCKS = 20, int(sys.argv[1])
+
+def work():
+    # Busy for a fixed time: what a step does is not what is measured.
+    end = time.perf_counter() + 0.005
+    while time.perf_counter() < end:
+        pass
+
+def bare(count):
+    begin = time.perf_counter()
+    for _ in range(count):
+        work()
+    return (time.perf_counter() - begin) / count
+
+def recorded(rec, count):
+    begin = time.perf_counter()
+    for step in range(count):
+        with rec.step(step):
+            work()
+    return (time.perf_counter() - begin) / count
+
+def empty(rec, count):
+    begin = time.perf_counter()
+    for step in range(count):
+        with rec.step(step):
+            pass
+    return (time.perf_counter() - begin) / count
+
+with tempfile.TemporaryDirectory() as folder, vramline.record(folder + "/x.vram") as rec:
+    tf.matmul(x, x)
+    recorded(rec, 20), bare(20)
+    pairs = [(bare(BLOCK), recorded(rec, BLOCK)) for _ in range(BLOCKS)]
+    alone = [empty(rec, 500) for _ in range(BLOCKS)]
+print(json.dumps({"differences": [b - a for a, b in pairs], "bare": [a for a, _ in pairs], "alone": alone}))
+"""
+
+# One process: a small Keras model; prints the time of each step after the first.
+FIT = """
+import json, time
+import keras, numpy as np
+
+keras.utils.set_random_seed(1)
+model = keras.Sequential([keras.Input((256,)), keras.layers.Dense(512, "relu"), keras.layers.Dense(512, "relu"), keras.layers.Dense(10)])
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+x, y = np.random.rand(6400, 256).astype("float32"), np.random.randint(0, 10, 6400)
+times = []
+
+class Clock(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        self.begin = time.perf_counter()
+    def on_train_batch_end(self, batch, logs=None):
+        times.append(time.perf_counter() - self.begin)
+
+model.fit(x, y, batch_size=64, epochs=1, verbose=0, callbacks=[Clock()])
+print(json.dumps(times[10:]))
+"""
+
+
+def spread(values, scale, unit):
+    """The median, and the quartiles around it."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle * scale:.1f} {unit} ({low * scale:.1f} to {high * scale:.1f})"
+
+
+def output(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{command[0]} failed:\n{done.stderr}")
+    return done.stdout
+
+
+def step_cost():
+    told = json.loads(output([sys.executable, "-c", STEPS, str(BLOCKS)]).splitlines()[-1])
+    share = statistics.median(told["differences"]) / statistics.median(told["bare"])
+    return [
+        f"| a step of `vramline.record` by itself (counters read, peak reset, a mark on disk) | {spread(told['alone'], 1e6, 'µs')} | 25 µs |",
+        f"| the same around steps of 5 ms, against bare ones in turns | {spread(told['differences'], 1e6, 'µs')}, {share:.2%} | 0.5 % |",
+    ]
+
+
+def run(*options):
+    with tempfile.TemporaryDirectory() as folder:
+        command = [BINARY, "run", "--no-report", "-o", f"{folder}/x.vram", *options, "--", sys.executable, "-c", FIT]
+        return json.loads(output(command).splitlines()[-1])
+
+
+def window_cost():
+    bare, hooked, traced = [], [], []
+    for _ in range(5):
+        bare += json.loads(output([sys.executable, "-c", FIT]).splitlines()[-1])
+        hooked += run("--trace", "off")
+        traced += run("--trace", "steps=1000")
+    ratio = lambda values: statistics.median(values) / statistics.median(bare)
+    return [
+        f"| a step of a small Keras model, bare | {spread(bare, 1e3, 'ms')} | |",
+        f"| under `run --trace off` | {spread(hooked, 1e3, 'ms')}, {ratio(hooked):.3f} times | |",
+        f"| under `run` while it is traced | {spread(traced, 1e3, 'ms')}, {ratio(traced):.3f} times | |",
+    ]
+
+
+def start_cost():
+    """Wall time of whole processes, in turns."""
+
+    def timed(command):
+        begin = time.perf_counter()
+        subprocess.run(command, capture_output=True, check=True)
+        return time.perf_counter() - begin
+
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, code, turns in (("`import tensorflow`", "import tensorflow", 9), ("a Python without a framework", "pass", 25)):
+            job = [sys.executable, "-c", code]
+            under = [BINARY, "run", "--no-report", "-o", f"{folder}/x.vram", "--", *job]
+            timed(job), timed(under)
+            pairs = [(timed(job), timed(under)) for _ in range(turns)]
+            added = [b - a for a, b in pairs]
+            base = statistics.median(a for a, _ in pairs)
+            rows.append(f"| what `run` adds to {name} ({base:.2f} s) | {spread(added, 1e3, 'ms')} | 50 ms |")
+    version = [timed([BINARY, "--version"]) for _ in range(50)]
+    rows.append(f"| `vramline --version` | {spread(version, 1e3, 'ms')} | 10 ms |")
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--write", type=pathlib.Path, help="write the table to this file too")
+    args = parser.parse_args()
+    lines = [
+        f"vramline {metadata.version('vramline')}, TensorFlow {metadata.version('tensorflow-cpu')}, Keras {metadata.version('keras')},"
+        f" Python {platform.python_version()}; {os.cpu_count()} cores, {platform.machine()}; {datetime.date.today()}",
+        "",
+        "| what | median (quartiles) | bar |",
+        "|---|---|---|",
+        *step_cost(),
+        *window_cost(),
+        *start_cost(),
+    ]
+    print("\n".join(lines))
+    if args.write:
+        head = "# What a recording costs\n\n`make proof` writes this file; how it is measured stands in `benches/recording_cost.py`.\n\n"
+        args.write.write_text(head + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
