@@ -110,7 +110,9 @@ fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, Sour
         match source::read(folder, progress) {
             Ok(Source { histories, unreadable, .. }) => {
                 reading.unreadable.extend(unreadable);
-                reading.hosts.extend(histories.into_iter().map(|(path, history)| {
+                reading.hosts.extend(histories.into_iter().map(|(path, mut history)| {
+                    // Older profilers do not say when they began; the process noted it within microseconds.
+                    history.wall_clock_zero = history.wall_clock_zero.or_else(|| process.trace_began());
                     let mut trace = Trace::new(history);
                     if let Some(inventory) = process.inventories.last() {
                         trace = trace.with_inventory(inventory);

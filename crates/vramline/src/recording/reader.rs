@@ -11,9 +11,10 @@ use serde::Deserialize;
 
 use super::folder::{Part, ProcessId, RUN, parts};
 use super::manifest::{ManifestError, RunManifest};
-use super::rows::{Inventory, Mark, Sample};
+use super::rows::{Inventory, Mark, Moment, Sample};
 use super::schema::VERSION;
 use super::stream::{self, StreamError, Table};
+use crate::units::Nanos;
 use crate::warning::Warnings;
 
 /// What a process says of itself is small; what is larger is not its.
@@ -47,6 +48,25 @@ pub struct RecordedProcess {
     pub inventories: Vec<Inventory>,
     /// The folder of its profiler.
     pub trace: Option<PathBuf>,
+}
+
+impl RecordedProcess {
+    /// The wall-clock time at which its profiler was started.
+    #[must_use]
+    pub fn trace_began(&self) -> Option<Nanos> {
+        self.trace_mark(|label| label.ends_with(": begins")).map(|time| Nanos(time.wall))
+    }
+
+    /// When its profiler was stopped.
+    #[must_use]
+    pub fn trace_stopped(&self) -> Option<Moment> {
+        self.trace_mark(|label| label.starts_with("stops"))
+    }
+
+    fn trace_mark(&self, is_it: impl Fn(&str) -> bool) -> Option<Moment> {
+        let marks = self.marks.iter().filter(|mark| mark.kind == "trace");
+        marks.filter(|mark| mark.label.as_deref().is_some_and(&is_it)).map(|mark| mark.time).next()
+    }
 }
 
 /// `process-ID.json`.

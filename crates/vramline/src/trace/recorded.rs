@@ -148,7 +148,7 @@ fn span(mark: &Mark, counters: &Counters, readings: &Readings<'_>, last_mark: i6
 
 /// Takes the peaks of the steps that a trace covers from the trace.
 fn trace_peaks(process: &RecordedProcess, trace: &Trace, spans: &mut [RecordedStep]) {
-    let stopped = process.marks.iter().find(|mark| is_trace_end(mark)).map(|mark| mark.time.monotonic);
+    let stopped = process.trace_stopped().map(|time| time.monotonic);
     let (Some(stopped), true) = (stopped, trace.history.wall_clock_zero.is_some()) else { return };
     for pool in &trace.pools {
         let device = trace.device_of(pool);
@@ -174,11 +174,6 @@ fn trace_peaks(process: &RecordedProcess, trace: &Trace, spans: &mut [RecordedSt
 fn step_of(span: &RecordedStep, begin: Picos, end: Picos) -> Step {
     let (number, phase, how) = (span.number, span.phase, span.how);
     Step { number, name: Name::EMPTY, begin, end, until: end, phase, how }
-}
-
-/// Whether a mark says that the profiler was stopped.
-fn is_trace_end(mark: &Mark) -> bool {
-    mark.kind == "trace" && mark.label.as_deref().is_some_and(|label| label.starts_with("stops"))
 }
 
 /// A moment of a recording on a trace's axis.

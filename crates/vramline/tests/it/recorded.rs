@@ -107,3 +107,13 @@ fn jax_on_a_gpu_is_traced_from_the_start() {
     assert_eq!(pool.lifetime_peak_bytes, Some(Bytes(243_597_568)));
     assert_eq!(pool.at_peak.as_ref().unwrap().before_recording_bytes, Bytes::ZERO);
 }
+
+/// TensorFlow 2.15 does not say when its profiler began; the recording does.
+#[test]
+fn an_older_trace_gets_its_clock_from_the_recording() {
+    let report = report_of("tf215_cpu_keras2.vram");
+    let held = report.pools[0].at_peak.as_ref().unwrap();
+    assert_eq!(held.by_role.get(Role::Parameters), Bytes(6_496_728));
+    assert_eq!(held.by_role.get(Role::Optimizer), Bytes(12_993_464));
+    assert!(report.steps.iter().take(5).all(|step| step.peak_bytes.is_some()));
+}
