@@ -55,6 +55,7 @@ bench: package
 
 proof: package
 	$(VENV)/bin/python benches/against_xprof.py --write docs/benchmarks.md
+	$(VENV)/bin/python benches/kill_nine.py
 
 fuzz:
 	cd fuzz && cargo +nightly fuzz run xplane -- -max_total_time=600 -max_len=65536

@@ -104,7 +104,7 @@ def read_whole(path):
         try:
             for batch in reader:
                 batches.append(batch)
-        except OSError:
+        except (OSError, pyarrow.ArrowInvalid):
             is_torn = True
         return pyarrow.Table.from_batches(batches, reader.schema), is_torn
 
