@@ -45,6 +45,22 @@ class Killed:
         self.torn = 0
 
 
+def start(command, **options):
+    """Starts a job. Its output is not read ahead: what follows a line is there for `end`."""
+    return subprocess.Popen(command, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+def line(job):
+    """The next line of a job; empty at its end."""
+    return job.stdout.readline().decode()
+
+
+def end(job):
+    """What a job has still to say on both streams, when everybody who could say something has ended."""
+    output, errors = job.communicate(timeout=SECONDS)
+    return output.decode(), errors.decode()
+
+
 def announced_in(output):
     """The last step that a job announced in a whole line; -1 for none."""
     lines = output[: output.rfind("\n") + 1].splitlines()
@@ -54,17 +70,15 @@ def announced_in(output):
 def kill_fast(folder, chance):
     """Runs the fast job and kills it, at times while it starts."""
     recording = folder / "fast.vram"
-    job = subprocess.Popen(
-        [sys.executable, "-c", FAST, recording], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    job = start([sys.executable, "-c", FAST, recording])
     begun = ""
     if chance.random() < 0.85:
-        begun = job.stdout.readline()
+        begun = line(job)
         time.sleep(chance.random() * 0.05)
     else:
         time.sleep(chance.random() * 0.3)
     job.kill()
-    output, errors = job.communicate(timeout=SECONDS)
+    output, errors = end(job)
     assert job.returncode == -signal.SIGKILL, errors
     assert "vramline:" not in errors, errors
     return Killed(announced_in(begun + output), recording)
@@ -74,14 +88,14 @@ def kill_fit(folder, chance, binary):
     """Runs a fit of TensorFlow under `vramline run` and kills the training process."""
     recording = folder / "fit.vram"
     command = [binary, "run", "--no-report", "-o", recording, "--", sys.executable, "-c", FIT, "100000000"]
-    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    pid = int(job.stdout.readline().split()[1])
+    job = start(command)
+    pid = int(line(job).split()[1])
     begun = ""
     if chance.random() < 0.85:
-        begun = job.stdout.readline()
+        begun = line(job)
     time.sleep(chance.random())
     os.kill(pid, signal.SIGKILL)
-    output, errors = job.communicate(timeout=SECONDS)
+    output, errors = end(job)
     assert job.returncode == 128 + signal.SIGKILL, errors
     return Killed(announced_in(begun + output), recording)
 

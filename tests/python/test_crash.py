@@ -79,17 +79,9 @@ class Jobs:
             timeout=SECONDS,
         )
 
-    def start(self, command, **options):
+    def start(self, command):
         """Starts a command; its output is read by whoever asks."""
-        return subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            **options,
-        )
+        return killed.start(command, cwd=self.folder, env=self.environment)
 
     def report(self, recording=None):
         """The report on a recording, which must open."""
@@ -116,19 +108,19 @@ def marks_of(report, kind):
 
 def pid_of(job):
     """The process number that a job says first."""
-    word, number = job.stdout.readline().split()
+    word, number = killed.line(job).split()
     assert word == "pid"
     return int(number)
 
 
 def until(job, text):
     """What a job says up to a line that begins with a text."""
-    lines = []
-    for line in job.stdout:
-        lines.append(line)
+    said = ""
+    while line := killed.line(job):
+        said += line
         if line.startswith(text):
-            return "".join(lines)
-    pytest.fail(f"the job ended before it said '{text}': {''.join(lines)}{job.stderr.read()}")
+            return said
+    pytest.fail(f"the job ended before it said '{text}': {said}{killed.end(job)}")
 
 
 # Killed
@@ -160,7 +152,7 @@ def test_the_training_finishes_when_the_tool_is_killed(jobs):
     begun = until(job, "step 3")
     job.kill()
     # The end of its output is the end of the training: nobody else holds the pipe.
-    output, _ = job.communicate(timeout=SECONDS)
+    output, _ = killed.end(job)
     said = (begun + output).splitlines()
     assert said == [*(f"step {number}" for number in range(200)), "done"]
     assert not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -181,7 +173,7 @@ def test_a_fit_that_is_terminated_leaves_its_trace(jobs):
     pid = pid_of(job)
     begun = until(job, "step 3")
     os.kill(pid, signal.SIGTERM)
-    output, errors = job.communicate(timeout=SECONDS)
+    output, errors = killed.end(job)
     assert job.returncode == 128 + signal.SIGTERM, errors
     report = jobs.report()
     assert steps_of(report)[: killed.announced_in(begun + output) + 1] == list(
@@ -204,7 +196,7 @@ def test_a_signal_to_the_tool_reaches_the_job(jobs):
     job = jobs.start(jobs.recorded(jobs.command(WAITS)))
     pid_of(job)
     job.terminate()
-    _, errors = job.communicate(timeout=SECONDS)
+    _, errors = killed.end(job)
     assert job.returncode == 128 + signal.SIGTERM, errors
     assert marks_of(jobs.report(), "end") == ["SIGTERM"]
 
@@ -224,7 +216,7 @@ STUCK = """
 def test_a_job_that_is_stuck_in_c_dies_too(jobs, library):
     job = jobs.start(jobs.recorded(jobs.command(STUCK, library)))
     os.kill(pid_of(job), signal.SIGTERM)
-    _, errors = job.communicate(timeout=SECONDS)
+    _, errors = killed.end(job)
     assert job.returncode == 128 + signal.SIGTERM, errors
     jobs.report()
 
@@ -244,7 +236,7 @@ HANDLES = """
 def test_a_handler_of_the_programs_own_is_its_own(jobs):
     job = jobs.start(jobs.recorded(jobs.command(HANDLES)))
     os.kill(pid_of(job), signal.SIGTERM)
-    output, errors = job.communicate(timeout=SECONDS)
+    output, errors = killed.end(job)
     assert (output, job.returncode) == ("handled\n", 5), errors
 
 
