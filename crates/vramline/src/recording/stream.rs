@@ -340,7 +340,7 @@ impl Table {
         for batch in &self.batches {
             match batch.column_by_name(name).and_then(|column| column.as_string_opt::<i32>()) {
                 Some(column) => {
-                    all.extend((0..column.len()).map(|at| column.is_valid(at).then(|| column.value(at))))
+                    all.extend((0..column.len()).map(|at| column.is_valid(at).then(|| column.value(at))));
                 }
                 None => all.extend(std::iter::repeat_n(None, batch.num_rows())),
             }
