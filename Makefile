@@ -45,7 +45,7 @@ test-rust: tools
 
 # Always installed anew: cargo and maturin do only what has changed.
 package: tools $(STAMP)
-	$(PIP_ENV) $(VENV)/bin/python -m pip install -q --no-deps --force-reinstall --no-build-isolation .
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PIP_ENV) $(VENV)/bin/python -m pip install -q --no-deps --force-reinstall --no-build-isolation .
 
 test-python: package
 	$(VENV)/bin/python -m pytest -q tests/python
