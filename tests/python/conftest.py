@@ -60,7 +60,7 @@ def assert_adds_up(report):
     for pool in report["pools"]:
         # Without a trace nothing is known of what a pool held.
         if pool["at_peak"] is None:
-            assert pool["allocs"] == 0
+            assert not pool["allocs"]
             continue
         assert pool["at_peak"]["in_use_bytes"] == pool["peak_bytes"]
         assert pool["at_peak"]["time_ns"] == pool["peak_at_ns"]

@@ -479,7 +479,6 @@ def test_without_being_asked_run_resets_no_peak(job):
     assert all(mark["peak_since_ns"] is None for mark in job.marks)
 
 
-@pytest.mark.xfail(strict=True, reason="a rise between two steps is taken for the next step's own")
 @uses("two steps traced", "own peaks")
 def test_a_peak_between_two_steps_is_no_steps_peak(jobs):
     """Before the loop with tf.function the script makes a tensor that is larger than any step, and lets it go."""
