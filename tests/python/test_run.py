@@ -423,8 +423,15 @@ class TestTheTraceOfAModel:
 
     def test_parameters_and_optimizer_are_what_the_program_lists(self, name, job):
         listed = {row["role"]: row for row in job.report["inventory"]}
+        second = job.report["steps"][1]["begin_ns"]
         for role in ("parameters", "optimizer"):
-            assert job.pool["at_peak"]["by_role"][role] == listed[role]["in_pool_bytes"], role
+            missing = listed[role]["in_pool_bytes"] - job.pool["at_peak"]["by_role"][role]
+            if role == "optimizer" and job.pool["peak_at_ns"] < second:
+                # TensorFlow lets an optimizer's two slots of a shape share one block of zeros until the first step writes to
+                # them: where the peak lies in that step, up to half of the slots have no block yet.
+                assert 0 <= missing <= listed[role]["in_pool_bytes"] / 2, role
+            else:
+                assert missing == 0, role
             # Scalars may lie outside the pool, or be missing in what the script adds up.
             scalars = listed[role]["bytes"] - job.facts[role]
             assert 0 <= scalars <= 8 * job.facts["scalars"], role
