@@ -6,6 +6,7 @@ framework and never sets a device or backend to work: in TensorFlow that would m
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import time
@@ -53,11 +54,8 @@ def adapters() -> list[ModuleType]:
     used = []
     for framework, name in _ADAPTERS.items():
         if framework in sys.modules and framework not in _left_behind:
-            adapter = sys.modules.get(name)
-            if adapter is None:
-                import importlib
-
-                adapter = importlib.import_module(name)
+            # Not from `sys.modules`: there it stands while another thread is still importing it.
+            adapter = importlib.import_module(name)
             if adapter.is_used():
                 used.append(adapter)
     return used

@@ -187,6 +187,7 @@ def rank() -> Optional[int]:
 
 
 def _after_fork() -> None:
+    _vramline.after_fork(True)
     for each in _sessions.values():
         each.after_fork()
 
@@ -196,5 +197,7 @@ def _at_exit() -> None:
         each.close()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(
+    before=_vramline.before_fork, after_in_parent=lambda: _vramline.after_fork(False), after_in_child=_after_fork
+)
 atexit.register(_at_exit)

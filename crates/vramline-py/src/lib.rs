@@ -5,6 +5,7 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "Python hands values over")]
 
+mod forking;
 mod terminate;
 
 use std::path::PathBuf;
@@ -115,8 +116,9 @@ impl Recorder {
         self.stop_sampling(py);
         let ask = move || {
             // Nothing to ask where the interpreter is on its way out.
-            let answer =
-                Python::try_attach(|py| read.call0(py).and_then(|found| found.extract::<Vec<Read>>(py)).ok());
+            let answer = forking::between_forks(|| {
+                Python::try_attach(|py| read.call0(py).and_then(|found| found.extract::<Vec<Read>>(py)).ok())
+            });
             answer.flatten().unwrap_or_default().into_iter().map(counters).collect()
         };
         let sampler = Sampler::start(Arc::clone(&self.recorder), pace, ask);
@@ -221,5 +223,7 @@ fn _vramline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read_stream, module)?)?;
     module.add_function(wrap_pyfunction!(resident_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(terminate::before_terminate, module)?)?;
+    module.add_function(wrap_pyfunction!(forking::before_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(forking::after_fork, module)?)?;
     Ok(())
 }
