@@ -30,6 +30,8 @@ class NotResettable(RuntimeError):
     """The framework cannot reset its peak."""
 
 
+_loaded: dict[str, ModuleType] = {}
+
 # When the peak of a device was last reset through us, on the monotonic clock.
 _reset_at: dict[tuple[str, str], int] = {}
 
@@ -54,8 +56,10 @@ def adapters() -> list[ModuleType]:
     used = []
     for framework, name in _ADAPTERS.items():
         if framework in sys.modules and framework not in _left_behind:
-            # Not from `sys.modules`: there it stands while another thread is still importing it.
-            adapter = importlib.import_module(name)
+            adapter = _loaded.get(framework)
+            if adapter is None:
+                # Not from `sys.modules`: there it stands while another thread is still importing it.
+                adapter = _loaded[framework] = importlib.import_module(name)
             if adapter.is_used():
                 used.append(adapter)
     return used

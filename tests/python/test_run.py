@@ -503,7 +503,7 @@ def test_a_program_sees_and_prints_the_same(jobs):
     recorded, alone = jobs
     assert alone.out.splitlines()[0] == "the user's own sitecustomize"
     assert alone.out.splitlines()[-1].startswith("hook ValueError the end")
-    assert recorded.out == alone.out
+    assert recorded.out.replace(str(recorded.folder), "HERE") == alone.out.replace(str(alone.folder), "HERE")
     assert recorded.said() == alone.said()
     assert recorded.code == alone.code == 1
 
