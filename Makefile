@@ -48,7 +48,7 @@ package: tools $(STAMP)
 	PATH="$(abspath $(VENV))/bin:$$PATH" $(PIP_ENV) $(VENV)/bin/python -m pip install -q --no-deps --force-reinstall --no-build-isolation .
 
 test-python: package
-	$(VENV)/bin/python -m pytest -q tests/python
+	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile tests/python
 
 bench: package
 	$(VENV)/bin/python benches/against_xprof.py
