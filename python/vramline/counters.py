@@ -32,8 +32,8 @@ class NotResettable(RuntimeError):
 
 _loaded: dict[str, ModuleType] = {}
 
-# When the peak of a device was last reset through us, on the monotonic clock.
-_reset_at: dict[tuple[str, str], int] = {}
+# By framework and device: when the peak was last reset through us, on the monotonic clock.
+_resets: dict[str, dict[str, int]] = {}
 
 # Frameworks in the order in which one is chosen where several are in use.
 _ADAPTERS = {"tensorflow": "vramline.tensorflow", "jax": "vramline.jax", "torch": "vramline.torch"}
@@ -51,18 +51,27 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def resets(framework: str) -> dict[str, int]:
+    """By device: when the peak of a framework was last reset through us."""
+    return _resets.setdefault(framework, {})
+
+
 def adapters() -> list[ModuleType]:
     """The adapters of the frameworks that the program has used."""
+    # This and what follows happen at every step: few calls, nothing looked up twice.
     used = []
-    for framework, name in _ADAPTERS.items():
+    for framework in _ADAPTERS:
         if framework in sys.modules and framework not in _left_behind:
-            adapter = _loaded.get(framework)
-            if adapter is None:
-                # Not from `sys.modules`: there it stands while another thread is still importing it.
-                adapter = _loaded[framework] = importlib.import_module(name)
+            adapter = _loaded.get(framework) or _load(framework)
             if adapter.is_used():
                 used.append(adapter)
     return used
+
+
+def _load(framework: str) -> ModuleType:
+    # Not from `sys.modules`: there it stands while another thread is still importing it.
+    adapter = _loaded[framework] = importlib.import_module(_ADAPTERS[framework])
+    return adapter
 
 
 def read_all() -> list[Counters]:
@@ -70,17 +79,10 @@ def read_all() -> list[Counters]:
     found: list[Counters] = []
     for adapter in adapters():
         try:
-            for device in adapter.devices():
-                found.append(with_reset(adapter, adapter.read(device)))
+            found += map(adapter.read, adapter.devices())
         except Exception as error:  # An unknown version of a framework costs its figures, not the job.
             found.append(Counters(adapter.NAME, reason=f"{adapter.NAME}: {error}"))
     return found
-
-
-def with_reset(adapter: ModuleType, read: Counters) -> Counters:
-    """The counters, with the moment since which their peak counts."""
-    since = _reset_at.get((adapter.NAME, read.device))
-    return read if since is None else read._replace(peak_since_ns=since)
 
 
 def reset_all() -> None:
@@ -100,7 +102,7 @@ def reset(adapter: ModuleType, device: str) -> None:
         NotResettable: If the framework has no way to do so.
     """
     adapter.reset(device)
-    _reset_at[adapter.NAME, device] = time.monotonic_ns()
+    _resets[adapter.NAME][device] = time.monotonic_ns()
 
 
 def shape_text(shape: object) -> str:

@@ -10,49 +10,57 @@ import os
 import sys
 from typing import Any, Optional
 
-from vramline.counters import Counters
+from vramline.counters import Counters, resets
 
 NAME = "tensorflow"
 _MIB = 1 << 20
 # TensorFlow's own default for the pool on the CPU.
 _CPU_LIMIT_MIB = 65536
 
+# What is asked at every step, looked up once; anew where the program has reset its context.
+_module: Any = None
 _handle: Any = None
 _devices: list[str] = []
+_ask: Any = None
+_forget: Any = None
+_reset_at = resets(NAME)
 
 
 def _context() -> Any:
-    module = sys.modules.get("tensorflow.python.eager.context")
-    return getattr(module, "_context", None)
+    global _module
+    if _module is None:
+        _module = sys.modules.get("tensorflow.python.eager.context")
+    return getattr(_module, "_context", None)
 
 
 def is_used() -> bool:
     """Whether the program has made TensorFlow use its devices. Asking earlier would do so for it."""
-    return bool(getattr(_context(), "_initialized", False))
+    context = _context()
+    return context is not None and context._initialized
 
 
 def devices() -> list[str]:
     """GPUs where there are any, else the CPU. Logical CPUs share one pool: the first stands for all."""
-    global _handle, _devices
+    global _handle, _devices, _ask, _forget
     context = _context()
-    # A program may reset the context; then devices and handle are new.
     if context._context_handle is not _handle:
-        _handle = context._context_handle
         logical = [device.name for device in context._logical_devices or []]
         short = [name.split("device:")[-1] for name in logical]
         gpus = [name for name in short if name.startswith("GPU:")]
         _devices = gpus or [name for name in short if name.startswith("CPU:")][:1]
+        wrapped = sys.modules["tensorflow.python.pywrap_tfe"]
+        _ask, _forget = wrapped.TFE_GetMemoryInfo, wrapped.TFE_ResetMemoryStats
+        _handle = context._context_handle
     return _devices
 
 
 def read(device: str) -> Counters:
-    """The counters of a device."""
-    ask = sys.modules["tensorflow.python.pywrap_tfe"].TFE_GetMemoryInfo
+    """The counters of one of the devices."""
     try:
-        told = ask(_context()._context_handle, device)
+        told = _ask(_handle, device)
     except Exception as error:
         return Counters(device, reason=f"TensorFlow does not count this device's memory: {error}")
-    return Counters(device, told["current"], told["peak"])
+    return Counters(device, told["current"], told["peak"], _reset_at.get(device))
 
 
 def limit(device: str) -> tuple[Optional[int], Optional[str]]:
@@ -77,7 +85,7 @@ def limit(device: str) -> tuple[Optional[int], Optional[str]]:
 
 def reset(device: str) -> None:
     """Resets the peak to what is in use now."""
-    sys.modules["tensorflow.python.pywrap_tfe"].TFE_ResetMemoryStats(_context()._context_handle, device)
+    _forget(_handle, device)
 
 
 def address(tensor: Any) -> Optional[int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any, Optional
 
-from vramline.counters import Counters
+from vramline.counters import Counters, resets
 
 NAME = "torch"
-_CPU = "CPU:0"
+_reset_at = resets(NAME)
 
 
 def _torch() -> Any:
@@ -34,7 +34,7 @@ def read(device: str) -> Counters:
     ask = getattr(_torch()._C, "_cuda_memoryStats", None)
     told = ask(number) if ask else _torch().cuda.memory_stats_as_nested_dict(number)
     allocated, reserved = told["allocated_bytes"]["all"], told["reserved_bytes"]["all"]
-    return Counters(device, allocated["current"], allocated["peak"], None, reserved["current"])
+    return Counters(device, allocated["current"], allocated["peak"], _reset_at.get(device), reserved["current"])
 
 
 def limit(device: str) -> tuple[Optional[int], Optional[str]]:

@@ -6,6 +6,7 @@
 
 pub mod folder;
 pub mod manifest;
+mod message;
 pub mod process;
 pub mod reader;
 pub mod rows;

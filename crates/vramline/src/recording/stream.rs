@@ -20,18 +20,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-use arrow_array::builder::{Int64Builder, StringBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::read_record_batch;
-use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
-use arrow_ipc::{MetadataVersion, root_as_message};
+use arrow_ipc::root_as_message;
 use arrow_schema::{ArrowError, DataType, Field, SchemaRef};
 
-use super::schema::{Kind, Stream, VERSION, VERSION_KEY};
+use super::message::Pattern;
+use super::schema::{Stream, VERSION, VERSION_KEY};
 
 /// A write that takes longer than this is not made by the training program again.
 const SLOW: Duration = Duration::from_millis(50);
@@ -99,9 +98,9 @@ pub enum StreamError {
 
 /// Appends rows to a stream.
 pub struct Appender {
-    stream: Stream,
-    schema: SchemaRef,
-    encoder: StreamWriter<Vec<u8>>,
+    pattern: Pattern,
+    /// Room for a message, used again.
+    message: Vec<u8>,
     tail: Tail,
     path: PathBuf,
     lost: Arc<AtomicU64>,
@@ -170,10 +169,7 @@ impl Appender {
             |error: ArrowError| StreamError::Foreign { path: path.to_owned(), what: error.to_string() };
         let file = OpenOptions::new().append(true).read(true).create(true).open(path).map_err(failed)?;
         let schema = stream.arrow();
-        let options = IpcWriteOptions::try_new(8, false, MetadataVersion::V5).map_err(foreign)?;
-        let mut encoder =
-            StreamWriter::try_new_with_options(Vec::new(), &schema, options).map_err(foreign)?;
-        let header = std::mem::take(encoder.get_mut());
+        let (pattern, header) = Pattern::new(stream).map_err(foreign)?;
         let length = file.metadata().map_err(failed)?.len();
         let found = if length == 0 { Table::default() } else { read(path)? };
         if found.schema.is_some_and(|found| found.fields() != schema.fields()) {
@@ -191,7 +187,7 @@ impl Appender {
             disk.write(&header).map_err(failed)?;
         }
         let tail = Tail::Direct(disk);
-        Ok(Appender { stream, schema, encoder, tail, path: path.to_owned(), lost: Arc::default() })
+        Ok(Appender { pattern, message: Vec::new(), tail, path: path.to_owned(), lost: Arc::default() })
     }
 
     /// Appends rows as one message. Cells stand in the order of the stream's columns.
@@ -199,25 +195,25 @@ impl Appender {
         if rows.is_empty() {
             return Ok(());
         }
-        let batch = encode(&self.stream, &self.schema, rows).and_then(|batch| self.encoder.write(&batch));
-        let message = std::mem::take(self.encoder.get_mut());
-        batch.map_err(|error| StreamError::Foreign { path: self.path.clone(), what: error.to_string() })?;
+        self.pattern.fill(rows, &mut self.message);
         match &mut self.tail {
             Tail::Direct(disk) => {
                 let begin = Instant::now();
-                let result = disk.write(&message);
+                let result = disk.write(&self.message);
                 if begin.elapsed() > SLOW {
                     self.leave_it_to_a_thread();
                 }
                 result.map_err(|error| StreamError::Io { path: self.path.clone(), error })
             }
-            Tail::Queued { messages, .. } => match messages.as_ref().map(|queue| queue.try_send(message)) {
-                Some(Ok(())) => Ok(()),
-                Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None => {
-                    let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
-                    Err(StreamError::Lost { path: self.path.clone(), lost })
+            Tail::Queued { messages, .. } => {
+                match messages.as_ref().map(|queue| queue.try_send(self.message.clone())) {
+                    Some(Ok(())) => Ok(()),
+                    Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None => {
+                        let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
+                        Err(StreamError::Lost { path: self.path.clone(), lost })
+                    }
                 }
-            },
+            }
         }
     }
 
@@ -257,35 +253,6 @@ impl Drop for Appender {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-fn encode(stream: &Stream, schema: &SchemaRef, rows: &[&[Cell<'_>]]) -> Result<RecordBatch, ArrowError> {
-    let column = |(at, column): (usize, &super::schema::Column)| -> ArrayRef {
-        match column.kind {
-            Kind::Int => {
-                let mut values = Int64Builder::with_capacity(rows.len());
-                for row in rows {
-                    values.append_option(match row.get(at) {
-                        Some(Cell::Int(value)) => *value,
-                        _ => None,
-                    });
-                }
-                Arc::new(values.finish())
-            }
-            Kind::Text => {
-                let mut values = StringBuilder::with_capacity(rows.len(), 16 * rows.len());
-                for row in rows {
-                    values.append_option(match row.get(at) {
-                        Some(Cell::Text(value)) => *value,
-                        _ => None,
-                    });
-                }
-                Arc::new(values.finish())
-            }
-        }
-    };
-    let columns = stream.columns.iter().enumerate().map(column).collect();
-    RecordBatch::try_new(Arc::clone(schema), columns)
 }
 
 /// The rows of a stream that are whole.
