@@ -82,8 +82,9 @@ class Recording:
 
     def _targets(self) -> list[session.Session]:
         # Under `vramline run` the job's own recording gets the steps too.
-        job = attached()
-        return [self._session] if job in (None, self._session) else [self._session, job]
+        if _attached is None or _attached is self._session:
+            return [self._session]
+        return [self._session, _attached]
 
     def close(self) -> None:
         """Writes what is left."""
