@@ -9,6 +9,7 @@
 
 PYTHON ?= python3
 VENV := .venv
+OLDER := .venv-2.15
 PIP_ENV := PIP_DISABLE_PIP_VERSION_CHECK=1
 STAMP := $(VENV)/.installed
 
@@ -20,7 +21,7 @@ export CARGO_TARGET_DIR ?= $(CACHE)/target
 BINARY := $(VENV)/bin/vramline
 export VRAMLINE_BIN := $(abspath $(BINARY))
 
-.PHONY: all demo build package tools test lint test-rust test-python bench proof fuzz fmt clean
+.PHONY: all demo build package older tools test lint test-rust test-python bench proof fuzz fmt clean
 
 all: build
 
@@ -52,10 +53,17 @@ test-python: package
 
 bench: package
 	$(VENV)/bin/python benches/against_xprof.py
+	$(VENV)/bin/python benches/recording_cost.py
 
-proof: package
+proof: package older
 	$(VENV)/bin/python benches/against_xprof.py --write docs/benchmarks.md
+	$(VENV)/bin/python benches/recording_cost.py --write docs/cost.md
 	$(VENV)/bin/python benches/kill_nine.py
+
+# The oldest TensorFlow that is supported, with Keras 2. It needs Python 3.11 or older.
+older: package $(OLDER)/.installed
+	PATH="$(abspath $(OLDER))/bin:$$PATH" $(PIP_ENV) $(OLDER)/bin/python -m pip install -q --no-deps --force-reinstall --no-build-isolation .
+	VRAMLINE_BIN=$(abspath $(OLDER))/bin/vramline $(OLDER)/bin/python -m pytest -q tests/python/test_run.py
 
 fuzz:
 	cd fuzz && cargo +nightly fuzz run xplane -- -max_total_time=600 -max_len=65536
@@ -72,5 +80,10 @@ $(STAMP): tests/python/requirements.txt
 	$(PIP_ENV) $(VENV)/bin/python -m pip install -q -r tests/python/requirements.txt
 	touch $@
 
+$(OLDER)/.installed: Makefile
+	$(PYTHON) -m venv $(OLDER)
+	$(PIP_ENV) $(OLDER)/bin/python -m pip install -q 'tensorflow-cpu~=2.15.0' 'numpy<2' 'maturin>=1.16,<2' 'pytest>=8'
+	touch $@
+
 clean:
-	rm -rf $(VENV) target benches/out .pytest_cache
+	rm -rf $(VENV) $(OLDER) target benches/out .pytest_cache
