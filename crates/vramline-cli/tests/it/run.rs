@@ -36,9 +36,11 @@ impl Place {
         self.folder.path()
     }
 
-    /// A run with an environment that is the same on every machine. No GPU is visible, so that none matters.
+    /// A run with an environment that is the same on every machine. No GPU is visible, so that none matters. A shell starts what
+    /// runs in its background with interrupts ignored, and so might these tests be run: `env` undoes that.
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vramline"));
+        let mut command = Command::new("env");
+        command.arg("--default-signal").arg(env!("CARGO_BIN_EXE_vramline"));
         command.current_dir(self.path()).arg("run").args(words);
         for (name, _) in std::env::vars_os() {
             if name != "PATH" && name != "HOME" {
