@@ -170,7 +170,9 @@ class Witness:
         return block
 
     def first_values(self, path):
-        return [block for block in self.blocks if block.op.startswith(f"{path}/Initializer/")]
+        # The scope before the name may have got a number behind it: adam_10.
+        name = path.rsplit("/", 1)[-1]
+        return [block for block in self.blocks if f"/{name}/Initializer/" in f"/{block.op}"]
 
     def rows(self, held, role):
         """The report's rows of a role, without scalars of the optimizer: a rate or a counter is nobody's tensor."""
