@@ -66,25 +66,35 @@ class Recording:
         if self._print_every and self._count % self._print_every == 0:
             print(_line(f"step {number}, {label}", read, self._last), flush=True)
         self._last = read
-        for each in self._targets():
-            each.mark("mark", label, self._phase, "api", number, None, None, None, read)
+        self._session.mark("mark", label, self._phase, "api", number, None, None, None, read)
+        self._to_job("mark", label, number, None, None, read)
 
     def _end_step(self, number: Optional[int], begin: int) -> None:
+        # Between two steps the training has run, and this lies cold: each call counts.
         read = counters.read_all()
-        number = self._count if number is None else number
-        for each in self._targets():
-            each.mark("step", None, self._phase, "api", number, 1, None, begin, read)
+        if number is None:
+            number = self._count
+        self._session.mark("step", None, self._phase, "api", number, 1, None, begin, read)
+        if _attached is not None:
+            self._to_job("step", None, number, 1, begin, read)
         if self._print_every and self._count % self._print_every == 0:
             print(_line(f"step {number}", read, []), flush=True)
         self._count += 1
         self._now = None
         self._last = read
 
-    def _targets(self) -> list[session.Session]:
-        # Under `vramline run` the job's own recording gets the steps too.
-        if _attached is None or _attached is self._session:
-            return [self._session]
-        return [self._session, _attached]
+    def _to_job(
+        self,
+        kind: str,
+        label: Optional[str],
+        number: int,
+        batches: Optional[int],
+        begin: Optional[int],
+        read: list[Counters],
+    ) -> None:
+        """Under `vramline run` the job's own recording gets the steps too."""
+        if _attached is not None and _attached is not self._session:
+            _attached.mark(kind, label, self._phase, "api", number, batches, None, begin, read)
 
     def close(self) -> None:
         """Writes what is left."""

@@ -140,7 +140,8 @@ MODELS = {
 
 def train_by_fit(keras, model, optimizer, x, y, note):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    if not model.compiled:
+    # Keras 2 calls it otherwise.
+    if not getattr(model, "compiled", getattr(model, "_is_compiled", False)):
         model.compile(optimizer, loss)
     callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: note())
     model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0, callbacks=[callback])
@@ -154,7 +155,7 @@ def train_by_tape(keras, model, optimizer, x, y, note):
         with tf.GradientTape() as tape:
             value = loss(y, model(x, training=True))
         gradients = tape.gradient(value, model.trainable_variables)
-        optimizer.apply(gradients, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return value
 
     for begin in range(0, len(x), BATCH):
