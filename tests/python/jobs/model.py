@@ -17,11 +17,13 @@ keras.utils.set_random_seed(7)
 model, optimizer, (x, y) = train.MODELS[name](keras)
 train_by = train.train_by_tape if name.startswith("tape") else train.train_by_fit
 train_by(keras, model, optimizer, x, y, lambda: None)
-optimizer = model.optimizer if model.compiled else optimizer
+optimizer = model.optimizer if train.is_compiled(model) else optimizer
+# A function of Keras 2's optimizers, in the wrapper that scales the loss; else a list.
+states = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
 facts = train.tf.config.experimental.get_memory_info(train.DEVICE)
 # Seeds and metrics are variables of the model too, but nothing that is trained or kept.
 facts["parameters"] = sum(variable["nbytes"] for variable in train.described(model.weights))
-facts["optimizer"] = sum(variable["nbytes"] for variable in train.described(optimizer.variables))
-facts["scalars"] = sum(not train.is_tensor(variable) for variable in [*model.weights, *optimizer.variables])
+facts["optimizer"] = sum(variable["nbytes"] for variable in train.described(states))
+facts["scalars"] = sum(not train.is_tensor(variable) for variable in [*model.weights, *states])
 with open(path, "w", encoding="utf-8") as file:
     json.dump(facts, file)

@@ -140,8 +140,7 @@ MODELS = {
 
 def train_by_fit(keras, model, optimizer, x, y, note):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # Keras 2 calls it otherwise.
-    if not getattr(model, "compiled", getattr(model, "_is_compiled", False)):
+    if not is_compiled(model):
         model.compile(optimizer, loss)
     callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: note())
     model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0, callbacks=[callback])
@@ -163,9 +162,19 @@ def train_by_tape(keras, model, optimizer, x, y, note):
         note()
 
 
+def is_compiled(model):
+    """Whether a model was compiled, in Keras 3 and in Keras 2."""
+    return getattr(model, "compiled", getattr(model, "_is_compiled", False))
+
+
+def dtype_of(variable):
+    """The name of a variable's element type, in Keras 3 and in Keras 2."""
+    return getattr(variable.dtype, "name", variable.dtype)
+
+
 def is_tensor(variable):
     """Whether a variable holds a tensor of numbers; counters, rates, metrics and seeds are a handful of bytes."""
-    return len(variable.shape) > 0 and "float" in variable.dtype
+    return len(variable.shape) > 0 and "float" in dtype_of(variable)
 
 
 def address(variable):
@@ -176,10 +185,10 @@ def address(variable):
 def described(variables):
     return [
         {
-            "path": variable.path,
+            "path": getattr(variable, "path", variable.name),
             "shape": list(variable.shape),
-            "dtype": variable.dtype,
-            "nbytes": int(np.prod(variable.shape, dtype=np.int64)) * np.dtype(variable.dtype).itemsize,
+            "dtype": dtype_of(variable),
+            "nbytes": int(np.prod(variable.shape, dtype=np.int64)) * np.dtype(dtype_of(variable)).itemsize,
         }
         for variable in variables
         if is_tensor(variable)
@@ -244,7 +253,7 @@ def main():
 
     def owned():
         # Compiling may wrap the optimizer; the wrapper has its variables too.
-        wrapper = model.optimizer if model.compiled else optimizer
+        wrapper = model.optimizer if is_compiled(model) else optimizer
         return {"model": model.variables, "optimizer": wrapper.variables}
 
     def note():
