@@ -1,8 +1,11 @@
-"""Which batches one execution of Keras ran."""
+"""What Keras tells its callbacks, as recordings have it: the phase, and which batches one execution ran."""
 
 from __future__ import annotations
 
 from typing import Any
+
+# What Keras calls its loops, and what they are called in recordings.
+PHASES = {"train": "train", "test": "validation", "predict": "predict"}
 
 
 def last_of(batch: Any, kind: str, callbacks: Any, in_fit: bool) -> int:

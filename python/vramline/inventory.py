@@ -19,9 +19,7 @@ def of_keras(model: Any, optimizer: Any = None) -> list[Row]:
     weights = getattr(model, "weights", None) or []
     _add(rows, seen, weights, owner, "parameters")
     # Seeds and metrics are variables too, but neither parameters nor the optimizer's.
-    states = getattr(optimizer, "variables", None)
-    states = states() if callable(states) else states
-    _add(rows, seen, states or [], getattr(optimizer, "name", None), "optimizer")
+    _add_states(rows, seen, optimizer)
     _add(rows, seen, getattr(model, "variables", None) or [], owner, "unknown")
     return rows
 
@@ -31,9 +29,7 @@ def of_variables(variables: Iterable[Any], optimizer: Any) -> list[Row]:
     rows: list[Row] = []
     seen: set[int] = set()
     _add(rows, seen, variables, None, "parameters")
-    states = getattr(optimizer, "variables", None)
-    states = states() if callable(states) else states
-    _add(rows, seen, states or [], getattr(optimizer, "name", None), "optimizer")
+    _add_states(rows, seen, optimizer)
     return rows
 
 
@@ -50,6 +46,13 @@ def of_torch(optimizer: Any) -> list[Row]:
                     rows.append(_torch_row(owner, f"parameter {number} {name}", "optimizer", state))
             number += 1
     return rows
+
+
+def _add_states(rows: list[Row], seen: set[int], optimizer: Any) -> None:
+    states = getattr(optimizer, "variables", None)
+    # A list in Keras 3, a function in some optimizers of Keras 2.
+    states = states() if callable(states) else states
+    _add(rows, seen, states or [], getattr(optimizer, "name", None), "optimizer")
 
 
 def _torch_row(owner: Optional[str], name: str, role: str, tensor: Any) -> Row:

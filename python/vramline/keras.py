@@ -22,7 +22,6 @@ from vramline import counters, inventory, recorder
 from vramline.counters import Counters
 
 _GIB = 1 << 30
-_PHASES = {"train": "train", "test": "validation", "predict": "predict"}
 _LABELS = {"train": "Training", "test": "Validation", "predict": "Prediction"}
 
 
@@ -290,7 +289,7 @@ class MemoryCallback(_base()):  # type: ignore[misc]
         number = f"{last}" if first == last else f"{first} to {last}"
         where = f"Epoch {self._epoch + 1}, " if self._epoch is not None and self._in_fit else ""
         label = f"{where}{_LABELS[kind].lower() + ' ' if kind != 'train' else ''}batch {number}"
-        figures = self._end("batch", label[0].upper() + label[1:], _PHASES[kind], last, last - first + 1)
+        figures = self._end("batch", label[0].upper() + label[1:], executions.PHASES[kind], last, last - first + 1)
         if kind == "train" or not self._in_fit:
             self._tell(logs, figures)
 

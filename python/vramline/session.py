@@ -57,9 +57,12 @@ class Session:
         try:
             write()
         except Exception as error:
-            self.failures += 1
-            if self.failures == 1:
-                warn(f"the recording has gaps: {error}")
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        if self.failures == 1:
+            warn(f"the recording has gaps: {error}")
 
     def mark(
         self,
@@ -78,7 +81,7 @@ class Session:
             recorder = self._recorder or self._open()
             recorder.mark(kind, label, phase, how, step, batches, epoch, begin_ns, read or [])
         except Exception as error:
-            self.attempt(lambda: _raise(error))
+            self._failed(error)
 
     def inventory(self, variables: list[tuple]) -> None:
         """Writes variables down: (owner, name, role, shape, dtype, bytes, device, address)."""
@@ -115,10 +118,6 @@ class Session:
         if self._recorder is not None:
             self._recorder.abandon()
         self._recorder, self._name, self._facts = None, "", {"forked_from": self._name}
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 def session(folder: pathlib.Path) -> Session:

@@ -429,7 +429,7 @@ fn phases(out: &mut String, report: &Report, style: Style) {
     if report.steps.iter().any(|step| step.peak_bytes.is_none()) {
         let _ = writeln!(
             out,
-            "  {}a step's own peak is known in the trace, where the run's peak rose, and with --step-peaks{}",
+            "  {}a step's own peak is known in the trace, and with --step-peaks{}",
             style.dim, style.plain
         );
     }

@@ -38,7 +38,7 @@ pub mod warning;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use recording::reader::{self, ReadError, Recorded};
+use recording::reader::{self, Recorded};
 use source::{Progress, Source, SourceError};
 use trace::Trace;
 
@@ -96,13 +96,8 @@ pub fn read_watched(path: &Path, progress: &Arc<Progress>) -> Result<Reading, So
 
 /// A recording, and the traces of its processes.
 fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, SourceError> {
-    let recorded = reader::read(path).map_err(|error| {
-        let hint = match error {
-            ReadError::Newer { .. } => "update vramline",
-            _ => "",
-        };
-        SourceError::Recording { text: error.to_string(), hint }
-    })?;
+    let recorded = reader::read(path)
+        .map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })?;
     let mut reading =
         Reading { hosts: Vec::new(), other_runs: Vec::new(), unreadable: Vec::new(), recorded: None };
     for (number, process) in recorded.processes.iter().enumerate() {

@@ -18,13 +18,8 @@ from vramline.attach import ending, imports, jax, keras, settings, tensorflow, t
 from vramline.attach.steps import Steps
 from vramline.attach.window import Window
 
-# The one of this process.
-steps: Steps
-
-
 def begin() -> None:
     """Opens the recording and waits for the frameworks."""
-    global steps
     asked = settings.asked()
     folder = pathlib.Path(os.environ["VRAMLINE_RECORD"])
     job = session.session(folder)

@@ -22,11 +22,6 @@ def watch(job: Session, steps: Steps) -> None:
     """Has the trace written whenever the process gets a chance to."""
     owner = os.getpid()
 
-    def finish(why: str) -> None:
-        if os.getpid() == owner and steps.window.is_open:
-            steps.take_inventory()
-            steps.window.close(why, wait=True)
-
     ended: list[bool] = []
     told: list[Optional[BaseException]] = [None]
 
@@ -44,17 +39,16 @@ def watch(job: Session, steps: Steps) -> None:
         error = getattr(sys, "last_value", None)
         if isinstance(error, BaseException) and os.getpid() == owner:
             tell(type(error), error)
-        finish("the program ended")
         if os.getpid() == owner and not ended:
             ended.append(True)
-            steps.window.close("the program ended", wait=True)
+            steps.finish("the program ended")
             steps.take_inventory()
             job.mark("end", "exit", read=counters.read_all())
             job.close()
 
     def at_terminate() -> None:
         job.mark("end", "SIGTERM", read=counters.read_all())
-        finish("the process was terminated")
+        steps.finish("the process was terminated")
         job.close()
 
     before = sys.excepthook
@@ -82,14 +76,8 @@ def _at_end_of_worker(call: Callable[[], None]) -> None:
 
 def at_exit_of(steps: Steps) -> None:
     """Registered again when a framework has been imported: its own last handlers must find the profiler stopped."""
-    owner = os.getpid()
-
-    def stop() -> None:
-        if os.getpid() == owner and steps.window.is_open:
-            steps.take_inventory()
-            steps.window.close("the program ended", wait=True)
-
-    atexit.register(stop)
+    # In a forked child the window is closed, and there is nothing to wait for.
+    atexit.register(steps.finish, "the program ended")
 
 
 def _without_us(trace: Optional[TracebackType]) -> Optional[TracebackType]:

@@ -16,7 +16,6 @@ from typing import Any, Callable, Optional
 from vramline import batches, inventory
 from vramline.attach.steps import Steps, quietly
 
-_PHASES = {"train": "train", "test": "validation", "predict": "predict"}
 _LABELS = {"train": "fit", "test": "evaluate", "predict": "predict"}
 
 
@@ -39,7 +38,7 @@ def _state(callbacks: Any) -> _State:
 def hook(keras: ModuleType, steps: Steps) -> None:
     """Puts the hooks on a Keras that has just been imported."""
     lists = _callback_list(keras)
-    for kind in _PHASES:
+    for kind in batches.PHASES:
         _hear(lists, f"on_{kind}_begin", before=_phase_begins(kind, steps))
         _hear(lists, f"on_{kind}_end", after=_phase_ends(kind, steps))
         _hear(lists, f"on_{kind}_batch_begin", after=_batch_begins(kind, steps))
@@ -47,7 +46,7 @@ def hook(keras: ModuleType, steps: Steps) -> None:
     _hear(lists, "on_epoch_begin", before=_epoch_begins)
     _hear(lists, "on_epoch_end", before=_epoch_ends(steps))
     model = keras.Model
-    for kind in _PHASES:
+    for kind in batches.PHASES:
         _wrap_single(model, f"{kind}_on_batch", kind, steps)
     _hook_optimizers(keras, steps)
 
@@ -96,7 +95,7 @@ def _phase_ends(kind: str, steps: Steps) -> Callable[..., None]:
         state = _state(callbacks)
         steps.local.batch_of = None
         epoch = state.epoch if kind == "test" else None
-        steps.span("phase", _LABELS[kind], _PHASES[kind], state.begin.pop(kind, None), epoch)
+        steps.span("phase", _LABELS[kind], batches.PHASES[kind], state.begin.pop(kind, None), epoch)
 
     return ends
 
@@ -130,7 +129,7 @@ def _batch_begins(kind: str, steps: Steps) -> Callable[..., None]:
 
 
 def _batch_ends(kind: str, steps: Steps) -> Callable[..., None]:
-    phase = _PHASES[kind]
+    phase = batches.PHASES[kind]
 
     @quietly
     def ends(callbacks: Any, batch: Any) -> None:
@@ -166,7 +165,7 @@ def _wrap_single(model: type, name: str, kind: str, steps: Steps) -> None:
             return method(self, *args, **kwargs)
         finally:
             steps.local.in_single = False
-            steps.end(_PHASES[kind], "keras", begin, counts["step"])
+            steps.end(batches.PHASES[kind], "keras", begin, counts["step"])
             counts["step"] += 1
 
     on_batch._vramline = True  # type: ignore[attr-defined]

@@ -93,6 +93,12 @@ class Steps:
 
         self.job.attempt(write)
 
+    def finish(self, why: str) -> None:
+        """Nothing comes after: waits until the trace is written, and the variables that it is about."""
+        if self.window.is_open:
+            self.take_inventory()
+        self.window.close(why, wait=True)
+
     def after_fork(self) -> None:
         """In a forked child the trace is the parent's."""
         self.window.abandon()

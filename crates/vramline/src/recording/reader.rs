@@ -116,6 +116,17 @@ pub enum ReadError {
     },
 }
 
+impl ReadError {
+    /// What to do now; empty where the error says it all.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            ReadError::Newer { .. } => "update vramline: the recording was made by a newer one",
+            ReadError::Io { .. } => "",
+        }
+    }
+}
+
 /// Reads a recording.
 pub fn read(path: &Path) -> Result<Recorded, ReadError> {
     let newer = |what: String| ReadError::Newer { path: path.to_owned(), what };

@@ -1,8 +1,8 @@
 //! What a recording adds to a trace: steps with names and numbers, and whose memory a block is.
 //!
-//! A step of a recording has the counters of its end. Its own peak is known in three ways, best first: from the trace, where that
-//! covers the step; from the framework, where its peak was reset when the step began; and where the framework's peak of the
-//! whole process rose between the reading before it and its end. Otherwise it is not known: it was at most the process's peak.
+//! A step of a recording has the counters of its end. Its own peak is known in two ways, best first: from the trace, where that
+//! covers the step, and from the framework, where its peak was reset when the step began. Otherwise it is not known: the peak of
+//! the whole process may have risen in the step or just before it.
 
 use rustc_hash::FxHashMap;
 
@@ -68,14 +68,14 @@ fn spans(
     trace: Option<&Trace>,
     is_span: &dyn Fn(&Mark) -> bool,
 ) -> Vec<RecordedStep> {
-    let readings = Readings::of(process);
     let mut spans = Vec::new();
     let nothing = [Counters::default()];
     let mut last_mark = i64::MIN;
     for mark in &process.marks {
-        if is_span(mark) {
+        // A step without a number was not written by us; none is made up for it.
+        if is_span(mark) && mark.step.or(mark.epoch).is_some() {
             let all = if mark.counters.is_empty() { &nothing[..] } else { &mark.counters };
-            spans.extend(all.iter().map(|counters| span(mark, counters, &readings, last_mark)));
+            spans.extend(all.iter().map(|counters| span(mark, counters, last_mark)));
             last_mark = mark.time.monotonic;
         }
     }
@@ -85,42 +85,11 @@ fn spans(
     spans
 }
 
-/// Every peak that the framework told, by device and in order of time.
-struct Readings<'a>(FxHashMap<&'a str, Vec<(i64, i64)>>);
-
-impl Readings<'_> {
-    fn of(process: &RecordedProcess) -> Readings<'_> {
-        let marks =
-            process.marks.iter().flat_map(|mark| mark.counters.iter().map(move |read| (mark.time, read)));
-        let samples =
-            process.samples.iter().filter_map(|sample| Some((sample.time, sample.counters.as_ref()?)));
-        let mut all: FxHashMap<&str, Vec<(i64, i64)>> = FxHashMap::default();
-        for (time, read) in marks.chain(samples) {
-            if let Some(peak) = read.peak {
-                all.entry(&read.device).or_default().push((time.monotonic, peak));
-            }
-        }
-        all.values_mut().for_each(|readings| readings.sort_unstable());
-        Readings(all)
-    }
-
-    /// The last peak told before a moment.
-    fn before(&self, device: &str, time: i64) -> Option<i64> {
-        let readings = self.0.get(device)?;
-        let after = readings.partition_point(|&(read, _)| read <= time);
-        readings.get(after.checked_sub(1)?).map(|&(_, peak)| peak)
-    }
-}
-
-fn span(mark: &Mark, counters: &Counters, readings: &Readings<'_>, last_mark: i64) -> RecordedStep {
+fn span(mark: &Mark, counters: &Counters, last_mark: i64) -> RecordedStep {
     let bytes = |value: i64| u64::try_from(value).ok().map(Bytes);
     let begin = mark.begin.unwrap_or(mark.time.monotonic);
     // A peak that was reset before the last such mark is older than this one.
     let is_reset = counters.peak_since.is_some_and(|since| since >= last_mark && since <= begin);
-    let has_risen = match (readings.before(&counters.device, begin), counters.peak) {
-        (Some(before), Some(now)) => now > before,
-        _ => false,
-    };
     let wall = mark.time.wall.saturating_sub(mark.time.monotonic.saturating_sub(begin));
     RecordedStep {
         device: counters.device.clone(),
@@ -141,7 +110,7 @@ fn span(mark: &Mark, counters: &Counters, readings: &Readings<'_>, last_mark: i6
         label: mark.label.clone().unwrap_or_default(),
         begin: Moment { monotonic: begin, wall },
         end: mark.time,
-        peak: counters.peak.filter(|_| is_reset || has_risen).and_then(bytes),
+        peak: counters.peak.filter(|_| is_reset).and_then(bytes),
         current: counters.current.and_then(bytes),
     }
 }

@@ -392,9 +392,10 @@ impl Report {
                     }
                 }
             }
-            self.steps.extend(whole.steps().iter().map(|step| whole.step_view(step)));
-            self.epochs.extend(whole.epochs());
-            self.phases.extend(whole.phases());
+            let steps = whole.steps();
+            self.steps.extend(steps.iter().map(|step| whole.step_view(step)));
+            self.epochs.extend(whole.epochs(&steps));
+            self.phases.extend(whole.phases(&steps));
             self.marks.extend(whole.marks());
             self.inventory.extend(whole.inventory());
             if self.source.framework.is_none() {
@@ -476,7 +477,7 @@ impl Report {
         };
         const NO_EPOCH: &str = "the step belongs to no epoch, or nobody told";
         const OWN_PEAK: &str =
-            "the framework's peak counts from the start of the process, and it did not rise here";
+            "the framework's peak counts from the start of the process, and was not reset when this began";
         const NO_FIGURE: &str = "the framework told no figure at that moment";
         const NO_PROCESS: &str = "the trace does not tell the process";
         let own_peak = Some("vramline run --step-peaks, or rec.step");

@@ -166,8 +166,7 @@ impl Whole<'_> {
         }
     }
 
-    pub(super) fn epochs(&self) -> Vec<EpochView> {
-        let steps = self.steps();
+    pub(super) fn epochs(&self, steps: &[RecordedStep]) -> Vec<EpochView> {
         let view = |epoch: RecordedStep| {
             // Without a peak of its own an epoch has that of its steps, if each is known.
             let inside = steps.iter().filter(|step| {
@@ -190,7 +189,7 @@ impl Whole<'_> {
     }
 
     /// Steps by device and phase, the first of each apart: it builds what the others use.
-    pub(super) fn phases(&self) -> Vec<PhaseView> {
+    pub(super) fn phases(&self, steps: &[RecordedStep]) -> Vec<PhaseView> {
         let mut phases: Vec<PhaseView> = Vec::new();
         let mut add = |step: &RecordedStep, pool: String| {
             let known =
@@ -219,8 +218,8 @@ impl Whole<'_> {
                 phase.later_peaks_known += 1;
             }
         };
-        for step in self.steps() {
-            add(&step, self.pool(&step.device));
+        for step in steps {
+            add(step, self.pool(&step.device));
         }
         let rank = |word: &str| {
             [Phase::Train, Phase::Validation, Phase::Predict, Phase::Other]
