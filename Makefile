@@ -13,10 +13,6 @@ OLDER := .venv-2.15
 PIP_ENV := PIP_DISABLE_PIP_VERSION_CHECK=1
 STAMP := $(VENV)/.installed
 
-# Build artefacts are shared between checkouts through a cache outside the tree: cargo keys them by content and
-# options, so that this is safe. An explicit CARGO_TARGET_DIR wins.
-CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vramline
-export CARGO_TARGET_DIR ?= $(CACHE)/target
 # The package brings the binary along: what the tests run is what users install.
 BINARY := $(VENV)/bin/vramline
 export VRAMLINE_BIN := $(abspath $(BINARY))
