@@ -11,9 +11,9 @@ use vramline::Reading;
 
 fuzz_target!(|bytes: &[u8]| {
     let path = PathBuf::from("fuzz");
-    let Ok(history) = vramline::source::read_bytes(bytes, &path) else { return };
-    let reading = Reading::of(path, history);
-    let by = [By::Op, By::Layer, By::Role][bytes.len() % 3];
+    let Ok(content) = vramline::source::read_bytes(bytes, &path) else { return };
+    let reading = Reading::of(path, content);
+    let by = [By::Op, By::Layer, By::Role, By::Stack][bytes.len() % 4];
     let report = report(&reading, &Wanted { by, at: Some(Nanos(1_000)), ..Wanted::default() });
     for pool in &report.pools {
         if let Some(held) = &pool.at_peak {

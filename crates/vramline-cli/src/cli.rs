@@ -171,7 +171,7 @@ pub(crate) struct DemoArgs {
 pub(crate) struct ReportArgs {
     /// A recording (*.vram), a trace (*.xplane.pb, gzip or not), the folder of a profile run, or a whole log directory.
     pub(crate) path: PathBuf,
-    /// Group what was held by op, by model layer or by role.
+    /// Group what was held by op, by model layer, by role or by call stack.
     #[arg(long, value_enum, default_value_t = By::Op)]
     pub(crate) by: By,
     /// Show so many rows a pool and sum up the rest [default: 12; with --json all].
@@ -221,6 +221,7 @@ pub(crate) enum By {
     Op,
     Layer,
     Role,
+    Stack,
 }
 
 #[derive(Debug, Args)]

@@ -218,7 +218,10 @@ fn pools(out: &mut String, report: &Report, style: Style) {
 fn held_at(out: &mut String, pool: &PoolView, held: &HeldView, when: &str, by: By, style: Style) {
     heading(
         out,
-        &format!("{when}, {} of {}: {} in use", clock(held.time_ns), pool.name, held.in_use_bytes),
+        &match held.time_ns {
+            Some(time) => format!("{when}, {} of {}: {} in use", clock(time), pool.name, held.in_use_bytes),
+            None => format!("What {} held: {}", pool.name, held.in_use_bytes),
+        },
         style,
     );
     let lines = [
@@ -241,8 +244,12 @@ fn held_at(out: &mut String, pool: &PoolView, held: &HeldView, when: &str, by: B
         return;
     }
     out.push('\n');
-    let (columns, rows) = held_rows(held, by);
-    table(out, &columns, &rows, style);
+    if by == By::Stack {
+        stacks(out, held, style);
+    } else {
+        let (columns, rows) = held_rows(held, by);
+        table(out, &columns, &rows, style);
+    }
     if let Some(rest) = &held.rest {
         let _ = writeln!(
             out,
@@ -268,6 +275,7 @@ fn held_rows(held: &HeldView, by: By) -> (Vec<Column>, Vec<Vec<String>>) {
         ]),
         By::Layer => columns.push(column("layer", false)),
         By::Role => columns.push(column("role", false)),
+        By::Stack => {}
     }
     let row = |row: &Row| {
         let mut cells = vec![
@@ -287,10 +295,29 @@ fn held_rows(held: &HeldView, by: By) -> (Vec<Column>, Vec<Vec<String>>) {
                 cells.push(if row.layer.is_empty() { "(no layer)".to_owned() } else { row.layer.clone() });
             }
             By::Role => cells.push(row.role.to_owned()),
+            By::Stack => {}
         }
         cells
     };
     (columns, held.rows.iter().map(row).collect())
+}
+
+/// Whole stacks take a line for each frame.
+fn stacks(out: &mut String, held: &HeldView, style: Style) {
+    for row in &held.rows {
+        let _ = writeln!(
+            out,
+            "  {:>9}  {:>6}  {} in {} blocks{}",
+            row.bytes.to_string(),
+            percent(row.bytes, held.in_use_bytes),
+            if row.role.is_empty() { "several roles" } else { row.role },
+            thousands(row.count),
+            if row.stack.is_empty() { ", no stack told" } else { "" }
+        );
+        for frame in &row.stack {
+            let _ = writeln!(out, "{}{:22}{}{}", style.dim, "", printable(frame), style.plain);
+        }
+    }
 }
 
 fn shown_op(row: &Row) -> String {

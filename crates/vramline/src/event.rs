@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::names::{Name, Names};
 use crate::pages::{Page, zeros};
+use crate::stack::Stacks;
 use crate::units::{Bytes, Nanos, Picos, Span};
 use crate::warning::Warnings;
 
@@ -1092,6 +1093,8 @@ pub struct Recorder {
 pub struct History {
     /// The table behind every [`Name`] here.
     pub names: Names,
+    /// The table behind every [`Stack`](crate::stack::Stack) here.
+    pub stacks: Stacks,
     /// The pools, by [`PoolId`].
     pub pools: Vec<Pool>,
     /// The memory events, in order of time.

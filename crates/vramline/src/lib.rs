@@ -30,6 +30,7 @@ mod pages;
 pub mod recording;
 pub mod snapshot;
 pub mod source;
+pub mod stack;
 pub mod trace;
 pub mod units;
 pub mod view;
@@ -39,7 +40,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use recording::reader::{self, Recorded};
-use source::{Progress, Source, SourceError};
+use snapshot::Still;
+use source::{Content, Progress, Source, SourceError};
 use trace::Trace;
 
 /// A path, read and understood.
@@ -47,6 +49,8 @@ use trace::Trace;
 pub struct Reading {
     /// One for each host that the path holds a trace of.
     pub hosts: Vec<Host>,
+    /// One for each file that knows a single moment.
+    pub stills: Vec<(PathBuf, Still)>,
     /// Folders of other runs, which were not read; newest first.
     pub other_runs: Vec<PathBuf>,
     /// Hosts that could not be read.
@@ -56,11 +60,27 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// A reading of one trace.
+    /// A reading of one file.
     #[must_use]
-    pub fn of(path: PathBuf, history: event::History) -> Reading {
-        let hosts = vec![Host { path, trace: Trace::new(history), process: None }];
-        Reading { hosts, other_runs: Vec::new(), unreadable: Vec::new(), recorded: None }
+    pub fn of(path: PathBuf, content: Content) -> Reading {
+        let mut reading = Reading::empty();
+        match content {
+            Content::History(history) => {
+                reading.hosts.push(Host { path, trace: Trace::new(*history), process: None });
+            }
+            Content::Still(still) => reading.stills.push((path, *still)),
+        }
+        reading
+    }
+
+    fn empty() -> Reading {
+        Reading {
+            hosts: Vec::new(),
+            stills: Vec::new(),
+            other_runs: Vec::new(),
+            unreadable: Vec::new(),
+            recorded: None,
+        }
     }
 }
 
@@ -85,21 +105,20 @@ pub fn read_watched(path: &Path, progress: &Arc<Progress>) -> Result<Reading, So
     if reader::is_recording(path) {
         return read_recording(path, progress);
     }
-    let Source { histories, other_runs, unreadable } = source::read(path, progress)?;
+    let Source { histories, stills, other_runs, unreadable } = source::read(path, progress)?;
     let host = |(path, history)| Host { path, trace: Trace::new(history), process: None };
     let hosts = std::thread::scope(|threads| {
         let others: Vec<_> = histories.into_iter().map(|found| threads.spawn(move || host(found))).collect();
         others.into_iter().filter_map(|host| host.join().ok()).collect()
     });
-    Ok(Reading { hosts, other_runs, unreadable, recorded: None })
+    Ok(Reading { hosts, stills, other_runs, unreadable, recorded: None })
 }
 
 /// A recording, and the traces of its processes.
 fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, SourceError> {
     let recorded = reader::read(path)
         .map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })?;
-    let mut reading =
-        Reading { hosts: Vec::new(), other_runs: Vec::new(), unreadable: Vec::new(), recorded: None };
+    let mut reading = Reading::empty();
     for (number, process) in recorded.processes.iter().enumerate() {
         let Some(folder) = &process.trace else { continue };
         match source::read(folder, progress) {

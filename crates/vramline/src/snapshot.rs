@@ -1,12 +1,14 @@
 //! What a pool held at one moment: a state without a history.
 //!
-//! A trace gives one at any time ([`crate::trace::Trace::snapshot`]); files that only ever knew one moment will give
-//! theirs directly. Every view of "what holds the memory" is made from this, so the identity is kept here:
+//! A trace gives one at any time ([`crate::trace::Trace::snapshot`]); files that only ever knew one moment give theirs
+//! directly, as a [`Still`]. Every view of "what holds the memory" is made from this, so the identity is kept here:
 //! requested + slack + before the recording = in use.
 
-use crate::event::Dtype;
-use crate::names::Name;
+use crate::event::{Dtype, Framework};
+use crate::names::{Name, Names};
+use crate::stack::{Stack, Stacks};
 use crate::units::{Bytes, Picos, Span};
+use crate::warning::Warnings;
 
 /// What a tensor is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,9 +81,39 @@ pub struct Held {
     pub age: Option<Span>,
     /// The variable whose value it is, where the program told; else empty.
     pub variable: String,
+    /// Where the program asked, with all callers; empty where not told.
+    pub stack: Stack,
+    /// How many blocks this is, where the source tells only their sum.
+    pub count: u64,
 }
 
 impl Held {
+    /// A block of which nothing is known but its sizes.
+    #[must_use]
+    pub fn bare(requested: Bytes, chunk: Bytes, evidence: &'static str) -> Held {
+        Held {
+            requested,
+            chunk,
+            op: Name::EMPTY,
+            layer: String::new(),
+            role: Role::Unknown,
+            shape: Name::EMPTY,
+            dtype: Dtype::Unknown,
+            source: String::new(),
+            evidence,
+            age: None,
+            variable: String::new(),
+            stack: Stack::EMPTY,
+            count: 1,
+        }
+    }
+
+    /// Whether anything says what it is: an op, a place in the program, a variable.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        !self.op.is_empty() || !self.variable.is_empty() || !self.stack.is_empty()
+    }
+
     /// Bytes taken beyond what was asked for.
     #[must_use]
     pub fn slack(&self) -> Bytes {
@@ -92,8 +124,8 @@ impl Held {
 /// What a pool held at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The moment.
-    pub time: Picos,
+    /// The moment; `None` where the source tells none.
+    pub time: Option<Picos>,
     /// Bytes in use, by the allocator's own count.
     pub in_use: Bytes,
     /// In use, but allocated before the source begins.
@@ -114,4 +146,40 @@ impl Snapshot {
     pub fn slack(&self) -> Bytes {
         self.held.iter().map(Held::slack).sum()
     }
+}
+
+/// What pools held at the one moment that a file knows: a dump, a profile, a buffer assignment.
+#[derive(Clone, Debug)]
+pub struct Still {
+    /// The word for the file's format in JSON.
+    pub format: &'static str,
+    /// The framework that wrote it, where that shows.
+    pub framework: Option<Framework>,
+    /// The table behind every [`Name`] here.
+    pub names: Names,
+    /// The table behind every [`Stack`] here.
+    pub stacks: Stacks,
+    /// The pools.
+    pub pools: Vec<StillPool>,
+    /// What went wrong on the way.
+    pub warnings: Warnings,
+}
+
+/// One pool at that moment.
+#[derive(Clone, Debug)]
+pub struct StillPool {
+    /// The allocator, device or executable, as the source names it.
+    pub name: String,
+    /// The device, as `GPU:0`; empty where not told.
+    pub device: String,
+    /// What the pool may take.
+    pub limit: Option<Bytes>,
+    /// The most in use since the process began.
+    pub lifetime_peak: Option<Bytes>,
+    /// Share of the free bytes outside the largest free block.
+    pub fragmentation: Option<f32>,
+    /// How many allocations there were since the process began.
+    pub allocs: Option<u64>,
+    /// What it held.
+    pub snapshot: Snapshot,
 }

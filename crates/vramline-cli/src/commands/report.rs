@@ -26,6 +26,7 @@ pub(crate) fn write(args: &ReportArgs, out: impl Write, is_terminal: bool) -> Re
             By::Op => report::By::Op,
             By::Layer => report::By::Layer,
             By::Role => report::By::Role,
+            By::Stack => report::By::Stack,
         },
         top: args.top.or((!args.json).then_some(ROWS)),
         at: args.at,

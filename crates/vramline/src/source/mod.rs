@@ -1,7 +1,7 @@
 //! Bytes in, facts out: the only place besides `recording/` that touches files.
 //!
-//! [`read`] takes a path of any kind, sniffs what it is and gives one [`History`] for each host. Readers push into
-//! the history they are given; they neither collect the file in memory nor draw conclusions.
+//! [`read`] takes a path of any kind, sniffs what it is and gives one [`History`] for each host, or a [`Still`] where a
+//! file knows one moment only. Readers push into what they are given; they neither collect the file in memory nor draw conclusions.
 
 mod folder;
 mod input;
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::event::History;
+use crate::snapshot::Still;
 use input::Input;
 pub use input::Progress;
 use sniff::Format;
@@ -83,15 +84,35 @@ impl SourceError {
     }
 }
 
-/// What a path held.
+/// What a file held.
 #[derive(Debug)]
+pub enum Content {
+    /// Events in order of time.
+    History(Box<History>),
+    /// One moment.
+    Still(Box<Still>),
+}
+
+/// What a path held.
+#[derive(Debug, Default)]
 pub struct Source {
     /// One history for each host, with the file it came from.
     pub histories: Vec<(PathBuf, History)>,
+    /// States without a history, with the file each came from.
+    pub stills: Vec<(PathBuf, Still)>,
     /// Traces in the same folder that were not read, because they are of other runs.
     pub other_runs: Vec<PathBuf>,
     /// Hosts of the same run that could not be read; where none could, that is an error.
     pub unreadable: Vec<SourceError>,
+}
+
+impl Source {
+    fn take(&mut self, path: PathBuf, content: Content) {
+        match content {
+            Content::History(history) => self.histories.push((path, *history)),
+            Content::Still(still) => self.stills.push((path, *still)),
+        }
+    }
 }
 
 /// Reads a trace file, a profile run or a whole log directory, and tells `progress` how far it has come.
@@ -101,26 +122,30 @@ pub fn read(path: &Path, progress: &Arc<Progress>) -> Result<Source, SourceError
         move |error| SourceError::Io { path, error }
     };
     if !std::fs::metadata(path).map_err(at(path))?.is_dir() {
-        let histories = vec![(path.to_owned(), read_file(path, progress)?)];
-        return Ok(Source { histories, other_runs: Vec::new(), unreadable: Vec::new() });
+        let mut source = Source::default();
+        source.take(path.to_owned(), read_file(path, progress)?);
+        return Ok(source);
     }
     let found = folder::find(path).map_err(at(path))?;
     if found.hosts.is_empty() {
         return Err(SourceError::NoTrace { path: path.to_owned() });
     }
-    let mut source = Source { histories: Vec::new(), other_runs: found.other_runs, unreadable: Vec::new() };
+    let mut source = Source { other_runs: found.other_runs, ..Source::default() };
     for file in found.hosts {
         match read_file(&file, progress) {
-            Ok(mut history) => {
-                if history.host.is_empty() {
+            Ok(mut content) => {
+                if let Content::History(history) = &mut content
+                    && history.host.is_empty()
+                {
                     history.host = folder::host_of(&file);
                 }
-                source.histories.push((file, history));
+                source.take(file, content);
             }
             Err(error) => source.unreadable.push(error),
         }
     }
     if source.histories.is_empty()
+        && source.stills.is_empty()
         && let Some(error) = source.unreadable.pop()
     {
         return Err(error);
@@ -128,24 +153,26 @@ pub fn read(path: &Path, progress: &Arc<Progress>) -> Result<Source, SourceError
     Ok(source)
 }
 
-/// Reads a trace that is in memory. `name` stands for the path in errors.
-pub fn read_bytes(bytes: &[u8], name: &Path) -> Result<History, SourceError> {
+/// Reads a file that is in memory. `name` stands for the path in errors.
+pub fn read_bytes(bytes: &[u8], name: &Path) -> Result<Content, SourceError> {
     let at = |error| SourceError::Io { path: name.to_owned(), error };
     read_input(&Input::of_memory(bytes).map_err(at)?, name)
 }
 
-fn read_file(path: &Path, progress: &Arc<Progress>) -> Result<History, SourceError> {
+fn read_file(path: &Path, progress: &Arc<Progress>) -> Result<Content, SourceError> {
     let at = |error| SourceError::Io { path: path.to_owned(), error };
     read_input(&Input::open(path, progress).map_err(at)?, path)
 }
 
-fn read_input(input: &Input, path: &Path) -> Result<History, SourceError> {
+fn read_input(input: &Input, path: &Path) -> Result<Content, SourceError> {
     let at = |error| SourceError::Io { path: path.to_owned(), error };
     if input.length() == 0 {
         return Err(SourceError::Empty { path: path.to_owned() });
     }
     let (what, hint) = match sniff::sniff(input).map_err(at)? {
-        Format::XPlane => return xplane::read(input).map_err(at),
+        Format::XPlane => {
+            return xplane::read(input).map(|history| Content::History(Box::new(history))).map_err(at);
+        }
         Format::Empty => return Err(SourceError::Empty { path: path.to_owned() }),
         Format::Pickle => {
             ("a Python pickle, perhaps a PyTorch memory snapshot", "only XPlane traces are read so far")

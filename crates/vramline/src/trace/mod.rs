@@ -17,6 +17,7 @@ use crate::event::{History, WORTH_A_THREAD};
 use crate::names::Name;
 use crate::recording::rows::Inventory;
 use crate::snapshot::{Held, Role, Snapshot};
+use crate::stack::Stack;
 use crate::units::{Bytes, Picos};
 
 pub use count::{Count, Disagreement, Peak};
@@ -138,9 +139,9 @@ impl Trace {
         let mut held: Vec<Held> = live.into_iter().map(|event| self.held(pool, event, time)).collect();
         recorded::settle(&mut held, &self.listed);
         if lost > Bytes::ZERO {
-            held.push(lost_block(lost));
+            held.push(Held::bare(lost, lost, LOST));
         }
-        Snapshot { time, in_use, before_recording, held }
+        Snapshot { time: Some(time), in_use, before_recording, held }
     }
 
     /// The allocations of a pool with the most bytes times seconds, heaviest first.
@@ -211,6 +212,8 @@ impl Trace {
             evidence,
             age: Some(now.since(events.time(birth))),
             variable: owned.map_or(String::new(), |owned| owned.variable.clone()),
+            stack: Stack::EMPTY,
+            count: 1,
         }
     }
 }
@@ -235,20 +238,4 @@ fn device_of(pool: &str) -> String {
         return "CPU:0".to_owned();
     }
     String::new()
-}
-
-fn lost_block(bytes: Bytes) -> Held {
-    Held {
-        requested: bytes,
-        chunk: bytes,
-        op: Name::EMPTY,
-        layer: String::new(),
-        role: Role::Unknown,
-        shape: Name::EMPTY,
-        dtype: crate::event::Dtype::Unknown,
-        source: String::new(),
-        evidence: LOST,
-        age: None,
-        variable: String::new(),
-    }
 }

@@ -29,7 +29,12 @@ const fn f(id: &'static str, title: &'static str, unit: &'static str, meaning: &
 /// The document of `vramline report --json`.
 pub const REPORT: &[Field] = &[
     f("kind", "kind", "word", "`report`"),
-    f("source.format", "format", "word", "`xplane` or `recording`"),
+    f(
+        "source.format",
+        "format",
+        "word",
+        "`xplane`, `recording`, or of a file that knows one moment `memory-dump`, `oom-log`, `pprof`, `hlo`",
+    ),
     f("source.framework", "framework", "word or null", "`tensorflow`, `jax` or `pytorch`"),
     f("source.files[]", "file", "text", "the recording, and the traces that were read"),
     f("source.clock", "clock", "text", "what the zero of every `_ns` time is"),
@@ -72,7 +77,7 @@ pub const REPORT: &[Field] = &[
         "object or null",
         "what was held then; `pools[].at`, present with `--at`, has the same fields",
     ),
-    f("pools[].at_peak.time_ns", "at", "ns", "the moment"),
+    f("pools[].at_peak.time_ns", "at", "ns or null", "the moment"),
     f(
         "pools[].at_peak.in_use_bytes",
         "in use",
@@ -164,6 +169,12 @@ pub const REPORT: &[Field] = &[
         "variable",
         "text",
         "the variable whose value it is, where a recording lists it",
+    ),
+    f(
+        "pools[].at_peak.rows[].stack[]",
+        "stack",
+        "text",
+        "where the program asked, innermost frame first; empty where not told, or where the row joins several",
     ),
     f("pools[].at_peak.rows[].slack_bytes", "slack", "bytes", "taken beyond the request"),
     f(

@@ -11,9 +11,10 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use super::run::{self, EpochView, InventoryView, MarkView, PhaseView, RunView, Whole};
 use crate::Reading;
 use crate::event::{Framework, History, OpTime};
-use crate::names::Name;
+use crate::names::{Name, Names};
 use crate::recording::reader::Recorded;
-use crate::snapshot::{Held, Role, Snapshot};
+use crate::snapshot::{Held, Role, Snapshot, Still};
+use crate::stack::{Stack, Stacks};
 use crate::trace::{LongHeld, PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
 use crate::warning::{Unknown, Warning};
@@ -28,6 +29,8 @@ pub enum By {
     Layer,
     /// One row for each role.
     Role,
+    /// One row for each call stack.
+    Stack,
 }
 
 /// What a report is asked for.
@@ -99,7 +102,7 @@ pub struct PoolView {
 #[derive(Debug, Serialize)]
 #[expect(missing_docs, reason = "the field table says it")]
 pub struct HeldView {
-    pub time_ns: Nanos,
+    pub time_ns: Option<Nanos>,
     pub in_use_bytes: Bytes,
     pub named_bytes: Bytes,
     pub unnamed_bytes: Bytes,
@@ -146,6 +149,7 @@ pub struct Row {
     pub source: String,
     pub evidence: &'static str,
     pub variable: String,
+    pub stack: Vec<String>,
     pub slack_bytes: Bytes,
     pub age_ns: Option<u64>,
     pub op_calls: Option<u64>,
@@ -239,17 +243,25 @@ pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
     }));
     let first = reading.hosts.first().map(|host| &host.trace.history);
     let recording = reading.recorded.iter().map(|recorded| &recorded.path);
-    let files = recording.chain(reading.hosts.iter().map(|host| &host.path));
+    let stills = reading.stills.iter().map(|(path, _)| path);
+    let files = recording.chain(reading.hosts.iter().map(|host| &host.path)).chain(stills);
+    let still = reading.stills.first().map(|(_, still)| still);
     let mut report = Report {
         kind: "report",
         source: SourceView {
-            format: if reading.recorded.is_some() { "recording" } else { "xplane" },
-            framework: first.and_then(|history| history.framework).map(Framework::word),
+            format: match (&reading.recorded, first, still) {
+                (Some(_), ..) => "recording",
+                (_, None, Some(still)) => still.format,
+                _ => "xplane",
+            },
+            framework: first
+                .map_or_else(|| still.and_then(|still| still.framework), |history| history.framework)
+                .map(Framework::word),
             files: files.map(|path| path.display().to_string()).collect(),
-            clock: if first.is_some() {
-                "nanoseconds since the profile began, as the profiler wrote them"
-            } else {
-                "nanoseconds since the first mark of each process"
+            clock: match (first, still) {
+                (Some(_), _) => "nanoseconds since the profile began, as the profiler wrote them",
+                (None, Some(_)) => "none: the file knows one moment",
+                (None, None) => "nanoseconds since the first mark of each process",
             },
             wall_clock_zero_ns: first.and_then(|history| history.wall_clock_zero),
         },
@@ -267,6 +279,9 @@ pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
     };
     for host in &reading.hosts {
         report.add(&host.trace, wanted);
+    }
+    for (_, still) in &reading.stills {
+        report.add_still(still, wanted);
     }
     if let Some(recorded) = &reading.recorded {
         report.add_recorded(reading, recorded, wanted);
@@ -292,7 +307,8 @@ impl Report {
         let history = &trace.history;
         let clock = |time: Picos| time.on_clock(history.origin);
         let facts = history.pool(pool.id);
-        let view = |snapshot: &Snapshot| held_view(history, snapshot, wanted);
+        let words = Words::of(history);
+        let view = |snapshot: &Snapshot| held_view(words, snapshot, wanted);
         let at_peak = trace.at_peak(pool).as_ref().map(view);
         let at = wanted.at.and_then(|at| {
             let time = Picos(at.0.saturating_sub(history.origin.0).saturating_mul(1000));
@@ -331,7 +347,7 @@ impl Report {
                 freed_bytes: freed,
                 freed_blocks: pool.unmatched.len() as u64,
             }),
-            held_long: trace.held_longest(pool).iter().map(|long| long_view(history, long)).collect(),
+            held_long: trace.held_longest(pool).iter().map(|long| long_view(words, long)).collect(),
         });
         // A recording knows the steps better.
         if self.run.is_some() {
@@ -351,6 +367,37 @@ impl Report {
             peak_bytes: Some(used.peak),
             current_bytes: Some(used.current),
         }));
+    }
+
+    /// A file that knows one moment: there, every pool stands at its peak.
+    fn add_still(&mut self, still: &Still, wanted: &Wanted) {
+        self.warnings.extend(still.warnings.as_slice().iter().cloned());
+        let words =
+            Words { names: &still.names, stacks: &still.stacks, op_times: None, origin: Nanos::default() };
+        for pool in &still.pools {
+            if wanted.pool.as_ref().is_some_and(|part| !pool.name.contains(part.as_str())) {
+                continue;
+            }
+            self.pools.push(PoolView {
+                name: pool.name.clone(),
+                device: pool.device.clone(),
+                host: String::new(),
+                pid: None,
+                rank: None,
+                from_start: None,
+                limit_bytes: pool.limit,
+                allocs: pool.allocs,
+                frees: None,
+                peak_bytes: Some(pool.snapshot.in_use),
+                lifetime_peak_bytes: pool.lifetime_peak,
+                peak_at_ns: None,
+                at_peak: Some(held_view(words, &pool.snapshot, wanted)),
+                at: None,
+                fragmentation_at_peak: pool.fragmentation,
+                before_recording: None,
+                held_long: Vec::new(),
+            });
+        }
     }
 
     /// What a recording knows beyond its traces.
@@ -420,12 +467,12 @@ impl Report {
             add("source.framework".into(), "nothing in the trace shows which framework wrote it", None);
         }
         if self.source.wall_clock_zero_ns.is_none() {
-            add("source.wall_clock_zero_ns".into(), "the trace does not tell when the profile began", None);
+            add("source.wall_clock_zero_ns".into(), "the file does not tell when it began", None);
         }
         for (i, pool) in self.pools.iter().enumerate() {
             let at = |field: &str| format!("pools[{i}].{field}");
             if pool.pid.is_none() {
-                add(at("pid"), "the trace does not tell the process", None);
+                add(at("pid"), "the file does not tell the process", None);
             }
             if pool.rank.is_none() {
                 add(at("rank"), "no variable of a launcher told the process' rank", None);
@@ -434,21 +481,29 @@ impl Report {
                 let reason = "no trace of this process shows what the pool held";
                 let switch = Some("vramline run --trace auto");
                 add(at("at_peak"), reason, switch);
-                for field in ["peak_at_ns", "allocs", "frees", "before_recording"] {
-                    add(at(field), reason, switch);
+            }
+            for (field, is_null) in [
+                ("peak_at_ns", pool.peak_at_ns.is_none()),
+                ("at_peak.time_ns", pool.at_peak.as_ref().is_some_and(|at| at.time_ns.is_none())),
+                ("allocs", pool.allocs.is_none()),
+                ("frees", pool.frees.is_none()),
+                ("before_recording", pool.before_recording.is_none()),
+            ] {
+                if is_null {
+                    add(at(field), "there is no history of this pool", Some("vramline run --trace auto"));
                 }
             }
             if pool.peak_bytes.is_none() {
                 add(at("peak_bytes"), "the framework does not count this device's memory", None);
             }
             if pool.from_start.is_none() {
-                add(at("from_start"), "the first event does not tell the allocator's counts", None);
+                add(at("from_start"), "no first event tells the allocator's counts", None);
             }
             if pool.limit_bytes.is_none() {
-                add(at("limit_bytes"), "the events do not tell how much is available", None);
+                add(at("limit_bytes"), "nothing tells how much is available", None);
             }
             if pool.lifetime_peak_bytes.is_none() {
-                add(at("lifetime_peak_bytes"), "the events do not tell a high-water mark", None);
+                add(at("lifetime_peak_bytes"), "nothing tells a high-water mark", None);
             }
             if pool.fragmentation_at_peak.is_none() {
                 add(
@@ -464,7 +519,7 @@ impl Report {
                 add(at("at_peak.rows[].op_calls"), reason, None);
             }
             if rows.clone().any(|row| row.age_ns.is_none()) {
-                add(at("at_peak.rows[].age_ns"), "the allocation event is missing from the trace", None);
+                add(at("at_peak.rows[].age_ns"), "no event shows the allocation", None);
             }
             if pool.held_long.iter().any(|long| long.freed_ns.is_none()) {
                 add(at("held_long[].freed_ns"), "the trace ends before the block was freed", None);
@@ -600,15 +655,30 @@ fn doubts(history: &History, pool: &PoolTrace, name: &str) -> Vec<Warning> {
     doubts
 }
 
-fn held_view(history: &History, snapshot: &Snapshot, wanted: &Wanted) -> HeldView {
-    let is_named = |held: &&Held| !held.op.is_empty() || !held.variable.is_empty();
-    let named = snapshot.held.iter().filter(is_named).map(|held| held.requested).sum();
-    let unnamed = snapshot.held.iter().filter(|held| !is_named(held)).map(|held| held.requested).sum();
+/// What turns the names and times of a source into text and into its clock.
+#[derive(Clone, Copy)]
+struct Words<'a> {
+    names: &'a Names,
+    stacks: &'a Stacks,
+    op_times: Option<&'a FxHashMap<Name, OpTime>>,
+    origin: Nanos,
+}
+
+impl Words<'_> {
+    fn of(history: &History) -> Words<'_> {
+        let History { names, stacks, op_times, origin, .. } = history;
+        Words { names, stacks, op_times: Some(op_times), origin: *origin }
+    }
+}
+
+fn held_view(words: Words<'_>, snapshot: &Snapshot, wanted: &Wanted) -> HeldView {
+    let named = snapshot.held.iter().filter(|held| held.is_named()).map(|held| held.requested).sum();
+    let unnamed = snapshot.held.iter().filter(|held| !held.is_named()).map(|held| held.requested).sum();
     let mut by_role = ByRole::default();
     for held in &snapshot.held {
         *by_role.0.entry(held.role).or_default() += held.requested;
     }
-    let mut rows = rows(history, &snapshot.held, wanted.by);
+    let mut rows = rows(words, &snapshot.held, wanted.by);
     let rest = wanted.top.filter(|&top| top < rows.len()).map(|top| {
         let folded = rows.split_off(top);
         Rest {
@@ -618,7 +688,7 @@ fn held_view(history: &History, snapshot: &Snapshot, wanted: &Wanted) -> HeldVie
         }
     });
     HeldView {
-        time_ns: snapshot.time.on_clock(history.origin),
+        time_ns: snapshot.time.map(|time| time.on_clock(words.origin)),
         in_use_bytes: snapshot.in_use,
         named_bytes: named,
         unnamed_bytes: unnamed,
@@ -630,8 +700,8 @@ fn held_view(history: &History, snapshot: &Snapshot, wanted: &Wanted) -> HeldVie
     }
 }
 
-fn rows(history: &History, held: &[Held], by: By) -> Vec<Row> {
-    type Key<'a> = (Name, Name, &'a str, &'a str, Option<Role>, &'static str, &'a str, &'a str, Bytes);
+fn rows(words: Words<'_>, held: &[Held], by: By) -> Vec<Row> {
+    type Key<'a> = (Name, Name, &'a str, &'a str, Option<Role>, &'static str, &'a str, &'a str, Bytes, Stack);
     let mut groups: FxHashMap<Key<'_>, Row> = FxHashMap::default();
     for held in held {
         let key: Key<'_> = match by {
@@ -646,11 +716,17 @@ fn rows(history: &History, held: &[Held], by: By) -> Vec<Row> {
                 held.variable.as_str(),
                 // Of a block without a name the size is the best that is known.
                 if held.op.is_empty() { held.requested } else { Bytes::ZERO },
+                Stack::EMPTY,
             ),
-            By::Layer => (Name::EMPTY, Name::EMPTY, "", &held.layer, None, "", "", "", Bytes::ZERO),
-            By::Role => (Name::EMPTY, Name::EMPTY, "", "", Some(held.role), "", "", "", Bytes::ZERO),
+            By::Layer => {
+                (Name::EMPTY, Name::EMPTY, "", &held.layer, None, "", "", "", Bytes::ZERO, Stack::EMPTY)
+            }
+            By::Role => {
+                (Name::EMPTY, Name::EMPTY, "", "", Some(held.role), "", "", "", Bytes::ZERO, Stack::EMPTY)
+            }
+            By::Stack => (Name::EMPTY, Name::EMPTY, "", "", None, "", "", "", Bytes::ZERO, held.stack),
         };
-        let row = row_of(history, held);
+        let row = row_of(words, held);
         match groups.entry(key) {
             std::collections::hash_map::Entry::Vacant(slot) => {
                 slot.insert(row);
@@ -663,25 +739,27 @@ fn rows(history: &History, held: &[Held], by: By) -> Vec<Row> {
         let key =
             |row: &Row| (std::cmp::Reverse(row.bytes), row.op.clone(), row.shape.clone(), row.layer.clone());
         key(a).cmp(&key(b)).then_with(|| {
-            (a.role, a.evidence, &a.source, &a.variable).cmp(&(b.role, b.evidence, &b.source, &b.variable))
+            let key = |row: &Row| (row.role, row.evidence, row.source.clone(), row.variable.clone());
+            key(a).cmp(&key(b)).then_with(|| a.stack.cmp(&b.stack))
         })
     });
     rows
 }
 
-fn row_of(history: &History, held: &Held) -> Row {
-    let time: Option<&OpTime> = history.op_times.get(&held.op).filter(|_| !held.op.is_empty());
+fn row_of(words: Words<'_>, held: &Held) -> Row {
+    let time = words.op_times.and_then(|times| times.get(&held.op)).filter(|_| !held.op.is_empty());
     Row {
         bytes: held.requested,
-        count: 1,
-        op: history.names.get(held.op).to_owned(),
+        count: held.count,
+        op: words.names.get(held.op).to_owned(),
         layer: held.layer.clone(),
         role: held.role.word(),
-        shape: history.names.get(held.shape).to_owned(),
+        shape: words.names.get(held.shape).to_owned(),
         dtype: held.dtype.word(),
         source: held.source.clone(),
         evidence: held.evidence,
         variable: held.variable.clone(),
+        stack: words.stacks.texts(held.stack, words.names),
         slack_bytes: held.slack(),
         age_ns: held.age.map(|age| age.nanos()),
         op_calls: time.map(|time| time.calls),
@@ -709,6 +787,9 @@ impl Row {
         keep(&mut self.shape, &other.shape);
         keep(&mut self.source, &other.source);
         keep(&mut self.variable, &other.variable);
+        if self.stack != other.stack {
+            self.stack.clear();
+        }
         let keep = |mine: &mut &'static str, theirs: &'static str| {
             if *mine != theirs {
                 *mine = "";
@@ -720,14 +801,14 @@ impl Row {
     }
 }
 
-fn long_view(history: &History, long: &LongHeld) -> LongView {
-    let clock = |time: Picos| time.on_clock(history.origin);
+fn long_view(words: Words<'_>, long: &LongHeld) -> LongView {
+    let clock = |time: Picos| time.on_clock(words.origin);
     LongView {
         bytes: long.held.requested,
-        op: history.names.get(long.held.op).to_owned(),
+        op: words.names.get(long.held.op).to_owned(),
         layer: long.held.layer.clone(),
         role: long.held.role.word(),
-        shape: history.names.get(long.held.shape).to_owned(),
+        shape: words.names.get(long.held.shape).to_owned(),
         dtype: long.held.dtype.word(),
         born_ns: clock(long.born),
         freed_ns: long.freed.map(clock),

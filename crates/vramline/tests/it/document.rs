@@ -2,11 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
-use vramline::units::Nanos;
+use vramline::Reading;
+use vramline::names::Names;
+use vramline::snapshot::{Held, Snapshot, Still, StillPool};
+use vramline::source::Content;
+use vramline::stack::{Stack, Stacks};
+use vramline::units::{Bytes, Nanos};
 use vramline::view::fields::REPORT;
-use vramline::view::report::Wanted;
+use vramline::view::report::{By, Wanted};
+use vramline::warning::Warnings;
 
 use crate::{checked_report, fixture, root};
 
@@ -28,6 +35,49 @@ fn paths(value: &Value, at: &str, found: &mut BTreeSet<String>) {
     }
 }
 
+/// A file that knows one moment, with a block of each kind.
+fn still() -> Reading {
+    let (mut names, mut stacks) = (Names::default(), Stacks::default());
+    let outer = stacks.push(Stack::EMPTY, names.intern("main train.py:3"));
+    let mut placed = Held::bare(Bytes(1000), Bytes(1024), "a stack");
+    placed.stack = stacks.push(outer, names.intern("step train.py:12"));
+    placed.count = 2;
+    let held = vec![placed, Held::bare(Bytes(256), Bytes(256), "a size alone")];
+    let pool = StillPool {
+        name: "GPU_0_bfc".to_owned(),
+        device: "GPU:0".to_owned(),
+        limit: None,
+        lifetime_peak: Some(Bytes(2048)),
+        fragmentation: None,
+        allocs: Some(3),
+        snapshot: Snapshot { time: None, in_use: Bytes(1280), before_recording: Bytes::ZERO, held },
+    };
+    let still = Still {
+        format: "memory-dump",
+        framework: None,
+        names,
+        stacks,
+        pools: vec![pool],
+        warnings: Warnings::default(),
+    };
+    Reading::of("still".into(), Content::Still(Box::new(still)))
+}
+
+#[test]
+fn one_moment_is_reported_like_a_peak() {
+    let report = checked_report(&still(), &Wanted { by: By::Stack, ..Wanted::default() });
+    assert_eq!(report.source.format, "memory-dump");
+    let pool = &report.pools[0];
+    let held = pool.at_peak.as_ref().unwrap();
+    assert_eq!(
+        (held.named_bytes, held.unnamed_bytes, held.slack_bytes),
+        (Bytes(1000), Bytes(256), Bytes(24))
+    );
+    assert_eq!(held.rows[0].stack, ["step train.py:12", "main train.py:3"]);
+    assert_eq!(held.rows[0].count, 2);
+    assert_eq!((held.time_ns, pool.frees, pool.from_start), (None, None, None));
+}
+
 #[test]
 fn every_field_is_in_the_table_and_every_entry_in_a_report() {
     let mut found = BTreeSet::new();
@@ -38,16 +88,20 @@ fn every_field_is_in_the_table_and_every_entry_in_a_report() {
         let report = checked_report(&vramline::read(&fixture(name)).unwrap(), &wanted);
         paths(&serde_json::to_value(&report).unwrap(), "", &mut found);
     }
+    let report = checked_report(&still(), &Wanted::default());
+    paths(&serde_json::to_value(&report).unwrap(), "", &mut found);
     // `--at` has the fields of the peak, as the table says.
     let found: BTreeSet<String> =
         found.into_iter().map(|path| path.replace("pools[].at.", "pools[].at_peak.")).collect();
     let table: BTreeSet<String> = REPORT.iter().map(|field| field.id.to_owned()).collect();
-    let whole = |path: &String| table.iter().any(|other| other.starts_with(&format!("{path}.")));
-    // A list may be empty in one report and filled in the other.
+    // A list or an object may be empty in one report and filled in another.
+    let holds = |outer: &str, path: &str| {
+        path.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.') || rest.starts_with("[]"))
+    };
+    let whole = |path: &str| table.iter().any(|other| holds(path, other));
+    let is_at = |path: &str| path == "pools[].at";
     let missing: Vec<_> =
-        found.iter().filter(|path| !table.contains(*path) && !whole(&path.replace("[]", ""))).collect();
-    let empty_lists = ["warnings", "pools[].at", "epochs", "phases", "marks", "inventory"];
-    let missing: Vec<_> = missing.into_iter().filter(|path| !empty_lists.contains(&path.as_str())).collect();
+        found.iter().filter(|path| !table.contains(*path) && !whole(path) && !is_at(path)).collect();
     assert!(missing.is_empty(), "in a report but not in the table: {missing:?}");
     let unused: Vec<_> = table.iter().filter(|path| !found.contains(*path) && !whole(path)).collect();
     assert!(unused.is_empty(), "in the table but in no report: {unused:?}");
@@ -78,9 +132,11 @@ fn every_null_is_explained() {
         if !path.to_string_lossy().ends_with(".xplane.pb") && !path.is_dir() {
             continue;
         }
-        let mut report =
-            serde_json::to_value(checked_report(&vramline::read(&path).unwrap(), &Wanted::default()))
-                .unwrap();
+        check(&vramline::read(&path).unwrap(), &path);
+    }
+    check(&still(), Path::new("still"));
+    fn check(reading: &Reading, path: &Path) {
+        let mut report = serde_json::to_value(checked_report(reading, &Wanted::default())).unwrap();
         let unknowns = report["unknowns"].take();
         let explained: BTreeSet<&str> =
             unknowns.as_array().unwrap().iter().map(|unknown| unknown["path"].as_str().unwrap()).collect();

@@ -7,8 +7,19 @@ use std::path::Path;
 use crate::root;
 
 /// The stages, in the order in which data passes through them.
-const STAGES: [&str; 10] =
-    ["units", "names", "warning", "pages", "event", "snapshot", "source", "recording", "trace", "view"];
+const STAGES: [&str; 11] = [
+    "units",
+    "names",
+    "stack",
+    "warning",
+    "pages",
+    "event",
+    "snapshot",
+    "source",
+    "recording",
+    "trace",
+    "view",
+];
 
 #[test]
 fn imports_point_back() {
