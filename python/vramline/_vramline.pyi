@@ -4,6 +4,8 @@ import os
 from typing import Any, Callable, Optional, Sequence
 
 __version__: str
+SCHEMA: int
+"""The version of what recordings hold."""
 
 class Recorder:
     """Writes what one process does into a recording. A forked child must make its own."""
@@ -21,11 +23,53 @@ class Recorder:
         begin_ns: Optional[int],
         counters: Sequence[tuple[Any, ...]],
     ) -> None: ...
+    def step(
+        self,
+        plan: Plan,
+        label: Optional[str],
+        phase: str,
+        how: str,
+        step: int,
+        batches: int,
+        epoch: Optional[int],
+        begin_ns: Optional[int],
+    ) -> bool: ...
     def inventory(self, variables: Sequence[tuple[Any, ...]]) -> None: ...
     def start_sampling(self, pace: float, read: Callable[[], Sequence[tuple[Any, ...]]]) -> bool: ...
     def stop_sampling(self) -> None: ...
     def close(self) -> None: ...
     def abandon(self) -> None: ...
+
+class Plan:
+    """The calls that tell the counters of a program which uses one framework."""
+
+    def __init__(
+        self,
+        guard: tuple[Any, str, Any],
+        ask: Callable[[Any, str], dict[str, int]],
+        forget: Callable[[Any, str], object],
+        devices: Sequence[str],
+        resets: dict[str, int],
+    ) -> None: ...
+    def read(self) -> Optional[list[tuple[Any, ...]]]: ...
+    def reset(self) -> bool: ...
+
+class Steps:
+    """Counts steps and writes them."""
+
+    _session: Any
+    _count: int
+    _now: Optional[int]
+
+    def __init__(self, *args: Any, **options: Any) -> None: ...
+    def _prepare(self, session: Any, counters: Any, phase: str, resets: bool, is_plain: bool) -> None: ...
+    def step(self, number: Optional[int] = None) -> Step: ...
+
+class Step:
+    """One step: measured from entering to leaving it."""
+
+    def __enter__(self) -> Step: ...
+    def __exit__(self, kind: object, error: object, trace: object) -> None: ...
 
 def create_folder(path: str | os.PathLike[str]) -> tuple[str, bool]: ...
 def process_name() -> str: ...

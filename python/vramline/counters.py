@@ -11,7 +11,9 @@ import os
 import sys
 import time
 from types import ModuleType
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional
+
+from vramline import _vramline
 
 
 class Counters(NamedTuple):
@@ -43,8 +45,8 @@ _left_behind: set[str] = set()
 
 
 def _after_fork() -> None:
-    global _planned
-    _planned = 0
+    global plan
+    plan = None
     _left_behind.update(
         framework for framework, name in _ADAPTERS.items() if name in sys.modules and sys.modules[name].is_used()
     )
@@ -76,31 +78,21 @@ def _load(framework: str) -> ModuleType:
     return adapter
 
 
-# The one framework in use, asked in as few calls as there can be: this happens at every step, in code that lies cold.
-_plan: Any = None
-# How often that is done before all frameworks are looked at again.
-_PLANNED = 100
-_planned = 0
+# The one framework in use, asked in as few calls as there can be: this happens at every step, in code that lies cold. It
+# tells so many times, then all frameworks are looked at again.
+plan: Optional[_vramline.Plan] = None
 
 
 def read_all() -> list[Counters]:
     """The counters of every device of every framework in use. Never raises."""
-    global _planned
-    if _planned:
-        _planned -= 1
-        planned = _plan.read()
-        if planned is not None:
-            return planned
-    return _read_all()
+    planned = plan.read() if plan is not None else None
+    return _read_all() if planned is None else [Counters(*read) for read in planned]
 
 
 def _read_all() -> list[Counters]:
-    global _plan, _planned
+    global plan
     used = adapters()
-    _planned = 0
-    if len(used) == 1 and hasattr(used[0], "plan"):
-        _plan = used[0].plan()
-        _planned = _PLANNED
+    plan = used[0].plan() if len(used) == 1 and hasattr(used[0], "plan") else None
     found: list[Counters] = []
     for adapter in used:
         try:
@@ -112,7 +104,7 @@ def _read_all() -> list[Counters]:
 
 def reset_all() -> None:
     """Resets the peak of every device that can. Never raises."""
-    if _planned and _plan.reset():
+    if plan is not None and plan.reset():
         return
     for adapter in adapters():
         try:

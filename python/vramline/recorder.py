@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import tempfile
-import time
 from types import TracebackType
 from typing import Optional, Union
 
@@ -15,49 +14,23 @@ from vramline.counters import Counters
 _GIB = 1 << 30
 
 
-class Step:
-    """One step: measured from entering to leaving it. An exception inside is the program's; the step is written all the same."""
-
-    __slots__ = ("_begin", "_number", "_recording")
-
-    def __init__(self, recording: Recording, number: Optional[int]) -> None:
-        self._recording = recording
-        self._number = number
-        self._begin = 0
-
-    def __enter__(self) -> Step:
-        self._recording._now = self._number
-        if self._recording._resets:
-            counters.reset_all()
-        self._begin = time.monotonic_ns()
-        return self
-
-    def __exit__(
-        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self._recording._end_step(self._number, self._begin)
-
-
-class Recording:
-    """A recording that is being made. Leaving it, or the end of the program, closes it."""
+class Recording(_vramline.Steps):
+    """A recording that is being made: `step` measures one step of a loop. Leaving it, or the end of the program, closes it."""
 
     def __init__(self, path: pathlib.Path, print_every: int, resets: bool, phase: str, pace: float) -> None:
         self.path = path
         """The folder. It has another name than asked for where that was taken."""
-        self._session = session.session(path)
+        files = session.session(path)
         self._print_every = print_every
-        self._resets = resets
         self._phase = phase
-        self._count = 0
-        # The number of the step that is going on.
-        self._now: Optional[int] = None
+        is_plain = not print_every and _attached in (None, files)
+        self._prepare(files, counters, phase, resets, is_plain)
         self._last: list[Counters] = []
         if pace:
-            self._session.sample(pace)
+            files.sample(pace)
 
-    def step(self, number: Optional[int] = None) -> Step:
-        """Measures one step: `with rec.step(step): ...`. Its peak is its own: the framework's peak is reset at its beginning."""
-        return Step(self, number)
+    def _reset(self) -> None:
+        counters.reset_all()
 
     def mark(self, label: str) -> None:
         """Notes the memory at this moment, under a name such as "before optimizer"."""
@@ -70,7 +43,7 @@ class Recording:
         self._to_job("mark", label, number, None, None, read)
 
     def _end_step(self, number: Optional[int], begin: int) -> None:
-        # Between two steps the training has run, and this lies cold: each call counts.
+        """What becomes of a step that is more than a mark."""
         read = counters.read_all()
         if number is None:
             number = self._count
@@ -79,8 +52,6 @@ class Recording:
             self._to_job("step", None, number, 1, begin, read)
         if self._print_every and self._count % self._print_every == 0:
             print(_line(f"step {number}", read, []), flush=True)
-        self._count += 1
-        self._now = None
         self._last = read
 
     def _to_job(

@@ -13,8 +13,6 @@ from typing import Any, Callable, Optional
 from vramline import _vramline, counters
 from vramline.counters import Counters
 
-SCHEMA = 1
-
 # By folder: a program that records into one name several times goes on with the same files.
 _sessions: dict[str, "Session"] = {}
 
@@ -57,9 +55,10 @@ class Session:
         try:
             write()
         except Exception as error:
-            self._failed(error)
+            self.failed(error)
 
-    def _failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
+        """Something was not written: the first time that is said."""
         self.failures += 1
         if self.failures == 1:
             warn(f"the recording has gaps: {error}")
@@ -81,7 +80,27 @@ class Session:
             recorder = self._recorder or self._open()
             recorder.mark(kind, label, phase, how, step, batches, epoch, begin_ns, read or [])
         except Exception as error:
-            self._failed(error)
+            self.failed(error)
+
+    def step(
+        self,
+        label: Optional[str],
+        phase: str,
+        how: str,
+        step: int,
+        batches: int,
+        epoch: Optional[int],
+        begin_ns: Optional[int],
+    ) -> None:
+        """Writes a step that ends now, with the counters of this moment."""
+        recorder, plan = self._recorder, counters.plan
+        try:
+            if recorder and plan and recorder.step(plan, label, phase, how, step, batches, epoch, begin_ns):
+                return
+        except Exception as error:
+            self.failed(error)
+            return
+        self.mark("step", label, phase, how, step, batches, epoch, begin_ns, counters.read_all())
 
     def inventory(self, variables: list[tuple]) -> None:
         """Writes variables down: (owner, name, role, shape, dtype, bytes, device, address)."""
@@ -147,7 +166,7 @@ def facts_of_process() -> dict[str, Any]:
             versions[framework] = version
     return {
         "kind": "vramline-process",
-        "schema": SCHEMA,
+        "schema": _vramline.SCHEMA,
         "vramline": _vramline.__version__,
         "pid": os.getpid(),
         "parent_pid": os.getppid(),

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import Any, Optional
 
+from vramline import _vramline
 from vramline.counters import Counters, resets
 
 NAME = "tensorflow"
@@ -64,46 +64,10 @@ def read(device: str) -> Counters:
     return Counters(device, told["current"], told["peak"], _reset_at.get(device))
 
 
-class _Plan:
-    """All that a step asks, in one call each. None or False where the program has reset its context, or TensorFlow refuses."""
-
-    __slots__ = ("_ask", "_context", "_devices", "_forget", "_handle")
-
-    def __init__(self) -> None:
-        self._devices = devices()
-        self._context, self._handle, self._ask, self._forget = _context(), _handle, _ask, _forget
-
-    def read(self) -> Optional[list[Counters]]:
-        """The counters of every device."""
-        if self._context._context_handle is not self._handle:
-            return None
-        try:
-            found = []
-            for device in self._devices:
-                told = self._ask(self._handle, device)
-                figures = (device, told["current"], told["peak"], _reset_at.get(device), None, None, None)
-                # What `Counters(...)` does, without its detour through Python.
-                found.append(tuple.__new__(Counters, figures))
-            return found
-        except Exception:
-            return None
-
-    def reset(self) -> bool:
-        """Resets the peak of every device."""
-        if self._context._context_handle is not self._handle:
-            return False
-        try:
-            for device in self._devices:
-                self._forget(self._handle, device)
-                _reset_at[device] = time.monotonic_ns()
-            return True
-        except Exception:
-            return False
-
-
-def plan() -> _Plan:
-    """For a program that uses TensorFlow alone."""
-    return _Plan()
+def plan() -> _vramline.Plan:
+    """All that a step asks, in one call a device. It holds until the program resets its context."""
+    known = list(devices())
+    return _vramline.Plan((_context(), "_context_handle", _handle), _ask, _forget, known, _reset_at)
 
 
 def limit(device: str) -> tuple[Optional[int], Optional[str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import vramline
 from vramline import _vramline
+from vramline.attach import settings, window
 
 
 def test_importing_it_imports_no_framework():
@@ -19,11 +20,40 @@ def test_importing_it_imports_no_framework():
 def test_the_stubs_are_those_of_the_library():
     stub = ast.parse((Path(vramline.__file__).parent / "_vramline.pyi").read_text(encoding="utf-8"))
     told = {node.name for node in stub.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    told |= {node.target.id for node in stub.body if isinstance(node, ast.AnnAssign)} - {"__version__"}
     there = {name for name in dir(_vramline) if not name.startswith("_")}
     assert told == there
-    (recorder,) = (node for node in stub.body if isinstance(node, ast.ClassDef))
-    methods = {node.name for node in recorder.body if isinstance(node, ast.FunctionDef)} - {"__init__"}
-    assert methods == {name for name in dir(_vramline.Recorder) if not name.startswith("_")}
+    for told in (node for node in stub.body if isinstance(node, ast.ClassDef)):
+        methods = {node.name for node in told.body if isinstance(node, ast.FunctionDef)}
+        assert {name for name in methods if not name.startswith("_")} == {
+            name for name in dir(getattr(_vramline, told.name)) if not name.startswith("_")
+        }
+
+
+class _Job:
+    """Takes what a window says."""
+
+    name = "host-1-1"
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.labels = []
+
+    def mark(self, kind, label, **_):
+        self.labels.append(label)
+
+
+def test_a_trace_that_takes_much_memory_ends(tmp_path, monkeypatch):
+    job = _Job(tmp_path)
+    held = iter([100 << 20, 150 << 20, (100 << 20) + window._MOST_MEMORY + 1])
+    monkeypatch.setattr(window._vramline, "resident_bytes", lambda: next(held))
+    monkeypatch.setattr(window, "available_bytes", lambda: 64 << 30)
+    trace = window.Window(job, settings.Asked(trace="all"))
+    trace.open("tensorflow", lambda folder: lambda folder: None)
+    assert [trace.stepped() for _ in range(3)] == [False, False, True]
+    trace.close(trace.why_now, wait=True)
+    assert job.labels[1].startswith("stops: its events may hold 2147 MB by now")
+    assert job.labels[2].startswith("written: 3 steps")
 
 
 def test_everything_public_is_documented():

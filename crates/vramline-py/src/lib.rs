@@ -6,6 +6,8 @@
 #![expect(clippy::needless_pass_by_value, reason = "Python hands values over")]
 
 mod forking;
+mod plan;
+mod step;
 mod terminate;
 
 use std::path::PathBuf;
@@ -22,6 +24,9 @@ use vramline::recording::sampler::Sampler;
 use vramline::recording::stream::{self, StreamError};
 use vramline::units::Bytes;
 use vramline::view::report::{Wanted, report};
+
+use plan::Plan;
+use step::{Step, Steps};
 
 /// device, current, peak, when the peak was reset, pool, limit, reason for what is missing
 type Read = (String, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<String>);
@@ -77,6 +82,37 @@ impl Recorder {
             counters: counters.into_iter().map(self::counters).collect(),
         };
         self.recorder.mark(&mark).map_err(|error| failed(&error))
+    }
+
+    /// A step that ends now, with what the plan tells. False where the plan no longer holds, and nothing was written.
+    #[pyo3(signature = (plan, label, phase, how, step, batches, epoch, begin_ns))]
+    #[expect(clippy::too_many_arguments, reason = "one for each column")]
+    fn step(
+        &self,
+        py: Python<'_>,
+        plan: &Bound<'_, Plan>,
+        label: Option<String>,
+        phase: String,
+        how: String,
+        step: i64,
+        batches: i64,
+        epoch: Option<i64>,
+        begin_ns: Option<i64>,
+    ) -> PyResult<bool> {
+        let Some(counters) = plan.get().read(py) else { return Ok(false) };
+        let mark = Mark {
+            kind: "step".to_owned(),
+            label,
+            phase: Some(phase),
+            how: Some(how),
+            step: Some(step),
+            batches: Some(batches),
+            epoch,
+            begin: begin_ns,
+            time: Moment::now(),
+            counters,
+        };
+        self.recorder.mark(&mark).map(|()| true).map_err(|error| failed(&error))
     }
 
     /// Variables as (owner, name, role, shape, dtype, bytes, device, address).
@@ -215,7 +251,11 @@ fn resident_bytes() -> Option<i64> {
 #[pymodule]
 fn _vramline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("SCHEMA", vramline::recording::schema::VERSION)?;
     module.add_class::<Recorder>()?;
+    module.add_class::<Plan>()?;
+    module.add_class::<Steps>()?;
+    module.add_class::<Step>()?;
     module.add_function(wrap_pyfunction!(create_folder, module)?)?;
     module.add_function(wrap_pyfunction!(process_name, module)?)?;
     module.add_function(wrap_pyfunction!(environment, module)?)?;

@@ -207,12 +207,17 @@ def _wrap_update(owner: type, name: str, steps: Steps) -> None:
         if local.in_update or local.in_keras:
             return method(self, *args, **kwargs)
         local.in_update = True
+        told: list[Any] = []
+        if name == "apply_gradients" and args:
+            # Pairs of a gradient and a variable, often as an iterator that lasts once. Keras 2 keeps the variables nowhere else.
+            pairs = list(args[0])
+            args, told = (pairs, *args[1:]), [pair[1] for pair in pairs if isinstance(pair, tuple) and len(pair) == 2]
         entered = time.monotonic_ns()
         try:
             return method(self, *args, **kwargs)
         finally:
             local.in_update = False
-            steps.owns(self, lambda: inventory.of_variables(_trained(self), self))
+            steps.owns(self, lambda: inventory.of_variables(_trained(self) or told, self))
             if local.depth:
                 local.saw_update = True
             elif _is_eager():

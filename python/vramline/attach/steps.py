@@ -54,10 +54,10 @@ class Steps:
         if step is None:
             step = self._number
             self._number += 1
-        self.job.mark("step", label, phase, how, step, batches, epoch, begin, counters.read_all())
+        self.job.step(label, phase, how, step, batches, epoch, begin)
         if self.window.is_open and phase == "train" and self.window.stepped():
             self.take_inventory()
-            self.window.close("its steps are over")
+            self.window.close(self.window.why_now)
 
     def call(self, name: str, trains: bool, begin: int) -> None:
         """A compiled function has been called that is no whole training step."""

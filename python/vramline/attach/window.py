@@ -1,6 +1,7 @@
 """A bounded trace: from before the first allocation through a few steps.
 
-The profiler keeps its events in memory until it is stopped, so the window has ends: a number of steps, and seconds. It also ends
+The profiler keeps its events in memory until it is stopped, so the window has ends: a number of steps, seconds, and memory. How much
+it holds nobody tells: what the process has grown by since the first step ended is the most that it can be. The window also ends
 when the program starts a profiler of its own (there can be only one), and when the program ends in whatever way lets us
 know. Writing happens in a thread, beside the training.
 """
@@ -13,6 +14,7 @@ import threading
 import time
 from typing import Any, Callable, Optional
 
+from vramline import _vramline
 from vramline.attach.settings import Asked
 from vramline.session import Session, warn
 
@@ -20,6 +22,9 @@ from vramline.session import Session, warn
 _AUTO_STEPS = 5
 # Reading data and building the model come before the first step and cost few events.
 _BEFORE_STEPS = 5
+# What the events may hold, as a share of the memory that is free when the window opens, and at most.
+_MEMORY_SHARE = 0.25
+_MOST_MEMORY = 2 << 30
 # At the end of the program a large trace needs its time.
 _PATIENCE = 120.0
 
@@ -36,6 +41,9 @@ class Window:
             self._most = max(int(asked.trace[len("steps=") :] or 0), 1)
         self._steps = 0
         self._first_step: Optional[float] = None
+        self._resident_then = 0
+        self._grown = 0
+        self._most_grown = _MOST_MEMORY
         self._save: Optional[Callable[[pathlib.Path], None]] = None
         self._opened = 0.0
         self._writer: Optional[threading.Thread] = None
@@ -63,6 +71,7 @@ class Window:
             return
         self.is_open = True
         self._opened = time.monotonic()
+        self._most_grown = min(int(available_bytes() * _MEMORY_SHARE) or _MOST_MEMORY, _MOST_MEMORY)
         self._job.mark("trace", f"{framework}: begins")
         if self._mode != "all":
             self._wait(self._seconds * _BEFORE_STEPS)
@@ -74,12 +83,25 @@ class Window:
     def stepped(self) -> bool:
         """A training step has ended. True when it was the last one to trace."""
         self._steps += 1
-        if self._mode == "all":
-            return False
+        resident = _vramline.resident_bytes() or 0
         if self._first_step is None:
             self._first_step = time.monotonic()
-            self._wait(self._seconds)
-        return self._steps >= self._most
+            self._resident_then = resident
+            if self._mode != "all":
+                self._wait(self._seconds)
+        self._grown = max(resident - self._resident_then, 0)
+        return self._is_large or (self._mode != "all" and self._steps >= self._most)
+
+    @property
+    def _is_large(self) -> bool:
+        return self._grown > self._most_grown
+
+    @property
+    def why_now(self) -> str:
+        """Why the step that ended is the last one."""
+        if self._is_large:
+            return f"its events may hold {self._grown / 1e6:.0f} MB by now, more than a quarter of what was free or {_MOST_MEMORY >> 30} GiB"
+        return "its steps are over"
 
     def _wait(self, seconds: float) -> None:
         if self._timer is not None:
@@ -94,7 +116,8 @@ class Window:
             was_open, self.is_open = self.is_open, False
             if was_open:
                 # Where the trace ends; a reader goes by this mark.
-                self._job.mark("trace", f"stops: {why}")
+                held = f"; it holds at most {self._grown / 1e6:.1f} MB" if self._steps > 1 else ""
+                self._job.mark("trace", f"stops: {why}{held}")
                 if self._timer is not None:
                     self._timer.cancel()
                 self._writer = threading.Thread(target=self._write, name="vramline-trace", daemon=True)
@@ -137,6 +160,15 @@ class Window:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(profiler))
         self.is_open, self._save, self._timer, self._writer = False, None, None, None
         self._mode, self._lock = "off", threading.Lock()
+
+
+def available_bytes() -> int:
+    """Memory of the machine that is free or can be freed; 0 where nobody tells."""
+    try:
+        lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return 0
 
 
 def write_whole(path: pathlib.Path, data: bytes) -> None:

@@ -1,5 +1,7 @@
 //! The rows of the streams as types: what a process writes down, and what a reader gets back.
 
+use rustix::time::ClockId;
+
 use super::schema::{INVENTORY, MARKS, SAMPLES};
 use super::stream::{Cell, Table};
 use crate::units::Bytes;
@@ -17,15 +19,19 @@ impl Moment {
     /// Now.
     #[must_use]
     pub fn now() -> Moment {
-        let read = |clock| {
-            let time = rustix::time::clock_gettime(clock);
-            time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
-        };
-        Moment {
-            monotonic: read(rustix::time::ClockId::Monotonic),
-            wall: read(rustix::time::ClockId::Realtime),
-        }
+        Moment { monotonic: Moment::monotonic_now(), wall: nanoseconds(ClockId::Realtime) }
     }
+
+    /// Now, on the clock that nobody sets.
+    #[must_use]
+    pub fn monotonic_now() -> i64 {
+        nanoseconds(ClockId::Monotonic)
+    }
+}
+
+fn nanoseconds(clock: ClockId) -> i64 {
+    let time = rustix::time::clock_gettime(clock);
+    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
 /// What a framework says about one device.

@@ -135,7 +135,8 @@ fn trace_peaks(process: &RecordedProcess, trace: &Trace, spans: &mut [RecordedSt
             .collect();
         let used = step::uses(&on_trace, pool, &trace.history.events);
         for (span, used) in covered.into_iter().zip(used) {
-            span.peak = Some(used.peak);
+            // What was counted at its end was in use in it, even where the two clocks differ by a moment.
+            span.peak = Some(used.peak).max(span.current);
         }
     }
 }
@@ -228,17 +229,21 @@ pub(crate) fn settle(held: &mut [Held], listed: &[Listed]) {
     for variable in listed.iter().filter(|variable| variable.role != Role::Unknown) {
         sizes.entry((variable.role, variable.requested)).or_default().push(variable);
     }
-    for ((role, requested), variables) in sizes {
+    for (&(role, requested), variables) in &sizes {
         // Oldest first, as they are held.
-        let mut same: Vec<&mut Held> =
-            held.iter_mut().filter(|block| block.role == role && block.requested == requested).collect();
-        for copy in same.iter_mut().skip(variables.len()) {
+        let same = held.iter_mut().filter(|block| block.role == role && block.requested == requested);
+        for copy in same.skip(variables.len()) {
             (copy.role, copy.evidence) = (Role::Temporaries, SECOND_COPY);
         }
-        let mut missing = variables.len().saturating_sub(same.len());
+    }
+    // A slot begins as a copy of its weights: what is too much of the one may be what is missing of the other.
+    for ((role, requested), variables) in sizes {
+        let same = held.iter().filter(|block| block.role == role && block.requested == requested);
+        let mut missing = variables.len().saturating_sub(same.count());
         for block in held.iter_mut().filter(|block| block.requested == requested) {
             let is_like = |variable: &&Listed| (variable.shape, variable.dtype) == (block.shape, block.dtype);
-            if missing > 0 && block.role == Role::Unknown && variables.iter().any(is_like) {
+            let is_free = block.role == Role::Unknown || block.evidence == SECOND_COPY;
+            if missing > 0 && is_free && variables.iter().any(is_like) {
                 (block.role, block.evidence) = (role, EARLIER_VALUE);
                 missing -= 1;
             }
