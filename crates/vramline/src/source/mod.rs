@@ -6,6 +6,7 @@
 mod folder;
 mod input;
 pub mod sniff;
+mod wire;
 mod xplane;
 
 use std::io;

@@ -6,7 +6,7 @@
 use std::io;
 
 use super::input::Input;
-use super::xplane::{Cursor, Value};
+use super::wire::{Cursor, Value};
 
 /// How much of the file decides.
 const LOOK: usize = 64 << 10;

@@ -11,9 +11,9 @@ use flate2::read::GzDecoder;
 
 use super::index::{Class, Plane, PlaneRole, StatKind, region_of};
 use super::quick::Templates;
-use super::wire::{Cursor, Malformed, Value, signed};
 use crate::event::{Batch, Dtype, Event, Kind, MarkKind, OpTime, Pool, PoolId, Region};
 use crate::names::{Name, Names};
+use crate::source::wire::{Cursor, Malformed, Value, signed};
 use crate::units::{Bytes, Picos, Span};
 
 /// A name with this bit set is from the decoder's own table.

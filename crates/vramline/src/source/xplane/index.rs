@@ -10,10 +10,10 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use super::walk::{self, Head, Next};
-use super::wire::{Cursor, Value};
 use crate::event::{Framework, History, Region};
 use crate::names::{Name, Names};
 use crate::source::input::Stream;
+use crate::source::wire::{Cursor, Value};
 use crate::units::Nanos;
 
 /// What a plane is to us.

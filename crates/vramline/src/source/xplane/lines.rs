@@ -15,10 +15,10 @@ use rustc_hash::FxHashMap;
 use super::decode::{self, Decoded, Decoder, OpenScope, Tally};
 use super::index::{Index, Plane, PlaneRole};
 use super::walk::{self, Head, Next};
-use super::wire::{Cursor, short_varint_at};
 use crate::event::{Batch, Events, History, Mark, Pool, PoolId};
 use crate::names::{Name, Names};
 use crate::source::input::{Input, LARGE_PIECE, Stream};
+use crate::source::wire::{Cursor, short_varint_at};
 use crate::units::{Nanos, Picos};
 
 /// An event longer than this is none of ours.
@@ -304,7 +304,7 @@ impl<'a, 'q> Worker<'a, 'q> {
                         line.name = text;
                     }
                 }
-                Next::Field(3, Head::Varint(value)) => line.timestamp = super::wire::signed(value),
+                Next::Field(3, Head::Varint(value)) => line.timestamp = crate::source::wire::signed(value),
                 Next::Field(_, Head::Length(length)) => {
                     stream.skip(length)?;
                 }

@@ -17,14 +17,11 @@ mod index;
 mod lines;
 mod quick;
 mod walk;
-mod wire;
 
 use std::io;
 
 use super::input::{Input, SMALL_PIECE};
 use crate::event::{Framework, History};
-
-pub(crate) use wire::{Cursor, Value};
 
 /// Reads a trace. What was understood before a cut or a damaged place is in the history, with a warning.
 pub(crate) fn read(input: &Input) -> io::Result<History> {

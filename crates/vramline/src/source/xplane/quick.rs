@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use super::decode::{Counts, Decoded, Decoder, dtype_of};
 use super::index::{Class, Plane, PlaneRole, StatEntry, StatKind};
-use super::wire::{short_varint_at, signed, varint_at, word_at};
 use crate::event::{Dtype, Event, Kind, Region};
 use crate::names::Name;
+use crate::source::wire::{short_varint_at, signed, varint_at, word_at};
 use crate::units::{Bytes, Picos};
 
 impl Decoder<'_> {

@@ -5,8 +5,8 @@
 
 use std::io;
 
-use super::wire::{Malformed, decode_varint};
 use crate::source::input::Stream;
+use crate::source::wire::{Malformed, decode_varint};
 
 /// Names longer than this are cut; no framework writes one.
 const LONGEST_TEXT: u64 = 1 << 16;
