@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+pub use crate::dtype::Dtype;
+use crate::executable::Executable;
 use crate::names::{Name, Names};
 use crate::pages::{Page, zeros};
 use crate::stack::Stacks;
@@ -63,111 +65,6 @@ pub enum Region {
     Persist,
     /// Memory whose size is known only at run time.
     Dynamic,
-}
-
-/// The element type of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum Dtype {
-    #[default]
-    Unknown,
-    Bool,
-    I4,
-    I8,
-    I16,
-    I32,
-    I64,
-    U4,
-    U8,
-    U16,
-    U32,
-    U64,
-    F8E4M3,
-    F8E5M2,
-    F16,
-    Bf16,
-    F32,
-    F64,
-    C64,
-    C128,
-    Quantized,
-    Text,
-    Resource,
-    Variant,
-}
-
-impl Dtype {
-    /// Every element type, by its number.
-    const ALL: [Dtype; 24] = [
-        Dtype::Unknown,
-        Dtype::Bool,
-        Dtype::I4,
-        Dtype::I8,
-        Dtype::I16,
-        Dtype::I32,
-        Dtype::I64,
-        Dtype::U4,
-        Dtype::U8,
-        Dtype::U16,
-        Dtype::U32,
-        Dtype::U64,
-        Dtype::F8E4M3,
-        Dtype::F8E5M2,
-        Dtype::F16,
-        Dtype::Bf16,
-        Dtype::F32,
-        Dtype::F64,
-        Dtype::C64,
-        Dtype::C128,
-        Dtype::Quantized,
-        Dtype::Text,
-        Dtype::Resource,
-        Dtype::Variant,
-    ];
-
-    /// The name as frameworks print it; empty where unknown.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Dtype::Unknown => "",
-            Dtype::Bool => "bool",
-            Dtype::I4 => "int4",
-            Dtype::I8 => "int8",
-            Dtype::I16 => "int16",
-            Dtype::I32 => "int32",
-            Dtype::I64 => "int64",
-            Dtype::U4 => "uint4",
-            Dtype::U8 => "uint8",
-            Dtype::U16 => "uint16",
-            Dtype::U32 => "uint32",
-            Dtype::U64 => "uint64",
-            Dtype::F8E4M3 => "float8_e4m3",
-            Dtype::F8E5M2 => "float8_e5m2",
-            Dtype::F16 => "float16",
-            Dtype::Bf16 => "bfloat16",
-            Dtype::F32 => "float32",
-            Dtype::F64 => "float64",
-            Dtype::C64 => "complex64",
-            Dtype::C128 => "complex128",
-            Dtype::Quantized => "quantized",
-            Dtype::Text => "string",
-            Dtype::Resource => "resource",
-            Dtype::Variant => "variant",
-        }
-    }
-
-    /// Whether models keep their weights in such numbers.
-    #[must_use]
-    pub fn is_floating(self) -> bool {
-        use Dtype::{Bf16, C64, C128, F8E4M3, F8E5M2, F16, F32, F64};
-        matches!(self, F8E4M3 | F8E5M2 | F16 | Bf16 | F32 | F64 | C64 | C128)
-    }
-
-    /// Whether this is a handle to something else rather than a tensor's data.
-    #[must_use]
-    pub fn is_handle(self) -> bool {
-        matches!(self, Dtype::Resource | Dtype::Variant)
-    }
 }
 
 /// The number of a pool within its history.
@@ -1109,6 +1006,8 @@ pub struct History {
     pub wall_clock_zero: Option<Nanos>,
     /// The framework, where the source shows it.
     pub framework: Option<Framework>,
+    /// Compiled programs that ran, where the source has them.
+    pub executables: Vec<Executable>,
     /// The machine.
     pub host: String,
     /// The process.

@@ -24,7 +24,9 @@
 //! # Ok::<(), vramline::source::SourceError>(())
 //! ```
 
+pub mod dtype;
 pub mod event;
+pub mod executable;
 pub mod names;
 mod pages;
 pub mod recording;

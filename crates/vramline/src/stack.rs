@@ -43,6 +43,11 @@ impl Stacks {
         Stack(number)
     }
 
+    /// Every stack, as that of its caller and its frame; callers come before what they call.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (Stack, Name)> {
+        self.calls.iter().copied()
+    }
+
     /// The frames, innermost first.
     pub fn frames(&self, stack: Stack) -> impl Iterator<Item = Name> {
         let call = |stack: Stack| self.calls.get((stack.0 as usize).checked_sub(1)?).copied();

@@ -4,6 +4,7 @@
 //! file knows one moment only. Readers push into what they are given; they neither collect the file in memory nor draw conclusions.
 
 mod folder;
+pub(crate) mod hlo;
 mod input;
 pub mod sniff;
 mod wire;

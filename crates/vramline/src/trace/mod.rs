@@ -6,6 +6,7 @@
 mod count;
 mod op;
 mod pairing;
+mod program;
 pub mod recorded;
 mod role;
 mod step;
@@ -136,7 +137,16 @@ impl Trace {
         live.drain(..gone);
         let before_recording = before.min(in_use.saturating_sub(known));
         let lost = in_use.saturating_sub(known + before_recording);
-        let mut held: Vec<Held> = live.into_iter().map(|event| self.held(pool, event, time)).collect();
+        let programs = program::find(&self.history, pool, &live);
+        let blocks = live.into_iter().flat_map(|event| {
+            let block = self.held(pool, event, time);
+            // What the program says of its own variables stands.
+            match programs.get(&event).filter(|_| !self.owned.contains_key(&event)) {
+                Some(program) => program.explode(&self.history, &block),
+                None => vec![block],
+            }
+        });
+        let mut held: Vec<Held> = blocks.collect();
         recorded::settle(&mut held, &self.listed);
         if lost > Bytes::ZERO {
             held.push(Held::bare(lost, lost, LOST));
@@ -149,8 +159,14 @@ impl Trace {
     pub fn held_longest(&self, pool: &PoolTrace) -> Vec<LongHeld> {
         let events = &self.history.events;
         let end = pool.last_time(events);
+        let births: Vec<usize> = pool.heaviest().iter().map(|heavy| heavy.birth).collect();
+        let programs = program::find(&self.history, pool, &births);
+        let whole = |birth: usize, block: Held| match programs.get(&birth) {
+            Some(program) if !self.owned.contains_key(&birth) => program.whole(&self.history, block),
+            _ => block,
+        };
         let long = |heavy: &pairing::Heavy| LongHeld {
-            held: self.held(pool, heavy.birth, heavy.freed.unwrap_or(end)),
+            held: whole(heavy.birth, self.held(pool, heavy.birth, heavy.freed.unwrap_or(end))),
             born: events.time(heavy.birth),
             freed: heavy.freed,
             byte_seconds: heavy.byte_seconds,

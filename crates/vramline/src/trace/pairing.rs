@@ -207,6 +207,11 @@ impl PoolTrace {
             .filter_map(|(&birth, _)| self.order.get(birth as usize))
     }
 
+    /// The events that allocated, in order.
+    pub(crate) fn births(&self) -> impl Iterator<Item = usize> {
+        self.births.iter().filter_map(|&birth| self.order.get(birth as usize))
+    }
+
     /// The events whose blocks are not freed in the trace.
     pub(crate) fn never_freed(&self) -> impl Iterator<Item = usize> {
         self.live_at(self.order.len().saturating_sub(1))

@@ -7,12 +7,14 @@ use std::path::Path;
 use crate::root;
 
 /// The stages, in the order in which data passes through them.
-const STAGES: [&str; 11] = [
+const STAGES: [&str; 13] = [
     "units",
     "names",
     "stack",
     "warning",
     "pages",
+    "dtype",
+    "executable",
     "event",
     "snapshot",
     "source",

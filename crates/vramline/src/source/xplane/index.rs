@@ -192,6 +192,8 @@ pub(crate) struct Plane {
     pub(crate) stats: IdTable<StatEntry>,
     /// Its lines: where each begins and how long it is.
     pub(crate) lines: Vec<Range<u64>>,
+    /// Entries that may hold a compiled program: where each begins and ends.
+    pub(crate) programs: Vec<Range<u64>>,
     facts: Vec<Vec<u8>>,
 }
 
@@ -207,6 +209,9 @@ pub(crate) struct Index {
     /// Whether the cut took away the tables of host threads whose lines are there.
     pub(crate) lost_tables: bool,
 }
+
+/// More programs than these are not looked at.
+const MOST_PROGRAMS: usize = 1 << 16;
 
 /// More facts than these about one plane are not read.
 const MOST_FACTS: usize = 1024;
@@ -273,6 +278,7 @@ fn read_plane(stream: &mut Stream, end: u64, index: &mut Index, history: &mut Hi
         events: IdTable::default(),
         stats: IdTable::default(),
         lines: Vec::new(),
+        programs: Vec::new(),
         facts: Vec::new(),
     };
     let mut name: Option<Vec<u8>> = None;
@@ -307,6 +313,13 @@ fn read_plane(stream: &mut Stream, end: u64, index: &mut Index, history: &mut Hi
                     plane.events.insert(id, classify(&text, history));
                 }
                 skip_to(stream, entry_end, index)?;
+            }
+            Next::Field(4, Head::Length(length)) if plane.role == PlaneRole::Facts => {
+                let begin = stream.position();
+                if plane.programs.len() < MOST_PROGRAMS {
+                    plane.programs.push(begin..begin.saturating_add(length));
+                }
+                skip_to(stream, begin.saturating_add(length), index)?;
             }
             Next::Field(5, Head::Length(length)) if wanted => {
                 let entry_end = stream.position().saturating_add(length);

@@ -15,6 +15,7 @@
 mod decode;
 mod index;
 mod lines;
+mod programs;
 mod quick;
 mod walk;
 
@@ -28,6 +29,7 @@ pub(crate) fn read(input: &Input) -> io::Result<History> {
     let mut history = History::default();
     let index = index::read(&mut input.stream(SMALL_PIECE)?, &mut history)?;
     lines::read(input, &index, &mut history)?;
+    programs::read(input, &index, &mut history)?;
     if history.framework.is_none() {
         history.framework = guess_framework(&history);
     }

@@ -1,0 +1,191 @@
+//! What a value of a compiled program is for, by the framework's name for its instruction.
+//!
+//! JAX writes into each name how the instruction came about: `jvp` around what a differentiated function computes,
+//! `transpose` around its backward pass. Arguments have the names that the program gives them. Everything here is a
+//! function of those names alone.
+
+use crate::event::Dtype;
+use crate::executable::{Buffer, How, Purpose};
+use crate::names::{Name, Names};
+use crate::snapshot::{Held, Role};
+use crate::stack::Stack;
+use crate::units::Bytes;
+
+/// What it rests on that these bytes are of that program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The file is of that program.
+    File,
+    /// The call made all requests of the program, in order.
+    Sequence,
+    /// The programs of that name ask for this size once.
+    Size,
+    /// Allocated before the program's requests, and as large as one of its arguments.
+    Argument,
+}
+
+/// The name of a value: the framework's, else the compiler's.
+pub(crate) fn name_of(buffer: &Buffer) -> Name {
+    if buffer.op.is_empty() { buffer.instruction } else { buffer.op }
+}
+
+/// A value as something that is held.
+pub(crate) fn held(
+    names: &Names,
+    purpose: Purpose,
+    bytes: Bytes,
+    buffer: Option<&Buffer>,
+    how: How,
+    by: By,
+) -> Held {
+    let op = buffer.map_or(Name::EMPTY, name_of);
+    let (role, evidence) = of_text(names.get(op), purpose, buffer, how);
+    let evidence = match by {
+        By::File => evidence[0],
+        By::Sequence => evidence[1],
+        By::Size => evidence[2],
+        By::Argument => evidence[3],
+    };
+    Held {
+        op,
+        layer: layer_of(names.get(op)),
+        role,
+        shape: buffer.map_or(Name::EMPTY, |buffer| buffer.shape),
+        dtype: buffer.map_or(Dtype::Unknown, |buffer| buffer.dtype),
+        source: buffer.map_or(String::new(), |buffer| names.get(buffer.source).to_owned()),
+        stack: buffer.map_or(Stack::EMPTY, |buffer| buffer.stack),
+        ..Held::bare(bytes, bytes, evidence)
+    }
+}
+
+/// A reason, with what the name rests on, in the order of [`By`].
+macro_rules! reasons {
+    ($reason:literal) => {
+        [
+            concat!($reason, "; as the compiler assigned it"),
+            concat!($reason, "; the call's requests are the compiled program's, one by one"),
+            concat!($reason, "; the compiled program that was called asks for this size once"),
+            concat!($reason, "; it is as large as that argument of the compiled program"),
+        ]
+    };
+}
+
+/// What a value is for, by the framework's name for the instruction, and what that rests on.
+fn of_text(op: &str, purpose: Purpose, buffer: Option<&Buffer>, how: How) -> (Role, [&'static str; 4]) {
+    let Some(buffer) = buffer else {
+        return if how == How::Free {
+            (
+                Role::Temporaries,
+                reasons!("free inside the program's slab when that is fullest: gaps and alignment"),
+            )
+        } else {
+            (Role::Temporaries, reasons!("a value of the program without an instruction"))
+        };
+    };
+    match purpose {
+        Purpose::Parameter { .. } => {
+            let role = argument_role(op);
+            return match role {
+                Role::Unknown => (Role::Inputs, reasons!("an argument that the call brought along")),
+                role => (role, reasons!("an argument with that name")),
+            };
+        }
+        Purpose::Constant => return (Role::Unknown, reasons!("a constant of the program")),
+        Purpose::Output | Purpose::Temporary | Purpose::ThreadLocal => {}
+    }
+    if buffer.is_scratch {
+        return (Role::Temporaries, reasons!("working space of a library call"));
+    }
+    if op.contains("rematted_computation") {
+        return (Role::Activations, reasons!("computed again for the backward pass: remat in its name"));
+    }
+    if op.contains("transpose(") {
+        return (Role::Gradients, reasons!("an instruction of the backward pass: transpose in its name"));
+    }
+    if op.contains("jvp(") {
+        return (Role::Activations, reasons!("an instruction of the forward pass: jvp in its name"));
+    }
+    match (purpose, how) {
+        (Purpose::Output, _) => {
+            (Role::Unknown, reasons!("a result of the program; its op does not tell what it is for"))
+        }
+        (_, How::TakesTurns) => {
+            (Role::Temporaries, reasons!("scratch of the program, one of several in turns"))
+        }
+        _ => (Role::Temporaries, reasons!("scratch of the program")),
+    }
+}
+
+/// What an argument is for, by its name in the program: `state.params['dense']['kernel']`.
+pub(crate) fn argument_role(name: &str) -> Role {
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    for word in words {
+        match word {
+            "params" | "parameters" | "weights" | "batch_stats" => return Role::Parameters,
+            "opt_state" | "optimizer_state" | "optimizer" | "opt" => return Role::Optimizer,
+            "batch" | "inputs" | "labels" | "images" | "tokens" => return Role::Inputs,
+            _ => {}
+        }
+    }
+    Role::Unknown
+}
+
+/// The named scopes of an op without what JAX puts around them: `jit(step)/transpose(jvp(MLP))/Dense_0/dot_general` is in
+/// `MLP/Dense_0`.
+pub(crate) fn layer_of(op: &str) -> String {
+    let Some((scopes, _)) = op.rsplit_once('/') else { return String::new() };
+    let mut layer = String::new();
+    for scope in scopes.split('/') {
+        let mut inner = scope;
+        while let Some((transform, rest)) = inner.strip_suffix(')').and_then(|open| open.split_once('(')) {
+            // The name of a function is no layer.
+            inner = if matches!(transform, "jit" | "pjit" | "xla_call") { "" } else { rest };
+        }
+        let is_plain = matches!(
+            inner,
+            "" | "while"
+                | "body"
+                | "cond"
+                | "scan"
+                | "closed_call"
+                | "core_call"
+                | "checkpoint"
+                | "remat"
+                | "rematted_computation"
+                | "custom_jvp_call"
+                | "custom_vjp_call"
+                | "shard_map"
+                | "pjit"
+        ) || inner.starts_with("branch_");
+        if is_plain {
+            continue;
+        }
+        if !layer.is_empty() {
+            layer.push('/');
+        }
+        layer.push_str(inner);
+    }
+    layer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_what_is_left_of_scopes() {
+        assert_eq!(layer_of("jit(step)/transpose(jvp(MLP))/Dense_0/dot_general"), "MLP/Dense_0");
+        assert_eq!(layer_of("jit(step)/jvp()/jit(relu)/max"), "");
+        assert_eq!(layer_of("jit(f)/while/body/attention/dot_general"), "attention");
+        assert_eq!(layer_of("x"), "");
+        assert_eq!(layer_of("a)(/b"), "a)(");
+    }
+
+    #[test]
+    fn arguments_tell_by_their_names() {
+        assert_eq!(argument_role("state.params['Dense_0']['kernel']"), Role::Parameters);
+        assert_eq!(argument_role("opt_state[0].mu['w']"), Role::Optimizer);
+        assert_eq!(argument_role("batch['image']"), Role::Inputs);
+        assert_eq!(argument_role("p[0][1]"), Role::Unknown);
+    }
+}

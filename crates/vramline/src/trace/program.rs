@@ -1,0 +1,282 @@
+//! Which blocks of a pool a compiled program asked for, and what lies in them.
+//!
+//! JAX's pools carry no op names, but its programs do: the compiler decided what each one asks for, in which order, and
+//! what lies where. A call of a function makes the requests of its program one by one, so the blocks of a call are
+//! matched with the requests of the programs of that name. All of them in a row is proof; failing that, a size that the
+//! programs of that name ask for exactly once will do. Where two programs would answer differently, none does.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::PoolTrace;
+use crate::event::{History, MarkKind};
+use crate::executable::{Allocation, Buffer, Executable, How, Purpose, function_of};
+use crate::names::Name;
+use crate::snapshot::{Held, Role};
+use crate::source::hlo::role::{self, By, name_of};
+use crate::stack::Stack;
+use crate::units::{Bytes, Picos};
+
+/// A call within calls within calls: further out is not looked.
+const DEEPEST: usize = 32;
+
+/// What lies in a block, as its program knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Match {
+    by: By,
+    purpose: Purpose,
+    /// The program's name.
+    pub(crate) program: Name,
+    /// Adds up to what was asked for.
+    parts: Vec<(Bytes, Option<Buffer>, How)>,
+}
+
+/// A request: of which program, and which of its allocations.
+type Request<'a> = (&'a Executable, &'a Allocation);
+
+/// The programs of a function, with the requests of each.
+struct Programs<'a> {
+    requests: Vec<Vec<Request<'a>>>,
+    arguments: Vec<Request<'a>>,
+}
+
+/// Finds the programs behind the blocks that `births` allocated.
+pub(crate) fn find(history: &History, pool: &PoolTrace, births: &[usize]) -> FxHashMap<usize, Match> {
+    let mut found = FxHashMap::default();
+    let is_host = history.pool(pool.id).is_none_or(|pool| pool.name.contains("host"));
+    let Some(&last) = births.iter().max() else { return found };
+    if history.executables.is_empty() || is_host {
+        return found;
+    }
+    let mut finder = Finder {
+        wanted: births.iter().copied().collect(),
+        programs: programs(history),
+        functions: FxHashMap::default(),
+        found: &mut found,
+    };
+    let calls = calls(history);
+    // By thread: the call it is in, and what that has asked for.
+    let mut open: FxHashMap<Name, (usize, Name, Vec<(usize, Bytes)>)> = FxHashMap::default();
+    // A call that is under way at the last of them asks for more afterwards.
+    let until = history.events.time(last);
+    for birth in pool.births() {
+        let event = history.events.at(birth);
+        let context = event.context();
+        let call = calls.get(&event.thread()).and_then(|calls| enclosing(calls, event.time(), context));
+        let (number, begin) = match call {
+            Some(call) => call,
+            None => continue,
+        };
+        if event.time() > until && begin > until {
+            break;
+        }
+        let (current, name, asked) =
+            open.entry(event.thread()).or_insert_with(|| (number, context, Vec::new()));
+        if *current != number {
+            finder.settle(history, *name, asked);
+            asked.clear();
+            (*current, *name) = (number, context);
+        }
+        asked.push((birth, event.requested().or(event.size()).unwrap_or_default()));
+    }
+    let mut rest: Vec<_> = open.into_values().collect();
+    rest.sort_by_key(|(number, ..)| *number);
+    for (_, name, asked) in rest {
+        finder.settle(history, name, &asked);
+    }
+    found
+}
+
+/// A call: when it began, when it ended, of what.
+type Call = (Picos, Picos, Name);
+
+/// The calls of each thread, in order of their beginning.
+fn calls(history: &History) -> FxHashMap<Name, Vec<Call>> {
+    let mut calls: FxHashMap<Name, Vec<Call>> = FxHashMap::default();
+    for mark in history.marks.iter().filter(|mark| mark.kind == MarkKind::Jit) {
+        let end = Picos(mark.begin.0.saturating_add_unsigned(mark.length.0));
+        calls.entry(mark.thread).or_default().push((mark.begin, end, mark.name));
+    }
+    calls
+}
+
+/// The outermost call of `name` around a moment, with no call of another name between: its number and beginning.
+fn enclosing(calls: &[Call], time: Picos, name: Name) -> Option<(usize, Picos)> {
+    let after = calls.partition_point(|call| call.0 <= time);
+    let around = calls.get(..after)?.iter().enumerate().rev().take(DEEPEST);
+    let around = around.filter(|(_, call)| call.1 > time);
+    around.take_while(|(_, call)| call.2 == name).last().map(|(number, call)| (number, call.0))
+}
+
+fn programs(history: &History) -> FxHashMap<String, Programs<'_>> {
+    let mut programs: FxHashMap<String, Programs<'_>> = FxHashMap::default();
+    for executable in &history.executables {
+        let Some(function) = function_of(&executable.name) else { continue };
+        let known = programs
+            .entry(function)
+            .or_insert_with(|| Programs { requests: Vec::new(), arguments: Vec::new() });
+        let all: Vec<Request<'_>> = executable.requests().map(|request| (executable, request)).collect();
+        let own: Vec<Request<'_>> = all.iter().copied().filter(|(_, request)| request.space == 0).collect();
+        // Other kinds of memory may come from another pool.
+        if own.len() < all.len() && !own.is_empty() {
+            known.requests.push(own);
+        }
+        known.requests.push(all);
+        let arguments = executable.allocations.iter().filter(|allocation| {
+            matches!(allocation.purpose, Purpose::Parameter { .. }) && allocation.size > Bytes::ZERO
+        });
+        known.arguments.extend(arguments.map(|argument| (executable, argument)));
+    }
+    programs
+}
+
+struct Finder<'a, 'f> {
+    wanted: FxHashSet<usize>,
+    programs: FxHashMap<String, Programs<'a>>,
+    /// The function of a call, by the call's name.
+    functions: FxHashMap<Name, Option<String>>,
+    found: &'f mut FxHashMap<usize, Match>,
+}
+
+impl Finder<'_, '_> {
+    /// Matches what one call asked for.
+    fn settle(&mut self, history: &History, call: Name, asked: &[(usize, Bytes)]) {
+        let function = self.functions.entry(call).or_insert_with(|| function_of(history.names.get(call)));
+        let Some(programs) = function.as_ref().and_then(|function| self.programs.get(function)) else {
+            return;
+        };
+        if !asked.iter().any(|(birth, _)| self.wanted.contains(birth)) {
+            return;
+        }
+        let (begin, matching) = sequence(programs, asked);
+        let length = matching.first().map_or(0, |requests| requests.len());
+        for (at, &(birth, size)) in asked.iter().enumerate() {
+            if !self.wanted.contains(&birth) {
+                continue;
+            }
+            let in_sequence = at.checked_sub(begin).filter(|&at| at < length);
+            let (by, requests): (By, Vec<Request<'_>>) = match in_sequence {
+                Some(at) => {
+                    let requests = matching.iter().filter_map(|requests| requests.get(at).copied());
+                    (By::Sequence, requests.collect())
+                }
+                None if length > 0 => {
+                    let same = |argument: &&Request<'_>| at < begin && argument.1.size == size;
+                    (By::Argument, programs.arguments.iter().filter(same).copied().collect())
+                }
+                None => (By::Size, once(programs, size)),
+            };
+            if let Some(agreed) = agree(history, by, &requests) {
+                self.found.insert(birth, agreed);
+            }
+        }
+    }
+}
+
+/// The longest programs whose requests all stand in a row among `asked`, and where; the last place where they do.
+fn sequence<'p, 'a>(
+    programs: &'p Programs<'a>,
+    asked: &[(usize, Bytes)],
+) -> (usize, Vec<&'p Vec<Request<'a>>>) {
+    let mut best: (usize, Vec<&Vec<Request<'_>>>) = (0, Vec::new());
+    for requests in &programs.requests {
+        let known = best.1.first().map_or(1, |known| known.len());
+        if requests.len() < known || requests.len() > asked.len() {
+            continue;
+        }
+        let fits = |begin: &usize| {
+            let here = asked.get(*begin..).unwrap_or_default();
+            requests.iter().zip(here).all(|((_, request), (_, size))| request.size == *size)
+        };
+        let Some(begin) = (0..=asked.len() - requests.len()).rev().find(fits) else { continue };
+        if requests.len() > known || best.1.is_empty() || begin > best.0 {
+            best = (begin, vec![requests]);
+        } else if begin == best.0 {
+            best.1.push(requests);
+        }
+    }
+    best
+}
+
+/// The requests of a size, where no program of the function makes two of them.
+fn once<'a>(programs: &Programs<'a>, size: Bytes) -> Vec<Request<'a>> {
+    let mut once = Vec::new();
+    for requests in &programs.requests {
+        let mut same = requests.iter().filter(|(_, request)| request.size == size);
+        match (same.next(), same.next()) {
+            (Some(&only), None) => once.push(only),
+            (Some(_), Some(_)) => return Vec::new(),
+            (None, _) => {}
+        }
+    }
+    once
+}
+
+/// What several programs that fit agree on; `None` where they name different ops.
+fn agree(history: &History, by: By, requests: &[Request<'_>]) -> Option<Match> {
+    let &(executable, first) = requests.first()?;
+    let parts = |(executable, request): Request<'_>| -> Vec<(Bytes, Option<Buffer>, How)> {
+        request.parts.iter().map(|part| (part.bytes, executable.buffer(part).copied(), part.how)).collect()
+    };
+    let mut agreed = parts((executable, first));
+    for &other in requests.get(1..).unwrap_or_default() {
+        let others = parts(other);
+        if others.len() != agreed.len() || other.1.purpose != first.purpose {
+            return None;
+        }
+        for (mine, theirs) in agreed.iter_mut().zip(others) {
+            match (&mut mine.1, theirs.1) {
+                (None, None) => {}
+                (Some(mine), Some(theirs)) if name_of(mine) == name_of(&theirs) => {
+                    let keep = |mine: &mut Name, theirs: Name| {
+                        if *mine != theirs {
+                            *mine = Name::EMPTY;
+                        }
+                    };
+                    keep(&mut mine.shape, theirs.shape);
+                    keep(&mut mine.source, theirs.source);
+                    if mine.stack != theirs.stack {
+                        mine.stack = Stack::EMPTY;
+                    }
+                    if mine.dtype != theirs.dtype {
+                        mine.dtype = crate::event::Dtype::Unknown;
+                    }
+                }
+                _ => return None,
+            }
+            if mine.0 != theirs.0 {
+                return None;
+            }
+        }
+    }
+    let program = history.names.find(&executable.name).unwrap_or(Name::EMPTY);
+    Some(Match { by, purpose: first.purpose, program, parts: agreed })
+}
+
+impl Match {
+    /// Splits a block into what lies in it. What was asked for and what was taken stay the same in all.
+    pub(crate) fn explode(&self, history: &History, block: &Held) -> Vec<Held> {
+        let total: Bytes = self.parts.iter().map(|part| part.0).sum();
+        if total != block.requested {
+            return vec![block.clone()];
+        }
+        let mut slack = block.slack();
+        let held = |&(bytes, buffer, how): &(Bytes, Option<Buffer>, How)| {
+            let mut held = role::held(&history.names, self.purpose, bytes, buffer.as_ref(), how, self.by);
+            held.chunk = bytes + std::mem::take(&mut slack);
+            held.age = block.age;
+            if held.source.is_empty() {
+                held.source.clone_from(&block.source);
+            }
+            held
+        };
+        self.parts.iter().map(held).collect()
+    }
+
+    /// The block as a whole: the op of its only value, or the program.
+    pub(crate) fn whole(&self, history: &History, block: Held) -> Held {
+        match self.explode(history, &block).as_slice() {
+            [only] => only.clone(),
+            _ => Held { op: self.program, role: Role::Temporaries, ..block },
+        }
+    }
+}
