@@ -147,6 +147,23 @@ impl Input {
         };
         Ok(Stream { origin, piece, buffer: Vec::new(), start: 0, end: 0, position: 0, ended: false })
     }
+
+    /// All of it, for formats that are small by nature. More than `most` is an error.
+    pub(crate) fn whole(&self, most: usize) -> io::Result<Vec<u8>> {
+        let mut stream = self.stream(LARGE_PIECE)?;
+        let mut whole = Vec::new();
+        while stream.ensure(1)? > 0 {
+            let window = stream.window();
+            if whole.len() + window.len() > most {
+                let text = format!("it is larger than {} MiB, as no real file of its kind is", most >> 20);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+            whole.extend_from_slice(window);
+            let read = window.len() as u64;
+            stream.skip(read)?;
+        }
+        Ok(whole)
+    }
 }
 
 enum Origin {

@@ -6,6 +6,7 @@
 mod folder;
 pub(crate) mod hlo;
 mod input;
+mod pprof;
 pub mod sniff;
 mod wire;
 mod xplane;
@@ -180,10 +181,25 @@ fn read_input(input: &Input, path: &Path) -> Result<Content, SourceError> {
             ("a Python pickle, perhaps a PyTorch memory snapshot", "only XPlane traces are read so far")
         }
         Format::Zip => ("a zip archive, perhaps a PyTorch checkpoint", "only XPlane traces are read so far"),
-        Format::Pprof => (
-            "a pprof profile, perhaps JAX's device memory profile",
-            "only XPlane traces are read so far: jax.profiler.trace(logdir)",
-        ),
+        Format::Pprof => match pprof::read(input).map_err(at)? {
+            pprof::Found::Still(still) => return Ok(Content::Still(still)),
+            pprof::Found::GoHeap => (
+                "a heap profile of a Go program (pprof)",
+                "read it with `go tool pprof`; JAX's profiles of device memory come from \
+                 jax.profiler.save_device_memory_profile(file)",
+            ),
+            pprof::Found::Foreign => (
+                "a pprof profile of something else than device memory",
+                "JAX's profiles of device memory come from jax.profiler.save_device_memory_profile(file)",
+            ),
+        },
+        Format::Hlo => match hlo::read_file(input).map_err(at)? {
+            Some(still) => return Ok(Content::Still(Box::new(still))),
+            None => (
+                "a program of XLA's before it was compiled, without places in memory",
+                "give the file of the same program whose name ends in after_optimizations.hlo.pb",
+            ),
+        },
         Format::MemoryDump => (
             "a dump of TensorFlow's pool allocator (TF_BFC_MEMORY_DUMP)",
             "only XPlane traces are read so far",

@@ -24,6 +24,8 @@ pub enum Format {
     Zip,
     /// A pprof profile, as JAX's device memory profiles are.
     Pprof,
+    /// A program of XLA's, as `--xla_dump_hlo_as_proto` writes them.
+    Hlo,
     /// A dump of TensorFlow's pool allocator.
     MemoryDump,
     /// A TensorBoard event file.
@@ -58,6 +60,7 @@ fn of_bytes(bytes: &[u8]) -> Format {
         _ => match first_message(bytes) {
             First::Plane => Format::XPlane,
             First::ValueType => Format::Pprof,
+            First::Module => Format::Hlo,
             First::Name => Format::MemoryDump,
             First::None => Format::Unknown,
         },
@@ -79,11 +82,12 @@ fn looks_like_event_file(bytes: &[u8]) -> bool {
 enum First {
     Plane,
     ValueType,
+    Module,
     Name,
     None,
 }
 
-/// Three of the formats begin with a message or a string in field 1: what is in it tells them apart.
+/// Four of the formats begin with a message or a string in field 1: what is in it tells them apart.
 fn first_message(bytes: &[u8]) -> First {
     // A file may begin with errors, warnings or a host name before the first plane.
     let mut cursor = Cursor(bytes);
@@ -108,6 +112,17 @@ fn first_message(bytes: &[u8]) -> First {
 fn what_is(body: &[u8], is_whole: bool) -> First {
     if is_whole && body.len() > 2 && is_name(body) {
         return First::Name;
+    }
+    // A module begins with its name and that of its entry computation; a plane with a number.
+    let mut fields = Cursor(body);
+    if let (Ok(Some((1, Value::Bytes(module)))), Ok(Some((2, Value::Bytes(entry))))) =
+        (fields.field(), fields.field())
+        && !module.is_empty()
+        && !entry.is_empty()
+        && is_name(module)
+        && is_name(entry)
+    {
+        return First::Module;
     }
     let mut fields = Cursor(body);
     let mut seen = 0;
@@ -147,6 +162,7 @@ mod tests {
         assert_eq!(of_bytes(b"\n\nblank lines, then a log\n"), Format::Text);
         assert_eq!(of_bytes(b"\x0a\x09GPU_0_bfc\x12\x02\x08\x01"), Format::MemoryDump);
         assert_eq!(of_bytes(b"\x0a\x04\x08\x01\x10\x02\x0a\x04\x08\x03\x10\x04"), Format::Pprof);
+        assert_eq!(of_bytes(b"\x0a\x0e\x0a\x05jit_f\x12\x01m\x1a\x02\x0a\x00"), Format::Hlo);
         assert_eq!(of_bytes(b"\x0a\x0d\x08\x01\x12\x09/host:CPU"), Format::XPlane);
         assert_eq!(of_bytes(b"\x22\x02vm\x0a\x0d\x08\x01\x12\x09/host:CPU"), Format::XPlane);
         assert_eq!(of_bytes(b"\xff\xd8\xff\xe0\x00\x10JFIF"), Format::Unknown);

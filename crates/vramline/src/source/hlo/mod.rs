@@ -14,23 +14,76 @@ mod assignment;
 mod module;
 pub(crate) mod role;
 
+use std::collections::BTreeMap;
+use std::io;
+
+use super::input::Input;
 use super::wire::{Cursor, Value};
-use crate::executable::Executable;
+use crate::event::Framework;
+use crate::executable::{Executable, Purpose};
+use crate::snapshot::{Held, Snapshot, Still, StillPool};
+use crate::units::Bytes;
+use crate::warning::Warnings;
 
 /// More values than this in one program are not read; the largest known have some hundred thousand.
 const MOST_VALUES: usize = 4 << 20;
 
-/// What a proto was good for.
-#[derive(Debug)]
-pub(crate) enum Found {
-    /// A program with its buffers.
-    Executable(Box<Executable>),
-    /// A program without them: it was written before the compiler assigned any.
-    Unassigned(String),
+/// A larger file is not read; protobuf itself ends at twice that.
+const LARGEST: usize = 1 << 30;
+
+/// Reads a dumped proto; `None` where it was written before the compiler assigned buffers.
+pub(crate) fn read_file(input: &Input) -> io::Result<Option<Still>> {
+    Ok(read(&input.whole(LARGEST)?).map(still))
 }
 
-/// Reads a serialized `HloProto`. What is malformed ends the message it is in.
-pub(crate) fn read(proto: &[u8]) -> Found {
+/// What a program asks for while it runs, as one pool for each purpose and kind of memory.
+fn still(mut executable: Executable) -> Still {
+    let mut pools: BTreeMap<(usize, i64), Vec<Held>> = BTreeMap::new();
+    for allocation in &executable.allocations {
+        let Some(place) = PURPOSES.iter().position(|(_, is_of)| is_of(allocation.purpose)) else { continue };
+        let held = pools.entry((place, allocation.space)).or_default();
+        held.extend(allocation.parts.iter().map(|part| {
+            let buffer = executable.buffer(part);
+            role::held(&executable.names, allocation.purpose, part.bytes, buffer, part.how, role::By::File)
+        }));
+    }
+    let pools = pools.into_iter().map(|((place, space), held)| {
+        let purpose = PURPOSES.get(place).map_or("", |(word, _)| *word);
+        let space = if space == 0 { String::new() } else { format!(", memory space {space}") };
+        let in_use = held.iter().map(|held| held.requested).sum();
+        StillPool {
+            name: format!("{} {purpose}{space}", executable.name),
+            device: String::new(),
+            limit: None,
+            lifetime_peak: None,
+            fragmentation: None,
+            allocs: None,
+            snapshot: Snapshot { time: None, in_use, before_recording: Bytes::ZERO, held },
+        }
+    });
+    Still {
+        format: "hlo",
+        framework: executable.name.starts_with("jit_").then_some(Framework::Jax),
+        pools: pools.collect(),
+        names: std::mem::take(&mut executable.names),
+        stacks: std::mem::take(&mut executable.stacks),
+        warnings: Warnings::default(),
+    }
+}
+
+/// Whether an allocation is of a purpose.
+type IsOf = fn(Purpose) -> bool;
+
+/// The pools of a program, in the order in which they are shown. A stack is not asked for.
+const PURPOSES: [(&str, IsOf); 4] = [
+    ("temporaries", |purpose| purpose == Purpose::Temporary),
+    ("arguments", |purpose| matches!(purpose, Purpose::Parameter { .. })),
+    ("results", |purpose| purpose == Purpose::Output),
+    ("constants", |purpose| purpose == Purpose::Constant),
+];
+
+/// Reads a serialized `HloProto`. What is malformed ends the message it is in. `None` where it has no assignment.
+pub(crate) fn read(proto: &[u8]) -> Option<Executable> {
     let (mut modules, mut assignments) = (Vec::new(), Vec::new());
     let mut cursor = Cursor(proto);
     while let Ok(Some((field, value))) = cursor.field() {
@@ -42,13 +95,13 @@ pub(crate) fn read(proto: &[u8]) -> Found {
     }
     let name = module::name_of(&modules);
     if assignments.is_empty() {
-        return Found::Unassigned(name);
+        return None;
     }
     let mut executable = Executable { name, ..Executable::default() };
     let root = module::root_of(&modules);
     let values = assignment::read(&assignments, root, &mut executable);
     module::name_values(&modules, &values, &mut executable);
-    Found::Executable(Box::new(executable))
+    Some(executable)
 }
 
 /// Numbers of a repeated field, packed or one by one.

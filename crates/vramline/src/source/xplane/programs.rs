@@ -15,7 +15,7 @@ use super::index::{Index, Plane};
 use super::walk::{self, Head, Next};
 use crate::event::History;
 use crate::executable::{Executable, function_of};
-use crate::source::hlo::{self, Found};
+use crate::source::hlo;
 use crate::source::input::{Input, SMALL_PIECE, Stream};
 
 /// A larger proto is not read.
@@ -132,8 +132,8 @@ fn decode(input: &Input, protos: &[Range<u64>]) -> io::Result<Vec<Executable>> {
             let length = usize::try_from(proto.end - proto.start).unwrap_or(usize::MAX);
             stream.ensure(length)?;
             let window = stream.window();
-            if let Found::Executable(executable) = hlo::read(window.get(..length).unwrap_or(window)) {
-                found.lock().unwrap_or_else(PoisonError::into_inner).push((number, *executable));
+            if let Some(executable) = hlo::read(window.get(..length).unwrap_or(window)) {
+                found.lock().unwrap_or_else(PoisonError::into_inner).push((number, executable));
             }
         }
         Ok(())
