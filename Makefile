@@ -64,6 +64,10 @@ older: package $(OLDER)/.installed
 
 fuzz:
 	cd fuzz && cargo +nightly fuzz run xplane -- -max_total_time=600 -max_len=65536
+	mkdir -p fuzz/corpus/pprof fuzz/corpus/hlo
+	gzip -dc fixtures/*.memory.prof > fuzz/corpus/pprof/jax && cp fixtures/*.hlo.pb fuzz/corpus/hlo/
+	cd fuzz && cargo +nightly fuzz run pprof -- -max_total_time=600 -max_len=65536
+	cd fuzz && cargo +nightly fuzz run hlo -- -max_total_time=600 -max_len=65536
 	mkdir -p fuzz/corpus/recording && cp fixtures/*.vram/*.arrows fuzz/corpus/recording/
 	cd fuzz && cargo +nightly fuzz run recording -- -max_total_time=600 -max_len=16384
 

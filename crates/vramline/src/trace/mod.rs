@@ -29,6 +29,8 @@ pub use step::{How, Phase, Step, StepUse};
 /// Why an allocation has no name.
 const NO_NAME: &str = "the event names no op, and no named scope of its thread encloses it";
 const NO_NAME_JAX: &str = "JAX's pools carry no op names";
+const COMPILER: &str = "allocated by a thread of XLA's compiler, which tries kernels on the device to find the fastest (autotuning)";
+const COMPILER_THREADS: &str = "tf_pjrt_compile_thread_pool";
 const INVENTORY: &str = "the program lists it among its variables";
 const LOST: &str = "counted by the allocator, but its allocation event is missing from the trace";
 
@@ -206,8 +208,16 @@ impl Trace {
             Some(owned) if owned.role != Role::Unknown => (owned.role, INVENTORY),
             _ => self.roles.of(&self.history, &self.steps, pool, birth),
         };
+        let is_compiler = op.is_empty()
+            && context.is_empty()
+            && self.history.names.get(events.at(birth).thread()).starts_with(COMPILER_THREADS);
+        let (role, source) = match (is_compiler, role) {
+            (true, Role::Unknown) => (Role::Temporaries, "XLA's compiler"),
+            _ => (role, source),
+        };
         let evidence = match (op.is_empty(), role) {
             _ if owned.is_some() => INVENTORY,
+            _ if is_compiler => COMPILER,
             (true, Role::Unknown) if self.history.framework == Some(crate::event::Framework::Jax) => {
                 NO_NAME_JAX
             }

@@ -54,36 +54,38 @@ pub(crate) fn find(history: &History, pool: &PoolTrace, births: &[usize]) -> FxH
         found: &mut found,
     };
     let calls = calls(history);
-    // By thread: the call it is in, and what that has asked for.
-    let mut open: FxHashMap<Name, (usize, Name, Vec<(usize, Bytes)>)> = FxHashMap::default();
+    let mut open: FxHashMap<Name, Open> = FxHashMap::default();
     // A call that is under way at the last of them asks for more afterwards.
     let until = history.events.time(last);
     for birth in pool.births() {
         let event = history.events.at(birth);
-        let context = event.context();
-        let call = calls.get(&event.thread()).and_then(|calls| enclosing(calls, event.time(), context));
-        let (number, begin) = match call {
-            Some(call) => call,
-            None => continue,
+        let name = event.context();
+        let calls = calls.get(&event.thread());
+        let Some((number, begin)) = calls.and_then(|calls| enclosing(calls, event.time(), name)) else {
+            continue;
         };
         if event.time() > until && begin > until {
             break;
         }
-        let (current, name, asked) =
-            open.entry(event.thread()).or_insert_with(|| (number, context, Vec::new()));
-        if *current != number {
-            finder.settle(history, *name, asked);
-            asked.clear();
-            (*current, *name) = (number, context);
+        let call = open.entry(event.thread()).or_insert_with(|| Open { number, name, asked: Vec::new() });
+        if call.number != number {
+            finder.settle(history, call);
+            call.asked.clear();
+            (call.number, call.name) = (number, name);
         }
-        asked.push((birth, event.requested().or(event.size()).unwrap_or_default()));
+        call.asked.push((birth, event.requested().or(event.size()).unwrap_or_default()));
     }
-    let mut rest: Vec<_> = open.into_values().collect();
-    rest.sort_by_key(|(number, ..)| *number);
-    for (_, name, asked) in rest {
-        finder.settle(history, name, &asked);
+    for call in open.values() {
+        finder.settle(history, call);
     }
     found
+}
+
+/// The call that a thread is in, and what that has asked for: events, and how much.
+struct Open {
+    number: usize,
+    name: Name,
+    asked: Vec<(usize, Bytes)>,
 }
 
 /// A call: when it began, when it ended, of what.
@@ -139,8 +141,9 @@ struct Finder<'a, 'f> {
 
 impl Finder<'_, '_> {
     /// Matches what one call asked for.
-    fn settle(&mut self, history: &History, call: Name, asked: &[(usize, Bytes)]) {
-        let function = self.functions.entry(call).or_insert_with(|| function_of(history.names.get(call)));
+    fn settle(&mut self, history: &History, call: &Open) {
+        let Open { name, asked, .. } = call;
+        let function = self.functions.entry(*name).or_insert_with(|| function_of(history.names.get(*name)));
         let Some(programs) = function.as_ref().and_then(|function| self.programs.get(function)) else {
             return;
         };

@@ -3,7 +3,7 @@
 //! A new test goes into the module that is named after what it shows: `fixtures` (real traces and their known truths),
 //! `encodings` (every form the format allows, in traces written here), `damage` (cut, flipped and lying input),
 //! `house` (who imports whom), `document` (the JSON and its table of fields), `recording` (streams and folders, written,
-//! cut and damaged), `recorded` (real recordings).
+//! cut and damaged), `recorded` (real recordings), `jax` (memory profiles and compiled programs).
 
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -13,6 +13,7 @@ mod document;
 mod encodings;
 mod fixtures;
 mod house;
+mod jax;
 mod recorded;
 mod recording;
 mod writer;

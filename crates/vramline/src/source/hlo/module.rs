@@ -65,7 +65,7 @@ fn number(message: &[u8], wanted: u64) -> Option<i64> {
 }
 
 /// The messages of a repeated field.
-fn messages<'a>(message: &'a [u8], wanted: u64) -> impl Iterator<Item = &'a [u8]> {
+fn messages(message: &[u8], wanted: u64) -> impl Iterator<Item = &[u8]> {
     let mut cursor = Cursor(message);
     std::iter::from_fn(move || {
         while let Ok(Some((field, value))) = cursor.field() {

@@ -39,7 +39,7 @@ pub(crate) fn held(
     by: By,
 ) -> Held {
     let op = buffer.map_or(Name::EMPTY, name_of);
-    let (role, evidence) = of_text(names.get(op), purpose, buffer, how);
+    let (role, evidence) = of_text(names.get(op), purpose, buffer, how, by);
     let evidence = match by {
         By::File => evidence[0],
         By::Sequence => evidence[1],
@@ -71,7 +71,13 @@ macro_rules! reasons {
 }
 
 /// What a value is for, by the framework's name for the instruction, and what that rests on.
-fn of_text(op: &str, purpose: Purpose, buffer: Option<&Buffer>, how: How) -> (Role, [&'static str; 4]) {
+fn of_text(
+    op: &str,
+    purpose: Purpose,
+    buffer: Option<&Buffer>,
+    how: How,
+    by: By,
+) -> (Role, [&'static str; 4]) {
     let Some(buffer) = buffer else {
         return if how == How::Free {
             (
@@ -84,10 +90,13 @@ fn of_text(op: &str, purpose: Purpose, buffer: Option<&Buffer>, how: How) -> (Ro
     };
     match purpose {
         Purpose::Parameter { .. } => {
-            let role = argument_role(op);
-            return match role {
-                Role::Unknown => (Role::Inputs, reasons!("an argument that the call brought along")),
-                role => (role, reasons!("an argument with that name")),
+            return match (argument_role(op), by) {
+                // The call itself copied it to the device.
+                (Role::Unknown, By::Argument) => (Role::Inputs, reasons!("an argument from the host")),
+                (Role::Unknown, _) => {
+                    (Role::Unknown, reasons!("an argument; its name does not tell its role"))
+                }
+                (role, _) => (role, reasons!("an argument of that name")),
             };
         }
         Purpose::Constant => return (Role::Unknown, reasons!("a constant of the program")),
@@ -133,7 +142,9 @@ pub(crate) fn argument_role(name: &str) -> Role {
 /// The named scopes of an op without what JAX puts around them: `jit(step)/transpose(jvp(MLP))/Dense_0/dot_general` is in
 /// `MLP/Dense_0`.
 pub(crate) fn layer_of(op: &str) -> String {
-    let Some((scopes, _)) = op.rsplit_once('/') else { return String::new() };
+    // Several that became one stand side by side.
+    let first = op.split(';').next().unwrap_or(op);
+    let Some((scopes, _)) = first.rsplit_once('/') else { return String::new() };
     let mut layer = String::new();
     for scope in scopes.split('/') {
         let mut inner = scope;
@@ -177,6 +188,7 @@ mod tests {
         assert_eq!(layer_of("jit(step)/transpose(jvp(MLP))/Dense_0/dot_general"), "MLP/Dense_0");
         assert_eq!(layer_of("jit(step)/jvp()/jit(relu)/max"), "");
         assert_eq!(layer_of("jit(f)/while/body/attention/dot_general"), "attention");
+        assert_eq!(layer_of("jit(f)/a/mul;jit(f)/b/add"), "a");
         assert_eq!(layer_of("x"), "");
         assert_eq!(layer_of("a)(/b"), "a)(");
     }
