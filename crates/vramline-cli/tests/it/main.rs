@@ -60,8 +60,10 @@ fn grouped_by_role_and_by_layer() {
 }
 
 #[test]
-fn jax_has_no_names_and_says_so() {
+fn jax_has_the_names_of_its_programs() {
     assert_told("jax.txt", &["report", "fixtures/jax0112_h200_growth_window.xplane.pb"]);
+    assert_told("jax_program.txt", &["report", "fixtures/jax0102_cpu_step.hlo.pb"]);
+    assert_told("jax_profile.txt", &["report", "fixtures/jax0112_h200.memory.prof"]);
 }
 
 #[test]
