@@ -248,7 +248,7 @@ fn simulate(told: &Told<'_>) -> Simulated {
         });
         walk(trace, &home, |number, event, live| {
             if highest.get(&number).is_some_and(|most| most.1 == event) {
-                simulated.extend(live.values.keys().map(|&value| (value, true)));
+                simulated.extend(live.owners().into_values().map(|value| (value, true)));
             }
         });
         let mut cursor = Cursor(trace);
@@ -266,9 +266,19 @@ fn simulate(told: &Told<'_>) -> Simulated {
 struct Live {
     /// Each value with the one whose place it takes.
     values: FxHashMap<i64, i64>,
-    /// Places in use: by how many values, and how large.
-    places: FxHashMap<i64, (u32, u64)>,
+    /// Places, by the value that was the first of all there.
+    places: FxHashMap<i64, Place>,
     bytes: u64,
+}
+
+/// A place that values share.
+#[derive(Clone, Copy)]
+struct Place {
+    /// How many of them live.
+    count: u32,
+    size: u64,
+    /// The one that found it free.
+    owner: i64,
 }
 
 impl Live {
@@ -277,22 +287,35 @@ impl Live {
             return;
         }
         self.values.insert(value, place);
-        let (count, taken) = self.places.entry(place).or_insert((0, size));
-        if *count == 0 {
-            *taken = size;
+        let place = self.places.entry(place).or_insert(Place { count: 0, size, owner: value });
+        if place.count == 0 {
+            (place.size, place.owner) = (size, value);
             self.bytes = self.bytes.saturating_add(size);
         }
-        *count = count.saturating_add(1);
+        place.count = place.count.saturating_add(1);
     }
 
     fn end(&mut self, value: i64) {
         let Some(place) = self.values.remove(&value) else { return };
-        if let Some((count, size)) = self.places.get_mut(&place) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.bytes = self.bytes.saturating_sub(*size);
+        if let Some(place) = self.places.get_mut(&place) {
+            place.count = place.count.saturating_sub(1);
+            if place.count == 0 {
+                self.bytes = self.bytes.saturating_sub(place.size);
             }
         }
+    }
+
+    /// One value for each place in use: the one that found it free or, where that has ended, the first that is left.
+    fn owners(&self) -> FxHashMap<i64, i64> {
+        let mut owners: FxHashMap<i64, i64> = FxHashMap::default();
+        for (&value, &place) in &self.values {
+            let owner = self.places.get(&place).map_or(value, |place| place.owner);
+            let known = owners.entry(place).or_insert(value);
+            if value == owner || (*known != owner && value < *known) {
+                *known = value;
+            }
+        }
+        owners
     }
 }
 
