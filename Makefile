@@ -49,10 +49,12 @@ test-python: package
 
 bench: package
 	$(VENV)/bin/python benches/against_xprof.py
+	$(VENV)/bin/python benches/against_pickle.py
 	$(VENV)/bin/python benches/recording_cost.py
 
 proof: package
 	$(VENV)/bin/python benches/against_xprof.py --write docs/benchmarks.md
+	$(VENV)/bin/python benches/against_pickle.py --write docs/benchmarks.md
 	$(VENV)/bin/python benches/recording_cost.py --write docs/cost.md
 	$(VENV)/bin/python benches/kill_nine.py
 	$(MAKE) older
@@ -70,6 +72,8 @@ fuzz:
 	cd fuzz && cargo +nightly fuzz run hlo -- -max_total_time=600 -max_len=65536
 	mkdir -p fuzz/corpus/recording && cp fixtures/*.vram/*.arrows fuzz/corpus/recording/
 	cd fuzz && cargo +nightly fuzz run recording -- -max_total_time=600 -max_len=16384
+	mkdir -p fuzz/corpus/pickle && for file in fixtures/torch/*.pickle.gz; do gunzip -c $$file > fuzz/corpus/pickle/$$(basename $$file .gz); done
+	cd fuzz && cargo +nightly fuzz run pickle -- -max_total_time=600 -max_len=65536
 
 fmt:
 	cargo fmt

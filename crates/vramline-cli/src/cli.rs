@@ -26,6 +26,9 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// Train a small model on whatever is here, recorded and reported on.
     Demo(DemoArgs),
+    /// Print a PyTorch snapshot as JSON, as it was read. For comparing with Python's own reading.
+    #[command(hide = true)]
+    Unpickle(UnpickleArgs),
     /// Print a script that completes commands and options in your shell.
     #[command(
         after_help = "For bash: vramline completions bash > ~/.local/share/bash-completion/completions/vramline"
@@ -222,6 +225,11 @@ pub(crate) enum By {
     Layer,
     Role,
     Stack,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UnpickleArgs {
+    pub(crate) path: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -32,6 +32,10 @@ impl Style {
 /// How many of the blocks held for long are shown.
 const LONG_ROWS: usize = 5;
 
+/// How many streams and failed requests are shown.
+const STREAM_ROWS: usize = 6;
+const FAILURE_ROWS: usize = 3;
+
 /// Warnings that the pools which matter are not in the trace.
 const SILENT: [&str; 2] = ["silent-allocator", "cuda-malloc-async"];
 
@@ -61,6 +65,7 @@ pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
     }
     verdict(&mut out, report, main, style);
     pools(&mut out, report, style);
+    report.pools.iter().for_each(|pool| cached(&mut out, pool, style));
     for pool in report.pools.iter().filter(|pool| is_worth_showing(pool, main)) {
         if let Some(held) = &pool.at_peak {
             held_at(&mut out, pool, held, "At the peak", by, style);
@@ -213,6 +218,98 @@ fn pools(out: &mut String, report: &Report, style: Style) {
     });
     heading(out, "Pools", style);
     table(out, &columns, &rows.collect::<Vec<_>>(), style);
+}
+
+/// What PyTorch's allocator kept from the driver beyond what was allocated.
+fn cached(out: &mut String, pool: &PoolView, style: Style) {
+    let Some(caching) = &pool.caching else { return };
+    heading(out, &format!("Taken from the driver by {}", pool.name), style);
+    const PREFIX: &str = "pools[].caching.moments[].";
+    let column = |field: &str| (title(&format!("{PREFIX}{field}")), true);
+    let has_expandable = caching.moments.iter().any(|moment| moment.expandable_bytes > Bytes::ZERO);
+    let mut columns: Vec<Column> = vec![
+        (title("pools[].caching.moments[].when"), false),
+        column("reserved_bytes"),
+        column("allocated_bytes"),
+        column("pending_bytes"),
+        column("whole_segments_bytes"),
+        column("split_remainders_bytes"),
+    ];
+    if has_expandable {
+        columns.push(column("expandable_bytes"));
+    }
+    let rows = caching.moments.iter().map(|moment| {
+        let when = match moment.when {
+            "peak" => "most allocated",
+            "reserved-peak" => "most reserved",
+            _ => "at the end",
+        };
+        let mut row = vec![when.to_owned()];
+        let bytes = [
+            moment.reserved_bytes,
+            moment.allocated_bytes,
+            moment.pending_bytes,
+            moment.whole_segments_bytes,
+            moment.split_remainders_bytes,
+        ];
+        row.extend(bytes.map(|bytes| bytes.to_string()));
+        row.extend(has_expandable.then(|| moment.expandable_bytes.to_string()));
+        row
+    });
+    table(out, &columns, &rows.collect::<Vec<_>>(), style);
+    if let Some(end) = caching.moments.last() {
+        let _ = writeln!(
+            out,
+            "  cached at the end: {} in whole segments, which torch.cuda.empty_cache() returns; {} in split remainders, \
+             which it does not{}",
+            end.whole_segments_bytes,
+            end.split_remainders_bytes,
+            if has_expandable {
+                format!("; {} in expandable segments, of which it returns whole pages", end.expandable_bytes)
+            } else {
+                String::new()
+            }
+        );
+    }
+    let is_plain = caching.streams.iter().all(|used| used.stream == 0 && used.private_pool.is_empty());
+    for used in caching.streams.iter().filter(|_| !is_plain).take(STREAM_ROWS) {
+        let private = if used.private_pool.is_empty() {
+            String::new()
+        } else {
+            format!(", private pool {}", used.private_pool)
+        };
+        let _ = writeln!(
+            out,
+            "  stream {}{private}: {} reserved in {} segments, {} allocated",
+            used.stream,
+            used.reserved_bytes,
+            thousands(used.segments),
+            used.allocated_bytes
+        );
+    }
+    let more = caching.streams.len().saturating_sub(STREAM_ROWS);
+    if more > 0 && !is_plain {
+        let _ = writeln!(out, "  and {more} more streams (--json has them all)");
+    }
+    for failure in caching.failures.iter().take(FAILURE_ROWS) {
+        let place =
+            if failure.op.is_empty() { String::new() } else { format!(", at {}", printable(&failure.op)) };
+        let _ = writeln!(
+            out,
+            "  {}out of memory{} at {}: {} asked for with {} free on the device; {} allocated, {} reserved then{place}",
+            style.bold,
+            style.plain,
+            clock(failure.at_ns),
+            or_dash(failure.asked_bytes),
+            or_dash(failure.device_free_bytes),
+            failure.allocated_bytes,
+            failure.reserved_bytes
+        );
+    }
+    let more = caching.failures.len().saturating_sub(FAILURE_ROWS);
+    if more > 0 {
+        let _ = writeln!(out, "  and {more} more requests that failed (--json has them all)");
+    }
 }
 
 fn held_at(out: &mut String, pool: &PoolView, held: &HeldView, when: &str, by: By, style: Style) {

@@ -15,7 +15,7 @@ pub use crate::dtype::Dtype;
 use crate::executable::Executable;
 use crate::names::{Name, Names};
 use crate::pages::{Page, zeros};
-use crate::stack::Stacks;
+use crate::stack::{Stack, Stacks};
 use crate::units::{Bytes, Nanos, Picos, Span};
 use crate::warning::Warnings;
 
@@ -97,7 +97,8 @@ pub struct Event {
     pub shape: Name,
     /// Where no op is told: the innermost named scope of the thread around the event; empty where there is none.
     pub context: Name,
-    /// The executor's run this belongs to; 0 where none.
+    /// The executor's run this belongs to; 0 where none. Sources that tell call stacks have no runs and keep the number
+    /// of the [`Stack`] here.
     pub run: i64,
     /// The purpose.
     pub region: Region,
@@ -628,6 +629,12 @@ impl EventRef<'_> {
         self.segment.and_then(|segment| segment.runs.get(number)).copied().unwrap_or(0)
     }
 
+    /// The call stack of the event, in a source that tells stacks.
+    #[must_use]
+    pub fn stack(self) -> Stack {
+        Stack(u32::try_from(self.run()).unwrap_or(0))
+    }
+
     /// The shape at the event.
     #[must_use]
     #[inline]
@@ -931,6 +938,90 @@ pub struct Pool {
     pub lifetime_peak: Option<Bytes>,
     /// The same high-water mark as the pool's first event told it, with that event's time.
     pub first_lifetime_peak: Option<(Picos, Bytes)>,
+    /// Whether the source begins before the pool's first allocation, where the source itself proves it.
+    pub from_start: Option<bool>,
+    /// What the allocator kept from the driver, where the source tells.
+    pub caching: Option<Caching>,
+}
+
+/// What a caching allocator took from the driver, and what of it was not in use.
+#[derive(Clone, Debug, Default)]
+pub struct Caching {
+    /// When the most was allocated.
+    pub at_peak: Cached,
+    /// When the most was reserved.
+    pub at_reserved_peak: Cached,
+    /// At the end of the source.
+    pub at_end: Cached,
+    /// The most that was reserved.
+    pub reserved_peak: Bytes,
+    /// When that was; `None` where it was so before the first event.
+    pub reserved_peak_time: Option<Picos>,
+    /// The most that was active: allocated, or freed and waiting for another stream.
+    pub active_peak: Bytes,
+    /// The most that was free in segments of which some block was in use.
+    pub split_peak: Bytes,
+    /// Streams and private pools at the end, the largest first.
+    pub streams: Vec<StreamUse>,
+    /// Requests that failed.
+    pub failures: Vec<OutOfMemory>,
+}
+
+/// A caching allocator at one moment: reserved = active + whole segments + split remainders + expandable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cached {
+    /// Taken from the driver.
+    pub reserved: Bytes,
+    /// In blocks that are allocated or pending.
+    pub active: Bytes,
+    /// In blocks that are allocated.
+    pub allocated: Bytes,
+    /// In blocks that were freed but wait for another stream.
+    pub pending: Bytes,
+    /// In segments without any active block: these can be given back to the driver.
+    pub whole_segments: Bytes,
+    /// In free blocks beside active ones: these cannot.
+    pub split_remainders: Bytes,
+    /// Free in segments that grow: whole pages of it can be given back.
+    pub expandable: Bytes,
+}
+
+/// What one stream of one pool of segments holds.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamUse {
+    /// The stream's handle; 0 is the default stream.
+    pub stream: i64,
+    /// The private pool, such as a CUDA graph's.
+    pub private_pool: Option<(i64, i64)>,
+    /// How many segments.
+    pub segments: u64,
+    /// How many of them grow.
+    pub expandable_segments: u64,
+    /// Bytes taken from the driver.
+    pub reserved: Bytes,
+    /// Bytes of allocated blocks.
+    pub allocated: Bytes,
+    /// Bytes of allocated and pending blocks.
+    pub active: Bytes,
+}
+
+/// A request that failed.
+#[derive(Clone, Copy, Debug)]
+pub struct OutOfMemory {
+    /// When.
+    pub time: Picos,
+    /// What was asked for, rounded up.
+    pub asked: Option<Bytes>,
+    /// What the driver said was free on the device.
+    pub device_free: Option<Bytes>,
+    /// Allocated then.
+    pub allocated: Bytes,
+    /// Reserved then.
+    pub reserved: Bytes,
+    /// The place in the program.
+    pub op: Name,
+    /// The same with its callers.
+    pub stack: Stack,
 }
 
 /// A stretch of time that the source marks as one call of the training program.
@@ -953,6 +1044,8 @@ pub struct Mark {
 pub enum MarkKind {
     /// The program named its step, with this number.
     Step(i64),
+    /// From the end of one update by the optimizer to the end of the next, counted.
+    Update(i64),
     /// A call of a compiled TensorFlow function.
     Function,
     /// A call of a compiled JAX function.

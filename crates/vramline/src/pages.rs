@@ -76,6 +76,55 @@ impl Clone for Page {
     }
 }
 
+/// A column of words that grows by whole pages, so that nothing is copied.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    pages: Vec<Page>,
+    len: usize,
+}
+
+impl Words {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, word: u64) {
+        if self.len.is_multiple_of(Page::WORDS) {
+            self.grow();
+        }
+        let at = self.len;
+        self.len += 1;
+        self.set(at, word);
+    }
+
+    /// Most files fill little of the first page, so that this one is not taken whole.
+    #[cold]
+    fn grow(&mut self) {
+        self.pages.push(if self.pages.is_empty() { Page::new() } else { Page::large() });
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, at: usize) -> Option<u64> {
+        if at >= self.len {
+            return None;
+        }
+        self.pages.get(at / Page::WORDS).and_then(|page| page.words().get(at % Page::WORDS)).copied()
+    }
+
+    /// Changes a word that is there.
+    #[inline]
+    pub(crate) fn set(&mut self, at: usize, word: u64) {
+        if at >= self.len {
+            return;
+        }
+        let page = self.pages.get_mut(at / Page::WORDS);
+        if let Some(slot) = page.and_then(|page| page.words_mut().get_mut(at % Page::WORDS)) {
+            *slot = word;
+        }
+    }
+}
+
 /// A column of `count` zeros, in large pages where it is long.
 ///
 /// Memory that is not written to costs nothing. The column is made so long that the whole mapping, with the page that
@@ -114,6 +163,18 @@ mod tests {
         let copy = pages[1].clone();
         drop(pages);
         assert!(copy.words().iter().all(|&word| word == 2));
+    }
+
+    #[test]
+    fn words_stay_where_they_are_put() {
+        let mut words = Words::default();
+        let count = Page::WORDS + 5;
+        (0..count as u64).for_each(|word| words.push(word));
+        words.set(Page::WORDS + 1, 7);
+        words.set(count, 9);
+        assert_eq!(words.len(), count);
+        assert_eq!(words.get(Page::WORDS), Some(Page::WORDS as u64));
+        assert_eq!((words.get(Page::WORDS + 1), words.get(count)), (Some(7), None));
     }
 
     #[test]

@@ -15,6 +15,11 @@ impl Stack {
     /// No frames, in every [`Stacks`].
     pub const EMPTY: Stack = Stack(0);
 
+    /// The number, which means nothing by itself.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
     /// Whether there are no frames.
     #[must_use]
     pub fn is_empty(self) -> bool {

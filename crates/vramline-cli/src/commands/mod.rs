@@ -4,3 +4,4 @@ pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod unpickle;

@@ -8,6 +8,7 @@ pub(crate) mod hlo;
 mod input;
 mod pprof;
 pub mod sniff;
+mod torch_snapshot;
 mod wire;
 mod xplane;
 
@@ -58,6 +59,16 @@ pub enum SourceError {
         /// What to do.
         hint: &'static str,
     },
+    /// A pickle that is no snapshot, or a damaged one.
+    #[error("cannot read '{}': {what}", path.display())]
+    Pickle {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+        /// What to do.
+        hint: &'static str,
+    },
     /// The folder holds no trace.
     #[error("no profiler trace (*.xplane.pb) in '{}'", path.display())]
     NoTrace {
@@ -79,7 +90,9 @@ impl SourceError {
                 "a profiler writes its file when it is stopped: call tf.profiler.experimental.stop() or \
                  jax.profiler.stop_trace(), and let the program end by itself"
             }
-            SourceError::Foreign { hint, .. } | SourceError::Recording { hint, .. } => hint,
+            SourceError::Foreign { hint, .. }
+            | SourceError::Recording { hint, .. }
+            | SourceError::Pickle { hint, .. } => hint,
             SourceError::NoTrace { .. } => {
                 "record one with tf.profiler.experimental.start(logdir) and stop(), or jax.profiler.trace(logdir)"
             }
@@ -162,6 +175,23 @@ pub fn read_bytes(bytes: &[u8], name: &Path) -> Result<Content, SourceError> {
     read_input(&Input::of_memory(bytes).map_err(at)?, name)
 }
 
+fn pickle_error(failure: torch_snapshot::Failure, path: &Path) -> SourceError {
+    let path = path.to_owned();
+    match failure {
+        torch_snapshot::Failure::Io(error) => SourceError::Io { path, error },
+        torch_snapshot::Failure::Fault(fault) => {
+            SourceError::Pickle { path, what: fault.to_string(), hint: fault.hint() }
+        }
+    }
+}
+
+/// Writes what is read of a PyTorch snapshot as JSON with the snapshot's own keys, to compare with Python's reading.
+pub fn write_snapshot_json(path: &Path, out: &mut dyn io::Write) -> Result<(), SourceError> {
+    let at = |error| SourceError::Io { path: path.to_owned(), error };
+    let input = Input::open(path, &Arc::default()).map_err(at)?;
+    torch_snapshot::write_json(&input, out).map_err(|failure| pickle_error(failure, path))
+}
+
 fn read_file(path: &Path, progress: &Arc<Progress>) -> Result<Content, SourceError> {
     let at = |error| SourceError::Io { path: path.to_owned(), error };
     read_input(&Input::open(path, progress).map_err(at)?, path)
@@ -177,10 +207,11 @@ fn read_input(input: &Input, path: &Path) -> Result<Content, SourceError> {
             return xplane::read(input).map(|history| Content::History(Box::new(history))).map_err(at);
         }
         Format::Empty => return Err(SourceError::Empty { path: path.to_owned() }),
-        Format::Pickle => {
-            ("a Python pickle, perhaps a PyTorch memory snapshot", "only XPlane traces are read so far")
-        }
-        Format::Zip => ("a zip archive, perhaps a PyTorch checkpoint", "only XPlane traces are read so far"),
+        Format::Pickle => return torch_snapshot::read(input).map_err(|failure| pickle_error(failure, path)),
+        Format::Zip => (
+            "a zip archive, perhaps a PyTorch checkpoint",
+            "a checkpoint holds weights, not what held memory: torch.cuda.memory._dump_snapshot(file) writes that",
+        ),
         Format::Pprof => match pprof::read(input).map_err(at)? {
             pprof::Found::Still(still) => return Ok(Content::Still(still)),
             pprof::Found::GoHeap => (

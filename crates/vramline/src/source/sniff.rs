@@ -51,6 +51,7 @@ fn of_bytes(bytes: &[u8]) -> Format {
         [b'P', b'K', 3, 4, ..] => Format::Zip,
         // Protocols 2 to 5 begin with PROTO and their number.
         [0x80, 2..=5, ..] => Format::Pickle,
+        _ if looks_like_old_pickle(bytes) => Format::Pickle,
         _ if looks_like_event_file(bytes) => Format::EventFile,
         // A log that begins with blank lines begins like a message too.
         _ if is_text(bytes) => match bytes.trim_ascii_start() {
@@ -65,6 +66,29 @@ fn of_bytes(bytes: &[u8]) -> Format {
             First::None => Format::Unknown,
         },
     }
+}
+
+/// Protocols 0 and 1 begin with their first instruction: a dictionary or a list, stored as number 0, or a function.
+fn looks_like_old_pickle(bytes: &[u8]) -> bool {
+    const BEGINNINGS: [&[u8]; 12] = [
+        b"(dp0\n", b"(dp1\n", b"(lp0\n", b"(lp1\n", b"}q\0", b"]q\0",
+        // Without the number, where nobody refers to it.
+        b"(dV", b"(dS'", b"(l(d", b"}(X", b"}(U", b"](}",
+    ];
+    if BEGINNINGS.iter().any(|begin| bytes.starts_with(begin)) {
+        return true;
+    }
+    let Some(named) = bytes.strip_prefix(b"c") else { return false };
+    let mut lines = named.split(|&byte| byte == b'\n');
+    let is_dotted = |line: Option<&[u8]>| {
+        line.is_some_and(|line| {
+            !line.is_empty()
+                && line.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'))
+        })
+    };
+    is_dotted(lines.next())
+        && is_dotted(lines.next())
+        && matches!(lines.next(), Some([b'(' | b')' | b'p' | b'q' | b'R', ..]))
 }
 
 /// Text of any language, terminal colours included, but none of the control characters that messages are full of.
@@ -156,6 +180,10 @@ mod tests {
     fn formats_by_their_first_bytes() {
         assert_eq!(of_bytes(b""), Format::Empty);
         assert_eq!(of_bytes(b"\x80\x02}q\x00"), Format::Pickle);
+        assert_eq!(of_bytes(b"(dp0\nVsegments\np1\n"), Format::Pickle);
+        assert_eq!(of_bytes(b"}q\x00(X\x08\x00\x00\x00segments"), Format::Pickle);
+        assert_eq!(of_bytes(b"cos\nsystem\n(S'id'\ntR."), Format::Pickle);
+        assert_eq!(of_bytes(b"config.yaml\nloaded\nready\n"), Format::Text);
         assert_eq!(of_bytes(b"PK\x03\x04rest"), Format::Zip);
         assert_eq!(of_bytes(b"{\"traceEvents\": []}"), Format::Json);
         assert_eq!(of_bytes(b"2026-11-15 I tensorflow/core"), Format::Text);

@@ -121,8 +121,12 @@ impl Count {
 
 /// True where the first event's count is its own block and no higher mark was ever reached before it.
 fn began_at_start(history: &History, pool: PoolId, first: EventRef<'_>) -> Option<bool> {
+    let facts = history.pool(pool)?;
+    if facts.from_start.is_some() {
+        return facts.from_start;
+    }
     let (in_use, chunk) = (first.in_use()?, first.size()?);
-    let (_, mark) = history.pool(pool)?.first_lifetime_peak?;
+    let (_, mark) = facts.first_lifetime_peak?;
     Some(first.is_alloc() && in_use == chunk && mark == chunk)
 }
 

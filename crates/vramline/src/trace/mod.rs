@@ -4,6 +4,7 @@
 //! moment, its steps. It draws conclusions and names their evidence; it neither reads files nor formats anything.
 
 mod count;
+mod frames;
 mod op;
 mod pairing;
 mod program;
@@ -14,7 +15,7 @@ mod why;
 
 use rustc_hash::FxHashMap;
 
-use crate::event::{History, WORTH_A_THREAD};
+use crate::event::{Framework, History, WORTH_A_THREAD};
 use crate::names::Name;
 use crate::recording::rows::Inventory;
 use crate::snapshot::{Held, Role, Snapshot};
@@ -197,12 +198,17 @@ impl Trace {
         let context_text = self.history.names.get(context);
         // A JAX function says which call it was, not which tensor: that is a place, not a name.
         let is_function = context_text.starts_with("PjitFunction(");
+        let is_torch = self.history.framework == Some(Framework::PyTorch);
+        let stack = if is_torch { events.at(birth).stack() } else { Stack::EMPTY };
         let (op, source) = match (told.is_empty(), is_function) {
             (false, _) => (told, ""),
             (true, true) => (Name::EMPTY, context_text),
             (true, false) => (context, ""),
         };
         let text = self.history.names.get(op);
+        // The op of a stack is its place in short; here it is in full.
+        let mut frames = self.history.stacks.frames(stack).map(|frame| self.history.names.get(frame));
+        let source = frames.find(|frame| !text.is_empty() && frame.ends_with(text)).unwrap_or(source);
         let owned = self.owned.get(&birth);
         let (role, evidence) = match owned {
             Some(owned) if owned.role != Role::Unknown => (owned.role, INVENTORY),
@@ -218,9 +224,8 @@ impl Trace {
         let evidence = match (op.is_empty(), role) {
             _ if owned.is_some() => INVENTORY,
             _ if is_compiler => COMPILER,
-            (true, Role::Unknown) if self.history.framework == Some(crate::event::Framework::Jax) => {
-                NO_NAME_JAX
-            }
+            _ if is_torch => evidence,
+            (true, Role::Unknown) if self.history.framework == Some(Framework::Jax) => NO_NAME_JAX,
             (true, Role::Unknown) => NO_NAME,
             _ => evidence,
         };
@@ -230,7 +235,7 @@ impl Trace {
             requested: events.at(birth).requested().unwrap_or(chunk).min(chunk),
             chunk,
             op,
-            layer: layer_of(text),
+            layer: if is_torch { String::new() } else { layer_of(text) },
             role,
             shape: events.at(birth).shape(),
             dtype: events.at(birth).dtype(),
@@ -238,7 +243,7 @@ impl Trace {
             evidence,
             age: Some(now.since(events.time(birth))),
             variable: owned.map_or(String::new(), |owned| owned.variable.clone()),
-            stack: Stack::EMPTY,
+            stack,
             count: 1,
         }
     }
@@ -255,6 +260,9 @@ fn device_of(pool: &str) -> String {
     if let Some(ordinal) =
         pool.strip_prefix("GPU_").or_else(|| pool.strip_prefix("gpu_async_")).and_then(number)
     {
+        return format!("GPU:{ordinal}");
+    }
+    if let Some(ordinal) = pool.strip_prefix("cuda:").and_then(number) {
         return format!("GPU:{ordinal}");
     }
     if pool.starts_with("TPU:") {

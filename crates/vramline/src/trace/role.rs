@@ -6,10 +6,11 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::frames::StackRoles;
 use super::op::{Part, Update, part_of};
 use super::pairing::PoolTrace;
 use super::step::Step;
-use crate::event::{History, Region};
+use crate::event::{Framework, History, Region};
 use crate::names::Name;
 use crate::snapshot::Role;
 use crate::units::Picos;
@@ -25,10 +26,15 @@ pub(crate) struct Roles {
     parts: Vec<Option<Part>>,
     /// For each run of the executor that has a backward part: when that began.
     training_runs: FxHashMap<i64, Picos>,
+    /// Where the source tells call stacks instead of ops.
+    stacks: Option<StackRoles>,
 }
 
 impl Roles {
     pub(crate) fn new(history: &History) -> Roles {
+        if history.framework == Some(Framework::PyTorch) {
+            return Roles { stacks: Some(StackRoles::new(history)), ..Roles::default() };
+        }
         let mut roles = Roles { parts: vec![None; history.names.len()], ..Roles::default() };
         // Of the run before, which is nearly always that of the next event too: when its backward part began.
         let mut known: Option<(i64, Picos)> = None;
@@ -74,6 +80,9 @@ impl Roles {
         pool: &PoolTrace,
         birth: usize,
     ) -> (Role, &'static str) {
+        if let Some(stacks) = &self.stacks {
+            return stacks.of(history, steps, pool, birth);
+        }
         let events = &history.events;
         let event = events.at(birth);
         let part = self.part(event.op());
@@ -154,7 +163,7 @@ impl Roles {
                 None => (Role::Activations, "the output of a forward pass without a backward pass"),
             };
         }
-        if !event.context().is_empty() && history.framework == Some(crate::event::Framework::TensorFlow) {
+        if !event.context().is_empty() && history.framework == Some(Framework::TensorFlow) {
             return (Role::Inputs, "copied in from the host by the call that is named");
         }
         // An op without a scope ran eagerly.
@@ -170,7 +179,7 @@ impl Roles {
 }
 
 /// Whether a block is there when the first step after its birth begins or, after the last, when that has ended.
-fn outlives_step(steps: &[Step], born: Picos, freed: Option<Picos>) -> bool {
+pub(crate) fn outlives_step(steps: &[Step], born: Picos, freed: Option<Picos>) -> bool {
     let next = steps.partition_point(|step| step.begin <= born);
     let boundary = match (steps.get(next), next.checked_sub(1).and_then(|last| steps.get(last))) {
         (Some(next), _) => next.begin,

@@ -1,6 +1,6 @@
 //! Steps: the calls of the training program that a trace shows.
 //!
-//! Best evidence first: steps that the program numbered; calls of compiled TensorFlow functions; calls of the JAX
+//! Best evidence first: steps that the program numbered, or updates by its optimizer; calls of compiled TensorFlow functions; calls of the JAX
 //! function that allocates the most; runs of the executor that have a backward part. A step reaches from its
 //! beginning to the beginning of the next, because frees often come after the call has returned.
 
@@ -109,7 +109,8 @@ pub(crate) fn find(history: &History, roles: &Roles) -> Vec<Step> {
 
 /// Steps from marks, or `None` where there are none to go by.
 fn marked(history: &History) -> Option<Vec<Step>> {
-    let numbered: Vec<&Mark> = outermost(history, |mark| matches!(mark.kind, MarkKind::Step(_)));
+    let numbered: Vec<&Mark> =
+        outermost(history, |mark| matches!(mark.kind, MarkKind::Step(_) | MarkKind::Update(_)));
     if !numbered.is_empty() {
         return Some(numbered.into_iter().map(|mark| step(mark, How::Trace)).collect());
     }
@@ -161,14 +162,14 @@ fn outermost(history: &History, wanted: impl Fn(&Mark) -> bool) -> Vec<&Mark> {
 }
 
 fn step(mark: &Mark, how: How) -> Step {
-    let number = if let MarkKind::Step(number) = mark.kind { number } else { 0 };
+    let number = if let MarkKind::Step(number) | MarkKind::Update(number) = mark.kind { number } else { 0 };
     Step {
         number,
         name: mark.name,
         begin: mark.begin,
         end: mark.begin.after(mark.length),
         until: mark.begin.after(mark.length),
-        phase: Phase::Other,
+        phase: if matches!(mark.kind, MarkKind::Update(_)) { Phase::Train } else { Phase::Other },
         how,
     }
 }

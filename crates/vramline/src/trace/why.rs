@@ -12,6 +12,9 @@ const CPU_POOL: &str = "TF_CPU_ALLOCATOR_USE_BFC=1 in the environment, before Te
 const FROM_START: &str =
     "start the profiler before the program's first tensor, and train a few steps inside it";
 
+const TORCH_START: &str = "call torch.cuda.memory._record_memory_history() before the program's first tensor, and let \
+                           max_entries be large enough for all of it";
+
 /// Pools of TensorFlow's CPU allocators that are not the pool allocator.
 const PLAIN_CPU: [&str; 4] = ["cpu", "mklcpu", "cpu_pool", "cpu_rdma_bfc"];
 
@@ -62,7 +65,7 @@ impl Trace {
             code: "began-late",
             text: "the recording began after the pool's first allocation: what was there before is counted, not named"
                 .to_owned(),
-            hint: FROM_START.to_owned(),
+            hint: if self.history.framework == Some(Framework::PyTorch) { TORCH_START } else { FROM_START }.to_owned(),
         })
     }
 }
@@ -71,6 +74,10 @@ fn why_empty(history: &History) -> Warning {
     let recorder = &history.recorder;
     let level_switch = if history.framework == Some(Framework::Jax) { JAX_LEVEL } else { TF_LEVEL };
     let because = |code, text: String, hint: &str| Warning { code, text, hint: hint.to_owned() };
+    if history.framework == Some(Framework::PyTorch) {
+        let text = "no memory events: the history of this snapshot holds neither allocations nor frees";
+        return because("no-history", text.to_owned(), TORCH_START);
+    }
     if !recorder.has_host_threads {
         let what = if recorder.has_gpu { "it shows the device only" } else { "it shows no thread at all" };
         return because(

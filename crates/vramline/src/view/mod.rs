@@ -1,5 +1,6 @@
 //! Plain data for display. No drawing: terminals, pages and files make their own of it.
 
+pub mod caching;
 pub mod fields;
 pub mod report;
 pub mod run;

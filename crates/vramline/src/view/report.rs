@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
+use super::caching::{self, CachingView};
 use super::run::{self, EpochView, InventoryView, MarkView, PhaseView, RunView, Whole};
 use crate::Reading;
 use crate::event::{Framework, History, OpTime};
@@ -96,6 +97,8 @@ pub struct PoolView {
     pub at: Option<HeldView>,
     pub fragmentation_at_peak: Option<f32>,
     pub before_recording: Option<BeforeView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caching: Option<CachingView>,
     pub held_long: Vec<LongView>,
 }
 
@@ -252,6 +255,7 @@ pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
             format: match (&reading.recorded, first, still) {
                 (Some(_), ..) => "recording",
                 (_, None, Some(still)) => still.format,
+                (_, Some(history), _) if history.framework == Some(Framework::PyTorch) => "torch-snapshot",
                 _ => "xplane",
             },
             framework: first
@@ -259,6 +263,9 @@ pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
                 .map(Framework::word),
             files: files.map(|path| path.display().to_string()).collect(),
             clock: match (first, still) {
+                (Some(history), _) if history.framework == Some(Framework::PyTorch) => {
+                    "nanoseconds since the first entry of the snapshot's history"
+                }
                 (Some(_), _) => "nanoseconds since the profile began, as the profiler wrote them",
                 (None, Some(_)) => "none: the file knows one moment",
                 (None, None) => "nanoseconds since the first mark of each process",
@@ -347,6 +354,9 @@ impl Report {
                 freed_bytes: freed,
                 freed_blocks: pool.unmatched.len() as u64,
             }),
+            caching: facts
+                .and_then(|facts| facts.caching.as_ref())
+                .map(|caching| caching::view(caching, history)),
             held_long: trace.held_longest(pool).iter().map(|long| long_view(words, long)).collect(),
         });
         // A recording knows the steps better.
@@ -395,6 +405,7 @@ impl Report {
                 at: None,
                 fragmentation_at_peak: pool.fragmentation,
                 before_recording: None,
+                caching: None,
                 held_long: Vec::new(),
             });
         }
@@ -511,6 +522,19 @@ impl Report {
                     "the allocator told none: nothing was free, or it does not measure it",
                     None,
                 );
+            }
+            if let Some(caching) = &pool.caching {
+                if caching.reserved_peak_at_ns.is_none() {
+                    add(at("caching.reserved_peak_at_ns"), "it was so before the first entry", None);
+                }
+                for (field, is_null) in [
+                    ("asked_bytes", caching.failures.iter().any(|failure| failure.asked_bytes.is_none())),
+                    ("device_free_bytes", caching.failures.iter().any(|one| one.device_free_bytes.is_none())),
+                ] {
+                    if is_null {
+                        add(at(&format!("caching.failures[].{field}")), "the entry does not tell it", None);
+                    }
+                }
             }
             let rows = pool.at_peak.iter().flat_map(|at| &at.rows);
             if rows.clone().any(|row| row.op_time_ns.is_none()) {

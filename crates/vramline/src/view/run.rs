@@ -323,6 +323,7 @@ impl Whole<'_> {
             at: None,
             fragmentation_at_peak: None,
             before_recording: None,
+            caching: None,
             held_long: Vec::new(),
         }
     }

@@ -81,9 +81,12 @@ fn one_moment_is_reported_like_a_peak() {
 #[test]
 fn every_field_is_in_the_table_and_every_entry_in_a_report() {
     let mut found = BTreeSet::new();
-    for name in
-        ["jax0112_h200_growth_window.xplane.pb", "tf221_cpu_cnn_from_start.xplane.pb", "tf221_cpu_keras.vram"]
-    {
+    for name in [
+        "jax0112_h200_growth_window.xplane.pb",
+        "tf221_cpu_cnn_from_start.xplane.pb",
+        "tf221_cpu_keras.vram",
+        "torch/out_of_memory.pickle.gz",
+    ] {
         let wanted = Wanted { top: Some(5), at: Some(Nanos(20_000_000)), ..Wanted::default() };
         let report = checked_report(&vramline::read(&fixture(name)).unwrap(), &wanted);
         paths(&serde_json::to_value(&report).unwrap(), "", &mut found);

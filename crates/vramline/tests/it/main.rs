@@ -3,7 +3,8 @@
 //! A new test goes into the module that is named after what it shows: `fixtures` (real traces and their known truths),
 //! `encodings` (every form the format allows, in traces written here), `damage` (cut, flipped and lying input),
 //! `house` (who imports whom), `document` (the JSON and its table of fields), `recording` (streams and folders, written,
-//! cut and damaged), `recorded` (real recordings), `jax` (memory profiles and compiled programs).
+//! cut and damaged), `recorded` (real recordings), `jax` (memory profiles and compiled programs), `torch` (PyTorch's
+//! snapshots: real, cut, hostile).
 
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -16,6 +17,7 @@ mod house;
 mod jax;
 mod recorded;
 mod recording;
+mod torch;
 mod writer;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,455 @@
+//! From the parts of a snapshot to a history: which blocks lived when, in which device's pool, asked for from where.
+//!
+//! A device is one pool, because the allocator counts by device. In use is what it calls allocated: a block leaves with
+//! the request to free it, even where another stream still holds it back.
+
+use rustc_hash::FxHashMap;
+
+use super::layout::{Change, Counters, Layout};
+use super::place;
+use super::reading::{Annotation, Reading, Segment, State};
+use super::value::{ABSENT, Action, Entry, NO_STACK, NO_TIME, Values, key};
+use crate::event::{
+    Batch, Cached, Caching, Event, Events, Framework, History, Kind, Line, Mark, MarkKind, OutOfMemory, Pool,
+    PoolId, StreamUse,
+};
+use crate::names::Name;
+use crate::snapshot::{Held, Snapshot, Still, StillPool};
+use crate::stack::{Stack, Stacks};
+use crate::units::{Bytes, Nanos, Picos};
+use crate::warning::Warnings;
+
+const PICOS_PER_MICRO: i64 = 1_000_000;
+
+/// Where tracebacks have been put.
+struct Places {
+    known: Vec<Option<(Stack, Name)>>,
+    frames: Vec<Option<Name>>,
+}
+
+impl Places {
+    fn new(values: &Values) -> Places {
+        Places { known: vec![None; values.stacks.len()], frames: Vec::new() }
+    }
+
+    /// The stack and the name of a traceback.
+    fn of(&mut self, list: u32, values: &mut Values, stacks: &mut Stacks) -> (Stack, Name) {
+        if list == NO_STACK {
+            return (Stack::EMPTY, Name::EMPTY);
+        }
+        if let Some(&Some(known)) = self.known.get(list as usize) {
+            return known;
+        }
+        let mut stack = Stack::EMPTY;
+        // Files have the innermost frame first.
+        for &frame in values.stacks.frames(list).iter().rev() {
+            if self.frames.len() <= frame as usize {
+                self.frames.resize(frame as usize + 1, None);
+            }
+            let known = self.frames.get(frame as usize).copied().flatten();
+            let name = known.unwrap_or_else(|| {
+                let text = values.stacks.get(frame).map(|frame| place::text(frame, &values.names));
+                values.names.intern(&text.unwrap_or_default())
+            });
+            if let Some(slot) = self.frames.get_mut(frame as usize) {
+                *slot = Some(name);
+            }
+            stack = stacks.push(stack, name);
+        }
+        let found = (stack, place::name_of(list, &values.stacks, &mut values.names));
+        if let Some(slot) = self.known.get_mut(list as usize) {
+            *slot = Some(found);
+        }
+        found
+    }
+}
+
+/// Turns times into the axis of a history. Without times the order of the entries is all there is.
+struct Clock {
+    origin: Option<i64>,
+    last: Picos,
+    count: i64,
+}
+
+impl Clock {
+    fn at(&self, time_us: i64) -> Picos {
+        let since = time_us.saturating_sub(self.origin.unwrap_or(time_us));
+        Picos(since.saturating_mul(PICOS_PER_MICRO))
+    }
+
+    /// The time of the next entry of a device; a clock that was set back stands still instead.
+    fn next(&mut self, entry: &Entry) -> Picos {
+        self.count += 1;
+        let time = match (self.origin, entry.time_us) {
+            (Some(_), NO_TIME) => self.last,
+            (Some(_), time) => self.at(time),
+            (None, _) => Picos(self.count.saturating_mul(1000)),
+        };
+        self.last = self.last.max(time);
+        self.last
+    }
+}
+
+/// Segments of each device, by its number.
+fn by_device(segments: &mut [Segment]) -> impl Fn(u32) -> std::ops::Range<usize> + use<> {
+    segments.sort_by_key(|segment| segment.device);
+    let devices: Vec<u32> = segments.iter().map(|segment| segment.device).collect();
+    move |device| {
+        devices.partition_point(|&other| other < device)..devices.partition_point(|&other| other <= device)
+    }
+}
+
+/// The history of a snapshot that has entries.
+pub(crate) fn history(reading: Reading) -> History {
+    let Reading { mut values, mut segments, traces, annotations, settings, .. } = reading;
+    values.forget_values();
+    let of_device = by_device(&mut segments);
+    let actions: Vec<Action> = values.kinds().iter().map(super::value::Kind::action).collect();
+    let action = |entry: &Entry| actions.get(entry.kind as usize).copied().unwrap_or(Action::Other);
+    let mut history = History { framework: Some(Framework::PyTorch), ..History::default() };
+    let mut places = Places::new(&values);
+    let origin = first_time(&traces, &values);
+    history.wall_clock_zero = origin.map(|micros| Nanos(micros.saturating_mul(1000)));
+    let in_order = traces.iter().flatten().is_sorted_by_key(|range| range.start);
+    let mut batch = Batch::default();
+    let mut lines: Vec<Line> = Vec::new();
+    let mut wrong = Wrong::default();
+    for (device, ranges) in (0u32..).zip(&traces) {
+        let mine = segments.get(of_device(device)).unwrap_or_default();
+        let (Some(_), Ok(id)) = (ranges.first(), u16::try_from(history.pools.len())) else {
+            wrong.silent_devices += u64::from(!mine.is_empty());
+            continue;
+        };
+        let entry = |number: u32| values.entries.get(number);
+        let backwards = ranges.iter().rev().flat_map(|range| range.clone().rev()).filter_map(entry);
+        let mut layout =
+            Layout::before(mine.iter(), backwards.map(|entry| (entry, action(&entry))), &settings);
+        let is_from_start = layout.is_from_start();
+        let begin = batch.len();
+        let mut clock = Clock { origin, last: Picos(0), count: 0 };
+        let mut caching = Caching::default();
+        let mut peak = 0;
+        // What was there at first counts too.
+        caching.see(&layout.now, None);
+        for number in ranges.iter().flat_map(Clone::clone) {
+            let Some(entry) = values.entries.get(number) else { continue };
+            if in_order && number.is_multiple_of(1 << 16) {
+                values.entries.forget_before(number);
+            }
+            let time = clock.next(&entry);
+            let action = action(&entry);
+            let change = layout.step(&entry, action);
+            let (kind, requested, size) = match change {
+                Change::Alloc { size } => (Kind::Alloc, entry.size, size),
+                Change::Free { requested, size } => (Kind::Free, requested, size),
+                Change::Nothing => {
+                    if action == Action::Oom {
+                        let (stack, op) = places.of(entry.stack, &mut values, &mut history.stacks);
+                        caching.failures.push(OutOfMemory {
+                            time,
+                            asked: told(entry.size),
+                            device_free: told(entry.address),
+                            allocated: Bytes(layout.now.allocated),
+                            reserved: Bytes(layout.now.reserved),
+                            op,
+                            stack,
+                        });
+                    }
+                    caching.see(&layout.now, Some(time));
+                    continue;
+                }
+            };
+            let mut event = Event {
+                pool: PoolId(id),
+                address: Some(entry.address),
+                requested: Some(Bytes(requested)),
+                chunk: Some(Bytes(size)),
+                in_use: Some(Bytes(layout.now.allocated)),
+                ..Event::bare(time, kind)
+            };
+            if kind == Kind::Alloc {
+                let (stack, op) = places.of(entry.stack, &mut values, &mut history.stacks);
+                (event.run, event.op) = (i64::from(stack.number()), op);
+            }
+            batch.push(&event);
+            if layout.now.allocated > peak {
+                peak = layout.now.allocated;
+                caching.at_peak = cached(&layout.now);
+            }
+            caching.see(&layout.now, Some(time));
+        }
+        caching.at_end = cached(&layout.now);
+        caching.streams = streams(mine);
+        wrong.contradictions += layout.contradictions;
+        wrong.differences += layout.differences(mine.iter());
+        lines.push(vec![(0, begin..batch.len())]);
+        history.pools.push(Pool {
+            name: format!("cuda:{device}"),
+            from_start: Some(is_from_start),
+            caching: Some(caching),
+            ..Pool::default()
+        });
+    }
+    history.marks = marks(&annotations, origin, &values);
+    history.events = Events::merge(vec![batch], &lines);
+    wrong.has_times = origin.is_some();
+    wrong.warn(&values, &mut history.warnings);
+    history.names = values.names;
+    history
+}
+
+/// The earliest time of any entry.
+fn first_time(traces: &[Vec<std::ops::Range<u32>>], values: &Values) -> Option<i64> {
+    let first = |ranges: &Vec<std::ops::Range<u32>>| {
+        let numbers = ranges.iter().flat_map(Clone::clone);
+        numbers
+            .filter_map(|number| values.entries.get(number))
+            .map(|entry| entry.time_us)
+            .find(|&time| time != NO_TIME)
+    };
+    traces.iter().filter_map(first).min()
+}
+
+fn told(number: u64) -> Option<Bytes> {
+    (number != ABSENT).then_some(Bytes(number))
+}
+
+fn cached(now: &Counters) -> Cached {
+    Cached {
+        reserved: Bytes(now.reserved),
+        active: Bytes(now.active),
+        allocated: Bytes(now.allocated),
+        pending: Bytes(now.pending()),
+        whole_segments: Bytes(now.whole),
+        split_remainders: Bytes(now.split),
+        expandable: Bytes(now.expandable),
+    }
+}
+
+impl Caching {
+    /// Keeps the highest counts.
+    #[inline]
+    fn see(&mut self, now: &Counters, time: Option<Picos>) {
+        if now.reserved > self.reserved_peak.0 {
+            self.reserved_peak = Bytes(now.reserved);
+            self.reserved_peak_time = time;
+            self.at_reserved_peak = cached(now);
+        }
+        self.split_peak = self.split_peak.max(Bytes(now.split));
+        self.active_peak = self.active_peak.max(Bytes(now.active));
+    }
+}
+
+/// Which streams and private pools hold the segments, the largest first.
+fn streams(segments: &[Segment]) -> Vec<StreamUse> {
+    let mut uses: std::collections::BTreeMap<((i64, i64), i64), StreamUse> =
+        std::collections::BTreeMap::new();
+    for segment in segments {
+        let pool = segment.pool.unwrap_or_default();
+        let stream = segment.stream.unwrap_or(0);
+        let empty = StreamUse {
+            stream,
+            private_pool: (pool != (0, 0)).then_some(pool),
+            segments: 0,
+            expandable_segments: 0,
+            reserved: Bytes::ZERO,
+            allocated: Bytes::ZERO,
+            active: Bytes::ZERO,
+        };
+        let used = uses.entry((pool, stream)).or_insert(empty);
+        let of = |is_counted: fn(State) -> bool| {
+            let blocks = segment.blocks.iter().filter(|block| is_counted(block.state));
+            blocks.map(|block| Bytes(block.size)).sum::<Bytes>()
+        };
+        used.segments += 1;
+        used.expandable_segments += u64::from(segment.is_expandable == Some(true));
+        used.reserved += Bytes(segment.total);
+        used.allocated += of(|state| state == State::Allocated);
+        used.active += of(|state| state != State::Inactive);
+    }
+    let mut uses: Vec<StreamUse> = uses.into_values().collect();
+    uses.sort_by_key(|used| std::cmp::Reverse(used.reserved));
+    uses
+}
+
+/// A number in the name of an annotation that calls itself a step: `## step 3 ##`, `ProfilerStep#3`.
+fn step_number(name: &str) -> Option<i64> {
+    let is_step = !name.starts_with("Optimizer.") && name.to_ascii_lowercase().contains("step");
+    let mut numbers = name.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    let number = numbers.next().filter(|_| is_step && numbers.next().is_none())?;
+    number.parse().ok()
+}
+
+/// The steps of the program, as marks: those that it names or, where it names none, the updates by its optimizer, each
+/// from the end of the one before to its own end.
+fn marks(annotations: &[Annotation], origin: Option<i64>, values: &Values) -> Vec<Mark> {
+    let Some(origin) = origin else { return Vec::new() };
+    let clock = Clock { origin: Some(origin), last: Picos(0), count: 0 };
+    let at = |annotation: &Annotation| annotation.time_us.map(|time| clock.at(time));
+    let name = |annotation: &Annotation| values.names.get(annotation.name);
+    let is_update = |one: &Annotation| name(one).starts_with("Optimizer.step#") && one.stage == key::END;
+    let mut updates: Vec<Picos> = annotations.iter().filter(|one| is_update(one)).filter_map(at).collect();
+    updates.sort_unstable();
+    let mut open: FxHashMap<Name, Picos> = FxHashMap::default();
+    let mut marks = Vec::new();
+    for one in annotations {
+        let (Some(number), Some(time)) = (step_number(name(one)), at(one)) else { continue };
+        if one.stage == key::START {
+            open.insert(one.name, time);
+        } else if let Some(begin) = open.remove(&one.name) {
+            let next = updates.get(updates.partition_point(|&update| update < begin));
+            let trains = next.is_some_and(|&update| update <= time);
+            let kind = if trains { MarkKind::Update(number) } else { MarkKind::Step(number) };
+            marks.push(Mark { name: one.name, kind, thread: Name::EMPTY, begin, length: time.since(begin) });
+        }
+    }
+    if marks.is_empty() {
+        marks =
+            updates_of_first(annotations, at, is_update, |one| name(one).starts_with("Optimizer.zero_grad#"));
+    }
+    // Steps before the first entry have nothing to show.
+    marks.retain(|mark| mark.begin.after(mark.length) > Picos(0));
+    marks.sort_by_key(|mark| mark.begin);
+    marks
+}
+
+/// A program with several optimizers steps each, and one on several devices on each; the first one counts.
+fn updates_of_first(
+    annotations: &[Annotation],
+    at: impl Fn(&Annotation) -> Option<Picos>,
+    is_update: impl Fn(&Annotation) -> bool,
+    is_zeroing: impl Fn(&Annotation) -> bool,
+) -> Vec<Mark> {
+    let Some(first) = annotations.iter().find(|one| is_update(one)) else { return Vec::new() };
+    let is_alike =
+        |one: &&Annotation| one.name == first.name && one.device == first.device && one.stage == key::END;
+    // The first step begins with what the program does first of it, as far as that is marked.
+    let zeroed = annotations.iter().find(|one| is_zeroing(one) && one.stage == key::START).and_then(&at);
+    let zeroed = zeroed.filter(|&zeroed| at(first).is_some_and(|end| zeroed < end));
+    let mut begin = zeroed.unwrap_or(Picos(0));
+    let mut marks = Vec::new();
+    for (number, end) in (0..).zip(annotations.iter().filter(is_alike).filter_map(&at)) {
+        let kind = MarkKind::Update(number);
+        marks.push(Mark { name: first.name, kind, thread: Name::EMPTY, begin, length: end.since(begin) });
+        begin = begin.max(end);
+    }
+    marks
+}
+
+/// What did not fit together.
+#[derive(Default)]
+struct Wrong {
+    has_times: bool,
+    contradictions: u64,
+    differences: u64,
+    silent_devices: u64,
+}
+
+impl Wrong {
+    fn warn(&self, values: &Values, warnings: &mut Warnings) {
+        if !self.has_times {
+            warnings.add(
+                "no-times",
+                "the entries of this snapshot have no times: they are numbered instead, a nanosecond each",
+                "PyTorch 2.1 and newer write times",
+            );
+        }
+        if self.contradictions > 0 {
+            warnings.add(
+                "entries-disagree",
+                format!(
+                    "{} entries of the trace do not follow from those before: blocks without a segment, or freed twice",
+                    self.contradictions
+                ),
+                "record without skip_actions; figures of blocks that are not in the trace may be off",
+            );
+        }
+        if self.differences > 0 {
+            warnings.add(
+                "end-disagrees",
+                format!(
+                    "{} blocks at the end of the trace differ from those that the snapshot lists",
+                    self.differences
+                ),
+                "dump the snapshot while the history is still being recorded: what happens in between is not in it",
+            );
+        }
+        if self.silent_devices > 0 {
+            warnings.add(
+                "silent-devices",
+                format!("{} more devices hold memory, but have no history", self.silent_devices),
+                "record with torch.cuda.memory._record_memory_history() in the process that uses them",
+            );
+        }
+        if values.odd_numbers > 0 {
+            warnings.add(
+                "odd-numbers",
+                format!("{} sizes or addresses are no such numbers and were left out", values.odd_numbers),
+                "",
+            );
+        }
+    }
+}
+
+/// The one moment of a snapshot without entries.
+pub(crate) fn still(reading: Reading) -> Still {
+    let Reading { mut values, mut segments, .. } = reading;
+    let of_device = by_device(&mut segments);
+    let mut places = Places::new(&values);
+    let mut still = Still {
+        format: "torch-snapshot",
+        framework: Some(Framework::PyTorch),
+        names: crate::names::Names::default(),
+        stacks: Stacks::default(),
+        pools: Vec::new(),
+        warnings: Warnings::default(),
+    };
+    let mut next = segments.first().map(|segment| segment.device);
+    while let Some(device) = next {
+        let range = of_device(device);
+        next = segments.get(range.end).map(|segment| segment.device);
+        let mine = segments.get(range).unwrap_or_default();
+        let mut held = Vec::new();
+        for block in mine.iter().flat_map(|segment| &segment.blocks) {
+            if block.state != State::Allocated {
+                continue;
+            }
+            let (stack, op) = places.of(block.stack, &mut values, &mut still.stacks);
+            let requested = block.requested.unwrap_or(block.size).min(block.size);
+            held.push(Held { op, stack, ..Held::bare(Bytes(requested), Bytes(block.size), NO_HISTORY) });
+        }
+        let in_use = held.iter().map(|held| held.chunk).sum();
+        still.pools.push(StillPool {
+            name: format!("cuda:{device}"),
+            device: format!("GPU:{device}"),
+            limit: None,
+            lifetime_peak: None,
+            fragmentation: None,
+            allocs: None,
+            snapshot: Snapshot { time: None, in_use, before_recording: Bytes::ZERO, held },
+        });
+    }
+    still.warnings.add(
+        "no-history",
+        "the snapshot holds no history: this is what was allocated when it was taken, not the peak",
+        "call torch.cuda.memory._record_memory_history() before the first tensor",
+    );
+    still.names = values.names;
+    still
+}
+
+const NO_HISTORY: &str = "the snapshot holds no history of it";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_known_by_their_names() {
+        assert_eq!(step_number("## step 12 ##"), Some(12));
+        assert_eq!(step_number("ProfilerStep#3"), Some(3));
+        for other in ["Optimizer.step#Adam.step", "step", "step 1 of 2", "forward 3", ""] {
+            assert_eq!(step_number(other), None, "{other}");
+        }
+    }
+}

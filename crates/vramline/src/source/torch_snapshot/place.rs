@@ -1,0 +1,148 @@
+//! Which frame of a traceback names an allocation: the innermost one that is not PyTorch's own.
+//!
+//! Tracebacks hold Python's frames and, where asked for, C++'s. The place in the user's program is what people look
+//! for; where a thread runs no Python, as in the backward pass, the operator is.
+
+use super::traceback::{Frame, Tracebacks};
+use crate::names::{Name, Names};
+
+/// Parts of PyTorch's own package, wherever it was built.
+const TORCH: [&str; 9] = [
+    "-packages/torch/",
+    "/torch/nn/",
+    "/torch/optim/",
+    "/torch/autograd/",
+    "/torch/utils/",
+    "/torch/cuda/",
+    "/torch/_dynamo/",
+    "/torch/_inductor/",
+    "/torch/_functorch/",
+];
+
+/// Whose code a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// A program or a library that uses PyTorch.
+    User,
+    /// PyTorch or Python itself.
+    Torch,
+    /// C++.
+    Native,
+}
+
+fn owner(file: &str) -> Owner {
+    if !file.ends_with(".py") && !file.starts_with('<') {
+        return Owner::Native;
+    }
+    let is_python =
+        file.starts_with("<frozen") || file.contains("/lib/python3") && !file.contains("-packages/");
+    if is_python || TORCH.iter().any(|part| file.contains(part)) { Owner::Torch } else { Owner::User }
+}
+
+/// A frame as one line: `file:line function`, or the function alone where there is no line.
+pub(crate) fn text(frame: &Frame, names: &Names) -> String {
+    let (file, function) = (names.get(frame.file), names.get(frame.function));
+    match (file, frame.line) {
+        ("" | "??", 0) => function.to_owned(),
+        (file, 0) => format!("{file} {function}"),
+        (file, line) => format!("{file}:{line} {function}"),
+    }
+}
+
+/// The same with the last two parts of the path.
+fn short(frame: &Frame, names: &Names) -> String {
+    let whole = text(frame, names);
+    let file = names.get(frame.file);
+    let cut = file.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
+    whole.get(cut..).unwrap_or(&whole).to_owned()
+}
+
+/// A native function without its arguments.
+fn bare(function: &str) -> &str {
+    let end = function.find('(').filter(|&at| at > 0).unwrap_or(function.len());
+    function.get(..end).unwrap_or(function)
+}
+
+/// The node of the backward pass that a native frame runs.
+fn backward_node(function: &str) -> Option<&str> {
+    let (_, rest) = function.split_once("torch::autograd::generated::")?;
+    let (node, _) = rest.split_once("::apply")?;
+    Some(node)
+}
+
+/// The name of a traceback; empty where it has no frames.
+pub(crate) fn name_of(list: u32, tracebacks: &Tracebacks, names: &mut Names) -> Name {
+    let frames = || tracebacks.frames(list).iter().filter_map(|&frame| tracebacks.get(frame));
+    let of =
+        |wanted: Owner, names: &Names| frames().find(|frame| owner(names.get(frame.file)) == wanted).copied();
+    let python = of(Owner::User, names).or_else(|| of(Owner::Torch, names));
+    if let Some(frame) = python {
+        let text = short(&frame, names);
+        return names.intern(&text);
+    }
+    let functions = || frames().map(|frame| names.get(frame.function));
+    let operator = |function: &&str| function.starts_with("at::_ops::");
+    let own = |function: &&str| {
+        !["torch::unwind", "torch::CapturedTraceback", "torch::cuda::", "c10::cuda::CUDACachingAllocator"]
+            .iter()
+            .any(|part| function.starts_with(part))
+    };
+    let text = functions()
+        .find_map(backward_node)
+        .or_else(|| functions().find(operator).map(bare))
+        .or_else(|| functions().find(own).map(bare))
+        .unwrap_or_default()
+        .to_owned();
+    names.intern(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(frames: &[(&str, &str, u32)]) -> String {
+        let (mut names, mut tracebacks) = (Names::default(), Tracebacks::default());
+        let numbers: Vec<u32> = frames
+            .iter()
+            .map(|&(function, file, line)| {
+                let frame = Frame { function: names.intern(function), file: names.intern(file), line };
+                tracebacks.frame(frame).unwrap()
+            })
+            .collect();
+        let list = tracebacks.intern(&numbers).unwrap();
+        let name = name_of(list, &tracebacks, &mut names);
+        names.get(name).to_owned()
+    }
+
+    #[test]
+    fn the_innermost_frame_of_the_program_names() {
+        let lib = "/v/lib/python3.12/site-packages";
+        assert_eq!(
+            named(&[
+                ("c10::cuda::CUDACachingAllocator::malloc()", "??", 0),
+                ("_conv_forward", &format!("{lib}/torch/nn/modules/conv.py"), 548),
+                ("forward", &format!("{lib}/torchvision/models/resnet.py"), 152),
+                ("main", "/home/me/train.py", 12),
+            ]),
+            "models/resnet.py:152 forward"
+        );
+        assert_eq!(
+            named(&[
+                ("step", &format!("{lib}/torch/optim/adam.py"), 9),
+                ("run", "/usr/lib/python3.12/runpy.py", 1)
+            ]),
+            "optim/adam.py:9 step"
+        );
+        assert_eq!(named(&[("main", "/opt/torch/train.py", 12)]), "torch/train.py:12 main");
+        assert_eq!(named(&[("<module>", "<stdin>", 1)]), "<stdin>:1 <module>");
+        assert_eq!(
+            named(&[
+                ("at::_ops::convolution_backward::call(at::Tensor)", "??", 0),
+                ("torch::autograd::generated::ConvolutionBackward0::apply(std::vector<>&&)", "??", 0),
+            ]),
+            "ConvolutionBackward0"
+        );
+        assert_eq!(named(&[("at::_ops::empty::call(long)", "??", 0)]), "at::_ops::empty::call");
+        assert_eq!(named(&[]), "");
+    }
+}

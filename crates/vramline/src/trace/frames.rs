@@ -1,0 +1,189 @@
+//! What a call stack tells of a PyTorch allocation: the part of a training program that it is in.
+//!
+//! The rules look at Python's files and functions and, where C++ frames were recorded, at the autograd engine's. The
+//! backward pass runs on threads of its own without Python, so that a stack without frames speaks for it, in a
+//! trace whose other stacks have frames.
+
+use rustc_hash::FxHashMap;
+
+use super::pairing::PoolTrace;
+use super::role::outlives_step;
+use super::step::Step;
+use crate::event::History;
+use crate::names::Name;
+use crate::snapshot::Role;
+use crate::stack::Stack;
+use crate::units::Picos;
+
+/// The part of a program that a stack is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Data,
+    Optimizer,
+    Backward,
+    /// A module moves or makes its weights.
+    Weights,
+    Forward,
+    /// Scratch that a library keeps for itself.
+    Workspace,
+    /// A copy to the device that the program asked for.
+    Copy,
+    /// None of these.
+    Plain,
+    /// There are no frames.
+    Silent,
+}
+
+/// What a single frame tells, as bits: the parts that it is in, and whether it is there at all.
+fn bits_of(frame: &str) -> u16 {
+    let any = |parts: &[&str]| parts.iter().any(|part| frame.contains(part));
+    // In a file of PyTorch's own, the function at the end of the line.
+    let function = frame.rsplit(' ').next().unwrap_or_default();
+    let calls = |file: &str, functions: &[&str]| frame.contains(file) && functions.contains(&function);
+    let tells = |part: Part| match part {
+        Part::Workspace => any(&["getNewWorkspace", "getChosenWorkspaceSize", "_workspace"]),
+        Part::Data => any(&["/torch/utils/data/"]),
+        Part::Optimizer => any(&["/torch/optim/"]),
+        Part::Backward => {
+            any(&["torch::autograd::Engine::", "torch::autograd::python::PythonEngine"])
+                || calls("/torch/autograd/", &["_engine_run_backward", "backward", "grad"])
+                || calls("/torch/_tensor.py", &["backward"])
+        }
+        Part::Weights => {
+            calls("/torch/nn/modules/module.py", &["_apply", "convert", "cuda"])
+                || calls("/torch/nn/", &["__init__", "reset_parameters"])
+                || any(&["/torch/nn/init.py"])
+        }
+        Part::Forward => any(&["/torch/nn/", "/torch/_dynamo/", "/torch/_inductor/"]),
+        Part::Copy => any(&["THPVariable_to(", "THPVariable_cuda(", "at::native::_to_copy("]),
+        Part::Plain => true,
+        Part::Silent => false,
+    };
+    ORDER.into_iter().filter(|&part| tells(part)).fold(0, |bits, part| bits | 1 << part as u16)
+}
+
+/// Which part a stack is in, where its frames tell several: the first of these.
+const ORDER: [Part; 8] = [
+    Part::Workspace,
+    Part::Data,
+    Part::Optimizer,
+    Part::Backward,
+    Part::Weights,
+    Part::Forward,
+    Part::Copy,
+    Part::Plain,
+];
+
+fn part_of(bits: u16) -> Part {
+    ORDER.into_iter().find(|&part| bits & 1 << part as u16 != 0).unwrap_or(Part::Silent)
+}
+
+/// What all stacks of a history tell.
+#[derive(Debug, Default)]
+pub(crate) struct StackRoles {
+    parts: FxHashMap<Stack, Part>,
+    /// When stretches of the backward pass begin, in order.
+    backward: Vec<Picos>,
+    /// Whether any stack has frames: then one without any means something.
+    has_frames: bool,
+}
+
+impl StackRoles {
+    pub(crate) fn new(history: &History) -> StackRoles {
+        let mut roles = StackRoles::default();
+        let mut known: FxHashMap<Name, u16> = FxHashMap::default();
+        for event in history.events.unordered().filter(|event| event.is_alloc()) {
+            roles.parts.entry(event.stack()).or_insert_with(|| {
+                let frames = history.stacks.frames(event.stack());
+                let mut bits =
+                    |frame| *known.entry(frame).or_insert_with(|| bits_of(history.names.get(frame)));
+                part_of(frames.fold(0, |all, frame| all | bits(frame)))
+            });
+        }
+        roles.has_frames = roles.parts.values().any(|&part| part != Part::Silent);
+        let mut was_backward = false;
+        for event in history.events.iter().filter(|event| event.is_alloc()) {
+            let is_backward = match roles.part(event.stack()) {
+                Part::Backward => true,
+                Part::Silent => roles.has_frames,
+                _ => false,
+            };
+            if is_backward && !was_backward {
+                roles.backward.push(event.time());
+            }
+            was_backward = is_backward;
+        }
+        roles
+    }
+
+    fn part(&self, stack: Stack) -> Part {
+        self.parts.get(&stack).copied().unwrap_or(Part::Silent)
+    }
+
+    /// The role of the block that event `birth` allocated, and the evidence.
+    pub(crate) fn of(
+        &self,
+        history: &History,
+        steps: &[Step],
+        pool: &PoolTrace,
+        birth: usize,
+    ) -> (Role, &'static str) {
+        let event = history.events.at(birth);
+        let born = event.time();
+        let freed = pool.freed(&history.events, birth);
+        let outlives_step = outlives_step(steps, born, freed);
+        match self.part(event.stack()) {
+            Part::Data => (Role::Inputs, "frames: allocated by torch.utils.data"),
+            Part::Workspace => (Role::Temporaries, "frames: the workspace of a library"),
+            Part::Optimizer if outlives_step => {
+                (Role::Optimizer, "frames: made in torch.optim, and alive when the next step begins")
+            }
+            Part::Optimizer => (Role::Temporaries, "frames: arithmetic of the optimizer"),
+            Part::Backward => (Role::Gradients, "frames: the autograd engine runs the backward pass"),
+            Part::Weights => (Role::Parameters, "frames: a module makes its weights or moves them"),
+            Part::Forward => {
+                let next = self.backward.partition_point(|&begin| begin <= born);
+                match (self.backward.get(next), freed) {
+                    (Some(backward), Some(freed)) if freed < *backward => {
+                        (Role::Temporaries, "frames: a module's forward pass; freed before the backward pass")
+                    }
+                    (Some(_), _) => {
+                        (Role::Activations, "frames: a module's forward pass; alive in the backward pass")
+                    }
+                    (None, _) => (Role::Activations, "frames: a module's forward pass"),
+                }
+            }
+            Part::Copy => (Role::Inputs, "frames: the program copies a tensor to the device"),
+            Part::Silent if self.has_frames => {
+                (Role::Gradients, "no frames: a thread without Python, as the backward pass has")
+            }
+            Part::Silent => (Role::Unknown, "the entries of this snapshot have no frames"),
+            Part::Plain => (Role::Unknown, "the frames are in no module, optimizer or backward pass"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_program() {
+        let part = |frames: &[&str]| part_of(frames.iter().fold(0, |all, frame| all | bits_of(frame)));
+        assert_eq!(part(&[]), Part::Silent);
+        assert_eq!(part(&["/v/torch/optim/adam.py:9 step", "/me/train.py:3 main"]), Part::Optimizer);
+        assert_eq!(part(&["/v/torch/_tensor.py:9 backward", "/me/train.py:3 main"]), Part::Backward);
+        assert_eq!(part(&["torch::autograd::Engine::thread_main(x)"]), Part::Backward);
+        assert_eq!(
+            part(&["/v/torch/nn/modules/conv.py:9 forward", "/v/torch/nn/modules/module.py:9 _call_impl"]),
+            Part::Forward
+        );
+        assert_eq!(
+            part(&["/v/torch/nn/modules/module.py:9 convert", "/v/torch/nn/modules/module.py:8 _apply"]),
+            Part::Weights
+        );
+        assert_eq!(part(&["/v/torch/utils/data/_utils/pin_memory.py:9 pin_memory"]), Part::Data);
+        assert_eq!(part(&["THPVariable_to(x)", "/me/train.py:3 main"]), Part::Copy);
+        assert_eq!(part(&["/me/train.py:3 backward"]), Part::Plain);
+    }
+}
