@@ -21,7 +21,8 @@ pub(crate) enum Command {
     /// Run a job and record how it uses memory, without a change to its code.
     #[command(after_long_help = RUN_HELP, override_usage = "vramline run [OPTIONS] -- CMD [ARGS]...")]
     Run(Box<RunArgs>),
-    /// Say what held the memory: of a recording, or of a trace that TensorFlow's or JAX's profiler wrote.
+    /// Say what held the memory: of a recording, of a trace that TensorFlow's or JAX's profiler wrote, or of a PyTorch
+    /// snapshot.
     #[command(after_long_help = REPORT_HELP)]
     Report(ReportArgs),
     /// Train a small model on whatever is here, recorded and reported on.
@@ -70,6 +71,10 @@ To record a trace with TensorFlow, before the first tensor is made:
     tf.profiler.experimental.stop()
 with JAX:
     with jax.profiler.trace(logdir): ...
+with PyTorch, a memory snapshot:
+    torch.cuda.memory._record_memory_history()
+    train()
+    torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")
 Without a GPU, set TF_CPU_ALLOCATOR_USE_BFC=1 so that TensorFlow uses its pool allocator on the CPU.
 
 Examples:
@@ -77,6 +82,7 @@ Examples:
     vramline report logdir                    the newest run in a log directory
     vramline report host.xplane.pb --by layer
     vramline report host.xplane.pb --at 2.17s what was held at that moment
+    vramline report snapshot.pickle --by stack
     vramline report host.xplane.pb --json | jq '.pools[0].at_peak.by_role'";
 
 #[derive(Debug, Args)]
@@ -172,7 +178,8 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// A recording (*.vram), a trace (*.xplane.pb, gzip or not), the folder of a profile run, or a whole log directory.
+    /// A recording (*.vram), a trace (*.xplane.pb), a PyTorch snapshot (gzip or not), the folder of a profile run, or a whole
+    /// log directory.
     pub(crate) path: PathBuf,
     /// Group what was held by op, by model layer, by role or by call stack.
     #[arg(long, value_enum, default_value_t = By::Op)]

@@ -48,6 +48,19 @@ fn the_verdict_comes_first() {
 }
 
 #[test]
+fn snapshots_of_pytorch() {
+    assert_told(
+        "torch.txt",
+        &["report", "fixtures/torch2110_h200_resnet50_b64.snapshot.pickle.gz", "--top", "4"],
+    );
+    assert_told("torch_out_of_memory.txt", &["report", "fixtures/torch/out_of_memory.pickle.gz"]);
+    assert_told(
+        "torch_late.txt",
+        &["report", "fixtures/torch/late.pickle.gz", "--by", "stack", "--top", "2"],
+    );
+}
+
+#[test]
 fn grouped_by_role_and_by_layer() {
     assert_told(
         "cnn_by_role.txt",

@@ -13,6 +13,8 @@ pub(crate) enum Fault {
     TooDeep,
     #[error("its values refer to each other so often that they unfold to far more than the file holds")]
     Bomb,
+    #[error("it puts more than 16 million values on its stack, as no snapshot does")]
+    TooTall,
     #[error("it holds more than four billion values")]
     TooMany,
     #[error("it is a pickle that asks Python to call '{0}'; Vramline calls nothing")]
@@ -39,7 +41,7 @@ impl Fault {
             Fault::UnknownOp { .. } | Fault::Mismatch(_) => {
                 "the file was damaged, or something else than Python wrote it: write the snapshot again"
             }
-            Fault::TooDeep | Fault::Bomb | Fault::TooMany => {
+            Fault::TooDeep | Fault::TooTall | Fault::Bomb | Fault::TooMany => {
                 "the file was made to do harm, or is something else: do not load it with Python's pickle"
             }
             Fault::Checkpoint | Fault::Foreign(_) | Fault::Shape(_) => DUMP,

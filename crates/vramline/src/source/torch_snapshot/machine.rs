@@ -11,8 +11,10 @@ use super::value::{Value, Values, Word};
 use crate::names::Name;
 use crate::pages::Words;
 
-/// Values on the stack: the longest that Python writes is one for each item of a tuple.
-const TALLEST: usize = 1 << 28;
+/// Values on the stack: Python puts a thousand items of a list there at a time, and all of a tuple.
+const TALLEST: usize = 1 << 24;
+/// Marks on the stack: one for each container that is being filled.
+const MOST_MARKS: usize = 1 << 12;
 
 /// Decimal digits of an integer of 128 bits.
 const MOST_DIGITS: usize = 40;
@@ -169,6 +171,7 @@ impl Machine {
                 }
                 b'(' => match self.frames_at_once(args)? {
                     Some(after) => after,
+                    None if self.marks.len() >= MOST_MARKS => return Err(Fault::TooDeep),
                     None => {
                         self.marks.push(self.stack.len());
                         args
@@ -570,7 +573,7 @@ impl Machine {
     #[inline]
     fn push(&mut self, word: Word) -> Result<(), Fault> {
         if self.stack.len() >= TALLEST {
-            return Err(Fault::TooMany);
+            return Err(Fault::TooTall);
         }
         self.stack.push(word);
         Ok(())
