@@ -21,6 +21,8 @@ pub struct Executable {
     pub allocations: Vec<Allocation>,
     /// The values that the parts of allocations are of.
     pub buffers: Vec<Buffer>,
+    /// Whether the source has more than was read.
+    pub is_cut: bool,
 }
 
 /// What an allocation is for.

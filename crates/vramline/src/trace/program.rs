@@ -19,6 +19,13 @@ use crate::units::{Bytes, Picos};
 /// A call within calls within calls: further out is not looked.
 const DEEPEST: usize = 32;
 
+/// Comparisons of sizes, in all: a file can be made to ask for any number of them.
+const MOST_WORK: usize = 200_000_000;
+/// Parts that blocks are split into, in all.
+const MOST_PARTS: usize = 1 << 18;
+/// How far before the end of a call its program's requests may end.
+const LATEST: usize = 1024;
+
 /// What lies in a block, as its program knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Match {
@@ -52,6 +59,8 @@ pub(crate) fn find(history: &History, pool: &PoolTrace, births: &[usize]) -> FxH
         programs: programs(history),
         functions: FxHashMap::default(),
         found: &mut found,
+        work: MOST_WORK,
+        parts: MOST_PARTS,
     };
     let calls = calls(history);
     let mut open: FxHashMap<Name, Open> = FxHashMap::default();
@@ -137,6 +146,9 @@ struct Finder<'a, 'f> {
     /// The function of a call, by the call's name.
     functions: FxHashMap<Name, Option<String>>,
     found: &'f mut FxHashMap<usize, Match>,
+    /// How much more may be compared, and told.
+    work: usize,
+    parts: usize,
 }
 
 impl Finder<'_, '_> {
@@ -150,10 +162,10 @@ impl Finder<'_, '_> {
         if !asked.iter().any(|(birth, _)| self.wanted.contains(birth)) {
             return;
         }
-        let (begin, matching) = sequence(programs, asked);
+        let (begin, matching) = sequence(programs, asked, &mut self.work);
         let length = matching.first().map_or(0, |requests| requests.len());
         for (at, &(birth, size)) in asked.iter().enumerate() {
-            if !self.wanted.contains(&birth) {
+            if !self.wanted.contains(&birth) || self.work == 0 {
                 continue;
             }
             let in_sequence = at.checked_sub(begin).filter(|&at| at < length);
@@ -163,12 +175,17 @@ impl Finder<'_, '_> {
                     (By::Sequence, requests.collect())
                 }
                 None if length > 0 => {
+                    self.work = self.work.saturating_sub(programs.arguments.len());
                     let same = |argument: &&Request<'_>| at < begin && argument.1.size == size;
                     (By::Argument, programs.arguments.iter().filter(same).copied().collect())
                 }
-                None => (By::Size, once(programs, size)),
+                None => (By::Size, once(programs, size, &mut self.work)),
             };
-            if let Some(agreed) = agree(history, by, &requests) {
+            let length: usize = requests.iter().map(|(_, request)| request.parts.len()).sum();
+            if length <= self.parts
+                && let Some(agreed) = agree(history, by, &requests)
+            {
+                self.parts -= length;
                 self.found.insert(birth, agreed);
             }
         }
@@ -179,6 +196,7 @@ impl Finder<'_, '_> {
 fn sequence<'p, 'a>(
     programs: &'p Programs<'a>,
     asked: &[(usize, Bytes)],
+    work: &mut usize,
 ) -> (usize, Vec<&'p Vec<Request<'a>>>) {
     let mut best: (usize, Vec<&Vec<Request<'_>>>) = (0, Vec::new());
     for requests in &programs.requests {
@@ -188,9 +206,13 @@ fn sequence<'p, 'a>(
         }
         let fits = |begin: &usize| {
             let here = asked.get(*begin..).unwrap_or_default();
-            requests.iter().zip(here).all(|((_, request), (_, size))| request.size == *size)
+            let is_same = |((_, request), (_, size)): (&Request<'_>, &(usize, Bytes))| {
+                *work = work.saturating_sub(1);
+                request.size == *size && *work > 0
+            };
+            requests.iter().zip(here).all(is_same)
         };
-        let Some(begin) = (0..=asked.len() - requests.len()).rev().find(fits) else { continue };
+        let Some(begin) = (0..=asked.len() - requests.len()).rev().take(LATEST).find(fits) else { continue };
         if requests.len() > known || best.1.is_empty() || begin > best.0 {
             best = (begin, vec![requests]);
         } else if begin == best.0 {
@@ -201,9 +223,10 @@ fn sequence<'p, 'a>(
 }
 
 /// The requests of a size, where no program of the function makes two of them.
-fn once<'a>(programs: &Programs<'a>, size: Bytes) -> Vec<Request<'a>> {
+fn once<'a>(programs: &Programs<'a>, size: Bytes, work: &mut usize) -> Vec<Request<'a>> {
     let mut once = Vec::new();
     for requests in &programs.requests {
+        *work = work.saturating_sub(requests.len());
         let mut same = requests.iter().filter(|(_, request)| request.size == size);
         match (same.next(), same.next()) {
             (Some(&only), None) => once.push(only),

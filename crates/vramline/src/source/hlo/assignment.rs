@@ -66,6 +66,7 @@ struct Told<'a> {
     listed: FxHashSet<i64>,
     traces: Vec<&'a [u8]>,
     allocations: Vec<(i64, Allocation, Vec<Placed>)>,
+    is_cut: bool,
 }
 
 /// Reads the assignment. Gives, for each of the executable's buffers, where it is made.
@@ -75,6 +76,7 @@ pub(super) fn read<'a>(
     executable: &mut Executable,
 ) -> Vec<Made<'a>> {
     let mut told = gather(assignments, root);
+    executable.is_cut = told.is_cut;
     // As they are asked for.
     told.allocations.sort_by_key(|(index, ..)| *index);
     let at_peak = simulate(&told);
@@ -141,6 +143,7 @@ fn gather<'a>(assignments: &[&'a [u8]], root: Option<i64>) -> Told<'a> {
             }
         }
     }
+    told.is_cut = left == 0;
     told
 }
 

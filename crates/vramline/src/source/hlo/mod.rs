@@ -26,7 +26,7 @@ use crate::units::Bytes;
 use crate::warning::Warnings;
 
 /// More values than this in one program are not read; the largest known have some hundred thousand.
-const MOST_VALUES: usize = 4 << 20;
+const MOST_VALUES: usize = 2 << 20;
 
 /// A larger file is not read; protobuf itself ends at twice that.
 const LARGEST: usize = 1 << 30;
@@ -61,13 +61,21 @@ fn still(mut executable: Executable) -> Still {
             snapshot: Snapshot { time: None, in_use, before_recording: Bytes::ZERO, held },
         }
     });
+    let mut warnings = Warnings::default();
+    if executable.is_cut {
+        warnings.add(
+            "large-program",
+            format!("the program has more than {MOST_VALUES} values and places; the rest was left out"),
+            "",
+        );
+    }
     Still {
         format: "hlo",
         framework: executable.name.starts_with("jit_").then_some(Framework::Jax),
         pools: pools.collect(),
         names: std::mem::take(&mut executable.names),
         stacks: std::mem::take(&mut executable.stacks),
-        warnings: Warnings::default(),
+        warnings,
     }
 }
 
