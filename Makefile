@@ -2,7 +2,7 @@
 #
 #   make demo    build, install TensorFlow, train a small Keras model under `vramline run`, print the report
 #   make test    the everyday suite: formatting, lints, Rust and Python tests (under 15 minutes on two cores)
-#   make bench   time and memory against xprof on a large trace made here; what a recording costs
+#   make bench   time and memory against xprof on a large trace made here; a large log; what a recording costs
 #   make proof   the long tables, written into docs/ with versions and date
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make fmt     format everything
@@ -50,6 +50,7 @@ test-python: package
 bench: package
 	$(VENV)/bin/python benches/against_xprof.py
 	$(VENV)/bin/python benches/against_pickle.py
+	$(VENV)/bin/python benches/oom_log.py
 	$(VENV)/bin/python benches/recording_cost.py
 
 proof: package
@@ -74,6 +75,9 @@ fuzz:
 	cd fuzz && cargo +nightly fuzz run recording -- -max_total_time=600 -max_len=16384
 	mkdir -p fuzz/corpus/pickle && for file in fixtures/torch/*.pickle.gz; do gunzip -c $$file > fuzz/corpus/pickle/$$(basename $$file .gz); done
 	cd fuzz && cargo +nightly fuzz run pickle -- -max_total_time=600 -max_len=65536
+	mkdir -p fuzz/corpus/oom_log fuzz/corpus/memory_dump && cp fixtures/*oom*.log fuzz/corpus/oom_log/ && cp fixtures/*.memorydump.pb fuzz/corpus/memory_dump/
+	cd fuzz && cargo +nightly fuzz run oom_log -- -max_total_time=600 -max_len=65536
+	cd fuzz && cargo +nightly fuzz run memory_dump -- -max_total_time=600 -max_len=16384
 
 fmt:
 	cargo fmt

@@ -607,6 +607,20 @@ def test_a_job_over_its_limit_leaves_exception_dump_and_trace(job):
     assert steps_of(job.marks) == keras("train", 2, 0)
 
 
+@uses("out of memory")
+def test_a_job_over_its_limit_has_a_post_mortem(job, binary):
+    done = subprocess.run([binary, "oom", job.recording, "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (failure,) = json.loads(done.stdout)["failures"]
+    assert (failure["verdict"], failure["limit_set_by"]) == ("limit", "vramline run --limit")
+    assert failure["limit_bytes"] == 40 * MIB
+    assert failure["rounded_bytes"] == 64 * MIB
+    assert failure["short_by_bytes"] == 64 * MIB - failure["free_bytes"] - failure["unallocated_bytes"]
+    assert failure["slack_bytes"] is not None
+    (warning,) = [warning for warning in job.report["warnings"] if warning["code"] == "out-of-memory"]
+    assert "(limit)" in warning["text"]
+
+
 # --- Several processes ---
 
 

@@ -25,6 +25,9 @@ pub(crate) enum Command {
     /// snapshot.
     #[command(after_long_help = REPORT_HELP)]
     Report(ReportArgs),
+    /// Say why an allocation failed: from a log, a dump of the pool, or a recording.
+    #[command(after_long_help = OOM_HELP)]
+    Oom(OomArgs),
     /// Train a small model on whatever is here, recorded and reported on.
     Demo(DemoArgs),
     /// Print a PyTorch snapshot as JSON, as it was read. For comparing with Python's own reading.
@@ -84,6 +87,44 @@ Examples:
     vramline report host.xplane.pb --at 2.17s what was held at that moment
     vramline report snapshot.pickle --by stack
     vramline report host.xplane.pb --json | jq '.pools[0].at_peak.by_role'";
+
+const OOM_HELP: &str = "\
+Reads what TensorFlow (from 1.x on), JAX, XLA and PyTorch write when memory runs out, anywhere in a log
+of any size: wrapped, cut, coloured, mixed with other output, gzip or not. One verdict a failure:
+    device      the pool's limit left enough, but the driver refused: a neighbour or a context has it
+    fragmented  enough is free, but in pieces
+    slack       enough is taken by chunks beyond what was asked for
+    exhausted   it does not fit beside what is held
+    limit       the same two, under a limit that you set: the recording or --limit proves it
+No verdict is given where the log does not tell enough; it then says what is missing.
+
+TensorFlow's dump tells more than its text. To have one for each failed allocation:
+    TF_BFC_MEMORY_DUMP=/tmp/dump python train.py 2> train.log
+`vramline run` does that by itself, and ends with this post-mortem.
+
+Examples:
+    vramline oom train.log
+    vramline oom train.log /tmp/dump_GPU_0_bfc.*     text and dumps, compared chunk by chunk
+    vramline oom train.log --limit 8GiB              the pool's limit is a setting of yours
+    vramline oom train.vram --json | jq '.failures[0].verdict'
+
+Exit codes: 0 also where no failure is found, which is said; 1 a file cannot be read; 2 usage.";
+
+#[derive(Debug, Args)]
+pub(crate) struct OomArgs {
+    /// Logs, dumps that TF_BFC_MEMORY_DUMP made, recordings (*.vram), or folders of logs and dumps.
+    #[arg(required = true, value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// The limit that you set for the pool, such as 8GiB.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) limit: Option<Bytes>,
+    /// Show every failure in full, not only the first of each kind.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print the whole post-mortem as one JSON document, exact to the byte.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {

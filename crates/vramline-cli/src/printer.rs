@@ -1,11 +1,14 @@
 //! Draws a report as text: verdict first, one screen, readable without colour.
 
+pub(crate) mod oom;
+
 use std::fmt::Write;
 
 use vramline::snapshot::Role;
 use vramline::units::{Bytes, Nanos, Span};
 use vramline::view::fields::title;
 use vramline::view::report::{HeldView, LongView, PoolView, Report, Row, StepView};
+use vramline::warning::Warning;
 
 use crate::cli::By;
 use crate::variables::NO_COLOR;
@@ -48,6 +51,9 @@ pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
         let _ = writeln!(out, "{}{}{}", style.dim, printable(file), style.plain);
     }
     job(&mut out, report, style);
+    if let Some(failed) = report.warnings.iter().find(|warning| warning.code == "out-of-memory") {
+        let _ = writeln!(out, "\n{}{}.{}", style.bold, capitalised(&printable(&failed.text)), style.plain);
+    }
     let Some(main) = report.pools.first() else {
         let what = if report.run.is_some() {
             "No figures in this recording."
@@ -632,11 +638,15 @@ fn happenings(out: &mut String, report: &Report, style: Style) {
 }
 
 fn notes(out: &mut String, report: &Report, style: Style) {
-    if report.warnings.is_empty() {
+    notes_of(out, &report.warnings, style);
+}
+
+fn notes_of(out: &mut String, warnings: &[Warning], style: Style) {
+    if warnings.is_empty() {
         return;
     }
     heading(out, "Notes", style);
-    for warning in &report.warnings {
+    for warning in warnings {
         let _ = writeln!(out, "  - {}", printable(&warning.text));
         if !warning.hint.is_empty() {
             let _ = writeln!(out, "    {}hint:{} {}", style.dim, style.plain, printable(&warning.hint));

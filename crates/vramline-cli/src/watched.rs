@@ -1,22 +1,31 @@
 //! Reads with a line of progress, if it takes long and somebody is looking.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use vramline::Reading;
 use vramline::source::{Progress, SourceError};
+use vramline::units::Bytes;
+use vramline::{OutOfMemory, Reading};
 
 /// Most traces are read before this.
 const PATIENCE: Duration = Duration::from_millis(700);
 const TICK: Duration = Duration::from_millis(100);
 
 pub(crate) fn read(path: &Path) -> Result<Reading, SourceError> {
+    watched(|progress| vramline::read_watched(path, progress))
+}
+
+pub(crate) fn read_failures(paths: &[PathBuf], limit: Option<Bytes>) -> Result<OutOfMemory, SourceError> {
+    watched(|progress| vramline::read_failures(paths, limit, progress))
+}
+
+fn watched<T>(read: impl FnOnce(&Arc<Progress>) -> T) -> T {
     let progress = Arc::new(Progress::default());
     if !io::stderr().is_terminal() {
-        return vramline::read_watched(path, &progress);
+        return read(&progress);
     }
     let (done, is_done) = channel::<()>();
     std::thread::scope(|threads| {
@@ -34,7 +43,7 @@ pub(crate) fn read(path: &Path) -> Result<Reading, SourceError> {
                 let _ = write!(io::stderr(), "\r\x1b[K");
             }
         });
-        let reading = vramline::read_watched(path, &progress);
+        let reading = read(&progress);
         drop(done);
         reading
     })

@@ -7,6 +7,10 @@
 //! trace/   History   -> Trace       allocations with lifetimes, steps, roles
 //!          Trace     -> Snapshot    what a pool held at one moment
 //! view/    Trace     -> Report      plain data for terminals and JSON
+//!
+//! source/      bytes    -> Failures    allocations that failed, as logs and dumps tell them
+//! postmortem/  Failure  -> Conclusion  why
+//! view/                 -> OomReport
 //! ```
 //!
 //! Imports point up this list only, and a test enforces it. The core neither prints nor keeps global state, and touches
@@ -27,8 +31,10 @@
 pub mod dtype;
 pub mod event;
 pub mod executable;
+pub mod failure;
 pub mod names;
 mod pages;
+pub mod postmortem;
 pub mod recording;
 pub mod snapshot;
 pub mod source;
@@ -41,10 +47,13 @@ pub mod warning;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use recording::reader::{self, Recorded};
+use failure::{Failures, Told};
+use postmortem::{Proof, witness};
+use recording::reader::{self, Recorded, RecordedProcess};
 use snapshot::Still;
 use source::{Content, Progress, Source, SourceError};
 use trace::Trace;
+use units::Bytes;
 
 /// A path, read and understood.
 #[derive(Debug)]
@@ -59,6 +68,8 @@ pub struct Reading {
     pub unreadable: Vec<SourceError>,
     /// What the path held besides traces, where it is a recording.
     pub recorded: Option<Recorded>,
+    /// The allocations that failed in it, where it is a recording.
+    pub failures: Option<OutOfMemory>,
 }
 
 impl Reading {
@@ -82,6 +93,7 @@ impl Reading {
             other_runs: Vec::new(),
             unreadable: Vec::new(),
             recorded: None,
+            failures: None,
         }
     }
 }
@@ -113,7 +125,7 @@ pub fn read_watched(path: &Path, progress: &Arc<Progress>) -> Result<Reading, So
         let others: Vec<_> = histories.into_iter().map(|found| threads.spawn(move || host(found))).collect();
         others.into_iter().filter_map(|host| host.join().ok()).collect()
     });
-    Ok(Reading { hosts, stills, other_runs, unreadable, recorded: None })
+    Ok(Reading { hosts, stills, other_runs, unreadable, recorded: None, failures: None })
 }
 
 /// A recording, and the traces of its processes.
@@ -141,6 +153,114 @@ fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, Sour
             Err(error) => reading.unreadable.push(error),
         }
     }
+    reading.failures = Some(failures_of(&recorded, progress)).filter(|found| !found.failures.list.is_empty());
     reading.recorded = Some(recorded);
     Ok(reading)
+}
+
+/// The failed allocations that paths tell of.
+#[derive(Debug, Default)]
+pub struct OutOfMemory {
+    /// The failures, text and dump of each joined.
+    pub failures: Failures,
+    /// For each of them, what proves that its limit is the user's own.
+    pub proofs: Vec<Option<Proof>>,
+    /// What was read.
+    pub files: Vec<PathBuf>,
+}
+
+/// Reads the failed allocations of logs, dumps and recordings. `limit` is what the user says he set.
+pub fn read_failures(
+    paths: &[PathBuf],
+    limit: Option<Bytes>,
+    progress: &Arc<Progress>,
+) -> Result<OutOfMemory, SourceError> {
+    let mut all = OutOfMemory::default();
+    let mut loose = Failures::default();
+    for path in paths {
+        all.files.push(path.clone());
+        if reader::is_recording(path) {
+            let recorded = reader::read(path)
+                .map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })?;
+            all.append(failures_of(&recorded, progress));
+        } else if path.is_dir() {
+            for file in source::logs_in(path)? {
+                loose.append(source::read_failures(&file, progress)?);
+            }
+        } else {
+            loose.append(source::read_failures(path, progress)?);
+        }
+    }
+    witness::join(&mut loose);
+    let proofs = vec![None; loose.list.len()];
+    all.append(OutOfMemory { failures: loose, proofs, files: Vec::new() });
+    if let Some(limit) = limit {
+        all.set_limit(limit);
+    }
+    Ok(all)
+}
+
+impl OutOfMemory {
+    fn append(&mut self, other: OutOfMemory) {
+        self.failures.append(other.failures);
+        self.proofs.extend(other.proofs);
+    }
+
+    /// Takes the user's word for the limit of every pool, where nothing contradicts it.
+    fn set_limit(&mut self, limit: Bytes) {
+        for (failure, proof) in self.failures.list.iter_mut().zip(&mut self.proofs) {
+            if witness::set_limit(failure, Some(Told::exact(limit))) {
+                *proof = Some(Proof { limit: Some(limit), by: "--limit".to_owned() });
+            } else {
+                let own = failure.limit.map_or(0, |told| told.low.0);
+                self.failures.warnings.add(
+                    "another-limit",
+                    format!("--limit is {} bytes, the pool's own limit is {own}", limit.0),
+                    "leave --limit out, or give the pool's own",
+                );
+            }
+        }
+    }
+}
+
+/// The failures of a recording: of each process its exception and TensorFlow's dumps.
+fn failures_of(recorded: &Recorded, progress: &Arc<Progress>) -> OutOfMemory {
+    let mut all = OutOfMemory::default();
+    for process in &recorded.processes {
+        let mut failures = Failures::default();
+        for path in process.exception.iter().chain(&process.dumps) {
+            match source::read_failures(path, progress) {
+                Ok(found) => failures.append(found),
+                Err(error) => failures.warnings.add("unreadable", error.to_string(), error.hint()),
+            }
+        }
+        witness::join(&mut failures);
+        let mut proofs = Vec::new();
+        for failure in &mut failures.list {
+            let limit = failure.allocator.as_deref().and_then(|name| limit_of(process, name));
+            let has_limit = witness::set_limit(failure, limit.map(Told::exact));
+            proofs.push(proof_of(recorded).filter(|_| has_limit));
+        }
+        all.append(OutOfMemory { failures, proofs, files: Vec::new() });
+    }
+    all
+}
+
+/// The limit of a pool, as the framework told it while the job ran.
+fn limit_of(process: &RecordedProcess, allocator: &str) -> Option<Bytes> {
+    let device = event::device_of(allocator);
+    let counters = process.samples.iter().rev().filter_map(|sample| sample.counters.as_ref());
+    let mut limits =
+        counters.filter(|counters| counters.device == device).filter_map(|counters| counters.limit);
+    limits.next().and_then(|limit| u64::try_from(limit).ok()).map(Bytes)
+}
+
+/// What proves that a recorded job ran under a limit of the user's.
+fn proof_of(recorded: &Recorded) -> Option<Proof> {
+    const OF_CPU: &str = "TF_CPU_BFC_MEM_LIMIT_IN_MB";
+    let manifest = recorded.manifest.as_ref()?;
+    if let Some(limit) = manifest.settings.limit_bytes {
+        return Some(Proof { limit: Some(limit), by: "vramline run --limit".to_owned() });
+    }
+    manifest.environment.get(OF_CPU).map(|_| Proof { limit: None, by: OF_CPU.to_owned() })
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod oom;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod unpickle;

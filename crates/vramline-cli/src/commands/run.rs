@@ -15,7 +15,7 @@ use vramline::units::Nanos;
 
 use crate::Hinted;
 use crate::cli::{ReportArgs, RunArgs};
-use crate::commands::report;
+use crate::commands::{oom, report};
 use crate::launch::environment::{self, Planned, Variables};
 use crate::launch::{child, devices, package, place, say, settings};
 use crate::variables::{PYTHONPATH, RECORD, TO_PYTHON};
@@ -120,6 +120,7 @@ fn finish(args: &RunArgs, manifest: &RunManifest, path: PathBuf, is_booted: bool
         if !args.no_report {
             // Not locked: the line of progress is written there too, by a thread that would wait for ever.
             told(report::write(&report, io::stderr(), io::stderr().is_terminal()));
+            told(oom::write(&report.path, io::stderr(), io::stderr().is_terminal()));
         }
         if let Some(file) = &args.json {
             told(

@@ -122,7 +122,11 @@ fn errors_have_a_hint() {
             "plugins/profile",
         ),
         (file("empty.xplane.pb", b""), "is empty", "when it is stopped"),
-        (file("log.txt", b"I0000 something\n"), "it looks like text, perhaps a log", "only XPlane traces"),
+        (
+            file("log.txt", b"I0000 something\n"),
+            "text in which no allocation fails",
+            "out-of-memory errors only",
+        ),
         (file("snapshot.pickle", b"\x80\x04\x95abc"), "a PyTorch memory snapshot", "only XPlane traces"),
         (nothing.path().to_str().unwrap().to_owned(), "no profiler trace", "tf.profiler.experimental.start"),
     ];
@@ -203,8 +207,44 @@ fn shells_can_complete() {
     for shell in ["bash", "zsh", "fish"] {
         let output = run(&["completions", shell]);
         assert!(output.status.success());
-        assert!(String::from_utf8(output.stdout).unwrap().contains("report"));
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(script.contains("report") && script.contains("oom"));
     }
+}
+
+#[test]
+fn a_post_mortem_shows_its_arithmetic() {
+    assert_told("oom.txt", &["oom", "fixtures/tf221_cpu_oom.log"]);
+    assert_told("oom_three.txt", &["oom", "fixtures/jax0112_h200_oom_three_failures.log"]);
+    assert_told("oom_short.txt", &["oom", "fixtures/jax0112_h200_oom_short.log"]);
+    assert_told("oom_dump.txt", &["oom", "fixtures/tf221_cpu_oom.memorydump.pb"]);
+    assert_told("oom_limit.txt", &["oom", "fixtures/tf221_cpu_oom.log", "--limit", "256MiB"]);
+}
+
+#[test]
+fn the_help_of_oom_teaches() {
+    assert_told("oom_help.txt", &["oom", "--help"]);
+}
+
+/// A log without a failure is an answer; a file that is no log, or is not there, is an error.
+#[test]
+fn no_failure_is_an_answer_and_no_log_an_error() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("job.log");
+    std::fs::write(&path, "Epoch 1/10\nall is well\n").unwrap();
+    let output = run(&["oom", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.contains("No allocation fails here.") && told.contains("Looked for"), "{told}");
+    for (path, expected) in
+        [("fixtures/tf221_cpu_cnn_from_start.xplane.pb", "a profiler trace"), ("no/such.log", "cannot read")]
+    {
+        let output = run(&["oom", path]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(error.contains(expected) && error.contains("\nhint: give "), "{error}");
+    }
+    assert_eq!(run(&["oom"]).status.code(), Some(2));
 }
 
 /// The README's sample is what the binary prints.

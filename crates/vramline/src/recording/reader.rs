@@ -48,6 +48,10 @@ pub struct RecordedProcess {
     pub inventories: Vec<Inventory>,
     /// The folder of its profiler.
     pub trace: Option<PathBuf>,
+    /// The text of the exception that ended it.
+    pub exception: Option<PathBuf>,
+    /// Pictures of its pools that TensorFlow made when an allocation failed.
+    pub dumps: Vec<PathBuf>,
 }
 
 impl RecordedProcess {
@@ -148,6 +152,8 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
             samples: Vec::new(),
             inventories: Vec::new(),
             trace: None,
+            exception: None,
+            dumps: Vec::new(),
         });
         let mut table = || match stream::read(&file) {
             Ok(table) => {
@@ -190,7 +196,32 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
     }
     recorded.processes = processes.into_values().collect();
     recorded.processes.sort_by_key(|process| process.marks.first().map(|mark| mark.time));
+    add_last_words(&mut recorded);
     Ok(recorded)
+}
+
+/// What others than the recorder put there: the exception's text, and TensorFlow's dumps.
+fn add_last_words(recorded: &mut Recorded) {
+    let Ok(entries) = std::fs::read_dir(&recorded.path) else { return };
+    let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    names.sort();
+    for path in names.into_iter().filter(|path| path.is_file()) {
+        let name = name_of(&path);
+        let rest = name.strip_prefix("dump-").map(|rest| (rest, true));
+        let Some((rest, is_dump)) =
+            rest.or_else(|| name.strip_prefix("exception-").map(|rest| (rest, false)))
+        else {
+            continue;
+        };
+        for process in &mut recorded.processes {
+            let Some(after) = rest.strip_prefix(&process.id.to_string()) else { continue };
+            if is_dump && after.starts_with('_') {
+                process.dumps.push(path.clone());
+            } else if !is_dump && after == ".txt" {
+                process.exception = Some(path.clone());
+            }
+        }
+    }
 }
 
 fn facts(path: &Path) -> io::Result<ProcessFacts> {

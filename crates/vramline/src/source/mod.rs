@@ -6,6 +6,8 @@
 mod folder;
 pub(crate) mod hlo;
 mod input;
+mod memory_dump;
+mod oom_log;
 mod pprof;
 pub mod sniff;
 mod torch_snapshot;
@@ -17,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::event::History;
+use crate::failure::Failures;
 use crate::snapshot::Still;
 use input::Input;
 pub use input::Progress;
@@ -50,6 +53,14 @@ pub enum SourceError {
         what: &'static str,
         /// What to do.
         hint: &'static str,
+    },
+    /// The file is not one that tells of failures.
+    #[error("'{}' tells of no failed allocation: it is {what}", path.display())]
+    NoLog {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
     },
     /// A recording that cannot be read.
     #[error("{text}")]
@@ -89,6 +100,9 @@ impl SourceError {
             SourceError::Empty { .. } => {
                 "a profiler writes its file when it is stopped: call tf.profiler.experimental.stop() or \
                  jax.profiler.stop_trace(), and let the program end by itself"
+            }
+            SourceError::NoLog { .. } => {
+                "give the job's log, the files of TF_BFC_MEMORY_DUMP, or a recording; `vramline report` reads the rest"
             }
             SourceError::Foreign { hint, .. }
             | SourceError::Recording { hint, .. }
@@ -231,10 +245,10 @@ fn read_input(input: &Input, path: &Path) -> Result<Content, SourceError> {
                 "give the file of the same program whose name ends in after_optimizations.hlo.pb",
             ),
         },
-        Format::MemoryDump => (
-            "a dump of TensorFlow's pool allocator (TF_BFC_MEMORY_DUMP)",
-            "only XPlane traces are read so far",
-        ),
+        Format::MemoryDump => {
+            let failures = memory_dump::read(input).map_err(at)?;
+            return Ok(Content::Still(Box::new(failures.still("memory-dump"))));
+        }
         Format::EventFile => (
             "a TensorBoard event file",
             "the trace lies beside it, in plugins/profile/<run>/<host>.xplane.pb: give the folder instead",
@@ -243,10 +257,79 @@ fn read_input(input: &Input, path: &Path) -> Result<Content, SourceError> {
             "JSON, perhaps a Chrome trace",
             "the trace.json.gz beside a trace holds no memory events: give the .xplane.pb file of the same folder",
         ),
-        Format::Text => ("text, perhaps a log", "only XPlane traces are read so far"),
+        Format::Text => {
+            let failures = oom_log::read(input).map_err(at)?;
+            if !failures.list.is_empty() {
+                return Ok(Content::Still(Box::new(failures.still("oom-log"))));
+            }
+            ("text in which no allocation fails", "a log is read for its out-of-memory errors only")
+        }
         Format::Unknown => {
             ("something else", "give the .xplane.pb file that the profiler wrote, or its folder")
         }
     };
     Err(SourceError::Foreign { path: path.to_owned(), what, hint })
+}
+
+/// Reads the failed allocations that a log or a dump tells of. Whatever is no other file that is known is a log.
+pub fn read_failures(path: &Path, progress: &Arc<Progress>) -> Result<Failures, SourceError> {
+    let at = |error| SourceError::Io { path: path.to_owned(), error };
+    failures_of(&Input::open(path, progress).map_err(at)?, path)
+}
+
+/// The same from memory. `name` stands for the path.
+pub fn read_failures_in(bytes: &[u8], name: &Path) -> Result<Failures, SourceError> {
+    let at = |error| SourceError::Io { path: name.to_owned(), error };
+    failures_of(&Input::of_memory(bytes).map_err(at)?, name)
+}
+
+fn failures_of(input: &Input, path: &Path) -> Result<Failures, SourceError> {
+    let at = |error| SourceError::Io { path: path.to_owned(), error };
+    let what = match sniff::sniff(input).map_err(at)? {
+        Format::XPlane => "a profiler trace",
+        Format::Pickle => "a Python pickle, perhaps a PyTorch memory snapshot",
+        Format::Zip => "a zip archive",
+        Format::Pprof => "a pprof profile",
+        Format::Hlo => "a program of XLA's",
+        Format::EventFile => "a TensorBoard event file",
+        Format::MemoryDump => {
+            let mut failures = memory_dump::read(input).map_err(at)?;
+            name_witnesses(&mut failures, path);
+            return Ok(failures);
+        }
+        _ => {
+            let mut failures = oom_log::read(input).map_err(at)?;
+            name_witnesses(&mut failures, path);
+            return Ok(failures);
+        }
+    };
+    Err(SourceError::NoLog { path: path.to_owned(), what })
+}
+
+fn name_witnesses(failures: &mut Failures, path: &Path) {
+    // TensorFlow writes PREFIX_ALLOCATOR.MICROSECONDS.
+    let micros = path.extension().and_then(|end| end.to_str()?.parse().ok());
+    for witness in failures.list.iter_mut().flat_map(|failure| &mut failure.witnesses) {
+        path.clone_into(&mut witness.path);
+        witness.micros = micros.filter(|_| witness.line.is_none());
+    }
+}
+
+/// The logs and dumps that lie in a folder, without those below it.
+pub fn logs_in(folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
+    let at = |error| SourceError::Io { path: folder.to_owned(), error };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(at)? {
+        let entry = entry.map_err(at)?;
+        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    let is_log = |path: &PathBuf| {
+        let format = Input::open(path, &Arc::default()).and_then(|input| sniff::sniff(&input));
+        matches!(format, Ok(Format::Text | Format::MemoryDump))
+    };
+    found.retain(is_log);
+    Ok(found)
 }

@@ -107,7 +107,7 @@ impl Trace {
     /// The device that a pool is on, by the name the frameworks give it; empty where that does not tell.
     #[must_use]
     pub fn device_of(&self, pool: &PoolTrace) -> String {
-        self.history.pool(pool.id).map_or(String::new(), |pool| device_of(&pool.name))
+        self.history.pool(pool.id).map_or(String::new(), |pool| crate::event::device_of(&pool.name))
     }
 
     /// What a pool held at its peak, or `None` where it has no events.
@@ -247,29 +247,4 @@ impl Trace {
             count: 1,
         }
     }
-}
-
-fn device_of(pool: &str) -> String {
-    if pool.contains("host") {
-        return "HOST".to_owned();
-    }
-    let number = |rest: &str| {
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        (!digits.is_empty()).then_some(digits)
-    };
-    if let Some(ordinal) =
-        pool.strip_prefix("GPU_").or_else(|| pool.strip_prefix("gpu_async_")).and_then(number)
-    {
-        return format!("GPU:{ordinal}");
-    }
-    if let Some(ordinal) = pool.strip_prefix("cuda:").and_then(number) {
-        return format!("GPU:{ordinal}");
-    }
-    if pool.starts_with("TPU:") {
-        return pool.to_owned();
-    }
-    if pool.contains("cpu") {
-        return "CPU:0".to_owned();
-    }
-    String::new()
 }

@@ -2,5 +2,6 @@
 
 pub mod caching;
 pub mod fields;
+pub mod oom;
 pub mod report;
 pub mod run;

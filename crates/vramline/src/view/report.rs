@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::caching::{self, CachingView};
+use super::oom;
 use super::run::{self, EpochView, InventoryView, MarkView, PhaseView, RunView, Whole};
 use crate::Reading;
 use crate::event::{Framework, History, OpTime};
@@ -244,6 +245,7 @@ pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
         text: error.to_string(),
         hint: error.hint().to_owned(),
     }));
+    warnings.extend(reading.failures.as_ref().and_then(oom::in_short));
     let first = reading.hosts.first().map(|host| &host.trace.history);
     let recording = reading.recorded.iter().map(|recorded| &recorded.path);
     let stills = reading.stills.iter().map(|(path, _)| path);

@@ -11,7 +11,7 @@ use vramline::snapshot::{Held, Snapshot, Still, StillPool};
 use vramline::source::Content;
 use vramline::stack::{Stack, Stacks};
 use vramline::units::{Bytes, Nanos};
-use vramline::view::fields::REPORT;
+use vramline::view::fields::{OOM, REPORT};
 use vramline::view::report::{By, Wanted};
 use vramline::warning::Warnings;
 
@@ -151,15 +151,81 @@ fn every_null_is_explained() {
     }
 }
 
+/// Post-mortems that have something in each of their lists.
+fn post_mortems() -> Vec<Value> {
+    const PEAK: &str = "Out of memory while trying to allocate 6291456 bytes.\nPeak buffers:\n\tBuffer 1:\n\t\tSize: 6.00MiB\n\t\tShape: f32[3]\n";
+    let scratch = tempfile::tempdir().unwrap();
+    let peak = scratch.path().join("peak.log");
+    fs::write(&peak, PEAK).unwrap();
+    // Two holes of a region with a live chunk between them.
+    let fragmented = scratch.path().join("fragmented.log");
+    let chunk =
+        |word: &str, address: u64, size: u64| format!("{word} at {address:x} of size {size} next 1\n");
+    let text =
+        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 512B (rounded to 512)requested by op A\n\
+                Bin for 512B was 512B, Chunk State: \nNext region of size 768\n"
+            .to_owned()
+            + &chunk("Free ", 4096, 256)
+            + &chunk("InUse", 4352, 256)
+            + &chunk("Free ", 4608, 256)
+            + "     Summary of in-use Chunks by size: \n\
+           Total bytes in pool: 768 memory_limit_: 768 available bytes: 0 curr_region_allocation_bytes_: 256\n";
+    fs::write(&fragmented, text).unwrap();
+    let files =
+        ["tf221_cpu_oom.log", "tf221_cpu_oom.memorydump.pb", "jax0112_h200_oom_short.log"].map(fixture);
+    let read = |path: &std::path::PathBuf| {
+        let found = vramline::read_failures(std::slice::from_ref(path), None, &Default::default()).unwrap();
+        serde_json::to_value(vramline::view::oom::oom(&found)).unwrap()
+    };
+    files.iter().chain([&peak, &fragmented]).map(read).collect()
+}
+
 #[test]
-fn the_docs_hold_the_table() {
+fn the_post_mortem_is_in_its_table_too() {
+    let mut found = BTreeSet::new();
+    post_mortems().iter().for_each(|document| paths(document, "", &mut found));
+    let table: BTreeSet<String> = OOM.iter().map(|field| field.id.to_owned()).collect();
+    let holds = |outer: &str, path: &str| {
+        path.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.') || rest.starts_with("[]"))
+    };
+    let whole = |path: &str| table.iter().any(|other| holds(path, other));
+    let missing: Vec<_> = found.iter().filter(|path| !table.contains(*path) && !whole(path)).collect();
+    assert!(missing.is_empty(), "in a post-mortem but not in the table: {missing:?}");
+    let unused: Vec<_> = table.iter().filter(|path| !found.contains(*path) && !whole(path)).collect();
+    // No warning is needed for these.
+    let unused: Vec<_> = unused.into_iter().filter(|path| !path.starts_with("warnings[]")).collect();
+    assert!(unused.is_empty(), "in the table but in no post-mortem: {unused:?}");
+}
+
+#[test]
+fn every_null_of_a_post_mortem_is_explained() {
+    for document in post_mortems() {
+        let unknowns: BTreeSet<&str> = document["unknowns"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|unknown| unknown["path"].as_str().unwrap())
+            .collect();
+        for (i, failure) in document["failures"].as_array().unwrap().iter().enumerate() {
+            for (field, value) in failure.as_object().unwrap() {
+                let path = format!("failures[{i}].{field}");
+                assert!(!value.is_null() || unknowns.contains(path.as_str()), "{path}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_docs_hold_the_tables() {
     let docs = fs::read_to_string(root().join("docs/json.md")).unwrap();
-    let table: String = REPORT
-        .iter()
-        .map(|field| format!("| `{}` | {} | {} |\n", field.id, field.unit, field.meaning))
-        .collect();
-    assert!(
-        docs.contains(&table),
-        "docs/json.md does not hold the table of fields; it should read:\n{table}"
-    );
+    for fields in [REPORT, OOM] {
+        let table: String = fields
+            .iter()
+            .map(|field| format!("| `{}` | {} | {} |\n", field.id, field.unit, field.meaning))
+            .collect();
+        assert!(
+            docs.contains(&table),
+            "docs/json.md does not hold the table of fields; it should read:\n{table}"
+        );
+    }
 }

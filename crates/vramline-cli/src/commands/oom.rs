@@ -1,0 +1,50 @@
+//! `vramline oom`: why allocations failed.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use vramline::source::SourceError;
+use vramline::view::oom::oom;
+
+use crate::Hinted;
+use crate::cli::OomArgs;
+use crate::printer::{self, Style};
+use crate::watched;
+
+pub(crate) fn run(args: &OomArgs) -> Result<(), Hinted> {
+    let read = watched::read_failures(&args.paths, args.limit).map_err(hinted)?;
+    let report = oom(&read);
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &report)
+            .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
+        writeln!(out).map_err(anyhow::Error::from)?;
+    } else {
+        let style = Style::of_terminal(io::stdout().is_terminal());
+        let text = printer::oom::oom(&report, args.all, style);
+        out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
+    }
+    out.flush().map_err(anyhow::Error::from)?;
+    Ok(())
+}
+
+/// The same of a recording, to anywhere, where memory ran out: `vramline run` ends with it.
+pub(crate) fn write(path: &Path, mut out: impl Write, is_terminal: bool) -> Result<(), Hinted> {
+    let paths = [path.to_owned()];
+    let read = watched::read_failures(&paths, None).map_err(hinted)?;
+    if !read.failures.list.is_empty() {
+        let text = printer::oom::oom(&oom(&read), false, Style::of_terminal(is_terminal));
+        out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
+    }
+    Ok(())
+}
+
+fn hinted(error: SourceError) -> Hinted {
+    let hint = match &error {
+        SourceError::Io { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+            "give the job's log, what TF_BFC_MEMORY_DUMP made, or a recording"
+        }
+        other => other.hint(),
+    };
+    Hinted { hint: hint.to_owned(), error: error.into() }
+}

@@ -1,0 +1,259 @@
+//! Draws a post-mortem: the verdict with its arithmetic, the pool as a picture, what to do.
+
+use std::fmt::Write;
+
+use vramline::units::Bytes;
+use vramline::view::oom::{FailureView, MAP_WIDTH, OomReport};
+
+use super::{Style, heading, notes_of, printable, shorten, table, thousands};
+
+/// Rows of the picture; what is left out is summed up.
+const ROWS: usize = 24;
+
+/// Live chunks and holders that are listed.
+const LISTED: usize = 8;
+
+pub(crate) fn oom(report: &OomReport, is_all: bool, style: Style) -> String {
+    let mut out = String::new();
+    for file in &report.files {
+        let _ = writeln!(out, "{}{}{}", style.dim, printable(file), style.plain);
+    }
+    if report.failures.is_empty() {
+        let _ = writeln!(
+            out,
+            "\n{}No allocation fails here.{}\nLooked for: out-of-memory texts of TensorFlow, JAX, XLA and PyTorch, and \
+             TensorFlow's dumps.",
+            style.bold, style.plain
+        );
+        notes_of(&mut out, &report.warnings, style);
+        return out;
+    }
+    let told: usize = report.failures.len();
+    for (number, group) in report.groups.iter().enumerate() {
+        let members = group.failures.iter().filter_map(|&at| Some((at, report.failures.get(at)?)));
+        for (turn, (at, failure)) in members.enumerate() {
+            if turn > 0 && !is_all {
+                break;
+            }
+            let again = if is_all { 0 } else { group.failures.len() - 1 };
+            verdict(&mut out, failure, (at, told, again), style);
+            // The first failure is usually the one that matters.
+            if is_all || number == 0 {
+                details(&mut out, failure, style);
+            }
+        }
+    }
+    if !is_all && report.groups.len() > 1 {
+        let _ = writeln!(
+            out,
+            "\n{}The first failure is usually the one that matters; --all shows the others in full.{}",
+            style.dim, style.plain
+        );
+    }
+    notes_of(&mut out, &report.warnings, style);
+    out
+}
+
+fn verdict(out: &mut String, failure: &FailureView, (at, told, again): (usize, usize, usize), style: Style) {
+    let count = if told > 1 { format!("Failure {} of {told}: ", at + 1) } else { String::new() };
+    let asked = range(failure.rounded_low_bytes, failure.rounded_high_bytes);
+    let asked = asked.map_or("an unknown amount".to_owned(), |size| size);
+    let pool = failure.allocator.as_deref().map_or(String::new(), |name| format!(" in {}", printable(name)));
+    let short = range(failure.short_by_low_bytes, failure.short_by_high_bytes);
+    let short = short.map_or(String::new(), |size| format!(", short by {size}"));
+    let sentence = match failure.verdict {
+        Some("device") => format!("the driver refused {asked}{pool}, although the limit left enough"),
+        Some("fragmented") => format!("{asked} did not fit{pool}: enough is free, but in pieces"),
+        Some("slack") => {
+            format!(
+                "{asked} did not fit{pool}{short}: more than that is slack, taken beyond what was asked for"
+            )
+        }
+        Some("exhausted") => format!("{asked} did not fit{pool}{short}: memory is exhausted"),
+        Some("limit") => {
+            let by = failure.limit_set_by.as_deref().unwrap_or_default();
+            format!("{asked} did not fit{pool}{short}: the limit that was set ({}) is reached", printable(by))
+        }
+        _ => format!("{asked} did not fit{pool}; why, cannot be told"),
+    };
+    let word = failure.verdict.unwrap_or("no verdict");
+    let _ = writeln!(out, "\n{}{count}{word}: {sentence}.{}", style.bold, style.plain);
+    let mut facts = Vec::new();
+    if let Some(first) = failure.told_by.first() {
+        let line = first.line.map_or(String::new(), |line| format!(":{line}"));
+        facts.push(format!("{}{line}", printable(&first.file)));
+    }
+    facts.extend(failure.op.iter().map(|op| format!("op {}", shorten(&printable(op)))));
+    facts.extend(failure.executable.iter().map(|name| format!("executable {}", shorten(&printable(name)))));
+    if let (Some(shape), Some(dtype)) = (&failure.shape, &failure.dtype) {
+        facts.push(format!("{} {}", printable(shape), printable(dtype)));
+    }
+    if failure.attempts > 1 {
+        facts.push(format!("tried {} times", failure.attempts));
+    }
+    if again > 0 {
+        facts.push(format!("{} more like it", thousands(again as u64)));
+    }
+    let _ = writeln!(out, "  {}{}{}", style.dim, facts.join(", "), style.plain);
+}
+
+fn details(out: &mut String, failure: &FailureView, style: Style) {
+    arithmetic(out, failure, style);
+    picture(out, failure, style);
+    bridge(out, failure, style);
+    holders(out, failure, style);
+    buffers(out, failure, style);
+    if !failure.advice.is_empty() {
+        heading(out, "What to do", style);
+        for advice in &failure.advice {
+            let _ = writeln!(out, "  - {}", printable(&advice.text));
+        }
+    }
+}
+
+/// The figures of the verdict, to the byte where they are known.
+fn arithmetic(out: &mut String, failure: &FailureView, style: Style) {
+    let lines: [(&str, Option<Bytes>, Option<Bytes>, &str); 8] = [
+        ("request", failure.rounded_low_bytes, failure.rounded_high_bytes, "R, as the allocator rounds it"),
+        ("free", failure.free_low_bytes, failure.free_high_bytes, "F, in chunks that the request may use"),
+        ("largest piece", failure.largest_free_bytes, failure.largest_free_bytes, "of these"),
+        (
+            "unallocated",
+            failure.unallocated_low_bytes,
+            failure.unallocated_high_bytes,
+            "U, what the limit leaves",
+        ),
+        ("short by", failure.short_by_low_bytes, failure.short_by_high_bytes, "R - F - U"),
+        ("slack", failure.slack_low_bytes, failure.slack_high_bytes, "in use beyond what was asked for"),
+        ("in use", failure.in_use_low_bytes, failure.in_use_high_bytes, "whole chunks"),
+        ("limit", failure.limit_low_bytes, failure.limit_high_bytes, "of the pool"),
+    ];
+    heading(out, "Arithmetic", style);
+    for (name, low, high, meaning) in lines {
+        let bytes = match (low, high) {
+            (Some(low), Some(high)) if low == high => thousands(low.0),
+            (Some(low), Some(high)) => format!("{} to {}", thousands(low.0), thousands(high.0)),
+            _ => "not told".to_owned(),
+        };
+        let _ = writeln!(out, "  {name:<14} {bytes:>32}  {}{meaning}{}", style.dim, style.plain);
+    }
+    let Some(steps) = comparison(failure) else { return };
+    let _ = writeln!(out, "  {steps}");
+}
+
+/// The comparisons that lead to the verdict, in order.
+fn comparison(failure: &FailureView) -> Option<String> {
+    Some(match failure.verdict? {
+        "device" => "U >= R: device".to_owned(),
+        "fragmented" => "U < R, but F + U >= R: fragmented".to_owned(),
+        "slack" => "F + U < R, but slack >= R - F - U: slack".to_owned(),
+        "exhausted" if failure.slack_low_bytes.is_none() => "F + U < R: exhausted".to_owned(),
+        "exhausted" => "F + U < R, and slack < R - F - U: exhausted".to_owned(),
+        "limit" => "F + U < R, under a limit that was set: limit".to_owned(),
+        _ => return None,
+    })
+}
+
+fn picture(out: &mut String, failure: &FailureView, style: Style) {
+    if failure.regions.is_empty() {
+        return;
+    }
+    heading(out, "The pool", style);
+    let _ = writeln!(
+        out,
+        "  {}# in use, x slack, : mostly free, . free; one row a region, to scale{}",
+        style.dim, style.plain
+    );
+    let shown = if failure.regions.len() > ROWS { ROWS - 1 } else { failure.regions.len() };
+    for region in failure.regions.iter().take(shown) {
+        let _ = writeln!(
+            out,
+            "  {:<MAP_WIDTH$}  {:>9}  {:>9} free",
+            region.map,
+            region.bytes.to_string(),
+            region.free_bytes.to_string()
+        );
+    }
+    let rest = failure.regions.get(shown..).unwrap_or_default();
+    if !rest.is_empty() {
+        let bytes: Bytes = rest.iter().map(|region| region.bytes).sum();
+        let free: Bytes = rest.iter().map(|region| region.free_bytes).sum();
+        let what = format!("{} more regions", rest.len());
+        let _ = writeln!(out, "  {what:<MAP_WIDTH$}  {:>9}  {:>9} free", bytes.to_string(), free.to_string());
+    }
+}
+
+fn bridge(out: &mut String, failure: &FailureView, style: Style) {
+    let Some(bridge) = &failure.bridge else { return };
+    heading(out, "Between the holes that would have to merge", style);
+    let rows: Vec<Vec<String>> = bridge
+        .live
+        .iter()
+        .take(LISTED)
+        .map(|chunk| {
+            vec![
+                format!("{:#x}", chunk.address),
+                chunk.bytes.to_string(),
+                chunk.requested_bytes.map_or("-".to_owned(), |bytes| bytes.to_string()),
+                named(&chunk.op),
+            ]
+        })
+        .collect();
+    let columns = [("address", false), ("chunk", true), ("requested", true), ("op", false)];
+    table(out, &columns, &rows, style);
+    if bridge.live.len() > LISTED {
+        let _ = writeln!(out, "  and {} more (--json)", bridge.live.len() - LISTED);
+    }
+    let _ =
+        writeln!(out, "  in region {}: {} holes with {}", bridge.region + 1, bridge.holes, bridge.free_bytes);
+}
+
+fn holders(out: &mut String, failure: &FailureView, style: Style) {
+    if failure.holders.is_empty() {
+        return;
+    }
+    heading(out, "Held then", style);
+    let rows: Vec<Vec<String>> = failure
+        .holders
+        .iter()
+        .take(LISTED)
+        .map(|holder| {
+            vec![
+                holder.bytes.to_string(),
+                thousands(holder.count),
+                holder.chunk_bytes.to_string(),
+                holder.requested_bytes.map_or("-".to_owned(), |bytes| bytes.to_string()),
+                named(&holder.op),
+            ]
+        })
+        .collect();
+    let columns = [("bytes", true), ("chunks", true), ("each", true), ("requested", true), ("op", false)];
+    table(out, &columns, &rows, style);
+}
+
+fn buffers(out: &mut String, failure: &FailureView, style: Style) {
+    if failure.buffers.is_empty() {
+        return;
+    }
+    heading(out, "The executable's peak, as XLA tells it", style);
+    let rows: Vec<Vec<String>> = failure
+        .buffers
+        .iter()
+        .take(LISTED)
+        .map(|buffer| {
+            let operator = if buffer.operator.is_empty() { &buffer.label } else { &buffer.operator };
+            vec![buffer.high_bytes.to_string(), printable(&buffer.shape), named(operator)]
+        })
+        .collect();
+    table(out, &[("bytes", true), ("shape", false), ("op", false)], &rows, style);
+}
+
+fn named(op: &str) -> String {
+    if op.is_empty() { "-".to_owned() } else { shorten(&printable(op)) }
+}
+
+/// A size for people; both ends where they read differently.
+fn range(low: Option<Bytes>, high: Option<Bytes>) -> Option<String> {
+    let (low, high) = (low?.to_string(), high?.to_string());
+    Some(if low == high { low } else { format!("{low} to {high}") })
+}

@@ -1,0 +1,597 @@
+//! A failed allocation, as whoever wrote about it tells it: facts, no conclusions.
+//!
+//! Texts round their sizes, so that most figures are a [`Told`]: somewhere between two whole numbers of bytes. Two lines
+//! that tell the same figure narrow it. What no line tells is `None`. Whether a failure is a full pool, a torn one or a
+//! neighbour's fault is for `postmortem/` to say.
+
+use std::path::PathBuf;
+
+use crate::event::{Framework, device_of};
+use crate::names::{Name, Names};
+use crate::snapshot::{Held, Snapshot, Still, StillPool};
+use crate::stack::Stacks;
+use crate::units::Bytes;
+use crate::warning::Warnings;
+
+/// A pool is cut into multiples of this (BFC).
+pub const GRANULE: u64 = 256;
+
+/// A size that lies between two; exact where they are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// It is at least this.
+    pub low: Bytes,
+    /// It is at most this.
+    pub high: Bytes,
+}
+
+impl Told {
+    /// A size that is known.
+    #[must_use]
+    pub fn exact(bytes: Bytes) -> Told {
+        Told { low: bytes, high: bytes }
+    }
+
+    /// The size, where it is known.
+    #[must_use]
+    pub fn value(self) -> Option<Bytes> {
+        (self.low == self.high).then_some(self.low)
+    }
+
+    /// What both say; `None` where they contradict each other.
+    #[must_use]
+    pub fn and(self, other: Told) -> Option<Told> {
+        let both = Told { low: self.low.max(other.low), high: self.high.min(other.high) };
+        (both.low <= both.high).then_some(both)
+    }
+
+    /// The sum.
+    #[must_use]
+    pub fn plus(self, other: Told) -> Told {
+        Told { low: self.low + other.low, high: self.high + other.high }
+    }
+
+    /// The difference; nothing where the other is larger.
+    #[must_use]
+    pub fn minus(self, other: Told) -> Told {
+        Told { low: self.low.saturating_sub(other.high), high: self.high.saturating_sub(other.low) }
+    }
+
+    /// Both ends down to a multiple of [`GRANULE`].
+    #[must_use]
+    pub fn in_granules(self) -> Told {
+        let down = |bytes: Bytes| Bytes(bytes.0 - bytes.0 % GRANULE);
+        Told { low: down(self.low), high: down(self.high) }
+    }
+}
+
+/// Narrows what is known by another telling; a contradiction changes nothing and is told.
+pub(crate) fn narrow(known: &mut Option<Told>, told: Option<Told>) -> bool {
+    match (*known, told) {
+        (_, None) => true,
+        (None, Some(told)) => {
+            *known = Some(told);
+            true
+        }
+        (Some(before), Some(told)) => match before.and(told) {
+            Some(both) => {
+                *known = Some(both);
+                true
+            }
+            None => false,
+        },
+    }
+}
+
+/// In which words a failure is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dialect {
+    /// TensorFlow up to 1.13: `Chunk at 0x.. of size N`.
+    BfcA,
+    /// TensorFlow 1.14 to 2.0: `InUse at 0x.. next H of size N`.
+    BfcB,
+    /// TensorFlow 2.1 to 2.21: `InUse at HEX of size N next H`.
+    BfcC,
+    /// XLA since June 2026: chunks have a `tag`.
+    BfcD,
+    /// BFC's text without its list of chunks: which version it is cannot be told.
+    Bfc,
+    /// TensorFlow's error line alone.
+    TensorFlowError,
+    /// JAX's error line alone.
+    JaxError,
+    /// CUDA's asynchronous pool under TensorFlow or JAX.
+    CudaMallocAsync,
+    /// PyTorch's sentence.
+    PyTorch,
+    /// The binary `MemoryDump` alone.
+    MemoryDump,
+}
+
+impl Dialect {
+    /// The word used everywhere.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Dialect::BfcA => "bfc-a",
+            Dialect::BfcB => "bfc-b",
+            Dialect::BfcC => "bfc-c",
+            Dialect::BfcD => "bfc-d",
+            Dialect::Bfc => "bfc",
+            Dialect::TensorFlowError => "tensorflow-error",
+            Dialect::JaxError => "jax-error",
+            Dialect::CudaMallocAsync => "cuda-malloc-async",
+            Dialect::PyTorch => "pytorch",
+            Dialect::MemoryDump => "memory-dump",
+        }
+    }
+
+    /// Whether the pool is BFC's.
+    #[must_use]
+    pub fn is_bfc(self) -> bool {
+        !matches!(self, Dialect::PyTorch | Dialect::CudaMallocAsync)
+    }
+}
+
+/// Which part of a pool that serves from both ends a chunk belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tag {
+    /// The lower end; every chunk of a pool that has one end only.
+    Lower,
+    /// The upper end.
+    Upper,
+    /// Between them: either may take it.
+    Gap,
+}
+
+/// A piece of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Where it begins.
+    pub address: u64,
+    /// Its size.
+    pub size: Bytes,
+    /// What was asked for, where the source tells; meaningless in a free one.
+    pub requested: Option<Bytes>,
+    /// Whether somebody holds it.
+    pub in_use: bool,
+    /// Which end it belongs to.
+    pub tag: Tag,
+    /// What names it: an op, or an annotation; empty where nothing does.
+    pub op: Name,
+}
+
+impl Chunk {
+    /// Whether a request from `end` may be served from it, if it is large enough.
+    #[must_use]
+    pub fn is_free_for(&self, end: Tag) -> bool {
+        !self.in_use && (self.tag == end || self.tag == Tag::Gap)
+    }
+}
+
+/// Memory that the pool got from the device in one piece.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Region {
+    /// Its chunks by address; they fill it.
+    pub chunks: Vec<Chunk>,
+}
+
+impl Region {
+    /// Its size.
+    #[must_use]
+    pub fn size(&self) -> Bytes {
+        self.chunks.iter().map(|chunk| chunk.size).sum()
+    }
+}
+
+/// Every chunk of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// By address.
+    pub regions: Vec<Region>,
+    /// Whether the source marks where regions begin. If not, chunks that touch are taken for one region.
+    pub has_borders: bool,
+}
+
+impl Layout {
+    /// All chunks, by region and address.
+    pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.regions.iter().flat_map(|region| &region.chunks)
+    }
+
+    /// What the chunks add up to, for a request from `end`.
+    #[must_use]
+    pub fn sums(&self, end: Tag) -> Sums {
+        let mut sums = Sums { regions: self.regions.len() as u64, ..Sums::default() };
+        let mut requested = Some(Bytes::ZERO);
+        for chunk in self.chunks() {
+            sums.chunks += 1;
+            sums.pool += chunk.size;
+            if chunk.in_use {
+                sums.in_use += chunk.size;
+                requested = requested.zip(chunk.requested).map(|(sum, own)| sum + own.min(chunk.size));
+                if let Some(bin) = sums.in_use_of_bin.get_mut(bin_of(chunk.size)) {
+                    *bin += chunk.size;
+                }
+            } else {
+                sums.free += chunk.size;
+                if chunk.is_free_for(end) {
+                    sums.usable += chunk.size;
+                    sums.largest_usable = sums.largest_usable.max(chunk.size);
+                }
+            }
+        }
+        sums.requested = requested;
+        sums
+    }
+}
+
+/// How many bins BFC has.
+pub const BINS: usize = 21;
+
+/// The bin of a size: bin `b` begins at 256 << b, the last has no end.
+#[must_use]
+pub fn bin_of(size: Bytes) -> usize {
+    let granules = size.0.max(GRANULE) / GRANULE;
+    (granules.ilog2() as usize).min(BINS - 1)
+}
+
+/// What all chunks of a pool add up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Regions.
+    pub regions: u64,
+    /// Chunks.
+    pub chunks: u64,
+    /// All of them: what the pool took from the device.
+    pub pool: Bytes,
+    /// Those in use.
+    pub in_use: Bytes,
+    /// Those that are free.
+    pub free: Bytes,
+    /// Of these, those that the request may use.
+    pub usable: Bytes,
+    /// The largest of these.
+    pub largest_usable: Bytes,
+    /// What was asked for by those in use; `None` where the source does not tell of each.
+    pub requested: Option<Bytes>,
+    /// Those in use, by the bin of their size.
+    pub in_use_of_bin: [Bytes; BINS],
+}
+
+/// What a text tells of a bin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bin {
+    /// Which.
+    pub number: usize,
+    /// Chunks of its sizes.
+    pub chunks: u64,
+    /// Of these, in use.
+    pub chunks_in_use: u64,
+    /// Bytes of those in use.
+    pub in_use: Told,
+    /// What was asked for by those in use.
+    pub requested: Told,
+}
+
+/// What a text tells of the device as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// All of it.
+    pub total: Option<Told>,
+    /// Free then.
+    pub free: Option<Told>,
+    /// Held by this process, contexts and libraries included.
+    pub this_process: Option<Told>,
+    /// Held by the other processes that the text lists.
+    pub others: Option<Told>,
+}
+
+/// A buffer that XLA lists as part of an executable's peak.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Its size.
+    pub size: Told,
+    /// The op, with its place in the program as XLA wrote it; empty for a parameter.
+    pub operator: String,
+    /// XLA's own name for the instruction.
+    pub label: String,
+    /// Its shape.
+    pub shape: String,
+}
+
+/// Who told of a failure, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Witness {
+    /// The file.
+    pub path: PathBuf,
+    /// The line, from 1; `None` in a binary file.
+    pub line: Option<u64>,
+    /// When, as the text writes it; empty where it does not.
+    pub time: String,
+    /// Microseconds of the wall clock, as the name of a dump has them.
+    pub micros: Option<u64>,
+}
+
+/// A failed allocation.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Who told.
+    pub witnesses: Vec<Witness>,
+    /// In which words.
+    pub dialect: Dialect,
+    /// The pool; `None` where not told.
+    pub allocator: Option<String>,
+    /// What was asked for.
+    pub requested: Option<Told>,
+    /// The same, as the allocator rounds it. PyTorch tells what it asked the driver for instead.
+    pub rounded: Option<Told>,
+    /// The op that asked.
+    pub op: Option<String>,
+    /// The tensor's shape.
+    pub shape: Option<String>,
+    /// Its element type.
+    pub dtype: Option<String>,
+    /// The device, as the framework names it.
+    pub device: Option<String>,
+    /// The executable that asked.
+    pub executable: Option<String>,
+    /// From which end of the pool it was to be taken.
+    pub end: Tag,
+    /// The most that the pool may take from the device.
+    pub limit: Option<Told>,
+    /// What it has taken.
+    pub pool: Option<Told>,
+    /// What the limit leaves, by its own word.
+    pub unallocated: Option<Told>,
+    /// Bytes in use, whole chunks.
+    pub in_use: Option<Told>,
+    /// What was asked for by those in use.
+    pub requested_in_use: Option<Told>,
+    /// Free bytes of the pool that the request may use.
+    pub free: Option<Told>,
+    /// The largest piece of these.
+    pub largest_free: Option<Told>,
+    /// The most that was ever in use.
+    pub peak_in_use: Option<Told>,
+    /// How many allocations there were.
+    pub allocs: Option<u64>,
+    /// What the bins tell.
+    pub bins: Vec<Bin>,
+    /// What the chunks add up to, where all of them are told.
+    pub sums: Option<Sums>,
+    /// The chunks themselves, unless there are too many to keep.
+    pub layout: Option<Layout>,
+    /// The device as a whole.
+    pub memory: DeviceMemory,
+    /// What XLA says the executable's peak is made of.
+    pub buffers: Vec<Buffer>,
+    /// How often the same was tried: binary dumps are written at each attempt.
+    pub attempts: u64,
+}
+
+impl Failure {
+    /// A failure of which nothing is known yet.
+    #[must_use]
+    pub fn new(dialect: Dialect) -> Failure {
+        Failure {
+            witnesses: Vec::new(),
+            dialect,
+            allocator: None,
+            requested: None,
+            rounded: None,
+            op: None,
+            shape: None,
+            dtype: None,
+            device: None,
+            executable: None,
+            end: Tag::Lower,
+            limit: None,
+            pool: None,
+            unallocated: None,
+            in_use: None,
+            requested_in_use: None,
+            free: None,
+            largest_free: None,
+            peak_in_use: None,
+            allocs: None,
+            bins: Vec::new(),
+            sums: None,
+            layout: None,
+            memory: DeviceMemory::default(),
+            buffers: Vec::new(),
+            attempts: 1,
+        }
+    }
+
+    /// Takes over what all chunks of the pool add up to: nothing tells it better.
+    pub fn set_sums(&mut self, sums: Sums) {
+        self.pool = Some(Told::exact(sums.pool));
+        self.in_use = Some(Told::exact(sums.in_use));
+        self.free = Some(Told::exact(sums.usable));
+        self.largest_free = Some(Told::exact(sums.largest_usable));
+        if let Some(requested) = sums.requested {
+            self.requested_in_use = Some(Told::exact(requested));
+        }
+        self.sums = Some(sums);
+    }
+
+    /// What the chunks in use hold beyond what was asked for.
+    #[must_use]
+    pub fn slack(&self) -> Option<Told> {
+        Some(self.in_use?.minus(self.requested_in_use?))
+    }
+}
+
+/// The failures that a source tells of.
+#[derive(Clone, Debug, Default)]
+pub struct Failures {
+    /// In the order in which they were told.
+    pub list: Vec<Failure>,
+    /// The names of [`Chunk::op`].
+    pub names: Names,
+    /// What could not be read.
+    pub warnings: Warnings,
+}
+
+impl Failures {
+    /// Takes over what another source tells.
+    pub fn append(&mut self, mut other: Failures) {
+        for failure in &mut other.list {
+            let regions = failure.layout.iter_mut().flat_map(|layout| &mut layout.regions);
+            for chunk in regions.flat_map(|region| &mut region.chunks) {
+                chunk.op = self.names.intern(other.names.get(chunk.op));
+            }
+        }
+        self.list.append(&mut other.list);
+        for warning in other.warnings.into_vec() {
+            self.warnings.add(warning.code, warning.text, warning.hint);
+        }
+    }
+
+    /// The pools as they were at their first failure.
+    #[must_use]
+    pub fn still(self, format: &'static str) -> Still {
+        let Failures { list, names, mut warnings } = self;
+        let mut pools: Vec<StillPool> = Vec::new();
+        let mut later = 0u64;
+        let mut has_gpu_tag = false;
+        for failure in &list {
+            let Some((layout, sums)) = failure.layout.as_ref().zip(failure.sums.as_ref()) else { continue };
+            let name = failure.allocator.clone().unwrap_or_default();
+            if pools.iter().any(|pool| pool.name == name) {
+                later += 1;
+                continue;
+            }
+            has_gpu_tag |= failure.dialect == Dialect::BfcD;
+            let held = layout.chunks().filter(|chunk| chunk.in_use).map(|chunk| match chunk.requested {
+                Some(requested) => Held {
+                    op: chunk.op,
+                    ..Held::bare(requested.min(chunk.size), chunk.size, "the pool's own list")
+                },
+                None => Held {
+                    op: chunk.op,
+                    ..Held::bare(chunk.size, chunk.size, "the chunk's size; what was asked for is not told")
+                },
+            });
+            if let (None, Some(slack)) = (sums.requested, failure.slack()) {
+                warnings.add(
+                    "requests-unknown",
+                    format!(
+                        "the text tells the sizes of chunks, not what was asked for: {} to {} bytes of {name} are slack",
+                        slack.low.0, slack.high.0
+                    ),
+                    "TF_BFC_MEMORY_DUMP=prefix makes a dump that tells both",
+                );
+            }
+            #[expect(
+                clippy::cast_precision_loss,
+                clippy::cast_possible_truncation,
+                reason = "a share for people"
+            )]
+            let fragmentation = (sums.free > Bytes::ZERO).then(|| {
+                let largest = layout.chunks().filter(|chunk| !chunk.in_use).map(|chunk| chunk.size).max();
+                let rest = sums.free.saturating_sub(largest.unwrap_or_default());
+                (rest.0 as f64 / sums.free.0 as f64) as f32
+            });
+            pools.push(StillPool {
+                device: device_of(&name),
+                name,
+                limit: failure.limit.and_then(Told::value),
+                lifetime_peak: failure.peak_in_use.and_then(Told::value),
+                fragmentation,
+                allocs: failure.allocs,
+                snapshot: Snapshot {
+                    time: None,
+                    in_use: sums.in_use,
+                    before_recording: Bytes::ZERO,
+                    held: held.collect(),
+                },
+            });
+        }
+        if later > 0 {
+            warnings.add(
+                "more-failures",
+                format!("{later} more failures tell of the same pools; this is the first of each"),
+                "vramline oom shows all of them",
+            );
+        }
+        if pools.is_empty() && !list.is_empty() {
+            warnings.add(
+                "no-chunks",
+                "the log tells of an allocation that failed, but not what the pool held then",
+                "vramline oom shows what it tells",
+            );
+        }
+        let framework = match list.first().map(|failure| failure.dialect) {
+            _ if has_gpu_tag => Some(Framework::Jax),
+            Some(Dialect::JaxError) => Some(Framework::Jax),
+            Some(Dialect::PyTorch) => Some(Framework::PyTorch),
+            Some(Dialect::TensorFlowError) => Some(Framework::TensorFlow),
+            _ if list.iter().any(|failure| failure.shape.is_some()) => Some(Framework::TensorFlow),
+            _ => None,
+        };
+        Still { format, framework, names, stacks: Stacks::default(), pools, warnings }
+    }
+}
+
+/// The size of an element of a TensorFlow type; `None` for those without one.
+#[must_use]
+pub fn size_of_dtype(name: &str) -> Option<u64> {
+    Some(match name {
+        "bool" | "int8" | "uint8" | "qint8" | "quint8" | "float8_e5m2" | "float8_e4m3fn" => 1,
+        "half" | "bfloat16" | "int16" | "uint16" | "qint16" | "quint16" => 2,
+        "float" | "int32" | "uint32" | "qint32" => 4,
+        "double" | "int64" | "uint64" | "complex64" => 8,
+        "complex128" => 16,
+        _ => return None,
+    })
+}
+
+/// Bytes of a tensor, as `[2,3]` and `float` tell them.
+#[must_use]
+pub fn size_of_tensor(shape: &str, dtype: &str) -> Option<Bytes> {
+    let sizes = shape.trim().strip_prefix('[')?.strip_suffix(']')?;
+    let mut bytes = size_of_dtype(dtype)?;
+    for size in sizes.split(',').filter(|_| !sizes.trim().is_empty()) {
+        bytes = bytes.checked_mul(size.trim().parse().ok()?)?;
+    }
+    Some(Bytes(bytes))
+}
+
+/// A size up to a multiple of [`GRANULE`].
+#[must_use]
+pub fn rounded(size: Bytes) -> Bytes {
+    Bytes(size.0.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_lines_tell_is_narrower_than_each() {
+        let told = |low, high| Told { low: Bytes(low), high: Bytes(high) };
+        assert_eq!(told(5, 9).and(told(9, 20)), Some(told(9, 9)));
+        assert_eq!(told(5, 9).and(told(10, 20)), None);
+        assert_eq!(told(5, 9).minus(told(4, 7)), told(0, 5));
+        let mut known = Some(told(5, 9));
+        assert!(!narrow(&mut known, Some(told(10, 20))));
+        assert_eq!(known, Some(told(5, 9)));
+    }
+
+    #[test]
+    fn bins_begin_at_powers_of_two() {
+        let bins = [0, 256, 511, 512, 1 << 20, (256 << 20) - 1, 256 << 20, u64::MAX].map(Bytes).map(bin_of);
+        assert_eq!(bins, [0, 0, 0, 1, 12, 19, 20, 20]);
+    }
+
+    #[test]
+    fn tensors_have_sizes() {
+        assert_eq!(size_of_tensor("[1000,1000,5]", "float"), Some(Bytes(20_000_000)));
+        assert_eq!(size_of_tensor("[]", "double"), Some(Bytes(8)));
+        assert_eq!(size_of_tensor("[2,?]", "double"), None);
+        assert_eq!(size_of_tensor("[4294967296,4294967296,16]", "double"), None);
+        assert_eq!(size_of_tensor("[2]", "string"), None);
+    }
+}

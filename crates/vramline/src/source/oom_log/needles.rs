@@ -1,0 +1,95 @@
+//! Finds the few places of a large log that may matter, without looking at every byte.
+//!
+//! Several words are looked for at once. All count with their first nine bytes, so that a window of nine bytes which
+//! ends in a pair of bytes that no word has can be skipped whole (Wu and Manber's way). A log of gigabytes is mostly
+//! such windows.
+
+/// What a text about memory has somewhere, even where its lines are broken or its first half is missing.
+const WORDS: [&[u8; LENGTH]; 10] = [
+    b"of memory", // ran out of memory, CUDA out of memory, Out of memory while
+    b"OOM when ", // OOM when allocating tensor
+    b"OOM Debug", // BufferAssignment OOM Debugging
+    b"cuMemAllo", // cuMemAllocAsync failed to allocate
+    b"BFCAlloca", // BFCAllocator dump for
+    b"InUse at ",
+    b"Chunk at ",
+    b"Next regi", // Next region of size
+    b"Tried to ", // Tried to allocate
+    b"ient-requ", // client-requested in use in bin
+];
+
+const LENGTH: usize = 9;
+const TABLE: usize = 4096;
+
+/// The words, ready to be looked for.
+#[derive(Debug)]
+pub(crate) struct Needles {
+    /// By a window's last two bytes: how far the window can move without missing a word.
+    skip: Box<[u8; TABLE]>,
+}
+
+impl Needles {
+    pub(crate) fn new() -> Needles {
+        let mut skip = Box::new([(LENGTH - 1) as u8; TABLE]);
+        for word in WORDS {
+            for (end, pair) in (2u8..).zip(word.windows(2)) {
+                if let [first, second] = *pair
+                    && let Some(entry) = skip.get_mut(slot(first, second))
+                {
+                    *entry = (*entry).min(LENGTH as u8 - end);
+                }
+            }
+        }
+        Needles { skip }
+    }
+
+    /// Where in `bytes` the first word from `from` on begins. The last eight bytes may begin one that is not whole.
+    pub(crate) fn find(&self, bytes: &[u8], from: usize) -> Option<usize> {
+        let mut at = from;
+        while let Some(window) = bytes.get(at..).and_then(|rest| rest.first_chunk::<LENGTH>()) {
+            let [.., first, second] = *window;
+            let skip = self.skip.get(slot(first, second)).copied().unwrap_or(1);
+            if skip == 0 {
+                if WORDS.contains(&window) {
+                    return Some(at);
+                }
+                at += 1;
+            } else {
+                at += usize::from(skip);
+            }
+        }
+        None
+    }
+}
+
+/// How many bytes at the end of a piece must be looked at again with the next.
+pub(crate) const OVERLAP: usize = LENGTH - 1;
+
+#[inline(always)]
+fn slot(first: u8, second: u8) -> usize {
+    (usize::from(first) << 4 ^ usize::from(second)) & (TABLE - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_found_wherever_it_stands() {
+        let needles = Needles::new();
+        let dull: Vec<u8> =
+            (0..300u32).map(|i| b"of memor OOM whe nUse at Chunk a\n"[i as usize % 33]).collect();
+        assert_eq!(needles.find(&dull, 0), None);
+        for word in WORDS {
+            for at in 0..dull.len() {
+                let mut text = dull.clone();
+                text.splice(at..at, word.iter().copied());
+                // What surrounds it may complete another word earlier.
+                let first =
+                    (0..text.len()).find(|&i| WORDS.iter().any(|word| text[i..].starts_with(&word[..])));
+                assert_eq!(needles.find(&text, 0), first, "{at}");
+                assert!(first.is_some_and(|first| first <= at));
+            }
+        }
+    }
+}
