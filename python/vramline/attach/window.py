@@ -116,8 +116,7 @@ class Window:
             was_open, self.is_open = self.is_open, False
             if was_open:
                 # Where the trace ends; a reader goes by this mark.
-                held = f"; it holds at most {self._grown / 1e6:.1f} MB" if self._steps > 1 else ""
-                self._job.mark("trace", f"stops: {why}{held}")
+                self._job.mark("trace", f"stops: {why}")
                 if self._timer is not None:
                     self._timer.cancel()
                 self._writer = threading.Thread(target=self._write, name="vramline-trace", daemon=True)
@@ -148,7 +147,7 @@ class Window:
         self._job.mark(
             "trace",
             f"written: {self._steps} steps in {traced:.1f} s, {size / 1e6:.1f} MB{rate},"
-            f" in {end - begin:.1f} s{overshoot}",
+            f" in {end - begin:.1f} s, after at most {self._grown / 1e6:.1f} MB of memory{overshoot}",
         )
 
     def abandon(self) -> None:
