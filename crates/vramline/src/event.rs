@@ -391,12 +391,19 @@ pub(crate) struct Batch {
     len: usize,
     runs: Runs,
     is_for_many: bool,
+    /// Room that a reader has done with: it need not be asked of the kernel again.
+    spare: Vec<Page>,
 }
 
 impl Batch {
     /// A batch of which it is known that it will hold many events.
     pub(crate) fn for_many() -> Batch {
         Batch { is_for_many: true, ..Batch::default() }
+    }
+
+    /// Takes room that is of no other use, whatever is in it.
+    pub(crate) fn give(&mut self, pages: impl IntoIterator<Item = Page>) {
+        self.spare.extend(pages);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -418,7 +425,8 @@ impl Batch {
     /// Most traces fill little of their first page, so that this one is not taken whole.
     #[cold]
     fn expand(&mut self) {
-        let page = if self.segments.is_empty() && !self.is_for_many { Page::new() } else { Page::large() };
+        let new = || if self.segments.is_empty() && !self.is_for_many { Page::new() } else { Page::large() };
+        let page = self.spare.pop().unwrap_or_else(new);
         self.segments.push(Segment::new(page));
     }
 

@@ -90,7 +90,7 @@ impl Words {
 
     #[inline]
     pub(crate) fn push(&mut self, word: u64) {
-        if self.len.is_multiple_of(Page::WORDS) {
+        if self.len >= self.pages.len() * Page::WORDS {
             self.grow();
         }
         let at = self.len;
@@ -102,6 +102,16 @@ impl Words {
     #[cold]
     fn grow(&mut self) {
         self.pages.push(if self.pages.is_empty() { Page::new() } else { Page::large() });
+    }
+
+    /// Forgets the words from `len` on.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// The room, for other uses. What is in it is of no meaning.
+    pub(crate) fn into_pages(self) -> Vec<Page> {
+        self.pages
     }
 
     #[inline]
@@ -175,6 +185,10 @@ mod tests {
         assert_eq!(words.len(), count);
         assert_eq!(words.get(Page::WORDS), Some(Page::WORDS as u64));
         assert_eq!((words.get(Page::WORDS + 1), words.get(count)), (Some(7), None));
+        words.truncate(Page::WORDS);
+        words.push(8);
+        assert_eq!((words.get(Page::WORDS), words.len()), (Some(8), Page::WORDS + 1));
+        assert_eq!(words.into_pages().len(), 2);
     }
 
     #[test]

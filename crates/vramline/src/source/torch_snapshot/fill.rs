@@ -101,8 +101,8 @@ fn by_device(segments: &mut [Segment]) -> impl Fn(u32) -> std::ops::Range<usize>
 
 /// The history of a snapshot that has entries.
 pub(crate) fn history(reading: Reading) -> History {
-    let Reading { mut values, mut segments, traces, annotations, settings, .. } = reading;
-    values.forget_values();
+    let Reading { mut values, mut segments, traces, annotations, settings, mut room, .. } = reading;
+    room.extend(values.forget_values());
     let of_device = by_device(&mut segments);
     let actions: Vec<Action> = values.kinds().iter().map(super::value::Kind::action).collect();
     let action = |entry: &Entry| actions.get(entry.kind as usize).copied().unwrap_or(Action::Other);
@@ -112,6 +112,7 @@ pub(crate) fn history(reading: Reading) -> History {
     history.wall_clock_zero = origin.map(|micros| Nanos(micros.saturating_mul(1000)));
     let in_order = traces.iter().flatten().is_sorted_by_key(|range| range.start);
     let mut batch = Batch::default();
+    batch.give(room);
     let mut lines: Vec<Line> = Vec::new();
     let mut wrong = Wrong::default();
     for (device, ranges) in (0u32..).zip(&traces) {
@@ -134,7 +135,7 @@ pub(crate) fn history(reading: Reading) -> History {
         for number in ranges.iter().flat_map(Clone::clone) {
             let Some(entry) = values.entries.get(number) else { continue };
             if in_order && number.is_multiple_of(1 << 16) {
-                values.entries.forget_before(number);
+                batch.give(values.entries.forget_before(number));
             }
             let time = clock.next(&entry);
             let action = action(&entry);

@@ -7,14 +7,16 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::fault::Fault;
-use super::value::{Value, Values, Word};
+use super::value::{Draft, Value, Values, Word};
 use crate::names::Name;
-use crate::pages::Words;
+use crate::pages::{Page, Words};
 
 /// Values on the stack: Python puts a thousand items of a list there at a time, and all of a tuple.
 const TALLEST: usize = 1 << 24;
 /// Marks on the stack: one for each container that is being filled.
 const MOST_MARKS: usize = 1 << 12;
+
+const LONGEST_RUN: usize = 512;
 
 /// Decimal digits of an integer of 128 bits.
 const MOST_DIGITS: usize = 40;
@@ -84,7 +86,8 @@ pub(crate) struct Machine {
     /// What the pickle wanted to be called, in order.
     pub(crate) called: Vec<Name>,
     seen: FxHashSet<Name>,
-    run: Vec<u32>,
+    /// Room for the frames of one list; longer ones take the careful way.
+    run: Box<[u32; LONGEST_RUN]>,
 }
 
 const EMPTY_STACK: Fault = Fault::Mismatch("an instruction takes from an empty stack");
@@ -105,7 +108,7 @@ impl Machine {
             base: 0,
             called: Vec::new(),
             seen: FxHashSet::default(),
-            run: Vec::new(),
+            run: Box::new([0; LONGEST_RUN]),
         }
     }
 
@@ -203,11 +206,14 @@ impl Machine {
                     self.push(Word::int(i32::from(number)))?;
                     after
                 }
-                b'}' => {
-                    let dict = self.values.dict()?;
-                    self.push(dict)?;
-                    args
-                }
+                b'}' => match self.entry_at_once(args)? {
+                    Some(after) => after,
+                    None => {
+                        let dict = self.values.dict()?;
+                        self.push(dict)?;
+                        args
+                    }
+                },
                 b']' => {
                     let list = self.values.list()?;
                     self.push(list)?;
@@ -531,6 +537,11 @@ impl Machine {
         Ok(ran)
     }
 
+    /// What was built, and the room of everything else.
+    pub(crate) fn into_parts(self) -> (Values, Vec<Page>) {
+        (self.values, self.memo.dense.into_pages())
+    }
+
     /// Bytes of the pickle that were used.
     pub(crate) fn position(&self) -> u64 {
         self.base
@@ -538,36 +549,126 @@ impl Machine {
 
     /// What follows a mark, where that is a list of nothing but stored frames for the empty list below: most of every
     /// snapshot. `None` where it is something else, or not whole.
-    #[inline]
     fn frames_at_once<'a>(&mut self, args: &'a [u8]) -> Result<Option<&'a [u8]>, Fault> {
+        let Some((count, after)) = self.run_of_frames(args) else { return Ok(None) };
+        let list = self.top()?;
+        let frames = self.run.get(..count).unwrap_or_default();
+        Ok(self.values.fill_stack(list, frames)?.then_some(after))
+    }
+
+    /// References to stored frames up to the end of their list: how many, and what follows.
+    #[inline]
+    fn run_of_frames<'a>(&mut self, args: &'a [u8]) -> Option<(usize, &'a [u8])> {
         let mut rest = args;
-        self.run.clear();
+        let mut count = 0;
         loop {
             let (number, after) = match rest {
                 [b'j', a, b, c, d, after @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]), after),
                 [b'h', a, after @ ..] => (u32::from(*a), after),
-                [b'e', after @ ..] if !self.run.is_empty() => {
-                    let list = self.top()?;
-                    return Ok(self.values.fill_stack(list, &self.run)?.then_some(after));
+                [b'e', after @ ..] if count > 0 => return Some((count, after)),
+                _ => return None,
+            };
+            let word = Word::from_bits(self.memo.dense.get(number as usize)?);
+            let frame = match word.as_frame() {
+                Some(frame) => frame,
+                None => self.learn_frame(number, word)?,
+            };
+            *self.run.get_mut(count)? = frame;
+            count += 1;
+            rest = after;
+        }
+    }
+
+    /// A dictionary became a frame after it was stored; from now on the memo knows.
+    #[cold]
+    fn learn_frame(&mut self, number: u32, word: Word) -> Option<u32> {
+        let current = self.values.current(word);
+        let frame = current.as_frame()?;
+        self.memo.put(number, current);
+        Some(frame)
+    }
+
+    /// What follows a new dictionary, where that is a whole trace entry as PyTorch and Python write it. `None` where it is
+    /// something else, or not whole; then nothing has happened.
+    fn entry_at_once<'a>(&mut self, args: &'a [u8]) -> Result<Option<&'a [u8]>, Fault> {
+        let [0x94, b'(', b'h' | b'j', ..] = args else { return Ok(None) };
+        if !self.memo.sparse.is_empty() {
+            return Ok(None);
+        }
+        let (counts, stored) = (self.values.counts(), self.memo.dense.len());
+        let dict = self.values.dict()?;
+        self.memo.push(dict);
+        let pairs = args.get(2..).unwrap_or_default();
+        if let Some((draft, after)) = self.pairs_of_entry(pairs)? {
+            self.values.become_entry(dict, draft)?;
+            self.push(dict)?;
+            return Ok(Some(after));
+        }
+        self.values.roll_back(counts);
+        self.memo.dense.truncate(stored);
+        Ok(None)
+    }
+
+    /// Keys and values of an entry up to its end.
+    #[inline]
+    fn pairs_of_entry<'a>(&mut self, pairs: &'a [u8]) -> Result<Option<(Draft, &'a [u8])>, Fault> {
+        let mut draft = Draft::new();
+        let mut rest = pairs;
+        loop {
+            let (key, after) = match rest {
+                [b'h', a, after @ ..] => (u32::from(*a), after),
+                [b'j', a, b, c, d, after @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]), after),
+                [b'u', after @ ..] if draft.has_action() => return Ok(Some((draft, after))),
+                _ => return Ok(None),
+            };
+            let key = self.memo.dense.get(key as usize).map(|bits| Word::from_bits(bits).value());
+            let Some(Value::Text(key)) = key else { return Ok(None) };
+            let (value, after) = match after {
+                [b'h', a, after @ ..] => (self.stored(u32::from(*a)), after),
+                [b'j', a, b, c, d, after @ ..] => (self.stored(u32::from_le_bytes([*a, *b, *c, *d])), after),
+                [b'K', a, after @ ..] => (Some(Word::int(i32::from(*a))), after),
+                [b'M', a, b, after @ ..] => (Some(Word::int(i32::from(u16::from_le_bytes([*a, *b])))), after),
+                [b'J', a, b, c, d, after @ ..] => {
+                    (Some(Word::int(i32::from_le_bytes([*a, *b, *c, *d]))), after)
+                }
+                [0x8a, length, after @ ..] => match after.split_at_checked(usize::from(*length)) {
+                    Some((bytes, after)) => (short_long(bytes), after),
+                    None => return Ok(None),
+                },
+                [b']', 0x94, b'(', after @ ..] => {
+                    let list = self.values.list()?;
+                    self.memo.push(list);
+                    let Some((count, after)) = self.run_of_frames(after) else { return Ok(None) };
+                    let frames = self.run.get(..count).unwrap_or_default();
+                    self.values.fill_stack(list, frames)?;
+                    (Some(list), after)
+                }
+                // What follows an empty list may be its only item, but not if that is the end.
+                [b']', 0x94, after @ ..] if after.starts_with(b"u") => {
+                    let list = self.values.list()?;
+                    self.memo.push(list);
+                    (Some(list), after)
                 }
                 _ => return Ok(None),
             };
-            let Some(bits) = self.memo.dense.get(number as usize) else { return Ok(None) };
-            let word = Word::from_bits(bits);
-            let frame = match word.as_frame() {
-                Some(frame) => frame,
-                None => match self.values.current(word).as_frame() {
-                    Some(frame) => {
-                        // From now on the memo knows.
-                        self.memo.put(number, self.values.current(word));
-                        frame
-                    }
-                    None => return Ok(None),
-                },
-            };
-            self.run.push(frame);
+            let Some(value) = value else { return Ok(None) };
+            if !self.values.draft(&mut draft, key, value) {
+                return Ok(None);
+            }
             rest = after;
         }
+    }
+
+    /// A stored value that an entry may have: anything that needs no second look.
+    #[inline]
+    fn stored(&self, number: u32) -> Option<Word> {
+        let word = Word::from_bits(self.memo.dense.get(number as usize)?);
+        let is_settled = match word.value() {
+            Value::Dict(_) => false,
+            Value::List(_) => self.values.stack_of(word).is_some(),
+            _ => true,
+        };
+        is_settled.then_some(word)
     }
 
     #[inline]
@@ -647,20 +748,10 @@ impl Machine {
     /// An integer in two's complement, little end first.
     #[inline]
     fn long(&mut self, bytes: &[u8]) -> Result<Word, Fault> {
-        // Addresses have six bytes, times seven.
-        if let Some((&last, _)) = bytes.split_last()
-            && bytes.len() <= 7
-        {
-            let fill = if last & 0x80 == 0 { 0 } else { 0xff };
-            let mut whole = [fill; 8];
-            for (slot, byte) in whole.iter_mut().zip(bytes) {
-                *slot = *byte;
-            }
-            if let Some(word) = Word::small(i64::from_le_bytes(whole)) {
-                return Ok(word);
-            }
+        match short_long(bytes) {
+            Some(word) => Ok(word),
+            None => self.long_of_any_length(bytes),
         }
-        self.long_of_any_length(bytes)
     }
 
     #[cold]
@@ -691,6 +782,19 @@ impl Machine {
             Err(_) => Ok(Word::other()),
         }
     }
+}
+
+/// An integer of a few bytes, as most are: addresses have six, times seven.
+#[inline]
+fn short_long(bytes: &[u8]) -> Option<Word> {
+    let whole = match *bytes {
+        [a, b, c, d] => i64::from(i32::from_le_bytes([a, b, c, d])),
+        [a, b, c, d, e] => i64::from_le_bytes([0, 0, 0, a, b, c, d, e]) >> 24,
+        [a, b, c, d, e, f] => i64::from_le_bytes([0, 0, a, b, c, d, e, f]) >> 16,
+        [a, b, c, d, e, f, g] => i64::from_le_bytes([0, a, b, c, d, e, f, g]) >> 8,
+        _ => return None,
+    };
+    Word::small(whole)
 }
 
 fn index(line: &[u8]) -> Result<u32, Fault> {

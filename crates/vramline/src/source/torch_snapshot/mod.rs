@@ -102,9 +102,9 @@ fn unpickle(input: &Input, warnings: &mut Warnings) -> Result<Reading, Failure> 
             "PyTorch's snapshots hold plain data: do not load this file with Python's pickle unless you know who wrote it",
         );
     }
-    let Machine { mut values, .. } = machine;
+    let (mut values, room) = machine.into_parts();
     values.forget_reading();
-    let mut reading = Reading::of(values, top)?;
+    let mut reading = Reading::of(values, top, room)?;
     let left_out: Vec<&str> =
         reading.values.left_out.iter().map(|&name| reading.values.names.get(name)).collect();
     if !left_out.is_empty() {

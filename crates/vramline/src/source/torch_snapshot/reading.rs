@@ -8,6 +8,7 @@ use std::ops::Range;
 use super::fault::Fault;
 use super::value::{NO_STACK, Value, Values, Word, key};
 use crate::names::Name;
+use crate::pages::Page;
 
 /// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +80,12 @@ pub(crate) struct Reading {
     pub(crate) settings: Settings,
     /// The top of the pickle.
     pub(crate) top: Word,
+    /// Room that reading took and nobody needs any more.
+    pub(crate) room: Vec<Page>,
 }
 
 impl Reading {
-    pub(crate) fn of(mut values: Values, top: Word) -> Result<Reading, Fault> {
+    pub(crate) fn of(mut values: Values, top: Word, room: Vec<Page>) -> Result<Reading, Fault> {
         if let Value::Opaque(name) = top.value() {
             return Err(Fault::Calls(values.names.get(name).to_owned()));
         }
@@ -116,7 +119,7 @@ impl Reading {
             annotations.extend(words.into_iter().filter_map(|word| annotation(&values, word)));
         }
         let settings = settings(&values, top);
-        Ok(Reading { values, segments, traces, annotations, settings, top })
+        Ok(Reading { values, segments, traces, annotations, settings, top, room })
     }
 
     /// How many entries all traces have.

@@ -413,6 +413,37 @@ pub(crate) struct Entry {
     pub(crate) stack: u32,
 }
 
+/// An entry while its keys are read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Draft {
+    entry: Entry,
+    kind: Kind,
+    forward: Option<u32>,
+}
+
+impl Draft {
+    #[inline]
+    pub(crate) fn new() -> Draft {
+        Draft {
+            entry: Entry { address: ABSENT, size: ABSENT, time_us: NO_TIME, kind: 0, stack: NO_STACK },
+            kind: Kind {
+                action: Name::EMPTY,
+                stream: None,
+                compile_context: None,
+                user_metadata: None,
+                pool: None,
+            },
+            forward: None,
+        }
+    }
+
+    /// Whether it says what was done: else it is no entry.
+    #[inline]
+    pub(crate) fn has_action(&self) -> bool {
+        !self.kind.action.is_empty()
+    }
+}
+
 /// Entries in columns of pages, so that what was dealt with can be given back.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
@@ -455,10 +486,10 @@ impl Entries {
     }
 
     /// Gives back the room of all entries before this one.
-    pub(crate) fn forget_before(&mut self, number: u32) {
+    pub(crate) fn forget_before(&mut self, number: u32) -> Vec<Page> {
         let whole = number as usize / Entries::PIECE;
         let gone = self.pages.iter_mut().take(whole).rev().take_while(|page| page.is_some());
-        gone.for_each(|page| *page = None);
+        gone.filter_map(Option::take).collect()
     }
 }
 
@@ -844,38 +875,73 @@ impl Values {
     }
 
     fn entry(&mut self, words: &[Word]) -> Result<Option<Dict>, Fault> {
-        let mut entry = Entry { address: ABSENT, size: ABSENT, time_us: NO_TIME, kind: 0, stack: NO_STACK };
-        let mut kind = Kind {
-            action: Name::EMPTY,
-            stream: None,
-            compile_context: None,
-            user_metadata: None,
-            pool: None,
-        };
-        let mut forward = None;
+        let mut draft = Draft::new();
         for pair in words.chunks_exact(2) {
             let &[key, value] = pair else { continue };
             match key.as_text() {
-                Some(key::ACTION) => match value.as_text() {
-                    Some(action) => kind.action = action,
-                    None => return Ok(None),
-                },
-                Some(key::ADDR | key::DEVICE_FREE) => entry.address = self.amount(value),
-                Some(key::SIZE) => entry.size = self.amount(value),
-                Some(key::TIME_US) => entry.time_us = self.signed(value).unwrap_or(NO_TIME),
-                Some(key::STREAM) => kind.stream = self.signed(value),
-                Some(key::COMPILE_CONTEXT) => kind.compile_context = value.as_text(),
-                Some(key::USER_METADATA) => kind.user_metadata = value.as_text(),
-                Some(key::POOL_ID) => kind.pool = self.pair(value),
-                Some(key::FRAMES) => entry.stack = self.stack_of(value).unwrap_or(NO_STACK),
-                Some(key::FORWARD_FRAMES) => forward = self.stack_of(value),
+                Some(name) if self.draft(&mut draft, name, value) => {}
+                Some(key::ADDR | key::DEVICE_FREE | key::SIZE) => self.odd_numbers += 1,
                 _ => self.leave_out(key),
             }
         }
+        if !draft.has_action() {
+            return Ok(None);
+        }
+        self.add(draft).map(|number| Some(Dict::Entry(number)))
+    }
+
+    /// Takes the value of a key into an entry. False where entries have no such key, or the value is no address or size.
+    #[inline]
+    pub(crate) fn draft(&self, draft: &mut Draft, key: Name, value: Word) -> bool {
+        let Draft { entry, kind, forward } = draft;
+        match key {
+            key::ACTION => kind.action = value.as_text().unwrap_or(Name::EMPTY),
+            key::ADDR | key::DEVICE_FREE => match self.amount(value) {
+                Some(address) => entry.address = address,
+                None => return false,
+            },
+            key::SIZE => match self.amount(value) {
+                Some(size) => entry.size = size,
+                None => return false,
+            },
+            key::TIME_US => entry.time_us = self.signed(value).unwrap_or(NO_TIME),
+            key::STREAM => kind.stream = self.signed(value),
+            key::COMPILE_CONTEXT => kind.compile_context = value.as_text(),
+            key::USER_METADATA => kind.user_metadata = value.as_text(),
+            key::POOL_ID => kind.pool = self.pair(value),
+            key::FRAMES => entry.stack = self.stack_of(value).unwrap_or(NO_STACK),
+            key::FORWARD_FRAMES => *forward = self.stack_of(value),
+            _ => return false,
+        }
+        true
+    }
+
+    fn add(&mut self, draft: Draft) -> Result<u32, Fault> {
+        let Draft { mut entry, kind, forward } = draft;
         entry.kind = self.kind_number(kind)?;
         let number = self.entries.push(entry).ok_or(Fault::TooMany)?;
         self.forward.extend(forward.map(|stack| (number, stack)));
-        Ok(Some(Dict::Entry(number)))
+        Ok(number)
+    }
+
+    /// Makes an empty dictionary an entry.
+    #[inline]
+    pub(crate) fn become_entry(&mut self, dict: Word, draft: Draft) -> Result<(), Fault> {
+        let number = self.add(draft)?;
+        self.dicts.set(dict.number(), Dict::Entry(number));
+        Ok(())
+    }
+
+    /// How many lists and dictionaries there are.
+    #[inline]
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.lists.words.len(), self.dicts.words.len())
+    }
+
+    /// Forgets the lists and dictionaries beyond so many.
+    pub(crate) fn roll_back(&mut self, (lists, dicts): (usize, usize)) {
+        self.lists.words.truncate(lists);
+        self.dicts.words.truncate(dicts);
     }
 
     #[inline]
@@ -908,20 +974,12 @@ impl Values {
 
     /// A size or an address.
     #[inline]
-    fn amount(&mut self, word: Word) -> u64 {
+    fn amount(&self, word: Word) -> Option<u64> {
         match word.value() {
-            Value::Int(value) if value >= 0 => return value.cast_unsigned(),
-            Value::Big(_) => {
-                if let Some(value) = self.integer(word).and_then(|value| u64::try_from(value).ok())
-                    && value != ABSENT
-                {
-                    return value;
-                }
-            }
-            _ => {}
+            Value::Int(value) => u64::try_from(value).ok(),
+            Value::Big(_) => self.unsigned(word).filter(|&value| value != ABSENT),
+            _ => None,
         }
-        self.odd_numbers += 1;
-        ABSENT
     }
 
     #[inline]
@@ -1046,15 +1104,18 @@ impl Values {
         self.kind_numbers = FxHashMap::default();
     }
 
-    /// All plain values. Entries, stacks and names stay.
-    pub(crate) fn forget_values(&mut self) {
+    /// Forgets all plain values, and gives back the room of lists and dictionaries. Entries, stacks and names stay.
+    pub(crate) fn forget_values(&mut self) -> Vec<Page> {
         self.bigs = Vec::new();
         self.floats = Vec::new();
         self.tuples = Vec::new();
         self.tuple_items = Vec::new();
-        self.lists = Slots::new();
-        self.dicts = Slots::new();
         self.items = Vec::new();
         self.ranges = Vec::new();
+        let lists = std::mem::replace(&mut self.lists, Slots::new());
+        let dicts = std::mem::replace(&mut self.dicts, Slots::new());
+        let mut pages = lists.words.into_pages();
+        pages.extend(dicts.words.into_pages());
+        pages
     }
 }
