@@ -237,7 +237,7 @@ fn failures_of(recorded: &Recorded, progress: &Arc<Progress>) -> OutOfMemory {
         witness::join(&mut failures);
         let mut proofs = Vec::new();
         for failure in &mut failures.list {
-            let limit = failure.allocator.as_deref().and_then(|name| limit_of(process, name));
+            let limit = failure.allocator.as_deref().and_then(|name| limit_of(recorded, process, name));
             let has_limit = witness::set_limit(failure, limit.map(Told::exact));
             proofs.push(proof_of(recorded).filter(|_| has_limit));
         }
@@ -246,21 +246,27 @@ fn failures_of(recorded: &Recorded, progress: &Arc<Progress>) -> OutOfMemory {
     all
 }
 
-/// The limit of a pool, as the framework told it while the job ran.
-fn limit_of(process: &RecordedProcess, allocator: &str) -> Option<Bytes> {
+/// TensorFlow's limit for its pool on the CPU.
+const LIMIT_OF_CPU: &str = "TF_CPU_BFC_MEM_LIMIT_IN_MB";
+
+/// The limit of a pool, as the framework told it while the job ran, or as it was set.
+fn limit_of(recorded: &Recorded, process: &RecordedProcess, allocator: &str) -> Option<Bytes> {
     let device = event::device_of(allocator);
     let counters = process.samples.iter().rev().filter_map(|sample| sample.counters.as_ref());
     let mut limits =
         counters.filter(|counters| counters.device == device).filter_map(|counters| counters.limit);
-    limits.next().and_then(|limit| u64::try_from(limit).ok()).map(Bytes)
+    if let Some(limit) = limits.next() {
+        return u64::try_from(limit).ok().map(Bytes);
+    }
+    let told = recorded.manifest.as_ref()?.environment.get(LIMIT_OF_CPU).filter(|_| device == "CPU:0")?;
+    told.parse::<u64>().ok()?.checked_mul(1 << 20).map(Bytes)
 }
 
 /// What proves that a recorded job ran under a limit of the user's.
 fn proof_of(recorded: &Recorded) -> Option<Proof> {
-    const OF_CPU: &str = "TF_CPU_BFC_MEM_LIMIT_IN_MB";
     let manifest = recorded.manifest.as_ref()?;
     if let Some(limit) = manifest.settings.limit_bytes {
         return Some(Proof { limit: Some(limit), by: "vramline run --limit".to_owned() });
     }
-    manifest.environment.get(OF_CPU).map(|_| Proof { limit: None, by: OF_CPU.to_owned() })
+    manifest.environment.get(LIMIT_OF_CPU).map(|_| Proof { limit: None, by: LIMIT_OF_CPU.to_owned() })
 }

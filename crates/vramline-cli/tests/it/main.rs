@@ -127,7 +127,7 @@ fn errors_have_a_hint() {
             "text in which no allocation fails",
             "out-of-memory errors only",
         ),
-        (file("snapshot.pickle", b"\x80\x04\x95abc"), "a PyTorch memory snapshot", "only XPlane traces"),
+        (file("snapshot.pickle", b"\x80\x04\x95abc"), "in the middle of the pickle", "copy the file again"),
         (nothing.path().to_str().unwrap().to_owned(), "no profiler trace", "tf.profiler.experimental.start"),
     ];
     for (path, expected, hint) in cases {

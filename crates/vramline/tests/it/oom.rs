@@ -103,13 +103,29 @@ fn more_failures_of_jax_add_up() {
         let told: Vec<u64> = report.failures.iter().map(|failure| failure.rounded_bytes.unwrap().0).collect();
         assert_eq!(told[..requests.len()], *requests, "{name}");
         for failure in &report.failures {
-            assert_eq!(failure.limit_bytes, Some(Bytes(limit)), "{name}");
-            let (pool, left) = (failure.pool_bytes.unwrap().0, failure.unallocated_bytes.unwrap().0);
-            assert_eq!(pool + left, limit, "{name}");
-            assert_eq!(failure.in_use_bytes.unwrap().0 + failure.free_bytes.unwrap().0, pool, "{name}");
-            let short = failure.rounded_bytes.unwrap().0 - failure.free_bytes.unwrap().0 - left;
-            assert_eq!(failure.short_by_bytes, Some(Bytes(short)), "{name}");
-            assert!(matches!(failure.verdict, Some("slack" | "exhausted")), "{name}");
+            // Where the pool has not reached its limit, the text rounds what is left.
+            let within = |low: Option<Bytes>, truth: u64, high: Option<Bytes>| {
+                let (low, high) = (low.unwrap().0, high.unwrap().0);
+                assert!(
+                    low <= truth && truth <= high && high - low < 16 << 10,
+                    "{name}: {low} {truth} {high}"
+                );
+            };
+            within(failure.limit_low_bytes, limit, failure.limit_high_bytes);
+            let (pool, free) = (failure.pool_bytes.unwrap().0, failure.free_bytes.unwrap().0);
+            assert_eq!(failure.in_use_bytes.unwrap().0 + free, pool, "{name}");
+            within(failure.unallocated_low_bytes, limit - pool, failure.unallocated_high_bytes);
+            let short = failure.rounded_bytes.unwrap().0.saturating_sub(free + limit - pool);
+            within(failure.short_by_low_bytes, short, failure.short_by_high_bytes);
+            let slack = failure.slack_low_bytes.unwrap().0;
+            let verdict = if short == 0 {
+                "fragmented"
+            } else if slack >= short {
+                "slack"
+            } else {
+                "exhausted"
+            };
+            assert_eq!(failure.verdict, Some(verdict), "{name}");
         }
     }
     // Attempts of the compiler that it can do without are no failures.
@@ -615,11 +631,14 @@ fn foreign_lines_change_nothing() {
 #[test]
 fn a_cut_anywhere_leaves_only_what_is_true() {
     let mut random = Random(4);
-    let pools: Vec<Pool> = (0..4).map(|_| random.pool()).collect();
+    let mut pools: Vec<Pool> = (0..8).map(|_| random.pool()).collect();
+    // Every byte of the smallest; every few of others.
+    pools.sort_by_key(|pool| pool.chunks().count());
+    pools.truncate(3);
     for (turn, pool) in pools.iter().enumerate() {
         for dialect in DIALECTS {
             for text in [pool.text(dialect, &classic), wrapped(&pool.text(dialect, &absl), 80)] {
-                let step = if turn == 0 { 1 } else { 7 };
+                let step = if turn == 0 { 1 } else { 29 };
                 for at in (0..=text.len()).step_by(step) {
                     for (part, side) in [(&text[..at], "begin"), (&text[at..], "end")] {
                         for failure in &read(part.as_bytes()).list {

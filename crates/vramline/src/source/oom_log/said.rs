@@ -482,7 +482,8 @@ fn torch(line: &Line<'_>, message: &[u8]) -> Reading {
     }
     // Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB of which 11.06 MiB is free. ...
     if find(rest, b"reservedbyPyTorchbutunallocated").is_none() {
-        let is_whole = !rest.starts_with(b".GPU") && !b".GPU".starts_with(rest);
+        let may_go_on = rest.starts_with(b".GPU") || part_begins(rest, b".GPU") || part_begins(rest, b"(GPU");
+        let is_whole = !may_go_on;
         return if is_whole { Reading::Says(Said::Torch(Box::new(torch))) } else { cut(line) };
     }
     let told = |rest| size(rest, Writer::Torch);
