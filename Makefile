@@ -2,7 +2,7 @@
 #
 #   make demo    build, install TensorFlow, train a small Keras model under `vramline run`, print the report
 #   make test    the everyday suite: formatting, lints, Rust and Python tests (under 15 minutes on two cores)
-#   make bench   time and memory against xprof on a large trace made here; a large log; what a recording costs
+#   make bench   time and memory against xprof on a large trace made here; a large log; what a recording costs; replay
 #   make proof   the long tables, written into docs/ with versions and date
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make fmt     format everything
@@ -52,12 +52,14 @@ bench: package
 	$(VENV)/bin/python benches/against_pickle.py
 	$(VENV)/bin/python benches/oom_log.py
 	$(VENV)/bin/python benches/recording_cost.py
+	cargo run --release --locked -p vramline --example replay_speed -- fixtures/tf221_cpu_cnn_from_start.xplane.pb
 
 proof: package
 	$(VENV)/bin/python benches/against_xprof.py --write docs/benchmarks.md
 	$(VENV)/bin/python benches/against_pickle.py --write docs/benchmarks.md
 	$(VENV)/bin/python benches/recording_cost.py --write docs/cost.md
 	$(VENV)/bin/python benches/kill_nine.py
+	$(VENV)/bin/python benches/what_if.py --write docs/what-if.md
 	$(MAKE) older
 
 # The oldest TensorFlow that is supported, with Keras 2. It needs Python 3.11 or older.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use libfuzzer_sys::fuzz_target;
 use vramline::snapshot::Role;
 use vramline::units::Nanos;
+use vramline::view::replay;
 use vramline::view::report::{By, HeldView, Wanted, report};
 use vramline::Reading;
 
@@ -20,6 +21,11 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(Some(held.in_use_bytes), pool.peak_bytes);
         }
         pool.at_peak.iter().chain(&pool.at).for_each(check);
+    }
+    let what_if = vec!["limit=1MiB,growth=off".parse().expect("a setting")];
+    let replayed = replay::replay(&reading, &replay::Wanted { what_if, ..replay::Wanted::default() });
+    for pool in &replayed.pools {
+        assert!(pool.address_matches <= pool.allocs && pool.load_rounded_bytes <= pool.packing_bound_bytes);
     }
 });
 

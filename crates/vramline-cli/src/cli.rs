@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use vramline::replay::Setting;
 use vramline::units::{Bytes, Nanos};
 
 use crate::launch::settings::{self, Gpus, Trace};
@@ -28,6 +29,9 @@ pub(crate) enum Command {
     /// Say why an allocation failed: from a log, a dump of the pool, or a recording.
     #[command(after_long_help = OOM_HELP)]
     Oom(OomArgs),
+    /// Run a trace through its allocator: is it reproduced, what is fragmented and why, what would other settings do.
+    #[command(after_long_help = REPLAY_HELP)]
+    Replay(ReplayArgs),
     /// Train a small model on whatever is here, recorded and reported on.
     Demo(DemoArgs),
     /// Print a PyTorch snapshot as JSON, as it was read. For comparing with Python's own reading.
@@ -124,6 +128,75 @@ pub(crate) struct OomArgs {
     /// Print the whole post-mortem as one JSON document, exact to the byte.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+const REPLAY_HELP: &str = "\
+A replay is exact where the trace begins before the first allocation, as `vramline run` makes it, and
+every address and chunk size is reproduced. Only BFC pools have rules here: TensorFlow's and JAX's.
+
+Settings of --what-if, joined by commas:
+    limit=8GiB            what the pool may take
+    growth=on|off         grow as needed, or take the limit at the first request
+    gc=on|off             give idle regions back before a request fails
+    fragmentation=0.05    the share of the limit that a chunk may exceed its request by; 0 is 128 MiB
+    restart=on|STEP       what is held at a step (on: the last) goes into an empty pool, and it goes on
+
+Requests come in the recorded order. Where the driver would put regions is not known: several
+placements are tried, and an answer that depends on it is given as such.
+
+Examples:
+    vramline replay train.vram
+    vramline replay train.vram --what-if limit=4GiB --what-if limit=4GiB,growth=off
+    vramline replay train.vram --find limit
+    vramline replay train.vram --gate exact --gate fits --what-if limit=8GiB      for CI
+
+Exit codes: 0 done, 1 error, 2 usage, 3 a gate says no, 4 a gate cannot be certain.";
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// A recording (*.vram), a trace (*.xplane.pb, gzip or not), the folder of a profile run, or a whole log directory.
+    pub(crate) path: PathBuf,
+    /// Also run the same requests with these settings, such as limit=8GiB,growth=off; may be given several times.
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    pub(crate) what_if: Vec<Setting>,
+    /// A file with one --what-if a line; empty lines and those that begin with # are passed over.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) settings: Option<PathBuf>,
+    /// Look for the smallest limit, in whole MiB, that still fits.
+    #[arg(long, value_enum)]
+    pub(crate) find: Option<Find>,
+    /// Also ask for this much at the end or at --at, and print what the framework would log where there is no room.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) ask: Option<Bytes>,
+    /// The moment of --ask, such as 2176220145 (nanoseconds), 2176.2ms or 2.176s.
+    #[arg(long, value_name = "TIME", requires = "ask")]
+    pub(crate) at: Option<Nanos>,
+    /// The op that --ask names.
+    #[arg(long, value_name = "NAME", requires = "ask", default_value = "")]
+    pub(crate) op: String,
+    /// Exit with 3 where this does not hold, and with 4 where it is not certain; may be given several times.
+    #[arg(long, value_enum)]
+    pub(crate) gate: Vec<Gate>,
+    /// Only pools whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pool: Option<String>,
+    /// Print everything as one JSON document, exact to the byte.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Find {
+    /// The smallest limit that fits.
+    Limit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Gate {
+    /// Every pool is reproduced from the start.
+    Exact,
+    /// Every what-if fits.
+    Fits,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ mod cli;
 mod commands;
 mod launch;
 mod printer;
+mod story;
 mod variables;
 mod watched;
 
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(args),
         Command::Report(args) => commands::report::run(args).map(|()| ExitCode::SUCCESS),
         Command::Oom(args) => commands::oom::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Replay(args) => commands::replay::run(args),
         Command::Demo(args) => commands::demo::run(args),
         Command::Unpickle(args) => commands::unpickle::run(args).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => commands::completions::run(args).map(|()| ExitCode::SUCCESS),

@@ -16,9 +16,9 @@ use crate::variables::NO_COLOR;
 /// Whether headings stand out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
-    bold: &'static str,
-    dim: &'static str,
-    plain: &'static str,
+    pub(crate) bold: &'static str,
+    pub(crate) dim: &'static str,
+    pub(crate) plain: &'static str,
 }
 
 impl Style {
@@ -43,7 +43,7 @@ const FAILURE_ROWS: usize = 3;
 const SILENT: [&str; 2] = ["silent-allocator", "cuda-malloc-async"];
 
 /// A column of a table: its title, and whether it is flush right.
-type Column = (&'static str, bool);
+pub(crate) type Column = (&'static str, bool);
 
 pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
     let mut out = String::new();
@@ -435,7 +435,7 @@ fn shown_op(row: &Row) -> String {
 }
 
 /// The name without the call that wraps every name of a graph, and cut in the middle where it is long.
-fn shorten(op: &str) -> String {
+pub(crate) fn shorten(op: &str) -> String {
     const MOST: usize = 46;
     let op = op.strip_prefix("StatefulPartitionedCall/").unwrap_or(op);
     let count = op.chars().count();
@@ -654,11 +654,11 @@ fn notes_of(out: &mut String, warnings: &[Warning], style: Style) {
     }
 }
 
-fn heading(out: &mut String, text: &str, style: Style) {
+pub(crate) fn heading(out: &mut String, text: &str, style: Style) {
     let _ = writeln!(out, "\n{}{}{}", style.bold, printable(text), style.plain);
 }
 
-fn table(out: &mut String, columns: &[Column], rows: &[Vec<String>], style: Style) {
+pub(crate) fn table(out: &mut String, columns: &[Column], rows: &[Vec<String>], style: Style) {
     let width = |i: usize, title: &str| {
         let cells = rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count());
         cells.chain([title.chars().count()]).max().unwrap_or(0)
@@ -680,7 +680,7 @@ fn table(out: &mut String, columns: &[Column], rows: &[Vec<String>], style: Styl
 }
 
 /// Names come from files: what would steer a terminal is shown as a sign that it was there.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
@@ -689,7 +689,7 @@ fn capitalised(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn percent(part: Bytes, whole: Bytes) -> String {
+pub(crate) fn percent(part: Bytes, whole: Bytes) -> String {
     part.share_of(whole).map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
@@ -698,14 +698,14 @@ fn or_dash<T: std::fmt::Display>(value: Option<T>) -> String {
 }
 
 /// A moment with enough digits to be given back as `--at`.
-fn clock(time: Nanos) -> String {
+pub(crate) fn clock(time: Nanos) -> String {
     #[expect(clippy::cast_precision_loss, reason = "microseconds of a trace's clock")]
     let seconds = time.0 as f64 / 1e9;
     format!("{seconds:.6}s")
 }
 
 /// 5060 -> 5,060
-fn thousands(number: u64) -> String {
+pub(crate) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {

@@ -6,6 +6,8 @@
 //! source/  bytes     -> History     what happened, as the file tells it
 //! trace/   History   -> Trace       allocations with lifetimes, steps, roles
 //!          Trace     -> Snapshot    what a pool held at one moment
+//! allocator/         the frameworks' allocators, simulated
+//! replay/  Trace     -> Replay      the trace through a simulator: exactness, fragmentation, what-if
 //! view/    Trace     -> Report      plain data for terminals and JSON
 //!
 //! source/      bytes    -> Failures    allocations that failed, as logs and dumps tell them
@@ -28,6 +30,7 @@
 //! # Ok::<(), vramline::source::SourceError>(())
 //! ```
 
+pub mod allocator;
 pub mod dtype;
 pub mod event;
 pub mod executable;
@@ -36,6 +39,7 @@ pub mod names;
 mod pages;
 pub mod postmortem;
 pub mod recording;
+pub mod replay;
 pub mod snapshot;
 pub mod source;
 pub mod stack;

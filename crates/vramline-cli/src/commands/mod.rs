@@ -3,6 +3,7 @@
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod oom;
+pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod unpickle;

@@ -107,6 +107,44 @@ fn json_is_one_document() {
 }
 
 #[test]
+fn a_replay_tells_its_story() {
+    let what_if = ["--what-if", "limit=64MiB", "--what-if", "growth=off,limit=80MiB", "--find", "limit"];
+    let path = "fixtures/tf221_cpu_cnn_from_start.xplane.pb";
+    assert_told("replay.txt", &[&["replay", path][..], &what_if].concat());
+}
+
+#[test]
+fn gates_decide_the_exit_code() {
+    let code = |args: &[&str]| run(&[&["replay"], args].concat()).status.code();
+    let whole = "fixtures/tf221_cpu_cnn_from_start.xplane.pb";
+    let window = "fixtures/tf221_cpu_mlp_window.xplane.pb";
+    assert_eq!(code(&[whole, "--gate", "exact", "--gate", "fits", "--what-if", "limit=200MiB"]), Some(0));
+    assert_eq!(code(&[whole, "--gate", "fits", "--what-if", "limit=40MiB"]), Some(3));
+    // From an assumed start nothing is certain.
+    assert_eq!(code(&[window, "--gate", "exact"]), Some(4));
+    assert_eq!(code(&[window, "--gate", "fits", "--what-if", "limit=200MiB"]), Some(4));
+    assert_eq!(code(&[whole, "--what-if", "limit=40MiB"]), Some(0));
+    assert_eq!(code(&[whole, "--gate", "fits"]), Some(2));
+    assert_eq!(code(&[whole, "--what-if", "colour=red"]), Some(2));
+    assert_eq!(code(&["fixtures/tf221_cpu_mlp_nobfc_window.xplane.pb"]), Some(1));
+}
+
+#[test]
+fn settings_come_from_a_file_too() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("settings.txt");
+    std::fs::write(&file, "# limits\nlimit=64MiB\n\nlimit=200MiB,growth=off\n").unwrap();
+    let path = "fixtures/tf221_cpu_cnn_from_start.xplane.pb";
+    let output = run(&["replay", path, "--json", "--settings", file.to_str().unwrap()]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let fits: Vec<_> =
+        document["what_if"].as_array().unwrap().iter().map(|row| row["fits"].clone()).collect();
+    assert_eq!(fits, [false, true]);
+    assert_eq!(document["kind"], "replay");
+    assert_eq!(document["pools"][0]["address_matches"], 5060);
+}
+
+#[test]
 fn errors_have_a_hint() {
     let scratch = tempfile::tempdir().unwrap();
     let nothing = tempfile::tempdir().unwrap();

@@ -197,6 +197,17 @@ impl PoolTrace {
         self.time(events, self.order.len().saturating_sub(1))
     }
 
+    /// How many events the pool has.
+    #[must_use]
+    pub fn event_count(&self) -> usize {
+        self.order.len()
+    }
+
+    /// The pool's events, in order of time.
+    pub fn events_in_order(&self) -> impl Iterator<Item = usize> {
+        (0..self.order.len()).filter_map(|position| self.order.get(position))
+    }
+
     /// The events that allocated what is live at a position, oldest first.
     pub fn live_at(&self, position: usize) -> impl Iterator<Item = usize> {
         self.births

@@ -3,5 +3,6 @@
 pub mod caching;
 pub mod fields;
 pub mod oom;
+pub mod replay;
 pub mod report;
 pub mod run;

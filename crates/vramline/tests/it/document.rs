@@ -11,7 +11,8 @@ use vramline::snapshot::{Held, Snapshot, Still, StillPool};
 use vramline::source::Content;
 use vramline::stack::{Stack, Stacks};
 use vramline::units::{Bytes, Nanos};
-use vramline::view::fields::{OOM, REPORT};
+use vramline::view::fields::{Field, OOM, REPLAY, REPORT};
+use vramline::view::replay::{self, replay};
 use vramline::view::report::{By, Wanted};
 use vramline::warning::Warnings;
 
@@ -216,13 +217,49 @@ fn every_null_of_a_post_mortem_is_explained() {
 }
 
 #[test]
+fn every_field_of_a_replay_is_in_its_table() {
+    let mut found = BTreeSet::new();
+    let asked = [
+        ("tf221_cpu_cnn_from_start.xplane.pb", vec!["limit=50MiB", "growth=off,limit=128MiB"]),
+        ("tf221_cpu_mlp_window.xplane.pb", vec!["restart=on,limit=10MiB"]),
+        ("jax0112_h200_growth_window.xplane.pb", vec![]),
+        ("tf221_cpu_keras.vram", vec![]),
+        ("tf221_cpu_mlp_nobfc_window.xplane.pb", vec![]),
+    ];
+    for (name, settings) in asked {
+        let wanted = replay::Wanted {
+            what_if: settings.into_iter().map(|setting| setting.parse().unwrap()).collect(),
+            ask: Some(replay::Ask { bytes: Bytes(1 << 50), at: Some(Nanos(20_000_000)), op: String::new() }),
+            ..replay::Wanted::default()
+        };
+        let document = replay(&vramline::read(&fixture(name)).unwrap(), &wanted);
+        paths(&serde_json::to_value(&document).unwrap(), "", &mut found);
+    }
+    let alike = |path: String| path.replace("before_last_growth", "at_peak").replace("at_end", "at_peak");
+    let found: BTreeSet<String> = found.into_iter().map(alike).collect();
+    let table: BTreeSet<String> = REPLAY.iter().map(|field| field.id.to_owned()).collect();
+    // Empty lists and nulls stand for everything below them.
+    let whole = |path: &str| {
+        table.iter().any(|other| {
+            other.starts_with(&format!("{}.", path.trim_end_matches("[]")))
+                || other.starts_with(&format!("{path}[]"))
+        })
+    };
+    let missing: Vec<_> = found.iter().filter(|path| !table.contains(*path) && !whole(path)).collect();
+    assert!(missing.is_empty(), "in a replay but not in the table: {missing:?}");
+    let unused: Vec<_> = table
+        .iter()
+        .filter(|path| !found.contains(*path) && !whole(path) && !path.starts_with("unknowns"))
+        .collect();
+    assert!(unused.is_empty(), "in the table but in no replay: {unused:?}");
+}
+
+#[test]
 fn the_docs_hold_the_tables() {
     let docs = fs::read_to_string(root().join("docs/json.md")).unwrap();
-    for fields in [REPORT, OOM] {
-        let table: String = fields
-            .iter()
-            .map(|field| format!("| `{}` | {} | {} |\n", field.id, field.unit, field.meaning))
-            .collect();
+    let row = |field: &Field| format!("| `{}` | {} | {} |\n", field.id, field.unit, field.meaning);
+    for fields in [REPORT, OOM, REPLAY] {
+        let table: String = fields.iter().map(row).collect();
         assert!(
             docs.contains(&table),
             "docs/json.md does not hold the table of fields; it should read:\n{table}"

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::root;
 
 /// The stages, in the order in which data passes through them.
-const STAGES: [&str; 15] = [
+const STAGES: [&str; 17] = [
     "units",
     "names",
     "stack",
@@ -21,6 +21,8 @@ const STAGES: [&str; 15] = [
     "source",
     "recording",
     "trace",
+    "allocator",
+    "replay",
     "postmortem",
     "view",
 ];

@@ -1,0 +1,86 @@
+//! `vramline replay`: the trace through its allocator.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+use vramline::replay::Setting;
+use vramline::view::replay::{self, Ask, Replay, Wanted};
+
+use crate::cli::{Find, Gate, ReplayArgs};
+use crate::launch::settings::refusal;
+use crate::printer::Style;
+use crate::{Hinted, story, watched};
+
+const NO: u8 = 3;
+const NOT_CERTAIN: u8 = 4;
+
+pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode, Hinted> {
+    let mut what_if = args.what_if.clone();
+    what_if.extend(settings_of(args)?);
+    let ask = args.ask.map(|bytes| Ask { bytes, at: args.at, op: args.op.clone() });
+    let wanted = Wanted { ask, pool: args.pool.clone(), what_if, find_limit: args.find == Some(Find::Limit) };
+    if args.gate.contains(&Gate::Fits) && wanted.what_if.is_empty() && !wanted.find_limit {
+        let hint = "give at least one, such as --what-if limit=8GiB";
+        return Err(refusal("--gate fits needs a --what-if, --settings or --find", hint));
+    }
+    let reading = watched::read(&args.path)
+        .map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
+    let document = replay::replay(&reading, &wanted);
+    std::mem::forget(reading);
+    if document.pools.is_empty() {
+        let hint = document.warnings.first().map_or("", |warning| warning.hint.as_str());
+        let why = document.warnings.first().map_or("there is none in it", |warning| warning.text.as_str());
+        let error = anyhow!("no pool of '{}' can be replayed: {why}", args.path.display());
+        return Err(Hinted { error, hint: hint.to_owned() });
+    }
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &document)
+            .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
+        writeln!(out).map_err(anyhow::Error::from)?;
+    } else {
+        let style = Style::of_terminal(io::stdout().is_terminal());
+        out.write_all(story::replay(&document, style).as_bytes()).map_err(anyhow::Error::from)?;
+    }
+    out.flush().map_err(anyhow::Error::from)?;
+    Ok(gates(&document, &args.gate))
+}
+
+/// The settings of a file, one a line.
+fn settings_of(args: &ReplayArgs) -> Result<Vec<Setting>, Hinted> {
+    let Some(path) = &args.settings else { return Ok(Vec::new()) };
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read '{}'", path.display()))?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| line.parse::<Setting>().map_err(|error| refusal(error.to_string(), error.hint())))
+        .collect()
+}
+
+/// A no outweighs what is not certain.
+fn gates(document: &Replay, gates: &[Gate]) -> ExitCode {
+    let mut code = 0;
+    for gate in gates {
+        let says = match gate {
+            Gate::Exact if document.pools.iter().all(|pool| pool.exact) => 0,
+            // What differs where nothing was assumed is a no.
+            Gate::Exact if document.pools.iter().any(|pool| pool.from_start == Some(true) && !pool.exact) => {
+                NO
+            }
+            Gate::Exact => NOT_CERTAIN,
+            Gate::Fits if document.what_if.iter().any(|answer| answer.fits == Some(false)) => NO,
+            Gate::Fits => {
+                let is_exact = document.pools.first().is_some_and(|pool| pool.exact);
+                let all_fit = document.what_if.iter().all(|answer| answer.fits == Some(true));
+                // A question without an answer stands in the warnings.
+                let is_answered = !document.what_if.is_empty();
+                if is_exact && all_fit && is_answered { 0 } else { NOT_CERTAIN }
+            }
+        };
+        code = match (code, says) {
+            (NO, _) | (_, NO) => NO,
+            (code, says) => code.max(says),
+        };
+    }
+    ExitCode::from(code)
+}

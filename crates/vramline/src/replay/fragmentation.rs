@@ -1,0 +1,301 @@
+//! Why a pool is larger than what was asked for: at moments that matter, and by cause.
+//!
+//! *Internal* is slack: chunks larger than their requests. *External* is free memory in pieces smaller than the largest
+//! request that is still to come. *Stranded* regions are mostly free and held open by little. A cause is named with the
+//! bytes that would go away without it, as far as that can be computed; causes overlap, so their bytes do not add up.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::exact::{Exact, Run};
+use super::program::Program;
+use super::what_if::one_region;
+use crate::allocator::bfc::{ChunkView, RegionView};
+use crate::event::History;
+use crate::names::Name;
+use crate::units::Bytes;
+
+/// Ops named with a cause or a region.
+const OPS: usize = 3;
+/// Regions that are listed.
+const REGIONS: usize = 8;
+
+/// A pool's fragmentation.
+#[derive(Clone, Debug, Default)]
+pub struct Fragmentation {
+    /// At the peak.
+    pub at_peak: Option<Moment>,
+    /// Just before the pool grew for the last time.
+    pub before_last_growth: Option<Moment>,
+    /// At the end of the trace.
+    pub at_end: Option<Moment>,
+    /// What it comes from, most bytes first.
+    pub causes: Vec<Cause>,
+}
+
+/// The pool at one moment.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// After this act.
+    pub act: usize,
+    /// In chunks in use.
+    pub in_use: Bytes,
+    /// What was asked for of that.
+    pub requested: Bytes,
+    /// The rest of it: internal fragmentation.
+    pub slack: Bytes,
+    /// Taken from the driver and free.
+    pub cached: Bytes,
+    /// The largest free chunk.
+    pub largest_free: Bytes,
+    /// The largest request still to come, rounded; zero where none is.
+    pub upcoming: Bytes,
+    /// Free, in chunks too small for it: external fragmentation.
+    pub external: Bytes,
+    /// Regions that are mostly free, most free bytes first.
+    pub stranded: Vec<Stranded>,
+}
+
+/// A region that few live chunks hold open.
+#[derive(Clone, Debug)]
+pub struct Stranded {
+    /// Where it begins.
+    pub base: u64,
+    /// How large it is.
+    pub size: Bytes,
+    /// In use in it.
+    pub live: Bytes,
+    /// How many chunks that is.
+    pub chunks: usize,
+    /// The ops that asked for them, most bytes first; empty names are of blocks that no op is known of.
+    pub ops: Vec<(Name, Bytes)>,
+}
+
+/// Where fragmentation comes from.
+#[derive(Clone, Debug)]
+pub struct Cause {
+    /// `growth-regions`, `shape-churn` or `long-lived`.
+    pub word: &'static str,
+    /// How much.
+    pub bytes: Bytes,
+    /// What that is, in words.
+    pub text: String,
+    /// The ops that take part most, with what each contributes.
+    pub ops: Vec<(Name, Bytes)>,
+}
+
+/// Whatever is needed to look at a replay again.
+pub(crate) struct Subject<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) exact: &'a Exact,
+    pub(crate) history: &'a History,
+    pub(crate) limit: Bytes,
+}
+
+impl Subject<'_> {
+    fn is_scope(&self, act: usize) -> bool {
+        let answer = self.program.answers.get(act);
+        answer.is_some_and(|answer| self.history.events.at(answer.event as usize).is_scope())
+    }
+
+    fn op(&self, act: usize) -> Name {
+        let answer = self.program.answers.get(act);
+        answer.map_or(Name::EMPTY, |answer| self.history.events.at(answer.event as usize).op_or_scope())
+    }
+}
+
+/// Explains a replay. `run` is the same replay, at its beginning.
+pub(crate) fn explain(subject: &Subject<'_>, mut run: Run<'_>) -> Fragmentation {
+    let program = subject.program;
+    let Some(last) = program.acts.len().checked_sub(1) else { return Fragmentation::default() };
+    let largest = program.largest_from();
+    let ends = ends(program);
+    let grown = subject.exact.growths.last().and_then(|growth| growth.act.checked_sub(1));
+    let mut stops: Vec<usize> =
+        [Some(subject.exact.peak_at), grown, Some(last)].into_iter().flatten().collect();
+    stops.sort_unstable();
+    stops.dedup();
+    let mut moments: BTreeMap<usize, Moment> = BTreeMap::new();
+    let mut held_apart = (Bytes::ZERO, Vec::new());
+    for stop in stops {
+        run.until(stop);
+        let upcoming = Bytes(largest.get(stop + 1).copied().unwrap_or(0));
+        moments.insert(stop, moment(subject, &run, stop, upcoming));
+        if stop == subject.exact.peak_at {
+            // At the peak what is still to come may be small; what the pool had to hold is the question.
+            let most = Bytes(largest.first().copied().unwrap_or(0));
+            held_apart = long_lived(subject, &run, &ends, most);
+        }
+    }
+    let mut causes = Vec::new();
+    causes.extend(growth_regions(subject));
+    causes.extend(shape_churn(subject));
+    if held_apart.0 > Bytes::ZERO {
+        let text = "free at the peak in pieces smaller than the largest request, next to blocks that outlive half of the trace";
+        causes.push(Cause {
+            word: "long-lived",
+            bytes: held_apart.0,
+            text: text.to_owned(),
+            ops: held_apart.1,
+        });
+    }
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.bytes));
+    Fragmentation {
+        at_peak: moments.get(&subject.exact.peak_at).cloned(),
+        before_last_growth: grown.and_then(|act| moments.get(&act)).cloned(),
+        at_end: moments.remove(&last),
+        causes,
+    }
+}
+
+/// The act that frees what an act asked for; none where it is not freed.
+fn ends(program: &Program) -> Vec<Option<u32>> {
+    let mut ends = vec![None; program.acts.len()];
+    let mut in_slot = vec![usize::MAX; program.slots];
+    for (at, act) in program.acts.iter().enumerate() {
+        let Some(slot) = in_slot.get_mut(act.slot()) else { continue };
+        if act.requested().is_some() {
+            *slot = at;
+        } else if let Some(end) = ends.get_mut(*slot) {
+            *end = u32::try_from(at).ok();
+        }
+    }
+    ends
+}
+
+fn moment(subject: &Subject<'_>, run: &Run<'_>, act: usize, upcoming: Bytes) -> Moment {
+    let stats = run.bfc.stats();
+    let owners = run.owners();
+    let external = run.bfc.free_sizes().filter(|&size| size < upcoming).sum();
+    let mut stranded: Vec<Stranded> = Vec::new();
+    // A pool of one region is not held open by anything: it was taken whole.
+    let regions = run.bfc.regions().skip(usize::from(run.bfc.regions().count() < 2));
+    for region in regions {
+        let live: Vec<ChunkView> = run.bfc.chunks(region).filter(|chunk| chunk.in_use).collect();
+        let bytes: Bytes = live.iter().map(|chunk| chunk.size).sum();
+        // Mostly free, but not given back: something is in it.
+        if live.is_empty() || bytes.0 > region.size.0 / 4 {
+            continue;
+        }
+        let owner = |chunk: &ChunkView| owners.get(&chunk.address).map_or(Name::EMPTY, |&at| subject.op(at));
+        let ops = most(live.iter().map(|chunk| (owner(chunk), chunk.size)));
+        let RegionView { base, size } = region;
+        stranded.push(Stranded { base, size, live: bytes, chunks: live.len(), ops });
+    }
+    stranded.sort_by_key(|region| std::cmp::Reverse(region.size.saturating_sub(region.live)));
+    stranded.truncate(REGIONS);
+    Moment {
+        act,
+        in_use: stats.in_use,
+        requested: stats.requested,
+        slack: stats.slack(),
+        cached: stats.free(),
+        largest_free: run.bfc.largest_free(),
+        upcoming,
+        external,
+        stranded,
+    }
+}
+
+/// The names with the most bytes.
+fn most(bytes: impl Iterator<Item = (Name, Bytes)>) -> Vec<(Name, Bytes)> {
+    let mut sums: FxHashMap<Name, Bytes> = FxHashMap::default();
+    for (name, bytes) in bytes {
+        *sums.entry(name).or_default() += bytes;
+    }
+    let mut sums: Vec<(Name, Bytes)> = sums.into_iter().collect();
+    sums.sort_by_key(|&(name, bytes)| (std::cmp::Reverse(bytes), name.0));
+    sums.truncate(OPS);
+    sums
+}
+
+/// Regions that cannot be joined: what the same requests would need in one that is large enough.
+fn growth_regions(subject: &Subject<'_>) -> Option<Cause> {
+    if !subject.exact.preset.options.growth || subject.exact.growths.len() < 2 {
+        return None;
+    }
+    let whole = one_region(subject.program, subject.exact.preset.options, subject.limit)?;
+    let bytes = subject.exact.pool.saturating_sub(whole);
+    let text = format!(
+        "taken in {} regions that cannot be joined; the same requests fit one region of {whole}",
+        subject.exact.growths.len()
+    );
+    let ops = most(subject.exact.growths.iter().map(|growth| (subject.op(growth.act), growth.got)));
+    (bytes > Bytes::ZERO).then_some(Cause { word: "growth-regions", bytes, text, ops })
+}
+
+/// Ops whose requests keep changing in size, and made the pool grow.
+fn shape_churn(subject: &Subject<'_>) -> Option<Cause> {
+    #[derive(Default)]
+    struct Asked {
+        requests: u64,
+        changes: u64,
+        last: Bytes,
+        sizes: FxHashSet<Bytes>,
+    }
+    let mut ops: FxHashMap<Name, Asked> = FxHashMap::default();
+    for (at, act) in subject.program.acts.iter().enumerate() {
+        let Some(bytes) = act.requested() else { continue };
+        let name = subject.op(at);
+        // A scope is not an op: it may make all sorts of things.
+        if name.is_empty() || subject.is_scope(at) {
+            continue;
+        }
+        let asked = ops.entry(name).or_default();
+        asked.changes += u64::from(asked.requests > 0 && bytes != asked.last);
+        asked.requests += 1;
+        asked.last = bytes;
+        if asked.sizes.len() < 64 {
+            asked.sizes.insert(bytes);
+        }
+    }
+    let is_churning = |name: Name| {
+        ops.get(&name).is_some_and(|asked| asked.sizes.len() >= 3 && asked.changes * 2 >= asked.requests)
+    };
+    let grown: Vec<(Name, Bytes)> = subject
+        .exact
+        .growths
+        .iter()
+        .map(|growth| (subject.op(growth.act), growth.got))
+        .filter(|&(name, _)| is_churning(name))
+        .collect();
+    let bytes: Bytes = grown.iter().map(|&(_, got)| got).sum();
+    let names = most(grown.into_iter());
+    let sizes = names.iter().filter_map(|(name, _)| ops.get(name)).map(|asked| asked.sizes.len()).max()?;
+    let text = format!("taken for ops that ask for other sizes each time, up to {sizes} different ones");
+    (bytes > Bytes::ZERO).then_some(Cause { word: "shape-churn", bytes, text, ops: names })
+}
+
+/// Free pieces that are too small for the largest request, beside blocks that live long.
+fn long_lived(
+    subject: &Subject<'_>,
+    run: &Run<'_>,
+    ends: &[Option<u32>],
+    upcoming: Bytes,
+) -> (Bytes, Vec<(Name, Bytes)>) {
+    let owners = run.owners();
+    let half = subject.program.acts.len() / 2;
+    let is_long = |chunk: &ChunkView| {
+        let Some(&at) = owners.get(&chunk.address) else { return chunk.in_use };
+        let end = ends.get(at).copied().flatten().map_or(subject.program.acts.len(), |end| end as usize);
+        chunk.in_use && end.saturating_sub(at) > half
+    };
+    let mut total = Bytes::ZERO;
+    let mut beside = Vec::new();
+    for region in run.bfc.regions() {
+        let chunks: Vec<ChunkView> = run.bfc.chunks(region).collect();
+        for (at, chunk) in chunks.iter().enumerate() {
+            if chunk.in_use || chunk.size >= upcoming {
+                continue;
+            }
+            let before = at.checked_sub(1).and_then(|at| chunks.get(at));
+            let neighbours = [before, chunks.get(at + 1)];
+            let Some(long) = neighbours.into_iter().flatten().find(|chunk| is_long(chunk)) else { continue };
+            total += chunk.size;
+            let name = owners.get(&long.address).map_or(Name::EMPTY, |&at| subject.op(at));
+            beside.push((name, chunk.size));
+        }
+    }
+    (total, most(beside.into_iter()))
+}

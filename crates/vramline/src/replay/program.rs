@@ -1,0 +1,219 @@
+//! What a pool was asked to do, in columns: requests and frees, in the order in which the allocator served them.
+//!
+//! Frees name a slot rather than an address, so that any allocator, with any addresses, can run the same program. Slots
+//! are reused, which keeps the table of live blocks as small as the blocks are few.
+//!
+//! Threads take the allocator's lock in one order and may write their events in another. The allocator's count of its
+//! bytes in use, told after each event, gives the true order: each count must follow from the one before.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use crate::event::{EventRef, Events};
+use crate::trace::PoolTrace;
+use crate::units::Bytes;
+
+/// How far an event may stand from its place.
+const FARTHEST: usize = 64;
+
+/// A request or a free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Act {
+    bytes: u64,
+    slot: u32,
+}
+
+impl Act {
+    const FREE: u32 = 1 << 31;
+
+    /// A request whose block is kept in a slot.
+    #[must_use]
+    pub fn request(bytes: Bytes, slot: u32) -> Act {
+        Act { bytes: bytes.0, slot: slot & !Act::FREE }
+    }
+
+    /// A free of what is in a slot.
+    #[must_use]
+    pub fn free(slot: u32) -> Act {
+        Act { bytes: 0, slot: slot | Act::FREE }
+    }
+
+    /// What is asked for, or `None` for a free.
+    #[must_use]
+    #[inline]
+    pub fn requested(self) -> Option<Bytes> {
+        (self.slot & Act::FREE == 0).then_some(Bytes(self.bytes))
+    }
+
+    /// The slot.
+    #[must_use]
+    #[inline]
+    pub fn slot(self) -> usize {
+        (self.slot & !Act::FREE) as usize
+    }
+}
+
+/// What the trace says that the allocator answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Where the block begins.
+    pub address: u64,
+    /// The whole chunk; zero where the trace does not tell.
+    pub chunk: Bytes,
+    /// The event.
+    pub event: u32,
+}
+
+/// A block that was in use when the trace begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Earlier {
+    /// Where it begins.
+    pub address: u64,
+    /// How large it is.
+    pub chunk: Bytes,
+    /// What had been asked for, where told.
+    pub requested: Option<Bytes>,
+    /// The slot that its free names.
+    pub slot: u32,
+}
+
+/// A pool's requests and frees.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// What was asked for, in order.
+    pub acts: Vec<Act>,
+    /// What the trace says of each act.
+    pub answers: Vec<Answer>,
+    /// Blocks from before the trace that it frees.
+    pub earlier: Vec<Earlier>,
+    /// Held when the trace begins and not freed in it.
+    pub always_held: Bytes,
+    /// How many slots there are.
+    pub slots: usize,
+    /// How many requests there are.
+    pub requests: u64,
+    /// Events that stood in another place than their count says.
+    pub reordered: u64,
+    /// Events that could not be used: without an address, or a block handed out twice.
+    pub unusable: u64,
+}
+
+impl Program {
+    /// The program of a pool.
+    #[must_use]
+    pub fn of(events: &Events, pool: &PoolTrace) -> Program {
+        let mut building = Building::default();
+        building.program.acts.reserve(pool.event_count());
+        building.program.answers.reserve(pool.event_count());
+        let mut window: VecDeque<usize> = VecDeque::with_capacity(FARTHEST);
+        let mut rest = pool.events_in_order();
+        let mut level = None;
+        loop {
+            if window.is_empty() {
+                window.extend(rest.next());
+            }
+            let Some(&first) = window.front() else { break };
+            let mut chosen = 0;
+            if !follows(level, events.at(first)) {
+                window.extend(rest.by_ref().take(FARTHEST.saturating_sub(window.len())));
+                let right = window.iter().position(|&event| follows(level, events.at(event)));
+                chosen = right.unwrap_or(0);
+                building.program.reordered += u64::from(chosen > 0);
+            }
+            let Some(event) = window.remove(chosen) else { break };
+            level = events.at(event).in_use().or(level);
+            building.take(events.at(event), event);
+        }
+        let mut program = building.program;
+        let freed = program.earlier.iter().map(|block| block.chunk).sum();
+        program.always_held = pool.count.before.saturating_sub(freed);
+        program
+    }
+
+    /// The rounded size of the largest request from an act on, by act; one more than there are acts, the last zero.
+    #[must_use]
+    pub fn largest_from(&self) -> Vec<u64> {
+        let mut largest = vec![0; self.acts.len() + 1];
+        let mut most = 0;
+        for (slot, act) in largest.iter_mut().zip(&self.acts).rev() {
+            if let Some(bytes) = act.requested() {
+                most = most.max(rounded(bytes));
+            }
+            *slot = most;
+        }
+        largest
+    }
+}
+
+/// A request as the allocator rounds it.
+pub(crate) fn rounded(bytes: Bytes) -> u64 {
+    bytes.0.checked_next_multiple_of(256).unwrap_or(bytes.0)
+}
+
+/// Whether an event's count follows from the count before it. Where either is not told, it does.
+fn follows(level: Option<Bytes>, event: EventRef<'_>) -> bool {
+    let (Some(level), Some(chunk), Some(found)) = (level, event.size(), event.in_use()) else { return true };
+    if event.is_alloc() { level + chunk == found } else { found + chunk == level }
+}
+
+#[derive(Default)]
+struct Building {
+    program: Program,
+    /// Slots by the address of what is in them.
+    live: FxHashMap<u64, u32>,
+    unused: Vec<u32>,
+}
+
+impl Building {
+    fn slot(&mut self) -> u32 {
+        if let Some(slot) = self.unused.pop() {
+            return slot;
+        }
+        let slot = u32::try_from(self.program.slots).unwrap_or(u32::MAX) & !Act::FREE;
+        self.program.slots += 1;
+        slot
+    }
+
+    fn take(&mut self, event: EventRef<'_>, number: usize) {
+        let (Some(address), Ok(number)) = (event.address(), u32::try_from(number)) else {
+            self.program.unusable += 1;
+            return;
+        };
+        let answer = Answer { address, chunk: event.chunk().unwrap_or_default(), event: number };
+        if !event.is_alloc() {
+            let slot = match self.live.remove(&address) {
+                Some(slot) => {
+                    self.unused.push(slot);
+                    slot
+                }
+                None => {
+                    // Not reused: it is filled before the program begins.
+                    let slot = u32::try_from(self.program.slots).unwrap_or(u32::MAX) & !Act::FREE;
+                    self.program.slots += 1;
+                    let chunk = event.size().unwrap_or_default();
+                    self.program.earlier.push(Earlier { address, chunk, requested: event.requested(), slot });
+                    slot
+                }
+            };
+            self.program.acts.push(Act::free(slot));
+            self.program.answers.push(answer);
+            return;
+        }
+        let Some(bytes) = event.requested().or(event.chunk()).filter(|&bytes| bytes > Bytes::ZERO) else {
+            self.program.unusable += 1;
+            return;
+        };
+        let slot = self.slot();
+        if let Some(lost) = self.live.insert(address, slot) {
+            // Its free is missing; the address is in use again, so it must have been freed.
+            self.program.unusable += 1;
+            self.program.acts.push(Act::free(lost));
+            self.program.answers.push(answer);
+            self.unused.push(lost);
+        }
+        self.program.requests += 1;
+        self.program.acts.push(Act::request(bytes, slot));
+        self.program.answers.push(answer);
+    }
+}
