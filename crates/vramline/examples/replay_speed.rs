@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let best = best_of(5, || {
         settings.iter().filter(|setting| questions.ask(setting, None).is_some()).count() as u64
     });
-    println!("ten what-ifs: {:.2} s", best);
+    println!("ten what-ifs: {best:.2} s");
     Ok(())
 }
 

@@ -51,6 +51,8 @@ pub(super) struct Chunk {
     pub(super) freed_at: u64,
     pub(super) prev: Handle,
     pub(super) next: Handle,
+    /// Where it stands in its bin, while that is a small one.
+    pub(super) place: u32,
     pub(super) bin: u8,
     pub(super) tag: Tag,
 }
@@ -64,6 +66,7 @@ impl Chunk {
         freed_at: 0,
         prev: Handle::NONE,
         next: Handle::NONE,
+        place: 0,
         bin: NO_BIN,
         tag: Tag::Lower,
     };

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use super::supplier::Supplier;
 use crate::units::Bytes;
-use bins::{Bins, Free, bin_of};
+use bins::{Bins, Free};
 use chunk::{Chunk, Chunks, Handle, NO_BIN, Tag};
 
 pub use dump::human;
@@ -396,7 +396,7 @@ impl Bfc {
             return self.find_carefully(rounded, alignment, request);
         }
         let handle = match self.bins.best(rounded) {
-            Some(free) => free.handle,
+            Some(handle) => handle,
             None => Some(self.gap).filter(|&gap| gap.is_some() && self.chunks.at(gap).size >= rounded)?,
         };
         self.unbin(handle);
@@ -415,7 +415,7 @@ impl Bfc {
                     End::Upper => high_start(chunk, rounded, alignment).is_some(),
                 }
         };
-        let is_right = |free: &&Free| free.tag == end.tag() && fits(self.chunks.at(free.handle));
+        let is_right = |free: &Free| free.tag == end.tag() && fits(self.chunks.at(free.handle));
         let found = self.bins.from(rounded).find(is_right).map(|free| free.handle);
         let handle = match found {
             Some(handle) => {
@@ -606,6 +606,7 @@ impl Bfc {
             freed_at,
             prev: handle,
             next,
+            place: 0,
             bin: NO_BIN,
             tag,
         };
@@ -618,30 +619,23 @@ impl Bfc {
     /// Puts a free chunk where it is found again: in its bin, or as the gap.
     #[inline]
     fn put_back(&mut self, handle: Handle) {
-        let chunk = self.chunks.at_mut(handle);
-        if chunk.tag == Tag::Gap {
+        if self.chunks.at(handle).tag == Tag::Gap {
             self.gap = handle;
             return;
         }
-        let bin = bin_of(chunk.size);
-        chunk.bin = bin;
-        let free = Free { size: chunk.size, ptr: chunk.ptr, handle, tag: chunk.tag };
-        self.bins.insert(bin, free);
+        self.bins.insert(handle, &mut self.chunks);
     }
 
     /// Takes a free chunk out of its bin, or the gap out of its place.
     #[inline]
     fn unbin(&mut self, handle: Handle) {
-        let chunk = self.chunks.at_mut(handle);
-        if chunk.bin == NO_BIN {
+        if self.chunks.at(handle).bin == NO_BIN {
             if self.gap == handle {
                 self.gap = Handle::NONE;
             }
             return;
         }
-        let bin = std::mem::replace(&mut chunk.bin, NO_BIN);
-        let (size, ptr) = (chunk.size, chunk.ptr);
-        self.bins.remove(bin, size, ptr);
+        self.bins.remove(handle, &mut self.chunks);
     }
 
     /// Takes a new region that is large enough, if there may be one.
@@ -684,7 +678,8 @@ impl Bfc {
         let requested = chunk.requested;
         let tag = if self.options.spatial { Tag::Gap } else { Tag::Lower };
         let (prev, next) = (Handle::NONE, Handle::NONE);
-        *chunk = Chunk { ptr: base, size, requested, id: 0, freed_at: 0, prev, next, bin: NO_BIN, tag };
+        *chunk =
+            Chunk { ptr: base, size, requested, id: 0, freed_at: 0, prev, next, place: 0, bin: NO_BIN, tag };
         let region = Region { base, size, first: handle };
         let at = self.regions.partition_point(|other| other.end() <= region.end());
         self.regions.insert(at, region);

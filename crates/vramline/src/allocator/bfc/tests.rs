@@ -287,3 +287,36 @@ fn seeds_tile_their_region() {
     let outside = RegionView { base: 1 << 20, size: Bytes(256) };
     assert!(bfc.seed(outside, &[(1 << 20, Bytes(512), None)]).is_none());
 }
+
+/// The best fit is what looking at every free chunk gives, also in bins of many, while they fill and empty.
+#[test]
+fn the_best_of_many() {
+    let mut pool = Pool::new(GIB, preset("tensorflow-2.21-gpu"));
+    let mut state = 5_u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let mut held: Vec<Ticket> = Vec::new();
+    let mut most = 0;
+    for act in 0..6000 {
+        // Two thousand acts fill the pool, two thousand free most of it, and the rest is both.
+        let frees = [20, 75, 50][act / 2000];
+        if random(100) < frees && !held.is_empty() {
+            let at = usize::try_from(random(held.len() as u64)).unwrap();
+            pool.bfc.free(held.swap_remove(at)).unwrap();
+            most = most.max(pool.bfc.free_sizes().count());
+            continue;
+        }
+        let bytes = 1 + random(700);
+        let rounded = bytes.next_multiple_of(256);
+        let regions: Vec<RegionView> = pool.bfc.regions().collect();
+        let free = regions.iter().flat_map(|region| pool.bfc.chunks(*region));
+        let fitting = free.filter(|chunk| !chunk.in_use && chunk.size.0 >= rounded);
+        let best = fitting.map(|chunk| (chunk.size.0, chunk.address)).min();
+        let made = pool.bfc.allocate(Request::of(Bytes(bytes)), &mut pool.supplier).unwrap();
+        assert!(best.is_none_or(|(_, address)| address == made.address));
+        held.push(made.ticket);
+    }
+    assert!(most > 150, "{most}");
+}
