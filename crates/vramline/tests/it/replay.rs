@@ -6,7 +6,7 @@ use vramline::allocator::bfc::{
 };
 use vramline::allocator::{Capped, Placed, Placement};
 use vramline::replay::{PoolReplay, Restart, Setting, replay};
-use vramline::units::Bytes;
+use vramline::units::{Bytes, Picos};
 use vramline::view::replay::{Wanted, replay as document};
 
 use crate::fixture;
@@ -26,7 +26,7 @@ fn growths(pool: &PoolReplay) -> Vec<u64> {
 
 #[test]
 fn every_address_of_the_traces_from_the_start() {
-    let expected: [(&str, &str, u64, u64, &[u64]); 5] = [
+    let expected: [(&str, &str, u64, u64, &[u64]); 8] = [
         (
             "tf221_cpu_cnn_from_start.xplane.pb",
             "tensorflow-2.21-cpu",
@@ -44,6 +44,15 @@ fn every_address_of_the_traces_from_the_start() {
             &[2, 4, 8, 32, 32, 64, 128],
         ),
         ("jax0112_h200_loop.vram", "jax-0.11-growth", 391, 243_597_568, &[2, 16, 16, 32, 64, 128]),
+        ("jax0112_h200_preallocated.xplane.pb.gz", "jax-0.11-preallocated", 348, 116_916_480, &[107_368]),
+        (
+            "jax0112_h200_convolution.xplane.pb.gz",
+            "jax-0.11-growth",
+            1656,
+            1_105_494_784,
+            &[2, 32, 32, 64, 128, 256, 512, 1024],
+        ),
+        ("jax0112_h200_too_large.xplane.pb.gz", "jax-0.11-growth", 44, 448_790_528, &[2, 64, 128, 128, 108]),
     ];
     for (name, preset, allocs, peak, regions) in expected {
         let pools = replays(name, None);
@@ -230,6 +239,48 @@ fn the_newest_dump_reads_as_the_real_one() {
         lines.iter().find(|line| line.starts_with(hint)).unwrap().ends_with(" (growth enabled).")
     };
     assert!(form(&lines) && form(&dump.lines().map(str::to_owned).collect::<Vec<_>>()));
+}
+
+/// JAX on an H200 until it fails, growing and divided between two ends: the simulator fails at the same requests, and its dump is
+/// the real one, line for line. Annotations, which say who asked, are not the allocator's.
+#[test]
+fn jax_runs_out_of_memory_as_it_did() {
+    const WAIT: i64 = 9_000_000_000_000;
+    for (name, failures) in [("jax0112_h200_random_growth", 4), ("jax0112_h200_random_preallocated", 3)] {
+        let reading = vramline::read(&fixture(&format!("{name}.xplane.pb.gz"))).unwrap();
+        let trace = &reading.hosts[0].trace;
+        let pool = replay(trace, &trace.pools[0], Some("0.11.2")).unwrap();
+        assert!(pool.is_exact(), "{name}: {:?}", pool.exact.first_mismatch);
+        // A request that fails waits ten seconds, and leaves no event.
+        let times: Vec<Picos> =
+            (0..pool.program.acts.len()).map(|act| pool.time(trace, act).unwrap()).collect();
+        let waits = times.windows(2).filter(|pair| pair[1].0 - pair[0].0 > WAIT).map(|pair| pair[0]);
+        let log = std::fs::read_to_string(fixture(&format!("{name}.log"))).unwrap();
+        let lines: Vec<&str> =
+            log.lines().map(|line| line.split_once("] ").map_or(line, |(_, text)| text)).collect();
+        let begins: Vec<usize> = (0..lines.len())
+            .filter(|&at| lines[at].contains("ran out of memory trying to allocate"))
+            .collect();
+        assert_eq!((begins.len(), waits.clone().count()), (failures, failures), "{name}");
+        for (begin, time) in begins.into_iter().zip(waits) {
+            let rounded = lines[begin].split_once("(rounded to ").unwrap().1.split(')').next().unwrap();
+            let asked = pool.ask(trace, Some(time), Bytes(rounded.parse().unwrap()), "").unwrap();
+            assert!(!asked.fits, "{name}");
+            let end = begin
+                + lines[begin..]
+                    .iter()
+                    .position(|line| line.trim_matches(['*', 'x', '_']).is_empty() && line.len() == 100)
+                    .unwrap();
+            let plain = |line: &&str| match line.split_once(" allocation_annotation ") {
+                Some((chunk, rest)) => format!("{chunk} next {}", rest.rsplit_once(" next ").unwrap().1),
+                None => (*line).to_owned(),
+            };
+            // The first line has the request as it was made, which the log rounds for people.
+            let real: Vec<String> = lines[begin + 1..=end].iter().map(plain).collect();
+            let ours: Vec<&str> = asked.dump.lines().skip(1).collect();
+            assert_eq!(ours, real, "{name}");
+        }
+    }
 }
 
 /// Traces that are cut or flipped are replayed as far as they go, and nothing panics or takes for ever.
