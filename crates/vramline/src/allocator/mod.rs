@@ -6,5 +6,6 @@
 
 pub mod bfc;
 mod supplier;
+pub mod torch_caching;
 
 pub use supplier::{Capped, Placed, Placement, Scripted, Supplier};

@@ -13,6 +13,23 @@ pub trait Supplier {
     fn give_back(&mut self, base: u64, size: Bytes) {
         let _ = (base, size);
     }
+
+    /// The base of so much address space with no memory behind it, or `None` where there is none.
+    fn reserve(&mut self, size: Bytes) -> Option<u64> {
+        let _ = size;
+        None
+    }
+
+    /// Puts memory behind reserved addresses; whether there was enough.
+    fn map(&mut self, address: u64, size: Bytes) -> bool {
+        let _ = (address, size);
+        false
+    }
+
+    /// Takes memory from behind reserved addresses.
+    fn unmap(&mut self, address: u64, size: Bytes) {
+        let _ = (address, size);
+    }
 }
 
 /// In which order a [`Placed`] supplier puts regions.
@@ -71,6 +88,14 @@ impl Supplier for Placed {
             Some(self.below)
         }
     }
+
+    fn reserve(&mut self, size: Bytes) -> Option<u64> {
+        self.take(size)
+    }
+
+    fn map(&mut self, _: u64, _: Bytes) -> bool {
+        true
+    }
 }
 
 /// Supplies the given bases in their order, then what another supplier gives.
@@ -101,6 +126,22 @@ impl<S: Supplier> Supplier for Scripted<S> {
     fn take(&mut self, size: Bytes) -> Option<u64> {
         self.bases.pop_front().or_else(|| self.then.take(size))
     }
+
+    fn give_back(&mut self, base: u64, size: Bytes) {
+        self.then.give_back(base, size);
+    }
+
+    fn reserve(&mut self, size: Bytes) -> Option<u64> {
+        self.then.reserve(size)
+    }
+
+    fn map(&mut self, address: u64, size: Bytes) -> bool {
+        self.then.map(address, size)
+    }
+
+    fn unmap(&mut self, address: u64, size: Bytes) {
+        self.then.unmap(address, size);
+    }
 }
 
 /// Refuses what would make more than so many bytes, as a device with neighbours does.
@@ -128,5 +169,23 @@ impl<S: Supplier> Supplier for Capped<S> {
     fn give_back(&mut self, base: u64, size: Bytes) {
         self.left = self.left.saturating_add(size.0);
         self.then.give_back(base, size);
+    }
+
+    fn reserve(&mut self, size: Bytes) -> Option<u64> {
+        self.then.reserve(size)
+    }
+
+    fn map(&mut self, address: u64, size: Bytes) -> bool {
+        let Some(left) = self.left.checked_sub(size.0) else { return false };
+        let is_mapped = self.then.map(address, size);
+        if is_mapped {
+            self.left = left;
+        }
+        is_mapped
+    }
+
+    fn unmap(&mut self, address: u64, size: Bytes) {
+        self.left = self.left.saturating_add(size.0);
+        self.then.unmap(address, size);
     }
 }

@@ -11,6 +11,7 @@ mod model;
 mod packing;
 mod program;
 mod seed;
+pub mod torch_caching;
 mod what_if;
 
 use crate::allocator::bfc::{End, Preset};

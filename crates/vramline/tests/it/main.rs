@@ -9,6 +9,7 @@
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod caching;
 mod damage;
 mod document;
 mod encodings;

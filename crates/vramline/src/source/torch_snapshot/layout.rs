@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::reading::{Segment, Settings, State};
 use super::value::{ABSENT, Action, Entry};
+use crate::units::Bytes;
 
 const SMALL_SEGMENT: u64 = 2 << 20;
 const QUANTUM: u64 = 512;
@@ -256,6 +257,22 @@ impl<'a> Layout<'a> {
     /// Whether there was nothing before the trace.
     pub(crate) fn is_from_start(&self) -> bool {
         self.old_blocks == 0 && self.old_segments == 0
+    }
+
+    /// The segments that do not grow, in order: where, how large, whether small, and the blocks in use of each.
+    #[expect(clippy::type_complexity, reason = "taken apart at once by its one caller")]
+    pub(crate) fn pieces(&self) -> Vec<(u64, Bytes, bool, Vec<(u64, Bytes, Option<Bytes>)>)> {
+        let mut live: Vec<(u64, &Live)> = self.live.iter().map(|(&address, live)| (address, live)).collect();
+        live.sort_unstable_by_key(|&(address, _)| address);
+        let mut made = Vec::with_capacity(self.places.len());
+        for (&base, &number) in &self.places {
+            let Some(piece) = self.pieces.get(number as usize) else { continue };
+            let begin = live.partition_point(|&(address, _)| address < base);
+            let held = live.iter().skip(begin).take_while(|&&(address, _)| address < piece.end);
+            let held = held.map(|&(address, live)| (address, Bytes(live.size), Some(Bytes(live.requested))));
+            made.push((base, Bytes(piece.total), !piece.is_large, held.collect()));
+        }
+        made
     }
 
     fn add_piece(&mut self, address: u64, total: u64, is_large: bool) {

@@ -1,0 +1,883 @@
+//! PyTorch's caching allocator for CUDA: same requests, same addresses.
+//!
+//! Segments come from the driver, 2 MiB for small requests, 20 MiB or what is asked for where they are large, and are
+//! cut into blocks: the smallest free block that fits, split where enough remains, joined with its neighbours when it is
+//! freed. Blocks are never shared between streams, size classes or pools ([`Lane`]). What is idle goes back only when
+//! the driver refuses, the cap is met, or someone asks. One call of [`TorchCaching::allocate`] is everything that the
+//! real one does for a request. Versions and settings differ in [`Options`]; there is one type.
+//!
+//! Threads and streams' progress are not modelled: a block that waits for a stream is free when the caller says so, or
+//! when everything cached is given back, because then the real one waits for all streams.
+//!
+//! Constraint: a million requests take a tenth of a second, so nothing here is looked up by address. Whoever allocates
+//! keeps the [`Ticket`].
+
+mod block;
+mod expandable;
+mod options;
+mod release;
+mod shelf;
+mod stats;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::supplier::Supplier;
+use crate::units::Bytes;
+use block::{Block, Blocks, Handle};
+use options::{GRANULE, LARGEST, LARGEST_SLACK, SMALL};
+use shelf::{Free, Shelf};
+
+pub use block::State;
+pub use options::{Divisions, NotOptions, Options, TieBreak};
+pub use stats::{ByClass, Stat, Stats};
+
+/// A pool of blocks: the default one, or one of a CUDA graph or of `torch.cuda.MemPool`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PoolId(u32);
+
+impl PoolId {
+    /// The pool of all that name none.
+    pub const DEFAULT: PoolId = PoolId(0);
+}
+
+/// How a private pool differs from the default one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// Whether its blocks are handed out whole.
+    pub no_split: bool,
+    /// Whether it helps out when the default pool cannot grow.
+    pub use_on_oom: bool,
+}
+
+/// A pool and a stream: only requests of the same lane share blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane(u32);
+
+impl Lane {
+    fn shelf(self, is_small: bool) -> u32 {
+        self.0.saturating_mul(2).saturating_add(u32::from(!is_small))
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// How many bytes.
+    pub bytes: Bytes,
+    /// In which pool, for which stream.
+    pub lane: Lane,
+    /// Whether a CUDA graph is being captured, when nothing may be waited for.
+    pub capturing: bool,
+}
+
+impl Request {
+    /// An ordinary request.
+    #[must_use]
+    #[inline]
+    pub fn of(bytes: Bytes, lane: Lane) -> Request {
+        Request { bytes, lane, capturing: false }
+    }
+}
+
+/// The claim to a block. Freeing with one that was used already is an error, not a corruption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    handle: Handle,
+    id: u64,
+}
+
+impl Ticket {
+    /// A claim to nothing.
+    pub const NONE: Ticket = Ticket { handle: Handle::NONE, id: 0 };
+}
+
+/// A block that was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// To free it with.
+    pub ticket: Ticket,
+    /// Where it begins.
+    pub address: u64,
+    /// The whole block.
+    pub size: Bytes,
+}
+
+/// A request that was not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// Nothing was asked for, and nothing is counted.
+    #[error("a request for no bytes gets no memory")]
+    Nothing,
+    /// No such lane was made.
+    #[error("a request for a pool and stream that were not named before")]
+    UnknownLane,
+    /// No block is large enough, and no more can be had.
+    #[error("no free block of {rounded} bytes, and the driver or the cap refuses {segment} more")]
+    OutOfMemory {
+        /// The request, rounded.
+        rounded: u64,
+        /// What would have been taken, which is what PyTorch's message calls "tried to allocate".
+        segment: u64,
+    },
+}
+
+/// A free of something that is not in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this block is not in use: it was freed before, or never handed out")]
+pub struct NotInUse;
+
+/// A time that memory was taken from the driver, and what was free when the request found no block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// The allocation that it was taken for, counted from 1; one that failed all the same has none.
+    pub allocation: u64,
+    /// For which pool and stream.
+    pub lane: Lane,
+    /// The request, rounded.
+    pub rounded: Bytes,
+    /// Taken from the driver and in nobody's hands then, anywhere.
+    pub free: Bytes,
+    /// Of that, in the lane and size class of the request.
+    pub reachable: Bytes,
+    /// The largest free block there.
+    pub largest_free: Bytes,
+    /// The largest free block of other lanes and the other size class.
+    pub largest_elsewhere: Bytes,
+    /// Given back to the driver for this request before it was served.
+    pub released: Bytes,
+    /// What was taken.
+    pub got: Bytes,
+    /// Where it begins.
+    pub base: u64,
+}
+
+impl Growth {
+    /// By how much the largest free block was too small; `None` where it was large enough, and the settings kept the
+    /// request from it.
+    #[must_use]
+    pub fn missed_by(&self) -> Option<Bytes> {
+        self.rounded.0.checked_sub(self.largest_free.0).filter(|&missed| missed > 0).map(Bytes)
+    }
+}
+
+/// What a request met, before anything was done about it.
+#[derive(Clone, Copy, Debug)]
+struct Met {
+    free: u64,
+    reachable: u64,
+    largest: u64,
+    elsewhere: u64,
+    returned: u64,
+}
+
+/// A segment, for display.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentView {
+    /// Where it begins.
+    pub base: u64,
+    /// How large it is; of an expandable one, its address space.
+    pub size: Bytes,
+    /// Whose it is.
+    pub lane: Lane,
+    /// Whether it serves small requests.
+    pub is_small: bool,
+    /// Whether it grows in place.
+    pub is_expandable: bool,
+}
+
+/// A block, for display.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockView {
+    /// Where it begins.
+    pub address: u64,
+    /// How large it is.
+    pub size: Bytes,
+    /// What was asked for; in a free block, by an earlier owner.
+    pub requested: Bytes,
+    /// What it is to its owner.
+    pub state: State,
+    /// To free it with; [`Ticket::NONE`] where nobody has it.
+    pub ticket: Ticket,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    size: u64,
+    /// The lowest block: splits and merges keep its handle.
+    first: Handle,
+    shelf: u32,
+    is_expandable: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Pool {
+    options: PoolOptions,
+    /// Whether nobody uses it any more, so that what is idle in it may go back.
+    is_freeable: bool,
+    /// Its lanes by stream, the order in which they are given back.
+    lanes: BTreeMap<u64, Lane>,
+    /// How often each size class was searched; counted only for garbage collection.
+    searched: [u64; 2],
+}
+
+/// The allocator of one device.
+#[derive(Clone, Debug)]
+pub struct TorchCaching {
+    options: Options,
+    stats: Stats,
+    blocks: Blocks,
+    shelves: Vec<Shelf>,
+    pools: Vec<Pool>,
+    segments: BTreeMap<u64, Segment>,
+    /// Blocks that wait for a stream, in the order in which they were handed out.
+    pending: BTreeSet<(u64, Handle)>,
+    next_id: u64,
+    /// Where the ranks of the next segment begin.
+    next_rank: u64,
+    has_expandable: bool,
+    /// Given back to the driver since the beginning.
+    returned: u64,
+    growths: Vec<Growth>,
+}
+
+impl TorchCaching {
+    /// Nothing taken yet.
+    #[must_use]
+    pub fn new(options: Options) -> TorchCaching {
+        TorchCaching {
+            options,
+            stats: Stats::default(),
+            blocks: Blocks::new(),
+            shelves: Vec::new(),
+            pools: vec![Pool::default()],
+            segments: BTreeMap::new(),
+            pending: BTreeSet::new(),
+            next_id: 1,
+            next_rank: 0,
+            has_expandable: false,
+            returned: 0,
+            growths: Vec::new(),
+        }
+    }
+
+    /// Its options.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Its own count.
+    #[must_use]
+    #[inline]
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Each time it took memory from the driver.
+    #[must_use]
+    #[inline]
+    pub fn growths(&self) -> &[Growth] {
+        &self.growths
+    }
+
+    /// One more private pool.
+    pub fn add_pool(&mut self, options: PoolOptions) -> PoolId {
+        let id = PoolId(u32::try_from(self.pools.len()).unwrap_or(u32::MAX));
+        self.pools.push(Pool { options, ..Pool::default() });
+        id
+    }
+
+    /// Nobody uses a private pool any more: what is idle in it goes back with the rest.
+    pub fn release_pool(&mut self, pool: PoolId) {
+        if pool != PoolId::DEFAULT
+            && let Some(pool) = self.pools.get_mut(pool.0 as usize)
+        {
+            pool.is_freeable = true;
+        }
+    }
+
+    /// The lane of a pool and a stream, given as its handle's value. `None` where there is no such pool.
+    pub fn lane(&mut self, pool: PoolId, stream: u64) -> Option<Lane> {
+        let known = self.pools.get_mut(pool.0 as usize)?;
+        if let Some(&lane) = known.lanes.get(&stream) {
+            return Some(lane);
+        }
+        let lane = Lane(u32::try_from(self.shelves.len() / 2).ok()?);
+        known.lanes.insert(stream, lane);
+        self.shelves.push(Shelf::new(pool.0, stream, true));
+        self.shelves.push(Shelf::new(pool.0, stream, false));
+        Some(lane)
+    }
+
+    /// Pool and stream of a lane.
+    #[must_use]
+    pub fn lane_parts(&self, lane: Lane) -> Option<(PoolId, u64)> {
+        self.shelf(lane.shelf(true)).map(|shelf| (PoolId(shelf.pool), shelf.stream))
+    }
+
+    /// Whether a free block would serve a request now.
+    #[must_use]
+    pub fn finds(&self, request: Request) -> bool {
+        let Some(Bytes(rounded)) = self.options.rounded(request.bytes) else { return false };
+        self.candidate(request.lane.shelf(rounded <= SMALL), rounded).is_some()
+    }
+
+    /// Serves a request.
+    #[inline]
+    pub fn allocate(
+        &mut self,
+        request: Request,
+        supplier: &mut impl Supplier,
+    ) -> Result<Allocation, Refused> {
+        if request.bytes == Bytes::ZERO {
+            return Err(Refused::Nothing);
+        }
+        let Some(Bytes(rounded)) = self.options.rounded(request.bytes) else {
+            self.stats.num_ooms += 1;
+            return Err(Refused::OutOfMemory { rounded: request.bytes.0, segment: request.bytes.0 });
+        };
+        let shelf = request.lane.shelf(rounded <= SMALL);
+        if let Some(handle) = self.find(shelf, rounded) {
+            return Ok(self.finish(handle, request.bytes.0, rounded));
+        }
+        self.allocate_slowly(shelf, rounded, request, supplier)
+    }
+
+    #[cold]
+    fn allocate_slowly(
+        &mut self,
+        shelf: u32,
+        rounded: u64,
+        request: Request,
+        supplier: &mut impl Supplier,
+    ) -> Result<Allocation, Refused> {
+        let Some(met) = self.meet(shelf) else { return Err(Refused::UnknownLane) };
+        let wanted = Wanted { shelf, rounded, segment: self.options.segment(Bytes(rounded)).0, met };
+        if let Some(handle) = self.obtain(&wanted, request.capturing, supplier) {
+            return Ok(self.finish(handle, request.bytes.0, rounded));
+        }
+        self.stats.num_ooms += 1;
+        Err(Refused::OutOfMemory { rounded, segment: wanted.segment })
+    }
+
+    /// Takes what no free block can serve from the driver, and gives back what is idle where it refuses.
+    fn obtain(&mut self, wanted: &Wanted, capturing: bool, supplier: &mut impl Supplier) -> Option<Handle> {
+        if self.options.collects() {
+            self.collect_garbage(supplier);
+        }
+        if let Some(handle) = self.grow(wanted, supplier) {
+            return Some(handle);
+        }
+        if let Some(handle) = self.find_overflow(wanted) {
+            return Some(handle);
+        }
+        if self.release_available(wanted, supplier)
+            && let Some(handle) = self.grow(wanted, supplier)
+        {
+            return Some(handle);
+        }
+        if capturing {
+            return None;
+        }
+        self.empty_cache(supplier);
+        self.stats.num_alloc_retries += 1;
+        self.grow(wanted, supplier)
+    }
+
+    fn meet(&self, number: u32) -> Option<Met> {
+        let shelf = self.shelf(number)?;
+        let others = self.shelves.iter().enumerate().filter(|(other, _)| *other != number as usize);
+        Some(Met {
+            free: self.stats.reserved_bytes.current().saturating_sub(self.stats.active_bytes.current()),
+            reachable: shelf.free(),
+            largest: shelf.largest(),
+            elsewhere: others.map(|(_, shelf)| shelf.largest()).max().unwrap_or_default(),
+            returned: self.returned,
+        })
+    }
+
+    #[inline]
+    fn shelf(&self, number: u32) -> Option<&Shelf> {
+        self.shelves.get(number as usize)
+    }
+
+    /// The free block that a request would get.
+    #[inline]
+    fn candidate(&self, number: u32, rounded: u64) -> Option<Free> {
+        let shelf = self.shelf(number)?;
+        let mut best = shelf.best(rounded)?;
+        if self.has_expandable {
+            best = self.among_expandable(shelf, best)?;
+        }
+        if let Some(Bytes(most)) = self.options.max_split {
+            // Only this one is looked at, whatever comes after it.
+            let is_oversize = best.size >= most;
+            let largest = rounded.saturating_add(self.options.max_non_split_rounding.0);
+            if (rounded < most && is_oversize) || (rounded >= most && best.size >= largest) {
+                return None;
+            }
+        }
+        Some(best)
+    }
+
+    /// Takes the free block that a request gets off its shelf.
+    #[inline]
+    fn find(&mut self, number: u32, rounded: u64) -> Option<Handle> {
+        if self.options.collects() {
+            self.count_search(number);
+        }
+        if !self.has_expandable && self.options.max_split.is_none() {
+            return Some(self.shelves.get_mut(number as usize)?.take_best(rounded)?.handle);
+        }
+        let found = self.candidate(number, rounded)?;
+        self.shelves.get_mut(number as usize)?.remove(found.key());
+        Some(found.handle)
+    }
+
+    fn count_search(&mut self, number: u32) {
+        let Some(shelf) = self.shelves.get(number as usize) else { return };
+        let class = usize::from(shelf.is_small);
+        if let Some(pool) = self.pools.get_mut(shelf.pool as usize)
+            && let Some(searched) = pool.searched.get_mut(class)
+        {
+            *searched += 1;
+        }
+    }
+
+    /// How often the pool and size class of a shelf was searched.
+    fn searched(&self, number: u32) -> u64 {
+        let Some(shelf) = self.shelf(number) else { return 0 };
+        let pool = self.pools.get(shelf.pool as usize);
+        pool.and_then(|pool| pool.searched.get(usize::from(shelf.is_small))).copied().unwrap_or_default()
+    }
+
+    /// A free block of the same stream in a pool that helps out.
+    fn find_overflow(&mut self, wanted: &Wanted) -> Option<Handle> {
+        let shelf = self.shelf(wanted.shelf).filter(|shelf| shelf.pool == PoolId::DEFAULT.0)?;
+        let (stream, is_small) = (shelf.stream, shelf.is_small);
+        let helping = self.pools.iter().filter(|pool| pool.options.use_on_oom);
+        let lanes: Vec<Lane> = helping.filter_map(|pool| pool.lanes.get(&stream).copied()).collect();
+        lanes.into_iter().find_map(|lane| self.find(lane.shelf(is_small), wanted.rounded))
+    }
+
+    #[inline]
+    fn should_split(&self, block: &Block, rounded: u64) -> bool {
+        let remaining = block.size.saturating_sub(rounded);
+        if self.pools.len() > 1
+            && let Some(shelf) = self.shelf(block.shelf)
+            && self.pools.get(shelf.pool as usize).is_some_and(|pool| pool.options.no_split)
+        {
+            return false;
+        }
+        if block.is_small || self.options.expandable {
+            remaining >= GRANULE
+        } else {
+            remaining > LARGEST_SLACK && rounded < self.options.split_below()
+        }
+    }
+
+    /// Hands out a block that is on no shelf.
+    #[inline]
+    fn finish(&mut self, handle: Handle, requested: u64, rounded: u64) -> Allocation {
+        let block = *self.blocks.at(handle);
+        let was_split = block.is_split();
+        let (is_small, counts) = (block.is_small, !block.is_expandable);
+        let mut size = block.size;
+        if self.should_split(&block, rounded) {
+            size = rounded;
+            let rest = self.split(handle, rounded);
+            self.put_back(rest);
+            if counts && was_split {
+                self.stats.inactive_split_bytes.decrease(is_small, size);
+            } else if counts {
+                self.stats.inactive_split_bytes.increase(is_small, block.size.saturating_sub(size));
+                self.stats.inactive_split.increase(is_small, 1);
+            }
+        } else if counts && was_split {
+            self.stats.inactive_split_bytes.decrease(is_small, size);
+            self.stats.inactive_split.decrease(is_small, 1);
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        let block = self.blocks.at_mut(handle);
+        block.state = State::Allocated;
+        block.requested = requested;
+        block.id = id;
+        self.stats.allocation.increase(is_small, 1);
+        self.stats.allocated_bytes.increase(is_small, size);
+        self.stats.active.increase(is_small, 1);
+        self.stats.active_bytes.increase(is_small, size);
+        self.stats.requested_bytes.increase(is_small, requested);
+        if size >= self.options.split_below() {
+            self.stats.oversize_allocations.increase(1);
+        }
+        Allocation { ticket: Ticket { handle, id }, address: block.ptr, size: Bytes(size) }
+    }
+
+    /// The block of a ticket, where it is in that state.
+    #[inline]
+    fn claimed(&self, ticket: Ticket, state: State) -> Result<Block, NotInUse> {
+        let block = *self.blocks.at(ticket.handle);
+        if ticket.id == 0 || block.id != ticket.id || block.state != state {
+            return Err(NotInUse);
+        }
+        Ok(block)
+    }
+
+    /// Frees a block that no other stream uses.
+    #[inline]
+    pub fn free(&mut self, ticket: Ticket) -> Result<(), NotInUse> {
+        let block = self.claimed(ticket, State::Allocated)?;
+        self.let_go(&block);
+        self.join(ticket.handle);
+        Ok(())
+    }
+
+    /// The owner lets go of a block that another stream may still use.
+    pub fn request_free(&mut self, ticket: Ticket) -> Result<(), NotInUse> {
+        let block = self.claimed(ticket, State::Allocated)?;
+        self.let_go(&block);
+        self.blocks.at_mut(ticket.handle).state = State::Pending;
+        self.pending.insert((ticket.id, ticket.handle));
+        Ok(())
+    }
+
+    /// The last stream is done with a block. An error where it was waited for before, when everything was given back.
+    pub fn complete_free(&mut self, ticket: Ticket) -> Result<(), NotInUse> {
+        self.claimed(ticket, State::Pending)?;
+        self.pending.remove(&(ticket.id, ticket.handle));
+        self.join(ticket.handle);
+        Ok(())
+    }
+
+    /// Whether the block of a ticket waits for a stream.
+    #[must_use]
+    pub fn is_pending(&self, ticket: Ticket) -> bool {
+        self.claimed(ticket, State::Pending).is_ok()
+    }
+
+    #[inline]
+    fn let_go(&mut self, block: &Block) {
+        self.stats.allocation.decrease(block.is_small, 1);
+        self.stats.allocated_bytes.decrease(block.is_small, block.size);
+        if block.size >= self.options.split_below() {
+            self.stats.oversize_allocations.decrease(1);
+        }
+    }
+
+    /// Makes a block free and one with its free neighbours.
+    #[inline]
+    fn join(&mut self, handle: Handle) {
+        let Block { size, requested, is_small, is_expandable, prev, next, .. } = *self.blocks.at(handle);
+        let (mut joined, mut gone, mut gone_bytes) = (handle, 0, 0);
+        let block = self.blocks.at_mut(handle);
+        block.state = State::Free;
+        block.id = 0;
+        if prev.is_some() && self.blocks.at(prev).state == State::Free {
+            gone += 1;
+            gone_bytes += self.blocks.at(prev).size;
+            self.take_down(prev);
+            self.merge(prev, handle);
+            joined = prev;
+        }
+        if next.is_some() && self.blocks.at(next).state == State::Free {
+            gone += 1;
+            gone_bytes += self.blocks.at(next).size;
+            self.take_down(next);
+            self.merge(joined, next);
+        }
+        let block = self.blocks.at_mut(joined);
+        // What the block that was freed asked for stays.
+        block.requested = requested;
+        if !is_expandable {
+            let (more, more_bytes) = if block.is_split() { (1, block.size) } else { (0, 0) };
+            self.stats.inactive_split.change(is_small, more, gone);
+            self.stats.inactive_split_bytes.change(is_small, more_bytes, gone_bytes);
+        }
+        self.put_back(joined);
+        self.stats.active.decrease(is_small, 1);
+        self.stats.active_bytes.decrease(is_small, size);
+        self.stats.requested_bytes.decrease(is_small, requested);
+    }
+
+    /// Makes one of two neighbours that are on no shelf; the higher one's handle is released.
+    #[inline]
+    fn merge(&mut self, low: Handle, high: Handle) {
+        let Block { size, next, .. } = *self.blocks.at(high);
+        let block = self.blocks.at_mut(low);
+        block.next = next;
+        block.size = block.size.saturating_add(size);
+        if next.is_some() {
+            self.blocks.at_mut(next).prev = low;
+        }
+        self.blocks.release(high);
+    }
+
+    /// Cuts a block that is on no shelf; the higher part is a new block, on no shelf either.
+    #[inline]
+    fn split(&mut self, handle: Handle, at: u64) -> Handle {
+        let block = *self.blocks.at(handle);
+        let ptr = block.ptr.saturating_add(at);
+        let rest = Block { ptr, size: block.size.saturating_sub(at), id: 0, prev: handle, ..block };
+        let rest = self.blocks.add(rest);
+        let low = self.blocks.at_mut(handle);
+        low.size = at;
+        low.next = rest;
+        if block.next.is_some() {
+            self.blocks.at_mut(block.next).prev = rest;
+        }
+        rest
+    }
+
+    #[inline]
+    fn as_free(&self, handle: Handle) -> Free {
+        let block = self.blocks.at(handle);
+        Free { size: block.size, rank: block.ptr.wrapping_add(block.shift), handle }
+    }
+
+    /// Puts a free block where it is found again.
+    #[inline]
+    fn put_back(&mut self, handle: Handle) {
+        let number = self.blocks.at(handle).shelf;
+        if self.options.collects() {
+            self.blocks.at_mut(handle).searched = self.searched(number);
+        }
+        let free = self.as_free(handle);
+        if let Some(shelf) = self.shelves.get_mut(number as usize) {
+            shelf.insert(free);
+        }
+    }
+
+    /// Takes a free block off its shelf.
+    #[inline]
+    fn take_down(&mut self, handle: Handle) {
+        let free = self.as_free(handle);
+        let number = self.blocks.at(handle).shelf;
+        if let Some(shelf) = self.shelves.get_mut(number as usize) {
+            shelf.remove(free.key());
+        }
+    }
+
+    /// Takes memory from the driver; the block is on no shelf.
+    fn grow(&mut self, wanted: &Wanted, supplier: &mut impl Supplier) -> Option<Handle> {
+        let reserved = self.stats.reserved_bytes.current();
+        if self.options.cap.is_some_and(|cap| reserved.saturating_add(wanted.segment) > cap.0) {
+            return None;
+        }
+        if self.options.expandable {
+            return self.grow_in_place(wanted, supplier);
+        }
+        let base = supplier.take(Bytes(wanted.segment))?;
+        if self.overlaps(base, Bytes(wanted.segment)) {
+            return None;
+        }
+        self.note_growth(wanted, base, wanted.segment);
+        let handle = self.add_segment(wanted.shelf, base, wanted.segment, false)?;
+        self.blocks.at_mut(handle).state = State::Free;
+        self.count_taken(wanted.shelf, wanted.segment);
+        let is_small = self.blocks.at(handle).is_small;
+        self.stats.segment.increase(is_small, 1);
+        if wanted.segment >= self.options.split_below() {
+            self.stats.oversize_segments.increase(1);
+        }
+        Some(handle)
+    }
+
+    fn note_growth(&mut self, wanted: &Wanted, base: u64, got: u64) {
+        self.growths.push(Growth {
+            allocation: self.next_id,
+            lane: Lane(wanted.shelf / 2),
+            rounded: Bytes(wanted.rounded),
+            free: Bytes(wanted.met.free),
+            reachable: Bytes(wanted.met.reachable),
+            largest_free: Bytes(wanted.met.largest),
+            largest_elsewhere: Bytes(wanted.met.elsewhere),
+            released: Bytes(self.returned.saturating_sub(wanted.met.returned)),
+            got: Bytes(got),
+            base,
+        });
+    }
+
+    fn count_taken(&mut self, shelf: u32, size: u64) {
+        let is_small = self.shelf(shelf).is_some_and(|shelf| shelf.is_small);
+        self.stats.reserved_bytes.increase(is_small, size);
+        self.stats.num_device_alloc += 1;
+    }
+
+    fn count_returned(&mut self, is_small: bool, size: u64) {
+        self.stats.reserved_bytes.decrease(is_small, size);
+        self.stats.num_device_free += 1;
+        self.returned = self.returned.saturating_add(size);
+    }
+
+    /// A new segment of one block, which is unmapped and on no shelf.
+    fn add_segment(&mut self, number: u32, base: u64, size: u64, is_expandable: bool) -> Option<Handle> {
+        let is_small = self.shelf(number)?.is_small;
+        let shift = match self.options.tie_break {
+            TieBreak::Address => 0,
+            TieBreak::Segment => self.next_rank.wrapping_sub(base),
+        };
+        self.next_rank = self.next_rank.saturating_add(size);
+        let block = Block { ptr: base, size, shelf: number, shift, is_expandable, is_small, ..Block::NONE };
+        let first = self.blocks.add(block);
+        self.segments.insert(base, Segment { size, first, shelf: number, is_expandable });
+        Some(first)
+    }
+
+    /// Whether bytes from `base` on are in a segment already, or beyond all addresses.
+    #[must_use]
+    pub fn overlaps(&self, base: u64, size: Bytes) -> bool {
+        let Some(end) = base.checked_add(size.0) else { return true };
+        let before = self.segments.range(..end).next_back();
+        before.is_some_and(|(&other, segment)| other.saturating_add(segment.size) > base)
+    }
+
+    /// The segments, in order of their addresses.
+    pub fn segments(&self) -> impl Iterator<Item = SegmentView> {
+        self.segments.iter().map(|(&base, segment)| SegmentView {
+            base,
+            size: Bytes(segment.size),
+            lane: Lane(segment.shelf / 2),
+            is_small: segment.shelf % 2 == 0,
+            is_expandable: segment.is_expandable,
+        })
+    }
+
+    /// The blocks of the segment that begins at an address, in order of their addresses.
+    pub fn blocks(&self, base: u64) -> impl Iterator<Item = BlockView> {
+        let mut at = self.segments.get(&base).map_or(Handle::NONE, |segment| segment.first);
+        std::iter::from_fn(move || {
+            if !at.is_some() {
+                return None;
+            }
+            let (handle, block) = (at, self.blocks.at(at));
+            at = block.next;
+            let ticket = if block.id == 0 { Ticket::NONE } else { Ticket { handle, id: block.id } };
+            Some(BlockView {
+                address: block.ptr,
+                size: Bytes(block.size),
+                requested: Bytes(block.requested),
+                state: block.state,
+                ticket,
+            })
+        })
+    }
+
+    /// The base of the segment that an address lies in.
+    #[must_use]
+    pub fn segment_of(&self, address: u64) -> Option<u64> {
+        let (&base, segment) = self.segments.range(..=address).next_back()?;
+        (address < base.saturating_add(segment.size)).then_some(base)
+    }
+
+    /// Where the block of a ticket begins; `None` where it is no longer in use.
+    #[must_use]
+    pub fn address_of(&self, ticket: Ticket) -> Option<u64> {
+        let block = self.blocks.at(ticket.handle);
+        (ticket.id != 0 && block.id == ticket.id).then_some(block.ptr)
+    }
+
+    /// The largest free block of any lane.
+    #[must_use]
+    pub fn largest_free(&self) -> Bytes {
+        Bytes(self.shelves.iter().map(Shelf::largest).max().unwrap_or_default())
+    }
+
+    /// The sizes of all free blocks.
+    pub fn free_sizes(&self) -> impl Iterator<Item = Bytes> {
+        self.shelves.iter().flat_map(Shelf::ascending).map(|free| Bytes(free.size))
+    }
+
+    /// The bytes of segments in which nothing is in use: what giving back everything idle would free.
+    #[must_use]
+    pub fn idle_segments(&self) -> Bytes {
+        let free = self.shelves.iter().flat_map(Shelf::ascending);
+        let idle = free.filter(|free| {
+            let block = self.blocks.at(free.handle);
+            !block.is_split() && !block.is_expandable
+        });
+        idle.map(|free| Bytes(free.size)).sum()
+    }
+
+    /// Puts a segment into a lane with blocks that are in use already; what they leave is free. What an owner asked for
+    /// may be unknown; then the block counts as asked for in full.
+    ///
+    /// `None`, and nothing is changed, where the blocks are not in order, overlap, or leave the segment.
+    pub fn seed(
+        &mut self,
+        lane: Lane,
+        is_small: bool,
+        base: u64,
+        size: Bytes,
+        held: &[(u64, Bytes, Option<Bytes>)],
+    ) -> Option<Vec<Ticket>> {
+        let mut at = base;
+        let end = base.checked_add(size.0)?;
+        for &(address, size, _) in held {
+            if address < at || size == Bytes::ZERO {
+                return None;
+            }
+            at = address.checked_add(size.0)?;
+        }
+        if at > end || size == Bytes::ZERO || size.0 > LARGEST || self.overlaps(base, size) {
+            return None;
+        }
+        let number = lane.shelf(is_small);
+        let mut rest = self.add_segment(number, base, size.0, false)?;
+        self.blocks.at_mut(rest).state = State::Free;
+        self.count_taken(number, size.0);
+        self.stats.segment.increase(is_small, 1);
+        let mut tickets = Vec::with_capacity(held.len());
+        let mut left = true;
+        let note_free = |this: &mut TorchCaching, handle: Handle| {
+            this.put_back(handle);
+            let block = *this.blocks.at(handle);
+            if block.is_split() {
+                this.stats.inactive_split.increase(is_small, 1);
+                this.stats.inactive_split_bytes.increase(is_small, block.size);
+            }
+        };
+        for &(address, size, requested) in held {
+            let before = address.saturating_sub(self.blocks.at(rest).ptr);
+            if before > 0 {
+                let block = self.split(rest, before);
+                note_free(self, rest);
+                rest = block;
+            }
+            let block = rest;
+            left = self.blocks.at(block).size > size.0;
+            if left {
+                rest = self.split(block, size.0);
+            }
+            let id = self.next_id;
+            self.next_id += 1;
+            let requested = requested.unwrap_or(size).0.min(size.0);
+            let held = self.blocks.at_mut(block);
+            (held.state, held.id, held.requested) = (State::Allocated, id, requested);
+            self.stats.allocation.increase(is_small, 1);
+            self.stats.allocated_bytes.increase(is_small, size.0);
+            self.stats.active.increase(is_small, 1);
+            self.stats.active_bytes.increase(is_small, size.0);
+            self.stats.requested_bytes.increase(is_small, requested);
+            tickets.push(Ticket { handle: block, id });
+        }
+        if left {
+            note_free(self, rest);
+        }
+        Some(tickets)
+    }
+}
+
+/// A request that no free block serves.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    shelf: u32,
+    rounded: u64,
+    /// What it takes from the driver where segments do not grow.
+    segment: u64,
+    met: Met,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! The allocator's settings, as `PYTORCH_CUDA_ALLOC_CONF` and the version give them.
+
+use crate::units::Bytes;
+
+/// The smallest block, and what sizes are rounded to.
+pub(super) const GRANULE: u64 = 512;
+/// Up to this a request is small.
+pub(super) const SMALL: u64 = 1 << 20;
+/// What a small request takes from the driver.
+pub(super) const SMALL_SEGMENT: u64 = 2 << 20;
+/// From this on a request has a segment of its own.
+const OWN_SEGMENT: u64 = 10 << 20;
+/// What such a segment is rounded to.
+const SEGMENT_STEP: u64 = 2 << 20;
+/// A large block is split where more than this remains.
+pub(super) const LARGEST_SLACK: u64 = 1 << 20;
+/// More than any device has; sums of a few of these still fit.
+pub(super) const LARGEST: u64 = 1 << 56;
+
+const LARGE_SEGMENT: u64 = 20 << 20;
+const MIB: u64 = 1 << 20;
+
+/// Which of several free blocks of the same size is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TieBreak {
+    /// The lowest.
+    #[default]
+    Address,
+    /// The lowest of the segment that was taken first (since May 2026).
+    Segment,
+}
+
+/// Into how many parts the room between two powers of two is divided for rounding, by the size's power of two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Divisions([u32; Divisions::COUNT]);
+
+impl Divisions {
+    const COUNT: usize = 16;
+
+    /// The same for all sizes; 0 and 1 are none.
+    #[must_use]
+    pub fn all(divisions: u32) -> Divisions {
+        Divisions([divisions; Divisions::COUNT])
+    }
+
+    /// Sets the entry of sizes from so many MiB, a power of two, on.
+    pub fn set(&mut self, mebibytes: u64, divisions: u32) {
+        let number = (mebibytes.max(1).ilog2() as usize).min(Divisions::COUNT - 1);
+        if let Some(entry) = self.0.get_mut(number) {
+            *entry = divisions;
+        }
+    }
+
+    #[inline]
+    fn of(&self, size: u64) -> u64 {
+        let number = (size.max(1).ilog2().saturating_sub(20) as usize).min(Divisions::COUNT - 1);
+        u64::from(self.0.get(number).copied().unwrap_or_default())
+    }
+
+    /// From what stands behind `roundup_power2_divisions:`, a number or a list such as `[256:1,512:2,>:8]`.
+    fn parse(text: &str) -> Option<Divisions> {
+        let number = |text: &str| {
+            text.trim().parse::<u32>().ok().filter(|&parts| parts == 0 || parts.is_power_of_two())
+        };
+        let Some(list) = text.strip_prefix('[') else { return number(text).map(Divisions::all) };
+        let mut made = Divisions::default();
+        let mut last = None;
+        for pair in list.strip_suffix(']')?.split(',') {
+            let (key, parts) = pair.split_once(':')?;
+            let parts = number(parts)?;
+            let key = key.trim();
+            let begin = if key == ">" {
+                last.map_or(0, |last: usize| last + 1)
+            } else {
+                let key: u64 = key.parse().ok().filter(|key: &u64| key.is_power_of_two())?;
+                (key.ilog2() as usize).min(Divisions::COUNT - 1)
+            };
+            let end = if key == ">" { Divisions::COUNT } else { begin + 1 };
+            // The first key speaks for all below it.
+            let begin = if last.is_none() { 0 } else { begin };
+            made.0.iter_mut().take(end).skip(begin).for_each(|entry| *entry = parts);
+            last = Some(end - 1);
+        }
+        Some(made)
+    }
+}
+
+/// Everything in which one such allocator differs from another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Which of several blocks of the same size is taken.
+    pub tie_break: TieBreak,
+    /// Blocks of this size or more are not split, and serve only requests of as much (`max_split_size_mb`).
+    pub max_split: Option<Bytes>,
+    /// By how much less than this a block of that size may be larger than its request (`max_non_split_rounding_mb`).
+    pub max_non_split_rounding: Bytes,
+    /// How sizes are rounded beyond 512 bytes (`roundup_power2_divisions`).
+    pub divisions: Divisions,
+    /// The share of the cap from which on idle segments are given back (`garbage_collection_threshold`); 0 is never.
+    pub garbage_collection_threshold: f64,
+    /// Whether segments grow in place (`expandable_segments`).
+    pub expandable: bool,
+    /// What a request below 10 MiB takes from the driver (`large_segment_size_mb`).
+    pub large_segment: Bytes,
+    /// The most that may be taken from the driver (`set_per_process_memory_fraction`).
+    pub cap: Option<Bytes>,
+    /// The device's memory, which the address space of an expandable segment follows from.
+    pub device_total: Bytes,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            tie_break: TieBreak::Address,
+            max_split: None,
+            max_non_split_rounding: Bytes(LARGE_SEGMENT),
+            divisions: Divisions::default(),
+            garbage_collection_threshold: 0.0,
+            expandable: false,
+            large_segment: Bytes(LARGE_SEGMENT),
+            cap: None,
+            device_total: Bytes(1 << 40),
+        }
+    }
+}
+
+/// A setting that PyTorch would not take either.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected settings such as max_split_size_mb:128,expandable_segments:True, found '{0}'")]
+pub struct NotOptions(String);
+
+impl Options {
+    /// Takes over what a text of the form of `PYTORCH_CUDA_ALLOC_CONF` sets; keys that do not change where blocks are
+    /// put are passed over.
+    pub fn configured(self, text: &str) -> Result<Options, NotOptions> {
+        let mut options = self;
+        for (key, value) in pairs(text) {
+            let wrong = || NotOptions(format!("{key}:{value}"));
+            let mebibytes = |least: u64| {
+                let number =
+                    value.parse::<u64>().ok().filter(|&number| number >= least && number < LARGEST / MIB);
+                number.map(|number| Bytes(number * MIB)).ok_or_else(wrong)
+            };
+            match key {
+                "max_split_size_mb" => options.max_split = Some(mebibytes(LARGE_SEGMENT / MIB)?),
+                "max_non_split_rounding_mb" => {
+                    options.max_non_split_rounding = mebibytes(LARGE_SEGMENT / MIB)?;
+                }
+                "large_segment_size_mb" => options.large_segment = mebibytes(OWN_SEGMENT / MIB + 1)?,
+                "garbage_collection_threshold" => {
+                    let share = value.parse::<f64>().ok().filter(|share| *share > 0.0 && *share < 1.0);
+                    options.garbage_collection_threshold = share.ok_or_else(wrong)?;
+                }
+                "expandable_segments" => {
+                    options.expandable = match value {
+                        "True" => true,
+                        "False" => false,
+                        _ => return Err(wrong()),
+                    };
+                }
+                "roundup_power2_divisions" => {
+                    options.divisions = Divisions::parse(value).ok_or_else(wrong)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(options)
+    }
+
+    /// A request as the allocator rounds it; `None` where no device has as much.
+    #[must_use]
+    #[inline]
+    pub fn rounded(&self, bytes: Bytes) -> Option<Bytes> {
+        let size = bytes.0;
+        if size > LARGEST {
+            return None;
+        }
+        if size < GRANULE {
+            return Some(Bytes(GRANULE));
+        }
+        let parts = self.divisions.of(size);
+        if parts > 1 && size > GRANULE * parts && !size.is_power_of_two() {
+            let power = 1u64 << size.ilog2();
+            let step = power >> parts.ilog2();
+            return Some(Bytes(if step == 0 { power << 1 } else { size.next_multiple_of(step) }));
+        }
+        Some(Bytes(size.next_multiple_of(GRANULE)))
+    }
+
+    /// What a rounded request takes from the driver.
+    #[must_use]
+    pub fn segment(&self, rounded: Bytes) -> Bytes {
+        if rounded.0 <= SMALL {
+            Bytes(SMALL_SEGMENT)
+        } else if rounded.0 < OWN_SEGMENT {
+            self.large_segment
+        } else {
+            Bytes(rounded.0.next_multiple_of(SEGMENT_STEP))
+        }
+    }
+
+    /// Whether idle segments are given back before the cap is reached.
+    #[inline]
+    pub(super) fn collects(&self) -> bool {
+        self.cap.is_some() && self.garbage_collection_threshold > 0.0
+    }
+
+    /// From how many bytes on.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "truncated in double precision, as there"
+    )]
+    pub(super) fn collects_from(&self) -> u64 {
+        (self.garbage_collection_threshold * self.cap.unwrap_or_default().0 as f64) as u64
+    }
+
+    /// The size from which on blocks are not split.
+    #[inline]
+    pub(super) fn split_below(&self) -> u64 {
+        self.max_split.map_or(u64::MAX, |bytes| bytes.0)
+    }
+
+    /// The page of an expandable segment.
+    pub(super) fn page(&self, is_small: bool) -> u64 {
+        if is_small { SMALL_SEGMENT } else { self.large_segment.0.clamp(GRANULE, LARGEST) }
+    }
+
+    /// The address space of an expandable segment.
+    pub(super) fn address_space(&self, is_small: bool) -> u64 {
+        let total = self.device_total.0.min(LARGEST);
+        (total + total / 8).next_multiple_of(self.page(is_small))
+    }
+}
+
+/// Keys and values; commas inside brackets do not part them.
+fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let mut depth = 0i32;
+        let ends = |symbol: char| {
+            match symbol {
+                '[' => depth += 1,
+                ']' => depth -= 1,
+                _ => {}
+            }
+            symbol == ',' && depth <= 0
+        };
+        let (pair, after) = match rest.find(ends) {
+            Some(at) => (rest.get(..at)?, rest.get(at + 1..)?),
+            None => (rest, ""),
+        };
+        rest = after;
+        if pair.is_empty() && after.is_empty() {
+            return None;
+        }
+        Some(pair.split_once(':').map_or((pair.trim(), ""), |(key, value)| (key.trim(), value.trim())))
+    })
+}
