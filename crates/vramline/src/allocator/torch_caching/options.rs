@@ -193,7 +193,7 @@ impl Options {
         if rounded.0 <= SMALL {
             Bytes(SMALL_SEGMENT)
         } else if rounded.0 < OWN_SEGMENT {
-            self.large_segment
+            self.large_segment.max(rounded)
         } else {
             Bytes(rounded.0.next_multiple_of(SEGMENT_STEP))
         }
