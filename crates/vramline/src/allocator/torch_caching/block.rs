@@ -39,6 +39,8 @@ pub(super) struct Block {
     pub(super) searched: u64,
     pub(super) prev: Handle,
     pub(super) next: Handle,
+    /// Where it stands among the few of its set, while it is free.
+    pub(super) place: u32,
     /// The free list it belongs to.
     pub(super) shelf: u32,
     /// From an address to a rank among blocks of the same size: nothing, or what puts a segment behind all that were
@@ -58,6 +60,7 @@ impl Block {
         searched: 0,
         prev: Handle::NONE,
         next: Handle::NONE,
+        place: 0,
         shelf: u32::MAX,
         shift: 0,
         state: State::Unmapped,

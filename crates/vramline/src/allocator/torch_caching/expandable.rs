@@ -17,14 +17,14 @@ impl TorchCaching {
         if !self.options.expandable {
             // They were switched off: the real one looks only at the first block behind those of such segments.
             loop {
-                best = shelf.after(best.key())?;
+                best = shelf.after(best)?;
                 if !is_expandable(&best) {
                     return Some(best);
                 }
             }
         }
         while is_expandable(&best)
-            && let Some(next) = shelf.after(best.key())
+            && let Some(next) = shelf.after(best)
             && self.grown_size(next.handle) < self.grown_size(best.handle)
         {
             best = next;

@@ -427,11 +427,8 @@ impl TorchCaching {
         if self.options.collects() {
             self.count_search(number);
         }
-        if !self.has_expandable && self.options.max_split.is_none() {
-            return Some(self.shelves.get_mut(number as usize)?.take_best(rounded)?.handle);
-        }
         let found = self.candidate(number, rounded)?;
-        self.shelves.get_mut(number as usize)?.remove(found.key());
+        self.shelves.get_mut(number as usize)?.remove(found, &mut self.blocks);
         Some(found.handle)
     }
 
@@ -645,7 +642,7 @@ impl TorchCaching {
         }
         let free = self.as_free(handle);
         if let Some(shelf) = self.shelves.get_mut(number as usize) {
-            shelf.insert(free);
+            shelf.insert(free, &mut self.blocks);
         }
     }
 
@@ -655,7 +652,7 @@ impl TorchCaching {
         let free = self.as_free(handle);
         let number = self.blocks.at(handle).shelf;
         if let Some(shelf) = self.shelves.get_mut(number as usize) {
-            shelf.remove(free.key());
+            shelf.remove(free, &mut self.blocks);
         }
     }
 
@@ -786,13 +783,13 @@ impl TorchCaching {
 
     /// The sizes of all free blocks.
     pub fn free_sizes(&self) -> impl Iterator<Item = Bytes> {
-        self.shelves.iter().flat_map(Shelf::ascending).map(|free| Bytes(free.size))
+        self.shelves.iter().flat_map(Shelf::iter).map(|free| Bytes(free.size))
     }
 
     /// The bytes of segments in which nothing is in use: what giving back everything idle would free.
     #[must_use]
     pub fn idle_segments(&self) -> Bytes {
-        let free = self.shelves.iter().flat_map(Shelf::ascending);
+        let free = self.shelves.iter().flat_map(Shelf::iter);
         let idle = free.filter(|free| {
             let block = self.blocks.at(free.handle);
             !block.is_split() && !block.is_expandable

@@ -27,7 +27,7 @@ impl TorchCaching {
         for shelves in order {
             let free = shelves.iter().filter_map(|&shelf| self.shelf(shelf));
             let free: Vec<Handle> =
-                free.flat_map(|shelf| shelf.ascending().map(|free| free.handle)).collect();
+                free.flat_map(|shelf| shelf.ascending()).map(|free| free.handle).collect();
             let is_expandable = |handle: &Handle| self.blocks.at(*handle).is_expandable;
             let (grown, whole): (Vec<Handle>, Vec<Handle>) = free.into_iter().partition(is_expandable);
             whole.into_iter().for_each(|handle| self.release_whole(handle, supplier));
@@ -72,7 +72,7 @@ impl TorchCaching {
                 if !block.is_split() {
                     let age = searched.saturating_sub(block.searched);
                     total_age = total_age.saturating_add(age);
-                    idle.push((*free, age));
+                    idle.push((free, age));
                 }
             }
         }
@@ -118,12 +118,12 @@ impl TorchCaching {
         }
         let mut released = 0u64;
         let mut chosen = Vec::new();
-        let oversize = shelf.ascending().rev().filter(|free| free.size < needed);
+        let oversize = shelf.ascending().into_iter().rev().filter(|free| free.size < needed);
         for free in oversize.take_while(|free| free.size >= most) {
             if released >= needed {
                 break;
             }
-            if is_whole(free) {
+            if is_whole(&free) {
                 released = released.saturating_add(free.size);
                 chosen.push(free.handle);
             }

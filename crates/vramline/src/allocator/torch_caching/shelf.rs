@@ -1,15 +1,18 @@
-//! Free blocks of one pool, stream and size class, in the order in which they are tried.
+//! Free blocks of one pool, stream and size class, and which of them is tried first.
 //!
-//! The order is size, then the segment's number where the version looks at it, then address. A shelf is sets by power of
-//! two, a set is a list of short lists, each in descending order: what is taken most, the smallest that fits, stands at
-//! an end. Most sets have a handful of blocks, where nothing is faster; a set of many is never moved as a whole.
+//! The order is size, then rank: an address, or a segment's age and then the address. A shelf is sets by power of two.
+//! Most sets have a handful of blocks. Those are kept in no order: a block knows its place, so that it comes and goes
+//! without a search, and the first that fits is found by looking at all of them, which are next to each other. A set that
+//! grows beyond that is kept as a list of short lists, in descending order, none of which is ever moved as a whole.
 
 use std::collections::BTreeMap;
 
-use super::block::Handle;
+use super::block::{Blocks, Handle};
 
-const LARGEST_LEAF: usize = 128;
 const SETS: usize = 48;
+/// A set of more blocks is kept in order.
+const FEW: usize = 32;
+const LARGEST_LEAF: usize = 128;
 
 /// Where a free block stands in the order: size, then rank. One number compares without a branch.
 pub(super) type Key = u128;
@@ -18,7 +21,7 @@ pub(super) type Key = u128;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Free {
     pub(super) size: u64,
-    /// What parts blocks of the same size: an address, or a segment's number and an offset.
+    /// What parts blocks of the same size.
     pub(super) rank: u64,
     pub(super) handle: Handle,
 }
@@ -26,8 +29,14 @@ pub(super) struct Free {
 impl Free {
     #[inline(always)]
     pub(super) fn key(&self) -> Key {
-        (u128::from(self.size) << 64) | u128::from(self.rank)
+        key_from(self.size) | u128::from(self.rank)
     }
+}
+
+/// The least key of a size.
+#[inline(always)]
+fn key_from(size: u64) -> Key {
+    u128::from(size) << 64
 }
 
 #[inline(always)]
@@ -37,28 +46,23 @@ fn size_of(key: Key) -> u64 {
 
 /// Free blocks in descending order, in lists none of which is empty.
 #[derive(Clone, Debug, Default)]
-struct Set {
+struct Sorted {
     leaves: Vec<Vec<Free>>,
+    count: usize,
 }
 
-impl Set {
+impl Sorted {
     /// The list that holds or would hold a key.
-    #[inline]
     fn leaf_of(&self, key: Key) -> usize {
-        if self.leaves.len() <= 1 {
-            return 0;
-        }
         let after = self.leaves.partition_point(|leaf| leaf.first().is_some_and(|first| first.key() >= key));
         after.saturating_sub(1)
     }
 
-    #[inline]
     fn insert(&mut self, free: Free) {
+        self.count += 1;
         let number = self.leaf_of(free.key());
         let Some(leaf) = self.leaves.get_mut(number) else {
-            let mut leaf = Vec::with_capacity(8);
-            leaf.push(free);
-            self.leaves.push(leaf);
+            self.leaves.push(vec![free]);
             return;
         };
         let at = leaf.partition_point(|other| other.key() > free.key());
@@ -69,7 +73,6 @@ impl Set {
         }
     }
 
-    #[inline]
     fn remove(&mut self, key: Key) -> bool {
         let number = self.leaf_of(key);
         let Some(leaf) = self.leaves.get_mut(number) else { return false };
@@ -78,65 +81,110 @@ impl Set {
             return false;
         }
         leaf.remove(at);
-        // The last list stays, empty, so that it need not be made again.
-        if leaf.is_empty() && self.leaves.len() > 1 {
+        self.count -= 1;
+        if leaf.is_empty() {
             self.leaves.remove(number);
         }
         true
     }
 
-    /// Takes the first of at least `size` out.
+    /// The first whose key is not below `least`.
+    fn first_from(&self, least: Key) -> Option<&Free> {
+        let fits = |leaf: &Vec<Free>| leaf.first().is_some_and(|first| first.key() >= least);
+        let leaf = self.leaves.get(self.leaves.partition_point(fits).checked_sub(1)?)?;
+        leaf.get(leaf.partition_point(|free| free.key() >= least).checked_sub(1)?)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Set {
+    few: Vec<Free>,
+    /// There where there are more than a few; then `few` is empty.
+    many: Option<Box<Sorted>>,
+}
+
+impl Set {
     #[inline]
-    fn take_best(&mut self, size: u64) -> Option<Free> {
-        let number = match self.leaves.len() {
-            0 => return None,
-            1 => 0,
-            _ => {
-                let fits = |leaf: &Vec<Free>| leaf.first().is_some_and(|first| first.size >= size);
-                self.leaves.partition_point(fits).checked_sub(1)?
-            }
-        };
-        let leaf = self.leaves.get_mut(number)?;
-        let at = leaf.partition_point(|free| free.size >= size).checked_sub(1)?;
-        let found = leaf.remove(at);
-        if leaf.is_empty() && self.leaves.len() > 1 {
-            self.leaves.remove(number);
+    fn insert(&mut self, free: Free, blocks: &mut Blocks) {
+        if let Some(many) = &mut self.many {
+            many.insert(free);
+        } else if self.few.len() < FEW {
+            blocks.at_mut(free.handle).place = self.few.len() as u32;
+            self.few.push(free);
+        } else {
+            self.sort(free);
         }
-        Some(found)
+    }
+
+    #[cold]
+    fn sort(&mut self, free: Free) {
+        let mut many = Sorted::default();
+        self.few.drain(..).chain([free]).for_each(|free| many.insert(free));
+        self.many = Some(Box::new(many));
+    }
+
+    #[inline]
+    fn remove(&mut self, key: Key, place: u32, blocks: &mut Blocks) -> bool {
+        if self.many.is_some() {
+            return self.remove_sorted(key, blocks);
+        }
+        let place = place as usize;
+        if self.few.get(place).is_none_or(|found| found.key() != key) {
+            return false;
+        }
+        self.few.swap_remove(place);
+        if let Some(moved) = self.few.get(place) {
+            blocks.at_mut(moved.handle).place = place as u32;
+        }
+        true
+    }
+
+    #[cold]
+    fn remove_sorted(&mut self, key: Key, blocks: &mut Blocks) -> bool {
+        let Some(many) = &mut self.many else { return false };
+        let is_there = many.remove(key);
+        // Half, so that a set at the edge does not go to and fro.
+        if many.count <= FEW / 2 {
+            let many = self.many.take();
+            for free in many.into_iter().flat_map(|many| many.leaves).flatten() {
+                blocks.at_mut(free.handle).place = self.few.len() as u32;
+                self.few.push(free);
+            }
+        }
+        is_there
     }
 
     #[inline]
     fn is_empty(&self) -> bool {
-        self.leaves.first().is_none_or(Vec::is_empty)
+        self.few.is_empty() && self.many.is_none()
     }
 
-    /// The first of at least `size`.
+    /// The first whose key is not below `least`.
     #[inline]
-    fn best(&self, size: u64) -> Option<&Free> {
-        let number = match self.leaves.len() {
-            0 => return None,
-            1 => 0,
-            _ => {
-                let fits = |leaf: &Vec<Free>| leaf.first().is_some_and(|first| first.size >= size);
-                self.leaves.partition_point(fits).checked_sub(1)?
+    fn first_from(&self, least: Key) -> Option<&Free> {
+        if let Some(many) = &self.many {
+            return many.first_from(least);
+        }
+        let (mut first, mut first_key) = (usize::MAX, Key::MAX);
+        for (place, free) in self.few.iter().enumerate() {
+            let key = free.key();
+            if key >= least && key < first_key {
+                (first, first_key) = (place, key);
             }
-        };
-        let leaf = self.leaves.get(number)?;
-        let after = leaf.partition_point(|free| free.size >= size);
-        leaf.get(after.checked_sub(1)?)
+        }
+        self.few.get(first)
     }
 
-    #[inline]
-    fn first(&self) -> Option<&Free> {
-        self.leaves.last()?.last()
+    fn largest(&self) -> u64 {
+        match &self.many {
+            Some(many) => many.leaves.first().and_then(|leaf| leaf.first()).map_or(0, |free| free.size),
+            None => self.few.iter().map(|free| free.size).max().unwrap_or_default(),
+        }
     }
 
-    fn last(&self) -> Option<&Free> {
-        self.leaves.first()?.first()
-    }
-
-    fn ascending(&self) -> impl DoubleEndedIterator<Item = &Free> {
-        self.leaves.iter().flatten().rev()
+    fn iter(&self) -> impl Iterator<Item = &Free> {
+        let many = self.many.iter().flat_map(|many| many.leaves.iter().flatten());
+        self.few.iter().chain(many)
     }
 }
 
@@ -171,84 +219,68 @@ impl Shelf {
     }
 
     #[inline]
-    pub(super) fn insert(&mut self, free: Free) {
+    pub(super) fn insert(&mut self, free: Free, blocks: &mut Blocks) {
         let number = set_of(free.size);
         if let Some(set) = self.sets.get_mut(number) {
-            set.insert(free);
+            set.insert(free, blocks);
             self.filled |= 1 << number;
             self.free = self.free.saturating_add(free.size);
         }
     }
 
     #[inline]
-    pub(super) fn remove(&mut self, key: Key) {
-        let size = size_of(key);
-        let number = set_of(size);
+    pub(super) fn remove(&mut self, free: Free, blocks: &mut Blocks) {
+        let number = set_of(free.size);
+        let place = blocks.at(free.handle).place;
         if let Some(set) = self.sets.get_mut(number)
-            && set.remove(key)
+            && set.remove(free.key(), place, blocks)
         {
-            self.free = self.free.saturating_sub(size);
+            self.free = self.free.saturating_sub(free.size);
             if set.is_empty() {
                 self.filled &= !(1 << number);
             }
         }
     }
 
-    /// Takes the first block of at least `size` off the shelf.
-    #[inline]
-    pub(super) fn take_best(&mut self, size: u64) -> Option<Free> {
-        let mut number = set_of(size);
-        let mut found = None;
-        if self.filled & (1 << number) != 0 {
-            found = self.sets.get_mut(number)?.take_best(size);
-        }
-        if found.is_none() {
-            let above = self.filled & !((2 << number) - 1);
-            number = above.trailing_zeros() as usize;
-            found = self.sets.get_mut(number)?.take_best(0);
-        }
-        let found = found?;
-        self.free = self.free.saturating_sub(found.size);
-        if self.sets.get(number).is_some_and(Set::is_empty) {
-            self.filled &= !(1 << number);
-        }
-        Some(found)
-    }
-
     /// The first block of at least `size`.
     #[inline]
     pub(super) fn best(&self, size: u64) -> Option<Free> {
-        let number = set_of(size);
+        self.first_from(key_from(size))
+    }
+
+    /// The block after one in the order.
+    pub(super) fn after(&self, free: Free) -> Option<Free> {
+        self.first_from(free.key().saturating_add(1))
+    }
+
+    #[inline]
+    fn first_from(&self, least: Key) -> Option<Free> {
+        let number = set_of(size_of(least));
         if self.filled & (1 << number) != 0
-            && let Some(free) = self.sets.get(number).and_then(|set| set.best(size))
+            && let Some(free) = self.sets.get(number).and_then(|set| set.first_from(least))
         {
             return Some(*free);
         }
         let above = self.filled & !((2 << number) - 1);
-        self.sets.get(above.trailing_zeros() as usize)?.first().copied()
-    }
-
-    /// The block after one in the order.
-    pub(super) fn after(&self, key: Key) -> Option<Free> {
-        let first = self.sets.get(set_of(size_of(key))..)?;
-        // Only the first set has blocks before the key, and there the lists are skipped whole.
-        first.iter().enumerate().find_map(|(number, set)| {
-            let leaves = set.leaves.iter().rev();
-            let leaves = leaves
-                .skip_while(|leaf| number == 0 && leaf.first().is_none_or(|largest| largest.key() <= key));
-            leaves.flat_map(|leaf| leaf.iter().rev()).find(|free| free.key() > key).copied()
-        })
+        self.sets.get(above.trailing_zeros() as usize)?.first_from(0).copied()
     }
 
     /// The largest block's size; 0 where there is none.
     #[inline]
     pub(super) fn largest(&self) -> u64 {
         let Some(highest) = 63u32.checked_sub(self.filled.leading_zeros()) else { return 0 };
-        self.sets.get(highest as usize).and_then(Set::last).map_or(0, |free| free.size)
+        self.sets.get(highest as usize).map_or(0, Set::largest)
+    }
+
+    /// Every block, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Free> {
+        self.sets.iter().flat_map(Set::iter)
     }
 
     /// Every block, in the order in which they are tried.
-    pub(super) fn ascending(&self) -> impl DoubleEndedIterator<Item = &Free> {
-        self.sets.iter().flat_map(Set::ascending)
+    pub(super) fn ascending(&self) -> Vec<Free> {
+        let mut all: Vec<Free> = self.iter().copied().collect();
+        all.sort_unstable_by_key(Free::key);
+        all
     }
 }
