@@ -81,7 +81,8 @@ fn part_of(bits: u16) -> Part {
 /// What all stacks of a history tell.
 #[derive(Debug, Default)]
 pub(crate) struct StackRoles {
-    parts: FxHashMap<Stack, Part>,
+    /// By the number of the stack; `None` where no allocation has it.
+    parts: Vec<Option<Part>>,
     /// When stretches of the backward pass begin, in order.
     backward: Vec<Picos>,
     /// Whether any stack has frames: then one without any means something.
@@ -93,14 +94,18 @@ impl StackRoles {
         let mut roles = StackRoles::default();
         let mut known: FxHashMap<Name, u16> = FxHashMap::default();
         for event in history.events.unordered().filter(|event| event.is_alloc()) {
-            roles.parts.entry(event.stack()).or_insert_with(|| {
-                let frames = history.stacks.frames(event.stack());
+            let (stack, at) = (event.stack(), event.stack().number() as usize);
+            if roles.parts.len() <= at {
+                roles.parts.resize(at + 1, None);
+            }
+            if let Some(slot @ None) = roles.parts.get_mut(at) {
+                let frames = history.stacks.frames(stack);
                 let mut bits =
                     |frame| *known.entry(frame).or_insert_with(|| bits_of(history.names.get(frame)));
-                part_of(frames.fold(0, |all, frame| all | bits(frame)))
-            });
+                *slot = Some(part_of(frames.fold(0, |all, frame| all | bits(frame))));
+            }
         }
-        roles.has_frames = roles.parts.values().any(|&part| part != Part::Silent);
+        roles.has_frames = roles.parts.iter().flatten().any(|&part| part != Part::Silent);
         let mut was_backward = false;
         for event in history.events.iter().filter(|event| event.is_alloc()) {
             let is_backward = match roles.part(event.stack()) {
@@ -117,7 +122,7 @@ impl StackRoles {
     }
 
     fn part(&self, stack: Stack) -> Part {
-        self.parts.get(&stack).copied().unwrap_or(Part::Silent)
+        self.parts.get(stack.number() as usize).copied().flatten().unwrap_or(Part::Silent)
     }
 
     /// The role of the block that event `birth` allocated, and the evidence.

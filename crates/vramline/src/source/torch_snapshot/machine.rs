@@ -7,6 +7,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::fault::Fault;
+use super::runs::{self, Runs};
 use super::value::{Draft, Value, Values, Word};
 use crate::names::Name;
 use crate::pages::{Page, Words};
@@ -15,8 +16,6 @@ use crate::pages::{Page, Words};
 const TALLEST: usize = 1 << 24;
 /// Marks on the stack: one for each container that is being filled.
 const MOST_MARKS: usize = 1 << 12;
-
-const LONGEST_RUN: usize = 512;
 
 /// Decimal digits of an integer of 128 bits.
 const MOST_DIGITS: usize = 40;
@@ -86,8 +85,9 @@ pub(crate) struct Machine {
     /// What the pickle wanted to be called, in order.
     pub(crate) called: Vec<Name>,
     seen: FxHashSet<Name>,
-    /// Room for the frames of one list; longer ones take the careful way.
-    run: Box<[u32; LONGEST_RUN]>,
+    runs: Runs,
+    /// Room for the frames of one list.
+    frames: Vec<u32>,
 }
 
 const EMPTY_STACK: Fault = Fault::Mismatch("an instruction takes from an empty stack");
@@ -108,7 +108,8 @@ impl Machine {
             base: 0,
             called: Vec::new(),
             seen: FxHashSet::default(),
-            run: Box::new([0; LONGEST_RUN]),
+            runs: Runs::default(),
+            frames: Vec::new(),
         }
     }
 
@@ -391,20 +392,17 @@ impl Machine {
                 b'p' => {
                     let (line, after) = line!(args);
                     let number = index(line)?;
-                    let top = self.top()?;
-                    self.memo.put(number, top);
+                    self.put(number)?;
                     after
                 }
                 b'q' => {
                     let (number, after) = number!(args, u8);
-                    let top = self.top()?;
-                    self.memo.put(u32::from(number), top);
+                    self.put(u32::from(number))?;
                     after
                 }
                 b'r' => {
                     let (number, after) = number!(args, u32);
-                    let top = self.top()?;
-                    self.memo.put(number, top);
+                    self.put(number)?;
                     after
                 }
                 b'0' => {
@@ -550,33 +548,43 @@ impl Machine {
     /// What follows a mark, where that is a list of nothing but stored frames for the empty list below: most of every
     /// snapshot. `None` where it is something else, or not whole.
     fn frames_at_once<'a>(&mut self, args: &'a [u8]) -> Result<Option<&'a [u8]>, Fault> {
-        let Some((count, after)) = self.run_of_frames(args) else { return Ok(None) };
+        let Some((stack, after)) = self.run_of_frames(args)? else { return Ok(None) };
         let list = self.top()?;
-        let frames = self.run.get(..count).unwrap_or_default();
-        Ok(self.values.fill_stack(list, frames)?.then_some(after))
+        Ok(self.values.fill_stack(list, stack).then_some(after))
     }
 
-    /// References to stored frames up to the end of their list: how many, and what follows.
+    /// References to stored frames up to the end of their list: the stack that they are, and what follows.
     #[inline]
-    fn run_of_frames<'a>(&mut self, args: &'a [u8]) -> Option<(usize, &'a [u8])> {
-        let mut rest = args;
-        let mut count = 0;
+    fn run_of_frames<'a>(&mut self, args: &'a [u8]) -> Result<Option<(u32, &'a [u8])>, Fault> {
+        let Some((bytes, hash, after)) = runs::scan(args) else { return Ok(None) };
+        if let Some(stack) = self.runs.find(bytes, hash) {
+            return Ok(Some((stack, after)));
+        }
+        Ok(self.follow(bytes, hash)?.map(|stack| (stack, after)))
+    }
+
+    /// The stack of a list of references that was not seen before.
+    fn follow(&mut self, bytes: &[u8], hash: u32) -> Result<Option<u32>, Fault> {
+        let mut rest = bytes;
+        self.frames.clear();
         loop {
             let (number, after) = match rest {
                 [b'j', a, b, c, d, after @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]), after),
                 [b'h', a, after @ ..] => (u32::from(*a), after),
-                [b'e', after @ ..] if count > 0 => return Some((count, after)),
-                _ => return None,
+                [b'e'] if !self.frames.is_empty() => break,
+                _ => return Ok(None),
             };
-            let word = Word::from_bits(self.memo.dense.get(number as usize)?);
-            let frame = match word.as_frame() {
-                Some(frame) => frame,
-                None => self.learn_frame(number, word)?,
+            let Some(bits) = self.memo.dense.get(number as usize) else { return Ok(None) };
+            let word = Word::from_bits(bits);
+            let Some(frame) = word.as_frame().or_else(|| self.learn_frame(number, word)) else {
+                return Ok(None);
             };
-            *self.run.get_mut(count)? = frame;
-            count += 1;
+            self.frames.push(frame);
             rest = after;
         }
+        let stack = self.values.stacks.intern(&self.frames).ok_or(Fault::TooMany)?;
+        self.runs.keep(bytes, hash, stack);
+        Ok(Some(stack))
     }
 
     /// A dictionary became a frame after it was stored; from now on the memo knows.
@@ -638,9 +646,8 @@ impl Machine {
                 [b']', 0x94, b'(', after @ ..] => {
                     let list = self.values.list()?;
                     self.memo.push(list);
-                    let Some((count, after)) = self.run_of_frames(after) else { return Ok(None) };
-                    let frames = self.run.get(..count).unwrap_or_default();
-                    self.values.fill_stack(list, frames)?;
+                    let Some((stack, after)) = self.run_of_frames(after)? else { return Ok(None) };
+                    self.values.fill_stack(list, stack);
                     (Some(list), after)
                 }
                 // What follows an empty list may be its only item, but not if that is the end.
@@ -711,6 +718,16 @@ impl Machine {
         let word = word.ok_or(Fault::Mismatch("it refers to a value that was never stored"))?;
         let word = self.values.current(word);
         self.push(word)
+    }
+
+    /// Stores what is on top.
+    fn put(&mut self, number: u32) -> Result<(), Fault> {
+        let top = self.top()?;
+        if (number as usize) < self.memo.dense.len() {
+            self.runs.forget();
+        }
+        self.memo.put(number, top);
+        Ok(())
     }
 
     #[inline]

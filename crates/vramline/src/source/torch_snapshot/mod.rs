@@ -18,6 +18,7 @@ mod list;
 mod machine;
 mod place;
 mod reading;
+mod runs;
 mod traceback;
 mod value;
 

@@ -1090,13 +1090,15 @@ impl Values {
         word
     }
 
-    /// The number of the stack for a list of frames that was read at one go.
+    /// Fills a list that is still empty with the frames of a stack. False where it is something else.
     #[inline]
-    pub(crate) fn fill_stack(&mut self, list: Word, frames: &[u32]) -> Result<bool, Fault> {
-        let Value::List(number) = list.value() else { return Ok(false) };
-        let Some(List::Empty) = self.lists.get(number) else { return Ok(false) };
-        self.lists.set(number, List::Stack(self.stacks.intern(frames).ok_or(Fault::TooMany)?));
-        Ok(true)
+    pub(crate) fn fill_stack(&mut self, list: Word, stack: u32) -> bool {
+        let Value::List(number) = list.value() else { return false };
+        let is_empty = matches!(self.lists.get(number), Some(List::Empty));
+        if is_empty {
+            self.lists.set(number, List::Stack(stack));
+        }
+        is_empty
     }
 
     /// What only reading needs.
