@@ -78,7 +78,7 @@ fuzz:
 	mkdir -p fuzz/corpus/pickle && for file in fixtures/torch/*.pickle.gz; do gunzip -c $$file > fuzz/corpus/pickle/$$(basename $$file .gz); done
 	cd fuzz && cargo +nightly fuzz run pickle -- -max_total_time=600 -max_len=65536
 	mkdir -p fuzz/corpus/oom_log fuzz/corpus/memory_dump && cp fixtures/*oom*.log fuzz/corpus/oom_log/ && cp fixtures/*.memorydump.pb fuzz/corpus/memory_dump/
-	cd fuzz && cargo +nightly fuzz run oom_log -- -max_total_time=600 -max_len=65536
+	cd fuzz && cargo +nightly fuzz run oom_log -- -max_total_time=600 -max_len=4096
 	cd fuzz && cargo +nightly fuzz run memory_dump -- -max_total_time=600 -max_len=16384
 
 fmt:
