@@ -4,7 +4,6 @@ mod cli;
 mod commands;
 mod launch;
 mod printer;
-mod story;
 mod variables;
 mod watched;
 

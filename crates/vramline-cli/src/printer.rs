@@ -1,6 +1,7 @@
 //! Draws a report as text: verdict first, one screen, readable without colour.
 
 pub(crate) mod oom;
+pub(crate) mod replay;
 
 use std::fmt::Write;
 

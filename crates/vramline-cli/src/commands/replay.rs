@@ -10,7 +10,7 @@ use vramline::view::replay::{self, Ask, Replay, Wanted};
 use crate::cli::{Find, Gate, ReplayArgs};
 use crate::launch::settings::refusal;
 use crate::printer::Style;
-use crate::{Hinted, story, watched};
+use crate::{Hinted, printer, watched};
 
 const NO: u8 = 3;
 const NOT_CERTAIN: u8 = 4;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode, Hinted> {
         writeln!(out).map_err(anyhow::Error::from)?;
     } else {
         let style = Style::of_terminal(io::stdout().is_terminal());
-        out.write_all(story::replay(&document, style).as_bytes()).map_err(anyhow::Error::from)?;
+        out.write_all(printer::replay::replay(&document, style).as_bytes()).map_err(anyhow::Error::from)?;
     }
     out.flush().map_err(anyhow::Error::from)?;
     Ok(gates(&document, &args.gate))

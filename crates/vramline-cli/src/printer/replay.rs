@@ -6,7 +6,7 @@ use vramline::units::Bytes;
 use vramline::view::fields::{REPLAY, title_in};
 use vramline::view::replay::{MomentView, OpView, PoolView, Replay, WhatIfView};
 
-use crate::printer::{Column, Style, clock, heading, percent, printable, shorten, table, thousands};
+use super::{Column, Style, clock, heading, percent, printable, shorten, table, thousands};
 
 /// Growths that are shown; the largest ones.
 const GROWTHS: usize = 8;
