@@ -177,7 +177,8 @@ def requested_by_key(blocks):
 def assert_rows_are(rows, live):
     """The report's rows are the live blocks: the same bytes for each op, shape and type that the events tell.
 
-    Where an event tells no op, the report may name the call around it; then only the sum can be compared.
+    Where an event tells no op, the report may name the call around it, or break the block down to what a compiled program
+    keeps in it; then only the sum can be compared.
     """
     told = requested_by_key(block for block in live if block.op)
     untold = sum(block.requested for block in live if not block.op)
@@ -186,4 +187,5 @@ def assert_rows_are(rows, live):
         ours[row["op"], row["shape"], row["dtype"]] += row["bytes"]
     assert {key: ours[key] for key in told} == dict(told)
     assert sum(size for key, size in ours.items() if key not in told) == untold
-    assert sum(row["count"] for row in rows) == len(live)
+    count = sum(row["count"] for row in rows)
+    assert count == len(live) if all(block.op for block in live) else count >= len(live)
