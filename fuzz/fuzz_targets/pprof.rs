@@ -1,32 +1,10 @@
 //! Any bytes as a pprof profile, from file to report: no panic, and the sums hold.
 #![no_main]
 
-use std::path::PathBuf;
-
 use libfuzzer_sys::fuzz_target;
-use vramline::Reading;
-use vramline::snapshot::Role;
-use vramline::units::Bytes;
-use vramline::view::report::{By, HeldView, Wanted, report};
+
+mod sums;
 
 fuzz_target!(|bytes: &[u8]| {
-    let path = PathBuf::from("fuzz");
-    let Ok(content) = vramline::source::read_bytes(bytes, &path) else { return };
-    let reading = Reading::of(path, content);
-    let by = [By::Op, By::Layer, By::Role, By::Stack][bytes.len() % 4];
-    let report = report(&reading, &Wanted { by, ..Wanted::default() });
-    for pool in &report.pools {
-        if let Some(held) = &pool.at_peak {
-            assert_eq!(Some(held.in_use_bytes), pool.peak_bytes);
-            check(held);
-        }
-    }
+    sums::check_bytes(bytes, None);
 });
-
-/// Sums saturate like the report's own: counts near 2^64 are hostile, not real.
-fn check(held: &HeldView) {
-    let requested = held.named_bytes + held.unnamed_bytes;
-    assert_eq!(requested + held.slack_bytes + held.before_recording_bytes, held.in_use_bytes);
-    assert_eq!(Role::ALL.iter().map(|&role| held.by_role.get(role)).sum::<Bytes>(), requested);
-    assert_eq!(held.rows.iter().map(|row| row.bytes).sum::<Bytes>(), requested);
-}

@@ -215,11 +215,10 @@ impl OutOfMemory {
         for (failure, proof) in self.failures.list.iter_mut().zip(&mut self.proofs) {
             if witness::set_limit(failure, Some(Told::exact(limit))) {
                 *proof = Some(Proof { limit: Some(limit), by: "--limit".to_owned() });
-            } else {
-                let own = failure.limit.map_or(0, |told| told.low.0);
+            } else if let Some(own) = failure.limit {
                 self.failures.warnings.add(
                     "another-limit",
-                    format!("--limit is {} bytes, the pool's own limit is {own}", limit.0),
+                    format!("--limit is {} bytes, the pool's own limit is {}", limit.0, own.low.0),
                     "leave --limit out, or give the pool's own",
                 );
             }

@@ -1,16 +1,13 @@
 //! PyTorch's caching allocator against real ones: every address, every call to the driver, every failure and every
 //! figure of `memory_stats()`.
 
-use std::fs;
-
-use serde_json::Value;
 use vramline::allocator::torch_caching::{ByClass, Options, Stat, State, Stats, TieBreak, TorchCaching};
 use vramline::allocator::{Capped, Placed, Placement};
 use vramline::replay::torch_caching::{Exact, Program, compare, options, run, run_in_step};
 use vramline::source::{Call, CallKind, DeviceCalls, Earlier, torch_calls};
 use vramline::units::Bytes;
 
-use crate::fixture;
+use crate::{fixture, snapshots_with_truths};
 
 const MIB: u64 = 1 << 20;
 const RESNET: &str = "torch2110_h200_resnet50_b64.snapshot.pickle.gz";
@@ -20,22 +17,6 @@ fn device(name: &str) -> DeviceCalls {
     let mut devices = torch_calls(&fixture(name)).unwrap();
     assert_eq!(devices.len(), 1, "{name}");
     devices.remove(0)
-}
-
-/// Every snapshot that stands beside a file with what PyTorch said of itself.
-fn with_truths() -> Vec<(String, Value)> {
-    let mut found: Vec<(String, Value)> = fs::read_dir(fixture("torch"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
-        .map(|path| {
-            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-            (name, serde_json::from_slice(&fs::read(&path).unwrap()).unwrap())
-        })
-        .collect();
-    found.sort_by(|one, other| one.0.cmp(&other.0));
-    assert_eq!(found.len(), 15);
-    found
 }
 
 /// What `set_per_process_memory_fraction` allowed when the snapshot was taken; snapshots do not tell it.
@@ -118,7 +99,7 @@ fn assert_whole(name: &str, exact: &Exact) {
 
 #[test]
 fn every_address_and_every_figure() {
-    for (name, truth) in with_truths() {
+    for (name, truth) in snapshots_with_truths() {
         let device = device(&format!("torch/{name}.pickle.gz"));
         let program = Program::of(&device.calls, device.earlier.clone());
         assert_eq!(program.unusable, 0, "{name}");

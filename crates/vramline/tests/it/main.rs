@@ -78,3 +78,19 @@ fn pool<'a>(report: &'a Report, name: &str) -> &'a PoolView {
 fn codes(report: &Report) -> Vec<&'static str> {
     report.warnings.iter().map(|warning| warning.code).collect()
 }
+
+/// Every PyTorch snapshot that stands beside a file with what PyTorch said of itself.
+fn snapshots_with_truths() -> Vec<(String, serde_json::Value)> {
+    let mut found: Vec<(String, serde_json::Value)> = std::fs::read_dir(fixture("torch"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .map(|path| {
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            (name, serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap())
+        })
+        .collect();
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(found.len(), 15);
+    found
+}

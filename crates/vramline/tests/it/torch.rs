@@ -6,14 +6,13 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use serde_json::Value;
 use vramline::Reading;
 use vramline::snapshot::Role;
 use vramline::source::{Content, SourceError, read_bytes};
 use vramline::units::Bytes;
 use vramline::view::report::{By, PoolView, Report, Wanted};
 
-use crate::{checked_report, codes, fixture, pool};
+use crate::{checked_report, codes, fixture, pool, snapshots_with_truths};
 
 fn report_of(name: &str, wanted: &Wanted) -> Report {
     checked_report(&vramline::read(&fixture(name)).unwrap(), wanted)
@@ -31,21 +30,6 @@ fn refused(bytes: &[u8]) -> (String, String) {
     (error.to_string(), error.hint().to_owned())
 }
 
-/// Every snapshot that stands beside a file with what PyTorch said of itself.
-fn with_truths() -> Vec<(String, Value)> {
-    let mut found: Vec<(String, Value)> = fs::read_dir(fixture("torch"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
-        .map(|path| {
-            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-            (name, serde_json::from_slice(&fs::read(&path).unwrap()).unwrap())
-        })
-        .collect();
-    found.sort_by(|one, other| one.0.cmp(&other.0));
-    found
-}
-
 fn assert_cached_adds_up(pool: &PoolView) {
     for moment in &pool.caching.as_ref().unwrap().moments {
         assert_eq!(
@@ -61,7 +45,7 @@ fn assert_cached_adds_up(pool: &PoolView) {
 
 #[test]
 fn counters_equal_those_of_pytorch_to_the_byte() {
-    let truths = with_truths();
+    let truths = snapshots_with_truths();
     assert!(truths.len() >= 15, "{}", truths.len());
     for (name, truth) in truths {
         let report = report_of(&format!("torch/{name}.pickle.gz"), &Wanted::default());

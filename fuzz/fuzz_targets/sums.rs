@@ -1,0 +1,32 @@
+//! What every report on any bytes must keep: its sums. Shared by the targets.
+
+use std::path::PathBuf;
+
+use vramline::Reading;
+use vramline::snapshot::Role;
+use vramline::units::{Bytes, Nanos};
+use vramline::view::report::{By, HeldView, Wanted, report};
+
+/// Reads bytes as whatever they look like and reports on them; `None` where they are refused.
+pub fn check_bytes(bytes: &[u8], at: Option<Nanos>) -> Option<Reading> {
+    let path = PathBuf::from("fuzz");
+    let content = vramline::source::read_bytes(bytes, &path).ok()?;
+    let reading = Reading::of(path, content);
+    let by = [By::Op, By::Layer, By::Role, By::Stack][bytes.len() % 4];
+    let report = report(&reading, &Wanted { by, at, ..Wanted::default() });
+    for pool in &report.pools {
+        if let Some(held) = &pool.at_peak {
+            assert_eq!(Some(held.in_use_bytes), pool.peak_bytes);
+        }
+        pool.at_peak.iter().chain(&pool.at).for_each(check);
+    }
+    Some(reading)
+}
+
+/// Sums saturate like the report's own: counts near 2^64 are hostile, not real.
+fn check(held: &HeldView) {
+    let requested = held.named_bytes + held.unnamed_bytes;
+    assert_eq!(requested + held.slack_bytes + held.before_recording_bytes, held.in_use_bytes);
+    assert_eq!(Role::ALL.iter().map(|&role| held.by_role.get(role)).sum::<Bytes>(), requested);
+    assert_eq!(held.rows.iter().map(|row| row.bytes).sum::<Bytes>(), requested);
+}
