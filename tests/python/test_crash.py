@@ -563,7 +563,115 @@ def test_a_secret_is_nowhere(jobs):
     assert b"cuda_malloc_async" in (jobs.recording / "run.json").read_bytes()
 
 
+# Cut by others
+
+CUT = """
+    import glob, os, torch, vramline
+    with vramline.record("loop.vram", rate=200.0) as rec:
+        for number in range(2000):
+            with rec.step(number):
+                pass
+            torch.optim.step()
+            if number in (50, 1000):
+                for name in glob.glob("*.vram/*.arrows"):
+                    os.truncate(name, 100 if number == 50 else 0)
+    with vramline.record("again") as rec, rec.step():
+        pass
+    print("done")
+"""
+
+
+def test_streams_that_somebody_cuts_cost_the_recording_only(jobs):
+    """They are mapped into the job: a store where the file has ended is a signal, not an error."""
+    done = jobs.run(jobs.recorded(jobs.command(CUT)))
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+    assert done.stderr.count("the recording has gaps") == 2, done.stderr
+    assert steps_of(jobs.report(jobs.folder / "again.vram")) == [0]
+
+
+# A signal that is none of ours ends the job as it would have, also where the recorder has an answer to its own.
+FAULT = """
+    import mmap, os, torch, vramline
+    with vramline.record("loop.vram") as rec:
+        for number in range(100):
+            with rec.step(number):
+                pass
+        file = os.open("file", os.O_RDWR | os.O_CREAT)
+        os.truncate("file", 4096)
+        page = mmap.mmap(file, 4096)
+        os.truncate("file", 0)
+        page[0] = 1
+"""
+
+
+def test_faults_of_the_job_are_the_jobs(jobs):
+    done = jobs.run(jobs.command(FAULT))
+    assert done.returncode == -signal.SIGBUS, done.stderr
+    assert steps_of(jobs.report(jobs.folder / "loop.vram")) == list(range(100))
+
+
+# The clock jumps
+
+CLOCK = """
+    #define _GNU_SOURCE
+    #include <sys/syscall.h>
+    #include <time.h>
+    #include <unistd.h>
+    long jump_seconds = 0;
+    int clock_gettime(clockid_t clock, struct timespec *time) {
+        long result = syscall(SYS_clock_gettime, clock, time);
+        if (clock == CLOCK_REALTIME) time->tv_sec += jump_seconds;
+        return (int)result;
+    }
+"""
+
+# An hour back while the trace is written, two hours on when it is over.
+JUMPS = """
+    import ctypes, time
+    import keras, numpy as np
+    jump = ctypes.c_long.in_dll(ctypes.CDLL(None), "jump_seconds")
+    class Jumps(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            jump.value = {3: -3600, 40: 3600}.get(batch, jump.value)
+    model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(8), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    begin = time.time()
+    model.fit(np.ones((480, 16)), np.ones((480, 1)), batch_size=8, verbose=0, callbacks=[Jumps()])
+    assert time.time() - begin > 3000
+    print("done")
+"""
+
+
+def test_a_clock_that_jumps(jobs):
+    source, library = jobs.folder / "clock.c", jobs.folder / "clock.so"
+    source.write_text(CLOCK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    done = jobs.run(jobs.recorded(jobs.command(JUMPS)), LD_PRELOAD=str(library))
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+    report = jobs.report()
+    assert steps_of(report) == list(range(60))
+    assert all((step["peak_bytes"] or step["current_bytes"]) >= step["current_bytes"] > 0 for step in report["steps"])
+    # What took place before and after was told by the clock that nobody sets.
+    times = [step["begin_ns"] for step in report["steps"]]
+    assert times == sorted(times)
+
+
 # Read by others
+
+
+def test_a_killed_stream_is_read_by_others_as_it_is(jobs):
+    """What lies behind the last message are zeros, which are the end of a stream."""
+    import duckdb
+    import pyarrow
+
+    job = jobs.start(jobs.command(killed.FAST, "fast.vram"))
+    until(job, "step 50")
+    job.kill()
+    announced = max(50, killed.announced_in(killed.end(job)[0]))
+    (path,) = jobs.folder.glob("fast.vram/marks-*.arrows")
+    marks = pyarrow.ipc.open_stream(path).read_all()
+    assert duckdb.sql("SELECT max(step) FROM marks").fetchall()[0][0] >= announced
+    assert marks.to_pandas().step.max() >= announced
 
 
 def test_a_torn_stream_is_read_up_to_the_tear(jobs):

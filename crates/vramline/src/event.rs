@@ -1105,6 +1105,8 @@ pub struct History {
     pub origin: Nanos,
     /// The wall-clock time of the source clock's zero, where the source tells it.
     pub wall_clock_zero: Option<Nanos>,
+    /// The same moment on the monotonic clock, which nobody sets; only a recording knows it.
+    pub monotonic_zero: Option<Nanos>,
     /// The framework, where the source shows it.
     pub framework: Option<Framework>,
     /// Compiled programs that ran, where the source has them.

@@ -57,7 +57,7 @@ use recording::reader::{self, Recorded, RecordedProcess};
 use snapshot::Still;
 use source::{Content, Progress, Source, SourceError};
 use trace::Trace;
-use units::Bytes;
+use units::{Bytes, Nanos};
 
 /// A path, read and understood.
 #[derive(Debug)]
@@ -144,7 +144,11 @@ fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, Sour
                 reading.unreadable.extend(unreadable);
                 reading.hosts.extend(histories.into_iter().map(|(path, mut history)| {
                     // Older profilers do not say when they began; the process noted it within microseconds.
-                    history.wall_clock_zero = history.wall_clock_zero.or_else(|| process.trace_began());
+                    if let Some(began) = process.trace_began() {
+                        let zero = history.wall_clock_zero.get_or_insert(Nanos(began.wall)).0;
+                        let since = began.wall.saturating_sub(zero);
+                        history.monotonic_zero = Some(Nanos(began.monotonic.saturating_sub(since)));
+                    }
                     let mut trace = Trace::new(history);
                     if let Some(inventory) = process.inventories.last() {
                         trace = trace.with_inventory(inventory);

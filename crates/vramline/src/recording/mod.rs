@@ -9,6 +9,7 @@ pub mod manifest;
 mod message;
 pub mod process;
 pub mod reader;
+mod room;
 pub mod rows;
 pub mod sampler;
 pub mod schema;

@@ -14,7 +14,6 @@ use super::manifest::{ManifestError, RunManifest};
 use super::rows::{Inventory, Mark, Moment, Sample};
 use super::schema::VERSION;
 use super::stream::{self, StreamError, Table};
-use crate::units::Nanos;
 use crate::warning::Warnings;
 
 /// What a process says of itself is small; what is larger is not its.
@@ -55,10 +54,10 @@ pub struct RecordedProcess {
 }
 
 impl RecordedProcess {
-    /// The wall-clock time at which its profiler was started.
+    /// When its profiler was started.
     #[must_use]
-    pub fn trace_began(&self) -> Option<Nanos> {
-        self.trace_mark(|label| label.ends_with(": begins")).map(|time| Nanos(time.wall))
+    pub fn trace_began(&self) -> Option<Moment> {
+        self.trace_mark(|label| label.ends_with(": begins"))
     }
 
     /// When its profiler was stopped.

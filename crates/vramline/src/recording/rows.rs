@@ -1,5 +1,7 @@
 //! The rows of the streams as types: what a process writes down, and what a reader gets back.
 
+use std::time::SystemTime;
+
 use rustix::time::ClockId;
 
 use super::schema::{INVENTORY, MARKS, SAMPLES};
@@ -19,19 +21,19 @@ impl Moment {
     /// Now.
     #[must_use]
     pub fn now() -> Moment {
-        Moment { monotonic: Moment::monotonic_now(), wall: nanoseconds(ClockId::Realtime) }
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Moment {
+            monotonic: Moment::monotonic_now(),
+            wall: i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX),
+        }
     }
 
     /// Now, on the clock that nobody sets.
     #[must_use]
     pub fn monotonic_now() -> i64 {
-        nanoseconds(ClockId::Monotonic)
+        let time = rustix::time::clock_gettime(ClockId::Monotonic);
+        time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
     }
-}
-
-fn nanoseconds(clock: ClockId) -> i64 {
-    let time = rustix::time::clock_gettime(clock);
-    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
 /// What a framework says about one device.

@@ -1,9 +1,11 @@
 //! One stream on disk: appended to message by message, read up to the last whole one.
 //!
-//! **Crash behaviour.** Each append encodes its rows as one Arrow message and gives it to the kernel with one `write(2)` on
-//! an append-only descriptor. What the kernel has taken survives the death of the process; kill -9 costs at most the
+//! **Crash behaviour.** Each append encodes its rows as one Arrow message and gives it to the kernel: with one `write(2)` on
+//! an append-only descriptor, or, in streams of more than a few messages, by stores into room behind the end of the file
+//! ([`super::room`]). What the kernel has taken survives the death of the process; kill -9 costs at most the
 //! message in flight. A message that was written in part (a full disk) is cut off again at once; one that could not be cut
-//! off is left out by the reader, and by the next writer, which cuts a torn tail before it appends.
+//! off is left out by the reader, and by the next writer, which cuts a torn tail before it appends. Room that was not
+//! filled is zeros, which are the end of an Arrow stream; a stream that is closed has none.
 //!
 //! **The training job comes first.** Nothing here panics or waits on a lock that a training step could hold. Where one write
 //! takes longer than [`SLOW`], the file system is in trouble: from then on a thread writes, the program only queues, and
@@ -30,6 +32,7 @@ use arrow_ipc::root_as_message;
 use arrow_schema::{ArrowError, DataType, Field, SchemaRef};
 
 use super::message::Pattern;
+use super::room::{Refused, Room};
 use super::schema::{Stream, VERSION, VERSION_KEY};
 
 /// A write that takes longer than this is not made by the training program again.
@@ -38,6 +41,8 @@ const SLOW: Duration = Duration::from_millis(50);
 const QUEUE: usize = 4096;
 /// How long the end of a recording waits for a slow disk.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// A stream that has got so many messages will get more: room is made for them ahead of time.
+const FEW: u32 = 8;
 /// Larger streams are not read: they are no recording of ours.
 const LARGEST: u64 = 16 << 30;
 
@@ -129,18 +134,51 @@ enum Tail {
 struct Disk {
     file: File,
     whole: u64,
-    /// A message that was written in part could not be cut off.
-    is_torn: bool,
+    /// Behind what is whole lies something else: room that was not filled, or a message that was written in part and could not
+    /// be cut off.
+    is_longer: bool,
+    /// Messages before room is made; `None` where the system gives none.
+    until_room: Option<u32>,
+    room: Option<Room>,
 }
 
 impl Disk {
-    /// Writes a message whole or not at all.
+    /// A file of which so much is whole, and nothing lies behind that.
+    fn new(file: File, whole: u64) -> Disk {
+        Disk { file, whole, is_longer: false, until_room: Some(FEW), room: None }
+    }
+
+    /// Puts a message down, whole or not at all.
     fn write(&mut self, message: &[u8]) -> io::Result<()> {
-        if self.is_torn {
-            // Behind a torn message nothing would be found again.
-            self.file.set_len(self.whole)?;
-            self.is_torn = false;
+        if self.until_room == Some(0) {
+            match self.store(message) {
+                Ok(()) => {
+                    self.whole += message.len() as u64;
+                    return Ok(());
+                }
+                Err(Refused::Full) => self.until_room = None,
+                Err(Refused::Lost) => return Err(io::Error::other("somebody has cut the file")),
+            }
         }
+        self.until_room = self.until_room.map(|messages| messages - 1);
+        self.append(message)
+    }
+
+    /// Stores a message in the room behind the file, or in new room behind that.
+    fn store(&mut self, message: &[u8]) -> Result<(), Refused> {
+        if let Some(room) = &mut self.room {
+            match room.put(message) {
+                Err(Refused::Full) => self.room = None,
+                done => return done,
+            }
+        }
+        let room = Room::behind(&self.file, self.whole);
+        self.is_longer = self.file.metadata().is_ok_and(|found| found.len() > self.whole);
+        self.room.insert(room.map_err(|_| Refused::Full)?).put(message)
+    }
+
+    fn append(&mut self, message: &[u8]) -> io::Result<()> {
+        self.cut()?;
         let mut rest = message;
         while !rest.is_empty() {
             match self.file.write(rest) {
@@ -154,9 +192,19 @@ impl Disk {
         Ok(())
     }
 
+    /// Cuts off what lies behind what is whole: what follows it would not be found again.
+    fn cut(&mut self) -> io::Result<()> {
+        self.room = None;
+        if self.is_longer {
+            self.file.set_len(self.whole)?;
+            self.is_longer = false;
+        }
+        Ok(())
+    }
+
     fn undo(&mut self, error: io::Error) -> io::Result<()> {
         // Where even this fails, the reader leaves the torn tail out.
-        self.is_torn = self.file.set_len(self.whole).is_err();
+        self.is_longer = self.file.set_len(self.whole).is_err();
         Err(error)
     }
 }
@@ -182,7 +230,7 @@ impl Appender {
         if whole < length {
             file.set_len(whole).map_err(failed)?;
         }
-        let mut disk = Disk { file, whole, is_torn: false };
+        let mut disk = Disk::new(file, whole);
         if whole == 0 {
             disk.write(&header).map_err(failed)?;
         }
@@ -233,18 +281,23 @@ impl Appender {
                     lost.fetch_add(1, Ordering::Relaxed);
                 }
             }
+            let _ = disk.cut();
             drop(end);
         };
         // Without a thread the queue is closed, and what comes is counted as lost.
         let _ = std::thread::Builder::new().name("vramline-disk".into()).spawn(writer);
     }
 
-    /// Waits, not for long, until everything queued is on disk.
+    /// Waits, not for long, until everything queued is on disk, and gives back room that was not filled.
     pub fn close(&mut self) {
-        if let Tail::Queued { messages, done } = &mut self.tail {
-            drop(messages.take());
-            // The thread drops its end when it has written everything.
-            let _: Result<(), RecvTimeoutError> = done.recv_timeout(PATIENCE);
+        match &mut self.tail {
+            // What cannot be cut off are zeros, which are no harm.
+            Tail::Direct(disk) => drop(disk.cut()),
+            Tail::Queued { messages, done } => {
+                drop(messages.take());
+                // The thread drops its end when it has written everything.
+                let _: Result<(), RecvTimeoutError> = done.recv_timeout(PATIENCE);
+            }
         }
     }
 }
@@ -363,6 +416,11 @@ pub fn read_bytes(bytes: Vec<u8>, path: &Path) -> Result<Table, StreamError> {
                 end = at;
                 break;
             }
+            // The first word of a message in a room is stored last: without it, what was stored is torn, and zeros are just room.
+            Frame::Room => {
+                end = bytes.iter().rposition(|&byte| byte != 0).map_or(at, |last| at.max(last + 1));
+                break;
+            }
             Frame::End | Frame::Torn => break,
         }
     }
@@ -388,6 +446,8 @@ enum Frame {
     },
     /// The writer said that nothing follows.
     End,
+    /// Nothing stands here yet.
+    Room,
     /// It is not all there, or is no message.
     Torn,
 }
@@ -402,7 +462,7 @@ impl Frame {
         let (mark, length) = bytes.get(at..begin)?.split_at_checked(4)?;
         let length = usize::try_from(u32::from_le_bytes(length.try_into().ok()?)).ok()?;
         if mark != CONTINUATION {
-            return None;
+            return (mark == [0; 4] && length == 0).then_some(Frame::Room);
         }
         if length == 0 {
             return Some(Frame::End);
@@ -507,7 +567,7 @@ mod tests {
     /// An appender whose disk is this file.
     fn onto(path: &Path, file: File) -> Appender {
         let mut appender = Appender::open(path, SAMPLES).unwrap();
-        appender.tail = Tail::Direct(Disk { file, whole: 0, is_torn: false });
+        appender.tail = Tail::Direct(Disk::new(file, 0));
         appender
     }
 
@@ -527,6 +587,73 @@ mod tests {
         assert_eq!(table.torn_bytes, 0);
         // A closed one says that it takes no more.
         assert!(matches!(appender.append(&[&row(0)]), Err(StreamError::Lost { lost: 1, .. })));
+    }
+
+    /// A stream of many messages lies in room that was made for them; one that was never closed reads the same.
+    #[test]
+    fn room_that_is_not_filled_is_no_part_of_a_stream() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("samples");
+        let mut appender = Appender::open(&path, SAMPLES).unwrap();
+        // More than fit one room.
+        let all: Vec<i64> = (0..3_000).collect();
+        for &number in &all {
+            appender.append(&[&row(number)]).unwrap();
+        }
+        let killed = std::fs::read(&path).unwrap();
+        appender.close();
+        let closed = std::fs::read(&path).unwrap();
+        for bytes in [&killed, &closed] {
+            let table = read_bytes(bytes.clone(), &path).unwrap();
+            assert_eq!((numbers(&table), table.torn_bytes), (all.clone(), 0));
+            assert_eq!(table.whole_bytes, closed.len() as u64);
+        }
+        assert!(killed.starts_with(&closed) && killed.iter().skip(closed.len()).all(|&byte| byte == 0));
+        // It goes on behind what is whole, whatever follows it.
+        std::fs::write(&path, &killed).unwrap();
+        let mut appender = Appender::open(&path, SAMPLES).unwrap();
+        appender.append(&[&row(3_000)]).unwrap();
+        drop(appender);
+        let table = read(&path).unwrap();
+        assert_eq!((numbers(&table), table.torn_bytes), ((0..=3_000).collect(), 0));
+    }
+
+    /// Killed while it stored a message: all but the first word may be there.
+    #[test]
+    fn a_message_without_its_first_word_is_torn() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("samples");
+        let mut appender = Appender::open(&path, SAMPLES).unwrap();
+        appender.append(&[&row(1)]).unwrap();
+        let whole = std::fs::metadata(&path).unwrap().len();
+        appender.append(&[&row(2)]).unwrap();
+        drop(appender);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let begin = usize::try_from(whole).unwrap();
+        bytes[begin..begin + 8].fill(0);
+        let last = bytes.iter().rposition(|&byte| byte != 0).unwrap() as u64;
+        bytes.resize(bytes.len() + 5_000, 0);
+        let table = read_bytes(bytes, &path).unwrap();
+        assert_eq!(
+            (numbers(&table), table.whole_bytes, table.torn_bytes),
+            (vec![1], whole, last + 1 - whole)
+        );
+    }
+
+    #[test]
+    fn a_stream_that_somebody_cuts_costs_the_stream_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("samples");
+        let mut appender = Appender::open(&path, SAMPLES).unwrap();
+        for number in 0..100 {
+            appender.append(&[&row(number)]).unwrap();
+        }
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+        for number in 0..100 {
+            // An error, or written; where there is no room it is the latter.
+            let _ = appender.append(&[&row(number)]);
+        }
+        appender.close();
     }
 
     /// A pipe that nobody reads is a disk that never answers: the program goes on, and is told what was lost.
@@ -576,14 +703,14 @@ mod tests {
         for _ in 0..2 {
             assert!(matches!(appender.append(&[&row(0)]), Err(StreamError::Io { .. })));
             let Tail::Direct(disk) = &appender.tail else { continue };
-            assert!(disk.is_torn);
+            assert!(disk.is_longer);
         }
         // The file can be cut again: it goes on behind what was whole.
         drop(Appender::open(&path, SAMPLES).unwrap());
         let whole = std::fs::metadata(&path).unwrap().len();
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"torn").unwrap();
-        appender.tail = Tail::Direct(Disk { file, whole, is_torn: true });
+        appender.tail = Tail::Direct(Disk { is_longer: true, ..Disk::new(file, whole) });
         appender.append(&[&row(7)]).unwrap();
         let table = read(&path).unwrap();
         assert_eq!((numbers(&table), table.torn_bytes), (vec![7], 0));

@@ -149,8 +149,12 @@ fn step_of(span: &RecordedStep, begin: Picos, end: Picos) -> Step {
 /// A moment of a recording on a trace's axis.
 #[must_use]
 pub fn moment(history: &History, time: Moment) -> Option<Picos> {
-    let zero = history.wall_clock_zero?;
-    let nanos = time.wall.checked_sub(zero.0)?.checked_sub(history.origin.0)?;
+    // Somebody may have set the wall clock meanwhile.
+    let since = match history.monotonic_zero {
+        Some(zero) => time.monotonic.checked_sub(zero.0)?,
+        None => time.wall.checked_sub(history.wall_clock_zero?.0)?,
+    };
+    let nanos = since.checked_sub(history.origin.0)?;
     Some(Picos(nanos.saturating_mul(1000)))
 }
 
