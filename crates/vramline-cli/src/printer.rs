@@ -90,6 +90,7 @@ pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
     } else {
         steps(&mut out, report, main, style);
     }
+    findings(&mut out, report, style);
     notes(&mut out, report, style);
     out
 }
@@ -635,6 +636,18 @@ fn happenings(out: &mut String, report: &Report, style: Style) {
     table(out, &columns, &marks.iter().map(row).collect::<Vec<_>>(), style);
     if left_out > 0 {
         let _ = writeln!(out, "  {left_out} earlier ones are in --json");
+    }
+}
+
+fn findings(out: &mut String, report: &Report, style: Style) {
+    if report.findings.is_empty() {
+        return;
+    }
+    heading(out, "Findings", style);
+    for finding in &report.findings {
+        let _ =
+            writeln!(out, "  - {}{}{}: {}", style.bold, finding.rule, style.plain, printable(&finding.text));
+        let _ = writeln!(out, "    {}fix:{} {}", style.dim, style.plain, printable(&finding.fix));
     }
 }
 

@@ -30,11 +30,13 @@
 //! # Ok::<(), vramline::source::SourceError>(())
 //! ```
 
+pub mod advise;
 pub mod allocator;
 pub mod dtype;
 pub mod event;
 pub mod executable;
 pub mod failure;
+pub mod ledger;
 pub mod names;
 mod pages;
 pub mod postmortem;

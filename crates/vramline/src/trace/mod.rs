@@ -11,6 +11,7 @@ mod program;
 pub mod recorded;
 mod role;
 mod step;
+mod survivors;
 mod why;
 
 use rustc_hash::FxHashMap;

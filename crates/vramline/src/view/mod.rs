@@ -2,6 +2,7 @@
 
 pub mod caching;
 pub mod fields;
+pub mod findings;
 pub mod oom;
 pub mod replay;
 pub mod report;

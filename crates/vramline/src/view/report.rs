@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::caching::{self, CachingView};
+use super::findings::{self, FindingView};
 use super::oom;
 use super::run::{self, EpochView, InventoryView, MarkView, PhaseView, RunView, Whole};
 use crate::Reading;
@@ -218,16 +219,6 @@ pub struct LedgerView {
     pub source: &'static str,
 }
 
-/// A finding; no rule gives one yet.
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
-pub struct FindingView {
-    pub rule: &'static str,
-    pub bytes: Option<Bytes>,
-    pub text: String,
-    pub fix: String,
-}
-
 /// Makes a report of everything that a source held.
 #[must_use]
 pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
@@ -295,6 +286,7 @@ pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
     if let Some(recorded) = &reading.recorded {
         report.add_recorded(reading, recorded, wanted);
     }
+    report.findings = findings::findings(&report, reading);
     report.explain_nulls();
     report
 }

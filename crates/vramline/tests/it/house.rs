@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::root;
 
 /// The stages, in the order in which data passes through them.
-const STAGES: [&str; 17] = [
+const STAGES: [&str; 19] = [
     "units",
     "names",
     "stack",
@@ -23,7 +23,9 @@ const STAGES: [&str; 17] = [
     "trace",
     "allocator",
     "replay",
+    "ledger",
     "postmortem",
+    "advise",
     "view",
 ];
 

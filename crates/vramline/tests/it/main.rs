@@ -4,7 +4,7 @@
 //! `encodings` (every form the format allows, in traces written here), `damage` (cut, flipped and lying input),
 //! `house` (who imports whom), `document` (the JSON and its table of fields), `recording` (streams and folders, written,
 //! cut and damaged), `recorded` (real recordings), `jax` (memory profiles and compiled programs), `torch` (PyTorch's
-//! snapshots: real, cut, hostile), `oom` (out-of-memory texts and dumps), `replay` (the simulators).
+//! snapshots: real, cut, hostile), `oom` (out-of-memory texts and dumps), `replay` (the simulators), `ledger` (sums).
 
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -16,6 +16,7 @@ mod encodings;
 mod fixtures;
 mod house;
 mod jax;
+mod ledger;
 mod oom;
 mod recorded;
 mod recording;

@@ -1,0 +1,190 @@
+//! Memory that is in use at the end of each step grows by the same amount, step after step.
+//!
+//! The slope is Theil and Sen's: the median of the slopes between all pairs of steps, which a few odd steps cannot move; its
+//! interval comes from Kendall's statistic (99 %). Training also grows for a while when it begins, and then stays: so both halves
+//! must grow, at a similar pace, and most of what there is to see must be the growth.
+
+use super::{Device, Finding};
+use crate::trace::Phase;
+use crate::units::Bytes;
+
+/// The rule's name.
+pub const RULE: &str = "leak";
+
+/// Fewer steps prove nothing.
+const FEWEST: usize = 12;
+/// So many of the first steps are not looked at: a tenth, and at least two, which build what the others use.
+const WARM_UP: (usize, usize) = (10, 2);
+/// More points than this are thinned out: pairs grow with the square.
+const MOST: usize = 400;
+/// The quantile of the normal distribution for an interval of 99 %.
+const QUANTILE: f64 = 2.576;
+/// Less growth than this over all steps seen is not worth a word.
+const LEAST: f64 = 64.0 * 1024.0;
+/// The paces of the two halves differ at most by this factor.
+const ALIKE: f64 = 2.0;
+/// The typical distance from the line, at most, as a share of the growth.
+const SCATTER: f64 = 0.2;
+
+/// A steady growth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Growth {
+    /// Bytes a step.
+    pub slope: f64,
+    /// The interval of 99 %.
+    pub interval: (f64, f64),
+    /// How many steps show it.
+    pub steps: usize,
+    /// From the first to the last of them.
+    pub bytes: f64,
+}
+
+/// Finds a steady growth in what was in use at the end of steps: (number, bytes), in order.
+#[must_use]
+pub fn growth(points: &[(f64, f64)]) -> Option<Growth> {
+    let skipped = (points.len() / WARM_UP.0).max(WARM_UP.1);
+    let seen = points.get(skipped..).filter(|seen| seen.len() >= FEWEST)?;
+    let thinned: Vec<(f64, f64)> = seen.iter().step_by(seen.len().div_ceil(MOST)).copied().collect();
+    let (slope, interval) = theil_sen(&thinned)?;
+    let (first, last) = (seen.first()?, seen.last()?);
+    let bytes = slope * (last.0 - first.0);
+    if interval.0 <= 0.0 || bytes < LEAST {
+        return None;
+    }
+    let (begin, end) = thinned.split_at_checked(thinned.len() / 2)?;
+    let (early, late) = (theil_sen(begin)?.0, theil_sen(end)?.0);
+    // A cache that grows in leaps may rest in one half; where each half tells nothing by itself, the whole must do.
+    let is_steady = early > 0.0 && late > 0.0 && early.max(late) <= ALIKE * early.min(late);
+    let middle = median(thinned.iter().map(|(step, bytes)| bytes - slope * step).collect())?;
+    let scatter =
+        median(thinned.iter().map(|(step, bytes)| (bytes - slope * step - middle).abs()).collect())?;
+    (is_steady && scatter <= SCATTER * bytes).then_some(Growth { slope, interval, steps: seen.len(), bytes })
+}
+
+/// The median slope between pairs, and its interval.
+fn theil_sen(points: &[(f64, f64)]) -> Option<(f64, (f64, f64))> {
+    let mut slopes = Vec::with_capacity(points.len() * points.len() / 2);
+    for (place, one) in points.iter().enumerate() {
+        slopes.extend(
+            points
+                .iter()
+                .skip(place + 1)
+                .filter(|two| two.0 > one.0)
+                .map(|two| (two.1 - one.1) / (two.0 - one.0)),
+        );
+    }
+    slopes.sort_unstable_by(f64::total_cmp);
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred points")]
+    let (count, pairs) = (points.len() as f64, slopes.len() as f64);
+    let spread = QUANTILE * (count * (count - 1.0) * (2.0 * count + 5.0) / 18.0).sqrt();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to the places there are"
+    )]
+    let at = |place: f64| slopes.get(place.clamp(0.0, (pairs - 1.0).max(0.0)) as usize).copied();
+    Some((at(pairs / 2.0)?, (at((pairs - spread) / 2.0)?, at((pairs + spread) / 2.0)?)))
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+pub(super) fn check(device: &Device) -> Option<Finding> {
+    #[expect(clippy::cast_precision_loss, reason = "sizes and numbers far below 2^53")]
+    let points: Vec<(f64, f64)> = device
+        .steps
+        .iter()
+        .filter(|step| step.phase == Phase::Train || step.phase == Phase::Other)
+        .enumerate()
+        .filter_map(|(place, step)| Some((place as f64, step.current?.0 as f64)))
+        .collect();
+    let found = growth(&points)?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "positive, and rounded on purpose"
+    )]
+    let whole = |value: f64| Bytes(value.max(0.0).round() as u64);
+    let (slope, low, high) = (whole(found.slope), whole(found.interval.0), whole(found.interval.1));
+    let who: Vec<String> = device
+        .survivors
+        .iter()
+        .take(3)
+        .map(|one| format!("{} ({} a step)", one.op, one.bytes_a_step))
+        .collect();
+    let named = if who.is_empty() {
+        "the trace, where there is one, shows no op whose memory stays".to_owned()
+    } else {
+        format!("what stays was asked for by {}", who.join(", "))
+    };
+    Some(Finding {
+        rule: RULE,
+        bytes: whole(found.bytes),
+        text: format!(
+            "{}: memory grows by {slope} a step ({low} to {high}, 99 % sure), over {} steps by {} in all; {named}",
+            device.name,
+            found.steps,
+            whole(found.bytes)
+        ),
+        fix: "keep numbers, not tensors, in lists, metrics and caches: float(loss) instead of loss; make variables and \
+              layers outside the step, and give caches an end"
+            .to_owned(),
+        verify: "run it again: the same rule must be silent".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A generator that needs no dependency: a linear congruence, high bits.
+    fn noise(seed: &mut u64) -> f64 {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        #[expect(clippy::cast_precision_loss, reason = "31 bits")]
+        let number = (*seed >> 33) as f64;
+        number / f64::from(1_u32 << 31) - 0.5
+    }
+
+    fn series(count: u32, of: impl Fn(f64, f64) -> f64) -> Vec<(f64, f64)> {
+        let mut seed = 7;
+        (0..count).map(|step| (f64::from(step), of(f64::from(step), noise(&mut seed)))).collect()
+    }
+
+    const MIB: f64 = 1_048_576.0;
+
+    #[test]
+    fn a_leak_has_its_slope() {
+        for (count, noise) in [(20, 0.0), (60, 0.5), (5_000, 3.0)] {
+            let found =
+                growth(&series(count, |step, by| 80.0 * MIB + 1.5 * MIB * step + noise * MIB * by)).unwrap();
+            assert!((found.slope / (1.5 * MIB) - 1.0).abs() < 0.02, "{found:?}");
+            assert!(found.interval.0 <= found.slope && found.slope <= found.interval.1);
+        }
+        // A cache that grows every tenth step.
+        let found = growth(&series(200, |step, _| 80.0 * MIB + 10.0 * MIB * (step / 10.0).floor())).unwrap();
+        assert!((found.slope / MIB - 1.0).abs() < 0.02, "{found:?}");
+    }
+
+    #[test]
+    fn what_is_no_leak_is_none() {
+        let none: [&dyn Fn(f64, f64) -> f64; 6] = [
+            &|_, _| 80.0 * MIB,
+            &|_, by| 80.0 * MIB + 9.0 * MIB * by,
+            // A warm-up that comes to an end, at once and slowly.
+            &|step, _| if step < 10.0 { MIB * step } else { 10.0 * MIB },
+            &|step, by| 80.0 * MIB * (1.0 - (-step / 12.0).exp()) + 0.1 * MIB * by,
+            // One leap.
+            &|step, _| if step < 31.0 { 80.0 * MIB } else { 120.0 * MIB },
+            &|step, _| 200.0 * MIB - MIB * step,
+        ];
+        for (number, of) in none.iter().enumerate() {
+            assert_eq!(growth(&series(60, of)), None, "{number}");
+        }
+        // Growth that is too small, or seen in too few steps.
+        assert_eq!(growth(&series(60, |step, _| 1e9 + 256.0 * step)), None);
+        assert_eq!(growth(&series(13, |step, _| 1e9 + MIB * step)), None);
+        assert_eq!(growth(&[]), None);
+    }
+}

@@ -1,0 +1,410 @@
+//! The ledger: a device's memory at one moment, split from the whole device down to roles, in bytes that add up.
+//!
+//! ```text
+//! device total        = driver reserved + free + processes
+//! processes           = this job + others + unattributed
+//! this job (process)  = context at start + pools + grown outside the pools since + unexplained
+//! pool (from driver)  = in use + cached free
+//! in use              = requested, by role + slack + before the recording
+//! ```
+//!
+//! Every figure carries its source. What somebody told stays as it was told; what is derived is what remains of a whole, and has a
+//! line of its own. So every level adds up by construction, and what does not fit together shows as "unattributed" or
+//! "unexplained" instead of disappearing. Lines are signed: on the CPU stand-in pages that were never touched are
+//! taken off again, and a driver's list may hold more than the driver says is in use.
+//!
+//! Where the figures come from is not known here.
+
+use crate::snapshot::Role;
+use crate::units::{Bytes, Nanos};
+
+/// Who told a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Teller {
+    /// The driver; on the CPU stand-in the kernel.
+    Driver,
+    /// The framework's own counters.
+    Framework,
+    /// A trace of the allocator.
+    Trace,
+    /// The replay of a trace.
+    Replay,
+    /// What is left of other figures.
+    Derived,
+    /// Bounded by other figures, not told.
+    Estimated,
+}
+
+impl Teller {
+    /// One word, as in the JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Teller::Driver => "driver",
+            Teller::Framework => "framework",
+            Teller::Trace => "trace",
+            Teller::Replay => "replay",
+            Teller::Derived => "derived",
+            Teller::Estimated => "estimated",
+        }
+    }
+}
+
+/// A figure and who told it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The figure.
+    pub bytes: Bytes,
+    /// Who told it.
+    pub by: Teller,
+}
+
+/// Everything that is known of a device at a moment.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The device, as in `GPU:0`.
+    pub device: String,
+    /// The whole device; nothing where the driver does not say.
+    pub memory: Option<DeviceFigures>,
+    /// Why there is no figure of the whole device.
+    pub no_memory: String,
+    /// The processes of the job.
+    pub job: Vec<JobProcess>,
+    /// The other processes on the device.
+    pub others: Vec<OtherProcess>,
+    /// Host memory stands in for a device's.
+    pub is_stand_in: bool,
+}
+
+/// The whole device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceFigures {
+    /// All of it.
+    pub total: Bytes,
+    /// Kept by the driver.
+    pub reserved: Bytes,
+    /// Not taken.
+    pub free: Bytes,
+}
+
+/// A process of the job.
+#[derive(Clone, Debug, Default)]
+pub struct JobProcess {
+    /// Its number.
+    pub pid: u32,
+    /// What it holds of the device.
+    pub held: Option<Bytes>,
+    /// Why that is not known.
+    pub not_held: String,
+    /// What it held outside its pools when that was first known.
+    pub context: Option<Bytes>,
+    /// What came and went outside the pools since.
+    pub growths: Vec<Growth>,
+    /// Its pools on this device.
+    pub pools: Vec<PoolFigures>,
+}
+
+/// A change outside the pools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// The last moment at which it was not there, on the monotonic clock.
+    pub after: Nanos,
+    /// The first moment at which it was.
+    pub by: Nanos,
+    /// By how many bytes.
+    pub bytes: i64,
+    /// What the program did between the two.
+    pub came_with: String,
+}
+
+/// A pool of a framework.
+#[derive(Clone, Debug, Default)]
+pub struct PoolFigures {
+    /// Its name.
+    pub name: String,
+    /// Taken from the driver.
+    pub taken: Option<Told>,
+    /// Why that is not known.
+    pub not_taken: String,
+    /// In use.
+    pub in_use: Option<Told>,
+    /// Why that is not known.
+    pub not_in_use: String,
+    /// What is in use, by what it is for.
+    pub parts: Option<Parts>,
+}
+
+/// What the bytes in use are.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
+    /// Asked for, by role.
+    pub by_role: Vec<(Role, Bytes)>,
+    /// Chunks beyond what was asked for.
+    pub slack: Bytes,
+    /// Chunks from before the recording.
+    pub before: Bytes,
+}
+
+/// A process that is not the job's.
+#[derive(Clone, Debug, Default)]
+pub struct OtherProcess {
+    /// Its number.
+    pub pid: u32,
+    /// Its name, where it is known.
+    pub name: String,
+    /// What it holds.
+    pub held: Option<Bytes>,
+}
+
+/// What a line is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The whole device.
+    Device,
+    /// Kept by the driver.
+    Reserved,
+    /// Not taken.
+    Free,
+    /// What processes hold.
+    Processes,
+    /// A process of the job.
+    Job(u32),
+    /// Another process.
+    Other(u32, String),
+    /// What processes hold, and no list names.
+    Unattributed,
+    /// What a process held outside its pools when that was first known: the context and loaded code.
+    Context,
+    /// A pool.
+    Pool(String),
+    /// The pool is not known: context, pool and everything outside it.
+    Merged,
+    /// In use.
+    InUse,
+    /// Held by the pool, not in use.
+    Cached,
+    /// What is left of a merged line.
+    Rest,
+    /// Asked for, by what it is for.
+    Role(Role),
+    /// Beyond what was asked for.
+    Slack,
+    /// From before the recording.
+    Before,
+    /// Came or went outside the pools.
+    Outside(Growth),
+    /// Of the pool, pages never touched: they are taken, and hold no memory.
+    NotResident,
+    /// What none of the others explains.
+    Unexplained,
+}
+
+impl What {
+    /// A stable word, as in the JSON.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            What::Device => "device total",
+            What::Reserved => "driver reserved",
+            What::Free => "free",
+            What::Processes => "processes",
+            What::Job(_) => "this job",
+            What::Other(..) => "other process",
+            What::Unattributed => "unattributed",
+            What::Context => "context at start",
+            What::Pool(_) => "pool",
+            What::Merged => "context, pool and outside",
+            What::InUse => "in use",
+            What::Cached => "cached free",
+            What::Rest => "context, cached and outside",
+            What::Role(role) => role.word(),
+            What::Slack => "slack",
+            What::Before => "before the recording",
+            What::Outside(_) => "outside the pools",
+            What::NotResident => "pool not resident",
+            What::Unexplained => "unexplained",
+        }
+    }
+
+    /// What tells it apart from others of its kind; empty where there is one only.
+    #[must_use]
+    pub fn detail(&self) -> String {
+        match self {
+            What::Job(pid) => format!("process {pid}"),
+            What::Other(pid, name) if name.is_empty() => format!("process {pid}"),
+            What::Other(pid, name) => format!("{name}, process {pid}"),
+            What::Pool(name) => name.clone(),
+            What::Outside(growth) => growth.came_with.clone(),
+            _ => String::new(),
+        }
+    }
+}
+
+/// One line.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// The line that this one is part of, by its place in the list.
+    pub of: Option<usize>,
+    /// What it is.
+    pub what: What,
+    /// Its bytes.
+    pub bytes: Option<i64>,
+    /// Who told them.
+    pub by: Teller,
+    /// Why they are not known.
+    pub why: String,
+}
+
+/// The ledger of a device: every line stands behind the one that it is part of.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    /// The device.
+    pub device: String,
+    /// The lines.
+    pub lines: Vec<Line>,
+}
+
+impl Ledger {
+    /// Puts the ledger together.
+    #[must_use]
+    pub fn of(facts: &Facts) -> Ledger {
+        let mut ledger = Ledger { device: facts.device.clone(), lines: Vec::new() };
+        let Some(memory) = facts.memory else {
+            let device = ledger.add(None, What::Device, None, Teller::Driver, &facts.no_memory);
+            for process in &facts.job {
+                ledger.add_process(Some(device), process, facts.is_stand_in);
+            }
+            return ledger;
+        };
+        let device = ledger.add(None, What::Device, Some(signed(memory.total)), Teller::Driver, "");
+        let reserved = signed(memory.reserved);
+        if !facts.is_stand_in || reserved > 0 {
+            ledger.add(Some(device), What::Reserved, Some(reserved), Teller::Driver, "");
+        }
+        ledger.add(Some(device), What::Free, Some(signed(memory.free)), Teller::Driver, "");
+        let held = signed(memory.total) - reserved - signed(memory.free);
+        let processes = ledger.add(Some(device), What::Processes, Some(held), Teller::Derived, "");
+        let mut named = 0;
+        for process in &facts.job {
+            named += process.held.map_or(0, signed);
+            ledger.add_process(Some(processes), process, facts.is_stand_in);
+        }
+        for process in &facts.others {
+            named += process.held.map_or(0, signed);
+            let what = What::Other(process.pid, process.name.clone());
+            let why = "the driver does not tell what this process holds";
+            ledger.add(Some(processes), what, process.held.map(signed), Teller::Driver, why);
+        }
+        ledger.add(Some(processes), What::Unattributed, Some(held - named), Teller::Derived, "");
+        ledger
+    }
+
+    /// Whether every line whose bytes are known is the sum of its parts, if any of them is known. Always, unless this module is
+    /// wrong.
+    #[must_use]
+    pub fn adds_up(&self) -> bool {
+        self.lines.iter().enumerate().all(|(place, line)| {
+            let parts = self.lines.iter().filter(|part| part.of == Some(place));
+            let known: Vec<i64> = parts.filter_map(|part| part.bytes).collect();
+            line.bytes.is_none_or(|bytes| known.is_empty() || known.iter().sum::<i64>() == bytes)
+        })
+    }
+
+    /// The line of a kind, where there is one.
+    pub fn find(&self, is_it: impl Fn(&What) -> bool) -> Option<&Line> {
+        self.lines.iter().find(|line| is_it(&line.what))
+    }
+
+    /// How deep a line lies.
+    #[must_use]
+    pub fn depth(&self, line: &Line) -> usize {
+        let parent = |line: &Line| line.of.and_then(|place| self.lines.get(place));
+        std::iter::successors(parent(line), |line| parent(line)).count()
+    }
+
+    fn add(&mut self, of: Option<usize>, what: What, bytes: Option<i64>, by: Teller, why: &str) -> usize {
+        let why = if bytes.is_none() { why.to_owned() } else { String::new() };
+        self.lines.push(Line { of, what, bytes, by, why });
+        self.lines.len() - 1
+    }
+
+    fn add_process(&mut self, of: Option<usize>, process: &JobProcess, is_stand_in: bool) {
+        let held = process.held.map(signed);
+        let job = self.add(of, What::Job(process.pid), held, Teller::Driver, &process.not_held);
+        let taken: Option<i64> =
+            process.pools.iter().map(|pool| pool.taken.map(|told| signed(told.bytes))).sum();
+        // Without pools nothing can be told apart: what a process holds is one line.
+        let Some(taken) = taken.filter(|_| !process.pools.is_empty()) else {
+            self.add_merged(job, held, process);
+            return;
+        };
+        let mut left = held.map(|held| held - taken);
+        if let Some(context) = process.context.map(signed).filter(|_| held.is_some()) {
+            self.add(Some(job), What::Context, Some(context), Teller::Derived, "");
+            left = left.map(|left| left - context);
+        }
+        for pool in &process.pools {
+            self.add_pool(job, pool);
+        }
+        let Some(mut left) = left else { return };
+        for growth in &process.growths {
+            left -= growth.bytes;
+            self.add(Some(job), What::Outside(growth.clone()), Some(growth.bytes), Teller::Derived, "");
+        }
+        // More than the process holds cannot be resident.
+        if is_stand_in && left < 0 {
+            self.add(Some(job), What::NotResident, Some(left), Teller::Estimated, "");
+            left = 0;
+        }
+        self.add(Some(job), What::Unexplained, Some(left), Teller::Derived, "");
+    }
+
+    /// Nobody knows how large the pool is. What is in use is known, and part of it.
+    fn add_merged(&mut self, job: usize, held: Option<i64>, process: &JobProcess) {
+        let Some(held) = held.filter(|_| !process.pools.is_empty()) else {
+            for pool in &process.pools {
+                self.add_pool(job, pool);
+            }
+            return;
+        };
+        let merged = self.add(Some(job), What::Merged, Some(held), Teller::Derived, "");
+        let mut left = held;
+        for pool in &process.pools {
+            let Some(told) = pool.in_use else { continue };
+            left -= signed(told.bytes);
+            self.add_in_use(merged, pool, told);
+        }
+        self.add(Some(merged), What::Rest, Some(left), Teller::Derived, "");
+    }
+
+    fn add_pool(&mut self, job: usize, pool: &PoolFigures) {
+        let taken = pool.taken.map(|told| signed(told.bytes));
+        let by = pool.taken.map_or(Teller::Framework, |told| told.by);
+        let place = self.add(Some(job), What::Pool(pool.name.clone()), taken, by, &pool.not_taken);
+        let Some(told) = pool.in_use else {
+            self.add(Some(place), What::InUse, None, Teller::Framework, &pool.not_in_use);
+            self.add(Some(place), What::Cached, None, Teller::Derived, &pool.not_in_use);
+            return;
+        };
+        self.add_in_use(place, pool, told);
+        if let Some(taken) = taken {
+            self.add(Some(place), What::Cached, Some(taken - signed(told.bytes)), Teller::Derived, "");
+        }
+    }
+
+    fn add_in_use(&mut self, of: usize, pool: &PoolFigures, told: Told) {
+        let in_use = self.add(Some(of), What::InUse, Some(signed(told.bytes)), told.by, "");
+        let Some(parts) = &pool.parts else { return };
+        for &(role, bytes) in parts.by_role.iter().filter(|(_, bytes)| *bytes > Bytes::ZERO) {
+            self.add(Some(in_use), What::Role(role), Some(signed(bytes)), Teller::Trace, "");
+        }
+        self.add(Some(in_use), What::Slack, Some(signed(parts.slack)), Teller::Trace, "");
+        if parts.before > Bytes::ZERO {
+            self.add(Some(in_use), What::Before, Some(signed(parts.before)), Teller::Trace, "");
+        }
+    }
+}
+
+fn signed(bytes: Bytes) -> i64 {
+    i64::try_from(bytes.0).unwrap_or(i64::MAX)
+}

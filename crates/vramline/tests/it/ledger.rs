@@ -1,0 +1,172 @@
+//! The ledger adds up, whatever is known and whatever is not.
+
+use proptest::prelude::*;
+use vramline::ledger::{
+    DeviceFigures, Facts, Growth, JobProcess, Ledger, OtherProcess, Parts, PoolFigures, Teller, Told, What,
+};
+use vramline::snapshot::Role;
+use vramline::units::{Bytes, Nanos};
+
+fn told(bytes: u64, by: Teller) -> Option<Told> {
+    Some(Told { bytes: Bytes(bytes), by })
+}
+
+fn bytes_of(ledger: &Ledger, is_it: impl Fn(&What) -> bool) -> i64 {
+    ledger.find(is_it).expect("the line").bytes.expect("its bytes")
+}
+
+/// The figures of an H200 with a PyTorch process beside a small one of somebody else.
+fn h200() -> Facts {
+    Facts {
+        device: "GPU:0".to_owned(),
+        memory: Some(DeviceFigures {
+            total: Bytes(150_754_820_096),
+            reserved: Bytes(644_939_776),
+            free: Bytes(148_000_000_000),
+        }),
+        job: vec![JobProcess {
+            pid: 7,
+            held: Some(Bytes(1_600_000_000)),
+            context: Some(Bytes(640_000_000)),
+            growths: vec![Growth {
+                after: Nanos(1),
+                by: Nanos(2),
+                bytes: 69_000_000,
+                came_with: "step 3".to_owned(),
+            }],
+            pools: vec![PoolFigures {
+                name: "GPU:0".to_owned(),
+                taken: told(880_000_000, Teller::Framework),
+                in_use: told(700_000_000, Teller::Framework),
+                parts: Some(Parts {
+                    by_role: vec![
+                        (Role::Parameters, Bytes(400_000_000)),
+                        (Role::Activations, Bytes(290_000_000)),
+                    ],
+                    slack: Bytes(10_000_000),
+                    before: Bytes::ZERO,
+                }),
+                ..PoolFigures::default()
+            }],
+            ..JobProcess::default()
+        }],
+        others: vec![OtherProcess { pid: 9, name: "python".to_owned(), held: Some(Bytes(500_000_000)) }],
+        ..Facts::default()
+    }
+}
+
+#[test]
+fn every_level_is_an_identity() {
+    let ledger = Ledger::of(&h200());
+    assert!(ledger.adds_up());
+    let processes = 150_754_820_096 - 644_939_776 - 148_000_000_000;
+    assert_eq!(bytes_of(&ledger, |what| *what == What::Processes), processes);
+    assert_eq!(
+        bytes_of(&ledger, |what| *what == What::Unattributed),
+        processes - 1_600_000_000 - 500_000_000
+    );
+    assert_eq!(bytes_of(&ledger, |what| *what == What::Cached), 180_000_000);
+    assert_eq!(
+        bytes_of(&ledger, |what| *what == What::Unexplained),
+        1_600_000_000 - 640_000_000 - 880_000_000 - 69_000_000
+    );
+    let role = ledger.find(|what| *what == What::Role(Role::Parameters)).unwrap();
+    assert_eq!((ledger.depth(role), role.by), (5, Teller::Trace));
+}
+
+#[test]
+fn a_pool_that_nobody_knows_is_merged() {
+    let mut facts = h200();
+    facts.job[0].pools[0].taken = None;
+    let ledger = Ledger::of(&facts);
+    assert!(ledger.adds_up());
+    assert_eq!(bytes_of(&ledger, |what| *what == What::Merged), 1_600_000_000);
+    assert_eq!(bytes_of(&ledger, |what| *what == What::Rest), 900_000_000);
+    assert!(ledger.find(|what| *what == What::Context).is_none());
+}
+
+#[test]
+fn what_the_driver_does_not_tell_is_unknown_and_said() {
+    let mut facts = h200();
+    facts.job[0].held = None;
+    facts.job[0].not_held = "no per-process figures in this container".to_owned();
+    facts.others[0].held = None;
+    let ledger = Ledger::of(&facts);
+    assert!(ledger.adds_up());
+    let job = ledger.find(|what| *what == What::Job(7)).unwrap();
+    assert_eq!((job.bytes, job.why.as_str()), (None, "no per-process figures in this container"));
+    // Everything that processes hold is then unattributed.
+    assert_eq!(
+        bytes_of(&ledger, |what| *what == What::Unattributed),
+        bytes_of(&ledger, |what| *what == What::Processes)
+    );
+    // The pool is known all the same.
+    assert_eq!(bytes_of(&ledger, |what| matches!(what, What::Pool(_))), 880_000_000);
+}
+
+/// On the CPU a pool may have taken more than the process has touched.
+#[test]
+fn pages_that_were_never_touched_are_taken_off_again() {
+    let mut facts = h200();
+    facts.is_stand_in = true;
+    facts.memory.as_mut().unwrap().reserved = Bytes::ZERO;
+    facts.job[0].held = Some(Bytes(1_000_000_000));
+    let ledger = Ledger::of(&facts);
+    assert!(ledger.adds_up());
+    assert_eq!(
+        bytes_of(&ledger, |what| *what == What::NotResident),
+        1_000_000_000 - 640_000_000 - 880_000_000 - 69_000_000
+    );
+    assert_eq!(bytes_of(&ledger, |what| *what == What::Unexplained), 0);
+    assert!(ledger.find(|what| *what == What::Reserved).is_none());
+}
+
+prop_compose! {
+    fn pool()(taken in proptest::option::of(0..1_u64 << 40), in_use in proptest::option::of(0..1_u64 << 40)) -> PoolFigures {
+        let by_role = in_use.map_or(Vec::new(), |bytes| vec![(Role::Unknown, Bytes(bytes / 2))]);
+        PoolFigures {
+            taken: taken.and_then(|bytes| told(bytes, Teller::Replay)),
+            in_use: in_use.and_then(|bytes| told(bytes, Teller::Framework)),
+            parts: in_use.map(|bytes| Parts { by_role, slack: Bytes(bytes / 3), before: Bytes(bytes - bytes / 2 - bytes / 3) }),
+            ..PoolFigures::default()
+        }
+    }
+}
+
+prop_compose! {
+    fn process()(
+        held in proptest::option::of(0..1_u64 << 40),
+        context in proptest::option::of(0..1_u64 << 40),
+        pools in proptest::collection::vec(pool(), 0..3),
+        grown in proptest::collection::vec(-(1_i64 << 30)..1 << 30, 0..3),
+    ) -> JobProcess {
+        let growth = |bytes| Growth { after: Nanos(0), by: Nanos(1), bytes, came_with: String::new() };
+        JobProcess {
+            held: held.map(Bytes),
+            context: context.map(Bytes),
+            growths: grown.into_iter().map(growth).collect(),
+            pools,
+            ..JobProcess::default()
+        }
+    }
+}
+
+proptest! {
+    /// Figures that contradict each other show as lines; nothing disappears.
+    #[test]
+    fn it_adds_up_whatever_the_figures(
+        job in proptest::collection::vec(process(), 0..3),
+        others in proptest::collection::vec(proptest::option::of(0..1_u64 << 40), 0..4),
+        memory in proptest::option::of((0..1_u64 << 40, 0..1_u64 << 40, 0..1_u64 << 40)),
+        is_stand_in in any::<bool>(),
+    ) {
+        let memory = memory.map(|(total, reserved, free)| DeviceFigures {
+            total: Bytes(total),
+            reserved: Bytes(reserved),
+            free: Bytes(free),
+        });
+        let others = others.into_iter().map(|held| OtherProcess { held: held.map(Bytes), ..OtherProcess::default() });
+        let ledger = Ledger::of(&Facts { job, others: others.collect(), memory, is_stand_in, ..Facts::default() });
+        prop_assert!(ledger.adds_up(), "{ledger:#?}");
+    }
+}
