@@ -53,6 +53,7 @@ bench: package
 	$(VENV)/bin/python benches/oom_log.py
 	$(VENV)/bin/python benches/recording_cost.py
 	cargo run --release --locked -p vramline --example replay_speed -- fixtures/tf221_cpu_cnn_from_start.xplane.pb
+	cargo run --release --locked -p vramline --example replay_speed -- fixtures/torch2110_h200_resnet50_b64.snapshot.pickle.gz
 
 proof: package
 	$(VENV)/bin/python benches/against_xprof.py --write docs/benchmarks.md

@@ -1,4 +1,4 @@
-//! Any bytes as a pickle, from file to report and to JSON: no panic, no overflow, no memory beyond the input's, and the
+//! Any bytes as a pickle, from file to report and to replay: no panic, no overflow, no memory beyond the input's, and the
 //! sums of the report hold.
 #![no_main]
 
@@ -14,5 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         pickle.extend_from_slice(b"\x80\x02");
     }
     pickle.extend_from_slice(bytes);
-    sums::check_bytes(&pickle, Some(Nanos(1_000)));
+    let Some(reading) = sums::check_bytes(&pickle, Some(Nanos(1_000))) else { return };
+    let settings = ["limit=1MiB", "expandable=on", "split_size=20MiB,limit=64MiB,gc=0.5", "allocator=cuda_malloc_async"];
+    sums::check_replay(&reading, settings[bytes.len() % settings.len()]);
 });

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use vramline::Reading;
 use vramline::snapshot::Role;
 use vramline::units::{Bytes, Nanos};
+use vramline::view::replay::{self, replay};
 use vramline::view::report::{By, HeldView, Wanted, report};
 
 /// Reads bytes as whatever they look like and reports on them; `None` where they are refused.
@@ -21,6 +22,16 @@ pub fn check_bytes(bytes: &[u8], at: Option<Nanos>) -> Option<Reading> {
         pool.at_peak.iter().chain(&pool.at).for_each(check);
     }
     Some(reading)
+}
+
+/// Replays whatever has rules, and asks one what-if. A setting of another allocator is refused.
+#[allow(dead_code)]
+pub fn check_replay(reading: &Reading, setting: &str) {
+    let what_if = vec![setting.parse().expect("a setting")];
+    let Ok(replayed) = replay(reading, &replay::Wanted { what_if, ..replay::Wanted::default() }) else { return };
+    for pool in &replayed.pools {
+        assert!(pool.address_matches <= pool.allocs && pool.load_rounded_bytes <= pool.packing_bound_bytes);
+    }
 }
 
 /// Sums saturate like the report's own: counts near 2^64 are hostile, not real.

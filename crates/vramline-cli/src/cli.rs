@@ -132,14 +132,21 @@ pub(crate) struct OomArgs {
 
 const REPLAY_HELP: &str = "\
 A replay is exact where the trace begins before the first allocation, as `vramline run` makes it, and
-every address and chunk size is reproduced. Only BFC pools have rules here: TensorFlow's and JAX's.
+every address and size is reproduced. TensorFlow's, JAX's and PyTorch's allocators have rules here.
 
 Settings of --what-if, joined by commas:
     limit=8GiB            what the pool may take
+    restart=on|STEP       what is held at a step (on: the last) goes into an empty pool, and it goes on
+    allocator=cuda_malloc_async   the driver's own pool: its rules are not public, the answer is bounds
+  of TensorFlow's and JAX's:
     growth=on|off         grow as needed, or take the limit at the first request
     gc=on|off             give idle regions back before a request fails
     fragmentation=0.05    the share of the limit that a chunk may exceed its request by; 0 is 128 MiB
-    restart=on|STEP       what is held at a step (on: the last) goes into an empty pool, and it goes on
+  of PyTorch's (its own names are taken as well):
+    expandable=on|off     segments that grow in place (expandable_segments)
+    split_size=128MiB|off blocks of this size and more are not split (max_split_size_mb)
+    roundup=8             divisions between powers of two that sizes are rounded to
+    gc=0.8|off            give idle segments back from this share of the limit on
 
 Requests come in the recorded order. Where the driver would put regions is not known: several
 placements are tried, and an answer that depends on it is given as such.
@@ -148,13 +155,15 @@ Examples:
     vramline replay train.vram
     vramline replay train.vram --what-if limit=4GiB --what-if limit=4GiB,growth=off
     vramline replay train.vram --find limit
+    vramline replay snapshot.pickle --what-if expandable=on --what-if split_size=128MiB
     vramline replay train.vram --gate exact --gate fits --what-if limit=8GiB      for CI
 
 Exit codes: 0 done, 1 error, 2 usage, 3 a gate says no, 4 a gate cannot be certain.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// A recording (*.vram), a trace (*.xplane.pb, gzip or not), the folder of a profile run, or a whole log directory.
+    /// A recording (*.vram), a trace (*.xplane.pb, gzip or not), the folder of a profile run, a whole log directory, or a
+    /// PyTorch memory snapshot (*.pickle).
     pub(crate) path: PathBuf,
     /// Also run the same requests with these settings, such as limit=8GiB,growth=off; may be given several times.
     #[arg(long, value_name = "KEY=VALUE,...")]

@@ -4,15 +4,16 @@
 //! cargo run --release --example replay_speed -- TRACE [EVENTS]
 //! ```
 //!
-//! Repeats the steps of a real trace until there are so many events (a million by default), then runs them: the allocator
+//! The trace may be one of TensorFlow or JAX, or a snapshot of PyTorch. Repeats the steps of a real trace until there are so many events (a million by default), then runs them: the allocator
 //! alone, and ten what-ifs. Prints the best of five.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
-use vramline::allocator::bfc::{Bfc, Request, Ticket};
+use vramline::allocator::bfc::{self, Bfc};
+use vramline::allocator::torch_caching::{self, PoolId, TorchCaching};
 use vramline::allocator::{Placed, Placement};
-use vramline::replay::{Act, Program, Setting, replay};
+use vramline::replay::{Act, PoolReplay, Program, Rules, Setting, replay};
 use vramline::units::Bytes;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,27 +31,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         path.display(),
         replayed.program.acts.len(),
         program.acts.len(),
-        replayed.exact.preset.name
+        replayed.rules.preset()
     );
     for part in [4, 2, 1] {
         let acts = &program.acts[..program.acts.len() / part];
-        let best = best_of(5, || {
-            let Some(mut bfc) = Bfc::new("pool", replayed.limit, replayed.exact.preset.options) else {
-                return 0;
-            };
-            let mut supplier = Placed::new(Placement::Ascending);
-            let mut tickets = vec![Ticket::NONE; program.slots];
-            for act in acts {
-                let ticket = &mut tickets[act.slot()];
-                if let Some(bytes) = act.requested() {
-                    *ticket = bfc
-                        .allocate(Request::of(bytes), &mut supplier)
-                        .map_or(Ticket::NONE, |made| made.ticket);
-                } else {
-                    let _ = bfc.free(std::mem::replace(ticket, Ticket::NONE));
-                }
-            }
-            bfc.stats().allocs
+        let best = best_of(5, || match &replayed.rules {
+            Rules::Bfc(preset) => run_bfc(acts, &replayed, &program, preset.options),
+            Rules::Torch(rules) => run_torch(acts, &program, rules.options),
         });
         println!(
             "allocator alone, {:>9} events: {:.1} ms, {:.1} million events a second",
@@ -60,10 +47,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
     }
     let pool = replayed.exact.pool;
+    let is_bfc = matches!(replayed.rules, Rules::Bfc(_));
     let settings: Vec<Setting> = (0..10)
         .map(|number| Setting {
             limit: Some(Bytes(pool.0 + number * (8 << 20))),
-            growth: Some(number % 2 == 0),
+            growth: is_bfc.then_some(number % 2 == 0),
+            expandable: (!is_bfc).then_some(number % 2 == 0),
             ..Setting::default()
         })
         .collect();
@@ -74,6 +63,42 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     println!("ten what-ifs: {best:.2} s");
     Ok(())
+}
+
+fn run_bfc(acts: &[Act], replayed: &PoolReplay, program: &Program, options: bfc::Options) -> u64 {
+    let limit = replayed.limit.unwrap_or(Bytes(1 << 46));
+    let Some(mut bfc) = Bfc::new("pool", limit, options) else { return 0 };
+    let mut supplier = Placed::new(Placement::Ascending);
+    let mut tickets = vec![bfc::Ticket::NONE; program.slots];
+    for act in acts {
+        let ticket = &mut tickets[act.slot()];
+        if let Some(bytes) = act.requested() {
+            *ticket = bfc
+                .allocate(bfc::Request::of(bytes), &mut supplier)
+                .map_or(bfc::Ticket::NONE, |made| made.ticket);
+        } else {
+            let _ = bfc.free(std::mem::replace(ticket, bfc::Ticket::NONE));
+        }
+    }
+    bfc.stats().allocs
+}
+
+fn run_torch(acts: &[Act], program: &Program, options: torch_caching::Options) -> u64 {
+    let mut allocator = TorchCaching::new(options);
+    let Some(lane) = allocator.lane(PoolId::DEFAULT, 0) else { return 0 };
+    let mut supplier = Placed::new(Placement::Ascending);
+    let mut tickets = vec![torch_caching::Ticket::NONE; program.slots];
+    for act in acts {
+        let ticket = &mut tickets[act.slot()];
+        if let Some(bytes) = act.requested() {
+            *ticket = allocator
+                .allocate(torch_caching::Request::of(bytes, lane), &mut supplier)
+                .map_or(torch_caching::Ticket::NONE, |made| made.ticket);
+        } else {
+            let _ = allocator.free(std::mem::replace(ticket, torch_caching::Ticket::NONE));
+        }
+    }
+    allocator.stats().allocation.all().allocated
 }
 
 /// The acts of a trace, then the second half of them over and over, each block freed before it is asked for again.

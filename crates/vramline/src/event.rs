@@ -4,6 +4,8 @@
 //! them. A history holds facts as the source told them; pairing, peaks and roles are the business of
 //! [`crate::trace`]. Constraint: a field the source did not tell is `None`, never zero.
 
+pub mod caching;
+
 use std::cmp::Reverse;
 use std::collections::binary_heap::{BinaryHeap, PeekMut};
 use std::ops::Range;
@@ -18,6 +20,7 @@ use crate::pages::{Page, zeros};
 use crate::stack::{Stack, Stacks};
 use crate::units::{Bytes, Nanos, Picos, Span};
 use crate::warning::Warnings;
+pub use caching::{Cached, Caching, OutOfMemory, StreamUse};
 
 /// Which framework wrote a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -950,86 +953,6 @@ pub struct Pool {
     pub from_start: Option<bool>,
     /// What the allocator kept from the driver, where the source tells.
     pub caching: Option<Caching>,
-}
-
-/// What a caching allocator took from the driver, and what of it was not in use.
-#[derive(Clone, Debug, Default)]
-pub struct Caching {
-    /// When the most was allocated.
-    pub at_peak: Cached,
-    /// When the most was reserved.
-    pub at_reserved_peak: Cached,
-    /// At the end of the source.
-    pub at_end: Cached,
-    /// The most that was reserved.
-    pub reserved_peak: Bytes,
-    /// When that was; `None` where it was so before the first event.
-    pub reserved_peak_time: Option<Picos>,
-    /// The most that was active: allocated, or freed and waiting for another stream.
-    pub active_peak: Bytes,
-    /// The most that was free in segments of which some block was in use.
-    pub split_peak: Bytes,
-    /// Streams and private pools at the end, the largest first.
-    pub streams: Vec<StreamUse>,
-    /// Requests that failed.
-    pub failures: Vec<OutOfMemory>,
-}
-
-/// A caching allocator at one moment: reserved = active + whole segments + split remainders + expandable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cached {
-    /// Taken from the driver.
-    pub reserved: Bytes,
-    /// In blocks that are allocated or pending.
-    pub active: Bytes,
-    /// In blocks that are allocated.
-    pub allocated: Bytes,
-    /// In blocks that were freed but wait for another stream.
-    pub pending: Bytes,
-    /// In segments without any active block: these can be given back to the driver.
-    pub whole_segments: Bytes,
-    /// In free blocks beside active ones: these cannot.
-    pub split_remainders: Bytes,
-    /// Free in segments that grow: whole pages of it can be given back.
-    pub expandable: Bytes,
-}
-
-/// What one stream of one pool of segments holds.
-#[derive(Clone, Copy, Debug)]
-pub struct StreamUse {
-    /// The stream's handle; 0 is the default stream.
-    pub stream: i64,
-    /// The private pool, such as a CUDA graph's.
-    pub private_pool: Option<(i64, i64)>,
-    /// How many segments.
-    pub segments: u64,
-    /// How many of them grow.
-    pub expandable_segments: u64,
-    /// Bytes taken from the driver.
-    pub reserved: Bytes,
-    /// Bytes of allocated blocks.
-    pub allocated: Bytes,
-    /// Bytes of allocated and pending blocks.
-    pub active: Bytes,
-}
-
-/// A request that failed.
-#[derive(Clone, Copy, Debug)]
-pub struct OutOfMemory {
-    /// When.
-    pub time: Picos,
-    /// What was asked for, rounded up.
-    pub asked: Option<Bytes>,
-    /// What the driver said was free on the device.
-    pub device_free: Option<Bytes>,
-    /// Allocated then.
-    pub allocated: Bytes,
-    /// Reserved then.
-    pub reserved: Bytes,
-    /// The place in the program.
-    pub op: Name,
-    /// The same with its callers.
-    pub stack: Stack,
 }
 
 /// A stretch of time that the source marks as one call of the training program.

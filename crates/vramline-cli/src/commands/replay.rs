@@ -26,7 +26,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode, Hinted> {
     }
     let reading = watched::read(&args.path)
         .map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
-    let document = replay::replay(&reading, &wanted);
+    let document =
+        replay::replay(&reading, &wanted).map_err(|error| refusal(error.to_string(), error.hint()))?;
     std::mem::forget(reading);
     if document.pools.is_empty() {
         let hint = document.warnings.first().map_or("", |warning| warning.hint.as_str());

@@ -67,23 +67,51 @@ fn exactness(out: &mut String, pool: &PoolView, style: Style) {
         pool.model,
         style.plain
     );
+    if let Some(driver) = &pool.driver {
+        let _ = write!(
+            out,
+            "  {} of {} calls to the driver at their moment and of their size",
+            thousands(driver.matches),
+            thousands(driver.calls)
+        );
+        if driver.failures > 0 {
+            let _ = write!(
+                out,
+                ", {} of {} failed requests fail",
+                thousands(driver.failure_matches),
+                thousands(driver.failures)
+            );
+        }
+        let only_here = driver.only_here + driver.failures_only_here;
+        if only_here > 0 {
+            let _ = write!(out, "; {} calls and failures are the replay's alone", thousands(only_here));
+        }
+        out.push('\n');
+    }
+    if let (None, Some(least)) = (pool.limit_bytes, pool.least_limit_bytes) {
+        let _ =
+            writeln!(out, "  the driver refused more than {least}: what-ifs without a limit have that one");
+    }
     for assumed in &pool.assumes {
         let _ = writeln!(out, "  assumed: {}", printable(assumed));
     }
     if let Some(first) = &pool.first_mismatch {
-        let _ = writeln!(
-            out,
-            "  first difference at {}: {} asked by {} lies at {:x} ({} bytes), the replay has {}",
-            clock(first.at_ns),
-            first.asked_bytes,
-            shown(&first.op),
-            first.address,
-            thousands(first.chunk_bytes.0),
-            match (first.replayed_address, first.replayed_chunk_bytes) {
-                (Some(address), Some(chunk)) => format!("{address:x} ({} bytes)", thousands(chunk.0)),
-                _ => "no room for it".to_owned(),
+        let replayed = match (first.replayed_address, first.replayed_chunk_bytes) {
+            (Some(address), Some(chunk)) => format!("{address:x} ({} bytes)", thousands(chunk.0)),
+            _ => "no room for it".to_owned(),
+        };
+        let when = clock(first.at_ns);
+        let asked = format!("{} asked by {}", first.asked_bytes, shown(&first.op));
+        let chunk = thousands(first.chunk_bytes.0);
+        let _ = match first.address {
+            Some(address) => writeln!(
+                out,
+                "  first difference at {when}: {asked} lies at {address:x} ({chunk} bytes), the replay has {replayed}"
+            ),
+            None => {
+                writeln!(out, "  first difference at {when}, after {} allocations:", thousands(first.alloc))
             }
-        );
+        };
         for line in &first.around {
             let _ = writeln!(out, "    {}", printable(line));
         }
@@ -113,26 +141,48 @@ fn sizes(out: &mut String, pool: &PoolView) {
 fn parts(out: &mut String, pool: &PoolView, style: Style) {
     let Some(moment) = &pool.at_peak else { return };
     heading(out, &format!("The pool at the peak, {}", clock(moment.at_ns)), style);
-    let whole = moment.in_use_bytes + moment.cached_bytes;
+    let words = Words::of(pool);
+    let whole = moment.in_use_bytes + moment.pending_bytes + moment.cached_bytes;
     let mut line = |name: &str, bytes: Bytes, meaning: String| {
         let share = percent(bytes, whole);
         let bytes = bytes.to_string();
-        let _ = writeln!(out, "  {bytes:>9}  {share:>6}  {name:<10} {}{meaning}{}", style.dim, style.plain);
+        let _ = writeln!(out, "  {bytes:>9}  {share:>7}  {name:<10} {}{meaning}{}", style.dim, style.plain);
     };
     line("requested", moment.requested_bytes, "asked for and held".to_owned());
-    line("slack", moment.slack_bytes, "internal: chunks larger than their requests".to_owned());
+    line("slack", moment.slack_bytes, format!("internal: {} larger than their requests", words.chunks));
+    if moment.pending_bytes > Bytes::ZERO {
+        line("pending", moment.pending_bytes, "freed, and still used by another stream".to_owned());
+    }
     line("cached", moment.cached_bytes, format!("free; the largest hole is {}", moment.largest_free_bytes));
     if moment.external_bytes > Bytes::ZERO {
         let meaning = format!("of that, in holes too small for the {} still to come", moment.upcoming_bytes);
         line("external", moment.external_bytes, meaning);
     }
+    if moment.idle_bytes > Bytes::ZERO {
+        line("idle", moment.idle_bytes, format!("of that, in {}s that are wholly free", words.region));
+    }
     let end = pool.at_end.as_ref();
     for (when, moment) in [("at the peak", Some(moment)), ("at the end", end)] {
-        stranded(out, when, moment);
+        stranded(out, when, moment, &words);
     }
 }
 
-fn stranded(out: &mut String, when: &str, moment: Option<&MomentView>) {
+/// What the allocator calls its parts.
+struct Words {
+    region: &'static str,
+    chunks: &'static str,
+}
+
+impl Words {
+    fn of(pool: &PoolView) -> Words {
+        match pool.model {
+            "torch-caching" => Words { region: "segment", chunks: "blocks" },
+            _ => Words { region: "region", chunks: "chunks" },
+        }
+    }
+}
+
+fn stranded(out: &mut String, when: &str, moment: Option<&MomentView>, words: &Words) {
     let Some(moment) = moment.filter(|moment| !moment.stranded.is_empty()) else { return };
     let held: Bytes =
         moment.stranded.iter().map(|region| region.bytes.saturating_sub(region.live_bytes)).sum();
@@ -149,9 +199,9 @@ fn stranded(out: &mut String, when: &str, moment: Option<&MomentView>) {
         out,
         "  {when}, {held} are free in {} that little holds open{example}",
         if moment.stranded.len() == 1 {
-            "a region".to_owned()
+            format!("a {}", words.region)
         } else {
-            format!("{} regions", moment.stranded.len())
+            format!("{} {}s", moment.stranded.len(), words.region)
         }
     );
 }
@@ -176,6 +226,7 @@ fn growths(out: &mut String, pool: &PoolView, style: Style) {
         "Why it grew: what was asked for, what was free, by how much the largest hole missed",
         style,
     );
+    remembered(out, pool);
     let mut largest: Vec<_> = pool.growths.iter().collect();
     largest.sort_by_key(|growth| std::cmp::Reverse(growth.got_bytes));
     largest.truncate(GROWTHS);
@@ -198,6 +249,21 @@ fn growths(out: &mut String, pool: &PoolView, style: Style) {
     if pool.growths.len() > rows.len() {
         let _ = writeln!(out, "  and {} more, smaller", pool.growths.len() - rows.len());
     }
+}
+
+/// The largest growth at a time when enough was free, only not in one piece.
+fn remembered(out: &mut String, pool: &PoolView) {
+    let enough = pool.growths.iter().filter(|growth| growth.free_bytes >= growth.rounded_bytes);
+    let Some(growth) = enough.max_by_key(|growth| growth.got_bytes) else { return };
+    let _ = writeln!(
+        out,
+        "  {} were free when {} were asked for, but the largest hole of {} missed by {}: {} more were taken.",
+        growth.free_bytes,
+        growth.asked_bytes,
+        growth.largest_free_bytes,
+        growth.missed_by_bytes,
+        growth.got_bytes
+    );
 }
 
 fn causes(out: &mut String, pool: &PoolView, style: Style) {
@@ -264,6 +330,12 @@ fn what_if(out: &mut String, document: &Replay, style: Style) {
     };
     let rows: Vec<Vec<String>> = document.what_if.iter().map(row).collect();
     table(out, &columns, &rows, style);
+    if document.what_if.iter().any(|answer| answer.by == "bounds") {
+        let _ = writeln!(
+            out,
+            "  cuda_malloc_async: the rules of the driver's pool are not public; at least what was asked for at once, and a guess at the worst"
+        );
+    }
     let _ = writeln!(
         out,
         "  in the recorded order of requests; threads may come in another order in another run"

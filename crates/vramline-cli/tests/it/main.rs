@@ -114,6 +114,42 @@ fn a_replay_tells_its_story() {
 }
 
 #[test]
+fn a_replay_of_pytorch_tells_its_story() {
+    let path = "fixtures/torch2110_h200_resnet50_b64.snapshot.pickle.gz";
+    let what_if = [
+        "--what-if",
+        "expandable=on",
+        "--what-if",
+        "split_size=128MiB",
+        "--what-if",
+        "limit=6500MiB",
+        "--what-if",
+        "limit=5GiB",
+        "--what-if",
+        "allocator=cuda_malloc_async",
+        "--find",
+        "limit",
+    ];
+    assert_told("replay_torch.txt", &[&["replay", path][..], &what_if].concat());
+    let path = "fixtures/torch/out_of_memory.pickle.gz";
+    assert_told("replay_torch_failed.txt", &["replay", path, "--what-if", "", "--find", "limit"]);
+    let path = "fixtures/torch/late.pickle.gz";
+    assert_told("replay_torch_late.txt", &["replay", path, "--what-if", "limit=100MiB"]);
+}
+
+#[test]
+fn settings_of_another_allocator_are_refused() {
+    let path = "fixtures/torch/default.pickle.gz";
+    let told = told(&["replay", path, "--what-if", "growth=off"]);
+    let expected = "exit 2\n--- stderr\nerror: 'growth=off' does not apply to cuda:0: it is a setting of TensorFlow's and JAX's allocator\nhint: ";
+    assert!(told.starts_with(expected), "{told}");
+    let code = |args: &[&str]| run(&[&["replay", path, "--gate", "fits"], args].concat()).status.code();
+    assert_eq!(code(&["--gate", "exact", "--what-if", "limit=80GiB"]), Some(0));
+    assert_eq!(code(&["--what-if", "limit=2MiB"]), Some(3));
+    assert_eq!(code(&["--what-if", "allocator=cuda_malloc_async"]), Some(4));
+}
+
+#[test]
 fn gates_decide_the_exit_code() {
     let code = |args: &[&str]| run(&[&["replay"], args].concat()).status.code();
     let whole = "fixtures/tf221_cpu_cnn_from_start.xplane.pb";

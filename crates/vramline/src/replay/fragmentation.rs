@@ -1,19 +1,20 @@
 //! Why a pool is larger than what was asked for: at moments that matter, and by cause.
 //!
 //! *Internal* is slack: chunks larger than their requests. *External* is free memory in pieces smaller than the largest
-//! request that is still to come. *Stranded* regions are mostly free and held open by little. A cause is named with the
+//! request that is still to come. *Stranded* regions are mostly free and held open by little; *idle* ones are wholly free
+//! and could go back. A cause is named with the
 //! bytes that would go away without it, as far as that can be computed; causes overlap, so their bytes do not add up.
 
 use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::exact::{Exact, Run};
+use super::exact::{Exact, Heap, Piece, Replaying};
 use super::program::Program;
-use super::what_if::one_region;
-use crate::allocator::bfc::{ChunkView, RegionView};
-use crate::event::History;
+use crate::allocator::bfc::RegionView;
+use crate::event::{Framework, History};
 use crate::names::Name;
+use crate::trace::Step;
 use crate::units::Bytes;
 
 /// Ops named with a cause or a region.
@@ -45,8 +46,12 @@ pub struct Moment {
     pub requested: Bytes,
     /// The rest of it: internal fragmentation.
     pub slack: Bytes,
+    /// In chunks whose owners have let go of them, and that a stream still uses.
+    pub pending: Bytes,
     /// Taken from the driver and free.
     pub cached: Bytes,
+    /// Of that, in regions of which nothing is in use.
+    pub idle: Bytes,
     /// The largest free chunk.
     pub largest_free: Bytes,
     /// The largest request still to come, rounded; zero where none is.
@@ -75,7 +80,7 @@ pub struct Stranded {
 /// Where fragmentation comes from.
 #[derive(Clone, Debug)]
 pub struct Cause {
-    /// `growth-regions`, `shape-churn` or `long-lived`.
+    /// `growth-regions`, `pool-boundary`, `shape-churn` or `long-lived`.
     pub word: &'static str,
     /// How much.
     pub bytes: Bytes,
@@ -90,7 +95,11 @@ pub(crate) struct Subject<'a> {
     pub(crate) program: &'a Program,
     pub(crate) exact: &'a Exact,
     pub(crate) history: &'a History,
-    pub(crate) limit: Bytes,
+    /// How the allocator rounds a request.
+    pub(crate) rounded: &'a dyn Fn(Bytes) -> u64,
+    pub(crate) steps: &'a [Step],
+    /// What the same requests would take where regions can be joined, and what that would be, in words.
+    pub(crate) joined: Option<(Bytes, String)>,
 }
 
 impl Subject<'_> {
@@ -106,10 +115,10 @@ impl Subject<'_> {
 }
 
 /// Explains a replay. `run` is the same replay, at its beginning.
-pub(crate) fn explain(subject: &Subject<'_>, mut run: Run<'_>) -> Fragmentation {
+pub(crate) fn explain(subject: &Subject<'_>, mut run: impl Replaying) -> Fragmentation {
     let program = subject.program;
     let Some(last) = program.acts.len().checked_sub(1) else { return Fragmentation::default() };
-    let largest = program.largest_from();
+    let largest = program.largest_from(subject.rounded);
     let ends = ends(program);
     let grown = subject.exact.growths.last().and_then(|growth| growth.act.checked_sub(1));
     let mut stops: Vec<usize> =
@@ -130,7 +139,12 @@ pub(crate) fn explain(subject: &Subject<'_>, mut run: Run<'_>) -> Fragmentation 
     }
     let mut causes = Vec::new();
     causes.extend(growth_regions(subject));
-    causes.extend(shape_churn(subject));
+    causes.extend(pool_boundary(subject));
+    // A line of a PyTorch program is not an op: it may make all sorts of things.
+    causes.extend(match subject.history.framework {
+        Some(Framework::PyTorch) => new_sizes(subject),
+        _ => shape_churn(subject),
+    });
     if held_apart.0 > Bytes::ZERO {
         let text = "free at the peak in pieces smaller than the largest request, next to blocks that outlive half of the trace";
         causes.push(Cause {
@@ -157,41 +171,48 @@ fn ends(program: &Program) -> Vec<Option<u32>> {
         let Some(slot) = in_slot.get_mut(act.slot()) else { continue };
         if act.requested().is_some() {
             *slot = at;
-        } else if let Some(end) = ends.get_mut(*slot) {
+        } else if let Some(end) = ends.get_mut(*slot).filter(|_| act.ends()) {
             *end = u32::try_from(at).ok();
         }
     }
     ends
 }
 
-fn moment(subject: &Subject<'_>, run: &Run<'_>, act: usize, upcoming: Bytes) -> Moment {
-    let stats = run.bfc.stats();
+fn moment(subject: &Subject<'_>, run: &impl Replaying, act: usize, upcoming: Bytes) -> Moment {
+    let heap = run.heap();
     let owners = run.owners();
-    let external = run.bfc.free_sizes().filter(|&size| size < upcoming).sum();
+    let external = heap.free_sizes().filter(|&size| size < upcoming).sum();
     let mut stranded: Vec<Stranded> = Vec::new();
+    let mut idle = Bytes::ZERO;
+    let regions = heap.regions();
     // A pool of one region is not held open by anything: it was taken whole.
-    let regions = run.bfc.regions().skip(usize::from(run.bfc.regions().count() < 2));
-    for region in regions {
-        let live: Vec<ChunkView> = run.bfc.chunks(region).filter(|chunk| chunk.in_use).collect();
-        let bytes: Bytes = live.iter().map(|chunk| chunk.size).sum();
-        // Mostly free, but not given back: something is in it.
-        if live.is_empty() || bytes.0 > region.size.0 / 4 {
+    let is_one = regions.len() < 2;
+    for RegionView { base, size } in regions {
+        let live: Vec<Piece> = heap.chunks(base).into_iter().filter(|chunk| chunk.in_use).collect();
+        if live.is_empty() {
+            idle += size;
             continue;
         }
-        let owner = |chunk: &ChunkView| owners.get(&chunk.address).map_or(Name::EMPTY, |&at| subject.op(at));
+        let bytes: Bytes = live.iter().map(|chunk| chunk.size).sum();
+        // Mostly free, but not given back: something is in it.
+        if is_one || bytes.0 > size.0 / 4 {
+            continue;
+        }
+        let owner = |chunk: &Piece| owners.get(&chunk.address).map_or(Name::EMPTY, |&at| subject.op(at));
         let ops = most(live.iter().map(|chunk| (owner(chunk), chunk.size)));
-        let RegionView { base, size } = region;
         stranded.push(Stranded { base, size, live: bytes, chunks: live.len(), ops });
     }
     stranded.sort_by_key(|region| std::cmp::Reverse(region.size.saturating_sub(region.live)));
     stranded.truncate(REGIONS);
     Moment {
         act,
-        in_use: stats.in_use,
-        requested: stats.requested,
-        slack: stats.slack(),
-        cached: stats.free(),
-        largest_free: run.bfc.largest_free(),
+        in_use: heap.in_use(),
+        requested: heap.requested(),
+        slack: heap.slack(),
+        pending: heap.pending(),
+        cached: heap.cached(),
+        idle,
+        largest_free: heap.largest_free(),
         upcoming,
         external,
         stranded,
@@ -210,19 +231,26 @@ fn most(bytes: impl Iterator<Item = (Name, Bytes)>) -> Vec<(Name, Bytes)> {
     sums
 }
 
-/// Regions that cannot be joined: what the same requests would need in one that is large enough.
+/// Regions that cannot be joined: what the same requests would need where they can.
 fn growth_regions(subject: &Subject<'_>) -> Option<Cause> {
-    if !subject.exact.preset.options.growth || subject.exact.growths.len() < 2 {
-        return None;
-    }
-    let whole = one_region(subject.program, subject.exact.preset.options, subject.limit)?;
-    let bytes = subject.exact.pool.saturating_sub(whole);
-    let text = format!(
-        "taken in {} regions that cannot be joined; the same requests fit one region of {whole}",
-        subject.exact.growths.len()
-    );
+    let (whole, words) = subject.joined.as_ref()?;
+    let bytes = subject.exact.pool.saturating_sub(*whole);
+    let text = format!("taken in {} pieces that cannot be joined; {words}", subject.exact.growths.len());
     let ops = most(subject.exact.growths.iter().map(|growth| (subject.op(growth.act), growth.got)));
     (bytes > Bytes::ZERO).then_some(Cause { word: "growth-regions", bytes, text, ops })
+}
+
+/// Taken although another stream, pool or size class had enough.
+fn pool_boundary(subject: &Subject<'_>) -> Option<Cause> {
+    let beyond = |growth: &&super::GrowthAt| growth.largest_elsewhere >= growth.rounded;
+    let grown: Vec<_> = subject.exact.growths.iter().filter(beyond).collect();
+    let bytes: Bytes = grown.iter().map(|growth| growth.got).sum();
+    let text = format!(
+        "taken in {} growths while another stream, pool or size class had a hole that was large enough",
+        grown.len()
+    );
+    let ops = most(grown.iter().map(|growth| (subject.op(growth.act), growth.got)));
+    (bytes > Bytes::ZERO).then_some(Cause { word: "pool-boundary", bytes, text, ops })
 }
 
 /// Ops whose requests keep changing in size, and made the pool grow.
@@ -267,24 +295,60 @@ fn shape_churn(subject: &Subject<'_>) -> Option<Cause> {
     (bytes > Bytes::ZERO).then_some(Cause { word: "shape-churn", bytes, text, ops: names })
 }
 
+/// Growths in later steps for sizes that no step before asked for.
+fn new_sizes(subject: &Subject<'_>) -> Option<Cause> {
+    /// The first step makes what stays, the second has all of it.
+    const ORDINARY: usize = 2;
+    let time = |act: usize| {
+        let answer = subject.program.answers.get(act)?;
+        Some(subject.history.events.time(answer.event as usize))
+    };
+    let step_of =
+        |act| subject.steps.partition_point(|step| time(act).is_some_and(|time| step.begin <= time));
+    let mut grown: Vec<(Name, Bytes)> = Vec::new();
+    let (mut before, mut now): (FxHashSet<Bytes>, Vec<Bytes>) = (FxHashSet::default(), Vec::new());
+    let mut growths = subject.exact.growths.iter().peekable();
+    let mut step = 0;
+    for (at, act) in subject.program.acts.iter().enumerate() {
+        let Some(bytes) = act.requested() else { continue };
+        if subject.steps.get(step).zip(time(at)).is_some_and(|(next, time)| next.begin <= time) {
+            step = step_of(at);
+            before.extend(now.drain(..));
+        }
+        now.push(bytes);
+        while let Some(growth) = growths.next_if(|growth| growth.act <= at) {
+            if step > ORDINARY && growth.act == at && !before.contains(&bytes) {
+                grown.push((subject.op(at), growth.got));
+            }
+        }
+    }
+    let bytes: Bytes = grown.iter().map(|&(_, got)| got).sum();
+    let text = format!(
+        "taken after the first {ORDINARY} steps in {} growths, for sizes that no step before asked for",
+        grown.len()
+    );
+    let ops = most(grown.into_iter());
+    (bytes > Bytes::ZERO).then_some(Cause { word: "shape-churn", bytes, text, ops })
+}
+
 /// Free pieces that are too small for the largest request, beside blocks that live long.
 fn long_lived(
     subject: &Subject<'_>,
-    run: &Run<'_>,
+    run: &impl Replaying,
     ends: &[Option<u32>],
     upcoming: Bytes,
 ) -> (Bytes, Vec<(Name, Bytes)>) {
     let owners = run.owners();
     let half = subject.program.acts.len() / 2;
-    let is_long = |chunk: &ChunkView| {
+    let is_long = |chunk: &Piece| {
         let Some(&at) = owners.get(&chunk.address) else { return chunk.in_use };
         let end = ends.get(at).copied().flatten().map_or(subject.program.acts.len(), |end| end as usize);
         chunk.in_use && end.saturating_sub(at) > half
     };
     let mut total = Bytes::ZERO;
     let mut beside = Vec::new();
-    for region in run.bfc.regions() {
-        let chunks: Vec<ChunkView> = run.bfc.chunks(region).collect();
+    for region in run.heap().regions() {
+        let chunks = run.heap().chunks(region.base);
         for (at, chunk) in chunks.iter().enumerate() {
             if chunk.in_use || chunk.size >= upcoming {
                 continue;

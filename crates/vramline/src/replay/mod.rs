@@ -11,10 +11,14 @@ mod model;
 mod packing;
 mod program;
 mod seed;
+mod setting;
 pub mod torch_caching;
 mod what_if;
 
 use crate::allocator::bfc::{End, Preset};
+use crate::allocator::torch_caching::{Options, TieBreak};
+use crate::event::PoolId;
+use crate::event::caching::Caching;
 use crate::names::Name;
 use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Picos};
@@ -23,8 +27,15 @@ pub use exact::{Exact, GrowthAt, Mismatch, Point};
 pub use fragmentation::{Cause, Fragmentation, Moment, Stranded};
 pub use model::candidates;
 pub use packing::Bounds;
-pub use program::{Act, Answer, Earlier, Program};
-pub use what_if::{Answered, Failure, LIMIT_STEP, NotASetting, Questions, Restart, Setting};
+pub use program::{Act, ActKind, Answer, DriverSide, Earlier, Program};
+pub use setting::{NotASetting, NotForThis, Restart, Setting, SplitSize};
+pub use torch_caching::DriverExact;
+pub use what_if::{Answered, AnsweredBy, Failure, LIMIT_STEP, Questions};
+
+use exact::Replaying;
+
+/// Beyond every device, and far from where sums would saturate.
+const NO_LIMIT: Bytes = Bytes(1 << 46);
 
 /// Why a pool cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,19 +68,72 @@ pub struct Asked {
     pub dump: String,
 }
 
+/// The allocator that a pool was run through.
+#[derive(Clone, Debug)]
+pub enum Rules {
+    /// TensorFlow's and JAX's.
+    Bfc(Preset),
+    /// PyTorch's.
+    Torch(Box<TorchRules>),
+}
+
+/// PyTorch's allocator, and what only it tells.
+#[derive(Clone, Debug)]
+pub struct TorchRules {
+    /// Which of two orders of equal blocks it has.
+    pub preset: &'static str,
+    /// Its settings.
+    pub options: Options,
+    /// Whether the calls to the driver and the failures are reproduced.
+    pub driver: DriverExact,
+}
+
+impl Rules {
+    /// The model's word.
+    #[must_use]
+    pub fn model(&self) -> &'static str {
+        match self {
+            Rules::Bfc(preset) => preset.options.model(),
+            Rules::Torch(_) => "torch-caching",
+        }
+    }
+
+    /// The name of the rules that were followed.
+    #[must_use]
+    pub fn preset(&self) -> &'static str {
+        match self {
+            Rules::Bfc(preset) => preset.name,
+            Rules::Torch(rules) => rules.preset,
+        }
+    }
+
+    /// A request as the allocator rounds it.
+    fn rounded(&self, bytes: Bytes) -> u64 {
+        const GRANULE: u64 = 256;
+        match self {
+            Rules::Bfc(_) => bytes.0.checked_next_multiple_of(GRANULE).unwrap_or(bytes.0),
+            Rules::Torch(rules) => rules.options.rounded(bytes).unwrap_or(bytes).0,
+        }
+    }
+}
+
 /// A pool, replayed.
 #[derive(Debug)]
 pub struct PoolReplay {
     /// The pool's name.
     pub name: String,
+    /// Which of the trace's it is.
+    pub pool: PoolId,
     /// What it was asked to do.
     pub program: Program,
+    /// The allocator.
+    pub rules: Rules,
     /// Whether that is reproduced.
     pub exact: Exact,
-    /// The limit; where the trace does not tell it, more than any device has.
-    pub limit: Bytes,
-    /// Whether the trace tells the limit.
-    pub knows_limit: bool,
+    /// The limit, where the trace tells it.
+    pub limit: Option<Bytes>,
+    /// What was certainly to be had, where the trace does not tell the limit, but shows that the driver refused more.
+    pub least_limit: Option<Bytes>,
     /// Whether the trace begins before the pool's first allocation.
     pub from_start: Option<bool>,
     /// How the allocator was chosen.
@@ -84,18 +148,25 @@ impl PoolReplay {
     /// Whether everything is reproduced from the start.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        self.from_start == Some(true) && self.exact.is_whole()
+        let is_whole = match &self.rules {
+            Rules::Bfc(_) => true,
+            Rules::Torch(rules) => rules.driver.is_whole(),
+        };
+        self.from_start == Some(true) && self.exact.is_whole() && is_whole
     }
 
-    /// The model's word.
+    /// The limit that what-ifs without one have.
     #[must_use]
-    pub fn model(&self) -> &'static str {
-        self.exact.preset.options.model()
+    pub fn assumed_limit(&self) -> Option<Bytes> {
+        self.limit.or(self.least_limit)
     }
 
     /// The op that asked for what an act asks for; where none is told, the scope around it.
     #[must_use]
     pub fn op(&self, trace: &Trace, act: usize) -> Name {
+        if let Some(failure) = self.failure(trace, act) {
+            return failure.op;
+        }
         let answer = self.program.answers.get(act);
         answer.map_or(Name::EMPTY, |answer| trace.history.events.at(answer.event as usize).op_or_scope())
     }
@@ -103,8 +174,20 @@ impl PoolReplay {
     /// When an act happened.
     #[must_use]
     pub fn time(&self, trace: &Trace, act: usize) -> Option<Picos> {
-        let answer = self.program.answers.get(act)?;
+        if let Some(failure) = self.failure(trace, act) {
+            return Some(failure.time);
+        }
+        // After the last act comes what is left to do then.
+        let answer = self.program.answers.get(act).or(self.program.answers.last())?;
         Some(trace.history.events.time(answer.event as usize))
+    }
+
+    /// What is told of an act that failed in the trace.
+    fn failure<'a>(&self, trace: &'a Trace, act: usize) -> Option<&'a crate::event::OutOfMemory> {
+        let fails = |act: &Act| act.kind() == ActKind::Fail;
+        self.program.acts.get(act).filter(|act| fails(act))?;
+        let number = self.program.acts.iter().take(act).filter(|act| fails(act)).count();
+        caching(trace, self.pool)?.failures.get(number)
     }
 
     /// What-if questions to it.
@@ -112,22 +195,25 @@ impl PoolReplay {
     pub fn questions(&self) -> Questions<'_> {
         Questions {
             program: &self.program,
-            options: self.exact.preset.options,
-            limit: self.limit,
-            bases: &self.exact.bases,
+            rules: &self.rules,
+            limit: self.assumed_limit(),
+            bases: self.exact.growths.iter().map(|growth| growth.base).collect(),
+            bounds: self.bounds,
         }
     }
 
-    /// What a request of `bytes` by `op` would meet after everything up to `time`; at the end where that is `None`.
+    /// What a request of `bytes` by `op` would meet after everything up to `time`; at the end where that is `None`. Only
+    /// of BFC pools.
     #[must_use]
     pub fn ask(&self, trace: &Trace, time: Option<Picos>, bytes: Bytes, op: &str) -> Option<Asked> {
+        let Rules::Bfc(preset) = self.rules else { return None };
         let is_later = |answer: &Answer| {
             time.is_some_and(|time| trace.history.events.time(answer.event as usize) > time)
         };
         let count = self.program.answers.iter().position(is_later).unwrap_or(self.program.answers.len());
         let is_from_start = self.from_start == Some(true);
-        let mut run =
-            exact::Run::new(&self.program, self.exact.preset, &self.name, self.limit, is_from_start)?;
+        let limit = self.limit.unwrap_or(NO_LIMIT);
+        let mut run = exact::Run::new(&self.program, preset, &self.name, limit, is_from_start)?;
         let after = count.checked_sub(1);
         if let Some(after) = after {
             run.until(after);
@@ -149,10 +235,20 @@ impl PoolReplay {
     }
 }
 
+/// What a caching allocator's pool tells besides its events.
+fn caching(trace: &Trace, pool: PoolId) -> Option<&Caching> {
+    trace.history.pool(pool)?.caching.as_ref()
+}
+
 /// Replays a pool. `version` is the framework's, where it is known.
 pub fn replay(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<PoolReplay, NotReplayed> {
-    /// Beyond every device, and far from where sums would saturate.
-    const NO_LIMIT: Bytes = Bytes(1 << 46);
+    match caching(trace, pool.id) {
+        Some(caching) => replay_torch(trace, pool, caching),
+        None => replay_bfc(trace, pool, version),
+    }
+}
+
+fn replay_bfc(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<PoolReplay, NotReplayed> {
     let facts = trace.history.pool(pool.id);
     let name = facts.map_or(String::new(), |facts| facts.name.clone());
     let candidates = model::candidates(trace.history.framework, version, &name);
@@ -167,39 +263,126 @@ pub fn replay(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<
     let limit = told.unwrap_or(NO_LIMIT);
     let is_from_start = pool.count.from_start == Some(true);
     let run = |preset: Preset| exact::Run::new(&program, preset, &name, limit, is_from_start);
-    let mut best: Option<Exact> = None;
+    let mut best: Option<(Exact, Preset)> = None;
     let count = candidates.len();
     for preset in candidates {
-        let Some(run) = run(preset) else { continue };
-        let exact = run.compare(preset);
+        let Some(mut run) = run(preset) else { continue };
+        let assumed = std::mem::take(&mut run.assumed);
+        let exact = Exact { assumed, ..exact::compare(&mut run) };
         let is_whole = exact.is_whole();
-        if best.as_ref().is_none_or(|best| exact.address_matches > best.address_matches) {
-            best = Some(exact);
+        if best.as_ref().is_none_or(|(best, _)| exact.address_matches > best.address_matches) {
+            best = Some((exact, preset));
         }
         if is_whole {
             break;
         }
     }
-    let Some(exact) = best else { return Err(NotReplayed::UnknownAllocator { pool: name }) };
-    let subject = fragmentation::Subject { program: &program, exact: &exact, history: &trace.history, limit };
-    let fragmentation = match run(exact.preset) {
-        Some(run) => fragmentation::explain(&subject, run),
-        None => Fragmentation::default(),
+    let Some((exact, preset)) = best else { return Err(NotReplayed::UnknownAllocator { pool: name }) };
+    let joined = (preset.options.growth && exact.growths.len() > 1)
+        .then(|| what_if::one_region(&program, preset.options, limit))
+        .flatten()
+        .map(|whole| (whole, format!("the same requests fit one region of {whole}")));
+    let chosen_by = if count == 1 {
+        "framework, version and the pool's name"
+    } else {
+        "framework and the pool's name, then the most addresses reproduced"
     };
-    let bounds = packing::bounds(&program);
+    let rules = Rules::Bfc(preset);
+    let (fragmentation, bounds) = explained(trace, &program, &rules, &exact, joined, run(preset));
     Ok(PoolReplay {
         name,
+        pool: pool.id,
+        program,
+        rules,
         exact,
-        limit,
-        knows_limit: told.is_some(),
+        limit: told,
+        least_limit: None,
         from_start: pool.count.from_start,
-        chosen_by: if count == 1 {
-            "framework, version and the pool's name"
-        } else {
-            "framework and the pool's name, then the most addresses reproduced"
-        },
+        chosen_by,
         bounds,
         fragmentation,
-        program,
     })
+}
+
+fn replay_torch(trace: &Trace, pool: &PoolTrace, caching: &Caching) -> Result<PoolReplay, NotReplayed> {
+    /// Names of the two orders of equal blocks; versions since May 2026 have the second.
+    const ORDERS: [(&str, TieBreak); 2] =
+        [("pytorch", TieBreak::Address), ("pytorch-since-2026-05", TieBreak::Segment)];
+    let facts = trace.history.pool(pool.id);
+    let name = facts.map_or(String::new(), |facts| facts.name.clone());
+    let program = torch_caching::program(&trace.history.events, pool, &caching.calls);
+    if program.requests == 0 {
+        return Err(NotReplayed::Empty { pool: name });
+    }
+    let told = facts.and_then(|facts| facts.limit);
+    let settings = Options { cap: told, ..torch_caching::options(&caching.calls.settings) };
+    let mut best: Option<(Exact, TorchRules)> = None;
+    let totals = torch_caching::device_total(&program).into_iter().chain([settings.device_total]);
+    let tries = totals.flat_map(|total| ORDERS.map(|(preset, order)| (preset, order, total)));
+    for (preset, tie_break, device_total) in tries {
+        let options = Options { tie_break, device_total, ..settings };
+        let (exact, driver, _) = torch_caching::compare(&program, options);
+        let is_whole = exact.is_whole() && driver.is_whole();
+        if best.as_ref().is_none_or(|(best, _)| exact.address_matches > best.address_matches) {
+            best = Some((exact, TorchRules { preset, options, driver }));
+        }
+        if is_whole {
+            break;
+        }
+    }
+    let Some((mut exact, mut rules)) = best else { return Err(NotReplayed::Empty { pool: name }) };
+    if pool.count.from_start != Some(true) {
+        exact.assumed = torch_caching::assumed(&caching.calls);
+    }
+    // Where the driver refused more, what was taken at most was certainly to be had.
+    let least = rules.driver.refused.map(|_| exact.pool).filter(|_| told.is_none());
+    if least.is_some() {
+        // Idle segments that went back below that did not have to: someone called `empty_cache()`.
+        let (again, driver, _) = torch_caching::compare(&program, Options { cap: least, ..rules.options });
+        if again.is_whole() && driver.is_whole() {
+            rules.driver = DriverExact { refused: rules.driver.refused, ..driver };
+        }
+    }
+    let options = rules.options;
+    let rules = Rules::Torch(Box::new(rules));
+    let joined = (!options.expandable && exact.growths.len() > 1)
+        .then(|| {
+            let growing = Options { expandable: true, cap: None, ..options };
+            torch_caching::most_taken(&program, growing)
+        })
+        .map(|whole| {
+            (whole, format!("in segments that grow in place (expandable) the same requests take {whole}"))
+        });
+    let run = Some(torch_caching::Run::new(&program, options));
+    let (fragmentation, bounds) = explained(trace, &program, &rules, &exact, joined, run);
+    Ok(PoolReplay {
+        name,
+        pool: pool.id,
+        program,
+        rules,
+        exact,
+        limit: told,
+        least_limit: least,
+        from_start: pool.count.from_start,
+        chosen_by: "the snapshot's settings, then the most addresses reproduced",
+        bounds,
+        fragmentation,
+    })
+}
+
+/// The fragmentation and the bounds of a replay. `run` is the same replay, at its beginning.
+fn explained(
+    trace: &Trace,
+    program: &Program,
+    rules: &Rules,
+    exact: &Exact,
+    joined: Option<(Bytes, String)>,
+    run: Option<impl Replaying>,
+) -> (Fragmentation, Bounds) {
+    let rounded = |bytes: Bytes| rules.rounded(bytes);
+    let history = &trace.history;
+    let steps = trace.steps.as_slice();
+    let subject = fragmentation::Subject { program, exact, history, steps, rounded: &rounded, joined };
+    let fragmentation = run.map_or_else(Fragmentation::default, |run| fragmentation::explain(&subject, run));
+    (fragmentation, packing::bounds(program, rounded))
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::program::{Program, rounded};
+use super::program::Program;
 use crate::units::Bytes;
 
 /// With more blocks than this, only the packings that go through time once are tried.
@@ -40,12 +40,12 @@ struct Life {
 
 /// The bounds of a program. Blocks from before the trace that it frees are part of it.
 #[must_use]
-pub(super) fn bounds(program: &Program) -> Bounds {
-    let lives = lives(program);
-    let (load_requested, load_rounded) = loads(program);
-    let mut best = (online(program, true), "best fit, in the order of time");
+pub(super) fn bounds(program: &Program, rounded: impl Fn(Bytes) -> u64 + Copy) -> Bounds {
+    let lives = lives(program, rounded);
+    let (load_requested, load_rounded) = loads(program, rounded);
+    let mut best = (online(program, rounded, true), "best fit, in the order of time");
     if program.acts.len() <= MOST_FOR_FIRST_FIT {
-        let first_fit = online(program, false);
+        let first_fit = online(program, rounded, false);
         if first_fit < best.0 {
             best = (first_fit, "first fit by address, in the order of time");
         }
@@ -66,7 +66,22 @@ pub(super) fn bounds(program: &Program) -> Bounds {
     }
 }
 
-fn earlier_sizes(program: &Program) -> Vec<(u64, u64)> {
+/// The most that was asked for at once.
+pub(super) fn load(program: &Program) -> Bytes {
+    Bytes(loads(program, |bytes| bytes.0).0) + program.always_held
+}
+
+/// What a pool of the driver (`cudaMallocAsync`) takes at most, if it puts each request into the smallest hole that fits,
+/// never moves what is behind an address, and grows by whole steps. Its rules are not public: this is a guess at the worst.
+pub(super) fn stream_ordered(program: &Program) -> Bytes {
+    const GRANULE: u64 = 512;
+    const STEP: u64 = 32 << 20;
+    let up = |bytes: u64, step: u64| bytes.checked_next_multiple_of(step).unwrap_or(bytes);
+    let top = online(program, |bytes| up(bytes.0, GRANULE), true);
+    Bytes(up(top.saturating_add(program.always_held.0), STEP))
+}
+
+fn earlier_sizes(program: &Program, rounded: impl Fn(Bytes) -> u64) -> Vec<(u64, u64)> {
     let mut sizes = vec![(0, 0); program.slots];
     for block in &program.earlier {
         if let Some(size) = sizes.get_mut(block.slot as usize) {
@@ -77,8 +92,8 @@ fn earlier_sizes(program: &Program) -> Vec<(u64, u64)> {
     sizes
 }
 
-fn loads(program: &Program) -> (u64, u64) {
-    let mut sizes = earlier_sizes(program);
+fn loads(program: &Program, rounded: impl Fn(Bytes) -> u64 + Copy) -> (u64, u64) {
+    let mut sizes = earlier_sizes(program, rounded);
     let sum = |sizes: &[(u64, u64)]| {
         sizes.iter().fold((0_u64, 0_u64), |(a, b), size| (a.saturating_add(size.0), b.saturating_add(size.1)))
     };
@@ -92,7 +107,7 @@ fn loads(program: &Program) -> (u64, u64) {
             rounds = rounds.saturating_add(size.1);
             most_asked = most_asked.max(asked);
             most_rounds = most_rounds.max(rounds);
-        } else {
+        } else if act.ends() {
             asked = asked.saturating_sub(size.0);
             rounds = rounds.saturating_sub(size.1);
             *size = (0, 0);
@@ -101,7 +116,7 @@ fn loads(program: &Program) -> (u64, u64) {
     (most_asked, most_rounds)
 }
 
-fn lives(program: &Program) -> Vec<Life> {
+fn lives(program: &Program, rounded: impl Fn(Bytes) -> u64) -> Vec<Life> {
     let mut lives: Vec<Life> = Vec::new();
     let mut in_slot = vec![usize::MAX; program.slots];
     for block in &program.earlier {
@@ -116,7 +131,7 @@ fn lives(program: &Program) -> Vec<Life> {
         if let Some(bytes) = act.requested() {
             *slot = lives.len();
             lives.push(Life { size: rounded(bytes), born: at, died: u32::MAX });
-        } else if let Some(life) = lives.get_mut(*slot) {
+        } else if let Some(life) = lives.get_mut(*slot).filter(|_| act.ends()) {
             life.died = at;
         }
     }
@@ -152,7 +167,7 @@ fn offline(mut lives: Vec<Life>) -> u64 {
 }
 
 /// Serves requests in order from one endless region, splitting and joining freely.
-fn online(program: &Program, is_best: bool) -> u64 {
+fn online(program: &Program, rounded: impl Fn(Bytes) -> u64, is_best: bool) -> u64 {
     let mut holes = Holes::default();
     let mut blocks: Vec<(u64, u64)> = vec![(0, 0); program.slots];
     let place = |holes: &mut Holes, size: u64| (holes.take(size, is_best), size);
@@ -166,7 +181,7 @@ fn online(program: &Program, is_best: bool) -> u64 {
         let Some(slot) = blocks.get_mut(act.slot()) else { continue };
         if let Some(bytes) = act.requested() {
             *slot = place(&mut holes, rounded(bytes));
-        } else {
+        } else if act.ends() {
             holes.give(slot.0, slot.1);
             *slot = (0, 0);
         }
@@ -255,19 +270,23 @@ mod tests {
         Program { acts: acts.iter().map(act).collect(), slots: 8, ..Program::default() }
     }
 
+    fn rounded(bytes: Bytes) -> u64 {
+        bytes.0.next_multiple_of(256)
+    }
+
     #[test]
     fn a_packing_with_foresight_is_smaller() {
         // Two blocks, the first goes, a larger one comes: in the order of time nothing fits below.
         let program = program(&[(1024, 0), (256, 1), (0, 0), (2048, 2), (0, 1), (0, 2)]);
-        let bounds = bounds(&program);
+        let bounds = bounds(&program, rounded);
         assert_eq!(bounds.load_rounded, Bytes(2304));
         assert_eq!(bounds.packing, Bytes(2304));
-        assert_eq!(online(&program, false), 1024 + 256 + 2048);
+        assert_eq!(online(&program, rounded, false), 1024 + 256 + 2048);
     }
 
     #[test]
     fn rounding_is_told_apart() {
-        let bounds = bounds(&program(&[(1, 0), (300, 1), (0, 0)]));
+        let bounds = bounds(&program(&[(1, 0), (300, 1), (0, 0)]), rounded);
         assert_eq!((bounds.load_requested, bounds.load_rounded), (Bytes(301), Bytes(768)));
         assert_eq!(bounds.packing, Bytes(768));
     }

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
+use crate::event::caching::{CallKind, EarlierSegment};
 use crate::event::{EventRef, Events};
 use crate::trace::PoolTrace;
 use crate::units::Bytes;
@@ -17,40 +18,99 @@ use crate::units::Bytes;
 /// How far an event may stand from its place.
 const FARTHEST: usize = 64;
 
+/// What an act does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActKind {
+    /// Asks for a block.
+    Request,
+    /// Frees a block.
+    Free,
+    /// Lets go of a block that a stream still uses.
+    LetGo,
+    /// The stream is done with it.
+    Complete,
+    /// Asks for a block that the trace says there was none for.
+    Fail,
+}
+
 /// A request or a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Act {
     bytes: u64,
     slot: u32,
+    lane: u16,
+    kind: ActKind,
 }
 
 impl Act {
-    const FREE: u32 = 1 << 31;
+    /// The slot of what is kept nowhere.
+    const NOWHERE: u32 = u32::MAX;
 
     /// A request whose block is kept in a slot.
     #[must_use]
     pub fn request(bytes: Bytes, slot: u32) -> Act {
-        Act { bytes: bytes.0, slot: slot & !Act::FREE }
+        Act::of(ActKind::Request, slot).asking(bytes, 0)
     }
 
     /// A free of what is in a slot.
     #[must_use]
     pub fn free(slot: u32) -> Act {
-        Act { bytes: 0, slot: slot | Act::FREE }
+        Act::of(ActKind::Free, slot)
     }
 
-    /// What is asked for, or `None` for a free.
+    /// A request that fails.
+    pub(crate) fn fail(bytes: Bytes, lane: u16) -> Act {
+        Act::of(ActKind::Fail, Act::NOWHERE).asking(bytes, lane)
+    }
+
+    pub(crate) fn of(kind: ActKind, slot: u32) -> Act {
+        Act { bytes: 0, slot, lane: 0, kind }
+    }
+
+    pub(crate) fn asking(self, bytes: Bytes, lane: u16) -> Act {
+        Act { bytes: bytes.0, lane, ..self }
+    }
+
+    /// What it does.
+    #[must_use]
+    #[inline]
+    pub fn kind(self) -> ActKind {
+        self.kind
+    }
+
+    /// What is asked for and was served, or `None` for anything else.
     #[must_use]
     #[inline]
     pub fn requested(self) -> Option<Bytes> {
-        (self.slot & Act::FREE == 0).then_some(Bytes(self.bytes))
+        (self.kind == ActKind::Request).then_some(Bytes(self.bytes))
+    }
+
+    /// What is asked for, served or not.
+    #[must_use]
+    #[inline]
+    pub fn asked(self) -> Option<Bytes> {
+        matches!(self.kind, ActKind::Request | ActKind::Fail).then_some(Bytes(self.bytes))
+    }
+
+    /// Whether what is in its slot is free after it.
+    #[must_use]
+    #[inline]
+    pub fn ends(self) -> bool {
+        matches!(self.kind, ActKind::Free | ActKind::Complete)
     }
 
     /// The slot.
     #[must_use]
     #[inline]
     pub fn slot(self) -> usize {
-        (self.slot & !Act::FREE) as usize
+        self.slot as usize
+    }
+
+    /// For which pool and stream, of an allocator that tells them apart.
+    #[must_use]
+    #[inline]
+    pub fn lane(self) -> usize {
+        usize::from(self.lane)
     }
 }
 
@@ -97,6 +157,30 @@ pub struct Program {
     pub reordered: u64,
     /// Events that could not be used: without an address, or a block handed out twice.
     pub unusable: u64,
+    /// What a caching allocator's history has besides.
+    pub driver: DriverSide,
+}
+
+/// A call to the driver, as the trace has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DriverCall {
+    /// It came before this act, and after the one before it.
+    pub(crate) before: u32,
+    pub(crate) kind: CallKind,
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+}
+
+/// What only a caching allocator's history has: pools and streams, calls to the driver, failures.
+#[derive(Clone, Debug, Default)]
+pub struct DriverSide {
+    pub(crate) calls: Vec<DriverCall>,
+    /// Pool and stream of each lane.
+    pub(crate) lanes: Vec<(u32, u64)>,
+    /// Segments from before the trace, with the slots of their blocks.
+    pub(crate) segments: Vec<(EarlierSegment, Vec<u32>)>,
+    /// Requests that failed.
+    pub failures: u64,
 }
 
 impl Program {
@@ -132,23 +216,17 @@ impl Program {
     }
 
     /// The rounded size of the largest request from an act on, by act; one more than there are acts, the last zero.
-    #[must_use]
-    pub fn largest_from(&self) -> Vec<u64> {
+    pub(crate) fn largest_from(&self, rounded: impl Fn(Bytes) -> u64) -> Vec<u64> {
         let mut largest = vec![0; self.acts.len() + 1];
         let mut most = 0;
         for (slot, act) in largest.iter_mut().zip(&self.acts).rev() {
-            if let Some(bytes) = act.requested() {
+            if let Some(bytes) = act.asked() {
                 most = most.max(rounded(bytes));
             }
             *slot = most;
         }
         largest
     }
-}
-
-/// A request as the allocator rounds it.
-pub(crate) fn rounded(bytes: Bytes) -> u64 {
-    bytes.0.checked_next_multiple_of(256).unwrap_or(bytes.0)
 }
 
 /// Whether an event's count follows from the count before it. Where either is not told, it does.
@@ -170,7 +248,7 @@ impl Building {
         if let Some(slot) = self.unused.pop() {
             return slot;
         }
-        let slot = u32::try_from(self.program.slots).unwrap_or(u32::MAX) & !Act::FREE;
+        let slot = u32::try_from(self.program.slots).unwrap_or(Act::NOWHERE);
         self.program.slots += 1;
         slot
     }
@@ -189,7 +267,7 @@ impl Building {
                 }
                 None => {
                     // Not reused: it is filled before the program begins.
-                    let slot = u32::try_from(self.program.slots).unwrap_or(u32::MAX) & !Act::FREE;
+                    let slot = u32::try_from(self.program.slots).unwrap_or(Act::NOWHERE);
                     self.program.slots += 1;
                     let chunk = event.size().unwrap_or_default();
                     self.program.earlier.push(Earlier { address, chunk, requested: event.requested(), slot });

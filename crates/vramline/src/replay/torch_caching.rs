@@ -11,78 +11,21 @@
 
 use rustc_hash::FxHashMap;
 
+use super::exact::{Exact, GrowthAt, Heap, Piece, Replaying, Stepped, compare as compare_all};
+use super::program::{Act, ActKind, Answer, DriverCall, Earlier, Program};
+use super::what_if::{Driven, Failure};
+use crate::allocator::bfc::RegionView;
 use crate::allocator::torch_caching::{
-    Divisions, Growth, Lane, Options, PoolId, PoolOptions, Refused, Request, Stats, Ticket, TorchCaching,
+    Divisions, Lane, Options, PoolId, PoolOptions, Request, SegmentView, State, Stats, Ticket, TorchCaching,
 };
 use crate::allocator::{Placed, Placement, Supplier};
-use crate::source::{Call, CallKind, CallSettings, Earlier};
+use crate::event::Events;
+use crate::event::caching::{Call, CallKind, CallSettings, Calls, EarlierSegment};
+use crate::trace::PoolTrace;
 use crate::units::Bytes;
 
-/// More pools and streams than this are not followed.
-const MOST_LANES: usize = 4096;
 /// How many blocks may be waited for at once.
 const LONGEST_WAIT: usize = 4096;
-
-/// What an act does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ActKind {
-    /// Asks for a block.
-    Request,
-    /// Asks for a block that the trace says there was none for.
-    Fail,
-    /// Frees a block.
-    Free,
-    /// Lets go of a block that a stream still uses.
-    LetGo,
-    /// The stream is done with it.
-    Complete,
-}
-
-/// A request or a free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Act {
-    bytes: u64,
-    slot: u32,
-    lane: u16,
-    kind: ActKind,
-}
-
-impl Act {
-    /// What it does.
-    #[must_use]
-    #[inline]
-    pub fn kind(self) -> ActKind {
-        self.kind
-    }
-
-    /// What is asked for; nothing for a free.
-    #[must_use]
-    #[inline]
-    pub fn bytes(self) -> Bytes {
-        Bytes(self.bytes)
-    }
-}
-
-/// What the trace says of an act.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// Where the block begins.
-    pub address: u64,
-    /// The whole block; zero where the trace does not tell.
-    pub block: Bytes,
-    /// The number of the call.
-    pub call: u32,
-}
-
-/// A call to the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct DriverCall {
-    /// It came before this act, and after the one before it.
-    before: u32,
-    kind: CallKind,
-    address: u64,
-    size: u64,
-}
 
 impl DriverCall {
     fn gives_back(&self) -> bool {
@@ -90,47 +33,19 @@ impl DriverCall {
     }
 }
 
-/// What an allocator was asked to do, in columns, with slots in place of addresses.
-#[derive(Clone, Debug, Default)]
-pub struct Program {
-    /// What was asked for, in order.
-    pub acts: Vec<Act>,
-    /// What the trace says of each act.
-    pub answers: Vec<Answer>,
-    driver: Vec<DriverCall>,
-    /// Pool and stream of each lane.
-    lanes: Vec<(u32, u64)>,
-    slots: usize,
-    earlier: Vec<(Earlier, Vec<u32>)>,
-    /// Requests that were served.
-    pub requests: u64,
-    /// Requests that failed.
-    pub failures: u64,
-    /// Entries that could not be used: a free of nothing, a block handed out twice, too many streams.
-    pub unusable: u64,
-}
-
 #[derive(Default)]
 struct Building {
     program: Program,
-    lanes: FxHashMap<(u32, u64), u16>,
+    /// Slots by address, and whether the block was let go of.
     live: FxHashMap<u64, (u32, bool)>,
     unused: Vec<u32>,
     /// Frees that complete while the allocator makes room, which does that itself.
     deferred: Vec<(Act, Answer)>,
+    /// The event that came last.
+    last_event: u32,
 }
 
 impl Building {
-    fn lane(&mut self, pool: u32, stream: u64) -> Option<u16> {
-        if let Some(&lane) = self.lanes.get(&(pool, stream)) {
-            return Some(lane);
-        }
-        let lane = u16::try_from(self.lanes.len()).ok().filter(|&lane| usize::from(lane) < MOST_LANES)?;
-        self.lanes.insert((pool, stream), lane);
-        self.program.lanes.push((pool, stream));
-        Some(lane)
-    }
-
     fn slot(&mut self) -> u32 {
         self.unused.pop().unwrap_or_else(|| {
             let slot = u32::try_from(self.program.slots).unwrap_or(u32::MAX);
@@ -139,9 +54,14 @@ impl Building {
         })
     }
 
-    fn push(&mut self, kind: ActKind, bytes: u64, slot: u32, lane: u16, answer: Answer) {
-        self.program.acts.push(Act { bytes, slot, lane, kind });
+    fn push(&mut self, act: Act, answer: Answer) {
+        self.program.acts.push(act);
         self.program.answers.push(answer);
+        if act.ends()
+            && let Ok(slot) = u32::try_from(act.slot())
+        {
+            self.unused.push(slot);
+        }
         if !self.deferred.is_empty() {
             self.push_deferred();
         }
@@ -149,146 +69,193 @@ impl Building {
 
     fn push_deferred(&mut self) {
         for (act, answer) in std::mem::take(&mut self.deferred) {
-            self.program.acts.push(act);
-            self.program.answers.push(answer);
-            self.unused.push(act.slot);
+            self.push(act, answer);
         }
     }
 
-    fn take(&mut self, number: usize, call: &Call, later: &[Call]) {
-        let answer = Answer {
-            address: call.address,
-            block: call.block,
-            call: u32::try_from(number).unwrap_or(u32::MAX),
+    fn request(&mut self, bytes: Bytes, lane: u16, answer: Answer) {
+        if bytes == Bytes::ZERO || usize::from(lane) >= self.program.driver.lanes.len() {
+            self.program.unusable += 1;
+            return;
+        }
+        if let Some((lost, is_pending)) = self.live.remove(&answer.address) {
+            // Its free is missing; the address is in use again, so it must have been freed.
+            self.program.unusable += 1;
+            let kind = if is_pending { ActKind::Complete } else { ActKind::Free };
+            self.push(Act::of(kind, lost), answer);
+        }
+        let slot = self.slot();
+        self.live.insert(answer.address, (slot, false));
+        self.program.requests += 1;
+        self.push(Act::request(bytes, slot).asking(bytes, lane), answer);
+    }
+
+    fn free(&mut self, is_let_go: bool, answer: Answer) {
+        let Some(known) = self.live.get_mut(&answer.address).filter(|known| !known.1) else {
+            self.program.unusable += 1;
+            return;
         };
+        let slot = known.0;
+        if is_let_go {
+            known.1 = true;
+            self.push(Act::of(ActKind::LetGo, slot), answer);
+        } else {
+            self.live.remove(&answer.address);
+            self.push(Act::free(slot), answer);
+        }
+    }
+
+    fn call(&mut self, call: &Call, later: &[Call]) {
+        let answer = Answer { address: call.address, chunk: Bytes::ZERO, event: self.last_event };
         match call.kind {
-            CallKind::Alloc | CallKind::OutOfMemory => {
-                let Some(lane) = self.lane(call.pool, call.stream).filter(|_| call.bytes > Bytes::ZERO)
-                else {
-                    self.program.unusable += 1;
-                    return;
-                };
-                if call.kind == CallKind::OutOfMemory {
-                    self.program.failures += 1;
-                    self.push(ActKind::Fail, call.bytes.0, u32::MAX, lane, answer);
-                    return;
-                }
-                let slot = self.slot();
-                if let Some((lost, is_pending)) = self.live.insert(call.address, (slot, false)) {
-                    // Its free is missing; the address is in use again, so it must have been freed.
-                    self.program.unusable += 1;
-                    let kind = if is_pending { ActKind::Complete } else { ActKind::Free };
-                    self.push(kind, 0, lost, lane, answer);
-                    self.unused.push(lost);
-                }
-                self.program.requests += 1;
-                self.push(ActKind::Request, call.bytes.0, slot, lane, answer);
-            }
-            CallKind::FreeRequested => {
-                let Some(known) = self.live.get_mut(&call.address).filter(|known| !known.1) else {
-                    self.program.unusable += 1;
-                    return;
-                };
-                let slot = known.0;
-                let completes = later
-                    .first()
-                    .is_some_and(|next| next.kind == CallKind::FreeCompleted && next.address == call.address);
-                if completes {
-                    // The entry that completes it will find nothing to do.
-                    self.live.remove(&call.address);
-                    self.unused.push(slot);
-                    self.push(ActKind::Free, 0, slot, 0, answer);
-                } else {
-                    known.1 = true;
-                    self.push(ActKind::LetGo, 0, slot, 0, answer);
-                }
-            }
-            CallKind::FreeCompleted => {
+            CallKind::LetGo => {}
+            CallKind::Complete => {
                 let Some((slot, was_let_go)) = self.live.remove(&call.address) else { return };
-                if !was_let_go {
-                    // A trace may have been told to skip the requests.
-                    self.unused.push(slot);
-                    self.push(ActKind::Free, 0, slot, 0, answer);
-                    return;
-                }
-                let next = later.iter().take(LONGEST_WAIT).find(|call| call.kind != CallKind::FreeCompleted);
-                let makes_room = next.is_some_and(|next| {
+                // Of one from before the trace only the end may be told.
+                let act = Act::of(if was_let_go { ActKind::Complete } else { ActKind::Free }, slot);
+                let next = later.iter().take(LONGEST_WAIT).find(|next| next.kind != CallKind::Complete);
+                // Nothing is asked for or freed in between.
+                let makes_room = next.filter(|next| next.event == call.event).is_some_and(|next| {
                     matches!(
                         next.kind,
                         CallKind::SegmentFree | CallKind::SegmentUnmap | CallKind::OutOfMemory
                     )
                 });
                 if makes_room {
-                    let act = Act { bytes: 0, slot, lane: 0, kind: ActKind::Complete };
                     self.deferred.push((act, answer));
                 } else {
-                    self.unused.push(slot);
-                    self.push(ActKind::Complete, 0, slot, 0, answer);
+                    self.push(act, answer);
                 }
+            }
+            CallKind::OutOfMemory => {
+                if call.size == Bytes::ZERO || usize::from(call.lane) >= self.program.driver.lanes.len() {
+                    self.program.unusable += 1;
+                    return;
+                }
+                self.program.driver.failures += 1;
+                self.push(Act::fail(call.size, call.lane), answer);
             }
             CallKind::SegmentAlloc
             | CallKind::SegmentFree
             | CallKind::SegmentMap
             | CallKind::SegmentUnmap => {
                 let before = u32::try_from(self.program.acts.len()).unwrap_or(u32::MAX);
-                let (kind, address, size) = (call.kind, call.address, call.bytes.0);
-                self.program.driver.push(DriverCall { before, kind, address, size });
+                let (kind, address, size) = (call.kind, call.address, call.size.0);
+                self.program.driver.calls.push(DriverCall { before, kind, address, size });
+            }
+        }
+    }
+
+    fn seed(&mut self, segment: &EarlierSegment) {
+        let mut slots = Vec::with_capacity(segment.held.len());
+        for &(address, chunk, requested) in &segment.held {
+            let slot = self.slot();
+            self.live.insert(address, (slot, false));
+            self.program.earlier.push(Earlier { address, chunk, requested, slot });
+            slots.push(slot);
+        }
+        self.program.driver.segments.push((segment.clone(), slots));
+    }
+}
+
+/// The program of a pool: its events, and the calls between them.
+#[must_use]
+pub fn program(events: &Events, pool: &PoolTrace, calls: &Calls) -> Program {
+    let mut building = Building::default();
+    building.program.driver.lanes.clone_from(&calls.lanes);
+    for segment in &calls.earlier {
+        if usize::from(segment.lane) < calls.lanes.len() {
+            building.seed(segment);
+        } else {
+            building.program.unusable += 1;
+        }
+    }
+    building.program.acts.reserve(pool.event_count());
+    building.program.answers.reserve(pool.event_count());
+    let mut lane = Calls::NO_LANE;
+    let mut lanes = calls.lane_from.iter().peekable();
+    let mut rest = calls.list.as_slice();
+    for (number, at) in (0_u32..).zip(pool.events_in_order()) {
+        let mut is_let_go = false;
+        while let Some((call, later)) = rest.split_first().filter(|(call, _)| call.event <= number) {
+            is_let_go |= call.kind == CallKind::LetGo && call.event == number;
+            building.call(call, later);
+            rest = later;
+        }
+        while let Some(&(_, next)) = lanes.next_if(|(from, _)| *from <= number) {
+            lane = next;
+        }
+        let event = events.at(at);
+        let Some(address) = event.address() else {
+            building.program.unusable += 1;
+            continue;
+        };
+        let chunk = if event.is_alloc() { event.chunk().unwrap_or_default() } else { Bytes::ZERO };
+        building.last_event = u32::try_from(at).unwrap_or(u32::MAX);
+        let answer = Answer { address, chunk, event: building.last_event };
+        if event.is_alloc() {
+            building.request(event.requested().unwrap_or_default(), lane, answer);
+        } else {
+            building.free(is_let_go, answer);
+        }
+    }
+    while let Some((call, later)) = rest.split_first() {
+        building.call(call, later);
+        rest = later;
+    }
+    building.push_deferred();
+    building.program
+}
+
+/// An allocator with every lane.
+fn prepare(program: &Program, options: Options) -> (TorchCaching, Vec<Option<Lane>>) {
+    let mut allocator = TorchCaching::new(options);
+    let mut pools: FxHashMap<u32, PoolId> = FxHashMap::default();
+    pools.insert(0, PoolId::DEFAULT);
+    let mut lanes = Vec::with_capacity(program.driver.lanes.len());
+    for &(pool, stream) in &program.driver.lanes {
+        let pool = *pools.entry(pool).or_insert_with(|| allocator.add_pool(PoolOptions::default()));
+        lanes.push(allocator.lane(pool, stream));
+    }
+    (allocator, lanes)
+}
+
+/// Puts everything from before the trace where it was.
+fn seed(program: &Program, allocator: &mut TorchCaching, lanes: &[Option<Lane>], tickets: &mut [Ticket]) {
+    for (segment, slots) in &program.driver.segments {
+        let Some(&Some(lane)) = lanes.get(usize::from(segment.lane)) else { continue };
+        let EarlierSegment { is_small, base, size, ref held, .. } = *segment;
+        let seeded = allocator.seed(lane, is_small, base, size, held).unwrap_or_default();
+        for (&slot, ticket) in slots.iter().zip(seeded) {
+            if let Some(place) = tickets.get_mut(slot as usize) {
+                *place = ticket;
             }
         }
     }
 }
 
-impl Program {
-    /// The program of a trace, with what was there before it.
-    #[must_use]
-    pub fn of(calls: &[Call], earlier: Vec<Earlier>) -> Program {
-        let mut building = Building::default();
-        for segment in earlier {
-            if building.lane(segment.pool, segment.stream).is_none() {
-                building.program.unusable += 1;
-                continue;
-            }
-            let mut slots = Vec::with_capacity(segment.held.len());
-            for &(address, ..) in &segment.held {
-                let slot = building.slot();
-                building.live.insert(address, (slot, false));
-                slots.push(slot);
-            }
-            building.program.earlier.push((segment, slots));
-        }
-        building.program.acts.reserve(calls.len());
-        building.program.answers.reserve(calls.len());
-        for (number, call) in calls.iter().enumerate() {
-            building.take(number, call, calls.get(number + 1..).unwrap_or_default());
-        }
-        building.push_deferred();
-        building.program
+/// What a trace that begins late leaves open, in words.
+#[must_use]
+pub(super) fn assumed(calls: &Calls) -> Vec<String> {
+    let held = calls.earlier.iter().flat_map(|segment| &segment.held);
+    let (mut blocks, mut bytes) = (0_u64, Bytes::ZERO);
+    for (_, size, _) in held {
+        blocks += 1;
+        bytes += *size;
     }
-
-    /// An allocator with every lane and all that was there before.
-    fn prepare(&self, options: Options) -> (TorchCaching, Vec<Option<Lane>>, Vec<Ticket>) {
-        let mut allocator = TorchCaching::new(options);
-        let mut pools: FxHashMap<u32, PoolId> = FxHashMap::default();
-        pools.insert(0, PoolId::DEFAULT);
-        let mut lanes = Vec::with_capacity(self.lanes.len());
-        for &(pool, stream) in &self.lanes {
-            let pool = *pools.entry(pool).or_insert_with(|| allocator.add_pool(PoolOptions::default()));
-            lanes.push(allocator.lane(pool, stream));
-        }
-        let mut tickets = vec![Ticket::NONE; self.slots];
-        for (segment, slots) in &self.earlier {
-            let Some(&pool) = pools.get(&segment.pool) else { continue };
-            let Some(lane) = allocator.lane(pool, segment.stream) else { continue };
-            let Earlier { is_small, base, size, ref held, .. } = *segment;
-            let seeded = allocator.seed(lane, is_small, base, size, held).unwrap_or_default();
-            for (&slot, ticket) in slots.iter().zip(seeded) {
-                if let Some(place) = tickets.get_mut(slot as usize) {
-                    *place = ticket;
-                }
-            }
-        }
-        (allocator, lanes, tickets)
+    let taken: Bytes = calls.earlier.iter().map(|segment| segment.size).sum();
+    let mut words = vec![format!(
+        "before the trace there were {} segments of {taken} with {bytes} in {blocks} blocks: what the snapshot shows at its end, \
+         without what the trace did since",
+        calls.earlier.len()
+    )];
+    if calls.earlier_expandable > Bytes::ZERO {
+        words.push(format!(
+            "nothing of {} in expandable segments: what lay where in them is not known",
+            calls.earlier_expandable
+        ));
     }
+    words
 }
 
 /// The options of an allocator with a snapshot's settings. A snapshot tells neither the version, which decides between
@@ -309,43 +276,32 @@ pub fn options(settings: &CallSettings) -> Options {
     }
 }
 
-/// The first difference between a trace and its replay.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mismatch {
-    /// The act; one more than there are acts where something is left at the end.
-    pub act: usize,
-    /// How many requests came before it.
-    pub request: u64,
-    /// What was asked for.
-    pub asked: Bytes,
-    /// Where the trace has it; `None` where it failed there.
-    pub address: Option<u64>,
-    /// Where the replay has it, and how large; `None` where it found no room.
-    pub replayed: Option<(u64, Bytes)>,
-    /// What differs about the driver's calls, and the blocks around both places just after, in words.
-    pub around: Vec<String>,
+/// A device's memory, as the addresses of segments that grow tell it: each has address space for nine eighths of it.
+#[must_use]
+pub(super) fn device_total(program: &Program) -> Option<Bytes> {
+    /// What lies farther apart than this is not one segment, in all likelihood.
+    const APART: u64 = 4 << 30;
+    let maps = program.driver.calls.iter().filter(|call| call.kind == CallKind::SegmentMap);
+    let mut maps: Vec<(u64, u64)> = maps.map(|call| (call.address, call.size)).collect();
+    maps.sort_unstable();
+    let mut base = maps.first()?.0;
+    let mut end = base;
+    let mut space: Option<u64> = None;
+    for (address, size) in maps {
+        if address.saturating_sub(end) > APART {
+            let apart = address.saturating_sub(base);
+            space = Some(space.map_or(apart, |least| least.min(apart)));
+            base = address;
+        }
+        end = end.max(address.saturating_add(size));
+    }
+    // Rounded up to whole pages, it may take a page more.
+    space.map(|space| Bytes(space.saturating_sub(32 << 20) / 9 * 8))
 }
 
-/// A time that memory was taken from the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GrowthAt {
-    /// The act.
-    pub act: usize,
-    /// What was asked for.
-    pub asked: Bytes,
-    /// What was free then, and what was taken.
-    pub growth: Growth,
-}
-
-/// How far a replay came, and whether it agrees with the trace.
-#[derive(Clone, Debug)]
-pub struct Exact {
-    /// Requests that the trace served.
-    pub allocs: u64,
-    /// Of these, at the trace's address.
-    pub address_matches: u64,
-    /// Of these, with the trace's block size; one that the trace does not tell counts.
-    pub size_matches: u64,
+/// How far the calls to the driver and the failures agree with the trace.
+#[derive(Clone, Debug, Default)]
+pub struct DriverExact {
     /// Requests that failed in the trace.
     pub failures: u64,
     /// Of these, failed here.
@@ -353,35 +309,88 @@ pub struct Exact {
     /// Requests that failed only here.
     pub failures_only_here: u64,
     /// The trace's calls to the driver.
-    pub driver_calls: u64,
+    pub calls: u64,
     /// Of these, made here too, at the same moment and in the same order.
-    pub driver_matches: u64,
+    pub matches: u64,
     /// Calls to the driver made only here.
-    pub driver_only_here: u64,
-    /// Where it first differs.
-    pub first_mismatch: Option<Mismatch>,
+    pub only_here: u64,
     /// The allocator's own count at the end, with all peaks.
     pub stats: Stats,
-    /// The act that reached the most allocated first.
-    pub peak_at: usize,
-    /// The act that reached the most reserved first.
-    pub reserved_peak_at: usize,
-    /// Each time it grew.
-    pub growths: Vec<GrowthAt>,
     /// Acts before which everything idle was given back without need.
     pub flushes: Vec<usize>,
+    /// The least that the driver did not give: what was taken then, and what was asked for.
+    pub refused: Option<Bytes>,
 }
 
-impl Exact {
-    /// Whether everything is as in the trace.
+impl DriverExact {
+    /// Whether all of that is as in the trace.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.address_matches == self.allocs
-            && self.size_matches == self.allocs
-            && self.failure_matches == self.failures
+        self.failure_matches == self.failures
             && self.failures_only_here == 0
-            && self.driver_matches == self.driver_calls
-            && self.driver_only_here == 0
+            && self.matches == self.calls
+            && self.only_here == 0
+    }
+}
+
+impl Heap for TorchCaching {
+    #[inline]
+    fn in_use(&self) -> Bytes {
+        Bytes(self.stats().allocated_bytes.current())
+    }
+
+    fn requested(&self) -> Bytes {
+        Bytes(self.stats().requested_bytes.current()).saturating_sub(self.pending_requested())
+    }
+
+    fn pending(&self) -> Bytes {
+        Bytes(self.stats().active_bytes.current()).saturating_sub(self.in_use())
+    }
+
+    fn taken(&self) -> Bytes {
+        Bytes(self.stats().reserved_bytes.current())
+    }
+
+    fn peak_taken(&self) -> Bytes {
+        Bytes(self.stats().reserved_bytes.peak())
+    }
+
+    fn largest_free(&self) -> Bytes {
+        TorchCaching::largest_free(self)
+    }
+
+    fn free_sizes(&self) -> impl Iterator<Item = Bytes> {
+        TorchCaching::free_sizes(self)
+    }
+
+    fn regions(&self) -> Vec<RegionView> {
+        let mapped = |segment: SegmentView| {
+            let size = if segment.is_expandable {
+                self.blocks(segment.base)
+                    .filter(|block| block.state != State::Unmapped)
+                    .map(|block| block.size)
+                    .sum()
+            } else {
+                segment.size
+            };
+            RegionView { base: segment.base, size }
+        };
+        self.segments().map(mapped).collect()
+    }
+
+    fn chunks(&self, base: u64) -> Vec<Piece> {
+        let mapped = self.blocks(base).filter(|block| block.state != State::Unmapped);
+        mapped
+            .map(|block| Piece {
+                address: block.address,
+                size: block.size,
+                in_use: block.state != State::Free,
+            })
+            .collect()
+    }
+
+    fn region_of(&self, address: u64) -> Option<u64> {
+        self.segment_of(address)
     }
 }
 
@@ -395,6 +404,10 @@ struct InStep<'a> {
     only_here: u64,
     /// Whether it refuses what the trace does not give.
     is_failing: bool,
+    /// Taken from it now.
+    taken: u64,
+    /// The least that it refused, with what was taken then.
+    refused: Option<u64>,
     otherwise: Placed,
     words: Vec<String>,
 }
@@ -450,25 +463,33 @@ impl InStep<'_> {
         }
     }
 
-    /// Whether the driver refuses now: the trace gives something back first, or the request fails there.
-    fn refuses(&self) -> bool {
-        self.front().map_or(self.is_failing, DriverCall::gives_back)
+    /// Whether the driver refuses so much now: the trace gives something back first, or the request fails there.
+    fn refuses(&mut self, size: u64) -> bool {
+        let refuses = self.front().map_or(self.is_failing, DriverCall::gives_back);
+        if refuses {
+            let wanted = self.taken.saturating_add(size);
+            self.refused = Some(self.refused.map_or(wanted, |least| least.min(wanted)));
+        }
+        refuses
     }
 }
 
 impl Supplier for InStep<'_> {
     fn take(&mut self, size: Bytes) -> Option<u64> {
         if let Some(base) = self.follow(CallKind::SegmentAlloc, None, size.0) {
+            self.taken = self.taken.saturating_add(size.0);
             return Some(base);
         }
-        if self.refuses() {
+        if self.refuses(size.0) {
             return None;
         }
         self.differ(CallKind::SegmentAlloc, None, size.0);
+        self.taken = self.taken.saturating_add(size.0);
         self.otherwise.take(size)
     }
 
     fn give_back(&mut self, base: u64, size: Bytes) {
+        self.taken = self.taken.saturating_sub(size.0);
         if self.follow(CallKind::SegmentFree, Some(base), size.0).is_none() {
             self.differ(CallKind::SegmentFree, Some(base), size.0);
         }
@@ -478,23 +499,24 @@ impl Supplier for InStep<'_> {
         // An address space is mapped from its beginning on.
         match self.front() {
             Some(front) if front.kind == CallKind::SegmentMap => Some(front.address),
-            _ if self.refuses() => None,
+            // Address space alone costs nothing.
             _ => self.otherwise.reserve(size),
         }
     }
 
     fn map(&mut self, address: u64, size: Bytes) -> bool {
-        if self.follow(CallKind::SegmentMap, Some(address), size.0).is_some() {
-            return true;
+        if self.follow(CallKind::SegmentMap, Some(address), size.0).is_none() {
+            if self.refuses(size.0) {
+                return false;
+            }
+            self.differ(CallKind::SegmentMap, Some(address), size.0);
         }
-        if self.refuses() {
-            return false;
-        }
-        self.differ(CallKind::SegmentMap, Some(address), size.0);
+        self.taken = self.taken.saturating_add(size.0);
         true
     }
 
     fn unmap(&mut self, address: u64, size: Bytes) {
+        self.taken = self.taken.saturating_sub(size.0);
         if self.follow(CallKind::SegmentUnmap, Some(address), size.0).is_none() {
             self.differ(CallKind::SegmentUnmap, Some(address), size.0);
         }
@@ -508,253 +530,281 @@ fn is_flush(allocator: &TorchCaching, group: &[DriverCall], act: Option<Act>, la
     }
     let Some((act, lane)) = act.zip(lane) else { return true };
     let grows = group.iter().any(|call| !call.gives_back());
-    let request = Request::of(Bytes(act.bytes), lane);
+    let request = Request::of(act.asked().unwrap_or_default(), lane);
     let options = allocator.options();
     let fits_cap = options.cap.zip(options.rounded(request.bytes)).is_some_and(|(cap, rounded)| {
         let taken = Bytes(allocator.stats().reserved_bytes.current()) + options.segment(rounded);
         // Garbage is collected below the cap too.
         taken <= cap && options.garbage_collection_threshold <= 0.0
     });
-    match act.kind {
+    match act.kind() {
         ActKind::Request => !grows || fits_cap || allocator.finds(request),
         ActKind::Fail => fits_cap || allocator.finds(request),
         ActKind::Free | ActKind::LetGo | ActKind::Complete => true,
     }
 }
 
-/// Runs a trace's program with the trace's driver, and compares everything.
-#[must_use]
-pub fn compare(program: &Program, options: Options) -> Exact {
-    run_in_step(program, options).0
+/// A replay of PyTorch's allocator, in step with the driver's calls.
+pub(crate) struct Run<'a> {
+    program: &'a Program,
+    allocator: TorchCaching,
+    lanes: Vec<Option<Lane>>,
+    tickets: Vec<Ticket>,
+    driver: InStep<'a>,
+    found: DriverExact,
+    at: usize,
 }
 
-/// As [`compare`], and the allocator as it is at the end.
-#[must_use]
-pub fn run_in_step(program: &Program, options: Options) -> (Exact, TorchCaching) {
-    let (mut allocator, lanes, mut tickets) = program.prepare(options);
-    let mut exact = Exact {
-        allocs: program.requests,
-        address_matches: 0,
-        size_matches: 0,
-        failures: program.failures,
-        failure_matches: 0,
-        failures_only_here: 0,
-        driver_calls: program.driver.len() as u64,
-        driver_matches: 0,
-        driver_only_here: 0,
-        first_mismatch: None,
-        stats: Stats::default(),
-        peak_at: 0,
-        reserved_peak_at: 0,
-        growths: Vec::new(),
-        flushes: Vec::new(),
-    };
-    let mut driver = InStep {
-        calls: &program.driver,
-        at: 0,
-        end: 0,
-        matches: 0,
-        only_here: 0,
-        is_failing: false,
-        otherwise: Placed::new(Placement::Ascending),
-        words: Vec::new(),
-    };
-    let mut requests = 0;
-    let (mut peak, mut reserved_peak) =
-        (allocator.stats().allocated_bytes.peak(), allocator.stats().reserved_bytes.peak());
-    for (at, (&act, answer)) in program.acts.iter().zip(&program.answers).enumerate() {
-        let has_calls = driver.begin(at);
-        let lane = lanes.get(usize::from(act.lane)).copied().flatten();
-        if has_calls && is_flush(&allocator, driver.group(), Some(act), lane) {
-            exact.flushes.push(at);
-            allocator.empty_cache(&mut driver);
-        }
-        match act.kind {
-            ActKind::Request => {
-                let Some(lane) = lane else { continue };
-                let grown = allocator.growths().len();
-                let made = allocator.allocate(Request::of(Bytes(act.bytes), lane), &mut driver).ok();
-                if let Some(ticket) = tickets.get_mut(act.slot as usize) {
-                    *ticket = made.map_or(Ticket::NONE, |made| made.ticket);
-                }
-                let is_there = made.is_some_and(|made| made.address == answer.address);
-                let is_so_large =
-                    made.is_some_and(|made| made.size == answer.block || answer.block == Bytes::ZERO);
-                exact.address_matches += u64::from(is_there);
-                exact.size_matches += u64::from(is_so_large);
-                exact.failures_only_here += u64::from(made.is_none());
-                requests += 1;
-                let new = allocator.growths().get(grown..).unwrap_or_default();
-                let asked = Bytes(act.bytes);
-                exact.growths.extend(new.iter().map(|&growth| GrowthAt { act: at, asked, growth }));
-                if exact.first_mismatch.is_none() && !(is_there && is_so_large) {
-                    exact.first_mismatch = Some(Mismatch {
-                        act: at,
-                        request: requests - 1,
-                        asked,
-                        address: Some(answer.address),
-                        replayed: made.map(|made| (made.address, made.size)),
-                        around: around(&allocator, [Some(answer.address), made.map(|made| made.address)]),
-                    });
-                }
-                if allocator.stats().allocated_bytes.peak() > peak {
-                    (peak, exact.peak_at) = (allocator.stats().allocated_bytes.peak(), at);
-                }
-                if allocator.stats().reserved_bytes.peak() > reserved_peak {
-                    (reserved_peak, exact.reserved_peak_at) = (allocator.stats().reserved_bytes.peak(), at);
-                }
-            }
-            ActKind::Fail => {
-                let Some(lane) = lane else { continue };
-                driver.is_failing = true;
-                let made = allocator.allocate(Request::of(Bytes(act.bytes), lane), &mut driver).ok();
-                driver.is_failing = false;
-                match made {
-                    None => exact.failure_matches += 1,
-                    // Nobody has it in the trace.
-                    Some(made) => {
-                        let _ = allocator.free(made.ticket);
-                        exact.first_mismatch.get_or_insert_with(|| Mismatch {
-                            act: at,
-                            request: requests,
-                            asked: Bytes(act.bytes),
-                            address: None,
-                            replayed: Some((made.address, made.size)),
-                            around: around(&allocator, [Some(made.address), None]),
-                        });
-                    }
-                }
-            }
-            ActKind::Free | ActKind::LetGo | ActKind::Complete => {
-                give(&mut allocator, &mut tickets, act);
-            }
-        }
-        if has_calls || driver.only_here > 0 {
-            driver.finish();
-            note_difference(&mut exact, &mut driver, at, requests, Bytes(act.bytes));
+impl<'a> Run<'a> {
+    /// The allocator at the beginning of the trace.
+    pub(crate) fn new(program: &'a Program, options: Options) -> Run<'a> {
+        let (mut allocator, lanes) = prepare(program, options);
+        let mut tickets = vec![Ticket::NONE; program.slots];
+        seed(program, &mut allocator, &lanes, &mut tickets);
+        let driver = InStep {
+            calls: &program.driver.calls,
+            at: 0,
+            end: 0,
+            matches: 0,
+            only_here: 0,
+            is_failing: false,
+            taken: allocator.stats().reserved_bytes.current(),
+            refused: None,
+            otherwise: Placed::new(Placement::Ascending),
+            words: Vec::new(),
+        };
+        let found = DriverExact {
+            failures: program.driver.failures,
+            calls: program.driver.calls.len() as u64,
+            ..DriverExact::default()
+        };
+        Run { program, allocator, lanes, tickets, driver, found, at: 0 }
+    }
+
+    /// How the driver's side came out, and the allocator as it is now.
+    pub(crate) fn into_parts(self) -> (DriverExact, TorchCaching) {
+        let found = DriverExact {
+            matches: self.driver.matches,
+            only_here: self.driver.only_here,
+            stats: *self.allocator.stats(),
+            refused: self.driver.refused.map(Bytes),
+            ..self.found
+        };
+        (found, self.allocator)
+    }
+
+    /// Gives back everything idle where the trace does so without need.
+    #[cold]
+    fn flush(&mut self, act: Option<Act>, lane: Option<Lane>) {
+        if is_flush(&self.allocator, self.driver.group(), act, lane) {
+            self.found.flushes.push(self.at);
+            self.allocator.empty_cache(&mut self.driver);
         }
     }
-    let at = program.acts.len();
-    if driver.begin(at) {
-        if is_flush(&allocator, driver.group(), None, None) {
-            exact.flushes.push(at);
-            allocator.empty_cache(&mut driver);
-        }
-        driver.finish();
-        note_difference(&mut exact, &mut driver, at, requests, Bytes::ZERO);
+
+    /// A request that failed in the trace. Where it is served here, nobody has what it gets.
+    #[cold]
+    fn fail(&mut self, request: Request) -> Option<(u64, Bytes)> {
+        self.driver.is_failing = true;
+        let made = self.allocator.allocate(request, &mut self.driver).ok();
+        self.driver.is_failing = false;
+        let Some(made) = made else {
+            self.found.failure_matches += 1;
+            return None;
+        };
+        let _ = self.allocator.free(made.ticket);
+        self.driver.words.push("it failed in the trace".to_owned());
+        Some((made.address, made.size))
     }
-    exact.driver_matches = driver.matches;
-    exact.driver_only_here = driver.only_here;
-    exact.stats = *allocator.stats();
-    (exact, allocator)
 }
 
-fn note_difference(exact: &mut Exact, driver: &mut InStep<'_>, act: usize, request: u64, asked: Bytes) {
-    if driver.words.is_empty() {
-        return;
+impl Replaying for Run<'_> {
+    type Heap = TorchCaching;
+
+    fn program(&self) -> &Program {
+        self.program
     }
-    let words = std::mem::take(&mut driver.words);
-    match &mut exact.first_mismatch {
-        None => {
-            let around = words;
-            exact.first_mismatch =
-                Some(Mismatch { act, request, asked, address: None, replayed: None, around });
+
+    fn done(&self) -> usize {
+        self.at
+    }
+
+    fn heap(&self) -> &TorchCaching {
+        &self.allocator
+    }
+
+    #[inline]
+    fn step(&mut self) -> Option<Stepped> {
+        let act = *self.program.acts.get(self.at)?;
+        let has_calls = self.driver.begin(self.at);
+        let asked = act.asked();
+        let lane = if asked.is_some() { self.lanes.get(act.lane()).copied().flatten() } else { None };
+        if has_calls {
+            self.flush(Some(act), lane);
         }
-        Some(first) if first.act == act => first.around.extend(words),
-        Some(_) => {}
+        self.at += 1;
+        let mut made = None;
+        if let Some((bytes, lane)) = asked.zip(lane) {
+            let request = Request::of(bytes, lane);
+            if act.kind() == ActKind::Fail {
+                made = self.fail(request);
+            } else {
+                let allocation = self.allocator.allocate(request, &mut self.driver).ok();
+                if let Some(ticket) = self.tickets.get_mut(act.slot()) {
+                    *ticket = allocation.map_or(Ticket::NONE, |made| made.ticket);
+                }
+                made = allocation.map(|made| (made.address, made.size));
+                self.found.failures_only_here += u64::from(made.is_none());
+            }
+        } else {
+            give(&mut self.allocator, &mut self.tickets, act);
+        }
+        if has_calls {
+            self.driver.finish();
+        }
+        Some(Stepped { made, words: std::mem::take(&mut self.driver.words) })
     }
+
+    fn finish(&mut self) -> Vec<String> {
+        if self.driver.begin(self.at) {
+            self.flush(None, None);
+            self.driver.finish();
+        }
+        std::mem::take(&mut self.driver.words)
+    }
+
+    fn address_in(&self, slot: usize) -> Option<u64> {
+        self.allocator.address_of(*self.tickets.get(slot)?)
+    }
+
+    fn growth_count(&self) -> usize {
+        self.allocator.growths().len()
+    }
+
+    fn growth(&self, number: usize) -> Option<GrowthAt> {
+        self.allocator.growths().get(number).map(|growth| GrowthAt {
+            rounded: growth.rounded,
+            free: growth.free,
+            reachable: growth.reachable,
+            largest_free: growth.largest_free,
+            largest_elsewhere: growth.largest_elsewhere,
+            released: growth.released,
+            got: growth.got,
+            base: growth.base,
+            ..GrowthAt::default()
+        })
+    }
+}
+
+/// Runs a trace's program with the trace's driver, and compares everything. Also gives the allocator as it is at the end.
+#[must_use]
+pub fn compare(program: &Program, options: Options) -> (Exact, DriverExact, TorchCaching) {
+    let mut run = Run::new(program, options);
+    let exact = compare_all(&mut run);
+    let (driver, allocator) = run.into_parts();
+    (exact, driver, allocator)
 }
 
 /// Frees, lets go of, or completes what is in a slot.
 #[inline]
 fn give(allocator: &mut TorchCaching, tickets: &mut [Ticket], act: Act) {
-    let Some(ticket) = tickets.get_mut(act.slot as usize) else { return };
+    let Some(ticket) = tickets.get_mut(act.slot()) else { return };
     // A block that found no room has nothing to free, and one may have been waited for already.
-    let _ = match act.kind {
+    let _ = match act.kind() {
         ActKind::LetGo => allocator.request_free(*ticket),
         ActKind::Complete => allocator.complete_free(std::mem::replace(ticket, Ticket::NONE)),
         _ => allocator.free(std::mem::replace(ticket, Ticket::NONE)),
     };
 }
 
-/// What other settings, or another driver, make of the same requests.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// The first act that failed, with what was asked for and the refusal; `None` where all fits.
-    pub failure: Option<(usize, Bytes, Refused)>,
-    /// Requests that failed.
-    pub failures: u64,
-    /// Requests that failed in the trace and are served now.
-    pub saved: u64,
-    /// The allocator's own count at the end, with all peaks.
-    pub stats: Stats,
+/// The most that other settings take from a driver that has enough.
+pub(super) fn most_taken(program: &Program, options: Options) -> Bytes {
+    let supplier = &mut Placed::new(Placement::Ascending);
+    drive(program, &program.acts, Before::Asked(&[]), options, &[], supplier).pool
 }
 
-impl Outcome {
-    /// Whether every request of the trace is served.
-    #[must_use]
-    pub fn fits(&self) -> bool {
-        self.failures == 0
-    }
+/// How what was there before the trace comes into a pool with other settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before<'a> {
+    /// It lies where it was.
+    Seeded,
+    /// It is asked for first, but for blocks in these slots.
+    Asked(&'a [bool]),
 }
 
-/// Runs a program with other settings or another driver, through to the end even where requests fail. `flushes` are
-/// the acts before which everything idle is given back.
-pub fn run(program: &Program, options: Options, flushes: &[usize], supplier: &mut impl Supplier) -> Outcome {
-    let (mut allocator, lanes, mut tickets) = program.prepare(options);
-    let mut outcome = Outcome { failure: None, failures: 0, saved: 0, stats: Stats::default() };
-    let mut flushes = flushes.iter().copied().peekable();
-    for (at, &act) in program.acts.iter().enumerate() {
-        while flushes.peek().is_some_and(|&flush| flush <= at) {
-            flushes.next();
-            allocator.empty_cache(supplier);
-        }
-        match act.kind {
-            ActKind::Request | ActKind::Fail => {
-                let Some(&Some(lane)) = lanes.get(usize::from(act.lane)) else { continue };
-                match allocator.allocate(Request::of(Bytes(act.bytes), lane), supplier) {
-                    Ok(made) if act.kind == ActKind::Fail => {
-                        outcome.saved += 1;
-                        let _ = allocator.free(made.ticket);
+/// Runs acts with other settings or another driver until the first request that fails; one that failed in the trace may
+/// fail again. `flushes` are the acts before which everything idle is given back.
+pub(super) fn drive(
+    program: &Program,
+    acts: &[Act],
+    before: Before<'_>,
+    options: Options,
+    flushes: &[usize],
+    supplier: &mut impl Supplier,
+) -> Driven {
+    let (mut allocator, lanes) = prepare(program, options);
+    let mut tickets = vec![Ticket::NONE; program.slots];
+    let mut failure = None;
+    match before {
+        Before::Seeded => seed(program, &mut allocator, &lanes, &mut tickets),
+        Before::Asked(gone) => {
+            for (segment, slots) in &program.driver.segments {
+                let Some(&Some(lane)) = lanes.get(usize::from(segment.lane)) else { continue };
+                for (&slot, &(_, size, requested)) in slots.iter().zip(&segment.held) {
+                    if gone.get(slot as usize).copied().unwrap_or(false) {
+                        continue;
                     }
-                    Ok(made) => {
-                        if let Some(ticket) = tickets.get_mut(act.slot as usize) {
-                            *ticket = made.ticket;
+                    let bytes = requested.unwrap_or(size);
+                    match allocator.allocate(Request::of(bytes, lane), supplier) {
+                        Ok(made) => {
+                            if let Some(ticket) = tickets.get_mut(slot as usize) {
+                                *ticket = made.ticket;
+                            }
                         }
-                    }
-                    Err(refused) => {
-                        if let Some(ticket) = tickets.get_mut(act.slot as usize) {
-                            *ticket = Ticket::NONE;
+                        Err(_) => {
+                            failure.get_or_insert(Failure::of(None, bytes, &allocator));
                         }
-                        outcome.failures += 1;
-                        outcome.failure.get_or_insert((at, Bytes(act.bytes), refused));
                     }
                 }
             }
-            ActKind::Free | ActKind::LetGo | ActKind::Complete => give(&mut allocator, &mut tickets, act),
         }
     }
-    outcome.stats = *allocator.stats();
-    outcome
-}
-
-/// The blocks around some addresses, in words.
-fn around(allocator: &TorchCaching, addresses: [Option<u64>; 2]) -> Vec<String> {
-    const BESIDE: usize = 2;
-    let mut lines: Vec<String> = Vec::new();
-    for address in addresses.into_iter().flatten() {
-        let Some(base) = allocator.segment_of(address) else {
-            lines.push(format!("{address:x} is in no segment of the replay"));
+    let mut flushes = flushes.iter().copied().peekable();
+    let acts = if failure.is_none() { acts } else { &[] };
+    for (at, &act) in acts.iter().enumerate() {
+        while flushes.next_if(|&flush| flush <= at).is_some() {
+            allocator.empty_cache(supplier);
+        }
+        let Some(bytes) = act.asked() else {
+            give(&mut allocator, &mut tickets, act);
             continue;
         };
-        let is_here = |(from, size): (u64, Bytes)| address >= from && address < from.saturating_add(size.0);
-        let at = allocator.blocks(base).position(|block| is_here((block.address, block.size))).unwrap_or(0);
-        for block in allocator.blocks(base).take(at + BESIDE + 1).skip(at.saturating_sub(BESIDE)) {
-            let line = format!("{:x} of size {} {:?}", block.address, block.size.0, block.state);
-            if !lines.contains(&line) {
-                lines.push(line);
+        let Some(&Some(lane)) = lanes.get(act.lane()) else { continue };
+        match allocator.allocate(Request::of(bytes, lane), supplier) {
+            Ok(made) if act.kind() == ActKind::Fail => {
+                // Nobody has it in the trace.
+                let _ = allocator.free(made.ticket);
+            }
+            Ok(made) => {
+                if let Some(ticket) = tickets.get_mut(act.slot()) {
+                    *ticket = made.ticket;
+                }
+            }
+            Err(_) => {
+                failure.get_or_insert(Failure::of(Some(at), bytes, &allocator));
+                if act.kind() == ActKind::Request {
+                    break;
+                }
             }
         }
     }
-    lines
+    let stats = allocator.stats();
+    Driven {
+        peak: Bytes(stats.allocated_bytes.peak()),
+        pool: Bytes(stats.reserved_bytes.peak()),
+        retries: stats.num_alloc_retries,
+        returned: stats.num_device_free,
+        regions: allocator.growths().len(),
+        failure,
+    }
 }

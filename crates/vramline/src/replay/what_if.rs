@@ -1,105 +1,22 @@
 //! The same requests under other settings: does it fit, how high is the peak, how large the pool.
 //!
-//! Requests come in the recorded order. Where a request fails the real one would wait up to ten seconds for other threads
+//! Requests come in the recorded order. Where a request fails TensorFlow would wait up to ten seconds for other threads
 //! to free something; here it fails. Where the driver would put regions under other settings is not known, and ties between
 //! free chunks of the same size go to the lower address; so several placements are run, and an answer that depends on
-//! the placement is a range.
+//! the placement is a range. The driver's own pool (`cudaMallocAsync`) has no public rules: it is answered with bounds.
 
-use std::str::FromStr;
-
-use super::program::{Act, Program};
+use super::Rules;
+use super::exact::Heap;
+use super::packing::{self, Bounds};
+use super::program::{Act, ActKind, Program};
+use super::setting::Setting;
+use super::torch_caching::{self, Before};
 use crate::allocator::bfc::{Bfc, Options, Request, Ticket};
 use crate::allocator::{Placed, Placement, Scripted, Supplier};
 use crate::units::Bytes;
 
 /// A limit is searched in steps of this, which is the unit of TensorFlow's own settings.
 pub const LIMIT_STEP: Bytes = Bytes(1 << 20);
-
-/// From where a program is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restart {
-    /// The last step.
-    LastStep,
-    /// The step of this number.
-    Step(i64),
-}
-
-/// What is to be different.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Setting {
-    /// As it was typed.
-    pub text: String,
-    /// Another limit.
-    pub limit: Option<Bytes>,
-    /// Whether the pool grows.
-    pub growth: Option<bool>,
-    /// Whether idle regions go back.
-    pub gc: Option<bool>,
-    /// The share of the limit that a chunk may be larger than its request.
-    pub fragmentation: Option<f64>,
-    /// What is held at a step goes into an empty pool, and the steps from there on follow.
-    pub restart: Option<Restart>,
-}
-
-/// A setting that is none.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("'{part}' is no setting: {why}")]
-pub struct NotASetting {
-    part: String,
-    why: String,
-}
-
-impl NotASetting {
-    /// What to do now.
-    #[must_use]
-    pub fn hint(&self) -> &'static str {
-        "settings are limit=8GiB, growth=on|off, gc=on|off, fragmentation=0.05, restart=on or restart=STEP, joined by commas"
-    }
-}
-
-impl FromStr for Setting {
-    type Err = NotASetting;
-
-    fn from_str(text: &str) -> Result<Setting, NotASetting> {
-        let mut setting = Setting { text: text.trim().to_owned(), ..Setting::default() };
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let wrong = |why: &str| NotASetting { part: part.to_owned(), why: why.to_owned() };
-            let (key, value) = part.split_once('=').ok_or_else(|| wrong("expected key=value"))?;
-            let switch = match value {
-                "on" | "true" => Some(true),
-                "off" | "false" => Some(false),
-                _ => None,
-            };
-            let on_or_off = || switch.ok_or_else(|| wrong("expected on or off"));
-            match key {
-                "limit" => {
-                    let limit: Bytes = value.parse().map_err(|_| wrong("expected a size such as 8GiB"))?;
-                    setting.limit = Some(limit);
-                }
-                "growth" => setting.growth = Some(on_or_off()?),
-                "gc" => setting.gc = Some(on_or_off()?),
-                "fragmentation" => {
-                    let fraction: f64 =
-                        value.parse().map_err(|_| wrong("expected a fraction such as 0.05"))?;
-                    if !(0.0..=1.0).contains(&fraction) {
-                        return Err(wrong("expected a fraction from 0 to 1"));
-                    }
-                    setting.fragmentation = Some(fraction);
-                }
-                "restart" => {
-                    setting.restart = match (switch, value.parse()) {
-                        (Some(true), _) => Some(Restart::LastStep),
-                        (Some(false), _) => None,
-                        (None, Ok(step)) => Some(Restart::Step(step)),
-                        (None, Err(_)) => return Err(wrong("expected on, or the number of a step")),
-                    }
-                }
-                _ => return Err(wrong("there is no such key")),
-            }
-        }
-        Ok(setting)
-    }
-}
 
 /// The request at which a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,13 +33,31 @@ pub struct Failure {
     pub largest_free: Bytes,
 }
 
+impl Failure {
+    pub(super) fn of(act: Option<usize>, asked: Bytes, heap: &impl Heap) -> Failure {
+        let (in_use, free, largest_free) = (heap.in_use(), heap.cached(), heap.largest_free());
+        Failure { act, asked, in_use, free, largest_free }
+    }
+}
+
+/// What an answer rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnsweredBy {
+    /// The requests were run.
+    Replay,
+    /// What the lifetimes need at least, and a guess at the worst: the rules are not public.
+    Bounds,
+}
+
 /// What a setting would do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answered {
     /// The setting.
     pub setting: Setting,
-    /// The limit, as the pool takes it.
-    pub limit: Bytes,
+    /// What the answer rests on.
+    pub by: AnsweredBy,
+    /// The limit, as the pool takes it; `None` where there is none.
+    pub limit: Option<Bytes>,
     /// Whether every request was served; `None` where that depends on where the driver puts regions.
     pub fits: Option<bool>,
     /// The most in use, over the placements: least and most.
@@ -141,19 +76,25 @@ pub struct Answered {
 
 /// One run of a program.
 #[derive(Clone, Copy, Debug, Default)]
-struct Driven {
-    peak: Bytes,
-    pool: Bytes,
-    retries: u64,
-    returned: u64,
-    regions: usize,
-    failure: Option<Failure>,
+pub(super) struct Driven {
+    pub(super) peak: Bytes,
+    pub(super) pool: Bytes,
+    pub(super) retries: u64,
+    pub(super) returned: u64,
+    pub(super) regions: usize,
+    pub(super) failure: Option<Failure>,
 }
 
 /// Runs acts on a pool until the first request that fails.
-fn drive(program: &Program, acts: &[Act], bfc: &mut Bfc, supplier: &mut impl Supplier) -> Driven {
+fn drive(
+    program: &Program,
+    acts: &[Act],
+    gone: &[bool],
+    bfc: &mut Bfc,
+    supplier: &mut impl Supplier,
+) -> Driven {
     let mut tickets = vec![Ticket::NONE; program.slots];
-    let mut failure = place_earlier(program, bfc, supplier, &mut tickets);
+    let mut failure = place_earlier(program, gone, bfc, supplier, &mut tickets);
     if failure.is_none() {
         for (at, act) in acts.iter().enumerate() {
             let Some(ticket) = tickets.get_mut(act.slot()) else { continue };
@@ -164,7 +105,7 @@ fn drive(program: &Program, acts: &[Act], bfc: &mut Bfc, supplier: &mut impl Sup
             match bfc.allocate(Request::of(bytes), supplier) {
                 Ok(made) => *ticket = made.ticket,
                 Err(_) => {
-                    failure = Some(failed(Some(at), bytes, bfc));
+                    failure = Some(Failure::of(Some(at), bytes, bfc));
                     break;
                 }
             }
@@ -181,20 +122,17 @@ fn drive(program: &Program, acts: &[Act], bfc: &mut Bfc, supplier: &mut impl Sup
     }
 }
 
-fn failed(act: Option<usize>, asked: Bytes, bfc: &Bfc) -> Failure {
-    let stats = bfc.stats();
-    Failure { act, asked, in_use: stats.in_use, free: stats.free(), largest_free: bfc.largest_free() }
-}
-
 /// What a late trace finds in use is asked for first: one block for all that is never freed, then the others.
 fn place_earlier(
     program: &Program,
+    gone: &[bool],
     bfc: &mut Bfc,
     supplier: &mut impl Supplier,
     tickets: &mut [Ticket],
 ) -> Option<Failure> {
-    let earlier =
-        program.earlier.iter().map(|block| (block.requested.unwrap_or(block.chunk), Some(block.slot)));
+    let is_there = |slot: u32| !gone.get(slot as usize).copied().unwrap_or(false);
+    let earlier = program.earlier.iter().filter(|block| is_there(block.slot));
+    let earlier = earlier.map(|block| (block.requested.unwrap_or(block.chunk), Some(block.slot)));
     let always = Some((program.always_held, None)).filter(|(bytes, _)| *bytes > Bytes::ZERO);
     for (bytes, slot) in always.into_iter().chain(earlier) {
         match bfc.allocate(Request::of(bytes), supplier) {
@@ -203,24 +141,43 @@ fn place_earlier(
                     *ticket = made.ticket;
                 }
             }
-            Err(_) => return Some(failed(None, bytes, bfc)),
+            Err(_) => return Some(Failure::of(None, bytes, bfc)),
         }
     }
     None
 }
 
-/// The acts from one on, after requests for everything that is held there, oldest first.
-fn restarted(program: &Program, from: usize) -> Vec<Act> {
-    let mut held: Vec<Option<(usize, Act)>> = vec![None; program.slots];
-    for (at, act) in program.acts.iter().enumerate().take(from) {
-        if let Some(slot) = held.get_mut(act.slot()) {
+/// A program from some act on.
+#[derive(Clone, Debug, Default)]
+struct Cut {
+    /// The act it begins with.
+    from: usize,
+    /// Requests for everything that is held there, oldest first, then the rest.
+    acts: Vec<Act>,
+    /// How many of these come first.
+    held: usize,
+    /// By slot, whether a block from before the trace was freed until then.
+    gone: Vec<bool>,
+}
+
+impl Cut {
+    fn new(program: &Program, from: usize) -> Cut {
+        let mut held: Vec<Option<(usize, Act)>> = vec![None; program.slots];
+        let mut gone = vec![false; program.slots];
+        for (at, act) in program.acts.iter().enumerate().take(from) {
+            let Some(slot) = held.get_mut(act.slot()) else { continue };
             *slot = act.requested().map(|_| (at, *act));
+            if let Some(gone) = gone.get_mut(act.slot()).filter(|_| act.kind() != ActKind::Request) {
+                *gone = true;
+            }
         }
+        let mut held: Vec<(usize, Act)> = held.into_iter().flatten().collect();
+        held.sort_unstable_by_key(|&(at, _)| at);
+        let rest = program.acts.get(from..).unwrap_or_default();
+        let count = held.len();
+        let acts = held.into_iter().map(|(_, act)| act).chain(rest.iter().copied()).collect();
+        Cut { from, acts, held: count, gone }
     }
-    let mut held: Vec<(usize, Act)> = held.into_iter().flatten().collect();
-    held.sort_unstable_by_key(|&(at, _)| at);
-    let rest = program.acts.get(from..).unwrap_or_default();
-    held.into_iter().map(|(_, act)| act).chain(rest.iter().copied()).collect()
 }
 
 /// A program that can be asked what-if questions.
@@ -229,37 +186,115 @@ pub struct Questions<'a> {
     /// What was asked for.
     pub program: &'a Program,
     /// The allocator as it was.
-    pub options: Options,
-    /// The limit as it was.
-    pub limit: Bytes,
+    pub rules: &'a Rules,
+    /// The limit as it was; `None` where none is known.
+    pub limit: Option<Bytes>,
     /// Where the regions were, in the order in which they were taken.
-    pub bases: &'a [u64],
+    pub bases: Vec<u64>,
+    /// What the lifetimes need at least.
+    pub bounds: Bounds,
 }
 
 impl Questions<'_> {
     /// Answers one. `from` is the act that a restart begins with; `None` where the setting makes no pool.
     #[must_use]
     pub fn ask(&self, setting: &Setting, from: Option<usize>) -> Option<Answered> {
-        let mut options = self.options;
+        let cut = from.filter(|_| setting.restart.is_some()).map(|from| Cut::new(self.program, from));
+        if setting.stream_ordered {
+            return Some(self.ask_driver(setting, cut.as_ref()));
+        }
+        match self.rules {
+            Rules::Bfc(preset) => self.ask_bfc(setting, preset.options, cut.as_ref()),
+            Rules::Torch(rules) => Some(self.ask_torch(setting, rules, cut.as_ref())),
+        }
+    }
+
+    fn ask_bfc(&self, setting: &Setting, options: Options, cut: Option<&Cut>) -> Option<Answered> {
+        let mut options = options;
         options.growth = setting.growth.unwrap_or(options.growth);
         // Only a pool that takes everything at once is divided between its ends.
         options.spatial &= !options.growth;
         options.garbage_collection = setting.gc.unwrap_or(options.garbage_collection);
         options.fragmentation_fraction = setting.fragmentation.unwrap_or(options.fragmentation_fraction);
-        let limit = options.limit(setting.limit.unwrap_or(self.limit));
-        let cut = from.filter(|_| setting.restart.is_some()).map(|from| restarted(self.program, from));
-        let acts = cut.as_deref().unwrap_or(&self.program.acts);
-        let mut runs = Vec::new();
-        for placement in [None].into_iter().chain(Placement::ALL.map(Some)) {
+        let limit = options.limit(setting.limit.or(self.limit).unwrap_or(super::NO_LIMIT));
+        let acts = cut.map_or(self.program.acts.as_slice(), |cut| &cut.acts);
+        let gone = cut.map_or(&[][..], |cut| &cut.gone);
+        let runs = self.over_placements(|supplier| {
             let mut bfc = Bfc::new("", limit, options)?;
-            let driven = match placement {
-                None => {
-                    let bases = self.bases.iter().copied();
-                    let mut supplier = Apart::new(Scripted::new(bases, Placed::new(Placement::Ascending)));
-                    drive(self.program, acts, &mut bfc, &mut supplier)
-                }
-                Some(placement) => drive(self.program, acts, &mut bfc, &mut Placed::new(placement)),
-            };
+            Some(drive(self.program, acts, gone, &mut bfc, supplier))
+        })?;
+        Some(self.answered(setting, Some(limit), &runs, cut))
+    }
+
+    fn ask_torch(&self, setting: &Setting, rules: &super::TorchRules, cut: Option<&Cut>) -> Answered {
+        let was = rules.options;
+        let mut options = setting.torch_options(was);
+        let limit = setting.limit.or(self.limit);
+        options.cap = limit.or(options.cap);
+        let acts = cut.map_or(self.program.acts.as_slice(), |cut| &cut.acts);
+        // What lies where follows from the settings; only with the same ones it lies where it was.
+        let is_same = options.expandable == was.expandable
+            && options.max_split == was.max_split
+            && options.divisions == was.divisions;
+        let taken: Bytes = self.program.driver.segments.iter().map(|(segment, _)| segment.size).sum();
+        let is_small_enough = options.cap.is_none_or(|cap| taken <= cap);
+        let before = match cut {
+            Some(cut) => Before::Asked(&cut.gone),
+            None if is_same && is_small_enough => Before::Seeded,
+            None => Before::Asked(&[]),
+        };
+        let moved = |&flush: &usize| match cut {
+            Some(cut) => flush.checked_sub(cut.from).map(|flush| flush + cut.held),
+            None => Some(flush),
+        };
+        let flushes: Vec<usize> = rules.driver.flushes.iter().filter_map(moved).collect();
+        let runs = self.over_placements(|supplier| {
+            Some(torch_caching::drive(self.program, acts, before, options, &flushes, supplier))
+        });
+        self.answered(setting, limit, &runs.unwrap_or_default(), cut)
+    }
+
+    /// Nobody outside knows where the driver's pool puts blocks.
+    fn ask_driver(&self, setting: &Setting, cut: Option<&Cut>) -> Answered {
+        let limit = setting.limit.or(self.limit);
+        let cut = cut.map(|cut| {
+            let earlier = self.program.earlier.iter();
+            let is_there = |slot: u32| !cut.gone.get(slot as usize).copied().unwrap_or(false);
+            Program {
+                acts: cut.acts.clone(),
+                earlier: earlier.filter(|block| is_there(block.slot)).copied().collect(),
+                always_held: self.program.always_held,
+                slots: self.program.slots,
+                ..Program::default()
+            }
+        });
+        let program = cut.as_ref().unwrap_or(self.program);
+        let load = if cut.is_some() { packing::load(program) } else { self.bounds.load_requested };
+        let most = packing::stream_ordered(program);
+        Answered {
+            setting: setting.clone(),
+            by: AnsweredBy::Bounds,
+            limit,
+            fits: limit.filter(|&limit| load > limit).map(|_| false),
+            peak: (load, load),
+            pool: (load, most.max(load)),
+            retries: 0,
+            returned: 0,
+            failure: None,
+            placements: 0,
+        }
+    }
+
+    /// Runs with the recorded bases first, then with made-up placements.
+    fn over_placements(
+        &self,
+        mut run: impl FnMut(&mut Apart<Scripted<Placed>>) -> Option<Driven>,
+    ) -> Option<Vec<Driven>> {
+        let mut runs = Vec::new();
+        let recorded = (self.bases.as_slice(), Placement::Ascending);
+        for (bases, placement) in [recorded].into_iter().chain(Placement::ALL.map(|made| (&[][..], made))) {
+            let bases = bases.iter().copied();
+            let driven = run(&mut Apart::new(Scripted::new(bases, Placed::new(placement))))?;
             let is_settled = driven.regions <= 1;
             runs.push(driven);
             // With one region there are no ties between regions.
@@ -267,29 +302,38 @@ impl Questions<'_> {
                 break;
             }
         }
-        if let (Some(from), Some(cut)) = (from, &cut) {
-            // Counted in the cut program, where requests for what was held come first.
-            let held = cut.len().saturating_sub(self.program.acts.len().saturating_sub(from));
-            for failure in runs.iter_mut().filter_map(|run| run.failure.as_mut()) {
-                failure.act = failure.act.and_then(|act| act.checked_sub(held)).map(|act| from + act);
-            }
-        }
+        Some(runs)
+    }
+
+    fn answered(
+        &self,
+        setting: &Setting,
+        limit: Option<Bytes>,
+        runs: &[Driven],
+        cut: Option<&Cut>,
+    ) -> Answered {
         let fitting = runs.iter().filter(|run| run.failure.is_none()).count();
         let range = |of: fn(&Driven) -> Bytes| {
             let all = runs.iter().map(of);
             (all.clone().min().unwrap_or_default(), all.max().unwrap_or_default())
         };
-        Some(Answered {
+        let mut failure = runs.iter().find_map(|run| run.failure);
+        if let (Some(failure), Some(cut)) = (&mut failure, cut) {
+            // Counted in the cut program, where requests for what was held come first.
+            failure.act = failure.act.and_then(|act| act.checked_sub(cut.held)).map(|act| cut.from + act);
+        }
+        Answered {
             setting: setting.clone(),
+            by: AnsweredBy::Replay,
             limit,
             fits: if fitting == runs.len() { Some(true) } else { (fitting == 0).then_some(false) },
             peak: range(|run| run.peak),
             pool: range(|run| run.pool),
             retries: runs.iter().map(|run| run.retries).max().unwrap_or(0),
             returned: runs.iter().map(|run| run.returned).max().unwrap_or(0),
-            failure: runs.iter().find_map(|run| run.failure),
+            failure,
             placements: runs.len(),
-        })
+        }
     }
 
     /// The smallest limit, in whole MiB, at which everything fits in every placement, by bisection between the highest
@@ -316,7 +360,8 @@ impl Questions<'_> {
                 None => low = middle,
             }
         }
-        best.setting.text = format!("limit={}MiB (smallest that fits)", best.limit.0 / LIMIT_STEP.0);
+        let found = best.limit.unwrap_or_default().0 / LIMIT_STEP.0;
+        best.setting.text = format!("limit={found}MiB (smallest that fits)");
         Some(best)
     }
 }
@@ -349,6 +394,18 @@ impl<S: Supplier> Supplier for Apart<S> {
         self.taken.retain(|&(low, _)| low != base);
         self.then.give_back(base, size);
     }
+
+    fn reserve(&mut self, size: Bytes) -> Option<u64> {
+        self.then.reserve(size)
+    }
+
+    fn map(&mut self, address: u64, size: Bytes) -> bool {
+        self.then.map(address, size)
+    }
+
+    fn unmap(&mut self, address: u64, size: Bytes) {
+        self.then.unmap(address, size);
+    }
 }
 
 /// What a program needs of one region that is large enough for everything: the highest byte ever used.
@@ -374,7 +431,7 @@ pub(crate) fn one_region(program: &Program, options: Options, limit: Bytes) -> O
     let mut bfc = Bfc::new("", room, options)?;
     let mut supplier = One(Placed::new(Placement::Ascending), 0);
     let mut tickets = vec![Ticket::NONE; program.slots];
-    if place_earlier(program, &mut bfc, &mut supplier, &mut tickets).is_some() {
+    if place_earlier(program, &[], &mut bfc, &mut supplier, &mut tickets).is_some() {
         return None;
     }
     let mut top = bfc.stats().in_use.0;
@@ -389,20 +446,4 @@ pub(crate) fn one_region(program: &Program, options: Options, limit: Bytes) -> O
         }
     }
     Some(Bytes(top))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_are_read() {
-        let setting: Setting = "limit=8GiB, growth=off,gc=on,fragmentation=0.05,restart=3".parse().unwrap();
-        assert_eq!(setting.limit, Some(Bytes(8 << 30)));
-        assert_eq!((setting.growth, setting.gc), (Some(false), Some(true)));
-        assert_eq!((setting.fragmentation, setting.restart), (Some(0.05), Some(Restart::Step(3))));
-        for wrong in ["limit", "limit=much", "growth=maybe", "fragmentation=2", "colour=red", "restart=x"] {
-            assert!(wrong.parse::<Setting>().is_err(), "{wrong}");
-        }
-    }
 }

@@ -24,7 +24,6 @@ use crate::snapshot::Still;
 use input::Input;
 pub use input::Progress;
 use sniff::Format;
-pub use torch_snapshot::call::{Call, CallKind, CallSettings, DeviceCalls, Earlier, LastBlock};
 
 /// A path that cannot be read, with what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -188,13 +187,6 @@ pub fn read(path: &Path, progress: &Arc<Progress>) -> Result<Source, SourceError
 pub fn read_bytes(bytes: &[u8], name: &Path) -> Result<Content, SourceError> {
     let at = |error| SourceError::Io { path: name.to_owned(), error };
     read_input(&Input::of_memory(bytes).map_err(at)?, name)
-}
-
-/// What PyTorch's allocator did on each device, call by call, from a snapshot with a history.
-pub fn torch_calls(path: &Path) -> Result<Vec<DeviceCalls>, SourceError> {
-    let at = |error| SourceError::Io { path: path.to_owned(), error };
-    let input = Input::open(path, &Arc::default()).map_err(at)?;
-    torch_snapshot::calls(&input).map_err(|failure| pickle_error(failure, path))
 }
 
 fn pickle_error(failure: torch_snapshot::Failure, path: &Path) -> SourceError {

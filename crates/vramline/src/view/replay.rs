@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::Reading;
 use crate::event::Framework;
 use crate::names::Name;
-use crate::replay::{self, Answered, Moment, PoolReplay, Setting};
+use crate::replay::{self, Answered, AnsweredBy, Moment, NotForThis, PoolReplay, Rules, Setting};
 use crate::trace::Trace;
 use crate::units::{Bytes, Nanos, Picos};
 use crate::warning::{Unknown, Warning};
@@ -62,9 +62,12 @@ pub struct PoolView {
     pub from_start: Option<bool>,
     pub assumes: Vec<String>,
     pub limit_bytes: Option<Bytes>,
+    pub least_limit_bytes: Option<Bytes>,
     pub allocs: u64,
     pub address_matches: u64,
     pub size_matches: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<DriverView>,
     pub peak_bytes: Bytes,
     pub pool_bytes: Bytes,
     pub first_mismatch: Option<MismatchView>,
@@ -82,12 +85,24 @@ pub struct PoolView {
 
 #[derive(Debug, Serialize)]
 #[expect(missing_docs, reason = "the field table says it")]
+pub struct DriverView {
+    pub calls: u64,
+    pub matches: u64,
+    pub only_here: u64,
+    pub failures: u64,
+    pub failure_matches: u64,
+    pub failures_only_here: u64,
+    pub flushes: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
 pub struct MismatchView {
     pub alloc: u64,
     pub at_ns: Nanos,
     pub op: String,
     pub asked_bytes: Bytes,
-    pub address: u64,
+    pub address: Option<u64>,
     pub chunk_bytes: Bytes,
     pub replayed_address: Option<u64>,
     pub replayed_chunk_bytes: Option<Bytes>,
@@ -101,8 +116,11 @@ pub struct GrowthView {
     pub asked_bytes: Bytes,
     pub rounded_bytes: Bytes,
     pub free_bytes: Bytes,
+    pub reachable_bytes: Bytes,
     pub largest_free_bytes: Bytes,
+    pub largest_elsewhere_bytes: Bytes,
     pub missed_by_bytes: Bytes,
+    pub released_bytes: Bytes,
     pub got_bytes: Bytes,
     pub op: String,
 }
@@ -114,7 +132,9 @@ pub struct MomentView {
     pub in_use_bytes: Bytes,
     pub requested_bytes: Bytes,
     pub slack_bytes: Bytes,
+    pub pending_bytes: Bytes,
     pub cached_bytes: Bytes,
+    pub idle_bytes: Bytes,
     pub largest_free_bytes: Bytes,
     pub upcoming_bytes: Bytes,
     pub external_bytes: Bytes,
@@ -162,7 +182,8 @@ pub struct PointView {
 pub struct WhatIfView {
     pub setting: String,
     pub pool: String,
-    pub limit_bytes: Bytes,
+    pub by: &'static str,
+    pub limit_bytes: Option<Bytes>,
     pub fits: Option<bool>,
     pub peak_bytes: Bytes,
     pub peak_low_bytes: Bytes,
@@ -195,9 +216,9 @@ pub struct AskedView {
     pub dump: Vec<String>,
 }
 
-/// Replays every pool that a source holds and that has an allocator with rules.
-#[must_use]
-pub fn replay(reading: &Reading, wanted: &Wanted) -> Replay {
+/// Replays every pool that a source holds and that has an allocator with rules. An error where a setting is asked for that
+/// the allocator does not have.
+pub fn replay(reading: &Reading, wanted: &Wanted) -> Result<Replay, NotForThis> {
     let mut document = Replay {
         kind: "replay",
         files: reading.hosts.iter().map(|host| host.path.display().to_string()).collect(),
@@ -236,13 +257,17 @@ pub fn replay(reading: &Reading, wanted: &Wanted) -> Replay {
     // Pools with the highest peaks first; what-ifs are about the first.
     document.pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak_bytes));
     if let Some((main, trace)) = main {
-        document.answer(&main, trace, wanted);
+        document.answer(&main, trace, wanted)?;
     }
     for (at, pool) in document.pools.iter().enumerate() {
         if pool.limit_bytes.is_none() {
             document.unknowns.push(Unknown {
                 path: format!("pools[{at}].limit_bytes"),
-                reason: "the events do not tell what is available".to_owned(),
+                reason: match pool.model {
+                    "torch-caching" => "a snapshot tells neither the cap nor what the device had left",
+                    _ => "the events do not tell what is available",
+                }
+                .to_owned(),
                 switch: None,
             });
         }
@@ -253,8 +278,15 @@ pub fn replay(reading: &Reading, wanted: &Wanted) -> Replay {
                 switch: None,
             });
         }
+        if pool.limit_bytes.is_none() && pool.least_limit_bytes.is_none() {
+            document.unknowns.push(Unknown {
+                path: format!("pools[{at}].least_limit_bytes"),
+                reason: "the driver refused nothing in this trace".to_owned(),
+                switch: None,
+            });
+        }
     }
-    document
+    Ok(document)
 }
 
 /// The version of the framework that a process used, where a recording tells it.
@@ -289,7 +321,17 @@ impl Replay {
         }
     }
 
-    fn answer(&mut self, main: &PoolReplay, trace: &Trace, wanted: &Wanted) {
+    fn answer(&mut self, main: &PoolReplay, trace: &Trace, wanted: &Wanted) -> Result<(), NotForThis> {
+        for setting in &wanted.what_if {
+            setting.check(&main.rules, &main.name, main.assumed_limit())?;
+        }
+        if wanted.ask.is_some() && matches!(main.rules, Rules::Torch(_)) {
+            self.warnings.push(Warning {
+                code: "not-asked",
+                text: format!("--ask is for TensorFlow's and JAX's pools; {} is PyTorch's", main.name),
+                hint: "limit and --find limit answer whether more would fit".to_owned(),
+            });
+        }
         if let Some(ask) = &wanted.ask {
             let time = ask.at.map(|at| {
                 let picos = at.0.saturating_sub(trace.history.origin.0).saturating_mul(1000);
@@ -326,7 +368,8 @@ impl Replay {
             }
         }
         if wanted.find_limit {
-            let (least, most) = (main.bounds.load_rounded, main.limit.min(main.exact.pool + main.exact.pool));
+            let twice = main.exact.pool + main.exact.pool;
+            let (least, most) = (main.bounds.load_rounded, main.limit.unwrap_or(twice).min(twice));
             match questions.smallest_limit(&Setting::default(), None, least, most) {
                 Some(answer) => answers.push(answer),
                 None => self.warnings.push(Warning {
@@ -339,16 +382,29 @@ impl Replay {
         for answer in answers {
             let at = self.what_if.len();
             if answer.fits.is_none() {
-                self.unknowns.push(Unknown {
-                    path: format!("what_if[{at}].fits"),
-                    reason:
+                let reason = match answer.by {
+                    AnsweredBy::Replay => {
                         "it depends on where the driver puts regions, which is not known for other settings"
-                            .to_owned(),
+                    }
+                    AnsweredBy::Bounds if answer.limit.is_none() => "there is no limit to fit into",
+                    AnsweredBy::Bounds => {
+                        "the rules of the driver's own pool are not public: pool_low_bytes is what any pool needs, pool_bytes a guess \
+                         at the worst"
+                    }
+                };
+                let path = format!("what_if[{at}].fits");
+                self.unknowns.push(Unknown { path, reason: reason.to_owned(), switch: None });
+            }
+            if answer.limit.is_none() {
+                self.unknowns.push(Unknown {
+                    path: format!("what_if[{at}].limit_bytes"),
+                    reason: "none is set, and the trace tells none".to_owned(),
                     switch: None,
                 });
             }
             self.what_if.push(what_if_view(trace, main, &answer));
         }
+        Ok(())
     }
 }
 
@@ -364,6 +420,10 @@ fn what_if_view(trace: &Trace, pool: &PoolReplay, answer: &Answered) -> WhatIfVi
     WhatIfView {
         setting: answer.setting.text.clone(),
         pool: pool.name.clone(),
+        by: match answer.by {
+            AnsweredBy::Replay => "replay",
+            AnsweredBy::Bounds => "bounds",
+        },
         limit_bytes: answer.limit,
         fits: answer.fits,
         peak_bytes: answer.peak.1,
@@ -397,7 +457,9 @@ fn pool_view(trace: &Trace, pool: &PoolReplay) -> PoolView {
             in_use_bytes: moment.in_use,
             requested_bytes: moment.requested,
             slack_bytes: moment.slack,
+            pending_bytes: moment.pending,
             cached_bytes: moment.cached,
+            idle_bytes: moment.idle,
             largest_free_bytes: moment.largest_free,
             upcoming_bytes: moment.upcoming,
             external_bytes: moment.external,
@@ -418,16 +480,29 @@ fn pool_view(trace: &Trace, pool: &PoolReplay) -> PoolView {
     PoolView {
         name: pool.name.clone(),
         host: trace.history.host.clone(),
-        model: pool.model(),
-        preset: exact.preset.name,
+        model: pool.rules.model(),
+        preset: pool.rules.preset(),
         chosen_by: pool.chosen_by,
         exact: pool.is_exact(),
         from_start: pool.from_start,
         assumes: exact.assumed.clone(),
-        limit_bytes: pool.knows_limit.then_some(pool.limit),
+        limit_bytes: pool.limit,
+        least_limit_bytes: pool.limit.or(pool.least_limit),
         allocs: exact.allocs,
         address_matches: exact.address_matches,
         size_matches: exact.size_matches,
+        driver: match &pool.rules {
+            Rules::Bfc(_) => None,
+            Rules::Torch(rules) => Some(DriverView {
+                calls: rules.driver.calls,
+                matches: rules.driver.matches,
+                only_here: rules.driver.only_here,
+                failures: rules.driver.failures,
+                failure_matches: rules.driver.failure_matches,
+                failures_only_here: rules.driver.failures_only_here,
+                flushes: rules.driver.flushes.len(),
+            }),
+        },
         peak_bytes: exact.peak,
         pool_bytes: exact.pool,
         first_mismatch: exact.first_mismatch.as_ref().map(|mismatch| MismatchView {
@@ -453,7 +528,10 @@ fn pool_view(trace: &Trace, pool: &PoolReplay) -> PoolView {
                 asked_bytes: growth.asked,
                 rounded_bytes: growth.rounded,
                 free_bytes: growth.free,
+                reachable_bytes: growth.reachable,
                 largest_free_bytes: growth.largest_free,
+                largest_elsewhere_bytes: growth.largest_elsewhere,
+                released_bytes: growth.released,
                 missed_by_bytes: growth.rounded.saturating_sub(growth.largest_free),
                 got_bytes: growth.got,
                 op: op(trace, pool.op(trace, growth.act)),

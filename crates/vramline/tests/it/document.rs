@@ -225,6 +225,11 @@ fn every_field_of_a_replay_is_in_its_table() {
         ("jax0112_h200_growth_window.xplane.pb", vec![]),
         ("tf221_cpu_keras.vram", vec![]),
         ("tf221_cpu_mlp_nobfc_window.xplane.pb", vec![]),
+        (
+            "torch/random_streams.pickle.gz",
+            vec!["limit=40MiB", "expandable=on", "allocator=cuda_malloc_async"],
+        ),
+        ("torch/late.pickle.gz", vec!["split_size=32MiB"]),
     ];
     for (name, settings) in asked {
         let wanted = replay::Wanted {
@@ -232,7 +237,7 @@ fn every_field_of_a_replay_is_in_its_table() {
             ask: Some(replay::Ask { bytes: Bytes(1 << 50), at: Some(Nanos(20_000_000)), op: String::new() }),
             ..replay::Wanted::default()
         };
-        let document = replay(&vramline::read(&fixture(name)).unwrap(), &wanted);
+        let document = replay(&vramline::read(&fixture(name)).unwrap(), &wanted).unwrap();
         paths(&serde_json::to_value(&document).unwrap(), "", &mut found);
     }
     let alike = |path: String| path.replace("before_last_growth", "at_peak").replace("at_end", "at_peak");

@@ -232,6 +232,8 @@ pub struct TorchCaching {
     segments: BTreeMap<u64, Segment>,
     /// Blocks that wait for a stream, in the order in which they were handed out.
     pending: BTreeSet<(u64, Handle)>,
+    /// What their owners asked for.
+    pending_requested: u64,
     next_id: u64,
     /// Where the ranks of the next segment begin.
     next_rank: u64,
@@ -253,6 +255,7 @@ impl TorchCaching {
             pools: vec![Pool::default()],
             segments: BTreeMap::new(),
             pending: BTreeSet::new(),
+            pending_requested: 0,
             next_id: 1,
             next_rank: 0,
             has_expandable: false,
@@ -537,15 +540,23 @@ impl TorchCaching {
         self.let_go(&block);
         self.blocks.at_mut(ticket.handle).state = State::Pending;
         self.pending.insert((ticket.id, ticket.handle));
+        self.pending_requested = self.pending_requested.saturating_add(block.requested);
         Ok(())
     }
 
     /// The last stream is done with a block. An error where it was waited for before, when everything was given back.
     pub fn complete_free(&mut self, ticket: Ticket) -> Result<(), NotInUse> {
-        self.claimed(ticket, State::Pending)?;
+        let block = self.claimed(ticket, State::Pending)?;
+        self.pending_requested = self.pending_requested.saturating_sub(block.requested);
         self.pending.remove(&(ticket.id, ticket.handle));
         self.join(ticket.handle);
         Ok(())
+    }
+
+    /// What the owners of blocks that wait for a stream had asked for.
+    #[must_use]
+    pub fn pending_requested(&self) -> Bytes {
+        Bytes(self.pending_requested)
     }
 
     /// Whether the block of a ticket waits for a stream.

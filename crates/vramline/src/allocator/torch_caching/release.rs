@@ -9,6 +9,7 @@ impl TorchCaching {
     /// Waits for all streams and gives back everything idle, as `torch.cuda.empty_cache()` does.
     pub fn empty_cache(&mut self, supplier: &mut impl Supplier) {
         self.stats.num_sync_all_streams += 1;
+        self.pending_requested = 0;
         for (_, handle) in std::mem::take(&mut self.pending) {
             self.join(handle);
         }

@@ -5,6 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::lanes::{self, Gathering};
 use super::layout::{Change, Counters, Layout};
 use super::place;
 use super::reading::{Annotation, Reading, Segment, State};
@@ -101,11 +102,13 @@ fn by_device(segments: &mut [Segment]) -> impl Fn(u32) -> std::ops::Range<usize>
 
 /// The history of a snapshot that has entries.
 pub(crate) fn history(reading: Reading) -> History {
+    let allocator = lanes::settings(&reading);
     let Reading { mut values, mut segments, traces, annotations, settings, mut room, .. } = reading;
     room.extend(values.forget_values());
     let of_device = by_device(&mut segments);
     let actions: Vec<Action> = values.kinds().iter().map(super::value::Kind::action).collect();
     let action = |entry: &Entry| actions.get(entry.kind as usize).copied().unwrap_or(Action::Other);
+    let is_completion = |entry: &Entry| action(entry) == Action::FreeCompleted;
     let mut history = History { framework: Some(Framework::PyTorch), ..History::default() };
     let mut places = Places::new(&values);
     let origin = first_time(&traces, &values);
@@ -129,10 +132,14 @@ pub(crate) fn history(reading: Reading) -> History {
         let begin = batch.len();
         let mut clock = Clock { origin, last: Picos(0), count: 0 };
         let mut caching = Caching::default();
+        let mut gathering = Gathering::new(mine, &layout, allocator.clone());
+        // A free that completes at once is one event, and nothing more.
+        let mut completes_at_once = None;
+        let mut numbers = ranges.iter().flat_map(Clone::clone).peekable();
         let mut peak = 0;
         // What was there at first counts too.
         caching.see(&layout.now, None);
-        for number in ranges.iter().flat_map(Clone::clone) {
+        while let Some(number) = numbers.next() {
             let Some(entry) = values.entries.get(number) else { continue };
             if in_order && number.is_multiple_of(1 << 16) {
                 batch.give(values.entries.forget_before(number));
@@ -144,6 +151,9 @@ pub(crate) fn history(reading: Reading) -> History {
                 Change::Alloc { size } => (Kind::Alloc, entry.size, size),
                 Change::Free { requested, size } => (Kind::Free, requested, size),
                 Change::Nothing => {
+                    if action != Action::FreeCompleted || completes_at_once != Some(number) {
+                        gathering.note(batch.len() - begin, &entry, action, &values);
+                    }
                     if action == Action::Oom {
                         let (stack, op) = places.of(entry.stack, &mut values, &mut history.stacks);
                         caching.failures.push(OutOfMemory {
@@ -168,7 +178,17 @@ pub(crate) fn history(reading: Reading) -> History {
                 in_use: Some(Bytes(layout.now.allocated)),
                 ..Event::bare(time, kind)
             };
+            if action == Action::FreeRequested {
+                let next = numbers.peek().copied();
+                let following = next.and_then(|next| values.entries.get(next));
+                let is_done = |next: &Entry| next.address == entry.address && is_completion(next);
+                completes_at_once = next.filter(|_| following.as_ref().is_some_and(is_done));
+                if completes_at_once.is_none() {
+                    gathering.let_go(batch.len() - begin, &entry);
+                }
+            }
             if kind == Kind::Alloc {
+                gathering.allocated(batch.len() - begin, &entry, &values);
                 let (stack, op) = places.of(entry.stack, &mut values, &mut history.stacks);
                 (event.run, event.op) = (i64::from(stack.number()), op);
             }
@@ -181,6 +201,7 @@ pub(crate) fn history(reading: Reading) -> History {
         }
         caching.at_end = cached(&layout.now);
         caching.streams = streams(mine);
+        caching.calls = gathering.finish();
         wrong.contradictions += layout.contradictions;
         wrong.differences += layout.differences(mine.iter());
         lines.push(vec![(0, begin..batch.len())]);

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::reading::{Segment, Settings, State};
 use super::value::{ABSENT, Action, Entry};
+use crate::event::caching::EarlierSegment;
 use crate::units::Bytes;
 
 const SMALL_SEGMENT: u64 = 2 << 20;
@@ -150,7 +151,8 @@ pub(crate) struct Layout<'a> {
     places: BTreeMap<u64, u32>,
     expandable: Ranges,
     expandable_active: u64,
-    expandable_total: u64,
+    /// Bytes of segments that grow.
+    pub(crate) expandable_total: u64,
     pub(crate) now: Counters,
     /// Entries that do not follow from those before.
     pub(crate) contradictions: u64,
@@ -259,9 +261,8 @@ impl<'a> Layout<'a> {
         self.old_blocks == 0 && self.old_segments == 0
     }
 
-    /// The segments that do not grow, in order: where, how large, whether small, and the blocks in use of each.
-    #[expect(clippy::type_complexity, reason = "taken apart at once by its one caller")]
-    pub(crate) fn pieces(&self) -> Vec<(u64, Bytes, bool, Vec<(u64, Bytes, Option<Bytes>)>)> {
+    /// The segments that do not grow, in order, with the blocks in use of each; whose they are is not known here.
+    pub(crate) fn pieces(&self) -> Vec<EarlierSegment> {
         let mut live: Vec<(u64, &Live)> = self.live.iter().map(|(&address, live)| (address, live)).collect();
         live.sort_unstable_by_key(|&(address, _)| address);
         let mut made = Vec::with_capacity(self.places.len());
@@ -270,7 +271,13 @@ impl<'a> Layout<'a> {
             let begin = live.partition_point(|&(address, _)| address < base);
             let held = live.iter().skip(begin).take_while(|&&(address, _)| address < piece.end);
             let held = held.map(|&(address, live)| (address, Bytes(live.size), Some(Bytes(live.requested))));
-            made.push((base, Bytes(piece.total), !piece.is_large, held.collect()));
+            made.push(EarlierSegment {
+                lane: 0,
+                is_small: !piece.is_large,
+                base,
+                size: Bytes(piece.total),
+                held: held.collect(),
+            });
         }
         made
     }

@@ -9,12 +9,11 @@
 //! while the pickle is read, so that memory grows with their number, not with the file, most of which is
 //! references to the same frames over and over.
 
-pub(super) mod call;
 mod dump;
 mod fault;
 mod fill;
+mod lanes;
 mod layout;
-mod list;
 mod machine;
 mod place;
 mod reading;
@@ -66,11 +65,6 @@ pub(crate) fn read(input: &Input) -> Result<Content, Failure> {
         warnings.into_vec().into_iter().for_each(|one| history.warnings.add(one.code, one.text, one.hint));
         Content::History(Box::new(history))
     })
-}
-
-/// What the allocator of each device did, call by call.
-pub(crate) fn calls(input: &Input) -> Result<Vec<call::DeviceCalls>, Failure> {
-    Ok(list::calls(&unpickle(input, &mut Warnings::default())?))
 }
 
 /// Writes a snapshot as JSON.
