@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use vramline::units::Bytes;
 use vramline::view::fields::{REPLAY, title_in};
-use vramline::view::replay::{MomentView, OpView, PoolView, Replay, WhatIfView};
+use vramline::view::replay::{GrowthView, MomentView, OpView, PoolView, Replay, WhatIfView};
 
 use super::{Column, Style, clock, heading, percent, printable, shorten, table, thousands};
 
@@ -253,7 +253,10 @@ fn growths(out: &mut String, pool: &PoolView, style: Style) {
 
 /// The largest growth at a time when enough was free, only not in one piece.
 fn remembered(out: &mut String, pool: &PoolView) {
-    let enough = pool.growths.iter().filter(|growth| growth.free_bytes >= growth.rounded_bytes);
+    let is_enough = |growth: &&GrowthView| {
+        growth.free_bytes >= growth.rounded_bytes && growth.missed_by_bytes > Bytes::ZERO
+    };
+    let enough = pool.growths.iter().filter(is_enough);
     let Some(growth) = enough.max_by_key(|growth| growth.got_bytes) else { return };
     let _ = writeln!(
         out,
