@@ -317,6 +317,10 @@ fn what_if(out: &mut String, document: &Replay, style: Style) {
                 failed.largest_free_bytes
             )
         });
+        let failed = match answer.waits {
+            Some(waits) => format!("if {} requests wait for other threads: {failed}", thousands(waits)),
+            None => failed,
+        };
         vec![
             if answer.setting.is_empty() { "as it was".to_owned() } else { printable(&answer.setting) },
             match answer.fits {

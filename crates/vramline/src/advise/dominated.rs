@@ -25,8 +25,12 @@ pub(super) fn one_thing(device: &Device) -> Option<Finding> {
             largest.what,
             largest.bytes
         ),
-        fix: "compute it in pieces (a loop over chunks, a fused loss), in a smaller type, or not at all"
-            .to_owned(),
+        fix: if largest.what.contains("compiler") {
+            "the compiler tries kernels on the device, once: XLA_FLAGS=--xla_gpu_autotune_level=0 does without"
+        } else {
+            "compute it in pieces (a loop over chunks, a fused loss), in a smaller type, or not at all"
+        }
+        .to_owned(),
         verify: "vramline report shows the largest rows first".to_owned(),
     })
 }

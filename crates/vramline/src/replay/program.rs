@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::event::caching::{CallKind, EarlierSegment};
 use crate::event::{EventRef, Events};
+use crate::names::Name;
 use crate::trace::PoolTrace;
 use crate::units::Bytes;
 
@@ -106,7 +107,7 @@ impl Act {
         self.slot as usize
     }
 
-    /// For which pool and stream, of an allocator that tells them apart.
+    /// For which pool and stream, of an allocator that tells them apart; of others, which thread.
     #[must_use]
     #[inline]
     pub fn lane(self) -> usize {
@@ -241,6 +242,9 @@ struct Building {
     /// Slots by the address of what is in them.
     live: FxHashMap<u64, u32>,
     unused: Vec<u32>,
+    threads: FxHashMap<Name, u16>,
+    /// Events in a row are mostly of one thread.
+    last_thread: Option<(Name, u16)>,
 }
 
 impl Building {
@@ -253,7 +257,19 @@ impl Building {
         slot
     }
 
+    /// The number of a thread. More than there are numbers for share the last.
+    fn lane(&mut self, thread: Name) -> u16 {
+        if let Some((_, lane)) = self.last_thread.filter(|&(name, _)| name == thread) {
+            return lane;
+        }
+        let next = u16::try_from(self.threads.len()).unwrap_or(u16::MAX);
+        let lane = *self.threads.entry(thread).or_insert(next);
+        self.last_thread = Some((thread, lane));
+        lane
+    }
+
     fn take(&mut self, event: EventRef<'_>, number: usize) {
+        let lane = self.lane(event.thread());
         let (Some(address), Ok(number)) = (event.address(), u32::try_from(number)) else {
             self.program.unusable += 1;
             return;
@@ -274,7 +290,7 @@ impl Building {
                     slot
                 }
             };
-            self.program.acts.push(Act::free(slot));
+            self.program.acts.push(Act { lane, ..Act::free(slot) });
             self.program.answers.push(answer);
             return;
         }
@@ -291,7 +307,7 @@ impl Building {
             self.unused.push(lost);
         }
         self.program.requests += 1;
-        self.program.acts.push(Act::request(bytes, slot));
+        self.program.acts.push(Act { lane, ..Act::request(bytes, slot) });
         self.program.answers.push(answer);
     }
 }

@@ -806,5 +806,6 @@ pub(super) fn drive(
         returned: stats.num_device_free,
         regions: allocator.growths().len(),
         failure,
+        waits: None,
     }
 }

@@ -1,7 +1,9 @@
 //! The same requests under other settings: does it fit, how high is the peak, how large the pool.
 //!
-//! Requests come in the recorded order. Where a request fails TensorFlow would wait up to ten seconds for other threads
-//! to free something; here it fails. Where the driver would put regions under other settings is not known, and ties between
+//! Requests come in the recorded order. Where a request fails TensorFlow waits up to ten seconds for other threads to free something.
+//! So a program that fails is run once more, with waiting: the thread that asked stands still, and so does whatever needs what it asked for,
+//! while the others go on. Which op needs which is not known beyond that, so a program that fits only by waiting fits perhaps.
+//! Where the driver would put regions under other settings is not known, and ties between
 //! free chunks of the same size go to the lower address; so several placements are run, and an answer that depends on
 //! the placement is a range. The driver's own pool (`cudaMallocAsync`) has no public rules: it is answered with bounds.
 
@@ -58,8 +60,11 @@ pub struct Answered {
     pub by: AnsweredBy,
     /// The limit, as the pool takes it; `None` where there is none.
     pub limit: Option<Bytes>,
-    /// Whether every request was served; `None` where that depends on where the driver puts regions.
+    /// Whether every request was served; `None` where that depends on where the driver puts regions, or on threads that wait.
     pub fits: Option<bool>,
+    /// Requests that were served only after waiting for other threads, in the run where the fewest had to; `None` where waiting does
+    /// not help, or was not needed.
+    pub waits: Option<u64>,
     /// The most in use, over the placements: least and most.
     pub peak: (Bytes, Bytes),
     /// The most taken from the driver: least and most.
@@ -83,6 +88,8 @@ pub(super) struct Driven {
     pub(super) returned: u64,
     pub(super) regions: usize,
     pub(super) failure: Option<Failure>,
+    /// As in [`Answered`].
+    pub(super) waits: Option<u64>,
 }
 
 /// Runs acts on a pool until the first request that fails.
@@ -119,7 +126,65 @@ fn drive(
         returned: stats.regions_returned,
         regions: bfc.growths().len(),
         failure,
+        waits: None,
     }
+}
+
+/// More acts than this do not wait: a job that stands still for that long would fail.
+const MOST_WAITING: usize = 2048;
+
+/// Runs acts like [`drive`], but requests that fail wait. Says how many did; `None` where some waited in vain.
+fn drive_waiting(
+    program: &Program,
+    acts: &[Act],
+    gone: &[bool],
+    bfc: &mut Bfc,
+    supplier: &mut impl Supplier,
+) -> Option<u64> {
+    let mut tickets = vec![Ticket::NONE; program.slots];
+    if place_earlier(program, gone, bfc, supplier, &mut tickets).is_some() {
+        return None;
+    }
+    let mut is_done = |act: Act| {
+        let Some(ticket) = tickets.get_mut(act.slot()) else { return true };
+        let Some(bytes) = act.requested() else {
+            let _ = bfc.free(std::mem::replace(ticket, Ticket::NONE));
+            return true;
+        };
+        bfc.allocate(Request::of(bytes), supplier).map(|made| *ticket = made.ticket).is_ok()
+    };
+    // In the order in which they should have come.
+    let mut waiting: Vec<Act> = Vec::new();
+    let mut waits = 0;
+    for &act in acts {
+        if is_blocked(&waiting, act) {
+            waiting.push(act);
+        } else if !is_done(act) {
+            waits += 1;
+            waiting.push(act);
+        } else if act.ends() {
+            let mut has_freed = !waiting.is_empty();
+            while has_freed {
+                has_freed = false;
+                for act in std::mem::take(&mut waiting) {
+                    if is_blocked(&waiting, act) || !is_done(act) {
+                        waiting.push(act);
+                    } else {
+                        has_freed |= act.ends();
+                    }
+                }
+            }
+        }
+        if waiting.len() > MOST_WAITING {
+            return None;
+        }
+    }
+    waiting.is_empty().then_some(waits)
+}
+
+/// Whether an act has to wait for one that waits: its thread does, or the block that it is about.
+fn is_blocked(waiting: &[Act], act: Act) -> bool {
+    waiting.iter().any(|other| other.lane() == act.lane() || other.slot() == act.slot())
 }
 
 /// What a late trace finds in use is asked for first: one block for all that is never freed, then the others.
@@ -223,6 +288,13 @@ impl Questions<'_> {
             let mut bfc = Bfc::new("", limit, options)?;
             Some(drive(self.program, acts, gone, &mut bfc, supplier))
         })?;
+        let mut runs = runs;
+        if runs.iter().any(|run| run.failure.is_some()) {
+            let mut bfc = Bfc::new("", limit, options)?;
+            let mut supplier = Placed::new(Placement::Ascending);
+            let waits = drive_waiting(self.program, acts, gone, &mut bfc, &mut supplier);
+            runs.iter_mut().for_each(|run| run.waits = waits);
+        }
         Some(self.answered(setting, Some(limit), &runs, cut))
     }
 
@@ -276,6 +348,7 @@ impl Questions<'_> {
             by: AnsweredBy::Bounds,
             limit,
             fits: limit.filter(|&limit| load > limit).map(|_| false),
+            waits: None,
             peak: (load, load),
             pool: (load, most.max(load)),
             retries: 0,
@@ -313,6 +386,7 @@ impl Questions<'_> {
         cut: Option<&Cut>,
     ) -> Answered {
         let fitting = runs.iter().filter(|run| run.failure.is_none()).count();
+        let waits = runs.iter().find_map(|run| run.waits);
         let range = |of: fn(&Driven) -> Bytes| {
             let all = runs.iter().map(of);
             (all.clone().min().unwrap_or_default(), all.max().unwrap_or_default())
@@ -326,7 +400,12 @@ impl Questions<'_> {
             setting: setting.clone(),
             by: AnsweredBy::Replay,
             limit,
-            fits: if fitting == runs.len() { Some(true) } else { (fitting == 0).then_some(false) },
+            fits: if fitting == runs.len() {
+                Some(true)
+            } else {
+                (fitting == 0 && waits.is_none()).then_some(false)
+            },
+            waits,
             peak: range(|run| run.peak),
             pool: range(|run| run.pool),
             retries: runs.iter().map(|run| run.retries).max().unwrap_or(0),

@@ -87,6 +87,7 @@ fn every_field_is_in_the_table_and_every_entry_in_a_report() {
         "tf221_cpu_cnn_from_start.xplane.pb",
         "tf221_cpu_keras.vram",
         "torch/out_of_memory.pickle.gz",
+        "jax0112_h200_convolution.xplane.pb.gz",
     ] {
         let wanted = Wanted { top: Some(5), at: Some(Nanos(20_000_000)), ..Wanted::default() };
         let report = checked_report(&vramline::read(&fixture(name)).unwrap(), &wanted);
