@@ -3,12 +3,14 @@
 //! [`read`] takes a path of any kind, sniffs what it is and gives one [`History`] for each host, or a [`Still`] where a
 //! file knows one moment only. Readers push into what they are given; they neither collect the file in memory nor draw conclusions.
 
+pub mod driver;
 mod folder;
 pub(crate) mod hlo;
 mod input;
 mod memory_dump;
 mod oom_log;
 mod pprof;
+pub mod procfs;
 pub mod sniff;
 mod torch_snapshot;
 mod wire;

@@ -1,0 +1,254 @@
+//! What the kernel says of processes and memory, from `/proc`.
+//!
+//! Numbers of processes belong to a namespace. In a container this process has one number inside and another on the host, and
+//! drivers tell whichever they like; so nothing here assumes that a number is the same thing to both: [`Namespace`] and
+//! [`standing`] find out.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Bytes;
+
+/// The inode that the kernel gives to the namespace it starts with, and to no other.
+const FIRST_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// The namespace that this process counts processes in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// This process's numbers, from the outermost namespace that `/proc` shows to its own. Empty where the kernel does not say.
+    pub own_pids: Vec<u32>,
+    /// Whether it is the machine's own namespace, not one inside; `None` where the kernel does not say.
+    pub is_outermost: Option<bool>,
+}
+
+/// Finds out.
+#[must_use]
+pub fn namespace() -> Namespace {
+    let own_pids =
+        std::fs::read_to_string("/proc/self/status").map(|text| ns_pids(&text)).unwrap_or_default();
+    let link = std::fs::read_link("/proc/self/ns/pid").ok();
+    let inode = link.and_then(|link| inode_of(link.to_str()?));
+    Namespace { own_pids, is_outermost: inode.map(|inode| inode == FIRST_NAMESPACE) }
+}
+
+/// The numbers behind `NSpid:`, outermost first.
+fn ns_pids(status: &str) -> Vec<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    line.split_whitespace().map_while(|word| word.parse().ok()).collect()
+}
+
+/// `pid:[4026531836]`
+fn inode_of(link: &str) -> Option<u64> {
+    link.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// A process as `/proc` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its number here.
+    pub pid: u32,
+    /// Its parent.
+    pub parent: u32,
+    /// When it started, in ticks since the machine did: with the number, a name that does not come back.
+    pub start: u64,
+    /// The command, as the kernel keeps it: fifteen signs.
+    pub command: String,
+}
+
+/// The process of this number, if it is there.
+#[must_use]
+pub fn process(pid: u32) -> Option<Seen> {
+    seen(pid, &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn seen(pid: u32, stat: &str) -> Option<Seen> {
+    // The command stands in parentheses, with any sign in it.
+    let (before, rest) = stat.rsplit_once(')')?;
+    let command = before.split_once('(')?.1.to_owned();
+    let mut words = rest.split_whitespace();
+    let parent = words.nth(1)?.parse().ok()?;
+    let start = words.nth(17)?.parse().ok()?;
+    Some(Seen { pid, parent, start, command })
+}
+
+/// The children of a process, their children, and so on; children stand behind their parents.
+#[must_use]
+pub fn descendants(root: u32) -> Vec<Seen> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    below(root, pids.filter_map(process).collect())
+}
+
+fn below(root: u32, mut all: Vec<Seen>) -> Vec<Seen> {
+    all.sort_by_key(|seen| (seen.start, seen.pid));
+    let mut children: rustc_hash::FxHashMap<u32, Vec<Seen>> = rustc_hash::FxHashMap::default();
+    for seen in all {
+        children.entry(seen.parent).or_default().push(seen);
+    }
+    let mut found = children.remove(&root).unwrap_or_default();
+    let mut at = 0;
+    // Each list of children is taken once, so a circle of parents, which a race could show, ends.
+    while let Some(pid) = found.get(at).map(|seen| seen.pid) {
+        found.extend(children.remove(&pid).unwrap_or_default());
+        at += 1;
+    }
+    found
+}
+
+/// Every number that the process of this number here has, outermost namespace first.
+#[must_use]
+pub fn pids_of(pid: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut pids = ns_pids(&status);
+    if !pids.contains(&pid) {
+        pids.insert(0, pid);
+    }
+    pids
+}
+
+/// How the numbers in a driver's list relate to ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// The list has a process of ours under the number that it has here.
+    ByOwnNumber,
+    /// The list has it under its number in another namespace, which the kernel told.
+    ByOtherNumber,
+    /// The list has processes, none of which is ours or is to be seen here: it counts in another namespace.
+    OfAnotherNamespace,
+    /// The list has processes that are to be seen here, ours is not among them.
+    NotListed,
+    /// The list is empty.
+    Empty,
+}
+
+impl Standing {
+    /// One word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Standing::ByOwnNumber => "by-own-number",
+            Standing::ByOtherNumber => "by-other-number",
+            Standing::OfAnotherNamespace => "of-another-namespace",
+            Standing::NotListed => "not-listed",
+            Standing::Empty => "empty",
+        }
+    }
+}
+
+/// Finds out whether a driver's list (numbers) holds one of `ours`, each with all of its numbers, its own here first.
+#[must_use]
+pub fn standing(listed: &[u32], ours: &[(u32, Vec<u32>)], is_here: impl Fn(u32) -> bool) -> Standing {
+    if listed.is_empty() {
+        Standing::Empty
+    } else if ours.iter().any(|(own, _)| listed.contains(own)) {
+        Standing::ByOwnNumber
+    } else if ours.iter().flat_map(|(_, others)| others).any(|other| listed.contains(other)) {
+        Standing::ByOtherNumber
+    } else if listed.iter().any(|&pid| is_here(pid)) {
+        Standing::NotListed
+    } else {
+        Standing::OfAnotherNamespace
+    }
+}
+
+/// The machine's own memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostMemory {
+    /// `MemTotal`
+    pub total: Bytes,
+    /// `MemAvailable`: what can be had without swapping.
+    pub available: Bytes,
+}
+
+/// What `/proc/meminfo` says.
+#[must_use]
+pub fn host_memory() -> Option<HostMemory> {
+    meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn meminfo(text: &str) -> Option<HostMemory> {
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        kibibytes.checked_mul(1024).map(Bytes)
+    };
+    Some(HostMemory { total: field("MemTotal:")?, available: field("MemAvailable:")? })
+}
+
+/// Host memory that a process holds.
+#[must_use]
+pub fn resident(pid: u32) -> Option<Bytes> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?).map(Bytes)
+}
+
+/// The most that this container may hold, where its control group says; the machine's limit else.
+#[must_use]
+pub fn container_limit() -> Option<Bytes> {
+    let limit = |path: PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok().map(Bytes);
+    let root = Path::new("/sys/fs/cgroup");
+    let found = limit(root.join("memory.max")).or_else(|| limit(root.join("memory/memory.limit_in_bytes")));
+    // Without a limit the older files hold a number larger than any machine.
+    found.filter(|limit| host_memory().is_some_and(|host| limit.0 < host.total.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_namespaces_are_read() {
+        assert_eq!(ns_pids("Name:\tx\nNSpid:\t4711\t12\t1\nNSpgid:\t1\n"), [4711, 12, 1]);
+        assert_eq!(ns_pids("Name:\tx\n"), [] as [u32; 0]);
+        assert_eq!(ns_pids("NSpid:\t7\tx\t1"), [7]);
+        assert_eq!(inode_of("pid:[4026531836]"), Some(FIRST_NAMESPACE));
+        assert_eq!(inode_of("pid:[x]"), None);
+        assert!(pids_of(std::process::id()).contains(&std::process::id()));
+    }
+
+    #[test]
+    fn a_driver_may_count_in_another_namespace() {
+        let here = |pid: u32| pid < 100;
+        let ours = [(7, vec![7]), (8, vec![8, 4008])];
+        assert_eq!(standing(&[], &ours, here), Standing::Empty);
+        assert_eq!(standing(&[3, 7], &ours, here), Standing::ByOwnNumber);
+        assert_eq!(standing(&[4008], &ours, here), Standing::ByOtherNumber);
+        assert_eq!(standing(&[3], &ours, here), Standing::NotListed);
+        assert_eq!(standing(&[5000, 6000], &ours, here), Standing::OfAnotherNamespace);
+    }
+
+    #[test]
+    fn a_command_may_look_like_anything() {
+        let rest = "S 42 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 424242 20";
+        let found = seen(7, &format!("7 (a) b ( 1 2) {rest}")).unwrap();
+        assert_eq!((found.parent, found.start, found.command.as_str()), (42, 424_242, "a) b ( 1 2"));
+        assert_eq!(seen(7, "7 (sh) S 1 2"), None);
+        assert_eq!(seen(7, ""), None);
+    }
+
+    #[test]
+    fn children_of_children_are_found_and_circles_end() {
+        let process = |pid, parent, start| Seen { pid, parent, start, command: String::new() };
+        let all =
+            vec![process(9, 5, 4), process(5, 1, 2), process(6, 1, 3), process(7, 2, 1), process(1, 0, 0)];
+        let pids = |root| below(root, all.clone()).iter().map(|seen| seen.pid).collect::<Vec<_>>();
+        assert_eq!(pids(1), [5, 6, 9]);
+        assert_eq!(pids(9), [] as [u32; 0]);
+        let circle = vec![process(2, 3, 1), process(3, 2, 2)];
+        assert_eq!(below(2, circle).len(), 2);
+    }
+
+    #[test]
+    fn memory_is_read() {
+        let text = "MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable:    8192 kB\n";
+        assert_eq!(meminfo(text), Some(HostMemory { total: Bytes(16 << 20), available: Bytes(8 << 20) }));
+        assert_eq!(meminfo("MemTotal: 5 kB\n"), None);
+        assert_eq!(meminfo(&format!("MemTotal: {} kB\nMemAvailable: 1 kB", u64::MAX)), None);
+        assert!(resident(std::process::id()).is_some_and(|bytes| bytes.0 > 0));
+        assert_eq!(resident(u32::MAX), None);
+        assert_eq!(process(u32::MAX), None);
+    }
+}
