@@ -9,6 +9,9 @@ pub(crate) const NO_COLOR: &str = "NO_COLOR";
 /// Read: the folder of the Python package `vramline`, where it is not found by itself.
 pub(crate) const PACKAGE: &str = "VRAMLINE_PACKAGE";
 
+/// Read, for tests: a script (JSON) that a fake driver plays in place of NVIDIA's library. The job inherits it.
+pub(crate) const FAKE_DRIVER: &str = "VRAMLINE_FAKE_DRIVER";
+
 /// Set: the folder of the recording, absolute. Without it nothing is recorded.
 pub(crate) const RECORD: &str = "VRAMLINE_RECORD";
 /// Set: `auto`, `off`, `steps=N` or `all`.

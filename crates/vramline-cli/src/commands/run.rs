@@ -17,13 +17,13 @@ use crate::Hinted;
 use crate::cli::{ReportArgs, RunArgs};
 use crate::commands::{oom, report};
 use crate::launch::environment::{self, Planned, Variables};
-use crate::launch::{child, devices, package, place, say, settings};
+use crate::launch::{child, devices, driver, package, place, say, settings};
 use crate::variables::{PYTHONPATH, RECORD, TO_PYTHON};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Hinted> {
     settings::check(args)?;
     let user = environment::of_user();
-    let devices = devices::devices(Path::new("/"));
+    let devices = driver::of_script().unwrap_or_else(|| devices::devices(Path::new("/")));
     let planned = environment::plan(args, &user, !devices.is_empty())?;
     planned.notes.iter().for_each(say);
     let boot = package::boot().inspect_err(|reason| {
@@ -38,7 +38,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Hinted> {
     let recording = place::make(&wanted, &manifest);
 
     let command = command_of(args, &planned, boot.as_deref().ok(), recording.as_deref());
-    let exit = match child::run(command) {
+    let mut watch = None;
+    let started = |job| {
+        watch = recording.as_deref().and_then(|path| driver::watch(path, job, args.rate, &manifest));
+    };
+    let exit = match child::run(command, started) {
         Ok(exit) => exit,
         Err(error) => {
             let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
@@ -50,6 +54,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Hinted> {
 
     manifest.clocks.end = Some(clocks());
     manifest.exit = Some(exit);
+    driver::finish(watch, &mut manifest);
     if let Some(path) = recording {
         finish(args, &manifest, path, boot.is_ok());
     }
@@ -75,6 +80,7 @@ fn manifest_of(
         settings: settings::recorded(args, planned.stand_in),
         environment: manifest::environment(user.into_iter().chain(planned.set.clone())),
         devices,
+        driver: None,
         exit: None,
     }
 }

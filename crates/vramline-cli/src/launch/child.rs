@@ -21,12 +21,14 @@ use crate::launch::kernel::{self, Held};
 const FOR_THE_JOB: [i32; 6] =
     [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Starts `command` and waits for its end. An error is that it could not be started.
-pub(crate) fn run(mut command: Command) -> io::Result<Exit> {
+/// Starts `command`, tells `started` its number, and waits for its end. An error is that it could not be started. Threads that
+/// `started` makes get no signals: they are held back by then.
+pub(crate) fn run(mut command: Command, started: impl FnOnce(u32)) -> io::Result<Exit> {
     let held = Held::hold(&FOR_THE_JOB);
     held.release_in(&mut command);
     let mut child = command.spawn()?;
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
+    started(child.id());
     loop {
         if let Some(status) = ended(&mut child) {
             return Ok(exit_of(status));

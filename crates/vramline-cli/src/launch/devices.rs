@@ -14,6 +14,7 @@ pub(crate) fn devices(root: &Path) -> Vec<Device> {
             .iter()
             .map(|name| Device {
                 name: std::fs::read_to_string(information(name)).ok().as_deref().and_then(model),
+                ..Device::default()
             })
             .collect();
     }
@@ -24,7 +25,7 @@ pub(crate) fn devices(root: &Path) -> Vec<Device> {
     let files = entries(&root.join("dev")).into_iter().filter(is_device).count();
     // Under Windows' own Linux the driver is behind one file for all devices.
     let is_wsl = root.join("dev/dxg").exists() && root.join("usr/lib/wsl/lib/libcuda.so.1").exists();
-    vec![Device { name: None }; files.max(usize::from(is_wsl))]
+    vec![Device::default(); files.max(usize::from(is_wsl))]
 }
 
 fn entries(folder: &Path) -> Vec<String> {

@@ -5,6 +5,7 @@
 
 pub(crate) mod child;
 pub(crate) mod devices;
+pub(crate) mod driver;
 pub(crate) mod environment;
 pub(crate) mod kernel;
 pub(crate) mod package;

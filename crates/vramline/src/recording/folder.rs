@@ -3,6 +3,7 @@
 //! ```text
 //! NAME.vram/
 //!   run.json               by the parent: command, settings, devices, clocks, exit
+//!   driver.arrows          by the parent: what the driver and the kernel say while the job runs
 //!   process-ID.json        by each process: versions, rank
 //!   marks-ID.arrows        steps, epochs, labels, with the counters of that moment
 //!   samples-ID.arrows      counters in the background
@@ -21,6 +22,9 @@ use std::str::FromStr;
 
 /// The parent's file.
 pub const RUN: &str = "run.json";
+
+/// The parent's stream.
+pub const DRIVER: &str = "driver.arrows";
 
 /// What the name of every recording ends with.
 pub const SUFFIX: &str = ".vram";

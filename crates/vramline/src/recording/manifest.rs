@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::recording::folder::RUN;
 use crate::recording::stream::open_plain;
+use crate::source::driver::probe::{Cost, Costs};
+use crate::source::driver::{DriverError, Identity, Library, Part};
+use crate::source::procfs::{Namespace, Standing};
 use crate::units::{Bytes, Nanos};
 
 /// The `kind` of every manifest.
@@ -51,6 +54,9 @@ pub struct RunManifest {
     pub environment: BTreeMap<String, String>,
     /// The GPUs of the machine, whether the job may use them or not.
     pub devices: Vec<Device>,
+    /// Who told of the devices, and what asking cost; nothing until somebody has been asked.
+    #[serde(default)]
+    pub driver: Option<DriverRun>,
     /// How the job ended; nothing while it runs.
     pub exit: Option<Exit>,
 }
@@ -124,11 +130,56 @@ impl StandIn {
     }
 }
 
-/// A GPU, as far as it can be seen without a driver library.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A GPU. Without the driver's library only device files are to be seen, and all but the name is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Device {
     /// The model; nothing where only the device file is to be seen.
     pub name: Option<String>,
+    /// Its name for ever, by which `driver.arrows` knows it.
+    pub uuid: Option<String>,
+    /// The driver's number for it, which need not be CUDA's.
+    pub index: Option<u32>,
+    /// CUDA's capability, such as `[9, 0]`.
+    pub capability: Option<(i32, i32)>,
+    /// Where it sits.
+    pub pci_bus_id: Option<String>,
+    /// Whether it is divided into parts (MIG).
+    pub is_divided: Option<bool>,
+    /// Which part of a divided device it is.
+    pub part: Option<Part>,
+    /// Whether the driver keeps the peaks of processes.
+    pub is_accounting: Option<bool>,
+    /// All of its memory.
+    pub total_bytes: Option<Bytes>,
+    /// What the driver keeps of it.
+    pub reserved_bytes: Option<Bytes>,
+    /// Which sum of the driver's figures was its total when the run began.
+    pub identity: Option<Identity>,
+    /// Why its memory is not told.
+    pub error: Option<DriverError>,
+}
+
+/// The driver, as the parent of a run found it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DriverRun {
+    /// Which driver answered.
+    pub library: Library,
+    /// Why there was none.
+    pub error: Option<DriverError>,
+    /// How this process counts processes.
+    pub namespace: Namespace,
+    /// How the driver's lists of processes stood to the job's own, as far as the job was on a device.
+    pub standing: Option<Standing>,
+    /// For how long it was watched.
+    pub watched_ns: u64,
+    /// What asking the driver cost.
+    pub costs: Costs,
+    /// What asking the kernel cost.
+    pub host: Cost,
+    /// Rows that could not be written.
+    pub lost_rows: u64,
 }
 
 /// How a job ended.
@@ -335,7 +386,21 @@ mod tests {
                 stand_in: StandIn::NotNeeded,
             },
             environment: BTreeMap::from([("TF_CONFIG".to_owned(), "{}".to_owned())]),
-            devices: vec![Device { name: Some("NVIDIA H200".to_owned()) }, Device { name: None }],
+            devices: vec![
+                Device {
+                    name: Some("NVIDIA H200".to_owned()),
+                    uuid: Some("GPU-1".to_owned()),
+                    capability: Some((9, 0)),
+                    identity: Some(Identity::UsedExcludesReserved),
+                    ..Device::default()
+                },
+                Device { error: Some(DriverError::NotSupported), ..Device::default() },
+            ],
+            driver: Some(DriverRun {
+                error: Some(DriverError::LibraryTooOld { function: "nvmlX".to_owned() }),
+                standing: Some(Standing::ByOwnNumber),
+                ..DriverRun::default()
+            }),
             exit: None,
         }
     }
@@ -371,6 +436,9 @@ mod tests {
         assert_eq!(json["settings"]["stand_in"], "not-needed");
         assert_eq!(json["exit"]["signal"], 15);
         assert_eq!(json["devices"][0]["name"], "NVIDIA H200");
+        assert_eq!(json["devices"][0]["identity"], "used-excludes-reserved");
+        assert_eq!(json["devices"][1]["error"]["code"], "not-supported");
+        assert_eq!(json["driver"]["error"]["code"], "library-too-old");
     }
 
     fn parsed(text: &[u8]) -> Result<RunManifest, ManifestError> {
@@ -386,6 +454,9 @@ mod tests {
         let mut json = serde_json::to_value(manifest()).unwrap();
         json["added"] = serde_json::json!({"later": [1, 2]});
         json["settings"]["stand_in"] = "with-a-hat".into();
+        // Recordings from before the driver was asked have a name only.
+        json["devices"] = serde_json::json!([{"name": "NVIDIA T4"}]);
+        json.as_object_mut().unwrap().remove("driver");
         let read = parsed(json.to_string().as_bytes()).unwrap();
         assert_eq!(read.settings.stand_in, StandIn::Other);
         assert!(!read.settings.stand_in.is_on());

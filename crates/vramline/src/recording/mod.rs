@@ -14,3 +14,4 @@ pub mod rows;
 pub mod sampler;
 pub mod schema;
 pub mod stream;
+pub mod watch;

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::folder::{Part, ProcessId, RUN, parts};
+use super::folder::{DRIVER, Part, ProcessId, RUN, parts};
 use super::manifest::{ManifestError, RunManifest};
-use super::rows::{Inventory, Mark, Moment, Sample};
+use super::rows::{DriverRow, Inventory, Mark, Moment, Sample};
 use super::schema::VERSION;
 use super::stream::{self, StreamError, Table};
 use crate::warning::Warnings;
@@ -28,6 +28,9 @@ pub struct Recorded {
     pub manifest: Option<RunManifest>,
     /// One for each process, in the order of their first marks.
     pub processes: Vec<RecordedProcess>,
+    /// What the driver and the kernel said while the job ran, in order; empty where nobody asked. A row holds until the next
+    /// of the same device or process: [`DriverState`](super::rows::DriverState) knows what held when.
+    pub driver: Vec<DriverRow>,
     /// What could not be read.
     pub warnings: Warnings,
 }
@@ -154,27 +157,7 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
             exception: None,
             dumps: Vec::new(),
         });
-        let mut table = || match stream::read(&file) {
-            Ok(table) => {
-                if table.torn_bytes > 0 {
-                    recorded.warnings.add(
-                        "torn-tail",
-                        format!(
-                            "the last {} bytes of '{}' are not whole and were left out",
-                            table.torn_bytes,
-                            name_of(&file)
-                        ),
-                        "the process was killed while it wrote; everything before is there",
-                    );
-                }
-                Ok(table)
-            }
-            Err(error @ StreamError::Newer { .. }) => Err(newer(error.to_string())),
-            Err(error) => {
-                recorded.warnings.add("unreadable-stream", error.to_string(), "");
-                Ok(Table::default())
-            }
-        };
+        let mut table = || table(&file, path, &mut recorded.warnings);
         match part {
             Part::Process => match facts(&file) {
                 Ok(facts) if facts.schema > VERSION => {
@@ -193,10 +176,41 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
             Part::Trace => process.trace = Some(file),
         }
     }
+    let file = path.join(DRIVER);
+    if file.exists() {
+        recorded.driver = DriverRow::all(&table(&file, path, &mut recorded.warnings)?);
+    }
     recorded.processes = processes.into_values().collect();
     recorded.processes.sort_by_key(|process| process.marks.first().map(|mark| mark.time));
     add_last_words(&mut recorded);
     Ok(recorded)
+}
+
+/// The rows of a stream, as far as they are whole; a stream that is none is a warning.
+fn table(file: &Path, folder: &Path, warnings: &mut Warnings) -> Result<Table, ReadError> {
+    match stream::read(file) {
+        Ok(table) => {
+            if table.torn_bytes > 0 {
+                warnings.add(
+                    "torn-tail",
+                    format!(
+                        "the last {} bytes of '{}' are not whole and were left out",
+                        table.torn_bytes,
+                        name_of(file)
+                    ),
+                    "the process was killed while it wrote; everything before is there",
+                );
+            }
+            Ok(table)
+        }
+        Err(error @ StreamError::Newer { .. }) => {
+            Err(ReadError::Newer { path: folder.to_owned(), what: error.to_string() })
+        }
+        Err(error) => {
+            warnings.add("unreadable-stream", error.to_string(), "");
+            Ok(Table::default())
+        }
+    }
 }
 
 /// What others than the recorder put there: the exception's text, and TensorFlow's dumps.

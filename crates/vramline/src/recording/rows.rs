@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use rustix::time::ClockId;
 
-use super::schema::{INVENTORY, MARKS, SAMPLES};
+use super::schema::{DRIVER, INVENTORY, MARKS, SAMPLES};
 use super::stream::{Cell, Table};
 use crate::units::Bytes;
 
@@ -307,5 +307,166 @@ impl Inventory {
             }
         }
         all
+    }
+}
+
+/// What a row of the driver's stream is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// A whole device.
+    #[default]
+    Device,
+    /// One process on a device.
+    Process,
+    /// A process that is no longer on a device.
+    Gone,
+}
+
+impl Subject {
+    fn word(self) -> &'static str {
+        match self {
+            Subject::Device => "device",
+            Subject::Process => "process",
+            Subject::Gone => "gone",
+        }
+    }
+
+    fn of_word(word: &str) -> Option<Subject> {
+        [Subject::Device, Subject::Process, Subject::Gone].into_iter().find(|subject| subject.word() == word)
+    }
+}
+
+/// The name that the machine's own memory has among the devices.
+pub const HOST: &str = "CPU";
+
+/// What the driver or the kernel said of a device, or of one process on it. It holds until the next row of the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriverRow {
+    /// When it was read.
+    pub time: Moment,
+    /// What it is about.
+    pub subject: Subject,
+    /// The device: its uuid, or [`HOST`].
+    pub device: String,
+    /// The process, as the driver numbers it.
+    pub pid: Option<u32>,
+    /// When the process started, in the kernel's ticks.
+    pub start: Option<u64>,
+    /// The process's command.
+    pub command: Option<String>,
+    /// Whether it belongs to the job; `None` where that cannot be told.
+    pub is_job: Option<bool>,
+    /// compute, graphics or both.
+    pub work: Option<String>,
+    /// The device's memory.
+    pub total: Option<Bytes>,
+    /// Kept by the driver.
+    pub reserved: Option<Bytes>,
+    /// Not taken.
+    pub free: Option<Bytes>,
+    /// Taken; of a process what it holds there. On the host that is its resident set.
+    pub used: Option<Bytes>,
+    /// The most that the process held there, where the driver keeps accounts.
+    pub peak: Option<Bytes>,
+    /// Why figures are not there.
+    pub reason: Option<String>,
+}
+
+impl DriverRow {
+    pub(crate) fn row(&self) -> [Cell<'_>; DRIVER.columns.len()] {
+        let bytes = |bytes: Option<Bytes>| Cell::Int(bytes.and_then(|bytes| i64::try_from(bytes.0).ok()));
+        [
+            Cell::Int(Some(self.time.monotonic)),
+            Cell::Int(Some(self.time.wall)),
+            Cell::Text(Some(self.subject.word())),
+            Cell::Text(Some(self.device.as_str())),
+            Cell::Int(self.pid.map(i64::from)),
+            Cell::Int(self.start.and_then(|start| i64::try_from(start).ok())),
+            Cell::Text(self.command.as_deref()),
+            Cell::Int(self.is_job.map(i64::from)),
+            Cell::Text(self.work.as_deref()),
+            bytes(self.total),
+            bytes(self.reserved),
+            bytes(self.free),
+            bytes(self.used),
+            bytes(self.peak),
+            Cell::Text(self.reason.as_deref()),
+        ]
+    }
+
+    /// The rows of a stream, in the order they were written. Rows without a time, or of a kind that is not known, are left out.
+    pub(crate) fn all(table: &Table) -> Vec<DriverRow> {
+        let ints = |name| table.ints(name).into_iter();
+        let texts = |name| table.texts(name).into_iter();
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        let bytes = |found: Option<Option<i64>>| {
+            found.flatten().and_then(|found| u64::try_from(found).ok()).map(Bytes)
+        };
+        let (mut walls, mut pids, mut starts, mut jobs) =
+            (ints("wall_ns"), ints("pid"), ints("start"), ints("job"));
+        let (mut kinds, mut devices) = (texts("kind"), texts("device"));
+        let (mut commands, mut works, mut reasons) = (texts("command"), texts("work"), texts("reason"));
+        let (mut totals, mut reserved, mut free) =
+            (ints("total_bytes"), ints("reserved_bytes"), ints("free_bytes"));
+        let (mut used, mut peaks) = (ints("used_bytes"), ints("peak_bytes"));
+        let row = |monotonic: Option<i64>| {
+            let wall = walls.next().flatten().unwrap_or_default();
+            let subject = kinds.next().flatten().and_then(Subject::of_word);
+            let row = DriverRow {
+                time: Moment { monotonic: monotonic.unwrap_or_default(), wall },
+                subject: subject.unwrap_or_default(),
+                device: owned(devices.next().flatten()).unwrap_or_default(),
+                pid: pids.next().flatten().and_then(|pid| u32::try_from(pid).ok()),
+                start: starts.next().flatten().and_then(|start| u64::try_from(start).ok()),
+                command: owned(commands.next().flatten()),
+                is_job: jobs.next().flatten().map(|job| job != 0),
+                work: owned(works.next().flatten()),
+                total: bytes(totals.next()),
+                reserved: bytes(reserved.next()),
+                free: bytes(free.next()),
+                used: bytes(used.next()),
+                peak: bytes(peaks.next()),
+                reason: owned(reasons.next().flatten()),
+            };
+            monotonic.and(subject).map(|_| row)
+        };
+        ints("time_ns").filter_map(row).collect()
+    }
+}
+
+/// What the driver's rows say of one moment: the newest of each device, and of each process that was there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriverState<'a> {
+    /// One for each device, in the order they were first read.
+    pub devices: Vec<&'a DriverRow>,
+    /// One for each process on each device that was there.
+    pub processes: Vec<&'a DriverRow>,
+}
+
+impl<'a> DriverState<'a> {
+    /// What held at a moment of the monotonic clock.
+    #[must_use]
+    pub fn at(rows: &'a [DriverRow], monotonic: i64) -> DriverState<'a> {
+        let mut state = DriverState::default();
+        for row in rows.iter().take_while(|row| row.time.monotonic <= monotonic) {
+            state.take(row);
+        }
+        state
+    }
+
+    /// Goes on by one row.
+    pub fn take(&mut self, row: &'a DriverRow) {
+        let is_same = |other: &&DriverRow| other.device == row.device && other.pid == row.pid;
+        match row.subject {
+            Subject::Device => match self.devices.iter_mut().find(|known| known.device == row.device) {
+                Some(known) => *known = row,
+                None => self.devices.push(row),
+            },
+            Subject::Process => match self.processes.iter_mut().find(|known| is_same(known)) {
+                Some(known) => *known = row,
+                None => self.processes.push(row),
+            },
+            Subject::Gone => self.processes.retain(|known| !is_same(known)),
+        }
     }
 }

@@ -113,6 +113,41 @@ pub const INVENTORY: Stream = Stream {
     ],
 };
 
+/// What the driver and the kernel say while a job runs, by the parent of the run. A row is written when its figures have changed: what a
+/// row says holds until the next one of the same kind, device and process. Devices are those of `run.json`.
+pub const DRIVER: Stream = Stream {
+    name: "driver",
+    columns: &[
+        int("time_ns", "when it was read"),
+        int("wall_ns", "the same moment on the real-time clock"),
+        text(
+            "kind",
+            "device: a whole device; process: one process on it; gone: that process is no longer on it",
+        ),
+        text("device", "uuid of the device as in run.json; CPU for the machine's own memory"),
+        int("pid", "the process, as the driver numbers it; on the CPU as this machine's kernel does"),
+        int(
+            "start",
+            "when the process started, in the kernel's ticks; null where it is not to be seen from here",
+        ),
+        text("command", "the process's command, as the kernel keeps it"),
+        int(
+            "job",
+            "1: it belongs to the job; 0: it does not; null: it cannot be told, as numbers are of another namespace",
+        ),
+        text("work", "what the process uses the device for: compute, graphics or both"),
+        int("total_bytes", "the device's memory; on the CPU MemTotal"),
+        int("reserved_bytes", "kept by the driver"),
+        int("free_bytes", "not taken; on the CPU MemAvailable, noted when it has moved by 1 MiB"),
+        int(
+            "used_bytes",
+            "taken, with or without what is reserved: run.json says which; of a process what it holds there",
+        ),
+        int("peak_bytes", "the most that the process held there, where the driver keeps accounts"),
+        text("reason", "why figures are null: a word of the driver's errors"),
+    ],
+};
+
 impl Stream {
     pub(crate) fn arrow(&self) -> SchemaRef {
         let fields: Vec<Field> = self

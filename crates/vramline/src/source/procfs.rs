@@ -72,21 +72,30 @@ fn seen(pid: u32, stat: &str) -> Option<Seen> {
     Some(Seen { pid, parent, start, command })
 }
 
+/// Every process that is to be seen.
+#[must_use]
+pub fn processes() -> Vec<Seen> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(process).collect()
+}
+
 /// The children of a process, their children, and so on; children stand behind their parents.
 #[must_use]
 pub fn descendants(root: u32) -> Vec<Seen> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    below(root, pids.filter_map(process).collect())
+    below(&[root], processes())
 }
 
-fn below(root: u32, mut all: Vec<Seen>) -> Vec<Seen> {
+/// The same of several processes, among those that were seen.
+#[must_use]
+pub fn below(roots: &[u32], mut all: Vec<Seen>) -> Vec<Seen> {
     all.sort_by_key(|seen| (seen.start, seen.pid));
     let mut children: rustc_hash::FxHashMap<u32, Vec<Seen>> = rustc_hash::FxHashMap::default();
     for seen in all {
         children.entry(seen.parent).or_default().push(seen);
     }
-    let mut found = children.remove(&root).unwrap_or_default();
+    let mut found: Vec<Seen> =
+        roots.iter().flat_map(|root| children.remove(root).unwrap_or_default()).collect();
     let mut at = 0;
     // Each list of children is taken once, so a circle of parents, which a race could show, ends.
     while let Some(pid) = found.get(at).map(|seen| seen.pid) {
@@ -121,6 +130,9 @@ pub enum Standing {
     NotListed,
     /// The list is empty.
     Empty,
+    /// A word of a newer version.
+    #[serde(other)]
+    Other,
 }
 
 impl Standing {
@@ -133,6 +145,7 @@ impl Standing {
             Standing::OfAnotherNamespace => "of-another-namespace",
             Standing::NotListed => "not-listed",
             Standing::Empty => "empty",
+            Standing::Other => "other",
         }
     }
 }
@@ -234,11 +247,11 @@ mod tests {
         let process = |pid, parent, start| Seen { pid, parent, start, command: String::new() };
         let all =
             vec![process(9, 5, 4), process(5, 1, 2), process(6, 1, 3), process(7, 2, 1), process(1, 0, 0)];
-        let pids = |root| below(root, all.clone()).iter().map(|seen| seen.pid).collect::<Vec<_>>();
+        let pids = |root| below(&[root], all.clone()).iter().map(|seen| seen.pid).collect::<Vec<_>>();
         assert_eq!(pids(1), [5, 6, 9]);
         assert_eq!(pids(9), [] as [u32; 0]);
         let circle = vec![process(2, 3, 1), process(3, 2, 2)];
-        assert_eq!(below(2, circle).len(), 2);
+        assert_eq!(below(&[2], circle).len(), 2);
     }
 
     #[test]

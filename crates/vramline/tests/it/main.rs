@@ -4,7 +4,8 @@
 //! `encodings` (every form the format allows, in traces written here), `damage` (cut, flipped and lying input),
 //! `house` (who imports whom), `document` (the JSON and its table of fields), `recording` (streams and folders, written,
 //! cut and damaged), `recorded` (real recordings), `jax` (memory profiles and compiled programs), `torch` (PyTorch's
-//! snapshots: real, cut, hostile), `oom` (out-of-memory texts and dumps), `replay` (the simulators), `ledger` (sums).
+//! snapshots: real, cut, hostile), `oom` (out-of-memory texts and dumps), `replay` (the simulators), `ledger` (sums), `driver` (NVML,
+//! and what a driver can do).
 
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -12,6 +13,7 @@
 mod caching;
 mod damage;
 mod document;
+mod driver;
 mod encodings;
 mod fixtures;
 mod house;

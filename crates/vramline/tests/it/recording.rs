@@ -15,7 +15,7 @@ use vramline::recording::folder::{Part, ProcessId};
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::reader::{self, ReadError, Recorded};
 use vramline::recording::rows::{Counters, Inventory, Mark, Moment, Sample, Variable};
-use vramline::recording::schema::{INVENTORY, Kind, MARKS, SAMPLES, Stream};
+use vramline::recording::schema::{DRIVER, INVENTORY, Kind, MARKS, SAMPLES, Stream};
 use vramline::recording::stream::{Appender, Cell, StreamError, Table, read, read_bytes};
 use vramline::units::Bytes;
 use vramline::view::report::Wanted;
@@ -303,7 +303,7 @@ fn a_torn_tail_is_cut_off_and_the_writer_goes_on() {
 
 #[test]
 fn a_header_alone_is_whole_and_empty() {
-    for stream in [MARKS, SAMPLES, INVENTORY] {
+    for stream in [MARKS, SAMPLES, INVENTORY, DRIVER] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("stream");
         drop(Appender::open(&path, stream).unwrap());

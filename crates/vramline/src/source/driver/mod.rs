@@ -110,6 +110,7 @@ pub enum Identity {
     /// total = free + used, and `used` holds what is reserved.
     UsedIncludesReserved,
     /// Neither.
+    #[serde(other)]
     Neither,
 }
 
@@ -238,6 +239,10 @@ pub enum DriverError {
         /// What it said.
         detail: String,
     },
+    /// A word of a newer version.
+    #[error("it failed in a way that this version has no word for")]
+    #[serde(other)]
+    Other,
 }
 
 impl DriverError {
@@ -254,6 +259,7 @@ impl DriverError {
             DriverError::GpuLost => "gpu-lost",
             DriverError::NotFound => "not-found",
             DriverError::Failed { .. } => "failed",
+            DriverError::Other => "other",
         }
     }
 
@@ -275,7 +281,10 @@ impl DriverError {
             DriverError::GpuLost => {
                 "look for Xid in the kernel's log (dmesg); the device needs a reset or the machine a reboot"
             }
-            DriverError::NotSupported | DriverError::NotFound | DriverError::Failed { .. } => "",
+            DriverError::NotSupported
+            | DriverError::NotFound
+            | DriverError::Failed { .. }
+            | DriverError::Other => "",
         }
     }
 }

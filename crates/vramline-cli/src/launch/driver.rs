@@ -1,0 +1,74 @@
+//! The driver while a job runs: which one is asked, how long its answer is waited for, and what becomes of it in `run.json`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use vramline::recording::manifest::{Device, RunManifest};
+use vramline::recording::watch::{Found, Watch};
+use vramline::source::driver::probe::Probe;
+use vramline::source::driver::{Driver, DriverError};
+
+use crate::variables::FAKE_DRIVER;
+
+/// How long the end of a job waits for a driver that hangs.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The script of a fake driver, where a test set one.
+pub(crate) fn script() -> Option<PathBuf> {
+    std::env::var_os(FAKE_DRIVER).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// This machine's driver.
+pub(crate) fn open() -> Result<Box<dyn Driver>, DriverError> {
+    vramline::source::driver::open(script().as_deref())
+}
+
+/// The devices of a fake driver; `None` where there is none, and the kernel's own files tell.
+pub(crate) fn of_script() -> Option<Vec<Device>> {
+    script()?;
+    let probe = Probe::open(open).ok();
+    let devices = probe.iter().flat_map(|probe| probe.devices());
+    Some(devices.map(|facts| Device { name: facts.name.clone(), ..Device::default() }).collect())
+}
+
+/// A watch that goes on.
+pub(crate) struct Watching {
+    watch: Watch,
+    /// Whether the run has ended: a driver that answers later must not write the manifest of its beginning.
+    is_over: Arc<AtomicBool>,
+}
+
+/// Watches a job from its start to its end.
+pub(crate) fn watch(folder: &Path, job: u32, rate: f64, manifest: &RunManifest) -> Option<Watching> {
+    let pace = Duration::try_from_secs_f64(1.0 / rate).ok().filter(|pace| !pace.is_zero());
+    let (mut manifest, into) = (manifest.clone(), folder.to_owned());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let begun = move |found: &Found| {
+        complete(&mut manifest, found.clone());
+        if !over.load(Ordering::Acquire) {
+            // What fails here is written again at the end.
+            let _ = manifest.write(&into);
+        }
+    };
+    Some(Watching { watch: Watch::start(folder, job, pace, open, begun)?, is_over })
+}
+
+/// Ends the watch, and puts what it found into the manifest.
+pub(crate) fn finish(watching: Option<Watching>, manifest: &mut RunManifest) {
+    let Some(Watching { watch, is_over }) = watching else { return };
+    if let Some(found) = watch.stop(PATIENCE) {
+        complete(manifest, found);
+    }
+    is_over.store(true, Ordering::Release);
+}
+
+fn complete(manifest: &mut RunManifest, found: Found) {
+    // Without the library the kernel's own files tell a little.
+    if found.run.error.is_none() {
+        manifest.devices = found.devices;
+    }
+    manifest.driver = Some(found.run);
+}
