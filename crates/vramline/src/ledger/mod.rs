@@ -13,7 +13,9 @@
 //! "unexplained" instead of disappearing. Lines are signed: on the CPU stand-in pages that were never touched are
 //! taken off again, and a driver's list may hold more than the driver says is in use.
 //!
-//! Where the figures come from is not known here.
+//! Where the figures come from is not known here: see [`moments`] for recordings.
+
+pub mod moments;
 
 use crate::snapshot::Role;
 use crate::units::{Bytes, Nanos};
@@ -145,6 +147,15 @@ pub struct Parts {
     pub before: Bytes,
 }
 
+impl Parts {
+    /// All of them.
+    #[must_use]
+    pub fn in_use(&self) -> Told {
+        let roles: Bytes = self.by_role.iter().map(|(_, bytes)| *bytes).sum();
+        Told { bytes: roles + self.slack + self.before, by: Teller::Trace }
+    }
+}
+
 /// A process that is not the job's.
 #[derive(Clone, Debug, Default)]
 pub struct OtherProcess {
@@ -195,6 +206,8 @@ pub enum What {
     Outside(Growth),
     /// Of the pool, pages never touched: they are taken, and hold no memory.
     NotResident,
+    /// On the CPU: what the program itself holds beside the pool, data and code.
+    Host,
     /// What none of the others explains.
     Unexplained,
 }
@@ -222,6 +235,7 @@ impl What {
             What::Before => "before the recording",
             What::Outside(_) => "outside the pools",
             What::NotResident => "pool not resident",
+            What::Host => "the program's own",
             What::Unexplained => "unexplained",
         }
     }
@@ -351,9 +365,10 @@ impl Ledger {
             left -= growth.bytes;
             self.add(Some(job), What::Outside(growth.clone()), Some(growth.bytes), Teller::Derived, "");
         }
-        // More than the process holds cannot be resident.
-        if is_stand_in && left < 0 {
-            self.add(Some(job), What::NotResident, Some(left), Teller::Estimated, "");
+        // More than the process holds cannot be resident; what it holds beyond is the program's own.
+        if is_stand_in {
+            let what = if left < 0 { What::NotResident } else { What::Host };
+            self.add(Some(job), what, Some(left), Teller::Estimated, "");
             left = 0;
         }
         self.add(Some(job), What::Unexplained, Some(left), Teller::Derived, "");
