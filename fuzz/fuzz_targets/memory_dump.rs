@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(sums.largest_usable <= sums.usable && sums.usable <= sums.free);
     }
     let proofs = vec![None; failures.list.len()];
-    let post_mortem = oom(&OutOfMemory { failures, proofs, files: Vec::new() });
+    let post_mortem = oom(&OutOfMemory { failures, proofs, ..OutOfMemory::default() });
     assert!(!serde_json::to_vec(&post_mortem).expect("JSON").is_empty());
     if let Ok(content) = vramline::source::read_bytes(&dump, path) {
         let reading = vramline::Reading::of(path.to_owned(), content);

@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(mut failures) = vramline::source::read_failures_in(bytes, path) else { return };
     witness::join(&mut failures);
     let proofs = vec![None; failures.list.len()];
-    let post_mortem = oom(&OutOfMemory { failures, proofs, files: Vec::new() });
+    let post_mortem = oom(&OutOfMemory { failures, proofs, ..OutOfMemory::default() });
     for failure in &post_mortem.failures {
         let ends = [
             (failure.rounded_low_bytes, failure.rounded_bytes, failure.rounded_high_bytes),

@@ -109,6 +109,7 @@ TensorFlow's dump tells more than its text. To have one for each failed allocati
 Examples:
     vramline oom train.log
     vramline oom train.log /tmp/dump_GPU_0_bfc.*     text and dumps, compared chunk by chunk
+    vramline oom snapshot.pickle                     failures in its history
     vramline oom train.log --limit 8GiB              the pool's limit is a setting of yours
     vramline oom train.vram --json | jq '.failures[0].verdict'
 
@@ -116,7 +117,7 @@ Exit codes: 0 also where no failure is found, which is said; 1 a file cannot be 
 
 #[derive(Debug, Args)]
 pub(crate) struct OomArgs {
-    /// Logs, dumps that TF_BFC_MEMORY_DUMP made, recordings (*.vram), or folders of logs and dumps.
+    /// Logs, dumps that TF_BFC_MEMORY_DUMP made, PyTorch snapshots, recordings (*.vram), or folders of logs and dumps.
     #[arg(required = true, value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
     /// The limit that you set for the pool, such as 8GiB.

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use vramline::snapshot::Role;
 use vramline::units::{Bytes, Nanos, Span};
 use vramline::view::fields::title;
+use vramline::view::replayed::ReplayedView;
 use vramline::view::report::{HeldView, LongView, PoolView, Report, Row, StepView};
 use vramline::warning::Warning;
 
@@ -181,6 +182,46 @@ fn verdict(out: &mut String, report: &Report, pool: &PoolView, style: Style) {
     if !apart.is_empty() {
         let _ = writeln!(out, "Of the peak, {}.", apart.join("; "));
     }
+    if let Some(replay) = &pool.replay {
+        replayed(out, replay);
+    }
+}
+
+/// What a replay says of the pool around the peak, in a line.
+fn replayed(out: &mut String, replay: &ReplayedView) {
+    let reproduced =
+        format!("{} of {} addresses", thousands(replay.address_matches), thousands(replay.allocs));
+    // Figures of a replay that goes another way than the trace are of another pool.
+    if replay.address_matches < replay.allocs {
+        let _ =
+            writeln!(out, "A replay reproduces {reproduced}: too few to tell how fragmented the pool is.");
+        return;
+    }
+    let how = if replay.exact { "By exact replay" } else { "By replay from an assumed start" };
+    if replay.growths < 2 {
+        let _ = writeln!(
+            out,
+            "{how}, the pool was taken at once, {}; any allocator needs {}.",
+            replay.pool_bytes, replay.load_bytes
+        );
+        return;
+    }
+    let free = replay.cached_at_peak_bytes;
+    let mut more = Vec::new();
+    if replay.pool_bytes > replay.pool_at_peak_bytes {
+        more.push(format!("at most it was {}", replay.pool_bytes));
+    }
+    if replay.joined_bytes < replay.pool_bytes {
+        more.push(format!("in one piece {} would do", replay.joined_bytes));
+    }
+    more.push(format!("any allocator needs {}", replay.load_bytes));
+    let _ = writeln!(
+        out,
+        "{how}, the pool was {} then, of which {free} ({}) was free; {}.",
+        replay.pool_at_peak_bytes,
+        percent(free, replay.pool_at_peak_bytes),
+        more.join("; ")
+    );
 }
 
 fn pools(out: &mut String, report: &Report, style: Style) {

@@ -104,6 +104,8 @@ pub enum Dialect {
     CudaMallocAsync,
     /// PyTorch's sentence.
     PyTorch,
+    /// An entry in the history of a PyTorch snapshot.
+    TorchSnapshot,
     /// The binary `MemoryDump` alone.
     MemoryDump,
 }
@@ -122,6 +124,7 @@ impl Dialect {
             Dialect::JaxError => "jax-error",
             Dialect::CudaMallocAsync => "cuda-malloc-async",
             Dialect::PyTorch => "pytorch",
+            Dialect::TorchSnapshot => "torch-snapshot",
             Dialect::MemoryDump => "memory-dump",
         }
     }
@@ -129,7 +132,7 @@ impl Dialect {
     /// Whether the pool is BFC's.
     #[must_use]
     pub fn is_bfc(self) -> bool {
-        !matches!(self, Dialect::PyTorch | Dialect::CudaMallocAsync)
+        !matches!(self, Dialect::PyTorch | Dialect::TorchSnapshot | Dialect::CudaMallocAsync)
     }
 }
 
@@ -526,7 +529,7 @@ impl Failures {
         let framework = match list.first().map(|failure| failure.dialect) {
             _ if has_gpu_tag => Some(Framework::Jax),
             Some(Dialect::JaxError) => Some(Framework::Jax),
-            Some(Dialect::PyTorch) => Some(Framework::PyTorch),
+            Some(Dialect::PyTorch | Dialect::TorchSnapshot) => Some(Framework::PyTorch),
             Some(Dialect::TensorFlowError) => Some(Framework::TensorFlow),
             _ if list.iter().any(|failure| failure.shape.is_some()) => Some(Framework::TensorFlow),
             _ => None,

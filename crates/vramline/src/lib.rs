@@ -53,8 +53,9 @@ pub mod warning;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use event::{Framework, History};
 use failure::{Failures, Told};
-use postmortem::{Proof, witness};
+use postmortem::{Proof, history, witness};
 use recording::reader::{self, Recorded, RecordedProcess};
 use snapshot::Still;
 use source::{Content, Progress, Source, SourceError};
@@ -85,7 +86,7 @@ impl Reading {
         let mut reading = Reading::empty();
         match content {
             Content::History(history) => {
-                reading.hosts.push(Host { path, trace: Trace::new(*history), process: None });
+                reading.hosts.push(Host::of(path, *history));
             }
             Content::Still(still) => reading.stills.push((path, *still)),
         }
@@ -113,6 +114,15 @@ pub struct Host {
     pub trace: Trace,
     /// The process of the recording that it is of.
     pub process: Option<usize>,
+    /// The framework's version, where a recording tells it.
+    pub version: Option<String>,
+}
+
+impl Host {
+    /// A trace that no recording holds.
+    fn of(path: PathBuf, history: History) -> Host {
+        Host { path, trace: Trace::new(history), process: None, version: None }
+    }
 }
 
 /// Reads a recording, a trace file, a profile run or a whole log directory; hosts side by side.
@@ -126,7 +136,7 @@ pub fn read_watched(path: &Path, progress: &Arc<Progress>) -> Result<Reading, So
         return read_recording(path, progress);
     }
     let Source { histories, stills, other_runs, unreadable } = source::read(path, progress)?;
-    let host = |(path, history)| Host { path, trace: Trace::new(history), process: None };
+    let host = |(path, history)| Host::of(path, history);
     let hosts = std::thread::scope(|threads| {
         let others: Vec<_> = histories.into_iter().map(|found| threads.spawn(move || host(found))).collect();
         others.into_iter().filter_map(|host| host.join().ok()).collect()
@@ -139,33 +149,47 @@ fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, Sour
     let recorded = reader::read(path)
         .map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })?;
     let mut reading = Reading::empty();
-    for (number, process) in recorded.processes.iter().enumerate() {
-        let Some(folder) = &process.trace else { continue };
-        match source::read(folder, progress) {
-            Ok(Source { histories, unreadable, .. }) => {
-                reading.unreadable.extend(unreadable);
-                reading.hosts.extend(histories.into_iter().map(|(path, mut history)| {
-                    // Older profilers do not say when they began; the process noted it within microseconds.
-                    if let Some(began) = process.trace_began() {
-                        let zero = history.wall_clock_zero.get_or_insert(Nanos(began.wall)).0;
-                        let since = began.wall.saturating_sub(zero);
-                        history.monotonic_zero = Some(Nanos(began.monotonic.saturating_sub(since)));
-                    }
-                    let mut trace = Trace::new(history);
-                    if let Some(inventory) = process.inventories.last() {
-                        trace = trace.with_inventory(inventory);
-                    }
-                    Host { path, trace, process: Some(number) }
-                }));
-            }
-            // A window that was opened and never written leaves its folder; the marks say why.
-            Err(SourceError::NoTrace { .. }) => {}
-            Err(error) => reading.unreadable.push(error),
-        }
+    for number in 0..recorded.processes.len() {
+        let (hosts, unreadable) = hosts_of(&recorded, number, progress);
+        reading.hosts.extend(hosts);
+        reading.unreadable.extend(unreadable);
     }
     reading.failures = Some(failures_of(&recorded, progress)).filter(|found| !found.failures.list.is_empty());
     reading.recorded = Some(recorded);
     Ok(reading)
+}
+
+/// The traces of a process of a recording, and those that cannot be read.
+fn hosts_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> (Vec<Host>, Vec<SourceError>) {
+    let Some(process) = recorded.processes.get(number) else { return Default::default() };
+    let Some(folder) = &process.trace else { return Default::default() };
+    let Source { histories, unreadable, .. } = match source::read(folder, progress) {
+        Ok(source) => source,
+        // A window that was opened and never written leaves its folder; the marks say why.
+        Err(SourceError::NoTrace { .. }) => return Default::default(),
+        Err(error) => return (Vec::new(), vec![error]),
+    };
+    let host = |(path, mut history): (PathBuf, History)| {
+        // Older profilers do not say when they began; the process noted it within microseconds.
+        if let Some(began) = process.trace_began() {
+            let zero = history.wall_clock_zero.get_or_insert(Nanos(began.wall)).0;
+            let since = began.wall.saturating_sub(zero);
+            history.monotonic_zero = Some(Nanos(began.monotonic.saturating_sub(since)));
+        }
+        let version = history.framework.and_then(|framework| {
+            let name = match framework {
+                Framework::PyTorch => "torch",
+                other => other.word(),
+            };
+            process.facts.frameworks.get(name).cloned()
+        });
+        let mut trace = Trace::new(history);
+        if let Some(inventory) = process.inventories.last() {
+            trace = trace.with_inventory(inventory);
+        }
+        Host { path, trace, process: Some(number), version }
+    };
+    (histories.into_iter().map(host).collect(), unreadable)
 }
 
 /// The failed allocations that paths tell of.
@@ -177,6 +201,10 @@ pub struct OutOfMemory {
     pub proofs: Vec<Option<Proof>>,
     /// What was read.
     pub files: Vec<PathBuf>,
+    /// For each of them, the process of [`OutOfMemory::hosts`] that it is of.
+    pub of_process: Vec<Option<usize>>,
+    /// Traces that may tell what led to them.
+    pub hosts: Vec<Host>,
 }
 
 /// Reads the failed allocations of logs, dumps and recordings. `limit` is what the user says he set.
@@ -192,7 +220,14 @@ pub fn read_failures(
         if reader::is_recording(path) {
             let recorded = reader::read(path)
                 .map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })?;
-            all.append(failures_of(&recorded, progress));
+            let mut found = failures_of(&recorded, progress);
+            let mut processes: Vec<usize> = found.of_process.iter().copied().flatten().collect();
+            processes.dedup();
+            let hosts = processes.into_iter().map(|number| hosts_of(&recorded, number, progress).0);
+            found.hosts = hosts.flatten().collect();
+            all.append(found);
+        } else if source::is_pickle(path) {
+            all.append(snapshot_failures(path, progress)?);
         } else if path.is_dir() {
             for file in source::logs_in(path)? {
                 loose.append(source::read_failures(&file, progress)?);
@@ -202,8 +237,7 @@ pub fn read_failures(
         }
     }
     witness::join(&mut loose);
-    let proofs = vec![None; loose.list.len()];
-    all.append(OutOfMemory { failures: loose, proofs, files: Vec::new() });
+    all.append(OutOfMemory::of(loose, None));
     if let Some(limit) = limit {
         all.set_limit(limit);
     }
@@ -212,8 +246,26 @@ pub fn read_failures(
 
 impl OutOfMemory {
     fn append(&mut self, other: OutOfMemory) {
+        // Processes are counted on, so that those of two recordings are not taken for one.
+        let taken = self
+            .of_process
+            .iter()
+            .flatten()
+            .chain(self.hosts.iter().filter_map(|host| host.process.as_ref()));
+        let first = taken.max().map_or(0, |last| last + 1);
+        let moved = |process: Option<usize>| process.map(|process| process + first);
         self.failures.append(other.failures);
         self.proofs.extend(other.proofs);
+        self.of_process.extend(other.of_process.into_iter().map(moved));
+        let hosts = other.hosts.into_iter();
+        self.hosts.extend(hosts.map(|host| Host { process: moved(host.process), ..host }));
+    }
+
+    /// Failures of one process, or of none that is known.
+    fn of(failures: Failures, process: Option<usize>) -> OutOfMemory {
+        let count = failures.list.len();
+        let (proofs, of_process) = (vec![None; count], vec![process; count]);
+        OutOfMemory { failures, proofs, of_process, ..OutOfMemory::default() }
     }
 
     /// Takes the user's word for the limit of every pool, where nothing contradicts it.
@@ -232,10 +284,22 @@ impl OutOfMemory {
     }
 }
 
+/// The failures that the history of a snapshot tells of, and the history.
+fn snapshot_failures(path: &Path, progress: &Arc<Progress>) -> Result<OutOfMemory, SourceError> {
+    let mut all = OutOfMemory::default();
+    for (path, history) in source::read(path, progress)?.histories {
+        let host = Host { process: Some(0), ..Host::of(path, history) };
+        let mut found = OutOfMemory::of(history::failures(&host.trace, &host.path), Some(0));
+        found.hosts.push(host);
+        all.append(found);
+    }
+    Ok(all)
+}
+
 /// The failures of a recording: of each process its exception and TensorFlow's dumps.
 fn failures_of(recorded: &Recorded, progress: &Arc<Progress>) -> OutOfMemory {
     let mut all = OutOfMemory::default();
-    for process in &recorded.processes {
+    for (number, process) in recorded.processes.iter().enumerate() {
         let mut failures = Failures::default();
         for path in process.exception.iter().chain(&process.dumps) {
             match source::read_failures(path, progress) {
@@ -250,7 +314,9 @@ fn failures_of(recorded: &Recorded, progress: &Arc<Progress>) -> OutOfMemory {
             let has_limit = witness::set_limit(failure, limit.map(Told::exact));
             proofs.push(proof_of(recorded).filter(|_| has_limit));
         }
-        all.append(OutOfMemory { failures, proofs, files: Vec::new() });
+        all.of_process.extend(std::iter::repeat_n(Some(number), failures.list.len()));
+        all.failures.append(failures);
+        all.proofs.extend(proofs);
     }
     all
 }

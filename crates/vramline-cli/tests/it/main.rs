@@ -138,6 +138,11 @@ fn a_replay_of_pytorch_tells_its_story() {
 }
 
 #[test]
+fn failures_of_a_snapshot_have_a_verdict() {
+    assert_told("oom_torch_snapshot.txt", &["oom", "fixtures/torch/out_of_memory.pickle.gz"]);
+}
+
+#[test]
 fn settings_of_another_allocator_are_refused() {
     let path = "fixtures/torch/default.pickle.gz";
     let told = told(&["replay", path, "--what-if", "growth=off"]);

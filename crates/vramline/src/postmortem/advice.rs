@@ -87,7 +87,7 @@ fn fragmented(
     bridge: Option<&Bridge>,
     add: &mut impl FnMut(String, Option<Bytes>),
 ) {
-    if failure.dialect == Dialect::PyTorch {
+    if matches!(failure.dialect, Dialect::PyTorch | Dialect::TorchSnapshot) {
         let free = conclusion.free.map_or(String::new(), shown);
         add(
             format!(

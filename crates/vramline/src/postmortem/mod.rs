@@ -10,6 +10,7 @@
 
 pub mod advice;
 pub mod bridge;
+pub mod history;
 pub mod witness;
 
 use crate::failure::{Dialect, Failure, Told};
@@ -102,7 +103,7 @@ fn unallocated(failure: &Failure) -> Option<Told> {
         Dialect::PyTorch if failure.limit.is_none() => {
             Some(failure.memory.others.map_or(told, |others| told.plus(others)))
         }
-        Dialect::PyTorch | Dialect::CudaMallocAsync => Some(told),
+        Dialect::PyTorch | Dialect::TorchSnapshot | Dialect::CudaMallocAsync => Some(told),
         // A pool grows by whole granules.
         _ => Some(told.in_granules()),
     }
@@ -125,8 +126,8 @@ fn decide(conclusion: &mut Conclusion, dialect: Dialect) -> Result<Verdict, Stri
         conclusion.short_by = Some(Told::exact(Bytes::ZERO));
         return Ok(Verdict::Fragmented);
     }
-    // These two do not tell their slack; they split what they hand out, so that it is small.
-    if matches!(dialect, Dialect::PyTorch | Dialect::CudaMallocAsync) {
+    // Others do not tell their slack; they split what they hand out, so that it is small.
+    if !dialect.is_bfc() {
         return Ok(Verdict::Exhausted);
     }
     let slack = conclusion.slack.ok_or_else(|| {

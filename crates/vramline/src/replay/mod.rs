@@ -10,6 +10,7 @@ mod fragmentation;
 mod model;
 mod packing;
 mod program;
+mod remedy;
 mod seed;
 mod setting;
 pub mod torch_caching;
@@ -28,6 +29,7 @@ pub use fragmentation::{Cause, Fragmentation, Moment, Stranded};
 pub use model::candidates;
 pub use packing::Bounds;
 pub use program::{Act, ActKind, Answer, DriverSide, Earlier, Program};
+pub use remedy::{Remedies, remedies};
 pub use setting::{NotASetting, NotForThis, Restart, Setting, SplitSize};
 pub use torch_caching::DriverExact;
 pub use what_if::{Answered, AnsweredBy, Failure, LIMIT_STEP, Questions};
@@ -148,11 +150,7 @@ impl PoolReplay {
     /// Whether everything is reproduced from the start.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        let is_whole = match &self.rules {
-            Rules::Bfc(_) => true,
-            Rules::Torch(rules) => rules.driver.is_whole(),
-        };
-        self.from_start == Some(true) && self.exact.is_whole() && is_whole
+        is_exact(&self.exact, &self.rules, self.from_start)
     }
 
     /// The limit that what-ifs without one have.
@@ -198,7 +196,7 @@ impl PoolReplay {
             rules: &self.rules,
             limit: self.assumed_limit(),
             bases: self.exact.growths.iter().map(|growth| growth.base).collect(),
-            bounds: self.bounds,
+            load: self.bounds.load_requested,
         }
     }
 
@@ -240,15 +238,129 @@ fn caching(trace: &Trace, pool: PoolId) -> Option<&Caching> {
     trace.history.pool(pool)?.caching.as_ref()
 }
 
-/// Replays a pool. `version` is the framework's, where it is known.
-pub fn replay(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<PoolReplay, NotReplayed> {
-    match caching(trace, pool.id) {
-        Some(caching) => replay_torch(trace, pool, caching),
-        None => replay_bfc(trace, pool, version),
+/// A pool's trace, run through its allocator and compared; nothing explained yet.
+#[derive(Debug)]
+pub struct Ran {
+    /// The pool's name.
+    pub name: String,
+    /// What it was asked to do.
+    pub program: Program,
+    /// The allocator.
+    pub rules: Rules,
+    /// Whether that is reproduced.
+    pub exact: Exact,
+    /// The limit, where the trace tells it.
+    pub limit: Option<Bytes>,
+    /// What was certainly to be had, where only that is known.
+    pub least_limit: Option<Bytes>,
+    /// Whether the trace begins before the pool's first allocation.
+    pub from_start: Option<bool>,
+    /// How the allocator was chosen.
+    pub chosen_by: &'static str,
+}
+
+impl Ran {
+    /// Whether everything is reproduced from the start.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        is_exact(&self.exact, &self.rules, self.from_start)
+    }
+
+    /// What the same requests would take where regions can be joined, and what that would be, in words. `None` where they
+    /// can, or where there is one.
+    #[must_use]
+    pub fn joined(&self) -> Option<(Bytes, String)> {
+        if self.exact.growths.len() < 2 {
+            return None;
+        }
+        let limit = self.limit.unwrap_or(NO_LIMIT);
+        match &self.rules {
+            Rules::Bfc(preset) => {
+                let options = preset.options;
+                let whole = what_if::one_region(&self.program, options, limit).filter(|_| options.growth)?;
+                Some((whole, format!("the same requests fit one region of {whole}")))
+            }
+            Rules::Torch(rules) if !rules.options.expandable => {
+                let growing = Options { expandable: true, cap: None, ..rules.options };
+                let whole = torch_caching::most_taken(&self.program, growing);
+                let words =
+                    format!("in segments that grow in place (expandable) the same requests take {whole}");
+                Some((whole, words))
+            }
+            Rules::Torch(_) => None,
+        }
+    }
+
+    /// The most that was asked for at once.
+    #[must_use]
+    pub fn load(&self) -> Bytes {
+        packing::load(&self.program)
+    }
+
+    /// The fragmentation and the bounds. `run` is the same replay, at its beginning.
+    fn explained(&self, trace: &Trace, run: Option<impl Replaying>) -> (Fragmentation, Bounds) {
+        let rounded = |bytes: Bytes| self.rules.rounded(bytes);
+        let subject = fragmentation::Subject {
+            program: &self.program,
+            exact: &self.exact,
+            history: &trace.history,
+            steps: &trace.steps,
+            rounded: &rounded,
+            joined: self.joined(),
+        };
+        let fragmentation =
+            run.map_or_else(Fragmentation::default, |run| fragmentation::explain(&subject, run));
+        (fragmentation, packing::bounds(&self.program, rounded))
     }
 }
 
-fn replay_bfc(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<PoolReplay, NotReplayed> {
+fn is_exact(exact: &Exact, rules: &Rules, from_start: Option<bool>) -> bool {
+    let is_whole = match rules {
+        Rules::Bfc(_) => true,
+        Rules::Torch(rules) => rules.driver.is_whole(),
+    };
+    from_start == Some(true) && exact.is_whole() && is_whole
+}
+
+/// Replays a pool and explains it. `version` is the framework's, where it is known.
+pub fn replay(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<PoolReplay, NotReplayed> {
+    let ran = run(trace, pool, version)?;
+    let (fragmentation, bounds) = match &ran.rules {
+        Rules::Bfc(preset) => {
+            let limit = ran.limit.unwrap_or(NO_LIMIT);
+            let is_from_start = ran.from_start == Some(true);
+            let again = exact::Run::new(&ran.program, *preset, &ran.name, limit, is_from_start);
+            ran.explained(trace, again)
+        }
+        Rules::Torch(rules) => {
+            ran.explained(trace, Some(torch_caching::Run::new(&ran.program, rules.options)))
+        }
+    };
+    let Ran { name, program, rules, exact, limit, least_limit, from_start, chosen_by } = ran;
+    Ok(PoolReplay {
+        name,
+        pool: pool.id,
+        program,
+        rules,
+        exact,
+        limit,
+        least_limit,
+        from_start,
+        chosen_by,
+        bounds,
+        fragmentation,
+    })
+}
+
+/// Replays a pool and compares. `version` is the framework's, where it is known.
+pub fn run(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<Ran, NotReplayed> {
+    match caching(trace, pool.id) {
+        Some(caching) => run_torch(trace, pool, caching),
+        None => run_bfc(trace, pool, version),
+    }
+}
+
+fn run_bfc(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<Ran, NotReplayed> {
     let facts = trace.history.pool(pool.id);
     let name = facts.map_or(String::new(), |facts| facts.name.clone());
     let candidates = model::candidates(trace.history.framework, version, &name);
@@ -261,12 +373,12 @@ fn replay_bfc(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<
     }
     let told = facts.and_then(|facts| facts.limit);
     let limit = told.unwrap_or(NO_LIMIT);
-    let is_from_start = pool.count.from_start == Some(true);
-    let run = |preset: Preset| exact::Run::new(&program, preset, &name, limit, is_from_start);
+    let from_start = pool.count.from_start;
     let mut best: Option<(Exact, Preset)> = None;
     let count = candidates.len();
     for preset in candidates {
-        let Some(mut run) = run(preset) else { continue };
+        let run = exact::Run::new(&program, preset, &name, limit, from_start == Some(true));
+        let Some(mut run) = run else { continue };
         let assumed = std::mem::take(&mut run.assumed);
         let exact = Exact { assumed, ..exact::compare(&mut run) };
         let is_whole = exact.is_whole();
@@ -278,33 +390,23 @@ fn replay_bfc(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<
         }
     }
     let Some((exact, preset)) = best else { return Err(NotReplayed::UnknownAllocator { pool: name }) };
-    let joined = (preset.options.growth && exact.growths.len() > 1)
-        .then(|| what_if::one_region(&program, preset.options, limit))
-        .flatten()
-        .map(|whole| (whole, format!("the same requests fit one region of {whole}")));
-    let chosen_by = if count == 1 {
-        "framework, version and the pool's name"
-    } else {
-        "framework and the pool's name, then the most addresses reproduced"
-    };
-    let rules = Rules::Bfc(preset);
-    let (fragmentation, bounds) = explained(trace, &program, &rules, &exact, joined, run(preset));
-    Ok(PoolReplay {
+    Ok(Ran {
         name,
-        pool: pool.id,
         program,
-        rules,
+        rules: Rules::Bfc(preset),
         exact,
         limit: told,
         least_limit: None,
-        from_start: pool.count.from_start,
-        chosen_by,
-        bounds,
-        fragmentation,
+        from_start,
+        chosen_by: if count == 1 {
+            "framework, version and the pool's name"
+        } else {
+            "framework and the pool's name, then the most addresses reproduced"
+        },
     })
 }
 
-fn replay_torch(trace: &Trace, pool: &PoolTrace, caching: &Caching) -> Result<PoolReplay, NotReplayed> {
+fn run_torch(trace: &Trace, pool: &PoolTrace, caching: &Caching) -> Result<Ran, NotReplayed> {
     /// Names of the two orders of equal blocks; versions since May 2026 have the second.
     const ORDERS: [(&str, TieBreak); 2] =
         [("pytorch", TieBreak::Address), ("pytorch-since-2026-05", TieBreak::Segment)];
@@ -331,58 +433,28 @@ fn replay_torch(trace: &Trace, pool: &PoolTrace, caching: &Caching) -> Result<Po
         }
     }
     let Some((mut exact, mut rules)) = best else { return Err(NotReplayed::Empty { pool: name }) };
-    if pool.count.from_start != Some(true) {
+    let from_start = pool.count.from_start;
+    if from_start != Some(true) {
         exact.assumed = torch_caching::assumed(&caching.calls);
     }
     // Where the driver refused more, what was taken at most was certainly to be had.
-    let least = rules.driver.refused.map(|_| exact.pool).filter(|_| told.is_none());
-    if least.is_some() {
+    let least_limit = rules.driver.refused.map(|_| exact.pool).filter(|_| told.is_none());
+    if least_limit.is_some() {
         // Idle segments that went back below that did not have to: someone called `empty_cache()`.
-        let (again, driver, _) = torch_caching::compare(&program, Options { cap: least, ..rules.options });
+        let capped = Options { cap: least_limit, ..rules.options };
+        let (again, driver, _) = torch_caching::compare(&program, capped);
         if again.is_whole() && driver.is_whole() {
             rules.driver = DriverExact { refused: rules.driver.refused, ..driver };
         }
     }
-    let options = rules.options;
-    let rules = Rules::Torch(Box::new(rules));
-    let joined = (!options.expandable && exact.growths.len() > 1)
-        .then(|| {
-            let growing = Options { expandable: true, cap: None, ..options };
-            torch_caching::most_taken(&program, growing)
-        })
-        .map(|whole| {
-            (whole, format!("in segments that grow in place (expandable) the same requests take {whole}"))
-        });
-    let run = Some(torch_caching::Run::new(&program, options));
-    let (fragmentation, bounds) = explained(trace, &program, &rules, &exact, joined, run);
-    Ok(PoolReplay {
+    Ok(Ran {
         name,
-        pool: pool.id,
         program,
-        rules,
+        rules: Rules::Torch(Box::new(rules)),
         exact,
         limit: told,
-        least_limit: least,
-        from_start: pool.count.from_start,
+        least_limit,
+        from_start,
         chosen_by: "the snapshot's settings, then the most addresses reproduced",
-        bounds,
-        fragmentation,
     })
-}
-
-/// The fragmentation and the bounds of a replay. `run` is the same replay, at its beginning.
-fn explained(
-    trace: &Trace,
-    program: &Program,
-    rules: &Rules,
-    exact: &Exact,
-    joined: Option<(Bytes, String)>,
-    run: Option<impl Replaying>,
-) -> (Fragmentation, Bounds) {
-    let rounded = |bytes: Bytes| rules.rounded(bytes);
-    let history = &trace.history;
-    let steps = trace.steps.as_slice();
-    let subject = fragmentation::Subject { program, exact, history, steps, rounded: &rounded, joined };
-    let fragmentation = run.map_or_else(Fragmentation::default, |run| fragmentation::explain(&subject, run));
-    (fragmentation, packing::bounds(program, rounded))
 }

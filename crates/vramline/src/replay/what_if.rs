@@ -9,7 +9,7 @@
 
 use super::Rules;
 use super::exact::Heap;
-use super::packing::{self, Bounds};
+use super::packing;
 use super::program::{Act, ActKind, Program};
 use super::setting::Setting;
 use super::torch_caching::{self, Before};
@@ -256,8 +256,8 @@ pub struct Questions<'a> {
     pub limit: Option<Bytes>,
     /// Where the regions were, in the order in which they were taken.
     pub bases: Vec<u64>,
-    /// What the lifetimes need at least.
-    pub bounds: Bounds,
+    /// The most that was asked for at once.
+    pub load: Bytes,
 }
 
 impl Questions<'_> {
@@ -341,7 +341,7 @@ impl Questions<'_> {
             }
         });
         let program = cut.as_ref().unwrap_or(self.program);
-        let load = if cut.is_some() { packing::load(program) } else { self.bounds.load_requested };
+        let load = if cut.is_some() { packing::load(program) } else { self.load };
         let most = packing::stream_ordered(program);
         Answered {
             setting: setting.clone(),

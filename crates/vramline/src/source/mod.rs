@@ -279,6 +279,13 @@ pub fn read_failures(path: &Path, progress: &Arc<Progress>) -> Result<Failures, 
     failures_of(&Input::open(path, progress).map_err(at)?, path)
 }
 
+/// Whether a file is a pickle, as PyTorch's snapshots are: these hold failures, but in a history.
+#[must_use]
+pub fn is_pickle(path: &Path) -> bool {
+    let sniffed = Input::open(path, &Arc::default()).and_then(|input| sniff::sniff(&input));
+    matches!(sniffed, Ok(Format::Pickle))
+}
+
 /// The same from memory. `name` stands for the path.
 pub fn read_failures_in(bytes: &[u8], name: &Path) -> Result<Failures, SourceError> {
     let at = |error| SourceError::Io { path: name.to_owned(), error };

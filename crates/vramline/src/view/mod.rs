@@ -5,5 +5,6 @@ pub mod fields;
 pub mod findings;
 pub mod oom;
 pub mod replay;
+pub mod replayed;
 pub mod report;
 pub mod run;

@@ -4,6 +4,7 @@
 
 use serde::Serialize;
 
+use super::replayed;
 use crate::OutOfMemory;
 use crate::failure::{Dialect, Failure, Layout, Told};
 use crate::names::Names;
@@ -164,7 +165,7 @@ pub fn oom(read: &OutOfMemory) -> OomReport {
         failures.iter().zip(proofs()).map(|(failure, proof)| postmortem::conclude(failure, proof)).collect();
     let groups = postmortem::groups(failures, &conclusions);
     let mut unknowns = Vec::new();
-    let views: Vec<FailureView> = failures
+    let mut views: Vec<FailureView> = failures
         .iter()
         .zip(&conclusions)
         .zip(proofs())
@@ -175,6 +176,7 @@ pub fn oom(read: &OutOfMemory) -> OomReport {
             view
         })
         .collect();
+    advise_by_replay(read, &mut views);
     let word = |at: Option<&usize>| at.and_then(|&at| views.get(at)).and_then(|view| view.verdict);
     let groups =
         groups.into_iter().map(|failures| GroupView { verdict: word(failures.first()), failures }).collect();
@@ -185,6 +187,22 @@ pub fn oom(read: &OutOfMemory) -> OomReport {
         failures: views,
         warnings: read.failures.warnings.as_slice().to_vec(),
         unknowns,
+    }
+}
+
+/// What a replay adds, where there is a trace: for the first failure of each that it knows.
+fn advise_by_replay(read: &OutOfMemory, views: &mut [FailureView]) {
+    for host in &read.hosts {
+        let mine = |at: &usize| read.of_process.get(*at).copied().flatten() == host.process;
+        let failures = read.failures.list.iter().enumerate().filter(|(at, _)| mine(at));
+        let found = failures.into_iter().find_map(|(at, failure)| {
+            Some((at, replayed::advice(&host.trace, failure, host.version.as_deref())?))
+        });
+        if let Some((at, Advice { text, bytes })) = found
+            && let Some(view) = views.get_mut(at)
+        {
+            view.advice.push(AdviceView { text, bytes });
+        }
     }
 }
 

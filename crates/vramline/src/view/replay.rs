@@ -5,7 +5,6 @@
 use serde::Serialize;
 
 use crate::Reading;
-use crate::event::Framework;
 use crate::names::Name;
 use crate::replay::{self, Answered, AnsweredBy, Moment, NotForThis, PoolReplay, Rules, Setting};
 use crate::trace::Trace;
@@ -232,13 +231,12 @@ pub fn replay(reading: &Reading, wanted: &Wanted) -> Result<Replay, NotForThis> 
     let mut main: Option<(PoolReplay, &Trace)> = None;
     for host in &reading.hosts {
         let trace = &host.trace;
-        let version = version(reading, host.process, trace.history.framework);
         for pool in &trace.pools {
             let name = trace.history.pool(pool.id).map_or("", |pool| &pool.name);
             if wanted.pool.as_ref().is_some_and(|part| !name.contains(part.as_str())) {
                 continue;
             }
-            match replay::replay(trace, pool, version.as_deref()) {
+            match replay::replay(trace, pool, host.version.as_deref()) {
                 Ok(replayed) => {
                     document.pools.push(pool_view(trace, &replayed));
                     document.doubts(&replayed);
@@ -288,17 +286,6 @@ pub fn replay(reading: &Reading, wanted: &Wanted) -> Result<Replay, NotForThis> 
         }
     }
     Ok(document)
-}
-
-/// The version of the framework that a process used, where a recording tells it.
-fn version(reading: &Reading, process: Option<usize>, framework: Option<Framework>) -> Option<String> {
-    let process = reading.recorded.as_ref()?.processes.get(process?)?;
-    let name = match framework? {
-        Framework::TensorFlow => "tensorflow",
-        Framework::Jax => "jax",
-        Framework::PyTorch => "torch",
-    };
-    process.facts.frameworks.get(name).cloned()
 }
 
 impl Replay {

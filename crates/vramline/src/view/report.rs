@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use super::caching::{self, CachingView};
 use super::findings::{self, FindingView};
 use super::oom;
+use super::replayed::{self, ReplayedView};
 use super::run::{self, EpochView, InventoryView, MarkView, PhaseView, RunView, Whole};
 use crate::Reading;
 use crate::event::{Framework, History, OpTime};
@@ -101,6 +102,8 @@ pub struct PoolView {
     pub before_recording: Option<BeforeView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caching: Option<CachingView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayedView>,
     pub held_long: Vec<LongView>,
 }
 
@@ -278,7 +281,7 @@ pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
         unknowns: Vec::new(),
     };
     for host in &reading.hosts {
-        report.add(&host.trace, wanted);
+        report.add(&host.trace, wanted, host.version.as_deref());
     }
     for (_, still) in &reading.stills {
         report.add_still(still, wanted);
@@ -292,7 +295,7 @@ pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
 }
 
 impl Report {
-    fn add(&mut self, trace: &Trace, wanted: &Wanted) {
+    fn add(&mut self, trace: &Trace, wanted: &Wanted, version: Option<&str>) {
         self.warnings.extend(trace.history.warnings.as_slice().iter().cloned());
         self.warnings.extend(trace.why_empty());
         for pool in &trace.pools {
@@ -300,11 +303,18 @@ impl Report {
             if wanted.pool.as_ref().is_some_and(|part| !name.contains(part.as_str())) {
                 continue;
             }
-            self.add_pool(trace, pool, name, wanted);
+            self.add_pool(trace, pool, name, wanted, version);
         }
     }
 
-    fn add_pool(&mut self, trace: &Trace, pool: &PoolTrace, name: &str, wanted: &Wanted) {
+    fn add_pool(
+        &mut self,
+        trace: &Trace,
+        pool: &PoolTrace,
+        name: &str,
+        wanted: &Wanted,
+        version: Option<&str>,
+    ) {
         let history = &trace.history;
         let clock = |time: Picos| time.on_clock(history.origin);
         let facts = history.pool(pool.id);
@@ -325,6 +335,10 @@ impl Report {
             self.warnings.extend(trace.why_before(pool));
         }
         self.warnings.extend(doubts(history, pool, name));
+        let replay = replayed::view(trace, pool, version).unwrap_or_else(|too_many| {
+            self.warnings.push(too_many);
+            None
+        });
         let peak_time = peak.map(|peak| pool.time(&history.events, peak.position));
         let freed: Bytes = pool.unmatched.iter().map(|free| free.chunk).sum();
         self.pools.push(PoolView {
@@ -351,6 +365,7 @@ impl Report {
             caching: facts
                 .and_then(|facts| facts.caching.as_ref())
                 .map(|caching| caching::view(caching, history)),
+            replay,
             held_long: trace.held_longest(pool).iter().map(|long| long_view(words, long)).collect(),
         });
         // A recording knows the steps better.
@@ -400,6 +415,7 @@ impl Report {
                 fragmentation_at_peak: pool.fragmentation,
                 before_recording: None,
                 caching: None,
+                replay: None,
                 held_long: Vec::new(),
             });
         }

@@ -324,6 +324,7 @@ impl Whole<'_> {
             fragmentation_at_peak: None,
             before_recording: None,
             caching: None,
+            replay: None,
             held_long: Vec::new(),
         }
     }

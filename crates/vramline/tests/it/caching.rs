@@ -400,3 +400,37 @@ fn growths_are_the_calls_of_the_trace() {
         assert!(pool.exact.growths.len() == told.len() || !pool.program.driver.failures.eq(&0), "{name}");
     }
 }
+
+/// What a report says of it in a line is what the whole replay says.
+#[test]
+fn a_line_in_the_report() {
+    let reading = vramline::read(&fixture(RESNET)).unwrap();
+    let report = crate::checked_report(&reading, &vramline::view::report::Wanted::default());
+    let line = report.pools[0].replay.as_ref().unwrap();
+    let trace = &reading.hosts[0].trace;
+    let pool = replayed(trace);
+    let peak = pool.fragmentation.at_peak.as_ref().unwrap();
+    assert!(line.exact && line.address_matches == line.allocs);
+    assert_eq!((line.pool_bytes, line.load_bytes), (pool.exact.pool, pool.bounds.load_requested));
+    assert_eq!(
+        (line.cached_at_peak_bytes, line.pool_at_peak_bytes),
+        (peak.cached, peak.in_use + peak.cached)
+    );
+    let grown = pool.questions().ask(&"expandable=on".parse().unwrap(), None).unwrap();
+    assert_eq!(line.joined_bytes, grown.pool.0);
+}
+
+/// Failures that a snapshot tells of have a verdict, and what a replay says would have fitted fits.
+#[test]
+fn failures_of_snapshots() {
+    for (name, truth) in snapshots_with_truths() {
+        let paths = [fixture(&format!("torch/{name}.pickle.gz"))];
+        let read = vramline::read_failures(&paths, None, &std::sync::Arc::default()).unwrap();
+        let report = vramline::view::oom::oom(&read);
+        let failures = truth["failures"].as_array().map_or(0, Vec::len);
+        assert_eq!(report.failures.len(), failures, "{name}");
+        let Some(first) = report.failures.first() else { continue };
+        assert_eq!((first.dialect, first.allocator.as_deref()), ("torch-snapshot", Some("cuda:0")));
+        assert!(first.advice.iter().any(|advice| advice.text.starts_with("by exact replay, ")), "{name}");
+    }
+}

@@ -22,7 +22,7 @@ fn read(bytes: &[u8]) -> Failures {
 
 fn post_mortem(failures: Failures) -> OomReport {
     let proofs = vec![None; failures.list.len()];
-    oom(&OutOfMemory { failures, proofs, files: Vec::new() })
+    oom(&OutOfMemory { failures, proofs, ..OutOfMemory::default() })
 }
 
 fn of_fixture(name: &str) -> OomReport {

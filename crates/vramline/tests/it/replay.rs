@@ -5,7 +5,7 @@ use vramline::allocator::bfc::{
     Bfc, End, NotInUse, Options, PRESETS, Preset, Refused, RegionView, Request, Ticket,
 };
 use vramline::allocator::{Capped, Placed, Placement};
-use vramline::replay::{PoolReplay, Restart, Setting, replay};
+use vramline::replay::{PoolReplay, Restart, Setting, remedies, replay, run};
 use vramline::units::{Bytes, Picos};
 use vramline::view::replay::{Wanted, replay as document};
 
@@ -192,6 +192,21 @@ fn what_if_answers() {
     let restart = questions.ask(&"restart=on".parse().unwrap(), Some(from)).unwrap();
     assert_eq!(restart.fits, Some(true));
     assert!(restart.peak.1 <= pool.exact.peak);
+}
+
+/// A request that fails at the end of a growing pool fits one that took its limit at once, or a larger limit.
+#[test]
+fn remedies_for_a_request_that_fails() {
+    let reading = vramline::read(&fixture("tf221_cpu_cnn_from_start.xplane.pb")).unwrap();
+    let trace = &reading.hosts[0].trace;
+    let ran = run(trace, &trace.pools[0], None).unwrap();
+    assert!(ran.is_exact());
+    assert!(remedies(&ran, Some(Bytes(MIB))).is_none(), "there is room for that");
+    let found = remedies(&ran, Some(Bytes(1900 * MIB))).unwrap();
+    let words: Vec<&str> = found.settings.iter().map(|answer| answer.setting.text.as_str()).collect();
+    assert_eq!(words, ["growth=off", "gc=on"]);
+    let limit = found.limit.unwrap().limit.unwrap();
+    assert!(limit > ran.limit.unwrap() && limit.0 >= 1900 * MIB);
 }
 
 /// The newest dialect against a real log: a pool with the same chunks describes itself in the same words. What a log does

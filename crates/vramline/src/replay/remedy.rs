@@ -1,0 +1,74 @@
+//! What would have made the requests fit that failed: settings to try, run one by one.
+
+use super::program::Act;
+use super::setting::{Setting, SplitSize};
+use super::what_if::{Answered, Questions};
+use super::{Ran, Rules};
+use crate::units::Bytes;
+
+/// Settings under which everything fits.
+#[derive(Clone, Debug)]
+pub struct Remedies {
+    /// With the limit that was.
+    pub settings: Vec<Answered>,
+    /// The smallest limit that is enough by itself, up to twice what was taken.
+    pub limit: Option<Answered>,
+}
+
+/// Looks for them. `asked` is a request that failed at the end of a trace that does not tell of it. `None` where the replay
+/// finds room for everything: then it is not the allocator's rules that the failure came from.
+#[must_use]
+pub fn remedies(ran: &Ran, asked: Option<Bytes>) -> Option<Remedies> {
+    let with_asked = asked.map(|asked| {
+        let mut program = ran.program.clone();
+        let slot = u32::try_from(program.slots).unwrap_or(u32::MAX);
+        program.slots += 1;
+        program.acts.push(Act::request(asked, slot));
+        program.answers.extend(ran.program.answers.last().copied());
+        program
+    });
+    let program = with_asked.as_ref().unwrap_or(&ran.program);
+    let questions = Questions {
+        program,
+        rules: &ran.rules,
+        limit: ran.limit.or(ran.least_limit),
+        bases: ran.exact.growths.iter().map(|growth| growth.base).collect(),
+        load: super::packing::load(program),
+    };
+    let fits = |setting: &Setting| questions.ask(setting, None).filter(|answer| answer.fits == Some(true));
+    if fits(&Setting::default()).is_some() {
+        return None;
+    }
+    let settings = candidates(&ran.rules).iter().filter_map(fits).collect();
+    let most = ran.exact.pool + ran.exact.pool + asked.unwrap_or_default();
+    let limit = questions.smallest_limit(&Setting::default(), None, questions.load, most);
+    Some(Remedies { settings, limit })
+}
+
+/// What can be set otherwise than it was.
+fn candidates(rules: &Rules) -> Vec<Setting> {
+    let named = |text: &str| Setting { text: text.to_owned(), ..Setting::default() };
+    let mut list = Vec::new();
+    match rules {
+        Rules::Bfc(preset) => {
+            if preset.options.growth {
+                list.push(Setting { growth: Some(false), ..named("growth=off") });
+            }
+            if !preset.options.garbage_collection {
+                list.push(Setting { gc: Some(true), ..named("gc=on") });
+            }
+        }
+        Rules::Torch(rules) => {
+            if !rules.options.expandable {
+                list.push(Setting { expandable: Some(true), ..named("expandable=on") });
+            }
+            if rules.options.max_split.is_some() {
+                list.push(Setting { split_size: Some(SplitSize::Off), ..named("split_size=off") });
+            } else {
+                let size = SplitSize::From(Bytes(128 << 20));
+                list.push(Setting { split_size: Some(size), ..named("split_size=128MiB") });
+            }
+        }
+    }
+    list
+}
