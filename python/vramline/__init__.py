@@ -18,7 +18,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from vramline._vramline import __version__
-from vramline.info import MemoryInfo, Watch, devices, memory_info, reset_peak, watch
+from vramline.info import Device, MemoryInfo, Watch, devices, memory_info, reset_peak, watch
 from vramline.load import Columns, Run, load
 from vramline.recorder import Recording, record
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Columns",
+    "Device",
     "MemoryInfo",
     "Recording",
     "Run",

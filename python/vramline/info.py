@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from types import ModuleType, TracebackType
-from typing import Optional
+from typing import Any, Optional
 
-from vramline import _vramline, counters
+from vramline import _vramline, counters, driver
 
-_NO_DRIVER = "the driver is not asked yet: this version reads the framework's figures only"
+_OF_DRIVER = ("driver_used", "driver_total", "driver_free", "driver_reserved")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +29,12 @@ class MemoryInfo:
     """In use on the whole device, by the driver's count."""
     driver_total: Optional[int]
     """The device's memory."""
+    driver_free: Optional[int]
+    """Not taken, by the driver's count."""
+    driver_reserved: Optional[int]
+    """Kept by the driver."""
+    process: Optional[int]
+    """What this process holds on the device, by the driver's count: its pools, the CUDA context and libraries."""
     host_resident: Optional[int]
     """Host memory that this process holds."""
     reasons: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
@@ -54,27 +60,93 @@ def _find(device: Optional[str], framework: Optional[str]) -> tuple[ModuleType, 
     )
 
 
-def devices() -> list[str]:
-    """The devices of the frameworks that this program has used, as in `GPU:0`."""
-    found: list[str] = []
+class Device(str):
+    """The name of a device, as in `GPU:0`, with what the driver says of it. What is not known is None."""
+
+    model: Optional[str]
+    capability: Optional[tuple[int, int]]
+    uuid: Optional[str]
+    pci_bus_id: Optional[str]
+    driver_version: Optional[str]
+    driver_total: Optional[int]
+    driver_reserved: Optional[int]
+    driver_free: Optional[int]
+    driver_used: Optional[int]
+    process: Optional[int]
+    reasons: dict[str, str]
+
+    def why(self, field: str) -> Optional[str]:
+        """Why a field is None; None where it is not."""
+        return None if getattr(self, field) is not None else self.reasons.get(field, "the driver does not tell")
+
+
+def _device(name: str, ordinal: Optional[int], facts: dict[str, Any]) -> Device:
+    device, told = Device(name), driver.figures(name, ordinal)
+    known = next((each for each in facts["devices"] if told.uuid and each["uuid"].endswith(told.uuid)), {})
+    capability = known.get("capability")
+    device.model, device.uuid, device.pci_bus_id = known.get("name"), known.get("uuid"), known.get("pci_bus_id")
+    device.capability = tuple(capability) if capability else None
+    device.driver_version = facts.get("library", {}).get("driver_version")
+    device.reasons = _take(device, told)
+    for field in ("model", "uuid", "pci_bus_id", "capability", "driver_version"):
+        device.reasons.setdefault(field, told.why or facts.get("error") or "the driver does not tell")
+    return device
+
+
+def _take(into: Any, told: driver.Figures) -> dict[str, str]:
+    """Puts the driver's figures there, and gives the reasons for those that are not known."""
+    into.driver_total, into.driver_reserved, into.driver_free, into.driver_used = told[:4]
+    into.process = told.process
+    return _reasons(told)
+
+
+def _reasons(told: driver.Figures) -> dict[str, str]:
+    reasons = dict.fromkeys(_OF_DRIVER, told.why or "the driver does not tell")
+    return reasons | {"process": told.why_process or "the driver does not tell"}
+
+
+def devices() -> list[Device]:
+    """The GPUs that CUDA shows to this program, and whatever else a framework has used here, as in `GPU:0`."""
+    facts = driver.facts()
+    found: dict[str, Device] = {}
     for adapter in counters.adapters():
-        found.extend(name for name in adapter.devices() if name not in found)
-    return found
+        for name in adapter.devices():
+            if name not in found:
+                found[name] = _device(name, _ordinal(adapter, name), facts)
+    for number in range(len(facts["devices"])):
+        name = f"GPU:{number}"
+        if name not in found and driver.uuid_of(number) is not None:
+            found[name] = _device(name, number, facts)
+    return list(found.values())
+
+
+def _ordinal(adapter: ModuleType, name: str) -> Optional[int]:
+    if not name.startswith("GPU:"):
+        return None
+    try:
+        return adapter.ordinal(name)
+    except Exception:  # An unknown version of a framework costs this figure, not the job.
+        return None
 
 
 def memory_info(device: Optional[str] = None, *, framework: Optional[str] = None) -> MemoryInfo:
     """The memory of a device now: of the first one in use, unless told which.
 
-    Before the program has used the device every figure is None: asking a framework would initialise it, and later settings
-    such as memory growth would fail.
+    Before the program has used the device only the driver's figures are there: asking a framework would initialise it, and
+    later settings such as memory growth would fail.
     """
     resident = _vramline.resident_bytes()
-    reasons = {"driver_used": _NO_DRIVER, "driver_total": _NO_DRIVER}
     try:
         adapter, name = _find(device, framework)
     except LookupError as error:
-        reasons |= dict.fromkeys(("current", "peak", "limit", "pool"), str(error))
-        return MemoryInfo(device or "", framework, None, None, None, None, None, None, resident, reasons)
+        told = driver.figures(device) if device else driver.Figures(why=str(error), why_process=str(error))
+        reasons = _reasons(told) | dict.fromkeys(("current", "peak", "limit", "pool"), str(error))
+        return MemoryInfo(
+            device or "", framework, None, None, None, None, told.used, told.total, told.free, told.reserved, told.process,
+            resident, reasons,
+        )
+    told = driver.figures(name, _ordinal(adapter, name))
+    reasons = _reasons(told)
     read = adapter.read(name)
     limit, no_limit = (read.limit, None) if read.limit is not None else adapter.limit(name)
     if read.reason:
@@ -84,7 +156,8 @@ def memory_info(device: Optional[str] = None, *, framework: Optional[str] = None
     if no_limit:
         reasons["limit"] = no_limit
     return MemoryInfo(
-        name, adapter.NAME, read.current, read.peak, limit, read.pool, None, None, resident, reasons
+        name, adapter.NAME, read.current, read.peak, limit, read.pool, told.used, told.total, told.free, told.reserved,
+        told.process, resident, reasons,
     )
 
 
@@ -127,7 +200,16 @@ class Watch:
         if self.before is None or self.after is None:
             return f"{self.label}: not over yet"
         lines = [f"{self.label} ({self.after.device or 'no device'})"]
-        names = {"current": "in use", "peak": "peak", "pool": "taken by the pool", "host_resident": "host memory"}
+        names = {
+            "current": "in use",
+            "peak": "peak",
+            "pool": "taken by the pool",
+            "process": "held by this process, as the driver counts",
+            "host_resident": "host memory",
+        }
+        if self.after.device.startswith("CPU"):
+            # There it is the same as the host's memory.
+            names.pop("process")
         for field, title in names.items():
             change = self.change(field)
             if change is None:

@@ -61,6 +61,12 @@ def read(device: str) -> Counters:
     )
 
 
+def ordinal(device: str) -> int:
+    """CUDA's number of a device."""
+    number = getattr(_local().get(device), "local_hardware_id", None)
+    return int(device.partition(":")[2]) if number is None else int(number)
+
+
 def limit(device: str) -> tuple[Optional[int], Optional[str]]:
     """The most that the device's pool may take, or why that is not known."""
     read_now = read(device)

@@ -70,23 +70,38 @@ def plan() -> _vramline.Plan:
     return _vramline.Plan((_context(), "_context_handle", _handle), _ask, _forget, known, _reset_at)
 
 
+def _placed(kind: str, number: int) -> tuple[Any, Any]:
+    """The physical device of a logical one, and how it was configured."""
+    context, at = _context(), 0
+    visible = getattr(context, "_visible_device_list", None)
+    for physical in context._physical_devices or []:
+        if physical.device_type != kind or (visible and physical not in visible):
+            continue
+        for logical in context._virtual_device_map.get(physical) or [None]:
+            if at == number:
+                return physical, logical
+            at += 1
+    return None, None
+
+
+def ordinal(device: str) -> int:
+    """CUDA's number of a device: TensorFlow's logical ones may share one, and some may be hidden."""
+    kind, _, number = device.partition(":")
+    physical, _ = _placed(kind, int(number))
+    told = getattr(physical, "name", "").rpartition(":")[2]
+    return int(told) if told.isdigit() else int(number)
+
+
 def limit(device: str) -> tuple[Optional[int], Optional[str]]:
     """The most that the device's pool may take, or why that is not known."""
     kind, _, number = device.partition(":")
     if kind == "CPU":
         told = os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(_CPU_LIMIT_MIB))
         return (int(told) * _MIB, None) if told.isdigit() else (None, "TF_CPU_BFC_MEM_LIMIT_IN_MB is no number")
-    at = 0
-    for physical in _context()._physical_devices or []:
-        if physical.device_type != kind:
-            continue
-        configured = _context()._virtual_device_map.get(physical) or [None]
-        for logical in configured:
-            if at == int(number):
-                mebibytes = getattr(logical, "memory_limit", None)
-                if mebibytes:
-                    return int(mebibytes) * _MIB, None
-            at += 1
+    _, logical = _placed(kind, int(number))
+    mebibytes = getattr(logical, "memory_limit", None)
+    if mebibytes:
+        return int(mebibytes) * _MIB, None
     return None, "TensorFlow tells a limit only where a logical device with one was configured"
 
 

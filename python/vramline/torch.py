@@ -37,6 +37,11 @@ def read(device: str) -> Counters:
     return Counters(device, allocated["current"], allocated["peak"], _reset_at.get(device), reserved["current"])
 
 
+def ordinal(device: str) -> int:
+    """CUDA's number of a device."""
+    return int(device.partition(":")[2])
+
+
 def limit(device: str) -> tuple[Optional[int], Optional[str]]:
     """The most that the device's pool may take, or why that is not known."""
     number = int(device.partition(":")[2])

@@ -32,6 +32,9 @@ pub(crate) enum Command {
     /// Run a trace through its allocator: is it reproduced, what is fragmented and why, what would other settings do.
     #[command(after_long_help = REPLAY_HELP)]
     Replay(ReplayArgs),
+    /// Say what can be measured on this machine, what cannot, why, and the switch for it.
+    #[command(after_long_help = DOCTOR_HELP)]
+    Doctor(DoctorArgs),
     /// Train a small model on whatever is here, recorded and reported on.
     Demo(DemoArgs),
     /// Print a PyTorch snapshot as JSON, as it was read. For comparing with Python's own reading.
@@ -288,6 +291,44 @@ impl Allocator {
             Allocator::Expandable => "expandable",
         }
     }
+}
+
+const DOCTOR_HELP: &str = "\
+For each GPU: whether the driver tells its memory, what each process holds, and exact peaks.
+For each framework that the Python has: whether it can use a GPU, and whether its allocator tells
+what it does. Each thing that is not to be had comes with its reason, and with the switch that
+would give it: a variable, a flag of the container, a package.
+
+The usual traps:
+    per-process figures   in a container the driver may number processes as the host does, or
+                          list none; --pid=host helps
+    asynchronous pools    TF_GPU_ALLOCATOR=cuda_malloc_async, XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async
+                          and backend:cudaMallocAsync blind the profilers
+    hidden devices        CUDA_VISIBLE_DEVICES is looked at as a job would
+    python -I, -E, -S     such a Python ignores `vramline run`
+
+Nothing is initialised: the driver's library is loaded, no CUDA context is made, and no framework is
+imported without --deep. Variables count as they are set here: run it where the job would run.
+
+Examples:
+    vramline doctor
+    vramline doctor --python .venv/bin/python
+    vramline doctor --deep                    imports the frameworks and asks them
+    vramline doctor --json | jq '.measures[] | select(.can != true)'
+
+Exit codes: 0 whatever is found; 2 usage.";
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// The Python whose frameworks are looked at [default: python, then python3].
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::CommandName)]
+    pub(crate) python: Option<PathBuf>,
+    /// Import the frameworks, in a process of their own, and ask them for GPUs.
+    #[arg(long)]
+    pub(crate) deep: bool,
+    /// Print everything as one JSON document, exact to the byte.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! Draws a report as text: verdict first, one screen, readable without colour.
 
+pub(crate) mod doctor;
 pub(crate) mod oom;
 pub(crate) mod replay;
 

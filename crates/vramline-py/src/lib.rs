@@ -5,6 +5,7 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "Python hands values over")]
 
+mod driver;
 mod forking;
 mod plan;
 mod step;
@@ -262,6 +263,10 @@ fn _vramline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(report_json, module)?)?;
     module.add_function(wrap_pyfunction!(read_stream, module)?)?;
     module.add_function(wrap_pyfunction!(resident_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(driver::driver_json, module)?)?;
+    module.add_function(wrap_pyfunction!(driver::driver_visible, module)?)?;
+    module.add_function(wrap_pyfunction!(driver::driver_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(driver::host_memory, module)?)?;
     module.add_function(wrap_pyfunction!(terminate::before_terminate, module)?)?;
     module.add_function(wrap_pyfunction!(forking::before_fork, module)?)?;
     module.add_function(wrap_pyfunction!(forking::after_fork, module)?)?;

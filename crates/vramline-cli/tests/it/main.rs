@@ -1,9 +1,10 @@
-//! The binary's tests, in one binary: whole commands with exit code, output and errors. `run` has its own module, the other
-//! verbs are here.
+//! The binary's tests, in one binary: whole commands with exit code, output and errors. `run` and what has to do with the driver
+//! have their own modules, the other verbs are here.
 
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod driver;
 mod run;
 
 use std::path::{Path, PathBuf};

@@ -11,7 +11,7 @@ use vramline::snapshot::{Held, Snapshot, Still, StillPool};
 use vramline::source::Content;
 use vramline::stack::{Stack, Stacks};
 use vramline::units::{Bytes, Nanos};
-use vramline::view::fields::{Field, OOM, REPLAY, REPORT};
+use vramline::view::fields::{DOCTOR, Field, OOM, REPLAY, REPORT};
 use vramline::view::replay::{self, replay};
 use vramline::view::report::{By, Wanted};
 use vramline::warning::Warnings;
@@ -19,7 +19,7 @@ use vramline::warning::Warnings;
 use crate::{checked_report, fixture, root};
 
 /// The paths of all values in a document.
-fn paths(value: &Value, at: &str, found: &mut BTreeSet<String>) {
+pub(crate) fn paths(value: &Value, at: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) if !map.is_empty() => {
             for (key, value) in map {
@@ -264,7 +264,7 @@ fn every_field_of_a_replay_is_in_its_table() {
 fn the_docs_hold_the_tables() {
     let docs = fs::read_to_string(root().join("docs/json.md")).unwrap();
     let row = |field: &Field| format!("| `{}` | {} | {} |\n", field.id, field.unit, field.meaning);
-    for fields in [REPORT, OOM, REPLAY] {
+    for fields in [REPORT, OOM, REPLAY, DOCTOR] {
         let table: String = fields.iter().map(row).collect();
         assert!(
             docs.contains(&table),

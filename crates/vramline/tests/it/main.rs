@@ -12,6 +12,7 @@
 
 mod caching;
 mod damage;
+mod doctor;
 mod document;
 mod driver;
 mod encodings;

@@ -11,6 +11,7 @@
 
 pub mod fake;
 pub mod nvml;
+pub mod own;
 pub mod probe;
 pub mod visible;
 

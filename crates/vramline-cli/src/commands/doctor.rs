@@ -1,0 +1,170 @@
+//! `vramline doctor`: what can be measured here, what cannot, why, and the switch for it.
+//!
+//! The driver is asked a few times, so that what a call takes is known; Python is asked in a process of its own, which has a time
+//! to answer in and imports no framework unless it is told to.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use vramline::source::driver::DriverError;
+use vramline::source::driver::probe::Probe;
+use vramline::source::procfs;
+use vramline::view::doctor::{DeviceLook, DriverLook, Machine, PythonLook, doctor};
+
+use crate::Hinted;
+use crate::cli::DoctorArgs;
+use crate::launch::{driver, environment, package};
+use crate::printer::{self, Style};
+
+/// How often a call is made to know what it takes.
+const LOOKS: usize = 5;
+/// How long Python may take: a start on a slow network file system; with `--deep`, the import of three frameworks.
+const PATIENCE: Duration = Duration::from_secs(20);
+const DEEP_PATIENCE: Duration = Duration::from_secs(180);
+/// A driver that hangs is not waited for.
+const DRIVER_PATIENCE: Duration = Duration::from_secs(20);
+/// More than Python has to say.
+const MOST_WORDS: u64 = 1 << 20;
+
+/// Distributions by name only: reading all of an environment's metadata takes seconds.
+const QUESTION: &str = r#"
+import json, sys
+from importlib import metadata
+names = """tensorflow tensorflow-cpu tensorflow-gpu tf-nightly keras jax jaxlib jax-cuda12-plugin jax-cuda13-plugin torch
+nvidia-cudnn-cu11 nvidia-cudnn-cu12 nvidia-cudnn-cu13 vramline""".split()
+packages = {}
+for name in names:
+    try:
+        packages[name] = metadata.version(name)
+    except Exception:
+        pass
+deep = {}
+if sys.argv[1:] == ["deep"]:
+    def tensorflow():
+        import tensorflow as tf
+        return tf.test.is_built_with_cuda(), len(tf.config.list_physical_devices("GPU"))
+    def jax():
+        import jax
+        return None, len([device for device in jax.devices() if device.platform in ("gpu", "cuda", "rocm")])
+    def torch():
+        import torch
+        return torch.version.cuda is not None, torch.cuda.device_count()
+    for ask in (tensorflow, jax, torch):
+        if not any(name in packages for name in (ask.__name__, "tensorflow-cpu" if ask is tensorflow else "-")):
+            continue
+        try:
+            built, gpus = ask()
+            deep[ask.__name__] = {"is_built": built, "gpus": gpus}
+        except Exception as error:
+            deep[ask.__name__] = {"error": f"{type(error).__name__}: {error}"[:300]}
+flags = sys.flags
+print("\n" + json.dumps({"executable": sys.executable, "version": list(sys.version_info[:3]), "isolated": bool(flags.isolated),
+    "ignore_environment": bool(flags.ignore_environment), "no_site": bool(flags.no_site), "packages": packages, "deep": deep}))
+"#;
+
+pub(crate) fn run(args: &DoctorArgs) -> Result<(), Hinted> {
+    let machine = Machine {
+        driver: asked_of_driver(),
+        host: procfs::host_memory(),
+        container_limit: procfs::container_limit(),
+        namespace: procfs::namespace(),
+        environment: environment::of_user(),
+        python: match &args.python {
+            Some(python) => asked_of_python(python, args.deep),
+            // Jobs are started with either; the first is what a virtual environment means.
+            None => asked_of_python("python".as_ref(), args.deep)
+                .or_else(|_| asked_of_python("python3".as_ref(), args.deep)),
+        },
+        no_boot: package::boot().err(),
+    };
+    let document = doctor(&machine);
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &document)
+            .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
+        writeln!(out).map_err(anyhow::Error::from)?;
+    } else {
+        let text = printer::doctor::doctor(&document, Style::of_terminal(io::stdout().is_terminal()));
+        out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
+    }
+    out.flush().map_err(anyhow::Error::from)?;
+    Ok(())
+}
+
+fn asked_of_driver() -> Result<DriverLook, DriverError> {
+    let (tell, told) = channel();
+    // Left behind where it does not answer.
+    std::thread::spawn(move || {
+        let _ = tell.send(Box::new(look()));
+    });
+    told.recv_timeout(DRIVER_PATIENCE).map_or_else(
+        |_| {
+            Err(DriverError::Failed {
+                detail: "it does not answer: look for Xid in the kernel's log".to_owned(),
+            })
+        },
+        |look| *look,
+    )
+}
+
+fn look() -> Result<DriverLook, DriverError> {
+    let mut probe = Probe::open(driver::open)?;
+    let facts = probe.devices().to_vec();
+    let mut devices = Vec::new();
+    for (at, facts) in facts.into_iter().enumerate() {
+        let mut memory = probe.memory(at);
+        let mut processes = probe.processes(at);
+        for _ in 1..LOOKS {
+            (memory, processes) = (probe.memory(at), probe.processes(at));
+        }
+        let pids = processes.iter().flatten().map(|process| process.pid);
+        let seen_here = pids.filter(|&pid| procfs::process(pid).is_some()).collect();
+        devices.push(DeviceLook { facts, memory, processes, seen_here });
+    }
+    let (library, cuda) = (probe.library().clone(), probe.cuda_version());
+    Ok(DriverLook { library, cuda, devices, costs: probe.costs() })
+}
+
+/// What a Python says of itself, or why it says nothing.
+fn asked_of_python(python: &Path, is_deep: bool) -> Result<PythonLook, String> {
+    let shown = python.display();
+    let mut command = Command::new(python);
+    command.args(["-c", QUESTION]).args(is_deep.then_some("deep"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|error| format!("'{shown}' cannot be started: {error}"))?;
+    let Some(mut stdout) = child.stdout.take() else { return Err(format!("'{shown}' has no output")) };
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let read = stdout.by_ref().take(MOST_WORDS).read_to_end(&mut text);
+        let _ = tell.send(read.map(|_| text));
+    });
+    let answer = told.recv_timeout(if is_deep { DEEP_PATIENCE } else { PATIENCE });
+    if answer.is_err() {
+        let _ = child.kill();
+    }
+    let _ = child.wait();
+    let text =
+        answer.ok().and_then(Result::ok).ok_or_else(|| format!("'{shown}' does not answer in time"))?;
+    // Frameworks print as they please; the answer is the last line.
+    let line = text.split(|&byte| byte == b'\n').rfind(|line| !line.is_empty()).unwrap_or_default();
+    serde_json::from_slice(line).map_err(|_| format!("'{shown}' is no Python 3.8 or newer, or failed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_no_python_is_told_of() {
+        for (program, word) in
+            [("/no/such/python", "cannot be started"), ("true", "is no Python"), ("echo", "is no Python")]
+        {
+            let error = asked_of_python(Path::new(program), false).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Draws what can be measured here: devices first, then one line for each thing, what is not to be had with its reason.
+
+use std::fmt::Write;
+
+use vramline::source::driver::Identity;
+use vramline::units::{Bytes, Span};
+use vramline::view::doctor::{DeviceView, Doctor, Measure};
+use vramline::view::fields::{DOCTOR, title_in};
+
+use super::{Style, heading, notes_of, printable, table};
+
+pub(crate) fn doctor(document: &Doctor, style: Style) -> String {
+    let mut out = String::new();
+    let missing = document.measures.iter().filter(|measure| measure.can != Some(true)).count();
+    let all = document.measures.len();
+    let verdict = match missing {
+        0 => "Everything can be measured here.".to_owned(),
+        _ => format!("{} of {all} things can be measured here.", all - missing),
+    };
+    let _ = writeln!(out, "{}{verdict}{}", style.bold, style.plain);
+    machine(&mut out, document);
+    devices(&mut out, document, style);
+    let mut subjects: Vec<&str> = document.measures.iter().map(|measure| measure.subject.as_str()).collect();
+    subjects.dedup();
+    for subject in subjects {
+        heading(&mut out, subject, style);
+        for measure in document.measures.iter().filter(|measure| measure.subject == subject) {
+            line(&mut out, measure, style);
+        }
+    }
+    notes_of(&mut out, &document.warnings, style);
+    out
+}
+
+fn machine(out: &mut String, document: &Doctor) {
+    let driver = &document.driver;
+    let or_none = |text: &Option<String>| text.as_deref().map_or("not known".to_owned(), printable);
+    let row = |out: &mut String, title: &str, text: &str| {
+        let _ = writeln!(out, "  {title:<12}{text}");
+    };
+    match driver.error {
+        Some(code) => row(out, "driver", &format!("none ({code})")),
+        None => {
+            let cuda = driver
+                .cuda_version
+                .as_deref()
+                .map_or(String::new(), |cuda| format!(", CUDA up to {}", printable(cuda)));
+            row(out, "driver", &format!("{}{cuda}", or_none(&driver.version)));
+        }
+    }
+    let span = |nanos: Option<u64>| nanos.map(|nanos| Span(nanos.saturating_mul(1000)).to_string());
+    if let (Some(start), Some(memory), Some(list)) =
+        (span(driver.start_ns), span(driver.memory_call_ns), span(driver.process_list_call_ns))
+    {
+        row(
+            out,
+            "asking it",
+            &format!("{start} to load, {memory} a device's memory, {list} a list of processes"),
+        );
+    }
+    if let (Some(total), Some(available)) = (document.host.total_bytes, document.host.available_bytes) {
+        let limit = document.host.container_limit_bytes;
+        let limit = limit.map_or(String::new(), |limit| format!("; this container may hold {limit}"));
+        row(out, "memory", &format!("{total}, {available} available{limit}"));
+    }
+    let counted = match document.host.is_outermost {
+        Some(true) => "in the machine's own namespace".to_owned(),
+        Some(false) => {
+            format!("in a namespace of its own (a container); this one is {}", numbers(&document.host.pids))
+        }
+        None => "in a namespace that the kernel does not name".to_owned(),
+    };
+    row(out, "processes", &counted);
+    let python = &document.python;
+    match &python.error {
+        Some(error) => row(out, "Python", &printable(error)),
+        None => {
+            row(out, "Python", &format!("{} ({})", or_none(&python.version), or_none(&python.executable)));
+        }
+    }
+}
+
+fn numbers(pids: &[u32]) -> String {
+    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(" / ")
+}
+
+fn devices(out: &mut String, document: &Doctor, style: Style) {
+    if document.devices.is_empty() {
+        return;
+    }
+    heading(out, "Devices", style);
+    let column = |field: &str, is_right: bool| (title_in(DOCTOR, &format!("devices[].{field}")), is_right);
+    let columns = [
+        column("index", true),
+        column("name", false),
+        column("capability", true),
+        column("visible_as", false),
+        column("total_bytes", true),
+        column("reserved_bytes", true),
+        column("used_bytes", true),
+        column("free_bytes", true),
+        column("processes", true),
+    ];
+    let bytes = |bytes: Option<Bytes>| bytes.map_or("?".to_owned(), |bytes| bytes.to_string());
+    let text = |text: &Option<String>, none: &str| text.as_deref().map_or(none.to_owned(), printable);
+    let row = |device: &DeviceView| {
+        vec![
+            device.index.to_string(),
+            text(&device.name, "?"),
+            text(&device.capability, "?"),
+            text(&device.visible_as, "-"),
+            bytes(device.total_bytes),
+            bytes(device.reserved_bytes),
+            bytes(device.used_bytes),
+            bytes(device.free_bytes),
+            device.processes.map_or("?".to_owned(), |count| count.to_string()),
+        ]
+    };
+    let rows: Vec<Vec<String>> = document.devices.iter().map(row).collect();
+    table(out, &columns, &rows, style);
+    let mut identities: Vec<Identity> =
+        document.devices.iter().filter_map(|device| device.identity).collect();
+    identities.dedup();
+    for identity in identities {
+        let sum = match identity {
+            Identity::UsedExcludesReserved => "total = reserved + free + used",
+            Identity::UsedIncludesReserved => "total = free + used; reserved is part of used",
+            Identity::Neither => "total is neither reserved + free + used nor free + used",
+        };
+        let _ = writeln!(out, "  {}checked: {sum}{}", style.dim, style.plain);
+    }
+}
+
+fn line(out: &mut String, measure: &Measure, style: Style) {
+    let word = match measure.can {
+        Some(true) => "yes",
+        Some(false) => "no ",
+        None => "?  ",
+    };
+    let _ = writeln!(out, "  {word}  {}", measure.what);
+    if let Some(why) = &measure.why {
+        let _ = writeln!(out, "       {}{}{}", style.dim, printable(why), style.plain);
+    }
+    if let Some(switch) = &measure.switch {
+        let _ = writeln!(out, "       switch: {}", printable(switch));
+    }
+}

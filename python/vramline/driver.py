@@ -1,0 +1,86 @@
+"""What the driver says of a device. Its library is loaded when it is first asked for; no CUDA context is made.
+
+Frameworks count the devices that CUDA shows them, the driver counts all. A program that has used CUDA can be asked for the name
+that a device has for ever; before that, the environment tells.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple, Optional
+
+from vramline import _vramline
+
+_NO_RESERVE = "nothing of the machine's own memory is reserved by a driver"
+
+
+class Figures(NamedTuple):
+    """Bytes of a device by the driver's count; None where it does not tell, with the reason."""
+
+    total: Optional[int] = None
+    reserved: Optional[int] = None
+    free: Optional[int] = None
+    used: Optional[int] = None
+    process: Optional[int] = None
+    why: Optional[str] = None
+    why_process: Optional[str] = None
+    uuid: Optional[str] = None
+
+
+def _script() -> Optional[str]:
+    # For tests: a fake driver that plays this file.
+    return os.environ.get("VRAMLINE_FAKE_DRIVER") or None
+
+
+def facts() -> dict[str, Any]:
+    """The driver and all of its devices: `library`, `devices`; `error` and `hint` where there is none."""
+    return json.loads(_vramline.driver_json(_script()))
+
+
+def _asked_of_cuda(ordinal: int) -> Optional[str]:
+    """The end of a device's uuid, from the CUDA library that the program has loaded and initialised."""
+    import ctypes
+
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        device, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        ask = getattr(cuda, "cuDeviceGetUuid_v2", None) or cuda.cuDeviceGetUuid
+        if cuda.cuDeviceGet(ctypes.byref(device), ordinal) or ask(uuid, device):
+            return None
+    except (OSError, AttributeError):
+        return None
+    digits = bytes(uuid).hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def uuid_of(ordinal: int) -> Optional[str]:
+    """The uuid of the device that CUDA counts as `ordinal` in this process."""
+    told = None if _script() else _asked_of_cuda(ordinal)
+    if told is not None:
+        return told
+    environment = os.environ
+    uuid, _ = _vramline.driver_visible(
+        ordinal, environment.get("CUDA_VISIBLE_DEVICES"), environment.get("CUDA_DEVICE_ORDER"), _script()
+    )
+    return uuid
+
+
+def figures(device: str, ordinal: Optional[int] = None) -> Figures:
+    """The driver's figures of a device such as `GPU:0`; of a CPU the machine's own. Never raises."""
+    kind, _, number = device.partition(":")
+    if kind.upper() == "CPU":
+        host = _vramline.host_memory()
+        if host is None:
+            return Figures(why="the kernel tells no memory", why_process="the kernel tells no memory")
+        total, available = host
+        return Figures(total, None, available, total - available, _vramline.resident_bytes(), _NO_RESERVE)
+    if kind.upper() != "GPU" or not (number.isdigit() or ordinal is not None):
+        return Figures(why=f"no driver is asked about {device}", why_process=f"no driver is asked about {device}")
+    uuid = uuid_of(int(number) if ordinal is None else ordinal)
+    if uuid is None:
+        error = facts().get("error")
+        why = error or f"CUDA shows no {device} here: see CUDA_VISIBLE_DEVICES"
+        return Figures(why=why, why_process=why)
+    told, why, why_process = _vramline.driver_memory(uuid, _script())
+    return Figures(*told, why, why_process, uuid)
