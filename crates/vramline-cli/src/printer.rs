@@ -9,6 +9,7 @@ use std::fmt::Write;
 use vramline::snapshot::Role;
 use vramline::units::{Bytes, Nanos, Span};
 use vramline::view::fields::title;
+use vramline::view::ledger::LedgerView;
 use vramline::view::replayed::ReplayedView;
 use vramline::view::report::{HeldView, LongView, PoolView, Report, Row, StepView};
 use vramline::warning::Warning;
@@ -73,6 +74,7 @@ pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
         let _ = writeln!(out, "\n{}{}.{}", style.bold, capitalised(&printable(&silent.text)), style.plain);
     }
     verdict(&mut out, report, main, style);
+    ledger(&mut out, report, style);
     pools(&mut out, report, style);
     report.pools.iter().for_each(|pool| cached(&mut out, pool, style));
     for pool in report.pools.iter().filter(|pool| is_worth_showing(pool, main)) {
@@ -679,6 +681,39 @@ fn happenings(out: &mut String, report: &Report, style: Style) {
     if left_out > 0 {
         let _ = writeln!(out, "  {left_out} earlier ones are in --json");
     }
+}
+
+/// Who holds which byte. Lines that are nothing, and machines of which nothing is known, are not worth a line.
+fn ledger(out: &mut String, report: &Report, style: Style) {
+    let mut devices: Vec<&str> = report.ledger.iter().map(|line| line.device.as_str()).collect();
+    devices.dedup();
+    for device in devices {
+        let lines: Vec<_> = report.ledger.iter().filter(|line| line.device == device).collect();
+        let Some(first) = lines.first() else { continue };
+        heading(out, &format!("The ledger of {device} at {}", clock(first.at_ns)), style);
+        if first.bytes.is_none() {
+            let _ = writeln!(out, "  {}", printable(&first.reason));
+        }
+        let is_worth = |line: &&&LedgerView| {
+            line.bytes != Some(0) && (line.bytes.is_some() || line.reason != first.reason)
+        };
+        let row = |line: &&LedgerView| {
+            let name = format!("{}{}", "  ".repeat(line.depth), line.line);
+            vec![
+                line.bytes.map_or("-".to_owned(), signed),
+                name,
+                if line.bytes.is_none() { line.reason.clone() } else { line.detail.clone() },
+                line.source.to_owned(),
+            ]
+        };
+        let rows: Vec<Vec<String>> = lines.iter().filter(is_worth).map(row).collect();
+        table(out, &[("bytes", true), ("line", false), ("", false), ("source", false)], &rows, style);
+    }
+}
+
+fn signed(bytes: i64) -> String {
+    let sign = if bytes < 0 { "-" } else { "" };
+    format!("{sign}{}", Bytes(bytes.unsigned_abs()))
 }
 
 fn findings(out: &mut String, report: &Report, style: Style) {

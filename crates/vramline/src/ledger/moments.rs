@@ -29,6 +29,8 @@ pub struct PoolSeries {
     pub in_use: Vec<(i64, Told)>,
     /// Why it is not known.
     pub not_in_use: String,
+    /// When the most was in use, where a trace tells.
+    pub peak_at: Option<i64>,
 }
 
 impl PoolSeries {
@@ -167,17 +169,19 @@ impl Books<'_> {
         }
     }
 
-    /// The moment that shows most: where a process held the most and its figures belong together, else the last that the driver told.
+    /// The moment that shows most: where a process held the most and its figures belong together; else the peak that a trace tells, or that
+    /// the framework told; else the last that the driver told.
     #[must_use]
     pub fn best_moment(&self) -> Option<i64> {
-        let coherent = self.pids().into_iter().flat_map(|pid| self.coherent(pid));
-        let fullest = coherent.max_by_key(|&(time, held, _)| (held, time)).map(|(time, ..)| time);
-        let known = self
-            .pools
-            .iter()
-            .filter_map(|pool| pool.in_use.iter().max_by_key(|(at, told)| (told.bytes, *at)));
+        // What is resident of a pool on the CPU is not known at any moment.
+        let pids = if self.is_stand_in { Vec::new() } else { self.pids() };
+        let fullest =
+            pids.into_iter().flat_map(|pid| self.coherent(pid)).max_by_key(|&(time, held, _)| (held, time));
+        let most = |pool: &PoolSeries| pool.in_use.iter().map(|&(at, told)| (told.bytes, at)).max();
         fullest
-            .or_else(|| known.max_by_key(|(at, told)| (told.bytes, *at)).map(|(at, _)| *at))
+            .map(|(time, ..)| time)
+            .or_else(|| self.pools.iter().find_map(|pool| pool.peak_at))
+            .or_else(|| self.pools.iter().filter_map(most).max().map(|(_, at)| at))
             .or_else(|| self.rows.last().map(|row| row.time.monotonic))
     }
 

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
+use super::ledger::LedgerView;
 use super::report::{PoolView, Report, StepView};
 use crate::Reading;
-use crate::advise::{self, Device, Kind, Largest, StepFigures, Survivor};
+use crate::advise::{self, Device, Fragments, Kind, Largest, StepFigures, Survivor};
 use crate::trace::Phase;
 use crate::units::{Bytes, Picos};
 
@@ -50,6 +51,7 @@ fn device(report: &Report, pool: &PoolView, reading: &Reading) -> Device {
     let is_traced =
         pool.lifetime_peak_bytes.is_none_or(|ever| pool.peak_bytes.is_some_and(|peak| peak >= ever));
     let at_peak = pool.at_peak.as_ref();
+    let told = Told::of(report, pool);
     Device {
         name: format!("{}{process}", pool.name),
         kind: match report.source.framework {
@@ -70,11 +72,69 @@ fn device(report: &Report, pool: &PoolView, reading: &Reading) -> Device {
             Some(Largest { what: known.join(" "), bytes: largest.bytes, count: 1 })
         }),
         slack: at_peak.map(|held| held.slack_bytes),
+        taken: told
+            .taken
+            .max(pool.replay.as_ref().filter(|replay| replay.exact).map(|replay| replay.pool_bytes)),
+        at_end: at_end(pool, reading),
+        fragments: pool.replay.as_ref().filter(|replay| replay.exact && replay.growths > 1).map(|replay| {
+            Fragments {
+                pool: replay.pool_bytes,
+                peak: replay.load_bytes.max(pool.peak_bytes.unwrap_or_default()),
+                cause: None,
+                churn: None,
+            }
+        }),
+        held: told.held,
+        context: told.context,
+        grown_outside: told.grown_outside,
+        others: told.others,
         limit: settings.and_then(|settings| settings.limit_bytes),
         grows: settings.and_then(|settings| settings.growth),
         is_stand_in: settings.is_some_and(|settings| settings.stand_in.is_on()),
         ..Device::default()
     }
+}
+
+/// What the ledger of the pool's device says.
+#[derive(Default)]
+struct Told {
+    held: Option<Bytes>,
+    context: Option<Bytes>,
+    grown_outside: Vec<(i64, String)>,
+    others: Option<(usize, Bytes)>,
+    taken: Option<Bytes>,
+}
+
+impl Told {
+    fn of(report: &Report, pool: &PoolView) -> Told {
+        let lines: Vec<&LedgerView> =
+            report.ledger.iter().filter(|line| line.device == pool.device).collect();
+        let bytes = |line: &LedgerView| line.bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
+        let find = |word: &str| lines.iter().find(|line| line.line == word).and_then(|line| bytes(line));
+        let of = |word: &'static str| lines.iter().filter(move |line| line.line == word);
+        let held =
+            Some(of("this job").filter_map(|line| bytes(line)).sum()).filter(|&held| held > Bytes::ZERO);
+        let others: Vec<Bytes> = of("other process").filter_map(|line| bytes(line)).collect();
+        Told {
+            held,
+            context: find("context at start"),
+            grown_outside: of("outside the pools")
+                .filter_map(|line| Some((line.bytes?, line.detail.clone())))
+                .collect(),
+            others: (!others.is_empty()).then(|| (others.len(), others.iter().copied().sum())),
+            taken: find("pool"),
+        }
+    }
+}
+
+/// Taken and in use as the framework told last.
+fn at_end(pool: &PoolView, reading: &Reading) -> Option<(Bytes, Bytes)> {
+    let recorded = reading.recorded.as_ref()?;
+    let process = recorded.processes.iter().find(|process| Some(u64::from(process.id.pid())) == pool.pid)?;
+    let told = process.samples.iter().rev().filter_map(|sample| sample.counters.as_ref());
+    let last = told.filter(|read| read.device == pool.device).find(|read| read.pool.is_some())?;
+    let bytes = |value: Option<i64>| Some(Bytes(u64::try_from(value?).ok()?));
+    bytes(last.pool).zip(bytes(last.current))
 }
 
 fn figures(step: &StepView) -> StepFigures {

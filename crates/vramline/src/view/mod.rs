@@ -4,6 +4,7 @@ pub mod caching;
 pub mod doctor;
 pub mod fields;
 pub mod findings;
+pub mod ledger;
 pub mod oom;
 pub mod replay;
 pub mod replayed;

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::postmortem::advice::Advice;
 use crate::replay::{self, Answered, NotReplayed, Ran, remedies};
 use crate::trace::{PoolTrace, Trace};
-use crate::units::Bytes;
+use crate::units::{Bytes, Picos};
 use crate::warning::Warning;
 
 /// Reports replay pools of at most so many events: reading goes at ten million events a second, and so does this, but
@@ -27,10 +27,20 @@ pub struct ReplayedView {
     pub cached_at_peak_bytes: Bytes,
     pub joined_bytes: Bytes,
     pub load_bytes: Bytes,
+    /// What the pool had taken from the driver, from each moment on.
+    #[serde(skip)]
+    pub taken: Vec<(Picos, Bytes)>,
 }
 
 impl ReplayedView {
-    fn of(ran: &Ran) -> ReplayedView {
+    fn of(ran: &Ran, trace: &Trace) -> ReplayedView {
+        let mut so_far = 0_u64;
+        let taken = ran.exact.growths.iter().filter_map(|growth| {
+            so_far = so_far.saturating_sub(growth.released.0).saturating_add(growth.got.0);
+            let answer = ran.program.answers.get(growth.act)?;
+            Some((trace.history.events.time(answer.event as usize), Bytes(so_far)))
+        });
+        let taken = taken.collect();
         let peak = ran.exact.curve.iter().max_by_key(|point| point.in_use);
         let cached = peak.map_or(Bytes::ZERO, |point| point.cached);
         ReplayedView {
@@ -44,6 +54,7 @@ impl ReplayedView {
             cached_at_peak_bytes: cached,
             joined_bytes: ran.joined().map_or(ran.exact.pool, |(whole, _)| whole.min(ran.exact.pool)),
             load_bytes: ran.load(),
+            taken,
         }
     }
 }
@@ -63,7 +74,7 @@ pub(super) fn view(
         });
     }
     match replay::run(trace, pool, version) {
-        Ok(ran) => Ok(Some(ReplayedView::of(&ran))),
+        Ok(ran) => Ok(Some(ReplayedView::of(&ran, trace))),
         Err(NotReplayed::UnknownAllocator { .. } | NotReplayed::Empty { .. }) => Ok(None),
     }
 }

@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::caching::{self, CachingView};
 use super::findings::{self, FindingView};
+use super::ledger::{self, LedgerView};
 use super::oom;
 use super::replayed::{self, ReplayedView};
 use super::run::{self, EpochView, InventoryView, MarkView, PhaseView, RunView, Whole};
@@ -212,16 +213,6 @@ pub struct StepView {
     pub current_bytes: Option<Bytes>,
 }
 
-/// A line of the ledger; traces give none.
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
-pub struct LedgerView {
-    pub device: String,
-    pub line: String,
-    pub bytes: Bytes,
-    pub source: &'static str,
-}
-
 /// Makes a report of everything that a source held.
 #[must_use]
 pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
@@ -289,6 +280,7 @@ pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
     if let Some(recorded) = &reading.recorded {
         report.add_recorded(reading, recorded, wanted);
     }
+    report.ledger = ledger::ledger(&report, reading);
     report.findings = findings::findings(&report, reading);
     report.explain_nulls();
     report
