@@ -306,6 +306,11 @@ fn the_help_of_oom_teaches() {
     assert_told("oom_help.txt", &["oom", "--help"]);
 }
 
+#[test]
+fn the_help_of_doctor_teaches() {
+    assert_told("doctor_help.txt", &["doctor", "--help"]);
+}
+
 /// A log without a failure is an answer; a file that is no log, or is not there, is an error.
 #[test]
 fn no_failure_is_an_answer_and_no_log_an_error() {

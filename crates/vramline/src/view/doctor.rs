@@ -209,6 +209,7 @@ pub fn doctor(machine: &Machine) -> Doctor {
     let mut measures = Vec::new();
     let frameworks = frameworks(machine);
     let devices = driver(machine, &mut measures);
+    kernel(machine, &mut measures);
     job(machine, &mut measures);
     let has_gpu = devices.iter().any(|device| device.visible_as.is_some());
     for framework in &frameworks {
@@ -409,6 +410,22 @@ fn of_device(
             &format!("a list takes {span} here, so it is read less often"),
             "",
         );
+    }
+}
+
+/// What the kernel tells of any job.
+fn kernel(machine: &Machine, measures: &mut Vec<Measure>) {
+    let what = "the machine's own memory, and what a job's processes hold of it";
+    let mut answers = Answers { measures, subject: "kernel".to_owned() };
+    match (machine.host, machine.container_limit) {
+        (Some(_), None) => answers.yes("host-memory", what),
+        (Some(_), Some(limit)) => {
+            let why = format!("but this container ends at {limit}, which the machine's figures do not show");
+            answers.add("host-memory", what, Some(true), &why, "");
+        }
+        (None, _) => {
+            answers.add("host-memory", what, Some(false), "/proc/meminfo cannot be read", "mount /proc");
+        }
     }
 }
 
