@@ -222,7 +222,11 @@ impl Watcher {
 
     /// The slow lane.
     fn look_at_processes(&mut self) {
-        self.job.refresh(&self.folder);
+        let (job, folder) = (&mut self.job, &self.folder);
+        let _: Result<(), ()> = self.host_cost.count(|| {
+            job.refresh(folder);
+            Ok(())
+        });
         self.look_at_host(self.memory.is_empty());
         let Some(mut probe) = self.probe.take() else { return };
         for number in 0..self.memory.len() {
