@@ -5,7 +5,10 @@
 //! computed: a replay takes them from the trace, a what-if assumes a placement and says so.
 
 pub mod bfc;
+mod free_set;
+mod slab;
 mod supplier;
 pub mod torch_caching;
 
+pub use slab::{Allocation, NotInUse, Ticket};
 pub use supplier::{Capped, Placed, Placement, Scripted, Supplier};

@@ -1,22 +1,9 @@
-//! Chunks in a table, by handle. Handles are recycled as in the real one, because its dumps print them.
+//! Chunks: stretches of a region. A chunk knows its neighbours.
 
-/// The number of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Handle(pub(super) u32);
+use crate::allocator::slab::{Handle, Piece, Slab};
 
-impl Handle {
-    pub(super) const NONE: Handle = Handle(u32::MAX);
-
-    #[inline]
-    pub(super) fn is_some(self) -> bool {
-        self != Handle::NONE
-    }
-
-    /// As dumps print it.
-    pub(super) fn printed(self) -> u64 {
-        if self.is_some() { u64::from(self.0) } else { u64::MAX }
-    }
-}
+/// The table.
+pub(super) type Chunks = Slab<Chunk>;
 
 /// Which end of a pool a chunk belongs to. Without spatial partitioning all is lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +44,7 @@ pub(super) struct Chunk {
     pub(super) tag: Tag,
 }
 
-impl Chunk {
+impl Piece for Chunk {
     const NONE: Chunk = Chunk {
         ptr: 0,
         size: 0,
@@ -71,6 +58,19 @@ impl Chunk {
         tag: Tag::Lower,
     };
 
+    #[inline(always)]
+    fn place(&mut self) -> &mut u32 {
+        &mut self.place
+    }
+
+    #[inline(always)]
+    fn forget(&mut self) {
+        self.id = 0;
+        self.bin = NO_BIN;
+    }
+}
+
+impl Chunk {
     #[inline]
     pub(super) fn in_use(&self) -> bool {
         self.id != 0
@@ -78,55 +78,5 @@ impl Chunk {
 
     pub(super) fn end(&self) -> u64 {
         self.ptr.saturating_add(self.size)
-    }
-}
-
-/// The table.
-#[derive(Clone, Debug)]
-pub(super) struct Chunks {
-    table: Vec<Chunk>,
-    unused: Vec<Handle>,
-    /// What stands for a handle that there is none of, so that nothing panics; it is never linked to.
-    nowhere: Chunk,
-}
-
-impl Chunks {
-    pub(super) fn new() -> Chunks {
-        Chunks { table: Vec::new(), unused: Vec::new(), nowhere: Chunk::NONE }
-    }
-
-    /// The handle released last, else a new one.
-    #[inline]
-    pub(super) fn allocate(&mut self) -> Handle {
-        if let Some(handle) = self.unused.pop() {
-            return handle;
-        }
-        let handle = Handle(u32::try_from(self.table.len()).unwrap_or(u32::MAX));
-        self.table.push(Chunk::NONE);
-        handle
-    }
-
-    #[inline]
-    pub(super) fn release(&mut self, handle: Handle) {
-        let chunk = self.at_mut(handle);
-        chunk.id = 0;
-        chunk.bin = NO_BIN;
-        self.unused.push(handle);
-    }
-
-    #[inline(always)]
-    pub(super) fn at(&self, handle: Handle) -> &Chunk {
-        self.table.get(handle.0 as usize).unwrap_or(&self.nowhere)
-    }
-
-    #[inline(always)]
-    pub(super) fn at_mut(&mut self, handle: Handle) -> &mut Chunk {
-        match self.table.get_mut(handle.0 as usize) {
-            Some(chunk) => chunk,
-            None => {
-                self.nowhere = Chunk::NONE;
-                &mut self.nowhere
-            }
-        }
     }
 }

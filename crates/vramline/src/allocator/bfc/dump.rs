@@ -4,9 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::bins::{BINS, bin_of};
-use super::chunk::{Chunk, Handle, NO_BIN, Tag};
+use super::chunk::{Chunk, NO_BIN, Tag};
 use super::{Bfc, Dialect, End, round_up};
+use crate::allocator::slab::Handle;
 use crate::units::Bytes;
+
+/// A handle as dumps print it.
+fn printed(handle: Handle) -> u64 {
+    if handle.is_some() { u64::from(handle.0) } else { u64::MAX }
+}
 
 /// A size as these logs print it: whole bytes, or two decimals (one for KiB) of what integer division leaves.
 #[must_use]
@@ -132,7 +138,7 @@ impl Bfc {
                 if self.options.dialect == Dialect::Tagged {
                     let _ = write!(out, " tag {}", chunk.tag.word());
                 }
-                let _ = write!(out, " next {}", chunk.next.printed());
+                let _ = write!(out, " next {}", printed(chunk.next));
                 if self.options.timed {
                     let _ = write!(out, " freed_at_count {}", chunk.freed_at);
                 }
@@ -175,7 +181,7 @@ impl Bfc {
         let stats = &self.stats;
         let word = end.tag().word();
         let gap = if self.gap.is_some() { self.chunks.at(self.gap).size } else { 0 };
-        let same_end = self.bins.largest_of(end.tag());
+        let same_end = self.bins.largest_of(end.tag(), &self.chunks);
         let _ = writeln!(
             out,
             "Allocator memory summary: rounded request {}, total free in pool {}, largest free chunk usable by {word} \

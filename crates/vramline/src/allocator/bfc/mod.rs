@@ -16,10 +16,13 @@ mod options;
 use std::collections::VecDeque;
 
 use super::supplier::Supplier;
+use crate::allocator::free_set::Free;
+use crate::allocator::slab::Handle;
 use crate::units::Bytes;
-use bins::{Bins, Free};
-use chunk::{Chunk, Chunks, Handle, NO_BIN, Tag};
+use bins::Bins;
+use chunk::{Chunk, Chunks, NO_BIN, Tag};
 
+pub use crate::allocator::slab::{Allocation, NotInUse, Ticket};
 pub use dump::human;
 pub use options::{Backpedal, Dialect, Options, PRESETS, Preset};
 
@@ -71,29 +74,6 @@ impl Request {
     }
 }
 
-/// The claim to a chunk. Freeing with one that was used already is an error, not a corruption.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
-    handle: Handle,
-    id: u64,
-}
-
-impl Ticket {
-    /// A claim to nothing.
-    pub const NONE: Ticket = Ticket { handle: Handle::NONE, id: 0 };
-}
-
-/// A chunk that was handed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allocation {
-    /// To free it with.
-    pub ticket: Ticket,
-    /// Where it begins.
-    pub address: u64,
-    /// The whole chunk.
-    pub size: Bytes,
-}
-
 /// A request that was not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -108,11 +88,6 @@ pub enum Refused {
         rounded: u64,
     },
 }
-
-/// A free of something that is not in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this chunk is not in use: it was freed before, or never handed out")]
-pub struct NotInUse;
 
 /// The allocator's own count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -415,7 +390,10 @@ impl Bfc {
                     End::Upper => high_start(chunk, rounded, alignment).is_some(),
                 }
         };
-        let is_right = |free: &Free| free.tag == end.tag() && fits(self.chunks.at(free.handle));
+        let is_right = |free: &Free| {
+            let chunk = self.chunks.at(free.handle);
+            chunk.tag == end.tag() && fits(chunk)
+        };
         let found = self.bins.from(rounded).find(is_right).map(|free| free.handle);
         let handle = match found {
             Some(handle) => {

@@ -1,17 +1,9 @@
 //! Blocks in a table, by handle. A block knows its neighbours in its segment.
 
-/// The number of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Handle(pub(super) u32);
+use crate::allocator::slab::{Handle, Piece, Slab};
 
-impl Handle {
-    pub(super) const NONE: Handle = Handle(u32::MAX);
-
-    #[inline]
-    pub(super) fn is_some(self) -> bool {
-        self != Handle::NONE
-    }
-}
+/// The table.
+pub(super) type Blocks = Slab<Block>;
 
 /// What a block is to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +43,8 @@ pub(super) struct Block {
     pub(super) is_small: bool,
 }
 
-impl Block {
-    pub(super) const NONE: Block = Block {
+impl Piece for Block {
+    const NONE: Block = Block {
         ptr: 0,
         size: 0,
         requested: 0,
@@ -68,6 +60,18 @@ impl Block {
         is_small: false,
     };
 
+    #[inline(always)]
+    fn place(&mut self) -> &mut u32 {
+        &mut self.place
+    }
+
+    #[inline(always)]
+    fn forget(&mut self) {
+        self.id = 0;
+    }
+}
+
+impl Block {
     /// Whether it is a part of its segment.
     #[inline]
     pub(super) fn is_split(&self) -> bool {
@@ -76,53 +80,5 @@ impl Block {
 
     pub(super) fn end(&self) -> u64 {
         self.ptr.saturating_add(self.size)
-    }
-}
-
-/// The table.
-#[derive(Clone, Debug)]
-pub(super) struct Blocks {
-    table: Vec<Block>,
-    unused: Vec<Handle>,
-    /// What stands for a handle that there is none of, so that nothing panics; it is never linked to.
-    nowhere: Block,
-}
-
-impl Blocks {
-    pub(super) fn new() -> Blocks {
-        Blocks { table: Vec::new(), unused: Vec::new(), nowhere: Block::NONE }
-    }
-
-    #[inline]
-    pub(super) fn add(&mut self, block: Block) -> Handle {
-        if let Some(handle) = self.unused.pop() {
-            *self.at_mut(handle) = block;
-            return handle;
-        }
-        let handle = Handle(u32::try_from(self.table.len()).unwrap_or(u32::MAX));
-        self.table.push(block);
-        handle
-    }
-
-    #[inline]
-    pub(super) fn release(&mut self, handle: Handle) {
-        self.at_mut(handle).id = 0;
-        self.unused.push(handle);
-    }
-
-    #[inline(always)]
-    pub(super) fn at(&self, handle: Handle) -> &Block {
-        self.table.get(handle.0 as usize).unwrap_or(&self.nowhere)
-    }
-
-    #[inline(always)]
-    pub(super) fn at_mut(&mut self, handle: Handle) -> &mut Block {
-        match self.table.get_mut(handle.0 as usize) {
-            Some(block) => block,
-            None => {
-                self.nowhere = Block::NONE;
-                &mut self.nowhere
-            }
-        }
     }
 }

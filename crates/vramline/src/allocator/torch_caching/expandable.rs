@@ -1,8 +1,10 @@
 //! Segments that grow in place: address space for the whole device, with memory behind as many pages as are used.
 
-use super::block::{Block, Handle, State};
-use super::shelf::{Free, Shelf};
+use super::block::{Block, State};
+use super::shelf::Shelf;
 use super::{Supplier, TorchCaching, Wanted};
+use crate::allocator::free_set::Free;
+use crate::allocator::slab::Handle;
 use crate::units::Bytes;
 
 impl TorchCaching {

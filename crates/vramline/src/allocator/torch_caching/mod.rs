@@ -22,11 +22,14 @@ mod stats;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::supplier::Supplier;
+use crate::allocator::free_set::Free;
+use crate::allocator::slab::{Handle, Piece};
 use crate::units::Bytes;
-use block::{Block, Blocks, Handle};
+use block::{Block, Blocks};
 use options::{GRANULE, LARGEST, LARGEST_SLACK, SMALL};
-use shelf::{Free, Shelf};
+use shelf::Shelf;
 
+pub use crate::allocator::slab::{Allocation, NotInUse, Ticket};
 pub use block::State;
 pub use options::{Divisions, NotOptions, Options, TieBreak};
 pub use stats::{ByClass, Stat, Stats};
@@ -79,29 +82,6 @@ impl Request {
     }
 }
 
-/// The claim to a block. Freeing with one that was used already is an error, not a corruption.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
-    handle: Handle,
-    id: u64,
-}
-
-impl Ticket {
-    /// A claim to nothing.
-    pub const NONE: Ticket = Ticket { handle: Handle::NONE, id: 0 };
-}
-
-/// A block that was handed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allocation {
-    /// To free it with.
-    pub ticket: Ticket,
-    /// Where it begins.
-    pub address: u64,
-    /// The whole block.
-    pub size: Bytes,
-}
-
 /// A request that was not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -121,11 +101,6 @@ pub enum Refused {
         segment: u64,
     },
 }
-
-/// A free of something that is not in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this block is not in use: it was freed before, or never handed out")]
-pub struct NotInUse;
 
 /// A time that memory was taken from the driver, and what was free when the request found no block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! What goes back to the driver, and when.
 
-use super::block::{Block, Handle, State};
-use super::shelf::Free;
+use super::block::{Block, State};
 use super::{Lane, Supplier, TorchCaching, Wanted};
+use crate::allocator::free_set::Free;
+use crate::allocator::slab::Handle;
 use crate::units::Bytes;
 
 impl TorchCaching {
