@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from vramline._vramline import __version__
 from vramline.info import Device, MemoryInfo, Watch, devices, memory_info, reset_peak, watch
+from vramline.ledger import Ledger
 from vramline.load import Columns, Run, load
 from vramline.recorder import Recording, record
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Columns",
     "Device",
+    "Ledger",
     "MemoryInfo",
     "Recording",
     "Run",

@@ -7,6 +7,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Optional
 
 from vramline import _vramline, counters, driver
+from vramline.ledger import Ledger, parse
 
 _OF_DRIVER = ("driver_used", "driver_total", "driver_free", "driver_reserved")
 
@@ -38,6 +39,12 @@ class MemoryInfo:
     host_resident: Optional[int]
     """Host memory that this process holds."""
     reasons: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
+
+    def ledger(self) -> Ledger:
+        """Who holds which byte of the device: it adds up, and what remains has a line of its own."""
+        figures = (self.driver_total, self.driver_reserved, self.driver_free)
+        told = [(getattr(self, field), self.why(field) or "") for field in ("process", "pool", "current")]
+        return parse(_vramline.ledger_json(self.device, *figures, *(each for pair in told for each in pair)))[0]
 
     def why(self, field: str) -> Optional[str]:
         """Why a field is None; None where it is not."""
@@ -220,7 +227,17 @@ class Watch:
         if current is not None and current < 0:
             back = "not known here" if pool is None else f"{max(-pool, 0):,} bytes"
             lines.append(f"  given back to the pool: {-current:,} bytes; by the pool to the driver: {back}")
+            if pool is None or -pool < -current:
+                lines.append(f"  the rest stays in the pool, for this process only; what would return it: {self._returns()}")
         return "\n".join(lines)
+
+    def _returns(self) -> str:
+        ways = {
+            "torch": "torch.cuda.empty_cache(), as far as whole segments are free",
+            "jax": "the end of the process; or XLA_PYTHON_CLIENT_ALLOCATOR=platform, which keeps no pool and is slow",
+            "tensorflow": "the end of the process; TensorFlow's pool gives nothing back (TF_GPU_ALLOCATOR=cuda_malloc_async does)",
+        }
+        return ways.get(self.after.framework or "" if self.after else "", "the end of the process")
 
 
 def watch(label: str = "", device: Optional[str] = None, *, framework: Optional[str] = None) -> Watch:

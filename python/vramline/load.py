@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Union
 
 from vramline import _vramline
+from vramline.ledger import Ledger, parse
 
 if TYPE_CHECKING:
     import numpy
@@ -129,6 +130,10 @@ class Run:
     def report(self) -> dict[str, Any]:
         """The report, as `vramline report --json` prints it."""
         return json.loads(_vramline.report_json(self.path))
+
+    def ledgers(self, *times_ns: int) -> list[Ledger]:
+        """Who held which byte at moments of the monotonic clock, as in `marks.time_ns`: a ledger for each moment and device."""
+        return parse(_vramline.ledgers_json(self.path, [int(time) for time in times_ns]))
 
     def __repr__(self) -> str:
         return f"vramline.load({str(self.path)!r})"

@@ -12,6 +12,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import vramline
 from conftest import REPOSITORY
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
@@ -59,6 +60,23 @@ def test_an_example_runs_the_same_alone_and_recorded(example, binary, tmp_path):
     # Neither run leaves anything where it ran; the second did record.
     assert [list(folder.iterdir()) for folder in folders] == [[], []]
     assert (recording / "run.json").is_file()
+    check_ledgers(recording)
+
+
+def check_ledgers(recording):
+    """At every mark the ledger adds up, and what is known of the machine and the pool is in it. No example leaks."""
+    run = vramline.load(recording)
+    assert [finding for finding in run.report["findings"] if finding["rule"] == "leak"] == []
+    if not run.marks.rows:
+        return
+    pools = 0
+    for ledger in run.ledgers(*run.marks.time_ns):
+        assert ledger.adds_up, ledger
+        assert ledger["device total"] > 0
+        assert {line.source for line in ledger} <= {"driver", "framework", "trace", "replay", "derived", "estimated"}
+        pools += any(line.line == "pool" and line.bytes for line in ledger)
+    # The examples that profile themselves take the profiler away from us: then nobody tells what the pool took.
+    assert pools or any("profiler" in label for label in run.marks.label if label), run.marks.label
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

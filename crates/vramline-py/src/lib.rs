@@ -18,12 +18,14 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
+use vramline::ledger::{DeviceFigures, Facts, JobProcess, Ledger, PoolFigures, Teller, Told};
 use vramline::recording::folder::{self, ProcessId};
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::rows::{Counters, Inventory, Mark, Moment, Variable};
 use vramline::recording::sampler::Sampler;
 use vramline::recording::stream::{self, StreamError};
-use vramline::units::Bytes;
+use vramline::units::{Bytes, Nanos};
+use vramline::view::ledger::{Accounts, lines};
 use vramline::view::report::{Wanted, report};
 
 use plan::Plan;
@@ -225,6 +227,62 @@ fn report_json(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     })
 }
 
+/// The ledgers of a recording, as JSON: a list of lines for each moment (of the monotonic clock) and device.
+#[pyfunction]
+fn ledgers_json(py: Python<'_>, path: PathBuf, times: Vec<i64>) -> PyResult<String> {
+    py.detach(|| {
+        let reading = vramline::read(&path)
+            .map_err(|error| PyOSError::new_err(format!("{error}\nhint: {}", error.hint())))?;
+        let pools = report(&reading, &Wanted::default()).pools;
+        let ledgers = Accounts::of(&reading, &pools).map_or(Vec::new(), |books| books.at_times(&times));
+        serde_json::to_string(&ledgers).map_err(|error| PyOSError::new_err(error.to_string()))
+    })
+}
+
+/// The ledger of a device now, as JSON, from what the driver and the framework tell of this process.
+#[pyfunction]
+#[pyo3(signature = (device, total, reserved, free, process, why_process, pool, why_pool, current, why_current))]
+#[expect(clippy::too_many_arguments, reason = "one for each figure, with its reason")]
+fn ledger_json(
+    device: String,
+    total: Option<u64>,
+    reserved: Option<u64>,
+    free: Option<u64>,
+    process: Option<u64>,
+    why_process: String,
+    pool: Option<u64>,
+    why_pool: String,
+    current: Option<u64>,
+    why_current: String,
+) -> PyResult<String> {
+    let told = |bytes: Option<u64>| bytes.map(|bytes| Told { bytes: Bytes(bytes), by: Teller::Framework });
+    let memory = total.zip(free).map(|(total, free)| DeviceFigures {
+        total: Bytes(total),
+        reserved: Bytes(reserved.unwrap_or(0)),
+        free: Bytes(free),
+    });
+    let pool = PoolFigures {
+        name: device.clone(),
+        taken: told(pool),
+        not_taken: why_pool,
+        in_use: told(current),
+        not_in_use: why_current,
+        parts: None,
+    };
+    let job = JobProcess {
+        pid: std::process::id(),
+        held: process.map(Bytes),
+        not_held: why_process.clone(),
+        pools: vec![pool],
+        ..JobProcess::default()
+    };
+    let is_stand_in = device.starts_with("CPU");
+    let facts =
+        Facts { device, memory, no_memory: why_process, job: vec![job], is_stand_in, ..Facts::default() };
+    serde_json::to_string(&lines(&Ledger::of(&facts), Nanos(Moment::monotonic_now()), 0))
+        .map_err(|error| PyOSError::new_err(error.to_string()))
+}
+
 /// The columns of a stream: integers as their bytes and a mask of nulls, text as a list; and the bytes of a torn tail.
 #[pyfunction]
 fn read_stream<'py>(py: Python<'py>, path: PathBuf) -> PyResult<(Bound<'py, PyDict>, u64)> {
@@ -261,6 +319,8 @@ fn _vramline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(process_name, module)?)?;
     module.add_function(wrap_pyfunction!(environment, module)?)?;
     module.add_function(wrap_pyfunction!(report_json, module)?)?;
+    module.add_function(wrap_pyfunction!(ledgers_json, module)?)?;
+    module.add_function(wrap_pyfunction!(ledger_json, module)?)?;
     module.add_function(wrap_pyfunction!(read_stream, module)?)?;
     module.add_function(wrap_pyfunction!(resident_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(driver::driver_json, module)?)?;

@@ -204,6 +204,8 @@ pub enum What {
     Before,
     /// Came or went outside the pools.
     Outside(Growth),
+    /// Beside the pools, where no earlier moment tells the context from what came later.
+    Beside,
     /// Of the pool, pages never touched: they are taken, and hold no memory.
     NotResident,
     /// On the CPU: what the program itself holds beside the pool, data and code.
@@ -234,6 +236,7 @@ impl What {
             What::Slack => "slack",
             What::Before => "before the recording",
             What::Outside(_) => "outside the pools",
+            What::Beside => "context and outside the pools",
             What::NotResident => "pool not resident",
             What::Host => "the program's own",
             What::Unexplained => "unexplained",
@@ -353,7 +356,8 @@ impl Ledger {
             return;
         };
         let mut left = held.map(|held| held - taken);
-        if let Some(context) = process.context.map(signed).filter(|_| held.is_some()) {
+        let context = process.context.map(signed).filter(|_| held.is_some());
+        if let Some(context) = context {
             self.add(Some(job), What::Context, Some(context), Teller::Derived, "");
             left = left.map(|left| left - context);
         }
@@ -371,7 +375,8 @@ impl Ledger {
             self.add(Some(job), what, Some(left), Teller::Estimated, "");
             left = 0;
         }
-        self.add(Some(job), What::Unexplained, Some(left), Teller::Derived, "");
+        let what = if context.is_some() || is_stand_in { What::Unexplained } else { What::Beside };
+        self.add(Some(job), what, Some(left), Teller::Derived, "");
     }
 
     /// Nobody knows how large the pool is. What is in use is known, and part of it.

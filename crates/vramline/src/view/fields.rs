@@ -471,7 +471,7 @@ pub const REPORT: &[Field] = &[
         "ledger[].line",
         "line",
         "text",
-        "what it is: device total, driver reserved, free, processes, this job, other process, unattributed, context at start, pool, in use, cached free, a role, slack, before the recording, outside the pools, unexplained; where the pool is not known: context, pool and outside; on the CPU stand-in: pool not resident, the program's own",
+        "what it is: device total, driver reserved, free, processes, this job, other process, unattributed, context at start, pool, in use, cached free, a role, slack, before the recording, outside the pools, unexplained; where the pool is not known: context, pool and outside; where no earlier moment is known: context and outside the pools; on the CPU stand-in: pool not resident, the program's own",
     ),
     f("ledger[].detail", "detail", "text", "which process or pool, or what a growth came with"),
     f(

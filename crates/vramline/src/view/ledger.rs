@@ -6,7 +6,7 @@ use super::report::{PoolView, Report};
 use super::run::Whole;
 use crate::Reading;
 use crate::ledger::moments::{Books, Did, PoolSeries};
-use crate::ledger::{Ledger, Parts, Teller, Told};
+use crate::ledger::{Ledger, Line, Parts, Teller, Told};
 use crate::recording::reader::{Recorded, RecordedProcess};
 use crate::recording::rows::{Counters, DriverRow, HOST, Mark};
 use crate::snapshot::Role;
@@ -152,22 +152,37 @@ impl<'a> Accounts<'a> {
         let mut rows: Vec<LedgerView> = Vec::new();
         for books in &self.books {
             let Some(time) = books.best_moment() else { continue };
-            let ledger = self.at(books, time);
             let before = rows.len();
-            rows.extend(ledger.lines.iter().map(|line| LedgerView {
-                device: ledger.device.clone(),
-                at_ns: self.clock(time),
-                line: line.what.word(),
-                detail: line.what.detail(),
-                part_of: line.of.map(|place| before + place),
-                depth: ledger.depth(line),
-                bytes: line.bytes,
-                source: line.by.word(),
-                reason: line.why.clone(),
-            }));
+            rows.extend(lines(&self.at(books, time), self.clock(time), before));
         }
         rows
     }
+
+    /// The ledgers of all devices at moments of the monotonic clock.
+    #[must_use]
+    pub fn at_times(&self, times: &[i64]) -> Vec<Vec<LedgerView>> {
+        let each = |&time: &i64| {
+            self.books.iter().map(move |books| lines(&self.at(books, time), self.clock(time), 0))
+        };
+        times.iter().flat_map(each).collect()
+    }
+}
+
+/// A ledger as rows; `before` of others stand before them.
+#[must_use]
+pub fn lines(ledger: &Ledger, at: Nanos, before: usize) -> Vec<LedgerView> {
+    let row = |line: &Line| LedgerView {
+        device: ledger.device.clone(),
+        at_ns: at,
+        line: line.what.word(),
+        detail: line.what.detail(),
+        part_of: line.of.map(|place| before + place),
+        depth: ledger.depth(line),
+        bytes: line.bytes,
+        source: line.by.word(),
+        reason: line.why.clone(),
+    };
+    ledger.lines.iter().map(row).collect()
 }
 
 /// The ledgers of a report.
