@@ -4,6 +4,7 @@
 #   make test    the everyday suite: formatting, lints, Rust and Python tests (under 15 minutes on two cores)
 #   make bench   time and memory against xprof on a large trace made here; a large log; what a recording costs; replay
 #   make proof   the long tables, written into docs/ with versions and date
+#   make gpu-proof   the ledger on a real GPU, written into docs/gpu-proof.md (vramline installed there, PyTorch, JAX)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make fmt     format everything
 
@@ -17,7 +18,7 @@ STAMP := $(VENV)/.installed
 BINARY := $(VENV)/bin/vramline
 export VRAMLINE_BIN := $(abspath $(BINARY))
 
-.PHONY: all demo build package older tools test lint test-rust test-python bench proof fuzz fmt clean
+.PHONY: gpu-proof all demo build package older tools test lint test-rust test-python bench proof fuzz fmt clean
 
 all: build
 
@@ -62,6 +63,11 @@ proof: package
 	$(VENV)/bin/python benches/kill_nine.py
 	$(VENV)/bin/python benches/what_if.py --write docs/what-if.md
 	$(MAKE) older
+
+# On a machine with a GPU, PyTorch and JAX; needs no network there once the package is installed.
+gpu-proof:
+	$(PYTHON) tests/gpu/driver.py benches/out/gpu
+	$(PYTHON) tests/gpu/proof.py benches/out/gpu --write docs/gpu-proof.md
 
 # The oldest TensorFlow that is supported, with Keras 2. It needs Python 3.11 or older.
 older: package $(OLDER)/.installed

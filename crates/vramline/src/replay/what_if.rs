@@ -2,7 +2,8 @@
 //!
 //! Requests come in the recorded order. Where a request fails TensorFlow waits up to ten seconds for other threads to free something.
 //! So a program that fails is run once more, with waiting: the thread that asked stands still, and so does whatever needs what it asked for,
-//! while the others go on. Which op needs which is not known beyond that, so a program that fits only by waiting fits perhaps.
+//! while the others go on. Which op needs which is not known beyond that, so a program that fits only by waiting fits perhaps. Threads also
+//! come in another order each time: where several ask, "no" is said only if what is held at once is more than the limit.
 //! Where the driver would put regions under other settings is not known, and ties between
 //! free chunks of the same size go to the lower address; so several placements are run, and an answer that depends on
 //! the placement is a range. The driver's own pool (`cudaMallocAsync`) has no public rules: it is answered with bounds.
@@ -60,7 +61,7 @@ pub struct Answered {
     pub by: AnsweredBy,
     /// The limit, as the pool takes it; `None` where there is none.
     pub limit: Option<Bytes>,
-    /// Whether every request was served; `None` where that depends on where the driver puts regions, or on threads that wait.
+    /// Whether every request was served; `None` where that depends on where the driver puts regions, or on the order of threads.
     pub fits: Option<bool>,
     /// Requests that were served only after waiting for other threads, in the run where the fewest had to; `None` where waiting does
     /// not help, or was not needed.
@@ -182,6 +183,12 @@ fn drive_waiting(
     waiting.is_empty().then_some(waits)
 }
 
+/// Whether requests come from several threads.
+fn has_threads(acts: &[Act]) -> bool {
+    let mut lanes = acts.iter().filter(|act| act.requested().is_some()).map(|act| act.lane());
+    lanes.next().is_some_and(|first| lanes.any(|lane| lane != first))
+}
+
 /// Whether an act has to wait for one that waits: its thread does, or the block that it is about.
 fn is_blocked(waiting: &[Act], act: Act) -> bool {
     waiting.iter().any(|other| other.lane() == act.lane() || other.slot() == act.slot())
@@ -295,7 +302,12 @@ impl Questions<'_> {
             let waits = drive_waiting(self.program, acts, gone, &mut bfc, &mut supplier);
             runs.iter_mut().for_each(|run| run.waits = waits);
         }
-        Some(self.answered(setting, Some(limit), &runs, cut))
+        let mut answered = self.answered(setting, Some(limit), &runs, cut);
+        // Threads come in another order each time. Only what no order's allocator could serve, or what has no other order, is sure.
+        if answered.fits == Some(false) && self.load <= limit && has_threads(acts) {
+            answered.fits = None;
+        }
+        Some(answered)
     }
 
     fn ask_torch(&self, setting: &Setting, rules: &super::TorchRules, cut: Option<&Cut>) -> Answered {

@@ -903,7 +903,7 @@ pub const REPLAY: &[Field] = &[
         "what_if[].fits",
         "fits",
         "bool or null",
-        "every request was served, in the recorded order; null where that depends on where the driver puts regions, or on threads that wait",
+        "every request was served, in the recorded order; null where that depends on where the driver puts regions, or on the order of threads",
     ),
     f("what_if[].peak_bytes", "peak", "bytes", "the most in use; where it does not fit, until then"),
     f("what_if[].peak_low_bytes", "at least", "bytes", "the same with the most favourable placement"),

@@ -482,6 +482,18 @@ impl Report {
         if self.source.wall_clock_zero_ns.is_none() {
             add("source.wall_clock_zero_ns".into(), "the file does not tell when it began", None);
         }
+        for (i, line) in self.ledger.iter().enumerate() {
+            if line.bytes.is_none() {
+                add(
+                    format!("ledger[{i}].bytes"),
+                    &line.reason,
+                    Some("vramline run, on a machine whose driver tells"),
+                );
+            }
+            if line.part_of.is_none() {
+                add(format!("ledger[{i}].part_of"), "it is the whole device", None);
+            }
+        }
         for (i, pool) in self.pools.iter().enumerate() {
             let at = |field: &str| format!("pools[{i}].{field}");
             if pool.pid.is_none() {
