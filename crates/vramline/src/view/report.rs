@@ -482,18 +482,6 @@ impl Report {
         if self.source.wall_clock_zero_ns.is_none() {
             add("source.wall_clock_zero_ns".into(), "the file does not tell when it began", None);
         }
-        for (i, line) in self.ledger.iter().enumerate() {
-            if line.bytes.is_none() {
-                add(
-                    format!("ledger[{i}].bytes"),
-                    &line.reason,
-                    Some("vramline run, on a machine whose driver tells"),
-                );
-            }
-            if line.part_of.is_none() {
-                add(format!("ledger[{i}].part_of"), "it is the whole device", None);
-            }
-        }
         for (i, pool) in self.pools.iter().enumerate() {
             let at = |field: &str| format!("pools[{i}].{field}");
             if pool.pid.is_none() {
@@ -641,11 +629,11 @@ impl Report {
             let root = "the process was not forked from a recorded one";
             add_if(any(|process| process.forked_from.is_none()), "run.processes[].forked_from", root, None);
         }
-        add(
-            "ledger".into(),
-            "neither a trace nor this version's recordings hold figures of the driver",
-            None,
-        );
+        let ledger = &self.ledger;
+        add_if(ledger.is_empty(), "ledger", "only recordings have one", Some("vramline run -- CMD"));
+        let reasons = "each line says why in its `reason`";
+        add_if(ledger.iter().any(|line| line.bytes.is_none()), "ledger[].bytes", reasons, None);
+        add_if(!ledger.is_empty(), "ledger[].part_of", "the whole device is part of nothing", None);
         self.unknowns = unknowns;
     }
 }
