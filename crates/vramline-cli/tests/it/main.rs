@@ -175,7 +175,7 @@ fn gates_decide_the_exit_code() {
 fn settings_come_from_a_file_too() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("settings.txt");
-    std::fs::write(&file, "# limits\nlimit=64MiB\n\nlimit=200MiB,growth=off\n").unwrap();
+    std::fs::write(&file, "# limits\nlimit=40MiB\n\nlimit=200MiB,growth=off\n").unwrap();
     let path = "fixtures/tf221_cpu_cnn_from_start.xplane.pb";
     let output = run(&["replay", path, "--json", "--settings", file.to_str().unwrap()]);
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
