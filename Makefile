@@ -66,7 +66,7 @@ proof: package
 
 # On a machine with a GPU, PyTorch and JAX; needs no network there once the package is installed.
 gpu-proof:
-	$(PYTHON) tests/gpu/driver.py benches/out/gpu
+	$(PYTHON) tests/gpu/driver.py benches/out/driver
 	$(PYTHON) tests/gpu/proof.py benches/out/gpu --write docs/gpu-proof.md
 
 # The oldest TensorFlow that is supported, with Keras 2. It needs Python 3.11 or older.

@@ -5,7 +5,6 @@ The last line is JSON: what the process itself saw of its ledger while it held a
 
 import gc
 import json
-import os
 import sys
 import time
 
@@ -107,21 +106,6 @@ def torch_near_full(seconds):
     moments = [seen("full")]
     del kept, x
     return torch_after(moments)
-
-
-def torch_two(seconds):
-    """Beside another process on the device."""
-    import subprocess
-
-    code = "import torch, time; x = torch.empty(3 << 30, dtype=torch.uint8, device='cuda'); print('there', flush=True); time.sleep(60)"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("VRAMLINE")}
-    environment.pop("PYTHONPATH", None)
-    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment)
-    other.stdout.readline()
-    moments = torch_eager(seconds)
-    other.kill()
-    other.wait()
-    return moments
 
 
 def jax_after(moments):

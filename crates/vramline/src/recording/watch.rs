@@ -27,7 +27,8 @@ use crate::units::Bytes;
 const SLOW_LANE: Duration = Duration::from_secs(1);
 /// When figures have moved, not before this.
 const SOON: Duration = Duration::from_millis(100);
-/// A call is not repeated before this many times what it took.
+/// A call is not repeated before this many times what it took, twice in a row: a single slow one waited for the driver, which makes
+/// a context for the job, and that is when there is something to see.
 const DISTANCE: u32 = 100;
 /// The machine's free memory moves all the time; less than this is not noted.
 const HOST_STEP: u64 = 1 << 20;
@@ -153,6 +154,7 @@ impl Watcher {
     fn go_on(&mut self, pace: Duration, stopped: &Receiver<()>) {
         let now = Instant::now();
         let (mut fast, mut slow, mut flush) = (now + pace, now + SLOW_LANE, now + SLOW_LANE);
+        let (mut fast_took, mut slow_took) = (Duration::ZERO, Duration::ZERO);
         loop {
             let wait = fast.min(slow).saturating_duration_since(Instant::now());
             if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
@@ -162,7 +164,8 @@ impl Watcher {
             if fast <= begin {
                 let has_moved = self.look_at_devices();
                 let took = begin.elapsed();
-                fast = (fast + pace).max(begin + took * DISTANCE);
+                fast = (fast + pace).max(begin + took.min(fast_took) * DISTANCE);
+                fast_took = took;
                 // A machine that slept, or a pace that cannot be kept, is not made up for.
                 fast = fast.max(Instant::now());
                 if has_moved && self.probe.is_some() {
@@ -172,7 +175,9 @@ impl Watcher {
             let begin = Instant::now();
             if slow <= begin {
                 self.look_at_processes();
-                slow = begin + SLOW_LANE.max(begin.elapsed() * DISTANCE);
+                let took = begin.elapsed();
+                slow = begin + SLOW_LANE.max(took.min(slow_took) * DISTANCE);
+                slow_took = took;
             }
             if flush <= begin || self.rows.len() > MOST_ROWS {
                 self.flush();
