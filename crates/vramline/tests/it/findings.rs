@@ -1,0 +1,142 @@
+//! Every rule finds what it is for, and is silent just below its threshold.
+
+use vramline::advise::{Device, Fragments, Kind, Largest, StepFigures, findings};
+use vramline::trace::Phase;
+use vramline::units::Bytes;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+fn some(bytes: u64) -> Option<Bytes> {
+    Some(Bytes(bytes))
+}
+
+fn device() -> Device {
+    Device { name: "GPU:0".to_owned(), ..Device::default() }
+}
+
+fn rules(devices: &[Device]) -> Vec<&'static str> {
+    findings(devices).into_iter().map(|finding| finding.rule).collect()
+}
+
+/// The rule speaks of this device, with so many bytes, and not of that one.
+fn speaks(rule: &str, bytes: u64, found: Device, silent: Device) {
+    let spoken = findings(std::slice::from_ref(&found));
+    let finding =
+        spoken.iter().find(|finding| finding.rule == rule).unwrap_or_else(|| panic!("{rule}: {spoken:?}"));
+    assert_eq!(finding.bytes, Bytes(bytes), "{rule}");
+    assert!(
+        finding.text.contains("GPU:0") && !finding.fix.is_empty() && !finding.verify.is_empty(),
+        "{finding:?}"
+    );
+    assert!(!rules(&[silent]).contains(&rule), "{rule}");
+}
+
+#[test]
+fn a_pool_that_took_everything() {
+    let took = |taken, kind, grows| Device {
+        taken: some(taken),
+        peak: some(GIB),
+        kind: Some(kind),
+        grows,
+        ..device()
+    };
+    speaks("preallocation", 106 * GIB, took(107 * GIB, Kind::Jax, None), took(2 * GIB - 1, Kind::Jax, None));
+    // A pool that grows took what it took because it was asked for.
+    assert!(rules(&[took(107 * GIB, Kind::TensorFlow, Some(true))]).is_empty());
+    assert!(rules(&[took(107 * GIB, Kind::PyTorch, None)]).is_empty());
+}
+
+#[test]
+fn a_cache_that_stays() {
+    let kept = |in_use| Device {
+        at_end: Some((Bytes(4 * GIB), Bytes(in_use))),
+        kind: Some(Kind::PyTorch),
+        ..device()
+    };
+    speaks("cache-not-returned", 3 * GIB, kept(GIB), kept(4 * GIB - 255 * MIB));
+}
+
+#[test]
+fn memory_outside_the_pool() {
+    let grown = |bytes| Device {
+        held: some(2 * GIB),
+        grown_outside: vec![(-(2 << 20), String::new()), (bytes, "step 3".to_owned())],
+        ..device()
+    };
+    speaks("outside-the-pool", 220 * MIB, grown(222 << 20), grown(100 << 20));
+    assert!(findings(&[grown(222 << 20)])[0].text.contains("222 MiB of it with step 3"));
+}
+
+#[test]
+fn neighbours_on_the_device() {
+    let beside = |bytes| Device { others: Some((2, Bytes(bytes))), held: some(GIB), ..device() };
+    speaks("other-processes", 3 * GIB, beside(3 * GIB), beside(255 * MIB));
+}
+
+#[test]
+fn a_limit_that_is_none_on_the_process() {
+    let limited =
+        |held| Device { limit: some(512 * MIB), held: some(held), context: some(600 * MIB), ..device() };
+    speaks("limit-without-context", 1357 * MIB, limited(1869 * MIB), limited(512 * MIB));
+}
+
+#[test]
+fn a_peak_where_nobody_looks() {
+    let step = |number, peak| StepFigures { number, phase: Phase::Train, peak: some(peak), current: None };
+    let first = |peak: u64, place: Option<&str>| Device {
+        peak: some(peak),
+        peak_in: place.map(str::to_owned),
+        steps: vec![step(0, peak), step(1, 200 * MIB), step(2, 210 * MIB)],
+        ..device()
+    };
+    speaks("peak-elsewhere", 90 * MIB, first(300 * MIB, Some("step 0, the first")), first(300 * MIB, None));
+    assert!(rules(&[first(225 * MIB, Some("step 0, the first"))]).is_empty());
+}
+
+#[test]
+fn fragmentation_and_its_cause() {
+    let torn = |pool, churn| Device {
+        fragments: Some(Fragments { pool: Bytes(pool), peak: Bytes(GIB), cause: None, churn }),
+        kind: Some(Kind::PyTorch),
+        ..device()
+    };
+    speaks("fragmentation", GIB, torn(2 * GIB, None), torn(GIB + 100 * MIB, None));
+    let churn = Some((Bytes(300 * MIB), "Pad".to_owned()));
+    speaks("shape-churn", GIB, torn(2 * GIB, churn.clone()), torn(GIB + 100 * MIB, churn));
+}
+
+#[test]
+fn one_thing_and_nothing() {
+    let held = |bytes, count| Device {
+        peak: some(GIB),
+        largest: Some(Largest { what: "logits".to_owned(), bytes: Bytes(bytes), count }),
+        ..device()
+    };
+    speaks("one-tensor", 500 * MIB, held(500 * MIB, 1), held(400 * MIB, 1));
+    assert!(rules(&[held(500 * MIB, 2)]).is_empty());
+    let slack = |bytes| Device { peak: some(GIB), slack: some(bytes), ..device() };
+    speaks("slack", 200 * MIB, slack(200 * MIB), slack(100 * MIB));
+}
+
+#[test]
+fn devices_that_need_different_amounts() {
+    let needs = |name: &str, peak| Device { name: name.to_owned(), peak: some(peak), ..Device::default() };
+    assert_eq!(rules(&[needs("GPU:0", 4 * GIB), needs("GPU:1", 2 * GIB)]), ["imbalance"]);
+    assert!(rules(&[needs("GPU:0", 4 * GIB), needs("GPU:1", 4 * GIB - 300 * MIB)]).is_empty());
+    assert!(rules(&[needs("GPU:0", 4 * GIB)]).is_empty());
+}
+
+#[test]
+fn a_leak_comes_first() {
+    let step = |number: i64| StepFigures {
+        number,
+        phase: Phase::Train,
+        peak: None,
+        current: some(100 * MIB + number.unsigned_abs() * MIB),
+    };
+    let leaking =
+        Device { steps: (0..40).map(step).collect(), others: Some((1, Bytes(50 * GIB))), ..device() };
+    assert_eq!(rules(&[leaking]), ["leak", "other-processes"]);
+    assert!(rules(&[device()]).is_empty());
+}
