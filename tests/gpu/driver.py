@@ -188,8 +188,10 @@ def watched(out, binary):
             # The answers around the row: whatever the device showed between them. A figure that came and went between two
             # answers of ours is no contradiction; one that was there before and after is.
             # While a context is made the driver answers nobody for a tenth of a second, and what it says then is of some moment in it.
-            near = [each[place] for each in told["samples"] if abs(each[0] - row["time_ns"]) < 150_000_000]
-            known = [figure for figure in near if figure is not None]
+            before = [each for each in told["samples"] if each[0] <= row["time_ns"]][-1:]
+            after = [each for each in told["samples"] if each[0] >= row["time_ns"]][:1]
+            near = [each for each in told["samples"] if abs(each[0] - row["time_ns"]) < 150_000_000]
+            known = [each[place] for each in before + near + after if each[place] is not None]
             return not known or row["used_bytes"] in known or min(known) <= (row["used_bytes"] or 0) <= max(known)
 
         within = [row for row in rows if told["samples"][0][0] < row["time_ns"] < told["samples"][-1][1]]

@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use vramline::replay::Setting;
 use vramline::units::{Bytes, Nanos};
+use vramline::view::diff::Threshold;
 
 use crate::launch::settings::{self, Gpus, Trace};
 
@@ -32,6 +33,9 @@ pub(crate) enum Command {
     /// Run a trace through its allocator: is it reproduced, what is fragmented and why, what would other settings do.
     #[command(after_long_help = REPLAY_HELP)]
     Replay(ReplayArgs),
+    /// Compare runs: whose peak is higher, by how much, and which op makes the difference.
+    #[command(after_long_help = DIFF_HELP)]
+    Diff(DiffArgs),
     /// Say what can be measured on this machine, what cannot, why, and the switch for it.
     #[command(after_long_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
@@ -329,6 +333,95 @@ pub(crate) struct DoctorArgs {
     /// Print everything as one JSON document, exact to the byte.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+const DIFF_HELP: &str = "\
+Every run is compared with the first. Pools are matched by name, else by device; what they held at the
+peak by role, op and layer; steps by number, not by time. Recordings and any file that `report` reads
+can be compared: eager with graph mode, two models, two versions, two batch sizes.
+
+A job does not need the same memory each time it runs. Make it a few times, and give the repeats of
+each run together: figures are then medians, and a difference that is no larger than what repeats of
+one run differ by is no alarm.
+
+Examples:
+    vramline diff before.vram after.vram
+    vramline diff before.vram after.vram --by layer
+    vramline diff batch32.vram batch64.vram batch128.vram
+    vramline diff before.vram after.vram --fail-over 2%            for CI
+    vramline diff --repeats before-*.vram --repeats after-*.vram --fail-over 64MiB
+    vramline diff after.vram --repeats before-*.vram               a run against repeats
+    vramline diff before.vram after.vram --json | jq '.rows[] | select(.by == \"op\")'
+
+Exit codes: 0 done, 1 error, 2 usage, 3 a peak grew by more than --fail-over, 4 it cannot be told
+(the runs have no pool in common, or a peak is not known).";
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// Runs: recordings (*.vram), or traces, snapshots and folders as in `report`. The first is what the others are compared with.
+    #[arg(value_name = "PATH", required_unless_present = "repeats", value_hint = clap::ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) repeats: Repeats,
+    /// Show only rows by this, beside the peaks [default: role, op and step; with --json all].
+    #[arg(long, value_enum)]
+    pub(crate) by: Option<DiffBy>,
+    /// Show so many rows of a grouping, those that changed most first.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) top: usize,
+    /// Exit with 3 where the peak of a pool is higher than in the first run by more than this, such as 2% or 64MiB.
+    #[arg(long, value_name = "SHARE|SIZE")]
+    pub(crate) fail_over: Option<Threshold>,
+    /// Print the whole comparison as one JSON document, exact to the byte.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `--repeats A1 A2 --repeats B1 B2`: which paths stand together. Derived arguments forget that.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repeats(pub(crate) Vec<Vec<PathBuf>>);
+
+impl FromArgMatches for Repeats {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Repeats, clap::Error> {
+        let given = matches.get_occurrences::<PathBuf>("repeats").into_iter().flatten();
+        Ok(Repeats(given.map(|paths| paths.cloned().collect()).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Repeats::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Repeats {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.arg(
+            clap::Arg::new("repeats")
+                .long("repeats")
+                .value_name("PATH")
+                .num_args(1..)
+                .action(clap::ArgAction::Append)
+                .value_parser(clap::value_parser!(PathBuf))
+                .value_hint(clap::ValueHint::AnyPath)
+                .help(
+                    "Several recordings of the same run, as one side of the comparison; may be given several times. They stand \
+                     before runs that are given alone",
+                ),
+        )
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Repeats::augment_args(command)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffBy {
+    Device,
+    Role,
+    Op,
+    Layer,
+    Step,
 }
 
 #[derive(Debug, Args)]

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Report(args) => commands::report::run(args).map(|()| ExitCode::SUCCESS),
         Command::Oom(args) => commands::oom::run(args).map(|()| ExitCode::SUCCESS),
         Command::Replay(args) => commands::replay::run(args),
+        Command::Diff(args) => commands::diff::run(args),
         Command::Doctor(args) => commands::doctor::run(args).map(|()| ExitCode::SUCCESS),
         Command::Demo(args) => commands::demo::run(args),
         Command::Unpickle(args) => commands::unpickle::run(args).map(|()| ExitCode::SUCCESS),

@@ -1,5 +1,6 @@
 //! Draws a report as text: verdict first, one screen, readable without colour.
 
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod oom;
 pub(crate) mod replay;
@@ -749,7 +750,7 @@ pub(crate) fn heading(out: &mut String, text: &str, style: Style) {
     let _ = writeln!(out, "\n{}{}{}", style.bold, printable(text), style.plain);
 }
 
-pub(crate) fn table(out: &mut String, columns: &[Column], rows: &[Vec<String>], style: Style) {
+pub(crate) fn table(out: &mut String, columns: &[(&str, bool)], rows: &[Vec<String>], style: Style) {
     let width = |i: usize, title: &str| {
         let cells = rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count());
         cells.chain([title.chars().count()]).max().unwrap_or(0)

@@ -4,6 +4,7 @@
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod diff;
 mod driver;
 mod run;
 

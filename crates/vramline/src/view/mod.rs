@@ -1,6 +1,7 @@
 //! Plain data for display. No drawing: terminals, pages and files make their own of it.
 
 pub mod caching;
+pub mod diff;
 pub mod doctor;
 pub mod fields;
 pub mod findings;

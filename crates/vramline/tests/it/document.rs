@@ -11,7 +11,8 @@ use vramline::snapshot::{Held, Snapshot, Still, StillPool};
 use vramline::source::Content;
 use vramline::stack::{Stack, Stacks};
 use vramline::units::{Bytes, Nanos};
-use vramline::view::fields::{DOCTOR, Field, OOM, REPLAY, REPORT};
+use vramline::view::diff::{self, Side, diff};
+use vramline::view::fields::{DIFF, DOCTOR, Field, OOM, REPLAY, REPORT};
 use vramline::view::replay::{self, replay};
 use vramline::view::report::{By, Wanted};
 use vramline::warning::Warnings;
@@ -261,10 +262,45 @@ fn every_field_of_a_replay_is_in_its_table() {
 }
 
 #[test]
+fn every_field_of_a_comparison_is_in_its_table_and_every_null_explained() {
+    let side = |name: &str| Side {
+        name: name.to_owned(),
+        reports: vec![checked_report(&vramline::read(&fixture(name)).unwrap(), &Wanted::default())],
+    };
+    let sides = ["tf221_cpu_cnn_from_start.xplane.pb", "tf221_cpu_keras.vram", "tf221_cpu_oom.memorydump.pb"];
+    let wanted = diff::Wanted { fail_over: Some("1%".parse().unwrap()), ..diff::Wanted::default() };
+    let document = serde_json::to_value(diff(&sides.map(side), &wanted)).unwrap();
+    let mut found = BTreeSet::new();
+    paths(&document, "", &mut found);
+    let same = diff(&[side("tf221_cpu_keras.vram"), side("tf221_cpu_keras.vram")], &wanted);
+    paths(&serde_json::to_value(same).unwrap(), "", &mut found);
+    // Empty lists of runs that are the same.
+    found.remove("alarms");
+    found.remove("warnings");
+    let table: BTreeSet<String> = DIFF.iter().map(|field| field.id.to_owned()).collect();
+    let missing: Vec<_> = found.difference(&table).collect();
+    assert!(missing.is_empty(), "in a comparison but not in the table: {missing:?}");
+    let unused: Vec<_> = table.difference(&found).collect();
+    assert!(unused.is_empty(), "in the table but in no comparison: {unused:?}");
+    let unknowns = document["unknowns"].as_array().unwrap();
+    for (field, is_list) in
+        [("bytes", true), ("deltas_bytes", true), ("delta_bytes", false), ("spread_bytes", false)]
+    {
+        let is_null = |row: &Value| match &row[field] {
+            Value::Array(items) => items.iter().any(Value::is_null),
+            value => value.is_null(),
+        };
+        let path = if is_list { format!("rows[].{field}[]") } else { format!("rows[].{field}") };
+        let is_explained = unknowns.iter().any(|unknown| unknown["path"] == path.as_str());
+        assert_eq!(document["rows"].as_array().unwrap().iter().any(is_null), is_explained, "{field}");
+    }
+}
+
+#[test]
 fn the_docs_hold_the_tables() {
     let docs = fs::read_to_string(root().join("docs/json.md")).unwrap();
     let row = |field: &Field| format!("| `{}` | {} | {} |\n", field.id, field.unit, field.meaning);
-    for fields in [REPORT, OOM, REPLAY, DOCTOR] {
+    for fields in [REPORT, OOM, REPLAY, DOCTOR, DIFF] {
         let table: String = fields.iter().map(row).collect();
         assert!(
             docs.contains(&table),

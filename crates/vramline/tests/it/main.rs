@@ -4,7 +4,8 @@
 //! `encodings` (every form the format allows, in traces written here), `damage` (cut, flipped and lying input),
 //! `house` (who imports whom), `document` (the JSON and its table of fields), `recording` (streams and folders, written,
 //! cut and damaged), `recorded` (real recordings), `jax` (memory profiles and compiled programs), `torch` (PyTorch's
-//! snapshots: real, cut, hostile), `oom` (out-of-memory texts and dumps), `replay` (the simulators), `ledger` (sums), `findings` (each rule), `driver` (NVML,
+//! snapshots: real, cut, hostile), `oom` (out-of-memory texts and dumps), `replay` (the simulators), `ledger` (sums), `findings` (each rule),
+//! `diff` (comparisons), `driver` (NVML,
 //! and what a driver can do).
 
 // A test that cannot go on fails.
@@ -12,6 +13,7 @@
 
 mod caching;
 mod damage;
+mod diff;
 mod doctor;
 mod document;
 mod driver;

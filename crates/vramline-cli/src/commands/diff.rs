@@ -1,0 +1,63 @@
+//! `vramline diff`: runs against the first of them, and the gate for CI.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use vramline::view::diff::{self, By, Side, Wanted};
+use vramline::view::report::{self, Report};
+
+use crate::cli::{DiffArgs, DiffBy};
+use crate::launch::settings::refusal;
+use crate::printer::Style;
+use crate::{Hinted, printer, watched};
+
+const NO: u8 = 3;
+const NOT_CERTAIN: u8 = 4;
+
+pub(crate) fn run(args: &DiffArgs) -> Result<ExitCode, Hinted> {
+    let alone = args.paths.iter().map(|path| vec![path.clone()]);
+    let paths: Vec<Vec<PathBuf>> = args.repeats.0.iter().cloned().chain(alone).collect();
+    if paths.len() < 2 {
+        let hint = "give two runs or more, such as: vramline diff before.vram after.vram";
+        return Err(refusal("there is nothing to compare the run with", hint));
+    }
+    let mut sides = Vec::new();
+    for (name, paths) in diff::names(&paths).into_iter().zip(&paths) {
+        let reports = paths.iter().map(|path| read(path)).collect::<Result<Vec<Report>, Hinted>>()?;
+        sides.push(Side { name, reports });
+    }
+    let by = args.by.map(|by| match by {
+        DiffBy::Device => By::Device,
+        DiffBy::Role => By::Role,
+        DiffBy::Op => By::Op,
+        DiffBy::Layer => By::Layer,
+        DiffBy::Step => By::Step,
+    });
+    let document = diff::diff(&sides, &Wanted { by, fail_over: args.fail_over });
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &document)
+            .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
+        writeln!(out).map_err(anyhow::Error::from)?;
+    } else {
+        let style = Style::of_terminal(io::stdout().is_terminal());
+        let text = printer::diff::diff(&document, by, args.top, style);
+        out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
+    }
+    out.flush().map_err(anyhow::Error::from)?;
+    Ok(match document.gate {
+        "fail" => ExitCode::from(NO),
+        "unknown" => ExitCode::from(NOT_CERTAIN),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// The report only: what a large trace takes is given back before the next is read.
+fn read(path: &Path) -> Result<Report, Hinted> {
+    let reading = watched::read(path).map_err(|error| Hinted {
+        hint: error.hint().to_owned(),
+        error: anyhow::Error::from(error).context(format!("'{}' cannot be compared", path.display())),
+    })?;
+    Ok(report::report(&reading, &report::Wanted::default()))
+}

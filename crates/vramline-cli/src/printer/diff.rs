@@ -1,0 +1,125 @@
+//! Draws a comparison as text: the verdict, then one table with a column for each run.
+
+use std::fmt::Write;
+
+use vramline::view::diff::{By, Diff, DiffRow, change, change_text};
+use vramline::view::fields::{DIFF, title_in};
+
+use super::{Style, heading, notes_of, or_dash, printable, shorten, table};
+
+pub(crate) fn diff(document: &Diff, by: Option<By>, top: usize, style: Style) -> String {
+    let mut out = String::new();
+    for (letter, side) in letters(document).into_iter().zip(&document.sides) {
+        let files: Vec<String> = side.files.iter().map(|file| printable(file)).collect();
+        let _ = writeln!(out, "{}{letter}: {}{}", style.dim, files.join(", "), style.plain);
+    }
+    let _ = writeln!(out, "\n{}{}{}", style.bold, printable(&document.verdict), style.plain);
+    gate(&mut out, document);
+    rows(&mut out, document, by, top, style);
+    notes_of(&mut out, &document.warnings, style);
+    out
+}
+
+/// Names of files are too long for columns.
+fn letters(document: &Diff) -> Vec<String> {
+    let letter = |number: usize| match u8::try_from(number) {
+        Ok(number @ 0..26) => char::from(b'A' + number).to_string(),
+        _ => format!("run {}", number + 1),
+    };
+    (0..document.runs.len()).map(letter).collect()
+}
+
+fn gate(out: &mut String, document: &Diff) {
+    let Some(threshold) = &document.fail_over else { return };
+    let _ = match document.gate {
+        "pass" => writeln!(out, "The gate passes: no peak grew by more than {threshold}."),
+        "fail" => writeln!(out, "The gate fails:"),
+        _ => writeln!(out, "The gate cannot tell: no peak is known in both runs."),
+    };
+    for alarm in &document.alarms {
+        let _ = writeln!(out, "  - {}", printable(&alarm.text));
+    }
+}
+
+/// Groupings that are shown where none is asked for; a layer is the sum of its ops.
+const SHOWN: [By; 4] = [By::Device, By::Role, By::Op, By::Step];
+
+fn rows(out: &mut String, document: &Diff, by: Option<By>, top: usize, style: Style) {
+    let column = |field: &str, right: bool| (title_in(DIFF, &format!("rows[].{field}")), right);
+    let runs = letters(document);
+    let mut columns: Vec<(&str, bool)> = vec![column("by", false)];
+    let several_runs = document.runs.len() > 2;
+    columns.extend(runs.iter().map(|run| (run.as_str(), true)));
+    columns.push(column("delta_bytes", true));
+    let has_spread = document.rows.iter().any(|row| row.spread_bytes.is_some());
+    if has_spread {
+        columns.push(column("spread_bytes", true));
+    }
+    columns.push(column("what", false));
+    let mut lines = Vec::new();
+    let mut left_out = Vec::new();
+    let shown = |one: &By| by.is_none_or(|by| by == *one || *one == By::Device);
+    let groups = if by == Some(By::Layer) { [By::Device, By::Role, By::Layer, By::Step] } else { SHOWN };
+    for group in groups.iter().filter(|group| shown(group)) {
+        let mut of_group: Vec<&DiffRow> = document.rows.iter().filter(|row| row.by == group.word()).collect();
+        let is_held = !matches!(group, By::Device | By::Role);
+        // What only one run has, or nobody holds, is in the JSON.
+        let is_compared = |row: &DiffRow| {
+            let known = row.bytes.iter().flatten();
+            known.clone().count() > 1 && known.into_iter().any(|bytes| bytes.0 > 0)
+        };
+        of_group.retain(|row| *group == By::Device || is_compared(row));
+        if is_held {
+            of_group.sort_by_key(|row| std::cmp::Reverse(change(row)));
+            let all = of_group.len();
+            let changed = of_group.iter().filter(|row| change(row) > 0).count();
+            let asked = if by.is_some() { top } else { top.min(changed.max(3)) };
+            of_group.truncate(asked);
+            if all > of_group.len() {
+                let word = if *group == By::Op {
+                    "ops"
+                } else if *group == By::Step {
+                    "steps"
+                } else {
+                    "layers"
+                };
+                left_out.push(format!("{} of {} {word} differ", changed, all));
+            }
+        }
+        for row in of_group {
+            let mut line = vec![row.by.to_owned()];
+            line.extend(row.bytes.iter().map(|&bytes| or_dash(bytes)));
+            line.push(changes(row, several_runs));
+            if has_spread {
+                line.push(or_dash(row.spread_bytes));
+            }
+            line.push(if row.by == "op" { shorten(&row.what) } else { row.what.clone() });
+            lines.push(line);
+        }
+    }
+    heading(out, "What each run needs, and the difference", style);
+    table(out, &columns, &lines, style);
+    if !left_out.is_empty() {
+        let _ = writeln!(
+            out,
+            "  {}; those that changed most are shown (--by, --top, --json)",
+            left_out.join(", ")
+        );
+    }
+}
+
+/// Of two runs the change with its share; of several one change for each.
+fn changes(row: &DiffRow, several_runs: bool) -> String {
+    let text = |delta: Option<i64>| delta.map_or("-".to_owned(), change_text);
+    if several_runs {
+        return row.deltas_bytes.iter().skip(1).map(|&delta| text(delta)).collect::<Vec<_>>().join(" / ");
+    }
+    let share = row.bytes.first().copied().flatten().zip(row.delta_bytes).and_then(|(base, delta)| {
+        let share = vramline::units::Bytes(delta.unsigned_abs()).share_of(base)?;
+        // Beyond that a share says no more than the bytes.
+        (share < 10.0).then(|| format!(" ({}{:.1} %)", if delta < 0 { "-" } else { "+" }, share * 100.0))
+    });
+    let noise = if row.within_spread && change(row) > 0 { " ~" } else { "" };
+    let share = share.filter(|_| row.delta_bytes != Some(0)).unwrap_or_default();
+    format!("{}{share}{noise}", text(row.delta_bytes))
+}

@@ -1,0 +1,67 @@
+//! `vramline diff`: the text, the exit codes, hostile and missing files.
+
+use serde_json::Value;
+
+use crate::{assert_told, run, told};
+
+const CNN: &str = "fixtures/tf221_cpu_cnn_from_start.xplane.pb";
+const KERAS: &str = "fixtures/tf221_cpu_keras.vram";
+const TORCH: &str = "fixtures/torch/late.pickle.gz";
+
+fn code(args: &[&str]) -> i32 {
+    run(args).status.code().unwrap()
+}
+
+#[test]
+fn the_difference_comes_first() {
+    assert_told("diff.txt", &["diff", CNN, KERAS, "--top", "3", "--fail-over", "2%"]);
+    assert_told("diff_by_layer.txt", &["diff", CNN, KERAS, "--top", "3", "--by", "layer"]);
+}
+
+#[test]
+fn exit_codes_of_the_gate() {
+    assert_eq!(code(&["diff", KERAS, KERAS, "--fail-over", "0%"]), 0);
+    assert_eq!(code(&["diff", CNN, KERAS]), 0);
+    assert_eq!(code(&["diff", CNN, KERAS, "--fail-over", "2%"]), 3);
+    assert_eq!(code(&["diff", CNN, KERAS, "--fail-over", "11MiB"]), 0);
+    assert_eq!(code(&["diff", KERAS, CNN, "--fail-over", "0%"]), 0);
+    assert_eq!(code(&["diff", CNN, CNN, KERAS, "--fail-over", "2%", "--json"]), 3);
+    assert_eq!(code(&["diff", KERAS, TORCH, "--fail-over", "2%"]), 4);
+    assert_eq!(code(&["diff", CNN]), 2);
+    assert_eq!(code(&["diff"]), 2);
+    assert_eq!(code(&["diff", CNN, KERAS, "--fail-over", "two"]), 2);
+}
+
+#[test]
+fn repeats_stand_together() {
+    let args = ["diff", "--repeats", CNN, CNN, KERAS, "--repeats", KERAS, CNN, "--json", "--fail-over", "2%"];
+    let output = run(&args);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["sides"][0]["repeats"], 3);
+    assert_eq!(document["sides"][1]["repeats"], 2);
+    assert_eq!(document["gate"], "pass");
+    // A run alone comes after the repeats that it is compared with.
+    let output = run(&["diff", KERAS, "--json", "--repeats", CNN, CNN]);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["runs"][1], "tf221_cpu_keras.vram");
+    assert_eq!(document["rows"][0]["spread_bytes"], 0);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let other = scratch.path().join("noise");
+    std::fs::write(&other, [0x80, 0xff, 0x00, 0x12].repeat(1000)).unwrap();
+    for path in [other.to_str().unwrap(), "no such file", "Cargo.toml"] {
+        let told = told(&["diff", CNN, path, "--fail-over", "2%"]);
+        assert!(told.starts_with("exit 1\n--- stderr\n"), "{told}");
+        assert!(told.contains(&format!("'{path}' cannot be compared")), "{told}");
+    }
+    // What is left of a trace that was cut is compared, with a note.
+    let whole = std::fs::read(crate::root().join(CNN)).unwrap();
+    let cut = scratch.path().join("cut.xplane.pb");
+    std::fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
+    let told = told(&["diff", CNN, cut.to_str().unwrap()]);
+    assert!(told.starts_with("exit 0\n"), "{told}");
+    assert!(told.contains("cut.xplane.pb: "), "{told}");
+}

@@ -1,0 +1,257 @@
+//! Comparisons: a seeded regression is named, repeats are no alarm, differences add up, and any two files can be compared.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use vramline::units::Bytes;
+use vramline::view::diff::{By, Diff, DiffRow, Side, Threshold, Wanted, diff, names};
+use vramline::view::report::{self, Report};
+
+use crate::writer::{Plane, Value, memory_stats, space};
+use crate::{checked_report, fixture, report_on};
+
+/// A training of some steps in one pool: all ops are held at the end of each step's forward pass.
+fn job(pool: &str, ops: &[(&str, i64)], steps: i64) -> Report {
+    let mut plane = Plane::host();
+    let mut events = Vec::new();
+    let (mut time, mut in_use) = (1000, 0);
+    for _ in 0..steps {
+        for (is_free, word) in [(false, "MemoryAllocation"), (true, "MemoryDeallocation")] {
+            for (number, (op, bytes)) in (1..).zip(ops) {
+                in_use += if is_free { -*bytes } else { *bytes };
+                let mut stats = memory_stats(pool, *bytes, *bytes, number << 30, in_use);
+                stats.push(("tf_op", Value::Ref((*op).to_owned())));
+                events.push(plane.event(word, time, 0, &stats));
+                time += 1000;
+            }
+        }
+    }
+    plane.line("python", 5, &events);
+    report_on(&space(&[&plane]), &report::Wanted::default())
+}
+
+const MIB: i64 = 1 << 20;
+
+/// A model of twenty layers; one op of it may need more.
+fn model(more: &[(usize, i64)]) -> Vec<(String, i64)> {
+    let more: BTreeMap<usize, i64> = more.iter().copied().collect();
+    let op = |number: usize| {
+        let bytes = 2 * MIB + number as i64 * 256;
+        (format!("model/dense_{number}/Relu"), bytes + more.get(&number).copied().unwrap_or(0))
+    };
+    (0..20).map(op).collect()
+}
+
+fn run(more: &[(usize, i64)]) -> Report {
+    let ops = model(more);
+    let ops: Vec<(&str, i64)> = ops.iter().map(|(op, bytes)| (op.as_str(), *bytes)).collect();
+    job("GPU_0_bfc", &ops, 3)
+}
+
+fn side(name: &str, reports: Vec<Report>) -> Side {
+    Side { name: name.to_owned(), reports }
+}
+
+fn over(text: &str) -> Wanted {
+    Wanted { fail_over: Some(text.parse().unwrap()), ..Wanted::default() }
+}
+
+fn rows<'a>(document: &'a Diff, by: &str) -> Vec<&'a DiffRow> {
+    document.rows.iter().filter(|row| row.by == by).collect()
+}
+
+/// In every pool and run, each grouping of the peak adds up to it.
+fn assert_adds_up(document: &Diff) {
+    for peak in document.rows.iter().filter(|row| row.by == "device" && row.figure == "peak") {
+        for by in ["role", "op", "layer"] {
+            let of: Vec<&DiffRow> = rows(document, by)
+                .into_iter()
+                .filter(|row| row.pool == peak.pool && row.device == peak.device)
+                .collect();
+            for (number, bytes) in peak.bytes.iter().enumerate() {
+                let Some(all) = of.iter().map(|row| row.bytes[number]).collect::<Option<Vec<Bytes>>>() else {
+                    continue;
+                };
+                if !all.is_empty() {
+                    assert_eq!(Some(all.into_iter().sum::<Bytes>()), *bytes, "{by} of {}", peak.pool);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_regression_of_three_percent_is_found_and_named() {
+    // All other ops of the model stay as they are.
+    let seeded = 20 * 2 * MIB * 3 / 100;
+    for number in [0, 7, 19] {
+        let sides = [side("A", vec![run(&[])]), side("B", vec![run(&[(number, seeded)])])];
+        let document = diff(&sides, &over("2%"));
+        assert_adds_up(&document);
+        let op = format!("model/dense_{number}/Relu");
+        assert!(
+            document.verdict.contains(&format!("most of it is op {op} (+1.20 MiB)")),
+            "{}",
+            document.verdict
+        );
+        assert!(document.verdict.starts_with("B needs 1.20 MiB (3.0 %) more than A"), "{}", document.verdict);
+        let first = rows(&document, "op")[0];
+        assert_eq!((first.what.as_str(), first.delta_bytes), (op.as_str(), Some(seeded)));
+        assert_eq!(first.layer, format!("dense_{number}"));
+        assert!(rows(&document, "op")[1..].iter().all(|row| row.delta_bytes == Some(0)));
+        assert_eq!(rows(&document, "layer")[0].delta_bytes, Some(seeded));
+        assert_eq!(document.gate, "fail");
+        assert_eq!(document.alarms[0].more_bytes, Bytes(seeded as u64));
+        // The other way round it is less, and no alarm.
+        let [a, b] = sides;
+        let document = diff(&[b, a], &over("2%"));
+        assert_eq!((document.gate, rows(&document, "op")[0].delta_bytes), ("pass", Some(-seeded)));
+        assert!(document.verdict.contains(&format!("less than B at the peak; most of it is op {op}")));
+    }
+}
+
+#[test]
+fn the_gate_is_exact_to_the_byte() {
+    let base = 20 * 2 * MIB + 190 * 256;
+    for (text, allowed) in [("64KiB", 65_536), ("0.5%", base / 200), ("0%", 0)] {
+        for (more, gate) in [(allowed, "pass"), (allowed + 1, "fail")] {
+            let sides = [side("A", vec![run(&[])]), side("B", vec![run(&[(3, more)])])];
+            assert_eq!(diff(&sides, &over(text)).gate, gate, "{text} and {more} bytes");
+        }
+    }
+    assert_eq!("2%".parse(), Ok(Threshold::Share(20_000)));
+    assert_eq!(" 0.25 %".trim().parse(), Ok(Threshold::Share(2_500)));
+    for text in
+        ["", "%", "2.%", "-1%", "2%%", "0.00001%", "99999999999999999999%", "1844674407370955161%", "x"]
+    {
+        assert!(text.parse::<Threshold>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn what_repeats_differ_by_is_no_alarm() {
+    let noisy =
+        |shift: i64| (0..5).map(|number| run(&[(4, shift + number * 300 * 1024)])).collect::<Vec<_>>();
+    // 1.2 MiB between the repeats, and 1 MiB between the runs: 2.5 % of the peak.
+    let within = diff(&[side("A", noisy(0)), side("B", noisy(MIB))], &over("2%"));
+    assert_eq!(within.gate, "pass");
+    let peak = rows(&within, "device")[0];
+    assert_eq!(
+        (peak.delta_bytes, peak.spread_bytes, peak.within_spread),
+        (Some(MIB), Some(Bytes(1_228_800)), true)
+    );
+    assert!(
+        within.verdict.contains("Repeats of one run differ by 1.17 MiB: this is no more."),
+        "{}",
+        within.verdict
+    );
+    // Without the repeats it would be one.
+    let alone = [side("A", vec![run(&[])]), side("B", vec![run(&[(4, MIB)])])];
+    assert_eq!(diff(&alone, &over("2%")).gate, "fail");
+    // Beyond the spread it is one.
+    let beyond = diff(&[side("A", noisy(0)), side("B", noisy(2 * MIB))], &over("2%"));
+    assert_eq!((beyond.gate, rows(&beyond, "device")[0].within_spread), ("fail", false));
+    // Repeats that do not differ allow nothing.
+    let same = |more: i64| (0..3).map(|_| run(&[(4, more)])).collect::<Vec<_>>();
+    assert_eq!(diff(&[side("A", same(0)), side("B", same(MIB))], &over("2%")).gate, "fail");
+}
+
+#[test]
+fn every_fixture_with_itself_is_the_same() {
+    let folder = std::fs::read_dir(fixture("")).unwrap().map(|entry| entry.unwrap().path());
+    let mut compared = 0;
+    for path in folder {
+        let Ok(reading) = vramline::read(&path) else { continue };
+        let reports = || checked_report(&reading, &report::Wanted::default());
+        let document = diff(&[side("A", vec![reports()]), side("B", vec![reports()])], &over("0%"));
+        assert_adds_up(&document);
+        for row in &document.rows {
+            assert_eq!(row.bytes[0], row.bytes[1], "{}: {}", path.display(), row.what);
+            assert!(row.delta_bytes.is_none_or(|delta| delta == 0), "{}: {}", path.display(), row.what);
+        }
+        assert!(document.alarms.is_empty());
+        compared += 1;
+    }
+    assert!(compared > 15, "{compared}");
+}
+
+/// Any two files give a document whose sums hold; what cannot be compared is told.
+#[test]
+fn every_fixture_with_every_other() {
+    let folder = std::fs::read_dir(fixture("")).unwrap().map(|entry| entry.unwrap().path());
+    let sides: Vec<Side> = folder
+        .filter_map(|path| {
+            let reading = vramline::read(&path).ok()?;
+            Some(side(
+                &path.display().to_string(),
+                vec![checked_report(&reading, &report::Wanted::default())],
+            ))
+        })
+        .collect();
+    let document = diff(&sides, &over("2%"));
+    assert_adds_up(&document);
+    assert!(document.rows.iter().all(|row| row.bytes.len() == sides.len()));
+    let mut pairs: Vec<Side> = sides;
+    while pairs.len() > 1 {
+        let two = pairs.split_off(pairs.len() - 2);
+        let document = diff(&two, &over("2%"));
+        assert_adds_up(&document);
+        let has_common = document.warnings.iter().all(|warning| warning.code != "no-common-pool");
+        assert_eq!(document.gate == "unknown", !has_common, "{}", document.verdict);
+        pairs.extend(two.into_iter().take(1));
+    }
+}
+
+#[test]
+fn runs_without_a_common_pool() {
+    let ops = [("a", 1000), ("b", 2000)];
+    let sides =
+        [side("A", vec![job("GPU_0_bfc", &ops, 2)]), side("B", vec![job("bfc_cpu_allocator", &ops, 2)])];
+    let document = diff(&sides, &over("2%"));
+    assert_eq!((document.gate, document.verdict.as_str()), ("unknown", "The runs have no pool in common."));
+    assert!(document.warnings.iter().any(|warning| warning.code == "no-common-pool"));
+    // Another allocator on the same device is compared.
+    let sides = [side("A", vec![job("GPU_0_bfc", &ops, 2)]), side("B", vec![job("gpu_async_0", &ops, 2)])];
+    let document = diff(&sides, &over("2%"));
+    assert_eq!((document.gate, rows(&document, "device")[0].pool.as_str()), ("pass", "GPU:0"));
+}
+
+#[test]
+fn names_that_never_meet_are_compared_by_role() {
+    let graph = [("model/dense/Relu", 4 * MIB), ("model/dense_1/Relu", 4 * MIB)];
+    let eager = [("Relu", 8 * MIB), ("MatMul", 4 * MIB)];
+    let sides =
+        [side("graph", vec![job("GPU_0_bfc", &graph, 2)]), side("eager", vec![job("GPU_0_bfc", &eager, 2)])];
+    let document = diff(&sides, &Wanted::default());
+    assert!(document.warnings.iter().any(|warning| warning.code == "few-common-ops"));
+    assert!(
+        document.verdict.starts_with("eager needs 4.00 MiB (50.0 %) more than graph"),
+        "{}",
+        document.verdict
+    );
+    assert!(!document.verdict.contains(" op "), "{}", document.verdict);
+    assert_eq!(document.gate, "none");
+}
+
+#[test]
+fn only_the_rows_asked_for() {
+    let sides = [side("A", vec![run(&[])]), side("B", vec![run(&[(1, 512)])])];
+    let whole = diff(&sides, &Wanted::default());
+    for (by, word) in [(By::Role, "role"), (By::Op, "op"), (By::Layer, "layer"), (By::Step, "step")] {
+        let document = diff(&sides, &Wanted { by: Some(by), ..Wanted::default() });
+        assert!(document.rows.iter().all(|row| row.by == word || row.by == "device"));
+        assert_eq!(rows(&document, word).len(), rows(&whole, word).len());
+        assert_eq!(document.verdict, whole.verdict);
+    }
+}
+
+#[test]
+fn runs_are_told_apart_by_name() {
+    let of = |paths: &[&[&str]]| {
+        names(&paths.iter().map(|side| side.iter().map(PathBuf::from).collect()).collect::<Vec<_>>())
+    };
+    assert_eq!(of(&[&["x/a.vram"], &["y/b.vram"]]), ["a.vram", "b.vram"]);
+    assert_eq!(of(&[&["x/a.vram"], &["y/a.vram"]]), ["x/a.vram", "y/a.vram"]);
+    assert_eq!(of(&[&["a.vram"], &["a.vram"]]), ["a.vram", "a.vram (2)"]);
+    assert_eq!(of(&[&["a1.vram", "a2.vram"], &["b.vram"]]), ["a1.vram and 1 more", "b.vram"]);
+}
