@@ -36,8 +36,8 @@ MODELS = [
     ("attention", 64),
     ("convolutional", 160),
     ("unet", 24),
-    ("recurrent", 128),
-    ("ragged", 64),
+    ("recurrent", 1024),
+    ("ragged", 512),
 ]
 
 

@@ -6,6 +6,10 @@ use vramline::ledger::{
 };
 use vramline::snapshot::Role;
 use vramline::units::{Bytes, Nanos};
+use vramline::view::ledger::Accounts;
+use vramline::view::report::Wanted;
+
+use super::{checked_report, fixture};
 
 fn told(bytes: u64, by: Teller) -> Option<Told> {
     Some(Told { bytes: Bytes(bytes), by })
@@ -119,6 +123,45 @@ fn pages_that_were_never_touched_are_taken_off_again() {
     );
     assert_eq!(bytes_of(&ledger, |what| *what == What::Unexplained), 0);
     assert!(ledger.find(|what| *what == What::Reserved).is_none());
+}
+
+/// Recordings of an H200 whose driver was asked: every level adds up at every moment, and the figures are those that were seen there.
+#[test]
+fn recordings_of_a_real_gpu() {
+    let mib = |bytes: i64| bytes << 20;
+    for (name, held, pool, context, outside) in [
+        ("torch2110_h200_near_full.vram", 136_068, 135_392, 676, 0),
+        ("jax0112_h200_preallocated_pool.vram", 43_566, 42_948, 550, 68),
+    ] {
+        let reading = vramline::read(&fixture(name)).unwrap();
+        let report = checked_report(&reading, &Wanted::default());
+        let accounts = Accounts::of(&reading, &report.pools).unwrap();
+        let [books] = accounts.books.as_slice() else { panic!("{name}: one device") };
+        let recorded = reading.recorded.as_ref().unwrap();
+        let times = recorded.driver.iter().map(|row| row.time.monotonic);
+        let marks = recorded
+            .processes
+            .iter()
+            .flat_map(|process| &process.samples)
+            .map(|sample| sample.time.monotonic);
+        for time in times.chain(marks) {
+            let ledger = accounts.at(books, time);
+            assert!(ledger.adds_up(), "{name} at {time}: {ledger:#?}");
+        }
+        let best = accounts.at(books, books.best_moment().unwrap());
+        let sum = |word: &str| -> i64 {
+            best.lines.iter().filter(|line| line.what.word() == word).filter_map(|line| line.bytes).sum()
+        };
+        assert_eq!(sum("this job"), mib(held), "{name}");
+        assert_eq!(sum("pool"), mib(pool), "{name}");
+        assert_eq!(sum("context at start"), mib(context), "{name}");
+        assert_eq!(sum("outside the pools"), mib(outside), "{name}");
+        assert_eq!(sum("unexplained"), 0, "{name}");
+        // The driver's list adds up with the driver's own total, but for a few megabytes of its own.
+        assert!(sum("unattributed") < mib(10), "{name}: {}", sum("unattributed"));
+        let rules: Vec<&str> = report.findings.iter().map(|finding| finding.rule).collect();
+        assert_eq!(rules.contains(&"preallocation"), name.starts_with("jax"), "{rules:?}");
+    }
 }
 
 prop_compose! {
