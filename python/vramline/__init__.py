@@ -18,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from vramline._vramline import __version__
+from vramline.comparison import Comparison, compare
 from vramline.info import Device, MemoryInfo, Watch, devices, memory_info, reset_peak, watch
 from vramline.ledger import Ledger
 from vramline.load import Columns, Run, load
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Columns",
+    "Comparison",
     "Device",
     "Ledger",
     "MemoryInfo",
@@ -35,6 +37,7 @@ __all__ = [
     "Run",
     "Watch",
     "__version__",
+    "compare",
     "devices",
     "keras",
     "load",

@@ -15,11 +15,14 @@ import os
 import sys
 import time
 from collections.abc import Collection
-from typing import Any, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from vramline import batches as executions
-from vramline import counters, inventory, recorder
+from vramline import counters, inventory, plot, recorder
 from vramline.counters import Counters
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _GIB = 1 << 30
 _LABELS = {"train": "Training", "test": "Validation", "predict": "Prediction"}
@@ -97,6 +100,17 @@ class MemoryCallback(_base()):  # type: ignore[misc]
     def memory_usage(self) -> list[Optional[float]]:
         """The peaks of the first device's figures in GiB, None where not known."""
         return [None if row["peak_bytes"] is None else row["peak_bytes"] / _GIB for row in self._first()]
+
+    def plot(self, ax: Optional[Axes] = None) -> Axes:
+        """Draws the peaks of the first device with matplotlib, one bar for each label, into new axes by default."""
+        return plot.bars(self.labels, [row["peak_bytes"] for row in self._first()], ax)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [row["label"], row["device"], plot.size_text(row["peak_bytes"]), plot.size_text(row["current_bytes"])]
+            for row in self.history
+        ]
+        return plot.table("Memory by Keras' units", ["label", "device", "peak", "in use"], rows)
 
     def _first(self) -> list[dict[str, Any]]:
         first = self.history[0]["device"] if self.history else None

@@ -6,13 +6,14 @@ import json
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
-from vramline import _vramline
+from vramline import _vramline, plot
 from vramline.ledger import Ledger, parse
 
 if TYPE_CHECKING:
     import numpy
+    from matplotlib.axes import Axes
 
 
 class Columns(Mapping[str, Any]):
@@ -134,6 +135,32 @@ class Run:
     def ledgers(self, *times_ns: int) -> list[Ledger]:
         """Who held which byte at moments of the monotonic clock, as in `marks.time_ns`: a ledger for each moment and device."""
         return parse(_vramline.ledgers_json(self.path, [int(time) for time in times_ns]))
+
+    def plot(
+        self, what: Literal["steps", "labels"] = "steps", pool: Optional[str] = None, ax: Optional[Axes] = None
+    ) -> Axes:
+        """Draws memory with matplotlib: over the steps, or as one bar for each mark that the program set.
+
+        Args:
+            what: "steps" or "labels".
+            pool: Of steps only pools whose name contains this.
+            ax: Where to draw; new axes by default.
+        """
+        if what == "steps":
+            return plot.steps(self.report, pool, ax)
+        if what != "labels":
+            raise ValueError(f'what: expected "steps" or "labels", found {what!r}')
+        marks = [mark for mark in self.report["marks"] if mark["kind"] == "mark"]
+        several = len({mark["device"] for mark in marks}) > 1
+        labels = [f"{mark['label']}, {mark['device']}" if several else mark["label"] for mark in marks]
+        return plot.bars(labels, [mark["current_bytes"] for mark in marks], ax)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [pool["name"], pool["device"], *(plot.size_text(pool[f"{name}_bytes"]) for name in ("peak", "lifetime_peak", "limit"))]
+            for pool in self.report["pools"]
+        ]
+        return plot.table(str(self.path), ["pool", "device", "peak", "ever", "limit"], rows)
 
     def __repr__(self) -> str:
         return f"vramline.load({str(self.path)!r})"

@@ -25,6 +25,7 @@ use vramline::recording::rows::{Counters, Inventory, Mark, Moment, Variable};
 use vramline::recording::sampler::Sampler;
 use vramline::recording::stream::{self, StreamError};
 use vramline::units::{Bytes, Nanos};
+use vramline::view::diff;
 use vramline::view::ledger::{Accounts, lines};
 use vramline::view::report::{Wanted, report};
 
@@ -283,6 +284,26 @@ fn ledger_json(
         .map_err(|error| PyOSError::new_err(error.to_string()))
 }
 
+/// The comparison of runs, each with its repeats, as JSON.
+#[pyfunction]
+fn diff_json(py: Python<'_>, sides: Vec<Vec<PathBuf>>) -> PyResult<String> {
+    py.detach(|| {
+        let read = |path: &PathBuf| {
+            let reading = vramline::read(path)
+                .map_err(|error| PyOSError::new_err(format!("{error}\nhint: {}", error.hint())))?;
+            Ok(report(&reading, &Wanted::default()))
+        };
+        let side = |(name, paths): (String, &Vec<PathBuf>)| {
+            let reports = paths.iter().map(read).collect::<PyResult<Vec<_>>>()?;
+            Ok(diff::Side { name, reports })
+        };
+        let named = diff::names(&sides).into_iter().zip(&sides);
+        let compared = named.map(side).collect::<PyResult<Vec<_>>>()?;
+        serde_json::to_string(&diff::diff(&compared, &diff::Wanted::default()))
+            .map_err(|error| PyOSError::new_err(error.to_string()))
+    })
+}
+
 /// The columns of a stream: integers as their bytes and a mask of nulls, text as a list; and the bytes of a torn tail.
 #[pyfunction]
 fn read_stream<'py>(py: Python<'py>, path: PathBuf) -> PyResult<(Bound<'py, PyDict>, u64)> {
@@ -319,6 +340,7 @@ fn _vramline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(process_name, module)?)?;
     module.add_function(wrap_pyfunction!(environment, module)?)?;
     module.add_function(wrap_pyfunction!(report_json, module)?)?;
+    module.add_function(wrap_pyfunction!(diff_json, module)?)?;
     module.add_function(wrap_pyfunction!(ledgers_json, module)?)?;
     module.add_function(wrap_pyfunction!(ledger_json, module)?)?;
     module.add_function(wrap_pyfunction!(read_stream, module)?)?;

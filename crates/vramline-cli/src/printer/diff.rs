@@ -83,7 +83,7 @@ fn rows(out: &mut String, document: &Diff, by: Option<By>, top: usize, style: St
                 } else {
                     "layers"
                 };
-                left_out.push(format!("{} of {} {word} differ", changed, all));
+                left_out.push(format!("{changed} of {all} {word} differ"));
             }
         }
         for row in of_group {

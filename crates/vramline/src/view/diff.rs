@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -608,7 +608,7 @@ impl<'a> Table<'a> {
         (0..self.slots.len()).filter(|&at| self.slots.get(at).is_some_and(has)).collect()
     }
 
-    fn rows_of(slot: usize, rows: &[DiffRow], by: By) -> impl Iterator<Item = &DiffRow> + Clone {
+    fn rows_of(slot: usize, rows: &[DiffRow], by: By) -> impl Iterator<Item = &DiffRow> {
         rows.iter().filter(move |row| row.by == by.word() && row.slot == slot)
     }
 
@@ -695,13 +695,30 @@ impl<'a> Table<'a> {
             return format!("; the traced steps differ by {} only", change_text(traced));
         }
         let of = |row: &DiffRow| row.deltas_bytes.get(number).copied().flatten().unwrap_or(0);
-        let same_way = Self::rows_of(slot, rows, by).filter(|row| of(row).signum() == traced.signum());
-        let all: u128 = same_way.clone().map(|row| u128::from(of(row).unsigned_abs())).sum();
-        let Some(row) = same_way.max_by_key(|row| of(row).unsigned_abs()) else { return String::new() };
-        let is_most = u128::from(of(row).unsigned_abs()) * 2 >= all;
-        let how = if is_most { "most of it is" } else { "the largest part is" };
-        let kind = if by == By::Op && !row.what.starts_with('(') { "op " } else { "" };
-        format!("; {how} {kind}{} ({})", row.what, change_text(of(row)))
+        let is_asked =
+            |row: &&DiffRow| ![SLACK, BEFORE].contains(&&*row.what) && of(row).signum() == traced.signum();
+        // What repeats of one run differ by as well explains nothing, if there is anything else.
+        let mut found: Vec<&DiffRow> = Self::rows_of(slot, rows, by).filter(is_asked).collect();
+        if found.iter().any(|row| !row.within_spread) {
+            found.retain(|row| !row.within_spread);
+        }
+        let all: u128 = found.iter().map(|row| u128::from(of(row).unsigned_abs())).sum();
+        // Of a forward op and its gradient, which change alike, the forward op is the cause.
+        let is_forward = |row: &DiffRow| !row.what.starts_with("gradient");
+        let largest = found
+            .into_iter()
+            .max_by_key(|row| (of(row).unsigned_abs(), is_forward(row), Reverse(row.what.clone())));
+        let mut text = largest.map_or(String::new(), |row| {
+            let is_most = u128::from(of(row).unsigned_abs()) * 2 >= all;
+            let how = if is_most { "most of it is" } else { "the largest part is" };
+            let kind = if by == By::Op && !row.what.starts_with('(') { "op " } else { "" };
+            format!("; {how} {kind}{} ({})", row.what, change_text(of(row)))
+        });
+        let slack = Self::rows_of(slot, rows, by).find(|row| row.what == SLACK).map_or(0, of);
+        if slack.signum() == traced.signum() && slack.unsigned_abs() >= traced.unsigned_abs() / 2 {
+            let _ = write!(text, "; chunks larger than what was asked for make {}", change_text(slack));
+        }
+        text
     }
 
     /// Whether a run needs too much more than the first, and in which pools.

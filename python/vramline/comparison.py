@@ -1,0 +1,112 @@
+"""Runs compared, as `vramline diff` does it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+
+from vramline import _vramline, plot
+from vramline.load import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Source = Union[str, os.PathLike[str], Run]
+
+
+class Comparison:
+    """Runs, compared with the first of them.
+
+    Attributes:
+        report: The document, as `vramline diff --json` prints it.
+    """
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        self.report = report
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs, in the order of every list in `rows`."""
+        return self.report["runs"]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """What was compared: `what`, `by`, `bytes` (one for each run), `delta_bytes` and more."""
+        return self.report["rows"]
+
+    @property
+    def verdict(self) -> str:
+        """The answer in a sentence for each run."""
+        return self.report["verdict"]
+
+    def plot(
+        self,
+        by: Literal["device", "role", "op", "layer", "step"] = "role",
+        top: int = 12,
+        ax: Optional[Axes] = None,
+    ) -> Axes:
+        """Draws bars side by side, or lines over the steps, with matplotlib.
+
+        Args:
+            by: What a bar is.
+            top: At most so many groups of bars; of ops and layers those that changed most.
+            ax: Where to draw; new axes by default.
+        """
+        if by not in ("device", "role", "op", "layer", "step"):
+            raise ValueError(f'by: expected "device", "role", "op", "layer" or "step", found {by!r}')
+        return plot.compared(self.report, by, top, ax)
+
+    def _lines(self, most: int = 10) -> list[list[str]]:
+        kept = []
+        for by in ("device", "role", "op"):
+            own = [row for row in self.rows if row["by"] == by and any(row["bytes"])]
+            kept += own if by != "op" else own[:most]
+        return [
+            [row["by"], *map(plot.size_text, row["bytes"]), _change(row["delta_bytes"]), row["what"]] for row in kept
+        ]
+
+    def __str__(self) -> str:
+        lines = [["by", *self.runs, "change", "what"], *self._lines()]
+        widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]) - 1)]
+        table = ("  ".join([*map(str.rjust, line, widths), line[-1]]) for line in lines)
+        return "\n".join([self.verdict, "", *table])
+
+    def __repr__(self) -> str:
+        return f"<vramline.Comparison of {', '.join(self.runs)}>"
+
+    def _repr_html_(self) -> str:
+        return plot.table(self.verdict, ["by", *self.runs, "change", "what"], self._lines())
+
+
+def _change(delta: Optional[int]) -> str:
+    if delta is None:
+        return "?"
+    return ("+" if delta > 0 else "-" if delta < 0 else "") + plot.size_text(abs(delta))
+
+
+def compare(runs: Sequence[Union[Source, Sequence[Source]]]) -> Comparison:
+    """Compares recordings, or any files that `vramline report` reads, with the first of them.
+
+    Args:
+        runs: Paths or what `load` gave. A list in it holds the repeats of one run: its figures are medians then, and
+            what repeats differ by is told.
+
+    Raises:
+        OSError: If a file cannot be read.
+        ValueError: If there are fewer than two.
+    """
+
+    def path_of(source: Source) -> Union[str, os.PathLike[str]]:
+        return source.path if isinstance(source, Run) else source
+
+    def paths_of(side: Union[Source, Sequence[Source]]) -> list[Union[str, os.PathLike[str]]]:
+        if isinstance(side, (str, os.PathLike, Run)):
+            return [path_of(side)]
+        return [path_of(source) for source in side]
+
+    sides = [paths_of(side) for side in runs]
+    if len(sides) < 2 or not all(sides):
+        raise ValueError("runs: expected two or more, each a path, a Run or a list of repeats")
+    return Comparison(json.loads(_vramline.diff_json(sides)))

@@ -1,0 +1,88 @@
+"""`vramline diff` on real runs of TensorFlow: a regression of a few percent in one layer is found and named, and repeats of a run are
+no alarm."""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import vramline as package
+
+JOB = Path(__file__).parent / "jobs" / "wider.py"
+REPEATS = 10
+BATCH, WIDTH, WIDER = 2048, 1000, 1030
+
+
+@pytest.fixture(scope="module")
+def runs(binary, tmp_path_factory):
+    """Recordings of the same model ten times, and three times with a layer that is 3 % wider."""
+    folder = tmp_path_factory.mktemp("diff")
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+
+    def record(name, width):
+        recording = folder / f"{name}.vram"
+        command = [binary, "run", "--no-report", "--step-peaks", "-o", recording, "--", sys.executable, JOB, str(width)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
+        assert done.returncode == 0, done.stderr
+        return recording
+
+    jobs = [(f"same-{number}", WIDTH) for number in range(REPEATS)] + [(f"wider-{number}", WIDER) for number in range(3)]
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda job: record(*job), jobs))
+
+
+def diff(binary, *arguments):
+    """The exit code and the document."""
+    done = subprocess.run([binary, "diff", "--json", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 3), done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_wider_layer_is_found_and_named(binary, runs):
+    same, wider = runs[:REPEATS], runs[REPEATS:]
+    _, document = diff(binary, "--repeats", *same, "--repeats", *wider)
+    ops = {row["what"]: row for row in document["rows"] if row["by"] == "op"}
+    relu = ops["model_1/changed_1/Relu"]
+    assert relu["bytes"] == [BATCH * WIDTH * 4, BATCH * WIDER * 4]
+    assert (relu["delta_bytes"], relu["spread_bytes"]) == (BATCH * (WIDER - WIDTH) * 4, 0)
+    assert "op model_1/changed_1/Relu (+240 KiB)" in document["verdict"], document["verdict"]
+    layers = {row["what"]: row["delta_bytes"] for row in document["rows"] if row["by"] == "layer"}
+    assert layers["changed_1"] == relu["delta_bytes"]
+    assert layers["first_1"] == 0
+
+
+def test_ten_repeats_raise_no_alarm(binary, runs):
+    """One run may need a fifth more than the next, when a hole is too small by a hair; repeats tell."""
+    same = runs[:REPEATS]
+    code, document = diff(binary, "--repeats", *same[:5], "--repeats", *same[5:], "--fail-over", "2%")
+    assert (code, document["gate"]) == (0, "pass"), document["alarms"]
+    assert [side["repeats"] for side in document["sides"]] == [5, 5]
+    for other in same:
+        code, document = diff(binary, other, "--repeats", *same, "--fail-over", "2%")
+        assert (code, document["gate"]) == (0, "pass"), document["alarms"]
+        peak = next(row for row in document["rows"] if row["by"] == "device")
+        assert peak["within_spread"] and peak["low_bytes"][0] <= peak["bytes"][1] <= peak["high_bytes"][0]
+
+
+def test_steps_meet_by_number(binary, runs):
+    _, document = diff(binary, runs[0], runs[-1], "--by", "step")
+    steps = [row for row in document["rows"] if row["by"] == "step"]
+    assert [(row["step"], row["phase"], row["figure"]) for row in steps] == [(n, "train", "peak") for n in range(4)]
+    assert all(all(size > 0 for size in row["bytes"]) for row in steps)
+
+
+def test_python_says_the_same(binary, runs):
+    _, document = diff(binary, runs[0], runs[-1])
+    compared = package.compare([runs[0], package.load(runs[-1])])
+    assert compared.report == document
+    assert str(compared).startswith(document["verdict"])
+    repeated = package.compare([runs[:3], str(runs[-1])])
+    assert [side["repeats"] for side in repeated.report["sides"]] == [3, 1]
+    with pytest.raises(ValueError, match="two or more"):
+        package.compare([runs[0]])
+    with pytest.raises(OSError, match="hint"):
+        package.compare([runs[0], runs[0] / "missing"])
