@@ -36,6 +36,9 @@ pub(crate) enum Command {
     /// Compare runs: whose peak is higher, by how much, and which op makes the difference.
     #[command(after_long_help = DIFF_HELP)]
     Diff(DiffArgs),
+    /// Hand the data to other tools: every allocation with its life, as a table or as a trace for Perfetto.
+    #[command(after_long_help = EXPORT_HELP)]
+    Export(ExportArgs),
     /// Say what can be measured on this machine, what cannot, why, and the switch for it.
     #[command(after_long_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
@@ -422,6 +425,44 @@ pub(crate) enum DiffBy {
     Op,
     Layer,
     Step,
+}
+
+const EXPORT_HELP: &str = "\
+parquet, csv and json hold one row for each allocation: pool, device, process, address, when it was
+made and freed, bytes asked for, bytes of its chunk, op, layer, role, variable, shape, type, step, and
+whether it lives at its pool's peak. docs/export.md has the columns.
+
+perfetto is a trace in Chrome's event format, which https://ui.perfetto.dev and chrome://tracing open:
+a counter for each pool, the steps, and a slice for each allocation.
+
+Examples:
+    vramline export train.vram --to parquet -o train.parquet
+    duckdb -c \"SELECT role, sum(bytes) FROM 'train.parquet' WHERE at_peak GROUP BY role\"
+    vramline export train.vram --to perfetto -o train.json
+    vramline export snapshot.pickle --to csv -o - | head";
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// A recording (*.vram), a trace, a PyTorch snapshot, the folder of a profile run, or a whole log directory.
+    #[arg(value_hint = clap::ValueHint::AnyPath)]
+    pub(crate) path: PathBuf,
+    /// The format.
+    #[arg(long, value_enum)]
+    pub(crate) to: ExportFormat,
+    /// The file to write; - is standard output.
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+    /// Only pools whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pool: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    Parquet,
+    Perfetto,
+    Csv,
+    Json,
 }
 
 #[derive(Debug, Args)]

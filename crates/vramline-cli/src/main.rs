@@ -2,6 +2,7 @@
 
 mod cli;
 mod commands;
+mod export;
 mod launch;
 mod printer;
 mod variables;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Oom(args) => commands::oom::run(args).map(|()| ExitCode::SUCCESS),
         Command::Replay(args) => commands::replay::run(args),
         Command::Diff(args) => commands::diff::run(args),
+        Command::Export(args) => commands::export::run(args).map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => commands::doctor::run(args).map(|()| ExitCode::SUCCESS),
         Command::Demo(args) => commands::demo::run(args),
         Command::Unpickle(args) => commands::unpickle::run(args).map(|()| ExitCode::SUCCESS),

@@ -6,6 +6,7 @@
 
 mod diff;
 mod driver;
+mod export;
 mod run;
 
 use std::path::{Path, PathBuf};

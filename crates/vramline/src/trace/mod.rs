@@ -52,6 +52,21 @@ pub struct Trace {
     listed: Vec<recorded::Listed>,
 }
 
+/// An allocation with its whole life.
+#[derive(Clone, Debug)]
+pub struct Life {
+    /// The block, with its age at the end of its life or of the trace.
+    pub held: Held,
+    /// Where it lies.
+    pub address: Option<u64>,
+    /// When it was allocated.
+    pub born: Picos,
+    /// When it was freed; `None` where the trace does not show it.
+    pub freed: Option<Picos>,
+    /// Whether it lives at the pool's peak.
+    pub is_at_peak: bool,
+}
+
 /// A block that was held for long.
 #[derive(Clone, Debug)]
 pub struct LongHeld {
@@ -176,6 +191,24 @@ impl Trace {
             byte_seconds: heavy.byte_seconds,
         };
         pool.heaviest().iter().map(long).collect()
+    }
+
+    /// Every allocation of a pool, in order; one at a time, because a trace may hold millions.
+    pub fn lives(&self, pool: &PoolTrace) -> impl Iterator<Item = Life> {
+        let events = &self.history.events;
+        let end = pool.last_time(events);
+        let births: Vec<usize> =
+            if self.history.executables.is_empty() { Vec::new() } else { pool.births().collect() };
+        let programs = program::find(&self.history, pool, &births);
+        let peak = pool.peak().map(|peak| peak.position);
+        pool.lifetimes(events, peak).map(move |(birth, freed, is_at_peak)| {
+            let block = self.held(pool, birth, freed.unwrap_or(end));
+            let held = match programs.get(&birth) {
+                Some(program) if !self.owned.contains_key(&birth) => program.whole(&self.history, block),
+                _ => block,
+            };
+            Life { held, address: events.at(birth).address(), born: events.time(birth), freed, is_at_peak }
+        })
     }
 
     /// The peak and final figure of each step in a pool.

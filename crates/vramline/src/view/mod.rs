@@ -3,6 +3,7 @@
 pub mod caching;
 pub mod diff;
 pub mod doctor;
+pub mod export;
 pub mod fields;
 pub mod findings;
 pub mod ledger;
