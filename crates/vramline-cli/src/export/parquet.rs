@@ -54,10 +54,18 @@ fn group<W: Write + Send>(
     texts(&mut group, rows, |row| &row.host)?;
     optional(&mut group, rows, |row| small(row.pid))?;
     optional(&mut group, rows, |row| small(row.address))?;
-    column::<Int64Type, _>(&mut group, rows.iter().map(|row| row.born_ns.0).collect(), None)?;
+    column::<Int64Type, _>(&mut group, &rows.iter().map(|row| row.born_ns.0).collect::<Vec<_>>(), None)?;
     optional(&mut group, rows, |row| row.freed_ns.map(|time| time.0))?;
-    column::<Int64Type, _>(&mut group, rows.iter().map(|row| signed(row.bytes.0)).collect(), None)?;
-    column::<Int64Type, _>(&mut group, rows.iter().map(|row| signed(row.chunk_bytes.0)).collect(), None)?;
+    column::<Int64Type, _>(
+        &mut group,
+        &rows.iter().map(|row| signed(row.bytes.0)).collect::<Vec<_>>(),
+        None,
+    )?;
+    column::<Int64Type, _>(
+        &mut group,
+        &rows.iter().map(|row| signed(row.chunk_bytes.0)).collect::<Vec<_>>(),
+        None,
+    )?;
     texts(&mut group, rows, |row| &row.op)?;
     texts(&mut group, rows, |row| &row.layer)?;
     texts(&mut group, rows, |row| row.role)?;
@@ -66,7 +74,7 @@ fn group<W: Write + Send>(
     texts(&mut group, rows, |row| row.dtype)?;
     optional(&mut group, rows, |row| row.step)?;
     texts(&mut group, rows, |row| row.phase)?;
-    column::<BoolType, _>(&mut group, rows.iter().map(|row| row.at_peak).collect(), None)?;
+    column::<BoolType, _>(&mut group, &rows.iter().map(|row| row.at_peak).collect::<Vec<_>>(), None)?;
     group.close()?;
     Ok(())
 }
@@ -76,7 +84,11 @@ fn texts<W: Write + Send>(
     rows: &[Allocation],
     of: impl Fn(&Allocation) -> &str,
 ) -> Result<(), anyhow::Error> {
-    column::<ByteArrayType, _>(group, rows.iter().map(|row| ByteArray::from(of(row))).collect(), None)
+    column::<ByteArrayType, _>(
+        group,
+        &rows.iter().map(|row| ByteArray::from(of(row))).collect::<Vec<_>>(),
+        None,
+    )
 }
 
 fn optional<W: Write + Send>(
@@ -85,16 +97,16 @@ fn optional<W: Write + Send>(
     of: impl Fn(&Allocation) -> Option<i64>,
 ) -> Result<(), anyhow::Error> {
     let levels: Vec<i16> = rows.iter().map(|row| i16::from(of(row).is_some())).collect();
-    column::<Int64Type, _>(group, rows.iter().filter_map(of).collect(), Some(&levels))
+    column::<Int64Type, _>(group, &rows.iter().filter_map(of).collect::<Vec<_>>(), Some(&levels))
 }
 
 fn column<T: DataType, W: Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
-    values: Vec<T::T>,
+    values: &[T::T],
     levels: Option<&[i16]>,
 ) -> Result<(), anyhow::Error> {
     let mut column = group.next_column()?.context("a column that the schema does not have")?;
-    column.typed::<T>().write_batch(&values, levels, None)?;
+    column.typed::<T>().write_batch(values, levels, None)?;
     column.close()?;
     Ok(())
 }
