@@ -45,6 +45,7 @@ pub mod replay;
 pub mod snapshot;
 pub mod source;
 pub mod stack;
+pub mod timeline;
 pub mod trace;
 pub mod units;
 pub mod view;

@@ -6,7 +6,6 @@
 
 use rustc_hash::FxHashMap;
 
-use super::pairing::PoolTrace;
 use super::role::outlives_step;
 use super::step::Step;
 use crate::event::History;
@@ -125,17 +124,16 @@ impl StackRoles {
         self.parts.get(stack.number() as usize).copied().flatten().unwrap_or(Part::Silent)
     }
 
-    /// The role of the block that event `birth` allocated, and the evidence.
+    /// The role of the block that event `birth` allocated and that was `freed`, and the evidence.
     pub(crate) fn of(
         &self,
         history: &History,
         steps: &[Step],
-        pool: &PoolTrace,
         birth: usize,
+        freed: Option<Picos>,
     ) -> (Role, &'static str) {
         let event = history.events.at(birth);
         let born = event.time();
-        let freed = pool.freed(&history.events, birth);
         let outlives_step = outlives_step(steps, born, freed);
         match self.part(event.stack()) {
             Part::Data => (Role::Inputs, "frames: allocated by torch.utils.data"),

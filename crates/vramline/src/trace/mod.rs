@@ -3,6 +3,7 @@
 //! A [`Trace`] is made once from a [`History`] and then answers questions: the peak of a pool, what it held at any
 //! moment, its steps. It draws conclusions and names their evidence; it neither reads files nor formats anything.
 
+mod bands;
 mod count;
 mod frames;
 mod op;
@@ -23,9 +24,10 @@ use crate::snapshot::{Held, Role, Snapshot};
 use crate::stack::Stack;
 use crate::units::{Bytes, Picos};
 
+pub use bands::Band;
 pub use count::{Count, Disagreement, Peak};
 pub use op::layer_of;
-pub use pairing::{PoolTrace, UnmatchedFree};
+pub use pairing::{Life, PoolTrace, UnmatchedFree};
 pub use step::{How, Phase, Step, StepUse};
 
 /// Why an allocation has no name.
@@ -140,9 +142,13 @@ impl Trace {
     }
 
     fn snapshot_at(&self, pool: &PoolTrace, position: usize) -> Snapshot {
+        self.snapshot_of(pool, position, pool.live_at(position).collect())
+    }
+
+    /// The snapshot at a position at which the blocks that the events `live` allocated are there.
+    fn snapshot_of(&self, pool: &PoolTrace, position: usize, mut live: Vec<usize>) -> Snapshot {
         let time = pool.time(&self.history.events, position);
         let in_use = pool.in_use_at(&self.history.events, position);
-        let mut live: Vec<usize> = pool.live_at(position).collect();
         let chunk = |&event: &usize| self.history.events.at(event).size().unwrap_or_default();
         let mut known: Bytes = live.iter().map(chunk).sum();
         let before = pool.before_at(position);
@@ -158,7 +164,7 @@ impl Trace {
         let lost = in_use.saturating_sub(known + before_recording);
         let programs = program::find(&self.history, pool, &live);
         let blocks = live.into_iter().flat_map(|event| {
-            let block = self.held(pool, event, time);
+            let block = self.held(pool, event, pool.freed(&self.history.events, event), time);
             // What the program says of its own variables stands.
             match programs.get(&event).filter(|_| !self.owned.contains_key(&event)) {
                 Some(program) => program.explode(&self.history, &block),
@@ -185,7 +191,7 @@ impl Trace {
             _ => block,
         };
         let long = |heavy: &pairing::Heavy| LongHeld {
-            held: whole(heavy.birth, self.held(pool, heavy.birth, heavy.freed.unwrap_or(end))),
+            held: whole(heavy.birth, self.held(pool, heavy.birth, heavy.freed, heavy.freed.unwrap_or(end))),
             born: events.time(heavy.birth),
             freed: heavy.freed,
             byte_seconds: heavy.byte_seconds,
@@ -224,8 +230,29 @@ impl Trace {
         self.steps.get(after.checked_sub(1)?).filter(|step| time < step.until)
     }
 
-    /// Everything known of the block that event `birth` allocated, as of `now`.
-    fn held(&self, pool: &PoolTrace, birth: usize, now: Picos) -> Held {
+    /// The role of a block by itself, and the evidence.
+    fn role(&self, pool: &PoolTrace, birth: usize, freed: Option<Picos>) -> (Role, &'static str) {
+        let owned = self.owned.get(&birth).filter(|owned| owned.role != Role::Unknown);
+        if let Some(owned) = owned {
+            return (owned.role, INVENTORY);
+        }
+        let (role, evidence) = self.roles.of(&self.history, &self.steps, pool, birth, freed);
+        match role {
+            Role::Unknown if self.is_compiler(birth) => (Role::Temporaries, COMPILER),
+            _ => (role, evidence),
+        }
+    }
+
+    /// Whether a thread of XLA's compiler allocated a block that nothing else names.
+    fn is_compiler(&self, birth: usize) -> bool {
+        let event = self.history.events.at(birth);
+        event.op().is_empty()
+            && event.context().is_empty()
+            && self.history.names.get(event.thread()).starts_with(COMPILER_THREADS)
+    }
+
+    /// Everything known of the block that event `birth` allocated and that was `freed`, as of `now`.
+    fn held(&self, pool: &PoolTrace, birth: usize, freed: Option<Picos>, now: Picos) -> Held {
         let events = &self.history.events;
         let told = events.at(birth).op();
         let context = events.at(birth).context();
@@ -244,17 +271,9 @@ impl Trace {
         let mut frames = self.history.stacks.frames(stack).map(|frame| self.history.names.get(frame));
         let source = frames.find(|frame| !text.is_empty() && frame.ends_with(text)).unwrap_or(source);
         let owned = self.owned.get(&birth);
-        let (role, evidence) = match owned {
-            Some(owned) if owned.role != Role::Unknown => (owned.role, INVENTORY),
-            _ => self.roles.of(&self.history, &self.steps, pool, birth),
-        };
-        let is_compiler = op.is_empty()
-            && context.is_empty()
-            && self.history.names.get(events.at(birth).thread()).starts_with(COMPILER_THREADS);
-        let (role, source) = match (is_compiler, role) {
-            (true, Role::Unknown) => (Role::Temporaries, "XLA's compiler"),
-            _ => (role, source),
-        };
+        let is_compiler = self.is_compiler(birth);
+        let (role, evidence) = self.role(pool, birth, freed);
+        let source = if evidence == COMPILER { "XLA's compiler" } else { source };
         let evidence = match (op.is_empty(), role) {
             _ if owned.is_some() => INVENTORY,
             _ if is_compiler => COMPILER,

@@ -3,10 +3,13 @@
 //! Frees without an allocation are of blocks from before the recording and tell their sizes. What the allocator says of
 //! its own count is the business of [`super::count`].
 
+use std::sync::OnceLock;
+
 use rustc_hash::FxHashMap;
 
 use super::count::{Count, Peak};
 use crate::event::{EventRef, Events, History, PoolId};
+use crate::names::Name;
 use crate::pages::zeros;
 use crate::units::{Bytes, Picos, Span};
 
@@ -48,6 +51,19 @@ pub struct PoolTrace {
     births: Vec<u32>,
     deaths: Vec<u32>,
     heaviest: Heaviest,
+    /// How many blocks of each op are not freed; counted when it is first asked for.
+    kept: OnceLock<FxHashMap<Name, u32>>,
+}
+
+/// An allocation and the positions between which it lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Life {
+    /// The event that made it.
+    pub birth: usize,
+    /// That event's position in its pool.
+    pub born_at: usize,
+    /// Where it was freed, if the trace shows it.
+    pub freed_at: Option<usize>,
 }
 
 /// Which events are a pool's. Most traces are of one pool, and then it has them all.
@@ -131,6 +147,7 @@ impl PoolTrace {
             births: Vec::new(),
             deaths: Vec::new(),
             heaviest: Heaviest::default(),
+            kept: OnceLock::new(),
         }
     }
 
@@ -216,6 +233,39 @@ impl PoolTrace {
             .take_while(move |&(&birth, _)| birth as usize <= position)
             .filter(move |&(_, &death)| death as usize > position)
             .filter_map(|(&birth, _)| self.order.get(birth as usize))
+    }
+
+    /// The allocations with the positions between which they live, in order.
+    pub fn lives(&self) -> impl Iterator<Item = Life> {
+        let life = |(&birth, &death): (&u32, &u32)| {
+            let freed_at = (death != ALIVE).then_some(death as usize);
+            Some(Life { birth: self.order.get(birth as usize)?, born_at: birth as usize, freed_at })
+        };
+        self.births.iter().zip(&self.deaths).filter_map(life)
+    }
+
+    /// Like [`PoolTrace::before_at`], for positions in order.
+    #[must_use]
+    pub fn before_at_each(&self, positions: &[usize]) -> Vec<Bytes> {
+        let mut freed = self.unmatched.iter().peekable();
+        let mut left = self.count.before;
+        let at = |&position: &usize| {
+            while let Some(free) = freed.next_if(|free| free.position <= position) {
+                left = left.saturating_sub(free.chunk);
+            }
+            left
+        };
+        positions.iter().map(at).collect()
+    }
+
+    /// Whether several blocks that one op allocated are not freed in the trace.
+    pub(crate) fn keeps_several(&self, events: &Events, op: Name) -> bool {
+        let count = || {
+            let mut kept: FxHashMap<Name, u32> = FxHashMap::default();
+            self.never_freed().for_each(|event| *kept.entry(events.at(event).op()).or_default() += 1);
+            kept
+        };
+        self.kept.get_or_init(count).get(&op).is_some_and(|&kept| kept > 1)
     }
 
     /// The events that allocated, in order.

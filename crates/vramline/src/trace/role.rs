@@ -72,23 +72,23 @@ impl Roles {
         self.training_runs.keys().copied().collect()
     }
 
-    /// The role of the block that event `birth` allocated, and the evidence.
+    /// The role of the block that event `birth` allocated and that was `freed`, and the evidence.
     pub(crate) fn of(
         &self,
         history: &History,
         steps: &[Step],
         pool: &PoolTrace,
         birth: usize,
+        freed: Option<Picos>,
     ) -> (Role, &'static str) {
         if let Some(stacks) = &self.stacks {
-            return stacks.of(history, steps, pool, birth);
+            return stacks.of(history, steps, birth, freed);
         }
         let events = &history.events;
         let event = events.at(birth);
         let part = self.part(event.op());
         let dtype = event.dtype();
         let born = events.time(birth);
-        let freed = pool.freed(events, birth);
         let backward = self.training_runs.get(&event.run());
         let outlives_step = outlives_step(steps, born, freed);
         // Made while the graph was prepared, outside any run.
@@ -198,9 +198,6 @@ fn is_kept(history: &History, steps: &[Step], pool: &PoolTrace, birth: usize, fr
             let running = after.checked_sub(1).and_then(|at| steps.get(at));
             running.is_none_or(|step| freed > step.end)
         }
-        None => {
-            let op = history.events.at(birth).op();
-            pool.never_freed().filter(|&event| history.events.at(event).op() == op).nth(1).is_some()
-        }
+        None => pool.keeps_several(&history.events, history.events.at(birth).op()),
     }
 }

@@ -91,7 +91,6 @@ fn device(report: &Report, pool: &PoolView, reading: &Reading) -> Device {
         limit: settings.and_then(|settings| settings.limit_bytes),
         grows: settings.and_then(|settings| settings.growth),
         is_stand_in: settings.is_some_and(|settings| settings.stand_in.is_on()),
-        ..Device::default()
     }
 }
 

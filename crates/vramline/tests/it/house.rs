@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::root;
 
 /// The stages, in the order in which data passes through them.
-const STAGES: [&str; 19] = [
+const STAGES: [&str; 20] = [
     "units",
     "names",
     "stack",
@@ -25,6 +25,7 @@ const STAGES: [&str; 19] = [
     "replay",
     "ledger",
     "postmortem",
+    "timeline",
     "advise",
     "view",
 ];

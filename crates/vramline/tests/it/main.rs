@@ -27,6 +27,7 @@ mod oom;
 mod recorded;
 mod recording;
 mod replay;
+mod timeline;
 mod torch;
 mod writer;
 
