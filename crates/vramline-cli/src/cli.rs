@@ -96,6 +96,7 @@ Without a GPU, set TF_CPU_ALLOCATOR_USE_BFC=1 so that TensorFlow uses its pool a
 
 Examples:
     vramline report train.vram                a recording
+    vramline report train.vram --html train.html      a page: timeline, map, tables
     vramline report logdir                    the newest run in a log directory
     vramline report host.xplane.pb --by layer
     vramline report host.xplane.pb --at 2.17s what was held at that moment
@@ -495,6 +496,9 @@ pub(crate) struct ReportArgs {
     /// Print the whole report as one JSON document, exact to the byte.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write the report to this file as a page for a browser: one file, which needs no network.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "by", "top", "at"], value_hint = clap::ValueHint::FilePath)]
+    pub(crate) html: Option<PathBuf>,
 }
 
 impl RunArgs {
@@ -521,7 +525,7 @@ impl RunArgs {
 impl ReportArgs {
     /// A report as `vramline report PATH` gives it.
     pub(crate) fn of(path: PathBuf) -> ReportArgs {
-        ReportArgs { path, by: By::Op, top: None, at: None, pool: None, json: false }
+        ReportArgs { path, by: By::Op, top: None, at: None, pool: None, json: false, html: None }
     }
 }
 

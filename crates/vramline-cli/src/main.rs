@@ -4,6 +4,7 @@ mod cli;
 mod commands;
 mod export;
 mod launch;
+mod page;
 mod printer;
 mod variables;
 mod watched;

@@ -100,6 +100,20 @@ pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
     out
 }
 
+/// The verdict alone, a sentence or two a line.
+pub(crate) fn verdict_lines(report: &Report) -> Vec<String> {
+    let mut out = String::new();
+    let first = ["out-of-memory"].iter().chain(&SILENT);
+    for warning in first.flat_map(|code| report.warnings.iter().find(|warning| warning.code == *code)) {
+        let _ = writeln!(out, "{}.", capitalised(&printable(&warning.text)));
+    }
+    match report.pools.first() {
+        Some(main) => verdict(&mut out, report, main, Style { bold: "", dim: "", plain: "" }),
+        None => out.push_str("There are no memory events in it.\n"),
+    }
+    out.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
 /// Small pools beside a large one are named in the table only.
 fn is_worth_showing(pool: &PoolView, main: &PoolView) -> bool {
     pool.peak_bytes.map(|bytes| bytes.0.saturating_mul(20)) >= main.peak_bytes.map(|bytes| bytes.0)

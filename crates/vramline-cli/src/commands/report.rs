@@ -1,12 +1,16 @@
 //! `vramline report`: what held the memory at the peak.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use anyhow::anyhow;
+use vramline::Reading;
+use vramline::view::html;
 use vramline::view::report::{self, Report, Wanted};
 
 use crate::Hinted;
 use crate::cli::{By, ReportArgs};
+use crate::page;
 use crate::printer::{self, Style};
 use crate::watched;
 
@@ -21,6 +25,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Hinted> {
 pub(crate) fn write(args: &ReportArgs, out: impl Write, is_terminal: bool) -> Result<(), Hinted> {
     let reading = watched::read(&args.path)
         .map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
+    if let Some(file) = &args.html {
+        return write_page(args, reading, file, out);
+    }
     let wanted = Wanted {
         by: match args.by {
             By::Op => report::By::Op,
@@ -35,10 +42,7 @@ pub(crate) fn write(args: &ReportArgs, out: impl Write, is_terminal: bool) -> Re
     let report = report::report(&reading, &wanted);
     // The process is about to end; giving back a large trace piece by piece would only delay that.
     std::mem::forget(reading);
-    if let (Some(pool), []) = (&args.pool, report.pools.as_slice()) {
-        let error = anyhow!("no pool whose name contains '{pool}' in '{}'", args.path.display());
-        return Err(Hinted { error, hint: "leave --pool out to see every pool".to_owned() });
-    }
+    check_pool(args, &report)?;
     let mut out = io::BufWriter::new(out);
     if args.json {
         write_json(&mut out, &report)?;
@@ -48,6 +52,31 @@ pub(crate) fn write(args: &ReportArgs, out: impl Write, is_terminal: bool) -> Re
         out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
     }
     out.flush().map_err(anyhow::Error::from)?;
+    Ok(())
+}
+
+fn check_pool(args: &ReportArgs, report: &Report) -> Result<(), Hinted> {
+    if let (Some(pool), []) = (&args.pool, report.pools.as_slice()) {
+        let error = anyhow!("no pool whose name contains '{pool}' in '{}'", args.path.display());
+        return Err(Hinted { error, hint: "leave --pool out to see every pool".to_owned() });
+    }
+    Ok(())
+}
+
+/// The page, whole or not at all: a file that is half written shows nothing.
+fn write_page(args: &ReportArgs, reading: Reading, file: &Path, mut out: impl Write) -> Result<(), Hinted> {
+    let wanted = Wanted { top: Some(html::ROWS), pool: args.pool.clone(), ..Wanted::default() };
+    let report = report::report(&reading, &wanted);
+    check_pool(args, &report)?;
+    let verdict = printer::verdict_lines(&report);
+    let page = page::page(&args.path, &verdict, &html::payload(&reading, report));
+    std::mem::forget(reading);
+    std::fs::write(file, &page).map_err(|error| Hinted {
+        error: anyhow!("cannot write '{}': {error}", file.display()),
+        hint: "give a file in a folder that you may write to".to_owned(),
+    })?;
+    writeln!(out, "{}: {:.1} MB, open it in a browser", file.display(), page.len() as f64 / 1e6)
+        .map_err(anyhow::Error::from)?;
     Ok(())
 }
 

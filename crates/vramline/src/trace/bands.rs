@@ -3,7 +3,7 @@
 //! One pass over the allocations serves all moments, because a chart has tens of thousands of them. A band goes by what each
 //! block is by itself; a snapshot also sees which blocks are second values of one variable.
 
-use super::{PoolTrace, Trace, program};
+use super::{Life, PoolTrace, Trace, program};
 use crate::snapshot::{Role, Snapshot};
 use crate::units::{Bytes, Picos};
 
@@ -52,6 +52,18 @@ struct Spanning {
 }
 
 impl Trace {
+    /// Whether the program listed its variables.
+    #[must_use]
+    pub fn has_inventory(&self) -> bool {
+        !self.listed.is_empty()
+    }
+
+    /// The role of an allocation by itself. `freed` is when that was.
+    #[must_use]
+    pub fn role_of(&self, pool: &PoolTrace, life: &Life, freed: Option<Picos>) -> Role {
+        self.role(pool, life.birth, freed).0
+    }
+
     /// What a pool held at each of `positions`, which are in order.
     #[must_use]
     pub fn bands(&self, pool: &PoolTrace, positions: &[usize]) -> Vec<Band> {

@@ -136,7 +136,7 @@ impl<'a> Accounts<'a> {
     }
 
     /// A moment of the monotonic clock on the clock of the report.
-    fn clock(&self, time: i64) -> Nanos {
+    pub(super) fn clock(&self, time: i64) -> Nanos {
         let zero = self.traces.iter().find_map(|(_, trace)| {
             trace.history.monotonic_zero.map(|zero| zero.0.saturating_add(trace.history.origin.0))
         });

@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod export;
 pub mod fields;
 pub mod findings;
+pub mod html;
 pub mod ledger;
 pub mod oom;
 pub mod replay;

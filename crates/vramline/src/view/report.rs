@@ -697,6 +697,23 @@ impl Words<'_> {
     }
 }
 
+/// What a pool held at a moment of a history.
+pub(super) fn of_snapshot(history: &History, snapshot: &Snapshot, wanted: &Wanted) -> HeldView {
+    held_view(Words::of(history), snapshot, wanted)
+}
+
+/// Sums up the rows beyond the first `top`.
+pub(super) fn fold(held: &mut HeldView, top: usize) {
+    if top >= held.rows.len() {
+        return;
+    }
+    let folded = held.rows.split_off(top);
+    let rest = held.rest.get_or_insert(Rest { rows: 0, bytes: Bytes::ZERO, count: 0 });
+    rest.rows += folded.len();
+    rest.bytes += folded.iter().map(|row| row.bytes).sum();
+    rest.count += folded.iter().map(|row| row.count).sum::<u64>();
+}
+
 fn held_view(words: Words<'_>, snapshot: &Snapshot, wanted: &Wanted) -> HeldView {
     let named = snapshot.held.iter().filter(|held| held.is_named()).map(|held| held.requested).sum();
     let unnamed = snapshot.held.iter().filter(|held| !held.is_named()).map(|held| held.requested).sum();
@@ -704,16 +721,7 @@ fn held_view(words: Words<'_>, snapshot: &Snapshot, wanted: &Wanted) -> HeldView
     for held in &snapshot.held {
         *by_role.0.entry(held.role).or_default() += held.requested;
     }
-    let mut rows = rows(words, &snapshot.held, wanted.by);
-    let rest = wanted.top.filter(|&top| top < rows.len()).map(|top| {
-        let folded = rows.split_off(top);
-        Rest {
-            rows: folded.len(),
-            bytes: folded.iter().map(|row| row.bytes).sum(),
-            count: folded.iter().map(|row| row.count).sum(),
-        }
-    });
-    HeldView {
+    let mut held = HeldView {
         time_ns: snapshot.time.map(|time| time.on_clock(words.origin)),
         in_use_bytes: snapshot.in_use,
         named_bytes: named,
@@ -721,9 +729,13 @@ fn held_view(words: Words<'_>, snapshot: &Snapshot, wanted: &Wanted) -> HeldView
         slack_bytes: snapshot.slack(),
         before_recording_bytes: snapshot.before_recording,
         by_role,
-        rows,
-        rest,
+        rows: rows(words, &snapshot.held, wanted.by),
+        rest: None,
+    };
+    if let Some(top) = wanted.top {
+        fold(&mut held, top);
     }
+    held
 }
 
 fn rows(words: Words<'_>, held: &[Held], by: By) -> Vec<Row> {

@@ -1,0 +1,278 @@
+"""The report page in a real browser: opens from disk, asks nobody, and says what the JSON says.
+
+Pictures of every view are left in tests/python/artefacts, for people to look at.
+"""
+
+import hashlib
+import base64
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make test installs it")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ARTEFACTS = Path(__file__).resolve().parent / "artefacts"
+
+PAGES = {
+    "tensorflow": "tf221_cpu_cnn_from_start.xplane.pb",
+    "tensorflow_window": "tf221_cpu_mlp_window.xplane.pb",
+    "tensorflow_recording": "tf221_cpu_keras.vram",
+    "tensorflow_dump": "tf221_cpu_oom.memorydump.pb",
+    "jax": "jax0112_h200_convolution.xplane.pb.gz",
+    "jax_recording": "jax0112_h200_loop.vram",
+    "jax_profile": "jax0112_h200.memory.prof",
+    "jax_program": "jax0102_cpu_step.hlo.pb",
+    "torch": "torch2110_h200_resnet50_b64.snapshot.pickle.gz",
+    "torch_late": "torch/late.pickle.gz",
+    "torch_out_of_memory": "torch/out_of_memory.pickle.gz",
+    "torch_recording": "torch2110_h200_loop.vram",
+}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    with sync_api.sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=found, args=flags)
+        except sync_api.Error as error:
+            pytest.skip(f"no browser can be started (apt-get install chromium, or playwright install chromium): {error}")
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, binary, tmp_path):
+    """A function: the page of a path, opened from disk in a window; whatever it complains of or asks for fails the test."""
+    contexts, complaints = [], []
+
+    def watch(page):
+        page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: complaints.append(request.url) if not request.url.startswith("file:") else None)
+
+    def opened(path, width=1280, height=900, **options):
+        file = tmp_path / f"{len(contexts)}.html"
+        subprocess.run([binary, "report", path, "--html", file], check=True, capture_output=True)
+        context = browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce", **options)
+        contexts.append(context)
+        page = context.new_page()
+        watch(page)
+        page.goto(file.as_uri())
+        page.wait_for_selector("#notes")
+        # Until everything that was asked for has been drawn.
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        return page
+
+    yield opened
+    assert complaints == []
+    for context in contexts:
+        context.close()
+
+
+def keep(page, name):
+    ARTEFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTEFACTS / f"{name}.png", full_page=True)
+
+
+def figure(page, selector):
+    return int(page.locator(f"{selector} data").first.get_attribute("value"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_says_what_the_json_says(name, open_page, vramline, fixtures):
+    path = fixtures / PAGES[name]
+    pool = vramline(path)["pools"][0]
+    page = open_page(path)
+    keep(page, name)
+    assert figure(page, "#peak .figure") == pool["peak_bytes"]
+    assert page.locator("#verdict p").first.inner_text()
+    # A page without a title, a language or a level of headings cannot be listened to.
+    assert page.locator("h1").count() == 1 and page.locator("html[lang=en]").count() == 1
+    assert page.locator("canvas:not([aria-label]), input:not([aria-label]), button:empty").count() == 0
+    if pool["at_peak"] is None or pool["allocs"] is None or page.locator("#timeline").count() == 0:
+        return
+    page.locator("#timeline button", has_text="Peak").click()
+    assert_rows_add_up(page, pool["peak_bytes"])
+
+
+def assert_rows_add_up(page, peak):
+    while page.locator("#timeline .held .more:visible").count():
+        page.locator("#timeline .held .more").click()
+    cells = "part => [...document.querySelectorAll(`#timeline .held ${part} tr td:first-child data`)].map(d => Number(d.value))"
+    rows, foot = page.evaluate(cells, "tbody"), page.evaluate(cells, "tfoot")
+    assert foot.pop() == peak
+    assert sum(rows) + sum(foot) == peak
+
+
+def test_any_moment_adds_up(open_page, fixtures):
+    """Wherever one clicks, the rows are those of that moment, or of a kept one, which is said."""
+    page = open_page(fixtures / PAGES["tensorflow"])
+    box = page.locator("#timeline canvas").bounding_box()
+    for share in (0.2, 0.45, 0.7, 0.93):
+        page.locator("#timeline canvas").click(position={"x": box["width"] * share, "y": box["height"] / 2})
+        at, total = page.evaluate("() => [vramline.clock.chosen, vramline.picture.total[vramline.clock.chosen]]")
+        assert at >= 0
+        # So few events are all in the page: no other moment stands for this one.
+        assert page.locator("#timeline .held .note").count() == 0
+        assert_rows_add_up(page, total)
+
+
+def test_chart_goes_by_keys_and_wheel(open_page, fixtures):
+    page = open_page(fixtures / PAGES["tensorflow"])
+    window = lambda: page.evaluate("() => [vramline.clock.from, vramline.clock.to]")  # noqa: E731
+    whole = window()
+    page.locator("#timeline canvas").focus()
+    page.keyboard.press("p")
+    chosen = page.evaluate("() => vramline.clock.chosen")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("() => vramline.clock.chosen") > chosen
+    page.keyboard.press("+")
+    page.keyboard.press("+")
+    closer = window()
+    assert closer[1] - closer[0] < (whole[1] - whole[0]) / 2
+    page.keyboard.press("Shift+ArrowLeft")
+    assert window()[0] < closer[0]
+    page.keyboard.press("0")
+    assert window() == whole
+    box = page.locator("#timeline canvas").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 100)
+    page.mouse.wheel(0, -400)
+    page.wait_for_function("whole => vramline.clock.to - vramline.clock.from < whole", arg=whole[1] - whole[0])
+    before = window()
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2 + 120, box["y"] + 100, steps=4)
+    page.mouse.up()
+    assert window()[0] < before[0]
+    keep(page, "zoomed")
+
+
+def test_map_names_blocks_and_filters(open_page, fixtures):
+    page = open_page(fixtures / PAGES["tensorflow"])
+    canvas = page.locator("#map canvas")
+    canvas.scroll_into_view_if_needed()
+    # The middle of the largest block, as it is drawn.
+    x, y = page.evaluate(
+        """() => {
+        const { picture, clock } = vramline, b = picture.blocks, c = document.querySelector('#map canvas');
+        let best = 0;
+        for (let i = 1; i < b.count; i++) if (b.chunk[i] * (b.life[i] || 1e12) > b.chunk[best] * (b.life[best] || 1e12)) best = i;
+        const end = b.life[best] > 0 ? b.born[best] + b.life[best] : picture.end;
+        const x = 68 + ((b.born[best] + end) / 2 - clock.from) / (clock.to - clock.from) * (c.clientWidth - 80);
+        for (let y = 10; y < c.clientHeight - 26; y += 2) {
+          c.dispatchEvent(new PointerEvent('pointermove', { clientX: c.getBoundingClientRect().left + x, clientY: c.getBoundingClientRect().top + y }));
+          if (!document.querySelector('.tip').hidden) return [x, y];
+        }
+        return [-1, -1];
+    }"""
+    )
+    assert x > 0
+    canvas.hover(position={"x": x, "y": y})
+    tip = page.locator(".tip").inner_text()
+    assert re.search(r"asked, .* taken", tip) and "held" in tip or "not freed" in tip
+    keep(page, "map")
+    page.locator("#map select").first.select_option("gradients")
+    assert re.fullmatch(r"[\d,]+ of [\d,]+", page.locator("#map .tools .hint").inner_text())
+
+
+def test_tables_sort_and_filter(open_page, fixtures):
+    page = open_page(fixtures / PAGES["tensorflow"])
+    held = page.locator("#timeline .held")
+    held.locator("input").fill("conv2d")
+    names = held.locator("tbody td.wide").all_inner_texts()
+    assert names and all("conv2d" in name.lower() for name in names)
+    held.locator("input").fill("")
+    held.locator("th button", has_text="age").click()
+    assert held.locator("th[aria-sort=descending]").inner_text().startswith("age")
+
+
+def test_ledger_opens(open_page, fixtures):
+    page = open_page(fixtures / PAGES["tensorflow_recording"])
+    piece = page.locator("#ledger .piece", has_text="in use").first
+    piece.click()
+    assert page.locator("#ledger .back").inner_text().startswith("← in use")
+    page.locator("#ledger .back").click()
+    page.locator("#ledger summary").click()
+    assert page.locator("#ledger table").inner_text().count("MiB") > 3
+    keep(page, "ledger")
+
+
+def test_why_memory_ran_out(open_page, fixtures):
+    page = open_page(fixtures / PAGES["torch_out_of_memory"])
+    assert page.locator("#oom article").count() >= 1
+    assert "asked for" in page.locator("#oom").inner_text()
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "tensorflow_recording", "torch_out_of_memory"])
+def test_narrow_dark_and_printed(name, open_page, fixtures, tmp_path):
+    page = open_page(fixtures / PAGES[name], width=400, height=800)
+    wide = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
+    assert wide[0] <= wide[1]
+    keep(page, f"{name}_narrow")
+    light = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    dark_page = open_page(fixtures / PAGES[name], color_scheme="dark")
+    assert dark_page.evaluate("() => getComputedStyle(document.body).backgroundColor") != light
+    keep(dark_page, f"{name}_dark")
+    printed = dark_page.pdf(path=tmp_path / "page.pdf", print_background=True)
+    assert printed.startswith(b"%PDF")
+
+
+def test_a_fresh_recording(open_page, binary, vramline, tmp_path):
+    """What a user does first: run a job, look at it."""
+    pytest.importorskip("tensorflow")
+    recording = tmp_path / "fresh.vram"
+    subprocess.run([binary, "demo", "-o", recording], check=True, capture_output=True, cwd=tmp_path)
+    pool = vramline(recording)["pools"][0]
+    page = open_page(recording)
+    keep(page, "fresh")
+    assert figure(page, "#peak .figure") == pool["peak_bytes"]
+    page.locator("#timeline button", has_text="Peak").click()
+    assert_rows_add_up(page, pool["peak_bytes"])
+
+
+def test_a_hostile_name_does_not_run(browser, binary, fixtures, tmp_path):
+    """Names of files and labels of marks come from others. They are shown as they are, and nothing of them runs."""
+    evil = tmp_path / "<img src=x onerror=alert(1)>&<script>alert(2)<"
+    shutil.copytree(fixtures / PAGES["torch_recording"], evil)
+    manifest = next(evil.glob("run.json"))
+    told = json.loads(manifest.read_text())
+    told["command"] = ["</script><script>document.title='owned'</script>", "<!--", "<svg onload=alert(3)>"]
+    manifest.write_text(json.dumps(told))
+    file = tmp_path / "evil.html"
+    subprocess.run([binary, "report", evil, "--html", file], check=True, capture_output=True)
+    page = browser.new_page()
+    ran = []
+    page.on("dialog", lambda dialog: (ran.append(dialog.message), dialog.dismiss()))
+    page.on("pageerror", lambda error: ran.append(str(error)))
+    page.goto(file.as_uri())
+    page.wait_for_selector("#notes")
+    assert ran == [] and "owned" not in page.title()
+    assert page.locator("img, svg").count() == 0
+    assert "<img src=x onerror=alert(1)>" in page.locator("h1").inner_text()
+    # What is not ours does not run even where it gets into the page.
+    refused = page.evaluate(
+        "() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s); return window.ran; }"
+    )
+    assert refused is None
+    page.close()
+
+
+def test_script_is_the_one_of_its_source():
+    """What is kept in web/dist is what web/src gives, where Node is there to tell; the hashes are theirs in any case."""
+    dist = REPOSITORY / "web" / "dist"
+    digest = lambda name: "sha256-" + base64.b64encode(hashlib.sha256((dist / name).read_bytes()).digest()).decode()  # noqa: E731
+    assert (dist / "hashes.txt").read_text().split() == [digest("page.js"), digest("page.css")]
+    if not shutil.which("node") or not (REPOSITORY / "web" / "node_modules" / "esbuild").is_dir():
+        pytest.skip("without Node and web/node_modules (make web) the script cannot be built again")
+    web = REPOSITORY / "web"
+    made = web / "node_modules" / ".built"
+    subprocess.run(["node", "build.mjs", str(made)], cwd=web, check=True, capture_output=True)
+    for name in ("page.js", "page.css", "hashes.txt"):
+        assert (made / name).read_bytes() == (dist / name).read_bytes(), f"web/dist/{name} is old: make web"
+    subprocess.run(["npx", "tsc", "--noEmit"], cwd=web, check=True, capture_output=True)

@@ -1,0 +1,165 @@
+// The page's data as Rust wrote it (crates/vramline/src/view/html.rs), unpacked.
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+
+export interface HeldRow {
+  bytes: number; count: number; op: string; layer: string; role: string; shape: string; dtype: string;
+  source: string; variable: string; evidence: string; age_ns: number | null;
+}
+export interface Held {
+  time_ns: number | null; in_use_bytes: number; slack_bytes: number; before_recording_bytes: number;
+  rows: HeldRow[]; rest?: { rows: number; bytes: number; count: number };
+  named_bytes: number; unnamed_bytes: number; by_role: Record<string, number>;
+}
+export interface Pool {
+  name: string; device: string; host: string; pid: number | null; from_start: boolean | null;
+  limit_bytes: number | null; allocs: number | null; frees: number | null; peak_bytes: number | null;
+  lifetime_peak_bytes: number | null; peak_at_ns: number | null; at_peak: Held | null;
+  fragmentation_at_peak: number | null;
+  caching?: { reserved_peak_bytes: number };
+  replay?: { exact: boolean; pool_bytes: number; pool_at_peak_bytes: number; cached_at_peak_bytes: number };
+  held_long: { bytes: number; op: string; role: string; shape: string; dtype: string; born_ns: number; freed_ns: number | null; held_ns: number }[];
+}
+export interface Step {
+  pool: string; pid: number | null; step: number; epoch: number | null; phase: string; how: string; name: string;
+  begin_ns: number; peak_bytes: number | null; current_bytes: number | null;
+}
+export interface LedgerLine {
+  device: string; at_ns: number; line: string; detail: string; part_of: number | null; depth: number;
+  bytes: number | null; source: string; reason: string;
+}
+export interface Report {
+  source: { format: string; framework: string | null; files: string[]; clock: string };
+  pools: Pool[]; steps: Step[];
+  run?: { command: string[]; exit: string | null };
+  epochs: { pool: string; epoch: number; begin_ns: number; peak_bytes: number | null; current_bytes: number | null }[];
+  marks: { kind: string; label: string; time_ns: number; device: string; current_bytes: number | null; peak_bytes: number | null }[];
+  ledger: LedgerLine[];
+  findings: { rule: string; bytes: number; text: string; fix: string; verify: string }[];
+  warnings: { code: string; text: string; hint: string }[];
+  unknowns: { path: string; reason: string; switch: string | null }[];
+}
+export interface Failure {
+  allocator: string | null; op: string | null; shape: string | null; requested_bytes: number | null; requested_low_bytes: number | null;
+  limit_bytes: number | null; in_use_bytes: number | null; free_bytes: number | null; largest_free_bytes: number | null;
+  verdict: string | null; short_by_bytes: number | null; short_by_low_bytes: number | null; attempts: number;
+  regions: { address: number; bytes: number; in_use_bytes: number; free_bytes: number; largest_free_bytes: number; chunks: number; map: string }[];
+  holders: { bytes: number; count: number; chunk_bytes: number; op: string }[];
+  advice: { text: string; bytes: number | null }[];
+}
+interface RawMoment {
+  time_ns: number | null; in_use_bytes: number; slack_bytes: number; before_recording_bytes: number;
+  rows: (number | null)[][]; rest_rows: number; rest_bytes: number;
+}
+interface RawPicture {
+  pool: number; by: "trace" | "counters"; events: number; each: number; columns: number; end_ns: number; data: string;
+  moments: RawMoment[];
+  map: null | { allocations: number; blocks: number; is_whole: boolean; base: string; data: string; left_out: number; left_out_most_bytes: number };
+  lines: { name: string; points: number; data: string }[]; notes: string[];
+}
+interface Raw {
+  report: Report; oom: null | { failures: Failure[] }; roles: string[]; pools: RawPicture[]; strings: string[]; aggregated: string[];
+}
+
+export interface Moment {
+  time: number; inUse: number; slack: number; before: number; rows: HeldRow[]; restRows: number; restBytes: number;
+}
+export interface Blocks {
+  count: number; allocations: number; isWhole: boolean; base: string; leftOut: number; leftOutMost: number;
+  address: Float64Array; chunk: Float64Array; slack: Float64Array; born: Float64Array; life: Float64Array;
+  role: Float64Array; op: Float64Array; shape: Float64Array; bornAt: Float64Array; freedAt: Float64Array;
+}
+export interface Line { name: string; time: Float64Array; value: Float64Array }
+export interface Picture {
+  pool: Pool; by: "trace" | "counters"; events: number; each: number; count: number; begin: number; end: number;
+  time: Float64Array; high: Float64Array; least: Float64Array; last: Float64Array; parts: Float64Array[]; total: Float64Array;
+  moments: Moment[]; blocks: Blocks | null; lines: Line[]; notes: string[];
+}
+
+// The parts of a column, in the order in which they are stacked.
+export const PARTS = ["parameters", "gradients", "optimizer", "activations", "inputs", "temporaries", "unknown", "slack", "before"];
+
+// Differences from one number to the next, seven bits a byte, the sign in the lowest; sums are exact up to 2^53.
+class Unpacker {
+  private at = 0;
+  private bytes: Uint8Array;
+  constructor(text: string) {
+    const raw = atob(text);
+    this.bytes = new Uint8Array(raw.length);
+    for (let i = 0; i < raw.length; i++) this.bytes[i] = raw.charCodeAt(i);
+  }
+  column(count: number): Float64Array {
+    const out = new Float64Array(count);
+    let value = 0;
+    for (let i = 0; i < count; i++) {
+      let left = 0, scale = 1, byte = 0;
+      do {
+        byte = this.bytes[this.at++] ?? 0;
+        left += (byte & 0x7f) * scale;
+        scale *= 128;
+      } while (byte & 0x80);
+      value += left % 2 === 0 ? left / 2 : -(left + 1) / 2;
+      out[i] = value;
+    }
+    return out;
+  }
+}
+
+export interface Data { report: Report; failures: Failure[]; pictures: Picture[]; strings: string[]; aggregated: string[] }
+
+export function unpack(text: string): Data {
+  const raw = JSON.parse(text) as Raw;
+  const name = (at: number | null | undefined) => raw.strings[at ?? 0] ?? "";
+  const moment = (from: RawMoment): Moment => ({
+    time: from.time_ns ?? 0, inUse: from.in_use_bytes, slack: from.slack_bytes, before: from.before_recording_bytes,
+    restRows: from.rest_rows, restBytes: from.rest_bytes,
+    rows: from.rows.map((row) => ({
+      bytes: row[0] ?? 0, count: row[1] ?? 0, role: raw.roles[row[2] ?? 6] ?? "unknown", op: name(row[3]), layer: name(row[4]),
+      shape: name(row[5]), dtype: name(row[6]), source: name(row[7]), variable: name(row[8]), evidence: name(row[9]), age_ns: row[10] ?? null,
+    })),
+  });
+  const pictures: Picture[] = [];
+  for (const from of raw.pools) {
+    const pool = raw.report.pools[from.pool];
+    if (!pool || from.columns === 0) continue;
+    const data = new Unpacker(from.data);
+    const n = from.columns;
+    const [time, since, least, last] = [data.column(n), data.column(n), data.column(n), data.column(n)];
+    const parts = PARTS.map(() => data.column(n));
+    const total = new Float64Array(n), high = new Float64Array(n);
+    for (let i = 0; i < n; i++) {
+      high[i] = time[i]! + since[i]!;
+      for (const part of parts) total[i]! += part[i]!;
+    }
+    let blocks: Blocks | null = null;
+    if (from.map && from.map.blocks > 0) {
+      const map = from.map, packed = new Unpacker(map.data), m = map.blocks;
+      const column = () => packed.column(m);
+      blocks = {
+        count: m, allocations: map.allocations, isWhole: map.is_whole, base: map.base, leftOut: map.left_out, leftOutMost: map.left_out_most_bytes,
+        address: column(), chunk: column(), slack: column(), born: column(), life: column(), role: column(), op: column(), shape: column(),
+        bornAt: map.is_whole ? column() : new Float64Array(0), freedAt: map.is_whole ? column() : new Float64Array(0),
+      };
+    }
+    const lines = from.lines.map((line) => {
+      const packed = new Unpacker(line.data);
+      return { name: line.name, time: packed.column(line.points), value: packed.column(line.points) };
+    });
+    const begin = time[0] ?? 0;
+    pictures.push({
+      pool, by: from.by, events: from.events, each: from.each, count: n, begin, end: Math.max(from.end_ns, begin + 1),
+      time, high, least, last, parts, total, moments: from.moments.map(moment), blocks, lines, notes: from.notes,
+    });
+  }
+  return { report: raw.report, failures: raw.oom?.failures ?? [], pictures, strings: raw.strings, aggregated: raw.aggregated };
+}
+
+// Where in an ascending column a time stands: the last place not after it.
+export function placeOf(times: Float64Array, time: number): number {
+  let low = 0, high = times.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times[middle]! <= time) low = middle + 1; else high = middle;
+  }
+  return low - 1;
+}

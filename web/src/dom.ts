@@ -1,0 +1,92 @@
+// Elements and words. Whatever comes from a file goes in as text, never as markup.
+
+type Child = Node | string | null | undefined | false;
+
+export function el<K extends keyof HTMLElementTagNameMap>(
+  tag: K, attributes: Record<string, string | number | boolean | null | undefined> = {}, ...children: Child[]
+): HTMLElementTagNameMap[K] {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children) if (child) made.append(child);
+  return made;
+}
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+// Three digits, as the terminal writes them.
+export function bytes(value: number): string {
+  let size = Math.abs(value), unit = 0;
+  while (size >= 1024 && unit < UNITS.length - 1) { size /= 1024; unit++; }
+  const digits = unit === 0 ? 0 : size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
+  return (value < 0 ? "-" : "") + size.toFixed(digits) + " " + UNITS[unit];
+}
+
+export function whole(value: number): string {
+  return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ",");
+}
+
+// A size for people, with the exact one for machines and in the tip.
+export function size(value: number | null | undefined, none = "–"): HTMLElement {
+  if (value === null || value === undefined) return el("span", { class: "none" }, none);
+  return el("data", { value: String(value), title: whole(value) + " bytes" }, bytes(value));
+}
+
+export function time(ns: number, span = 0): string {
+  const s = ns / 1e9;
+  const digits = span > 0 ? Math.min(9, Math.max(0, Math.ceil(-Math.log10(span / 1e9)) + 3)) : 6;
+  return s.toFixed(digits) + " s";
+}
+
+export function duration(ns: number): string {
+  const [value, unit] = ns < 1e3 ? [ns, "ns"] : ns < 1e6 ? [ns / 1e3, "µs"] : ns < 1e9 ? [ns / 1e6, "ms"] : [ns / 1e9, "s"];
+  return (value < 10 && unit !== "ns" ? value.toFixed(2) : value < 100 && unit !== "ns" ? value.toFixed(1) : value.toFixed(0)) + " " + unit;
+}
+
+export function percent(part: number, all: number): string {
+  return all > 0 ? ((100 * part) / all).toFixed(1) + " %" : "–";
+}
+
+// The colours of the style sheet, for what is drawn on canvas.
+export function colour(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim() || "#888";
+}
+
+export function section(id: string, title: string, hint = ""): HTMLElement {
+  return el("section", { id, "aria-labelledby": id + "-title" }, el("h2", { id: id + "-title" }, title), hint ? el("p", { class: "hint" }, hint) : null);
+}
+
+// A canvas as large as its box, sharp on every screen. Calls back when its size or the colours change.
+export function canvas(label: string, height: number, draw: () => void): HTMLCanvasElement {
+  const made = el("canvas", { tabindex: "0", role: "img", "aria-label": label });
+  made.style.height = height + "px";
+  new ResizeObserver(() => {
+    const box = made.getBoundingClientRect(), scale = window.devicePixelRatio || 1;
+    const [w, h] = [Math.max(1, Math.round(box.width * scale)), Math.max(1, Math.round(box.height * scale))];
+    if (made.width !== w || made.height !== h) { made.width = w; made.height = h; }
+    draw();
+  }).observe(made);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  return made;
+}
+
+export function copyButton(text: string, what: string): HTMLElement {
+  const button = el("button", { type: "button", class: "copy", "aria-label": "Copy " + what }, "Copy");
+  button.addEventListener("click", () => {
+    const done = () => { button.textContent = "Copied"; setTimeout(() => { button.textContent = "Copy"; }, 1500); };
+    // From disk the clipboard may be closed to scripts; a selection is not.
+    const byHand = () => {
+      const area = el("textarea", { "aria-hidden": "true", class: "offscreen" });
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+      button.focus();
+      done();
+    };
+    if (navigator.clipboard) navigator.clipboard.writeText(text).then(done, byHand); else byHand();
+  });
+  return button;
+}

@@ -1,0 +1,347 @@
+// The memory of a pool over time, stacked by role, on canvas. A pixel shows what was held at its own highest moment.
+
+import { Data, HeldRow, Moment, PARTS, Picture, placeOf } from "./data";
+import { Clock, steer } from "./clock";
+import { bytes, canvas, colour, duration, el, percent, section, size, time, whole } from "./dom";
+import { table } from "./table";
+
+const TITLES: Record<string, string> = { before: "before the recording" };
+export const titleOf = (part: string) => TITLES[part] ?? part;
+
+export function swatch(part: string): HTMLElement {
+  return el("i", { class: "swatch " + part, "aria-hidden": "true" });
+}
+
+// Round numbers for an axis.
+export function ticks(from: number, to: number, count: number, base = 10): number[] {
+  const rough = (to - from) / Math.max(1, count);
+  if (!(rough > 0)) return [];
+  let step: number;
+  if (base === 2) step = Math.pow(2, Math.ceil(Math.log2(rough)));
+  else {
+    const power = Math.pow(10, Math.floor(Math.log10(rough)));
+    step = [1, 2, 5, 10].map((by) => by * power).find((by) => by >= rough) ?? power * 10;
+  }
+  const out = [];
+  for (let at = Math.ceil(from / step) * step; at <= to && out.length < 50; at += step) out.push(at);
+  return out;
+}
+
+export function peakOf(picture: Picture): number {
+  let best = 0;
+  for (let i = 1; i < picture.count; i++) if (picture.total[i]! > picture.total[best]!) best = i;
+  return best;
+}
+
+export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElement {
+  const { pool } = picture;
+  const out = section("timeline", "Memory over time");
+  const peak = peakOf(picture);
+  const used = PARTS.map((_, at) => picture.parts[at]!.some((value) => value > 0));
+  const steps = data.report.steps.filter((step) => step.pool === pool.name && step.pid === pool.pid);
+  const marks = data.report.marks.filter((mark) => mark.label && (mark.device === "" || mark.device === pool.device));
+  const limit = pool.limit_bytes;
+  const top = Math.max(...picture.lines.map((line) => line.value.reduce((a, b) => Math.max(a, b), 0)), picture.total[peak]!, 1);
+  const isLimitNear = limit !== null && limit <= top * 3;
+  const height = (isLimitNear ? Math.max(top, limit) : top) * 1.08;
+  const margin = () => [plot.clientWidth < 520 ? 52 : 68, 12] as [number, number];
+
+  const draw = () => {
+    const g = plot.getContext("2d");
+    if (!g) return;
+    const scale = plot.width / Math.max(1, plot.clientWidth);
+    const W = plot.clientWidth, H = plot.clientHeight;
+    const [left, right] = margin();
+    const [x0, x1, y0, y1] = [left, W - right, 22, H - 26];
+    g.setTransform(scale, 0, 0, scale, 0, 0);
+    g.clearRect(0, 0, W, H);
+    g.font = "11px " + getComputedStyle(document.body).fontFamily;
+    const span = clock.to - clock.from;
+    const X = (t: number) => x0 + ((t - clock.from) / span) * (x1 - x0);
+    const Y = (v: number) => y1 - (v / height) * (y1 - y0);
+    const text = colour("soft"), line = colour("line");
+
+    g.textBaseline = "middle";
+    g.textAlign = "right";
+    for (const at of ticks(0, height, 5, 2)) {
+      g.fillStyle = line;
+      g.fillRect(x0, Math.round(Y(at)), x1 - x0, 1);
+      g.fillStyle = text;
+      g.fillText(at === 0 ? "0" : bytes(at), x0 - 8, Y(at));
+    }
+    // Which column each pixel shows: the highest that reaches into it.
+    const pixels = Math.max(1, Math.round((x1 - x0) * Math.min(scale, 1.5)));
+    const shown = new Int32Array(pixels).fill(-1);
+    let at = Math.max(0, placeOf(picture.time, clock.from));
+    for (let p = 0; p < pixels; p++) {
+      const until = clock.from + (span * (p + 1)) / pixels;
+      const begin = clock.from + (span * p) / pixels;
+      if (picture.time[at]! > until || begin > picture.end) continue;
+      let best = at;
+      while (at + 1 < picture.count && picture.time[at + 1]! < until) {
+        at++;
+        // At its beginning a pixel shows what went on from before; one event later it is another amount.
+        if (picture.total[at]! >= picture.total[best]!) best = at;
+      }
+      shown[p] = best;
+    }
+    g.save();
+    g.beginPath();
+    g.rect(x0, y0 - 20, x1 - x0, y1 - y0 + 20);
+    g.clip();
+    const low = new Float64Array(pixels), step = (x1 - x0) / pixels;
+    PARTS.forEach((part, number) => {
+      if (!used[number]) return;
+      const values = picture.parts[number]!;
+      g.beginPath();
+      g.moveTo(x0, Y(0));
+      const back: number[] = [];
+      for (let p = 0; p < pixels; p++) {
+        const i = shown[p]!;
+        const under = low[p]!, over = i < 0 ? under : under + values[i]!;
+        const y = Y(over);
+        g.lineTo(x0 + p * step, y);
+        g.lineTo(x0 + (p + 1) * step, y);
+        back.push(Y(under));
+        low[p] = over;
+      }
+      for (let p = pixels - 1; p >= 0; p--) {
+        g.lineTo(x0 + (p + 1) * step, back[p]!);
+        g.lineTo(x0 + p * step, back[p]!);
+      }
+      g.closePath();
+      g.fillStyle = colour(picture.by === "counters" ? "activations" : part);
+      g.fill();
+    });
+    // Where steps begin, while they are apart.
+    const inside = steps.filter((step) => step.begin_ns >= clock.from && step.begin_ns <= clock.to);
+    if (inside.length > 0 && inside.length < (x1 - x0) / 5) {
+      g.textAlign = "left";
+      let free = -1;
+      for (const step of inside) {
+        const x = X(step.begin_ns);
+        g.fillStyle = colour("mark");
+        g.fillRect(x, y0 - 4, 1, y1 - y0 + 4);
+        const name = String(step.step);
+        if (x > free) {
+          g.fillStyle = text;
+          g.fillText(name, x + 3, y0 - 8);
+          free = x + g.measureText(name).width + 10;
+        }
+      }
+    }
+    g.setLineDash([2, 3]);
+    for (const mark of marks) {
+      if (mark.time_ns < clock.from || mark.time_ns > clock.to) continue;
+      g.strokeStyle = colour("soft");
+      g.beginPath();
+      g.moveTo(X(mark.time_ns), y0);
+      g.lineTo(X(mark.time_ns), y1);
+      g.stroke();
+      g.save();
+      g.translate(X(mark.time_ns) - 6, y0 + 2);
+      g.rotate(-Math.PI / 2);
+      g.textAlign = "right";
+      g.fillStyle = text;
+      g.fillText(mark.label.slice(0, 28), 0, 0);
+      g.restore();
+    }
+    g.setLineDash([]);
+    picture.lines.forEach((series, number) => {
+      g.strokeStyle = colour(number === 0 ? "driver" : "process");
+      g.lineWidth = 1.5;
+      g.beginPath();
+      let i = Math.max(0, placeOf(series.time, clock.from)), y = Y(series.value[i] ?? 0);
+      g.moveTo(Math.max(x0, X(series.time[i] ?? 0)), y);
+      for (i++; i < series.time.length; i++) {
+        const x = X(series.time[i]!);
+        if (x > x1 + 5) break;
+        g.lineTo(x, y);
+        y = Y(series.value[i]!);
+        g.lineTo(x, y);
+      }
+      g.lineTo(Math.min(x1, X(picture.end)), y);
+      g.stroke();
+      g.lineWidth = 1;
+    });
+    if (limit !== null && isLimitNear) {
+      g.strokeStyle = colour("limit");
+      g.setLineDash([6, 4]);
+      g.beginPath();
+      g.moveTo(x0, Y(limit));
+      g.lineTo(x1, Y(limit));
+      g.stroke();
+      g.setLineDash([]);
+      g.fillStyle = colour("limit");
+      g.textAlign = "right";
+      g.fillText("limit " + bytes(limit), x1 - 4, Y(limit) - 8);
+    }
+    // The chosen moment, then the peak above all.
+    if (clock.chosen >= 0) {
+      const x = X(picture.high[clock.chosen]!);
+      g.fillStyle = colour("ink");
+      g.fillRect(x - 0.5, y0 - 4, 1.5, y1 - y0 + 4);
+    }
+    const px = X(picture.high[peak]!), py = Y(picture.total[peak]!);
+    if (px >= x0 - 1 && px <= x1 + 1) {
+      g.fillStyle = colour("ink");
+      g.beginPath();
+      g.arc(px, py, 3.5, 0, 7);
+      g.fill();
+      const label = "peak " + bytes(picture.total[peak]!);
+      const wide = g.measureText(label).width;
+      g.textAlign = px + wide + 14 > x1 ? "right" : "left";
+      g.fillText(label, px + (g.textAlign === "right" ? -9 : 9), Math.max(y0 - 8, py - 7));
+    }
+    g.restore();
+    g.textAlign = "center";
+    g.fillStyle = text;
+    for (const t of ticks(clock.from / 1e9, clock.to / 1e9, Math.max(2, (x1 - x0) / 110))) {
+      const x = X(t * 1e9);
+      if (x > x0 + 18 && x < x1 - 18) g.fillText(time(t * 1e9, span / 10), x, H - 12);
+    }
+  };
+
+  const plot = canvas("", 300, draw);
+  plot.setAttribute("role", "application");
+  plot.setAttribute("aria-roledescription", "chart");
+  plot.setAttribute("aria-label",
+    `Memory of ${pool.name} over time, highest ${bytes(picture.total[peak]!)} at ${time(picture.high[peak]!)}. ` +
+    "Left and right choose a moment, with Shift they pan, plus and minus zoom, 0 shows all, P goes to the peak.");
+  clock.watch(draw);
+
+  const held = el("div", { class: "held", "aria-live": "polite" });
+  const choose = (at: number) => {
+    clock.chosen = at;
+    held.replaceChildren(heldAt(data, picture, at));
+    clock.redraw();
+  };
+  const nearest = (x: number): number => {
+    const [left, right] = margin();
+    const per = (clock.to - clock.from) / Math.max(1, plot.clientWidth - left - right);
+    const t = clock.from + (x - left) * per;
+    if (Math.abs(picture.high[peak]! - t) < per * 6) return peak;
+    // The highest within two pixels: one aims at what one sees.
+    let best = Math.max(0, placeOf(picture.time, t - 2 * per));
+    for (let i = best + 1; i < picture.count && picture.time[i]! <= t + 2 * per; i++) {
+      if (picture.total[i]! > picture.total[best]!) best = i;
+    }
+    return best;
+  };
+  steer(plot, clock, margin, (x) => choose(nearest(x)));
+  plot.addEventListener("keydown", (event) => {
+    const hop = Math.max(1, Math.round((placeOf(picture.time, clock.to) - placeOf(picture.time, clock.from)) / 100));
+    const go = (by: number) => {
+      if (event.shiftKey) { clock.pan(by * 0.2); return; }
+      const at = Math.min(picture.count - 1, Math.max(0, (clock.chosen < 0 ? peak : clock.chosen) + by * hop));
+      choose(at);
+      if (picture.high[at]! < clock.from || picture.high[at]! > clock.to) clock.pan(by * 0.5);
+    };
+    const centre = clock.chosen >= 0 ? picture.high[clock.chosen]! : undefined;
+    const keys: Record<string, () => void> = {
+      ArrowLeft: () => go(-1), ArrowRight: () => go(1), "+": () => clock.zoom(0.6, centre), "=": () => clock.zoom(0.6, centre),
+      "-": () => clock.zoom(1 / 0.6, centre), "0": () => clock.whole(), Home: () => clock.whole(),
+      p: () => choose(peak), P: () => choose(peak),
+    };
+    const act = keys[event.key];
+    if (act && !event.ctrlKey && !event.metaKey) { event.preventDefault(); act(); }
+  });
+
+  const button = (label: string, sign: string, act: () => void) => {
+    const made = el("button", { type: "button", "aria-label": label, title: label }, sign);
+    made.addEventListener("click", act);
+    return made;
+  };
+  const legend = el("ul", { class: "legend" });
+  const counters = picture.by === "counters";
+  PARTS.forEach((part, at) => {
+    if (used[at]) legend.append(el("li", {}, swatch(counters ? "activations" : part), counters ? "in use, by the framework's counters" : titleOf(part)));
+  });
+  picture.lines.forEach((series, at) => legend.append(el("li", {}, el("i", { class: "swatch stroke " + (at === 0 ? "driver" : "process"), "aria-hidden": "true" }), series.name)));
+  if (limit !== null && isLimitNear) legend.append(el("li", {}, el("i", { class: "swatch stroke limit", "aria-hidden": "true" }), "limit"));
+  out.append(
+    el("div", { class: "bar" }, legend, el("div", { class: "buttons" },
+      button("Zoom in", "+", () => clock.zoom(0.5, clock.chosen >= 0 ? picture.high[clock.chosen]! : undefined)),
+      button("Zoom out", "−", () => clock.zoom(2)),
+      button("Show all", "All", () => clock.whole()), button("Go to the peak", "Peak", () => choose(peak)))),
+    plot,
+    el("p", { class: "hint" }, "Click a moment to see who held what. Drag to pan; click once, then the wheel zooms. Keys: ← → choose, Shift pans, + − zoom, 0 all, P peak.",
+      limit !== null && !isLimitNear ? ` The limit, ${bytes(limit)}, is far above.` : ""),
+    ...picture.notes.map((note) => el("p", { class: "hint" }, capital(note) + ".")),
+    held);
+  choose(peak);
+  return out;
+}
+
+export const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
+
+// What lives at a position, from the allocations themselves.
+function alive(data: Data, picture: Picture, at: number): Moment | null {
+  const { blocks } = picture;
+  if (!blocks || !blocks.isWhole || picture.each !== 1) return null;
+  const rows = new Map<string, HeldRow>();
+  let known = 0, slack = 0;
+  const before = picture.parts[8]![at]!;
+  for (let i = 0; i < blocks.count; i++) {
+    const freed = blocks.freedAt[i]!;
+    if (blocks.bornAt[i]! > at || (freed >= 0 && freed <= at)) continue;
+    const op = data.strings[blocks.op[i]!] ?? "", shape = data.strings[blocks.shape[i]!] ?? "", role = PARTS[blocks.role[i]!] ?? "unknown";
+    const asked = blocks.chunk[i]! - blocks.slack[i]!;
+    known += blocks.chunk[i]!;
+    slack += blocks.slack[i]!;
+    const key = [op, shape, role, op ? "" : asked].join("\n");
+    const age = picture.high[at]! - blocks.born[i]!;
+    const row = rows.get(key);
+    if (row) { row.bytes += asked; row.count++; row.age_ns = Math.max(row.age_ns ?? 0, age); }
+    else rows.set(key, { bytes: asked, count: 1, op, layer: "", role, shape, dtype: "", source: "", variable: "", evidence: "", age_ns: age });
+  }
+  const lost = picture.total[at]! - known - before;
+  // Frees are missing: what the events say is more than there was.
+  if (lost < 0) return null;
+  const list = [...rows.values()];
+  if (lost > 0) {
+    list.push({ bytes: lost, count: 1, op: "", layer: "", role: "unknown", shape: "", dtype: "", source: "counted by the allocator, no event shows it", variable: "", evidence: "", age_ns: null });
+  }
+  list.sort((a, b) => b.bytes - a.bytes);
+  return { time: picture.high[at]!, inUse: picture.total[at]!, slack, before, rows: list, restRows: 0, restBytes: 0 };
+}
+
+function heldAt(data: Data, picture: Picture, at: number): HTMLElement {
+  const when = picture.high[at]!, total = picture.total[at]!;
+  const heading = (moment: number, amount: number) => el("h3", {}, `Held at ${time(moment)}: `, size(amount));
+  if (picture.moments.length === 0) {
+    return el("div", {}, heading(when, total),
+      el("p", { class: "hint" }, "No trace covers this moment: the total is known, what held it is not. vramline run --trace auto records one."));
+  }
+  const exact = picture.moments.find((moment) => moment.time === when && moment.inUse === total);
+  let moment = exact ?? alive(data, picture, at), note: HTMLElement | null = null;
+  if (!moment) {
+    moment = picture.moments.reduce((a, b) => (Math.abs(b.time - when) < Math.abs(a.time - when) ? b : a));
+    note = el("p", { class: "note" },
+      `Of the chosen moment, ${time(when)} with ${bytes(total)}, only the sums by role are in this page. ` +
+      `This is the nearest kept moment, ${duration(Math.abs(moment.time - when))} ${moment.time < when ? "before" : "after"} it.`);
+  }
+  const inUse = moment.inUse;
+  const extra: [string, string, number][] = [];
+  if (moment.restBytes > 0) extra.push(["", `${whole(moment.restRows)} smaller rows`, moment.restBytes]);
+  if (moment.slack > 0) extra.push(["slack", "slack: taken beyond what was asked for", moment.slack]);
+  if (moment.before > 0) extra.push(["before", "in use since before the recording", moment.before]);
+  const foot = el("tfoot", {}, ...extra.map(([part, text, amount]) => el("tr", { class: "extra" },
+    el("td", { class: "number" }, size(amount)), el("td", { class: "number" }, percent(amount, inUse)), el("td", { class: "number" }),
+    el("td", { class: "number" }), el("td", { colspan: "3" }, part ? swatch(part) : null, text))),
+    el("tr", { class: "total" }, el("td", { class: "number" }, size(inUse)), el("td", { class: "number" }, "100 %"),
+      el("td", { class: "number" }), el("td", { class: "number" }), el("td", { colspan: "3" }, "in use")));
+  const rows = table<HeldRow>([
+    { title: "bytes", number: true, value: (row) => row.bytes, show: (row) => size(row.bytes) },
+    { title: "share", number: true, value: (row) => row.bytes, show: (row) => percent(row.bytes, inUse) },
+    { title: "count", number: true, value: (row) => row.count, show: (row) => whole(row.count) },
+    { title: "age", number: true, value: (row) => row.age_ns, show: (row) => (row.age_ns === null ? "–" : duration(row.age_ns)) },
+    { title: "role", value: (row) => row.role, show: (row) => el("span", { title: row.evidence || null }, swatch(row.role), row.role) },
+    { title: "what", wide: true, value: (row) => [row.variable, row.op, row.source, row.layer].join(" "), show: (row) => {
+      const name = row.variable || row.op || row.source;
+      return el("span", { title: [row.op, row.source, row.evidence].filter(Boolean).join("\n") || null }, name || el("span", { class: "none" }, "no name"));
+    } },
+    { title: "shape", value: (row) => [row.shape, row.dtype].filter(Boolean).join(" ") },
+  ], moment.rows, { filter: "Filter by name, role or shape", sort: 0, foot, caption: "What was held at the chosen moment" });
+  return el("div", {}, heading(moment.time, inUse), note, rows);
+}
