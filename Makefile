@@ -6,6 +6,7 @@
 #   make proof   the long tables, written into docs/ with versions and date
 #   make gpu-proof   the ledger on a real GPU, written into docs/gpu-proof.md (vramline installed there, PyTorch, JAX)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
+#   make web     the script of the report page, from web/src into web/dist (needs Node; what is there is kept in git)
 #   make fmt     format everything
 
 PYTHON ?= python3
@@ -45,7 +46,17 @@ test-rust: tools
 package: tools $(STAMP)
 	PATH="$(abspath $(VENV))/bin:$$PATH" $(PIP_ENV) $(VENV)/bin/python -m pip install -q --no-deps --force-reinstall --no-build-isolation .
 
-test-python: package
+# Vramline is built without Node: this is for those who change the page.
+web:
+	cd web && npm ci --no-audit --no-fund && npx tsc --noEmit && npm run --silent build
+
+# For the tests of the page. Debian's where that can be had, else Playwright's own; without either these tests say so and are skipped.
+browser: $(STAMP)
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q chromium fonts-dejavu-core; } \
+	  || $(VENV)/bin/python -m playwright install chromium || echo "no browser: the page is not tested"
+	@command -v npm >/dev/null && [ ! -d web/node_modules/esbuild ] && (cd web && npm ci --no-audit --no-fund --silent) || true
+
+test-python: package browser
 	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile tests/python
 
 bench: package
@@ -53,12 +64,14 @@ bench: package
 	$(VENV)/bin/python benches/against_pickle.py
 	$(VENV)/bin/python benches/oom_log.py
 	$(VENV)/bin/python benches/recording_cost.py
+	$(VENV)/bin/python benches/page.py
 	cargo run --release --locked -p vramline --example replay_speed -- fixtures/tf221_cpu_cnn_from_start.xplane.pb
 	cargo run --release --locked -p vramline --example replay_speed -- fixtures/torch2110_h200_resnet50_b64.snapshot.pickle.gz
 
 proof: package
 	$(VENV)/bin/python benches/against_xprof.py --write docs/benchmarks.md
 	$(VENV)/bin/python benches/against_pickle.py --write docs/benchmarks.md
+	$(VENV)/bin/python benches/page.py --write docs/benchmarks.md
 	$(VENV)/bin/python benches/recording_cost.py --write docs/cost.md
 	$(VENV)/bin/python benches/kill_nine.py
 	$(VENV)/bin/python benches/what_if.py --write docs/what-if.md

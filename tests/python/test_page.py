@@ -3,12 +3,13 @@
 Pictures of every view are left in tests/python/artefacts, for people to look at.
 """
 
-import hashlib
 import base64
+import hashlib
 import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -209,6 +210,20 @@ def test_why_memory_ran_out(open_page, fixtures):
     assert "asked for" in page.locator("#oom").inner_text()
 
 
+def test_the_pool_at_a_failure(open_page, fixtures, tmp_path):
+    """A recording whose job ran out of memory, with TensorFlow's dump of the pool."""
+    recording = tmp_path / "failed.vram"
+    shutil.copytree(fixtures / PAGES["tensorflow_recording"], recording)
+    process = next(recording.glob("process-*.json")).stem.removeprefix("process-")
+    shutil.copy(fixtures / "tf221_cpu_oom.memorydump.pb", recording / f"dump-{process}_bfc_cpu_allocator_for_gpu.1")
+    page = open_page(recording)
+    keep(page, "pool_at_failure")
+    assert "ran out" in page.locator("#verdict p").first.inner_text()
+    assert page.locator("#oom .strip i").count() > 10
+    page.locator("#oom summary").first.click()
+    assert page.locator("#oom tbody tr").count() > 0
+
+
 @pytest.mark.parametrize("name", ["tensorflow", "tensorflow_recording", "torch_out_of_memory"])
 def test_narrow_dark_and_printed(name, open_page, fixtures, tmp_path):
     page = open_page(fixtures / PAGES[name], width=400, height=800)
@@ -227,7 +242,7 @@ def test_a_fresh_recording(open_page, binary, vramline, tmp_path):
     """What a user does first: run a job, look at it."""
     pytest.importorskip("tensorflow")
     recording = tmp_path / "fresh.vram"
-    subprocess.run([binary, "demo", "-o", recording], check=True, capture_output=True, cwd=tmp_path)
+    subprocess.run([binary, "demo", "-o", recording, "--python", sys.executable], check=True, capture_output=True, cwd=tmp_path)
     pool = vramline(recording)["pools"][0]
     page = open_page(recording)
     keep(page, "fresh")

@@ -42,7 +42,7 @@ export interface Report {
 export interface Failure {
   allocator: string | null; op: string | null; shape: string | null; requested_bytes: number | null; requested_low_bytes: number | null;
   limit_bytes: number | null; in_use_bytes: number | null; free_bytes: number | null; largest_free_bytes: number | null;
-  verdict: string | null; short_by_bytes: number | null; short_by_low_bytes: number | null; attempts: number;
+  verdict: string | null; short_by_bytes: number | null; short_by_low_bytes: number | null; short_by_high_bytes: number | null; attempts: number;
   regions: { address: number; bytes: number; in_use_bytes: number; free_bytes: number; largest_free_bytes: number; chunks: number; map: string }[];
   holders: { bytes: number; count: number; chunk_bytes: number; op: string }[];
   advice: { text: string; bytes: number | null }[];

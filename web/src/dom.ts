@@ -18,9 +18,16 @@ const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 // Three digits, as the terminal writes them.
 export function bytes(value: number): string {
   let size = Math.abs(value), unit = 0;
-  while (size >= 1024 && unit < UNITS.length - 1) { size /= 1024; unit++; }
+  while (size >= (unit === 0 ? 1024 : 1023.5) && unit < UNITS.length - 1) { size /= 1024; unit++; }
   const digits = unit === 0 ? 0 : size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
-  return (value < 0 ? "-" : "") + size.toFixed(digits) + " " + UNITS[unit];
+  return (value < 0 ? "-" : "") + rounded(size, digits) + " " + UNITS[unit];
+}
+
+// Halves go to the even digit, as in the terminal: both name one figure alike.
+function rounded(value: number, digits: number): string {
+  const power = 10 ** digits, scaled = value * power, down = Math.floor(scaled);
+  if (scaled - down === 0.5) return ((down % 2 === 0 ? down : down + 1) / power).toFixed(digits);
+  return value.toFixed(digits);
 }
 
 export function whole(value: number): string {
@@ -33,10 +40,9 @@ export function size(value: number | null | undefined, none = "–"): HTMLElemen
   return el("data", { value: String(value), title: whole(value) + " bytes" }, bytes(value));
 }
 
-export function time(ns: number, span = 0): string {
-  const s = ns / 1e9;
-  const digits = span > 0 ? Math.min(9, Math.max(0, Math.ceil(-Math.log10(span / 1e9)) + 3)) : 6;
-  return s.toFixed(digits) + " s";
+// In seconds; `step` is what tells two of them apart, a microsecond where nothing is said.
+export function time(ns: number, step = 1000): string {
+  return (ns / 1e9).toFixed(Math.min(9, Math.max(0, Math.ceil(-Math.log10(step / 1e9) - 1e-9)))) + " s";
 }
 
 export function duration(ns: number): string {
@@ -48,9 +54,22 @@ export function percent(part: number, all: number): string {
   return all > 0 ? ((100 * part) / all).toFixed(1) + " %" : "–";
 }
 
-// The colours of the style sheet, for what is drawn on canvas.
+// The colours of the style sheet, for what is drawn on canvas; looked up once for each scheme.
+const palette = new Map<string, string>();
 export function colour(name: string): string {
-  return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim() || "#888";
+  let known = palette.get(name);
+  if (known === undefined) {
+    known = getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim() || "#888";
+    palette.set(name, known);
+  }
+  return known;
+}
+for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", () => palette.clear());
+
+let family = "";
+export function font(): string {
+  family = family || getComputedStyle(document.body).fontFamily;
+  return "11px " + family;
 }
 
 export function section(id: string, title: string, hint = ""): HTMLElement {
@@ -67,7 +86,7 @@ export function canvas(label: string, height: number, draw: () => void): HTMLCan
     if (made.width !== w || made.height !== h) { made.width = w; made.height = h; }
     draw();
   }).observe(made);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", draw);
   return made;
 }
 

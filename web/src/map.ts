@@ -2,7 +2,7 @@
 
 import { Blocks, Data, PARTS, Picture } from "./data";
 import { Clock, steer } from "./clock";
-import { bytes, canvas, colour, duration, el, section, time, whole } from "./dom";
+import { bytes, canvas, colour, duration, el, font, section, time, whole } from "./dom";
 import { ticks } from "./timeline";
 
 // Stretches of addresses with little between them; what lies between is left out of the picture.
@@ -97,7 +97,7 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
         kept = { image, from: clock.from, to: clock.to };
       }
     }
-    g.font = "11px " + getComputedStyle(document.body).fontFamily;
+    g.font = font();
     g.fillStyle = colour("soft");
     g.textAlign = "right";
     g.textBaseline = "middle";
@@ -106,9 +106,10 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
       if (h > 12) g.fillText(bytes(part.to - part.from), x0 - 8, (Y(part.at) + Y(part.at + part.to - part.from)) / 2);
     }
     g.textAlign = "center";
-    for (const t of ticks(clock.from / 1e9, clock.to / 1e9, Math.max(2, (x1 - x0) / 110))) {
+    const times = ticks(clock.from / 1e9, clock.to / 1e9, Math.max(2, (x1 - x0) / 110));
+    for (const t of times) {
       const x = X(t * 1e9);
-      if (x > x0 + 18 && x < x1 - 18) g.fillText(time(t * 1e9, span / 10), x, H - 10);
+      if (x > x0 + 18 && x < x1 - 18) g.fillText(time(t * 1e9, 1e9 * ((times[1] ?? 0) - (times[0] ?? 0) || span / 1e9)), x, H - 10);
     }
     if (clock.chosen >= 0) {
       const x = X(picture.high[clock.chosen]!);

@@ -1,7 +1,7 @@
 // The parts of the page around the charts: numbers, steps, findings, the post-mortem, tables, notes.
 
 import { Data, Failure, Pool, Report } from "./data";
-import { bytes, canvas, colour, copyButton, duration, el, section, size, time, whole } from "./dom";
+import { bytes, canvas, colour, copyButton, duration, el, font, section, size, time, whole } from "./dom";
 import { table } from "./table";
 import { capital, swatch, ticks } from "./timeline";
 
@@ -42,7 +42,7 @@ function bars(label: string, list: Bar[], height: number): HTMLElement {
     const [x0, x1, y0, y1] = [W < 520 ? 52 : 68, W - 12, 10, H - 24];
     g.setTransform(scale, 0, 0, scale, 0, 0);
     g.clearRect(0, 0, W, H);
-    g.font = "11px " + getComputedStyle(document.body).fontFamily;
+    g.font = font();
     g.textBaseline = "middle";
     const Y = (v: number) => y1 - (v / (most * 1.05)) * (y1 - y0);
     g.textAlign = "right";
@@ -127,15 +127,21 @@ const VERDICTS: Record<string, string> = {
   exhausted: "it does not fit beside what is held", limit: "it does not fit under the limit that was set",
 };
 
+// Of the core's picture of a region: in use, mostly slack, mostly free, free.
+const SIGNS: Record<string, string> = { "#": "full", x: "waste", ":": "mixed", ".": "empty" };
+
 function failureView(failure: Failure, at: number): HTMLElement {
   const asked = failure.requested_bytes ?? failure.requested_low_bytes;
   const figures: [string, number | null][] = [["asked for", asked], ["in use", failure.in_use_bytes], ["free in the pool", failure.free_bytes],
-    ["largest free piece", failure.largest_free_bytes], ["limit", failure.limit_bytes], ["short by", failure.short_by_bytes ?? failure.short_by_low_bytes]];
+    ["largest free piece", failure.largest_free_bytes], ["limit", failure.limit_bytes], ["short by", failure.short_by_bytes]];
+  // Texts round their sizes: then only the two ends are known.
+  const range = failure.short_by_bytes === null && failure.short_by_low_bytes !== null && failure.short_by_high_bytes !== null
+    ? [el("dt", {}, "short by"), el("dd", {}, `${bytes(failure.short_by_low_bytes)} to ${bytes(failure.short_by_high_bytes)}`)] : [];
   const out = el("article", { class: "finding" },
     el("h3", {}, `Failure ${at + 1}: `, failure.verdict ?? "why, cannot be told"),
     el("p", {}, failure.verdict ? capital(VERDICTS[failure.verdict] ?? "") + "." : "The input does not tell enough for a verdict.",
       failure.op ? ` Asked by ${failure.op}${failure.shape ? " for " + failure.shape : ""}.` : ""),
-    el("dl", { class: "figures" }, ...figures.filter(([, amount]) => amount !== null).flatMap(([name, amount]) => [el("dt", {}, name), el("dd", {}, size(amount))])));
+    el("dl", { class: "figures" }, ...figures.filter(([, amount]) => amount !== null).flatMap(([name, amount]) => [el("dt", {}, name), el("dd", {}, size(amount))]), ...range));
   if (failure.regions.length > 0) {
     const most = Math.max(...failure.regions.map((region) => region.bytes));
     const pool = el("div", { class: "pool", role: "img", "aria-label": `The pool at the failure: ${failure.regions.length} regions` });
@@ -143,10 +149,10 @@ function failureView(failure: Failure, at: number): HTMLElement {
       // Signs of the map: what each stretch of the region is.
       const strip = el("div", { class: "strip", title: `${bytes(region.bytes)}: ${bytes(region.in_use_bytes)} in use, ${bytes(region.free_bytes)} free, ${whole(region.chunks)} chunks` });
       strip.style.width = Math.max(2, (100 * region.bytes) / most) + "%";
-      for (const sign of [...region.map]) strip.append(el("i", { class: sign === "#" ? "full" : sign === "." || sign === " " ? "empty" : "mixed" }));
+      for (const sign of [...region.map]) strip.append(el("i", { class: SIGNS[sign] ?? "empty" }));
       pool.append(strip);
     }
-    out.append(el("p", { class: "hint" }, "The pool at that moment, a bar for each region: dark is in use, light is free, in between is mixed."), pool);
+    out.append(el("p", { class: "hint" }, "The pool at that moment, a bar for each region: blue is in use, grey is slack, pale is mostly free, empty is free."), pool);
   }
   if (failure.holders.length > 0) {
     out.append(el("details", {}, el("summary", {}, "Who held it"), table([

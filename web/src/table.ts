@@ -13,10 +13,10 @@ export interface Column<Row> {
 
 const AT_ONCE = 100;
 
-export interface Options { filter?: string; sort?: number; foot?: HTMLElement; caption: string }
+export interface Options { filter?: string; sort?: number; foot?: HTMLElement; caption: string; first?: number }
 
 export function table<Row>(columns: Column<Row>[], rows: Row[], options: Options): HTMLElement {
-  let sorted = options.sort ?? -1, isDown = true, words = "", shown = AT_ONCE;
+  let sorted = options.sort ?? -1, isDown = true, words = "", shown = options.first ?? AT_ONCE;
   const body = el("tbody");
   const more = el("button", { type: "button", class: "more" });
   const count = el("span", { class: "hint", role: "status" });
@@ -60,7 +60,7 @@ export function table<Row>(columns: Column<Row>[], rows: Row[], options: Options
   };
   more.addEventListener("click", () => { shown += AT_ONCE * 5; draw(); });
   const search = el("input", { type: "search", placeholder: options.filter ?? "", "aria-label": options.filter ?? "Filter" });
-  search.addEventListener("input", () => { words = search.value; shown = AT_ONCE; draw(); });
+  search.addEventListener("input", () => { words = search.value; shown = options.first ?? AT_ONCE; draw(); });
   draw();
   return el("div", { class: "table" },
     options.filter ? el("div", { class: "tools" }, search, count) : null,

@@ -2,7 +2,7 @@
 
 import { Data, HeldRow, Moment, PARTS, Picture, placeOf } from "./data";
 import { Clock, steer } from "./clock";
-import { bytes, canvas, colour, duration, el, percent, section, size, time, whole } from "./dom";
+import { bytes, canvas, colour, duration, el, font, percent, section, size, time, whole } from "./dom";
 import { table } from "./table";
 
 const TITLES: Record<string, string> = { before: "before the recording" };
@@ -27,6 +27,12 @@ export function ticks(from: number, to: number, count: number, base = 10): numbe
   return out;
 }
 
+// A colour "#rrggbb" as a pixel of a canvas, lowest byte first.
+function paint(colour: string): number {
+  const value = parseInt(colour.slice(1), 16);
+  return ((255 << 24) | ((value & 255) << 16) | (value & 0xff00) | (value >> 16)) >>> 0;
+}
+
 export function peakOf(picture: Picture): number {
   let best = 0;
   for (let i = 1; i < picture.count; i++) if (picture.total[i]! > picture.total[best]!) best = i;
@@ -46,6 +52,8 @@ export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElemen
   const height = (isLimitNear ? Math.max(top, limit) : top) * 1.08;
   const margin = () => [plot.clientWidth < 520 ? 52 : 68, 12] as [number, number];
 
+  const sheet = document.createElement("canvas");
+  let image: ImageData | null = null, words = new Uint32Array(0);
   const draw = () => {
     const g = plot.getContext("2d");
     if (!g) return;
@@ -55,7 +63,7 @@ export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElemen
     const [x0, x1, y0, y1] = [left, W - right, 22, H - 26];
     g.setTransform(scale, 0, 0, scale, 0, 0);
     g.clearRect(0, 0, W, H);
-    g.font = "11px " + getComputedStyle(document.body).fontFamily;
+    g.font = font();
     const span = clock.to - clock.from;
     const X = (t: number) => x0 + ((t - clock.from) / span) * (x1 - x0);
     const Y = (v: number) => y1 - (v / height) * (y1 - y0);
@@ -70,7 +78,7 @@ export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElemen
       g.fillText(at === 0 ? "0" : bytes(at), x0 - 8, Y(at));
     }
     // Which column each pixel shows: the highest that reaches into it.
-    const pixels = Math.max(1, Math.round((x1 - x0) * Math.min(scale, 1.5)));
+    const pixels = Math.max(1, Math.round((x1 - x0) * scale)), tall = Math.max(1, Math.round((y1 - y0) * scale));
     const shown = new Int32Array(pixels).fill(-1);
     let at = Math.max(0, placeOf(picture.time, clock.from));
     for (let p = 0; p < pixels; p++) {
@@ -89,30 +97,28 @@ export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElemen
     g.beginPath();
     g.rect(x0, y0 - 20, x1 - x0, y1 - y0 + 20);
     g.clip();
-    const low = new Float64Array(pixels), step = (x1 - x0) / pixels;
-    PARTS.forEach((part, number) => {
-      if (!used[number]) return;
-      const values = picture.parts[number]!;
-      g.beginPath();
-      g.moveTo(x0, Y(0));
-      const back: number[] = [];
-      for (let p = 0; p < pixels; p++) {
-        const i = shown[p]!;
-        const under = low[p]!, over = i < 0 ? under : under + values[i]!;
-        const y = Y(over);
-        g.lineTo(x0 + p * step, y);
-        g.lineTo(x0 + (p + 1) * step, y);
-        back.push(Y(under));
-        low[p] = over;
+    // Pixel by pixel: outlines of thousands of corners would take a browser without a GPU longer than a frame.
+    if (!image || image.width !== pixels || image.height !== tall) {
+      image = new ImageData(pixels, tall);
+      words = new Uint32Array(image.data.buffer);
+      sheet.width = pixels;
+      sheet.height = tall;
+    }
+    words.fill(0);
+    const paints = PARTS.map((part) => paint(colour(picture.by === "counters" ? "activations" : part)));
+    for (let p = 0; p < pixels; p++) {
+      const i = shown[p]!;
+      if (i < 0) continue;
+      let sum = 0, bottom = tall;
+      for (let part = 0; part < PARTS.length; part++) {
+        sum += picture.parts[part]![i]!;
+        const top = tall - Math.round((sum / height) * tall), word = paints[part]!;
+        for (let y = Math.max(0, top), at = y * pixels + p; y < bottom; y++, at += pixels) words[at] = word;
+        bottom = Math.min(bottom, top);
       }
-      for (let p = pixels - 1; p >= 0; p--) {
-        g.lineTo(x0 + (p + 1) * step, back[p]!);
-        g.lineTo(x0 + p * step, back[p]!);
-      }
-      g.closePath();
-      g.fillStyle = colour(picture.by === "counters" ? "activations" : part);
-      g.fill();
-    });
+    }
+    sheet.getContext("2d")?.putImageData(image, 0, 0);
+    g.drawImage(sheet, x0, y0, x1 - x0, y1 - y0);
     // Where steps begin, while they are apart.
     const inside = steps.filter((step) => step.begin_ns >= clock.from && step.begin_ns <= clock.to);
     if (inside.length > 0 && inside.length < (x1 - x0) / 5) {
@@ -196,9 +202,10 @@ export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElemen
     g.restore();
     g.textAlign = "center";
     g.fillStyle = text;
-    for (const t of ticks(clock.from / 1e9, clock.to / 1e9, Math.max(2, (x1 - x0) / 110))) {
+    const times = ticks(clock.from / 1e9, clock.to / 1e9, Math.max(2, (x1 - x0) / 110));
+    for (const t of times) {
       const x = X(t * 1e9);
-      if (x > x0 + 18 && x < x1 - 18) g.fillText(time(t * 1e9, span / 10), x, H - 12);
+      if (x > x0 + 18 && x < x1 - 18) g.fillText(time(t * 1e9, 1e9 * ((times[1] ?? 0) - (times[0] ?? 0) || span / 1e9)), x, H - 12);
     }
   };
 
@@ -273,7 +280,8 @@ export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElemen
   return out;
 }
 
-export const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
+// Names keep their letters.
+export const capital = (text: string) => (/^[a-z']+[ ,;:]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text);
 
 // What lives at a position, from the allocations themselves.
 function alive(data: Data, picture: Picture, at: number): Moment | null {
@@ -342,6 +350,6 @@ function heldAt(data: Data, picture: Picture, at: number): HTMLElement {
       return el("span", { title: [row.op, row.source, row.evidence].filter(Boolean).join("\n") || null }, name || el("span", { class: "none" }, "no name"));
     } },
     { title: "shape", value: (row) => [row.shape, row.dtype].filter(Boolean).join(" ") },
-  ], moment.rows, { filter: "Filter by name, role or shape", sort: 0, foot, caption: "What was held at the chosen moment" });
+  ], moment.rows, { filter: "Filter by name, role or shape", sort: 0, foot, first: 12, caption: "What was held at the chosen moment" });
   return el("div", {}, heading(moment.time, inUse), note, rows);
 }

@@ -156,8 +156,9 @@ struct LinePicture {
 pub fn payload(reading: &Reading, mut report: Report) -> String {
     let oom = failures(reading);
     let mut room = ROOM;
+    let whole = Whole::of(&report);
     loop {
-        let text = try_payload(reading, &mut report, oom.as_ref(), room);
+        let text = try_payload(reading, &mut report, &whole, oom.as_ref(), room);
         // With the least room nothing is left that could be long.
         if text.len() <= MOST_BYTES || room.columns == room.smaller().columns {
             return text;
@@ -166,9 +167,36 @@ pub fn payload(reading: &Reading, mut report: Report) -> String {
     }
 }
 
-fn try_payload(reading: &Reading, report: &mut Report, oom: Option<&OomReport>, room: Room) -> String {
+/// How long the lists of the report were before anything was left out.
+struct Whole {
+    pools: usize,
+    steps: usize,
+    marks: usize,
+    epochs: usize,
+    warnings: usize,
+}
+
+impl Whole {
+    fn of(report: &Report) -> Whole {
+        Whole {
+            pools: report.pools.len(),
+            steps: report.steps.len(),
+            marks: report.marks.len(),
+            epochs: report.epochs.len(),
+            warnings: report.warnings.len(),
+        }
+    }
+}
+
+fn try_payload(
+    reading: &Reading,
+    report: &mut Report,
+    whole: &Whole,
+    oom: Option<&OomReport>,
+    room: Room,
+) -> String {
     let mut page = Page { room, strings: Strings::new(room), aggregated: Vec::new() };
-    page.shorten(report);
+    page.shorten(report, whole);
     let pools = page.pools(reading, report);
     let mut report = serde_json::to_value(&*report).unwrap_or_default();
     let mut oom = oom.and_then(|oom| serde_json::to_value(oom).ok());
@@ -262,7 +290,7 @@ struct Page {
 
 impl Page {
     /// Keeps as much of the report's own lists as there is room for.
-    fn shorten(&mut self, report: &mut Report) {
+    fn shorten(&mut self, report: &mut Report, whole: &Whole) {
         let room = self.room;
         let cut = |said: &mut Vec<String>, count: usize, most: usize, what: &str| {
             if count > most {
@@ -270,29 +298,28 @@ impl Page {
             }
         };
         let said = &mut self.aggregated;
-        cut(said, report.pools.len(), room.pools, "pools");
+        cut(said, whole.pools, room.pools, "pools");
         report.pools.truncate(room.pools);
-        if report.steps.len() > room.steps {
-            let each = report.steps.len().div_ceil(room.steps);
-            let kept = std::mem::take(&mut report.steps);
+        if whole.steps > room.steps {
             said.push(format!(
-                "of every {each} of {} steps the one with the highest peak is shown",
-                kept.len()
+                "of every {} of {} steps the one with the highest peak is shown",
+                whole.steps.div_ceil(room.steps),
+                whole.steps
             ));
-            let mut kept = kept.into_iter();
+            let each = report.steps.len().div_ceil(room.steps).max(1);
+            let mut kept = std::mem::take(&mut report.steps).into_iter();
             loop {
                 let part = kept.by_ref().take(each);
-                let Some(highest) = part.max_by_key(|step| step.peak_bytes.max(step.current_bytes)) else {
-                    break;
-                };
+                let highest = part.max_by_key(|step| step.peak_bytes.max(step.current_bytes));
+                let Some(highest) = highest else { break };
                 report.steps.push(highest);
             }
         }
-        cut(said, report.marks.len(), room.entries, "marks");
+        cut(said, whole.marks, room.entries, "marks");
         report.marks.truncate(room.entries);
-        cut(said, report.epochs.len(), room.entries, "epochs");
+        cut(said, whole.epochs, room.entries, "epochs");
         report.epochs.truncate(room.entries);
-        cut(said, report.warnings.len(), room.entries, "notes");
+        cut(said, whole.warnings, room.entries, "notes");
         report.warnings.truncate(room.entries);
         report.unknowns.truncate(room.entries);
         report.inventory.truncate(room.entries);

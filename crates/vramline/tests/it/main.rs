@@ -24,6 +24,7 @@ mod house;
 mod jax;
 mod ledger;
 mod oom;
+mod page;
 mod recorded;
 mod recording;
 mod replay;
