@@ -47,7 +47,10 @@ export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElemen
   const steps = data.report.steps.filter((step) => step.pool === pool.name && step.pid === pool.pid);
   const marks = data.report.marks.filter((mark) => mark.label && (mark.device === "" || mark.device === pool.device));
   const limit = pool.limit_bytes;
-  const top = Math.max(...picture.lines.map((line) => line.value.reduce((a, b) => Math.max(a, b), 0)), picture.total[peak]!, 1);
+  // A line far above what is held would press that flat: it is named, not drawn.
+  const most = picture.lines.map((line) => line.value.reduce((a, b) => Math.max(a, b), 0));
+  const isNear = most.map((value) => value <= 2.5 * picture.total[peak]!);
+  const top = Math.max(...most.filter((_, at) => isNear[at]), picture.total[peak]!, 1);
   const isLimitNear = limit !== null && limit <= top * 3;
   const height = (isLimitNear ? Math.max(top, limit) : top) * 1.08;
   const margin = () => [plot.clientWidth < 520 ? 52 : 68, 12] as [number, number];
@@ -154,6 +157,7 @@ export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElemen
     }
     g.setLineDash([]);
     picture.lines.forEach((series, number) => {
+      if (!isNear[number]) return;
       g.strokeStyle = colour(number === 0 ? "driver" : "process");
       g.lineWidth = 1.5;
       g.beginPath();
@@ -264,7 +268,7 @@ export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElemen
   PARTS.forEach((part, at) => {
     if (used[at]) legend.append(el("li", {}, swatch(counters ? "activations" : part), counters ? "in use, by the framework's counters" : titleOf(part)));
   });
-  picture.lines.forEach((series, at) => legend.append(el("li", {}, el("i", { class: "swatch stroke " + (at === 0 ? "driver" : "process"), "aria-hidden": "true" }), series.name)));
+  picture.lines.forEach((series, at) => legend.append(el("li", {}, el("i", { class: "swatch stroke " + (at === 0 ? "driver" : "process"), "aria-hidden": "true" }), series.name + (isNear[at] ? "" : `: up to ${bytes(most[at]!)}, above the chart`))));
   if (limit !== null && isLimitNear) legend.append(el("li", {}, el("i", { class: "swatch stroke limit", "aria-hidden": "true" }), "limit"));
   out.append(
     el("div", { class: "bar" }, legend, el("div", { class: "buttons" },
