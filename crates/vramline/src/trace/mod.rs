@@ -56,7 +56,7 @@ pub struct Trace {
 
 /// An allocation with its whole life.
 #[derive(Clone, Debug)]
-pub struct Life {
+pub struct Lifetime {
     /// The block, with its age at the end of its life or of the trace.
     pub held: Held,
     /// Where it lies.
@@ -200,20 +200,28 @@ impl Trace {
     }
 
     /// Every allocation of a pool, in order; one at a time, because a trace may hold millions.
-    pub fn lives(&self, pool: &PoolTrace) -> impl Iterator<Item = Life> {
+    pub fn lifetimes(&self, pool: &PoolTrace) -> impl Iterator<Item = Lifetime> {
         let events = &self.history.events;
         let end = pool.last_time(events);
         let births: Vec<usize> =
             if self.history.executables.is_empty() { Vec::new() } else { pool.births().collect() };
         let programs = program::find(&self.history, pool, &births);
         let peak = pool.peak().map(|peak| peak.position);
-        pool.lifetimes(events, peak).map(move |(birth, freed, is_at_peak)| {
-            let block = self.held(pool, birth, freed.unwrap_or(end));
+        pool.lives().map(move |Life { birth, born_at, freed_at }| {
+            let freed = freed_at.map(|at| pool.time(events, at));
+            let is_at_peak = peak.is_some_and(|peak| born_at <= peak && freed_at.is_none_or(|at| at > peak));
+            let block = self.held(pool, birth, freed, freed.unwrap_or(end));
             let held = match programs.get(&birth) {
                 Some(program) if !self.owned.contains_key(&birth) => program.whole(&self.history, block),
                 _ => block,
             };
-            Life { held, address: events.at(birth).address(), born: events.time(birth), freed, is_at_peak }
+            Lifetime {
+                held,
+                address: events.at(birth).address(),
+                born: events.time(birth),
+                freed,
+                is_at_peak,
+            }
         })
     }
 

@@ -291,19 +291,6 @@ impl PoolTrace {
         self.deaths.get(at).and_then(event).map(|death| events.time(death))
     }
 
-    /// Every allocation in order: its event, when it was freed, and whether it lives at `position`.
-    pub(crate) fn lifetimes(
-        &self,
-        events: &Events,
-        position: Option<usize>,
-    ) -> impl Iterator<Item = (usize, Option<Picos>, bool)> {
-        self.births.iter().zip(&self.deaths).filter_map(move |(&birth, &death)| {
-            let freed = self.order.get(death as usize).map(|death| events.time(death));
-            let lives = position.is_some_and(|at| birth as usize <= at && death as usize > at);
-            Some((self.order.get(birth as usize)?, freed, lives))
-        })
-    }
-
     /// The times of the pool's events with the bytes in use after each.
     pub fn levels(&self, events: &Events) -> impl Iterator<Item = (Picos, Bytes)> {
         let order = (0..).map_while(|position| Some((position, self.order.get(position)?)));

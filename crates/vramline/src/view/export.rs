@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::Reading;
 use crate::recording::reader::RecordedProcess;
 use crate::trace::recorded::{self, RecordedStep};
-use crate::trace::{Life, PoolTrace, Trace};
+use crate::trace::{Lifetime, PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
 
 /// A pool that has a history.
@@ -116,7 +116,7 @@ fn steps(trace: &Trace, process: Option<&RecordedProcess>, device: &str) -> Vec<
 impl PoolExport<'_> {
     /// Every allocation, in order of time.
     pub fn allocations(&self) -> impl Iterator<Item = Allocation> {
-        self.trace.lives(self.pool).map(|life| self.allocation(&life))
+        self.trace.lifetimes(self.pool).map(|life| self.allocation(&life))
     }
 
     /// The bytes in use after each event.
@@ -131,7 +131,7 @@ impl PoolExport<'_> {
         self.pool.last_time(&self.trace.history.events).on_clock(self.trace.history.origin)
     }
 
-    fn allocation(&self, life: &Life) -> Allocation {
+    fn allocation(&self, life: &Lifetime) -> Allocation {
         let history = &self.trace.history;
         let clock = |time: Picos| time.on_clock(history.origin);
         let born = clock(life.born);

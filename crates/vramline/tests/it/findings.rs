@@ -21,7 +21,7 @@ fn rules(devices: &[Device]) -> Vec<&'static str> {
 
 /// The rule speaks of this device, with so many bytes, and not of that one.
 fn speaks(rule: &str, bytes: u64, found: Device, silent: Device) {
-    let spoken = findings(std::slice::from_ref(&found));
+    let spoken = findings(&[found]);
     let finding =
         spoken.iter().find(|finding| finding.rule == rule).unwrap_or_else(|| panic!("{rule}: {spoken:?}"));
     assert_eq!(finding.bytes, Bytes(bytes), "{rule}");
