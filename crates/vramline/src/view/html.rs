@@ -14,6 +14,8 @@ use serde_json::Value;
 use super::ledger::Accounts;
 use super::oom::{OomReport, oom};
 use super::report::{self, By, HeldView, PoolView, Report, Wanted};
+use crate::OutOfMemory;
+use crate::Reading;
 use crate::event::History;
 use crate::names::Name;
 use crate::postmortem;
@@ -21,7 +23,6 @@ use crate::snapshot::Role;
 use crate::timeline::{Pyramid, Series};
 use crate::trace::{Life, PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
-use crate::{OutOfMemory, Reading};
 
 /// The payload is at most so long, whatever was read.
 pub const MOST_BYTES: usize = 19 << 20;
