@@ -148,6 +148,11 @@ fn recordings_of_a_real_gpu() {
             let ledger = accounts.at(books, time);
             assert!(ledger.adds_up(), "{name} at {time}: {ledger:#?}");
         }
+        // When the process has ended, nobody holds anything.
+        let end = recorded.driver.last().map(|row| row.time.monotonic).unwrap();
+        let processes =
+            accounts.at(books, end).find(|what| *what == What::Processes).and_then(|line| line.bytes);
+        assert_eq!(processes, Some(0), "{name}");
         let best = accounts.at(books, books.best_moment().unwrap());
         let sum = |word: &str| -> i64 {
             best.lines.iter().filter(|line| line.what.word() == word).filter_map(|line| line.bytes).sum()
