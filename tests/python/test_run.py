@@ -580,7 +580,8 @@ def test_where_python_ignores_us_the_job_runs_and_one_line_says_so(option, job):
     assert (job.code, job.out) == (0, "done\n")
     (line,) = [line for line in job.err.splitlines() if "no Python process attached" in line]
     assert option in line
-    assert job.files("*") == ["run.json"]
+    # What the driver and the kernel say of it remains.
+    assert job.files("*") == ["driver.arrows", "run.json"]
 
 
 # --- Limits ---
