@@ -259,7 +259,7 @@ fn ledger_json(
     let told = |bytes: Option<u64>| bytes.map(|bytes| Told { bytes: Bytes(bytes), by: Teller::Framework });
     let memory = total.zip(free).map(|(total, free)| DeviceFigures {
         total: Bytes(total),
-        reserved: Bytes(reserved.unwrap_or(0)),
+        reserved: reserved.map(Bytes),
         free: Bytes(free),
     });
     let pool = PoolFigures {

@@ -8,12 +8,15 @@ const SHARE: u64 = 15;
 /// And at least so much.
 const LEAST: Bytes = Bytes(64 << 20);
 
+/// What a pool lost, where that is worth a word: then it is worth asking for the cause, too.
+pub(crate) fn lost(pool: Bytes, peak: Bytes) -> Option<Bytes> {
+    let wasted = Bytes(pool.0.checked_sub(peak.0)?);
+    (wasted >= LEAST && percent(wasted, pool) >= SHARE).then_some(wasted)
+}
+
 pub(super) fn check(device: &Device) -> Option<Finding> {
     let fragments = device.fragments.as_ref()?;
-    let wasted = Bytes(fragments.pool.0.checked_sub(fragments.peak.0)?);
-    if wasted < LEAST || percent(wasted, fragments.pool) < SHARE {
-        return None;
-    }
+    let wasted = lost(fragments.pool, fragments.peak)?;
     let cause = fragments.cause.as_ref().map_or(String::new(), |cause| format!(": {cause}"));
     let (rule, fix) = match (&fragments.churn, device.kind) {
         (Some((bytes, op)), _) => (

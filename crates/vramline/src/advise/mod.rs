@@ -6,7 +6,7 @@
 
 mod cache;
 mod dominated;
-mod fragmentation;
+pub(crate) mod fragmentation;
 mod imbalance;
 pub mod leak;
 mod limit;

@@ -83,8 +83,8 @@ pub struct Facts {
 pub struct DeviceFigures {
     /// All of it.
     pub total: Bytes,
-    /// Kept by the driver.
-    pub reserved: Bytes,
+    /// Kept by the driver; nothing where it does not tell, and then it counts as held by processes.
+    pub reserved: Option<Bytes>,
     /// Not taken.
     pub free: Bytes,
 }
@@ -294,9 +294,10 @@ impl Ledger {
             return ledger;
         };
         let device = ledger.add(None, What::Device, Some(signed(memory.total)), Teller::Driver, "");
-        let reserved = signed(memory.reserved);
+        let reserved = memory.reserved.map_or(0, signed);
         if !facts.is_stand_in || reserved > 0 {
-            ledger.add(Some(device), What::Reserved, Some(reserved), Teller::Driver, "");
+            let why = "the driver does not tell what it keeps; that is part of what processes hold here";
+            ledger.add(Some(device), What::Reserved, memory.reserved.map(signed), Teller::Driver, why);
         }
         ledger.add(Some(device), What::Free, Some(signed(memory.free)), Teller::Driver, "");
         let held = signed(memory.total) - reserved - signed(memory.free);

@@ -220,7 +220,7 @@ impl Books<'_> {
     /// What the driver said of the whole device. Whether `used` holds what is reserved differs between drivers; total, reserved
     /// and free do not.
     fn figures(&self, row: &DriverRow) -> Option<DeviceFigures> {
-        let reserved = if self.is_stand_in { Bytes::ZERO } else { row.reserved.unwrap_or_default() };
+        let reserved = row.reserved.filter(|_| !self.is_stand_in);
         Some(DeviceFigures { total: row.total?, reserved, free: row.free? })
     }
 

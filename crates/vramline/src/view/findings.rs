@@ -80,8 +80,12 @@ fn device(report: &Report, pool: &PoolView, reading: &Reading) -> Device {
             Fragments {
                 pool: replay.pool_bytes,
                 peak: replay.load_bytes.max(pool.peak_bytes.unwrap_or_default()),
-                cause: None,
-                churn: None,
+                cause: replay.causes.first().map(|cause| cause.text.clone()),
+                churn: replay
+                    .causes
+                    .first()
+                    .filter(|cause| cause.word == "shape-churn" && !cause.op.is_empty())
+                    .map(|cause| (cause.bytes, cause.op.clone())),
             }
         }),
         held: told.held,

@@ -3,9 +3,11 @@
 
 use serde::Serialize;
 
+use crate::advise::fragmentation::lost;
 use crate::failure::Failure;
+use crate::names::Name;
 use crate::postmortem::advice::Advice;
-use crate::replay::{self, Answered, NotReplayed, Ran, remedies};
+use crate::replay::{self, Answered, Cause, NotReplayed, Ran, remedies};
 use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Picos};
 use crate::warning::Warning;
@@ -27,6 +29,9 @@ pub struct ReplayedView {
     pub cached_at_peak_bytes: Bytes,
     pub joined_bytes: Bytes,
     pub load_bytes: Bytes,
+    /// Why the pool is larger than what was in use, the most bytes first, where that is worth a word: a replay for it costs as much again.
+    #[serde(skip)]
+    pub causes: Vec<CauseView>,
     /// What the pool had taken from the driver, from each moment on.
     #[serde(skip)]
     pub taken: Vec<(Picos, Bytes)>,
@@ -54,9 +59,35 @@ impl ReplayedView {
             cached_at_peak_bytes: cached,
             joined_bytes: ran.joined().map_or(ran.exact.pool, |(whole, _)| whole.min(ran.exact.pool)),
             load_bytes: ran.load(),
+            causes: Vec::new(),
             taken,
         }
     }
+}
+
+/// Why a pool is fragmented.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "as in the causes of a replay")]
+pub struct CauseView {
+    pub word: &'static str,
+    pub bytes: Bytes,
+    pub text: String,
+    pub op: String,
+}
+
+fn causes(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Vec<CauseView> {
+    let Ok(replayed) = replay::replay(trace, pool, version) else { return Vec::new() };
+    let op =
+        |ops: &[(Name, Bytes)]| ops.first().map_or("", |(op, _)| trace.history.names.get(*op)).to_owned();
+    let view = |cause: &Cause| CauseView {
+        word: cause.word,
+        bytes: cause.bytes,
+        text: cause.text.clone(),
+        op: op(&cause.ops),
+    };
+    let mut causes: Vec<CauseView> = replayed.fragmentation.causes.iter().map(view).collect();
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.bytes));
+    causes
 }
 
 /// The line of a pool; an error where it has too many events for one.
@@ -74,7 +105,13 @@ pub(super) fn view(
         });
     }
     match replay::run(trace, pool, version) {
-        Ok(ran) => Ok(Some(ReplayedView::of(&ran, trace))),
+        Ok(ran) => {
+            let mut view = ReplayedView::of(&ran, trace);
+            if view.exact && lost(view.pool_bytes, ran.exact.peak).is_some() {
+                view.causes = causes(trace, pool, version);
+            }
+            Ok(Some(view))
+        }
         Err(NotReplayed::UnknownAllocator { .. } | NotReplayed::Empty { .. }) => Ok(None),
     }
 }

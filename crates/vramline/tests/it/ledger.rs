@@ -25,7 +25,7 @@ fn h200() -> Facts {
         device: "GPU:0".to_owned(),
         memory: Some(DeviceFigures {
             total: Bytes(150_754_820_096),
-            reserved: Bytes(644_939_776),
+            reserved: Some(Bytes(644_939_776)),
             free: Bytes(148_000_000_000),
         }),
         job: vec![JobProcess {
@@ -95,10 +95,13 @@ fn what_the_driver_does_not_tell_is_unknown_and_said() {
     facts.job[0].held = None;
     facts.job[0].not_held = "no per-process figures in this container".to_owned();
     facts.others[0].held = None;
+    facts.memory.as_mut().unwrap().reserved = None;
     let ledger = Ledger::of(&facts);
     assert!(ledger.adds_up());
     let job = ledger.find(|what| *what == What::Job(7)).unwrap();
     assert_eq!((job.bytes, job.why.as_str()), (None, "no per-process figures in this container"));
+    let reserved = ledger.find(|what| *what == What::Reserved).unwrap();
+    assert!(reserved.bytes.is_none() && !reserved.why.is_empty());
     // Everything that processes hold is then unattributed.
     assert_eq!(
         bytes_of(&ledger, |what| *what == What::Unattributed),
@@ -113,7 +116,7 @@ fn what_the_driver_does_not_tell_is_unknown_and_said() {
 fn pages_that_were_never_touched_are_taken_off_again() {
     let mut facts = h200();
     facts.is_stand_in = true;
-    facts.memory.as_mut().unwrap().reserved = Bytes::ZERO;
+    facts.memory.as_mut().unwrap().reserved = None;
     facts.job[0].held = Some(Bytes(1_000_000_000));
     let ledger = Ledger::of(&facts);
     assert!(ledger.adds_up());
@@ -210,7 +213,7 @@ proptest! {
     ) {
         let memory = memory.map(|(total, reserved, free)| DeviceFigures {
             total: Bytes(total),
-            reserved: Bytes(reserved),
+            reserved: reserved.checked_sub(1).map(Bytes),
             free: Bytes(free),
         });
         let others = others.into_iter().map(|held| OtherProcess { held: held.map(Bytes), ..OtherProcess::default() });
