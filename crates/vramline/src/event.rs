@@ -55,7 +55,7 @@ pub enum Kind {
 }
 
 /// For what purpose the framework asked, where it says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Region {
     /// The source does not say.
     #[default]

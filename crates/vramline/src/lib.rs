@@ -39,6 +39,7 @@ pub mod failure;
 pub mod ledger;
 pub mod names;
 mod pages;
+pub mod plan;
 pub mod postmortem;
 pub mod recording;
 pub mod replay;

@@ -216,6 +216,28 @@ impl Program {
         program
     }
 
+    /// The same acts without what a trace answered, to be made of another size.
+    #[must_use]
+    pub(crate) fn resized(&self) -> Program {
+        let driver = DriverSide { lanes: self.driver.lanes.clone(), ..DriverSide::default() };
+        Program {
+            acts: self.acts.clone(),
+            earlier: self.earlier.clone(),
+            always_held: self.always_held,
+            slots: self.slots,
+            requests: self.requests,
+            driver,
+            ..Program::default()
+        }
+    }
+
+    /// Makes a request one of another size.
+    pub(crate) fn set_bytes(&mut self, act: usize, bytes: Bytes) {
+        if let Some(act) = self.acts.get_mut(act).filter(|act| act.asked().is_some()) {
+            act.bytes = bytes.0;
+        }
+    }
+
     /// The rounded size of the largest request from an act on, by act; one more than there are acts, the last zero.
     pub(crate) fn largest_from(&self, rounded: impl Fn(Bytes) -> u64) -> Vec<u64> {
         let mut largest = vec![0; self.acts.len() + 1];

@@ -720,7 +720,7 @@ fn give(allocator: &mut TorchCaching, tickets: &mut [Ticket], act: Act) {
 /// The most that other settings take from a driver that has enough.
 pub(super) fn most_taken(program: &Program, options: Options) -> Bytes {
     let supplier = &mut Placed::new(Placement::Ascending);
-    drive(program, &program.acts, Before::Asked(&[]), options, &[], supplier).pool
+    drive(program, &program.acts, Before::Asked(&[]), options, &[], supplier, |_, _| ()).pool
 }
 
 /// How what was there before the trace comes into a pool with other settings.
@@ -733,7 +733,7 @@ pub(super) enum Before<'a> {
 }
 
 /// Runs acts with other settings or another driver until the first request that fails; one that failed in the trace may
-/// fail again. `flushes` are the acts before which everything idle is given back.
+/// fail again. `flushes` are the acts before which everything idle is given back. Tells what is allocated after each request.
 pub(super) fn drive(
     program: &Program,
     acts: &[Act],
@@ -741,6 +741,7 @@ pub(super) fn drive(
     options: Options,
     flushes: &[usize],
     supplier: &mut impl Supplier,
+    mut tell: impl FnMut(usize, Bytes),
 ) -> Driven {
     let (mut allocator, lanes) = prepare(program, options);
     let mut tickets = vec![Ticket::NONE; program.slots];
@@ -797,6 +798,7 @@ pub(super) fn drive(
                 }
             }
         }
+        tell(at, Bytes(allocator.stats().allocated_bytes.current()));
     }
     let stats = allocator.stats();
     Driven {

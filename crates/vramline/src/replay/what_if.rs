@@ -93,13 +93,14 @@ pub(super) struct Driven {
     pub(super) waits: Option<u64>,
 }
 
-/// Runs acts on a pool until the first request that fails.
-fn drive(
+/// Runs acts on a pool until the first request that fails. Tells what is in use after each that is served.
+pub(super) fn drive(
     program: &Program,
     acts: &[Act],
     gone: &[bool],
     bfc: &mut Bfc,
     supplier: &mut impl Supplier,
+    mut tell: impl FnMut(usize, Bytes),
 ) -> Driven {
     let mut tickets = vec![Ticket::NONE; program.slots];
     let mut failure = place_earlier(program, gone, bfc, supplier, &mut tickets);
@@ -117,6 +118,7 @@ fn drive(
                     break;
                 }
             }
+            tell(at, bfc.stats().in_use);
         }
     }
     let stats = bfc.stats();
@@ -135,7 +137,7 @@ fn drive(
 const MOST_WAITING: usize = 2048;
 
 /// Runs acts like [`drive`], but requests that fail wait. Says how many did; `None` where some waited in vain.
-fn drive_waiting(
+pub(super) fn drive_waiting(
     program: &Program,
     acts: &[Act],
     gone: &[bool],
@@ -293,7 +295,7 @@ impl Questions<'_> {
         let gone = cut.map_or(&[][..], |cut| &cut.gone);
         let runs = self.over_placements(|supplier| {
             let mut bfc = Bfc::new("", limit, options)?;
-            Some(drive(self.program, acts, gone, &mut bfc, supplier))
+            Some(drive(self.program, acts, gone, &mut bfc, supplier, |_, _| ()))
         })?;
         let mut runs = runs;
         if runs.iter().any(|run| run.failure.is_some()) {
@@ -333,7 +335,7 @@ impl Questions<'_> {
         };
         let flushes: Vec<usize> = rules.driver.flushes.iter().filter_map(moved).collect();
         let runs = self.over_placements(|supplier| {
-            Some(torch_caching::drive(self.program, acts, before, options, &flushes, supplier))
+            Some(torch_caching::drive(self.program, acts, before, options, &flushes, supplier, |_, _| ()))
         });
         self.answered(setting, limit, &runs.unwrap_or_default(), cut)
     }

@@ -1,0 +1,158 @@
+//! Requests of several probes, matched by their order: for programs that ask in the same order every time.
+//!
+//! PyTorch's history tells sizes, and stacks where they were recorded. Two probes ask for the same in the same order, but for
+//! scratch that libraries choose by size. So two lists are aligned as texts are, within a band: what stays the same or grows
+//! with the batch belongs together, what does neither may.
+
+use std::collections::BTreeMap;
+
+use super::probe::{Ask, Probe};
+use super::size::{Basis, Form, Point, Size};
+
+/// How far an alignment may stray beyond the difference of the lengths.
+const BAND: usize = 256;
+
+/// A block that lives no longer than so many acts is scratch, where its size is no line.
+const BRIEF: usize = 3;
+
+/// The sizes of every request of every probe, in the order of its asks.
+pub(super) fn sizes(probes: &[Probe]) -> Vec<Vec<Size>> {
+    let mut seen: Vec<Vec<BTreeMap<u64, u64>>> = probes
+        .iter()
+        .map(|probe| probe.asks.iter().map(|ask| BTreeMap::from([(probe.batch, ask.bytes)])).collect())
+        .collect();
+    for (left, one) in probes.iter().enumerate() {
+        for (right, other) in probes.iter().enumerate().skip(left + 1) {
+            if one.batch == other.batch {
+                continue;
+            }
+            for (a, b) in aligned(one, other) {
+                let (Some(first), Some(second)) = (one.asks.get(a), other.asks.get(b)) else { continue };
+                let (first, second) = (first.bytes, second.bytes);
+                if let Some(points) = seen.get_mut(left).and_then(|all| all.get_mut(a)) {
+                    points.entry(other.batch).or_insert(second);
+                }
+                if let Some(points) = seen.get_mut(right).and_then(|all| all.get_mut(b)) {
+                    points.entry(one.batch).or_insert(first);
+                }
+            }
+        }
+    }
+    let sized = |(probe, seen): (&Probe, Vec<BTreeMap<u64, u64>>)| {
+        probe.asks.iter().zip(seen).map(|(ask, points)| size(ask, &points)).collect()
+    };
+    probes.iter().zip(seen).map(sized).collect()
+}
+
+fn size(ask: &Ask, points: &BTreeMap<u64, u64>) -> Size {
+    let points: Vec<(Point, Vec<u64>)> =
+        points.iter().map(|(&batch, &bytes)| (Point { batch, bytes }, Vec::new())).collect();
+    match Size::fit(&points) {
+        Some(size) => size,
+        None if ask.is_brief() => Size { form: Form::Constant(ask.bytes), basis: Basis::Irregular },
+        None => Size::held(ask.bytes),
+    }
+}
+
+impl Ask {
+    /// Whether it is freed at once.
+    pub(super) fn is_brief(&self) -> bool {
+        self.life.is_some_and(|life| life <= BRIEF)
+    }
+}
+
+/// How well two requests belong together.
+fn score(one: &Ask, left: u64, other: &Ask, right: u64) -> i32 {
+    const SAME: i32 = 4;
+    const LIKELY: i32 = 1;
+    const NEVER: i32 = -6;
+    let is_proportional = u128::from(one.bytes) * u128::from(right) == u128::from(other.bytes) * u128::from(left);
+    let is_same_asker = one.key == other.key;
+    let same = if one.bytes == other.bytes || is_proportional { SAME } else { 0 };
+    if same > 0 {
+        return same + i32::from(is_same_asker);
+    }
+    // Between constant and in proportion lies what is both in part.
+    let (low, high) = if left < right { (one.bytes, other.bytes) } else { (other.bytes, one.bytes) };
+    let grows = low <= high && u128::from(high) * u128::from(left.min(right)) <= u128::from(low) * u128::from(left.max(right));
+    let is_alike = one.is_brief() == other.is_brief();
+    match (is_same_asker, grows && is_alike) {
+        (true, true) => LIKELY + 1,
+        (true, false) if is_alike => LIKELY,
+        (false, true) => 0,
+        _ => NEVER,
+    }
+}
+
+/// The pairs of requests that belong together, by the best alignment within the band.
+fn aligned(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
+    const GAP: i32 = -1;
+    const FROM_BOTH: u8 = 1;
+    const FROM_LEFT: u8 = 2;
+    const FROM_RIGHT: u8 = 3;
+    let (rows, columns) = (one.asks.len(), other.asks.len());
+    let band = BAND + rows.abs_diff(columns);
+    let width = 2 * band + 1;
+    // The column that stands at the beginning of a row of the band.
+    let first = |row: usize| (row * columns / rows.max(1)).saturating_sub(band);
+    let mut from = vec![0_u8; (rows + 1).saturating_mul(width)];
+    let mut before = vec![i32::MIN / 2; width];
+    let mut now = vec![i32::MIN / 2; width];
+    for row in 0..=rows {
+        let begin = first(row);
+        let above = row.checked_sub(1).map(first);
+        let ask = row.checked_sub(1).and_then(|row| one.asks.get(row));
+        for at in 0..width {
+            let column = begin + at;
+            if column > columns {
+                break;
+            }
+            let cell = |of: &[i32], begin: usize, column: usize| {
+                column.checked_sub(begin).and_then(|at| of.get(at)).copied().unwrap_or(i32::MIN / 2)
+            };
+            let mut best = if row == 0 && column == 0 { (0, 0) } else { (i32::MIN / 2, 0) };
+            if let (Some(above), Some(ask)) = (above, ask) {
+                if let Some(left) = column.checked_sub(1)
+                    && let Some(partner) = other.asks.get(left)
+                {
+                    let both = cell(&before, above, left).saturating_add(score(ask, one.batch, partner, other.batch));
+                    if both > best.0 {
+                        best = (both, FROM_BOTH);
+                    }
+                }
+                let down = cell(&before, above, column).saturating_add(GAP);
+                if down > best.0 {
+                    best = (down, FROM_LEFT);
+                }
+            }
+            if let Some(left) = at.checked_sub(1) {
+                let across = now.get(left).copied().unwrap_or(i32::MIN / 2).saturating_add(GAP);
+                if across > best.0 {
+                    best = (across, FROM_RIGHT);
+                }
+            }
+            if let (Some(score), Some(step)) = (now.get_mut(at), from.get_mut(row * width + at)) {
+                (*score, *step) = best;
+            }
+        }
+        std::mem::swap(&mut before, &mut now);
+        now.fill(i32::MIN / 2);
+    }
+    let mut pairs = Vec::new();
+    let (mut row, mut column) = (rows, columns);
+    while row > 0 || column > 0 {
+        let step = column.checked_sub(first(row)).and_then(|at| from.get(row * width + at)).copied();
+        match step {
+            Some(FROM_BOTH) => {
+                row = row.saturating_sub(1);
+                column = column.saturating_sub(1);
+                pairs.push((row, column));
+            }
+            Some(FROM_LEFT) => row = row.saturating_sub(1),
+            Some(FROM_RIGHT) => column = column.saturating_sub(1),
+            _ => break,
+        }
+    }
+    pairs.reverse();
+    pairs
+}

@@ -1,0 +1,74 @@
+//! Several small runs to any batch: what it takes, what fits, and how sure that is.
+//!
+//! Each probe's requests are made as large as they would be at the batch that is asked for, and run through the probe's own
+//! allocator, in the probe's own order. Executors with threads order ops differently each time, so every probe and every step of
+//! it is one draw of many; what comes out is a distribution, never one number alone. Not its job: reading, formatting, and
+//! programs that XLA compiles, whose buffers are not those of a smaller batch made larger.
+
+mod by_key;
+mod by_sequence;
+mod draws;
+mod predict;
+mod probe;
+mod size;
+
+use crate::allocator::Placement;
+use crate::event::Framework;
+use crate::replay::{NotReplayed, Program, Rehearsal, Rehearsed};
+use crate::units::Bytes;
+
+pub use predict::{Largest, PartPeak, Passes, Prediction};
+pub use probe::{Part, Probe, Source};
+pub use size::{Basis, Form, Point, Size};
+
+/// What becomes of a request whose size is no line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Irregular {
+    /// It goes on as between the last two probes.
+    Scaled,
+    /// It stays as large as in its own probe.
+    Held,
+}
+
+/// Probes, aligned: ready to be asked.
+#[derive(Debug)]
+pub struct Plan {
+    /// The probes, in the order of their batches.
+    pub probes: Vec<Probe>,
+    sizes: Vec<Vec<Size>>,
+    /// Whether the program asks in the same order every time.
+    is_ordered: bool,
+}
+
+impl Plan {
+    /// Aligns probes.
+    pub fn new(sources: &[Source<'_>]) -> Result<Plan, NotReplayed> {
+        let mut keys = probe::Keys::default();
+        let probes = sources.iter().map(|&source| Probe::new(source, &mut keys));
+        let mut probes = probes.collect::<Result<Vec<Probe>, _>>()?;
+        probes.sort_by_key(|probe| probe.batch);
+        let is_ordered = sources.iter().all(|source| source.trace.history.framework == Some(Framework::PyTorch));
+        let sizes = if is_ordered { by_sequence::sizes(&probes) } else { by_key::sizes(&probes) };
+        Ok(Plan { probes, sizes, is_ordered })
+    }
+
+    /// What a probe's pool would be asked for at another batch.
+    #[must_use]
+    pub fn program_at(&self, probe: usize, batch: u64, irregular: Irregular) -> Option<Program> {
+        let (probe, sizes) = (self.probes.get(probe)?, self.sizes.get(probe)?);
+        let mut program = probe.ran.program.resized();
+        for (ask, size) in probe.asks.iter().zip(sizes) {
+            let is_held = irregular == Irregular::Held && size.basis == Basis::Irregular;
+            program.set_bytes(ask.act, if is_held { Bytes(ask.bytes) } else { size.form.at(batch) });
+        }
+        Some(program)
+    }
+
+    /// A probe's program of another batch, through its allocator without a limit.
+    #[must_use]
+    pub fn rehearse(&self, number: usize, program: &Program, placement: Placement) -> Option<Rehearsed> {
+        let probe = self.probes.get(number)?;
+        let cuts: Vec<usize> = probe.stretches.iter().skip(1).map(|stretch| stretch.acts.start).collect();
+        Rehearsal { program, rules: &probe.ran.rules, limit: None, placement }.run(&cuts)
+    }
+}

@@ -1,0 +1,257 @@
+//! A small run to plan from: what its pool was asked for, by whom, in which step.
+//!
+//! What an op asks for in one probe is found again in another by a [`Key`]: the op's name without the numbers that differ from
+//! process to process, the purpose, the element type and the rank; and by how often that came before in the same step.
+
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+
+use crate::event::{Dtype, Framework, Region};
+use crate::names::Name;
+use crate::replay::{self, NotReplayed, Ran};
+use crate::snapshot::Role;
+use crate::trace::{Phase, PoolTrace, Trace};
+
+/// Who asks, the same in every probe. The empty name is one too: of requests that nothing names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Key(u32);
+
+/// The keys of all probes of a plan.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    numbers: FxHashMap<(String, Region, Dtype, usize), u32>,
+}
+
+impl Keys {
+    fn key(&mut self, name: &str, region: Region, dtype: Dtype, rank: usize) -> Key {
+        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        Key(*self.numbers.entry((name.to_owned(), region, dtype, rank)).or_insert(next))
+    }
+}
+
+/// A name without the number that TensorFlow gives a function in each process anew.
+fn without_number(name: &str) -> &str {
+    if !name.starts_with("__inference_") && !name.starts_with("__forward_") && !name.starts_with("__backward_") {
+        return name;
+    }
+    name.trim_end_matches(|symbol: char| symbol.is_ascii_digit()).trim_end_matches('_')
+}
+
+/// The dimensions of a shape as the frameworks write it.
+fn dimensions(text: &str) -> Vec<u64> {
+    let inside = text.split_once('[').map_or("", |(_, rest)| rest.split(']').next().unwrap_or(""));
+    let all = inside.split(',').map(|part| part.trim().parse::<u64>());
+    all.collect::<Result<Vec<_>, _>>().unwrap_or_default()
+}
+
+/// A request of a probe.
+#[derive(Clone, Debug)]
+pub(super) struct Ask {
+    /// The act of the program.
+    pub(super) act: usize,
+    /// Who asks.
+    pub(super) key: Key,
+    /// How often that asked before in the same stretch.
+    pub(super) occurrence: u32,
+    /// The stretch it lies in.
+    pub(super) stretch: usize,
+    /// What is asked for.
+    pub(super) bytes: u64,
+    /// The dimensions, where they are told.
+    pub(super) shape: Vec<u64>,
+    /// What it is for.
+    pub(super) role: Role,
+    /// Whether anything names it.
+    pub(super) is_named: bool,
+    /// How many acts it lives for; `None` where it is never freed.
+    pub(super) life: Option<usize>,
+    /// The op's name in the probe's own history.
+    pub(super) op: Name,
+}
+
+/// What a stretch of a run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// Before the first step.
+    Start,
+    /// The first step, which makes what later ones find.
+    FirstStep,
+    /// A later training step.
+    Step,
+    /// A step that evaluates.
+    Validation,
+    /// A step that predicts.
+    Predict,
+    /// Any other step.
+    Other,
+}
+
+impl Part {
+    /// The word used in JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Part::Start => "start",
+            Part::FirstStep => "first-step",
+            Part::Step => "step",
+            Part::Validation => "validation",
+            Part::Predict => "predict",
+            Part::Other => "other",
+        }
+    }
+}
+
+/// A stretch of a probe: the time before the first step, or a step up to the next.
+#[derive(Clone, Debug)]
+pub(super) struct Stretch {
+    pub(super) part: Part,
+    /// The how manieth of its part it is.
+    pub(super) ordinal: usize,
+    pub(super) acts: Range<usize>,
+}
+
+/// Where a probe comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// The batch, or whatever else is varied.
+    pub batch: u64,
+    /// Its trace.
+    pub trace: &'a Trace,
+    /// The pool of it.
+    pub pool: &'a PoolTrace,
+    /// The framework's version, where it is known.
+    pub version: Option<&'a str>,
+}
+
+/// A small run to plan from.
+#[derive(Debug)]
+pub struct Probe {
+    /// The batch, or whatever else is varied.
+    pub batch: u64,
+    /// Its requests through its own allocator.
+    pub ran: Ran,
+    pub(super) asks: Vec<Ask>,
+    pub(super) stretches: Vec<Stretch>,
+}
+
+impl Probe {
+    pub(super) fn new(source: Source<'_>, keys: &mut Keys) -> Result<Probe, NotReplayed> {
+        let Source { batch, trace, pool, version } = source;
+        let ran = replay::run(trace, pool, version)?;
+        let stretches = stretches(trace, &ran);
+        let asks = asks(source, &ran, &stretches, keys);
+        Ok(Probe { batch, ran, asks, stretches })
+    }
+
+    /// How many training steps it has.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        self.stretches.iter().filter(|stretch| matches!(stretch.part, Part::FirstStep | Part::Step)).count()
+    }
+}
+
+/// The stretches of a program, one after the other.
+fn stretches(trace: &Trace, ran: &Ran) -> Vec<Stretch> {
+    let count = ran.program.acts.len();
+    let mut stretches = vec![Stretch { part: Part::Start, ordinal: 0, acts: 0..count }];
+    let mut at = 0;
+    let mut has_trained = false;
+    for step in &trace.steps {
+        let answers = ran.program.answers.iter().enumerate().skip(at);
+        let begins = |event: u32| trace.history.events.time(event as usize) >= step.begin;
+        let Some(begin) = answers.clone().find(|(_, answer)| begins(answer.event)).map(|(at, _)| at) else { break };
+        let part = match step.phase {
+            Phase::Train if has_trained => Part::Step,
+            Phase::Train => Part::FirstStep,
+            Phase::Validation => Part::Validation,
+            Phase::Predict => Part::Predict,
+            Phase::Other => Part::Other,
+        };
+        has_trained |= step.phase == Phase::Train;
+        if let Some(last) = stretches.last_mut() {
+            last.acts.end = begin;
+        }
+        let ordinal = stretches.iter().filter(|stretch| stretch.part == part).count();
+        stretches.push(Stretch { part, ordinal, acts: begin..count });
+        at = begin;
+    }
+    stretches
+}
+
+fn asks(source: Source<'_>, ran: &Ran, stretches: &[Stretch], keys: &mut Keys) -> Vec<Ask> {
+    let Source { trace, pool, .. } = source;
+    let history = &trace.history;
+    let is_torch = history.framework == Some(Framework::PyTorch);
+    let roles: FxHashMap<usize, Role> =
+        pool.lives().map(|life| life.birth).zip(trace.lifetimes(pool).map(|life| life.held.role)).collect();
+    let mut lives = lives(ran);
+    let mut known: FxHashMap<(Name, bool, Region, Dtype, usize), Key> = FxHashMap::default();
+    let mut shapes: FxHashMap<Name, Vec<u64>> = FxHashMap::default();
+    let mut asks = Vec::with_capacity(usize::try_from(ran.program.requests).unwrap_or(0));
+    for (number, stretch) in stretches.iter().enumerate() {
+        let mut counts: FxHashMap<Key, u32> = FxHashMap::default();
+        let acts = ran.program.acts.iter().zip(&ran.program.answers).enumerate();
+        for (act, (what, answer)) in acts.take(stretch.acts.end).skip(stretch.acts.start) {
+            let Some(bytes) = what.requested() else { continue };
+            let event = history.events.at(answer.event as usize);
+            let shape = shapes.entry(event.shape()).or_insert_with(|| dimensions(history.names.get(event.shape())));
+            let name = event.op_or_scope();
+            let is_named = !event.op().is_empty();
+            let traits = (name, is_named, event.region(), event.dtype(), shape.len());
+            let key = *known.entry(traits).or_insert_with(|| {
+                keys.key(without_number(history.names.get(name)), event.region(), event.dtype(), shape.len())
+            });
+            let occurrence = counts.entry(key).or_default();
+            asks.push(Ask {
+                act,
+                key,
+                occurrence: *occurrence,
+                stretch: number,
+                bytes: bytes.0,
+                shape: shape.clone(),
+                role: roles.get(&(answer.event as usize)).copied().unwrap_or(Role::Unknown),
+                is_named: is_named || is_torch,
+                life: lives.remove(&act),
+                op: name,
+            });
+            *occurrence += 1;
+        }
+    }
+    asks
+}
+
+/// How many acts each block lives for, by the act that asks for it.
+fn lives(ran: &Ran) -> FxHashMap<usize, usize> {
+    let mut born = vec![None; ran.program.slots];
+    let mut lives = FxHashMap::default();
+    for (at, act) in ran.program.acts.iter().enumerate() {
+        let Some(slot) = born.get_mut(act.slot()) else { continue };
+        if act.requested().is_some() {
+            *slot = Some(at);
+        } else if act.ends()
+            && let Some(begin) = slot.take()
+        {
+            lives.insert(begin, at - begin);
+        }
+    }
+    lives
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lose_the_number_of_a_process() {
+        assert_eq!(without_number("__inference_one_step_on_data_1234"), "__inference_one_step_on_data");
+        assert_eq!(without_number("model/conv2d_1/Conv2D"), "model/conv2d_1/Conv2D");
+    }
+
+    #[test]
+    fn shapes_are_read() {
+        assert_eq!(dimensions("[16, 26,26,32]"), [16, 26, 26, 32]);
+        assert_eq!(dimensions("[]"), Vec::<u64>::new());
+        assert_eq!(dimensions("(scalar)"), Vec::<u64>::new());
+    }
+}
