@@ -36,6 +36,10 @@ pub(crate) enum Command {
     /// Compare runs: whose peak is higher, by how much, and which op makes the difference.
     #[command(after_long_help = DIFF_HELP)]
     Diff(DiffArgs),
+    /// Predict the memory of any batch from a few small ones, and the largest batch that fits.
+    #[command(after_long_help = PLAN_HELP, override_usage = "vramline plan [OPTIONS] --batches 7,11,13 -- CMD {batch} ...
+       vramline plan [OPTIONS] --probe 7=A.vram --probe 11=B.vram --probe 13=C.vram")]
+    Plan(Box<PlanArgs>),
     /// Hand the data to other tools: every allocation with its life, as a table or as a trace for Perfetto.
     #[command(after_long_help = EXPORT_HELP)]
     Export(ExportArgs),
@@ -125,6 +129,77 @@ Examples:
     vramline oom train.vram --json | jq '.failures[0].verdict'
 
 Exit codes: 0 also where no failure is found, which is said; 1 a file cannot be read; 2 usage.";
+
+const PLAN_HELP: &str = "\
+The probes are small runs of the same script, each with another batch. The second form makes them: it runs
+the command with {batch} replaced, the smallest first, traced, and ended after a few steps. Good batches are
+small, and no dimension of the model: 7, 11 and 13 rather than 8, 16 and 32. Three are better than two, which
+always agree.
+
+What every tensor takes at the batch in question is computed from the probes; the requests, made that large, go
+through the framework's own allocator in the order of each probe. TensorFlow runs ops in another order each time,
+so the answer is a range, and a batch near a limit fits in some runs and not in others:
+    sure     every order passes at this batch
+    likely   some order passes; above it none does
+
+Examples:
+    vramline plan --batches 7,11,13 --batch 256 --limit 16GiB -- python train.py --batch-size {batch}
+    vramline plan --probe 7=a.vram --probe 11=b.vram --probe 13=c.vram --limit 16GiB
+    vramline plan --probe 2=b2.pickle --probe 4=b4.pickle --probe 8=b8.pickle --batch 128 --curve
+    vramline plan --variable length --batches 96,160,224 -- python train.py --length {length}
+
+Exit codes: 0 it fits, or there is no limit; 3 it does not fit; 4 not certain; 1 there is no plan, and why; 2 usage.";
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// A run with its batch: a recording, a trace or a PyTorch snapshot. Give at least two batches; several runs of one are welcome.
+    #[arg(long, value_name = "BATCH=PATH", value_parser = probe, conflicts_with = "command")]
+    pub(crate) probe: Vec<(u64, PathBuf)>,
+    /// Make probes with these batches, by running the command.
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', requires = "command", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) batches: Vec<u64>,
+    /// Run the command so often for each of them: TensorFlow orders ops differently each time.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) repeats: u32,
+    /// Trace so many steps of each.
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) trace_steps: u32,
+    /// Keep the probes in this folder; what is there already is not run again.
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(crate) output: Option<PathBuf>,
+    /// The batch to predict; several with commas [default: the largest that surely fits].
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) batch: Vec<u64>,
+    /// What the pool may take, such as 16GiB. On a device, leave room for the CUDA context.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) limit: Option<Bytes>,
+    /// For how many steps a run goes on: the highest of them counts.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) steps: u64,
+    /// What varies, where it is not the batch; the command then has it in braces.
+    #[arg(long, value_name = "NAME", default_value = "batch")]
+    pub(crate) variable: String,
+    /// Only a pool whose name contains this [default: the one with the highest peak].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pool: Option<String>,
+    /// Print memory against the batch, from the smallest probe to beyond the largest batch that fits.
+    #[arg(long)]
+    pub(crate) curve: bool,
+    /// Print everything as one JSON document, exact to the byte.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The command, with {batch} where the batch belongs.
+    #[arg(trailing_var_arg = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// A batch and the path of its run.
+fn probe(text: &str) -> Result<(u64, PathBuf), String> {
+    let wrong = || "expected BATCH=PATH, such as 8=small.vram".to_owned();
+    let (batch, path) = text.split_once('=').ok_or_else(wrong)?;
+    let batch = batch.trim().parse().ok().filter(|&batch| batch > 0).ok_or_else(wrong)?;
+    if path.is_empty() { Err(wrong()) } else { Ok((batch, path.into())) }
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct OomArgs {
@@ -249,6 +324,9 @@ pub(crate) struct RunArgs {
     /// Choose how frameworks get memory from the driver.
     #[arg(long, value_enum)]
     pub(crate) allocator: Option<Allocator>,
+    /// End the job, with code 0, when its trace is over: nothing that comes after those steps is run.
+    #[arg(long)]
+    pub(crate) stop: bool,
     /// Without a GPU, leave TensorFlow's CPU allocator as it is, which tells little.
     #[arg(long)]
     pub(crate) no_stand_in: bool,
@@ -514,6 +592,7 @@ impl RunArgs {
             growth: None,
             limit: None,
             allocator: None,
+            stop: false,
             no_stand_in: false,
             no_report: false,
             json: None,

@@ -3,6 +3,7 @@
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod oom;
+pub(crate) mod plan;
 pub(crate) mod replay;
 
 use std::fmt::Write;

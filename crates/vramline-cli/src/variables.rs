@@ -28,12 +28,14 @@ pub(crate) const LIMIT: &str = "VRAMLINE_LIMIT";
 pub(crate) const GROWTH: &str = "VRAMLINE_GROWTH";
 /// Set: `default`, `async`, `platform` or `expandable`.
 pub(crate) const ALLOCATOR: &str = "VRAMLINE_ALLOCATOR";
+/// Set to 1: end the process, with code 0, when its trace is over.
+pub(crate) const STOP: &str = "VRAMLINE_STOP";
 /// Set to 1: `run` switched TensorFlow's pool on the CPU on.
 pub(crate) const STAND_IN: &str = "VRAMLINE_STAND_IN";
 
 /// What `run` tells its Python side. One that is not set for this job is removed: it would be of a run around this one.
-pub(crate) const TO_PYTHON: [&str; 9] =
-    [RECORD, TRACE, TRACE_SECONDS, RATE, STEP_PEAKS, LIMIT, GROWTH, ALLOCATOR, STAND_IN];
+pub(crate) const TO_PYTHON: [&str; 10] =
+    [RECORD, TRACE, TRACE_SECONDS, RATE, STEP_PEAKS, LIMIT, GROWTH, ALLOCATOR, STOP, STAND_IN];
 
 /// Read and set: where Python looks for modules; ours come first.
 pub(crate) const PYTHONPATH: &str = "PYTHONPATH";

@@ -26,7 +26,7 @@ def begin() -> None:
     recorder.attach(job)
     _name_dumps(job)
     window = Window(job, asked)
-    steps = Steps(job, window, asked.step_peaks)
+    steps = Steps(job, window, asked.step_peaks, asked.stop)
     if asked.rate > 0:
         job.sample(1.0 / asked.rate)
     else:

@@ -18,6 +18,8 @@ class Asked:
     step_peaks: bool = False
     limit: Optional[int] = None
     """Bytes that a pool may take."""
+    stop: bool = False
+    """Whether the process ends when its trace is over."""
 
 
 def asked() -> Asked:
@@ -36,4 +38,5 @@ def asked() -> Asked:
         rate=number("VRAMLINE_RATE", 10.0),
         step_peaks=os.environ.get("VRAMLINE_STEP_PEAKS") == "1",
         limit=int(limit) if limit.isdigit() else None,
+        stop=os.environ.get("VRAMLINE_STOP") == "1",
     )

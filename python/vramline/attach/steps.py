@@ -6,6 +6,8 @@ counters are read in one place, the trace ends after the right number, and the v
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from typing import Any, Callable, Optional
@@ -24,10 +26,11 @@ _MOST_OWNERS = 64
 class Steps:
     """The steps of this process."""
 
-    def __init__(self, job: Session, window: Window, resets: bool) -> None:
+    def __init__(self, job: Session, window: Window, resets: bool, stops: bool = False) -> None:
         self.job = job
         self.window = window
         self._resets = resets
+        self._stops = stops
         self._inventories: dict[int, Callable[[], list[Row]]] = {}
         self._is_counted = False
         self._calls: dict[str, int] = {}
@@ -58,6 +61,20 @@ class Steps:
         if self.window.is_open and phase == "train" and self.window.stepped():
             self.take_inventory()
             self.window.close(self.window.why_now)
+        if self._stops and phase == "train" and self.window.is_over:
+            self._stop()
+
+    def _stop(self) -> None:
+        """Ends a probe. Nothing after its last step is to run: what the program would save now is no trained model."""
+        self.finish("the probe is over")
+        self.job.mark("end", "stopped", read=counters.read_all())
+        self.job.close()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        os._exit(0)
 
     def call(self, name: str, trains: bool, begin: int) -> None:
         """A compiled function has been called that is no whole training step."""

@@ -93,6 +93,11 @@ class Window:
         return self._is_large or (self._mode != "all" and self._steps >= self._most)
 
     @property
+    def is_over(self) -> bool:
+        """Whether it was open once."""
+        return self._save is not None and not self.is_open
+
+    @property
     def _is_large(self) -> bool:
         return self._grown > self._most_grown
 

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use vramline::recording::folder::{self, Part};
 use vramline::recording::manifest::{self, ClockPair, Clocks, RunManifest};
@@ -21,6 +21,26 @@ use crate::launch::{child, devices, driver, package, place, say, settings};
 use crate::variables::{PYTHONPATH, RECORD, TO_PYTHON};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Hinted> {
+    let Recorded { path, manifest, is_booted, code } = record(args, None)?;
+    if let Some(path) = path {
+        finish(args, &manifest, path, is_booted);
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// A job that has ended.
+pub(crate) struct Recorded {
+    /// Its recording, where there is one; `run.json` is still that of its beginning.
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) manifest: RunManifest,
+    /// Whether the job's Python was to record anything.
+    pub(crate) is_booted: bool,
+    /// The code that a shell would show.
+    pub(crate) code: u8,
+}
+
+/// Runs a job under a recording. What it prints goes into `log` where one is given.
+pub(crate) fn record(args: &RunArgs, log: Option<&File>) -> Result<Recorded, Hinted> {
     settings::check(args)?;
     let user = environment::of_user();
     let devices = driver::of_script().unwrap_or_else(|| devices::devices(Path::new("/")));
@@ -30,6 +50,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Hinted> {
         let limit = if args.limit.is_some() { "; --limit has no effect on a GPU" } else { "" };
         say(format_args!("{reason} (nothing is recorded inside the job{limit})"));
     });
+    let is_booted = boot.is_ok();
     let mut manifest = manifest_of(args, user, &planned, devices);
     let wanted = args
         .output
@@ -37,7 +58,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Hinted> {
         .unwrap_or_else(|| place::default_name(&args.command, manifest.clocks.begin.realtime_ns));
     let recording = place::make(&wanted, &manifest);
 
-    let command = command_of(args, &planned, boot.as_deref().ok(), recording.as_deref());
+    let mut command = command_of(args, &planned, boot.as_deref().ok(), recording.as_deref());
+    if let Some(log) = log {
+        command.stdin(Stdio::null());
+        command.stdout(log.try_clone().map_err(anyhow::Error::from)?);
+        command.stderr(log.try_clone().map_err(anyhow::Error::from)?);
+    }
     let mut watch = None;
     let started = |job| {
         watch = recording.as_deref().and_then(|path| driver::watch(path, job, args.rate, &manifest));
@@ -48,17 +74,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Hinted> {
             let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
             say(format_args!("cannot start '{program}': {error}"));
             recording.iter().for_each(|path| place::unmake(path));
-            return Ok(ExitCode::from(child::code_of_failure(&error)));
+            let code = child::code_of_failure(&error);
+            return Ok(Recorded { path: None, manifest, is_booted, code });
         }
     };
-
     manifest.clocks.end = Some(clocks());
     manifest.exit = Some(exit);
     driver::finish(watch, &mut manifest);
-    if let Some(path) = recording {
-        finish(args, &manifest, path, boot.is_ok());
-    }
-    Ok(ExitCode::from(child::code_of(exit)))
+    Ok(Recorded { path: recording, manifest, is_booted, code: child::code_of(exit) })
 }
 
 fn manifest_of(

@@ -14,9 +14,9 @@ use crate::Hinted;
 use crate::cli::{Allocator, RunArgs, Switch};
 use crate::launch::settings::{MIB, refusal};
 use crate::variables::{
-    ALLOCATOR, CUDA_VISIBLE_DEVICES, GROWTH, LIMIT, RATE, STAND_IN, STEP_PEAKS, TF_CPU_BFC, TF_CPU_BFC_LIMIT,
-    TF_FORCE_GPU_ALLOW_GROWTH, TF_GPU_ALLOCATOR, TORCH_CONF, TRACE, TRACE_SECONDS, XLA_ALLOCATOR,
-    XLA_FRACTIONS, XLA_PREALLOCATE,
+    ALLOCATOR, CUDA_VISIBLE_DEVICES, GROWTH, LIMIT, RATE, STAND_IN, STEP_PEAKS, STOP, TF_CPU_BFC,
+    TF_CPU_BFC_LIMIT, TF_FORCE_GPU_ALLOW_GROWTH, TF_GPU_ALLOCATOR, TORCH_CONF, TRACE, TRACE_SECONDS,
+    XLA_ALLOCATOR, XLA_FRACTIONS, XLA_PREALLOCATE,
 };
 
 /// Variables by name. What is not UTF-8 is replaced: no value that is compared or recorded is of that kind.
@@ -114,6 +114,7 @@ fn to_python(args: &RunArgs) -> Variables {
         (TRACE_SECONDS, Some(args.trace_seconds.to_string())),
         (RATE, Some(args.rate.to_string())),
         (STEP_PEAKS, args.step_peaks.then(|| "1".to_owned())),
+        (STOP, args.stop.then(|| "1".to_owned())),
         (LIMIT, args.limit.map(|limit| limit.0.to_string())),
         (GROWTH, args.growth.map(|growth| growth.word().to_owned())),
         (ALLOCATOR, args.allocator.map(|allocator| allocator.word().to_owned())),

@@ -10,6 +10,7 @@ pub(crate) mod environment;
 pub(crate) mod kernel;
 pub(crate) mod package;
 pub(crate) mod place;
+pub(crate) mod probes;
 pub(crate) mod settings;
 
 use std::fmt::Display;

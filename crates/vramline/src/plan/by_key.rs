@@ -99,22 +99,18 @@ impl Fits {
             return size;
         }
         let place = self.by_place.get(&(ask.key, ask.occurrence, None));
-        let irregular = place.filter(|(size, seen)| size.basis == Basis::Irregular && is_of(seen, probe.batch, ask.bytes));
+        let irregular = place
+            .filter(|(size, seen)| size.basis == Basis::Irregular && is_of(seen, probe.batch, ask.bytes));
         irregular.map_or_else(|| by_shape(ask, probe.batch), |(size, _)| size.clone())
     }
 
     /// The size among those of other batches, where it is found in each as it is, or in proportion; or, with `lines`, where
     /// just one line goes through all of them.
-    fn among(
-        &self,
-        batch: u64,
-        bytes: u64,
-        others: &BTreeMap<u64, Vec<u64>>,
-        lines: bool,
-    ) -> Option<Size> {
+    fn among(&self, batch: u64, bytes: u64, others: &BTreeMap<u64, Vec<u64>>, lines: bool) -> Option<Size> {
         let basis = if self.batches.len() > 2 { Basis::Exact } else { Basis::TwoProbes };
         let rest: Vec<u64> = self.batches.iter().copied().filter(|&other| other != batch).collect();
-        let has = |other: u64, bytes: u64| others.get(&other).is_some_and(|all| all.binary_search(&bytes).is_ok());
+        let has =
+            |other: u64, bytes: u64| others.get(&other).is_some_and(|all| all.binary_search(&bytes).is_ok());
         if rest.is_empty() {
             return None;
         }
@@ -123,11 +119,13 @@ impl Fits {
         }
         let proportional = |other: u64| {
             let scaled = u128::from(bytes) * u128::from(other);
-            let scaled = scaled.checked_div(u128::from(batch)).filter(|one| one * u128::from(batch) == scaled)?;
+            let scaled =
+                scaled.checked_div(u128::from(batch)).filter(|one| one * u128::from(batch) == scaled)?;
             u64::try_from(scaled).ok()
         };
         if rest.iter().all(|&other| proportional(other).is_some_and(|bytes| has(other, bytes))) {
-            return Form::line(&[Point { batch: 0, bytes: 0 }, Point { batch, bytes }]).map(|form| Size { form, basis });
+            return Form::line(&[Point { batch: 0, bytes: 0 }, Point { batch, bytes }])
+                .map(|form| Size { form, basis });
         }
         // With two probes any two sizes make a line.
         if !lines || rest.len() < 2 {
@@ -188,7 +186,9 @@ impl Twins {
         }
         let most = |votes: FxHashMap<&Form, u32>| {
             // Of as many, the one that grows: too much is safer than too little.
-            let best = votes.into_iter().max_by_key(|&(form, count)| (count, form.at(probe.batch.saturating_mul(2))));
+            let best = votes
+                .into_iter()
+                .max_by_key(|&(form, count)| (count, form.at(probe.batch.saturating_mul(2))));
             best.map(|(form, _)| form.clone())
         };
         Twins(votes.into_iter().filter_map(|(bytes, votes)| Some((bytes, most(votes)?))).collect())

@@ -66,7 +66,8 @@ fn score(one: &Ask, left: u64, other: &Ask, right: u64) -> i32 {
     const SAME: i32 = 4;
     const LIKELY: i32 = 1;
     const NEVER: i32 = -6;
-    let is_proportional = u128::from(one.bytes) * u128::from(right) == u128::from(other.bytes) * u128::from(left);
+    let is_proportional =
+        u128::from(one.bytes) * u128::from(right) == u128::from(other.bytes) * u128::from(left);
     let is_same_asker = one.key == other.key;
     let same = if one.bytes == other.bytes || is_proportional { SAME } else { 0 };
     if same > 0 {
@@ -74,7 +75,8 @@ fn score(one: &Ask, left: u64, other: &Ask, right: u64) -> i32 {
     }
     // Between constant and in proportion lies what is both in part.
     let (low, high) = if left < right { (one.bytes, other.bytes) } else { (other.bytes, one.bytes) };
-    let grows = low <= high && u128::from(high) * u128::from(left.min(right)) <= u128::from(low) * u128::from(left.max(right));
+    let grows = low <= high
+        && u128::from(high) * u128::from(left.min(right)) <= u128::from(low) * u128::from(left.max(right));
     let is_alike = one.is_brief() == other.is_brief();
     match (is_same_asker, grows && is_alike) {
         (true, true) => LIKELY + 1,
@@ -115,7 +117,12 @@ fn aligned(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
                 if let Some(left) = column.checked_sub(1)
                     && let Some(partner) = other.asks.get(left)
                 {
-                    let both = cell(&before, above, left).saturating_add(score(ask, one.batch, partner, other.batch));
+                    let both = cell(&before, above, left).saturating_add(score(
+                        ask,
+                        one.batch,
+                        partner,
+                        other.batch,
+                    ));
                     if both > best.0 {
                         best = (both, FROM_BOTH);
                     }

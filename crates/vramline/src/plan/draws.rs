@@ -8,7 +8,7 @@ use crate::units::Bytes;
 
 /// Peaks of one part of a run, each with its weight.
 #[derive(Clone, Debug, Default)]
-pub struct Draws {
+pub(super) struct Draws {
     /// In ascending order.
     drawn: Vec<(Bytes, f64)>,
     total: f64,
@@ -29,7 +29,7 @@ impl Draws {
 
     /// The lowest, the middle one and the highest.
     #[must_use]
-    pub fn range(&self) -> Option<[Bytes; 3]> {
+    pub(super) fn range(&self) -> Option<[Bytes; 3]> {
         let (low, high) = (self.drawn.first()?.0, self.drawn.last()?.0);
         let mut sum = 0.0;
         let middle = self.drawn.iter().find(|&&(_, weight)| {
@@ -42,7 +42,7 @@ impl Draws {
 
 /// The draws of every part.
 #[derive(Clone, Debug, Default)]
-pub struct Parts {
+pub(super) struct Parts {
     parts: Vec<(Part, Draws)>,
 }
 
@@ -60,7 +60,7 @@ impl Parts {
     }
 
     /// Every part with its draws, in the order of a run.
-    pub fn iter(&self) -> impl Iterator<Item = (Part, &Draws)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Part, &Draws)> {
         let mut parts: Vec<&(Part, Draws)> = self.parts.iter().collect();
         parts.sort_by_key(|(part, _)| *part);
         parts.into_iter().map(|(part, draws)| (*part, draws))
@@ -82,7 +82,7 @@ impl Parts {
 
     /// The level that a run of so many steps stays within with some chance.
     #[must_use]
-    pub fn quantile(&self, chance: f64, steps: u64) -> Option<Bytes> {
+    pub(super) fn quantile(&self, chance: f64, steps: u64) -> Option<Bytes> {
         let mut levels: Vec<Bytes> =
             self.parts.iter().flat_map(|(_, draws)| draws.drawn.iter().map(|&(peak, _)| peak)).collect();
         levels.sort_unstable();

@@ -7,6 +7,7 @@
 
 mod by_key;
 mod by_sequence;
+mod doubt;
 mod draws;
 mod predict;
 mod probe;
@@ -14,9 +15,10 @@ mod size;
 
 use crate::allocator::Placement;
 use crate::event::Framework;
-use crate::replay::{NotReplayed, Program, Rehearsal, Rehearsed};
+use crate::replay::{Program, Rehearsal, Rehearsed};
 use crate::units::Bytes;
 
+pub use doubt::{Doubt, NotPlanned};
 pub use predict::{Largest, PartPeak, Passes, Prediction};
 pub use probe::{Part, Probe, Source};
 pub use size::{Basis, Form, Point, Size};
@@ -42,13 +44,18 @@ pub struct Plan {
 
 impl Plan {
     /// Aligns probes.
-    pub fn new(sources: &[Source<'_>]) -> Result<Plan, NotReplayed> {
+    pub fn new(sources: &[Source<'_>]) -> Result<Plan, NotPlanned> {
         let mut keys = probe::Keys::default();
-        let probes = sources.iter().map(|&source| Probe::new(source, &mut keys));
+        let probes = sources.iter().map(|&source| {
+            let refused = |why| NotPlanned::NotReplayed { batch: source.batch, why };
+            Probe::new(source, &mut keys).map_err(refused)
+        });
         let mut probes = probes.collect::<Result<Vec<Probe>, _>>()?;
         probes.sort_by_key(|probe| probe.batch);
-        let is_ordered = sources.iter().all(|source| source.trace.history.framework == Some(Framework::PyTorch));
+        let is_ordered =
+            sources.iter().all(|source| source.trace.history.framework == Some(Framework::PyTorch));
         let sizes = if is_ordered { by_sequence::sizes(&probes) } else { by_key::sizes(&probes) };
+        doubt::check(&probes, &sizes, is_ordered)?;
         Ok(Plan { probes, sizes, is_ordered })
     }
 

@@ -149,7 +149,8 @@ impl Plan {
         };
         let highest = run.peaks.iter().zip(&run.peaks_at).max_by_key(|(peak, _)| **peak);
         let until = highest.map_or(0, |(_, &at)| at);
-        let by_act: FxHashMap<usize, usize> = probe.asks.iter().enumerate().map(|(at, ask)| (ask.act, at)).collect();
+        let by_act: FxHashMap<usize, usize> =
+            probe.asks.iter().enumerate().map(|(at, ask)| (ask.act, at)).collect();
         let mut live: Vec<Option<usize>> = vec![None; program.slots];
         for (at, act) in program.acts.iter().enumerate().take(until + 1) {
             if let Some(slot) = live.get_mut(act.slot()) {
@@ -182,7 +183,8 @@ impl Plan {
             let Some(probe) = self.probes.get(number) else { continue };
             for (irregular, placement) in self.variants() {
                 let Some(program) = self.program_at(number, batch, irregular) else { continue };
-                let run = Rehearsal { program: &program, rules: &probe.ran.rules, limit: Some(limit), placement };
+                let run =
+                    Rehearsal { program: &program, rules: &probe.ran.rules, limit: Some(limit), placement };
                 let is_plain = run.passes();
                 passes.all += 1;
                 passes.plain += usize::from(is_plain);
@@ -255,7 +257,8 @@ impl Plan {
         }
         // The largest such that all that were tried below it fit too.
         let step = (low / BELOW / TRIES).max(1);
-        let tried = (1..=TRIES).map(|count| low.saturating_sub(count * step)).filter(|&batch| batch >= smallest);
+        let tried =
+            (1..=TRIES).map(|count| low.saturating_sub(count * step)).filter(|&batch| batch >= smallest);
         let lowest_failure = tried.filter(|&batch| !fits(batch)).min();
         Some(lowest_failure.map_or(low, |batch| batch.saturating_sub(1)))
     }
@@ -264,7 +267,9 @@ impl Plan {
     pub(super) fn variants(&self) -> Vec<(Irregular, Placement)> {
         if self.is_ordered {
             let both = [Irregular::Scaled, Irregular::Held];
-            both.into_iter().flat_map(|irregular| Placement::ALL.map(|placement| (irregular, placement))).collect()
+            both.into_iter()
+                .flat_map(|irregular| Placement::ALL.map(|placement| (irregular, placement)))
+                .collect()
         } else {
             vec![(Irregular::Scaled, Placement::Ascending)]
         }

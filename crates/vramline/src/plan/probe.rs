@@ -32,7 +32,10 @@ impl Keys {
 
 /// A name without the number that TensorFlow gives a function in each process anew.
 fn without_number(name: &str) -> &str {
-    if !name.starts_with("__inference_") && !name.starts_with("__forward_") && !name.starts_with("__backward_") {
+    if !name.starts_with("__inference_")
+        && !name.starts_with("__forward_")
+        && !name.starts_with("__backward_")
+    {
         return name;
     }
     name.trim_end_matches(|symbol: char| symbol.is_ascii_digit()).trim_end_matches('_')
@@ -160,7 +163,9 @@ fn stretches(trace: &Trace, ran: &Ran) -> Vec<Stretch> {
     for step in &trace.steps {
         let answers = ran.program.answers.iter().enumerate().skip(at);
         let begins = |event: u32| trace.history.events.time(event as usize) >= step.begin;
-        let Some(begin) = answers.clone().find(|(_, answer)| begins(answer.event)).map(|(at, _)| at) else { break };
+        let Some(begin) = answers.clone().find(|(_, answer)| begins(answer.event)).map(|(at, _)| at) else {
+            break;
+        };
         let part = match step.phase {
             Phase::Train if has_trained => Part::Step,
             Phase::Train => Part::FirstStep,
@@ -195,7 +200,8 @@ fn asks(source: Source<'_>, ran: &Ran, stretches: &[Stretch], keys: &mut Keys) -
         for (act, (what, answer)) in acts.take(stretch.acts.end).skip(stretch.acts.start) {
             let Some(bytes) = what.requested() else { continue };
             let event = history.events.at(answer.event as usize);
-            let shape = shapes.entry(event.shape()).or_insert_with(|| dimensions(history.names.get(event.shape())));
+            let shape =
+                shapes.entry(event.shape()).or_insert_with(|| dimensions(history.names.get(event.shape())));
             let name = event.op_or_scope();
             let is_named = !event.op().is_empty();
             let traits = (name, is_named, event.region(), event.dtype(), shape.len());

@@ -103,8 +103,7 @@ impl Form {
         if points.iter().all(|point| point.bytes == first.bytes) {
             return Some(Form::Constant(first.bytes));
         }
-        let form =
-            Form::Line { from: (first.batch, first.bytes), to: (last.batch, last.bytes) };
+        let form = Form::Line { from: (first.batch, first.bytes), to: (last.batch, last.bytes) };
         let rises = last.batch > first.batch && last.bytes > first.bytes;
         let is_on_it = |point: &Point| {
             let run = i128::from(last.batch) - i128::from(first.batch);
@@ -214,9 +213,8 @@ mod tests {
 
     #[test]
     fn a_square_is_a_product_of_its_dimensions() {
-        let square = |length: u64| {
-            (Point { batch: length, bytes: 4 * 3 * length * length }, vec![3, length, length])
-        };
+        let square =
+            |length: u64| (Point { batch: length, bytes: 4 * 3 * length * length }, vec![3, length, length]);
         let size = Size::fit(&[square(7), square(11), square(13)]).unwrap();
         assert_eq!((size.basis, size.form.at(100)), (Basis::Exact, Bytes(120_000)));
     }

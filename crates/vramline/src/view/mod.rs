@@ -9,6 +9,7 @@ pub mod findings;
 pub mod html;
 pub mod ledger;
 pub mod oom;
+pub mod plan;
 pub mod replay;
 pub mod replayed;
 pub mod report;

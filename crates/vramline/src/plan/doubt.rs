@@ -1,0 +1,285 @@
+//! Why probes make no plan, and what makes a plan uncertain.
+
+use rustc_hash::FxHashSet;
+
+use super::probe::{Key, Probe};
+use super::size::{Basis, Size};
+use super::{Form, Plan};
+use crate::replay::NotReplayed;
+use crate::units::Bytes;
+
+/// Why probes make no plan.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotPlanned {
+    /// Nothing to compare.
+    #[error("all probes are of one batch ({batch}): nothing tells what grows with it")]
+    OneBatch {
+        /// The batch.
+        batch: u64,
+    },
+    /// No probe at all.
+    #[error("there is no probe")]
+    NoProbe,
+    /// A pool cannot be replayed.
+    #[error("the probe of batch {batch} cannot be replayed: {why}")]
+    NotReplayed {
+        /// The batch.
+        batch: u64,
+        /// Why.
+        why: NotReplayed,
+    },
+    /// They are of different programs.
+    #[error(
+        "the probes of batch {one} and {other} are not of the same program: {share} % of the bytes are asked for by both"
+    )]
+    Different {
+        /// A batch.
+        one: u64,
+        /// Another.
+        other: u64,
+        /// What they have in common.
+        share: u64,
+    },
+    /// Nothing grows.
+    #[error("no request grows with the batch: it takes the same memory at {smallest} and at {largest}")]
+    NothingGrows {
+        /// The smallest batch.
+        smallest: u64,
+        /// The largest.
+        largest: u64,
+    },
+}
+
+impl NotPlanned {
+    /// What to do now.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            NotPlanned::OneBatch { .. } | NotPlanned::NoProbe => {
+                "give probes of at least two batches; with three the plan can check itself: --probe 7=A --probe 11=B --probe 13=C"
+            }
+            NotPlanned::NotReplayed { .. } => {
+                "record the probe with `vramline run --trace steps=5 -- ...`, or see what `vramline replay` says of it"
+            }
+            NotPlanned::Different { .. } => {
+                "record all probes of one plan with the same script and settings; only the batch may differ"
+            }
+            NotPlanned::NothingGrows { .. } => {
+                "see that the batch of the probes is the one that the script really used; data that is kept on the device as a whole does not grow"
+            }
+        }
+    }
+}
+
+/// What makes a plan uncertain.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Doubt {
+    /// Less is exact than should be; the share of the bytes at the peak.
+    Inexact(f64),
+    /// Memory falls where the batch grows.
+    Falls {
+        /// A batch and its peak.
+        from: (u64, Bytes),
+        /// A larger one, with less.
+        to: (u64, Bytes),
+    },
+    /// A probe's trace begins late.
+    Late(u64),
+    /// A probe's trace is not reproduced.
+    NotReproduced(u64),
+    /// A probe has fewer than two training steps.
+    FewSteps(u64),
+    /// Only two batches were probed.
+    TwoBatches,
+    /// A large request that nothing names and that is no line: a program compiled by XLA.
+    Compiled(Bytes),
+    /// Far beyond the probes; by how much.
+    Far(u64),
+}
+
+impl Doubt {
+    /// Whether no answer that rests on the plan is certain.
+    #[must_use]
+    pub fn is_serious(&self) -> bool {
+        match self {
+            Doubt::Inexact(_) | Doubt::Falls { .. } | Doubt::Late(_) | Doubt::Compiled(_) | Doubt::Far(_) => {
+                true
+            }
+            Doubt::NotReproduced(_) | Doubt::FewSteps(_) | Doubt::TwoBatches => false,
+        }
+    }
+
+    /// A word for it.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Doubt::Inexact(_) => "inexact",
+            Doubt::Falls { .. } => "falls",
+            Doubt::Late(_) => "late-probe",
+            Doubt::NotReproduced(_) => "not-reproduced",
+            Doubt::FewSteps(_) => "few-steps",
+            Doubt::TwoBatches => "two-batches",
+            Doubt::Compiled(_) => "compiled",
+            Doubt::Far(_) => "far",
+        }
+    }
+
+    /// What is the matter.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Doubt::Inexact(share) => {
+                format!(
+                    "only {:.1} % of the bytes at the peak have a size that the probes agree on",
+                    share * 100.0
+                )
+            }
+            Doubt::Falls { from, to } => {
+                format!(
+                    "memory falls where the batch grows: {} at batch {}, {} at {}",
+                    from.1, from.0, to.1, to.0
+                )
+            }
+            Doubt::Late(batch) => {
+                format!("the probe of batch {batch} does not begin before the pool's first allocation")
+            }
+            Doubt::NotReproduced(batch) => {
+                format!("the probe of batch {batch} is not reproduced to the byte")
+            }
+            Doubt::FewSteps(batch) => {
+                format!("the probe of batch {batch} shows fewer than two training steps")
+            }
+            Doubt::TwoBatches => {
+                "two batches always lie on a line: nothing contradicts a size that is none".to_owned()
+            }
+            Doubt::Compiled(bytes) => format!(
+                "a request of {bytes} that no op names does not follow a line: a program that XLA compiled, whose buffers change with the batch"
+            ),
+            Doubt::Far(times) => format!("the batch is {times} times that of the largest probe"),
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Doubt::Inexact(_) => {
+                "use probes whose batches are no dimension of the model, such as 7, 11 and 13, and the same data"
+            }
+            Doubt::Falls { .. } => {
+                "see that the probes differ in nothing but the batch; then measure instead: vramline run"
+            }
+            Doubt::Late(_) => "record with `vramline run`, which traces from before the first allocation",
+            Doubt::NotReproduced(_) => "`vramline replay` says where it differs",
+            Doubt::FewSteps(_) => "let the probe train for five steps: --trace steps=5",
+            Doubt::TwoBatches => "add a third probe",
+            Doubt::Compiled(_) => {
+                "give a probe that is compiled at the batch in question: vramline plan -- CMD does that"
+            }
+            Doubt::Far(_) => "add a probe of a larger batch",
+        }
+    }
+}
+
+/// A probe this many times smaller says little.
+const FAR: u64 = 64;
+/// Below this share of exact bytes nothing is certain.
+const MOSTLY: f64 = 0.9;
+
+/// Whether probes are of the same program, and anything grows.
+pub(super) fn check(probes: &[Probe], sizes: &[Vec<Size>], is_ordered: bool) -> Result<(), NotPlanned> {
+    let (Some(first), Some(last)) = (probes.first(), probes.last()) else { return Err(NotPlanned::NoProbe) };
+    if first.batch == last.batch {
+        return Err(NotPlanned::OneBatch { batch: first.batch });
+    }
+    for (one, other) in probes.iter().zip(probes.iter().skip(1)) {
+        let share = if is_ordered { 100 } else { in_common(one, other) };
+        if share < 50 {
+            return Err(NotPlanned::Different { one: one.batch, other: other.batch, share });
+        }
+    }
+    if is_ordered {
+        for (probe, sizes) in probes.iter().zip(sizes) {
+            let matched = sizes.iter().filter(|size| size.basis != Basis::Held).count();
+            let share = u64::try_from(matched * 100 / sizes.len().max(1)).unwrap_or(0);
+            if share < 50 {
+                return Err(NotPlanned::Different { one: probe.batch, other: first.batch, share });
+            }
+        }
+    }
+    let grows = |size: &Size| !matches!(size.form, Form::Constant(_));
+    if !sizes.iter().flatten().any(|size| grows(size) && size.form.at(last.batch).0 >= 256) {
+        return Err(NotPlanned::NothingGrows { smallest: first.batch, largest: last.batch });
+    }
+    Ok(())
+}
+
+/// The share, in hundredths, of the named bytes of two probes that both ask for.
+fn in_common(one: &Probe, other: &Probe) -> u64 {
+    let keys = |probe: &Probe| -> FxHashSet<Key> {
+        probe.asks.iter().filter(|ask| ask.is_named).map(|ask| ask.key).collect()
+    };
+    let of = |probe: &Probe, keys: &FxHashSet<Key>| {
+        let named = probe.asks.iter().filter(|ask| ask.is_named);
+        let all: u64 = named.clone().map(|ask| ask.bytes).sum();
+        let both: u64 = named.filter(|ask| keys.contains(&ask.key)).map(|ask| ask.bytes).sum();
+        both.saturating_mul(100).checked_div(all).unwrap_or(100)
+    };
+    of(one, &keys(other)).min(of(other, &keys(one)))
+}
+
+impl Plan {
+    /// What makes answers for a batch uncertain.
+    #[must_use]
+    pub fn doubts(&self, batch: u64, exact_share: f64) -> Vec<Doubt> {
+        let mut doubts = Vec::new();
+        if exact_share < MOSTLY {
+            doubts.push(Doubt::Inexact(exact_share));
+        }
+        let peaks = self.probes.iter().map(|probe| (probe.batch, probe.ran.exact.peak));
+        let lowest = peaks.clone().min_by_key(|&(batch, peak)| (batch, std::cmp::Reverse(peak)));
+        let highest = peaks.max_by_key(|&(batch, peak)| (batch, peak));
+        if let (Some(from), Some(to)) = (lowest, highest)
+            && to.1.0.saturating_mul(100) < from.1.0.saturating_mul(97)
+        {
+            doubts.push(Doubt::Falls { from, to });
+        }
+        let mut batches = Vec::new();
+        for probe in &self.probes {
+            let is_new = !batches.contains(&probe.batch);
+            if is_new && probe.ran.from_start != Some(true) {
+                doubts.push(Doubt::Late(probe.batch));
+            } else if is_new && !probe.ran.is_exact() {
+                doubts.push(Doubt::NotReproduced(probe.batch));
+            }
+            if is_new && probe.steps() < 2 && !self.is_ordered {
+                doubts.push(Doubt::FewSteps(probe.batch));
+            }
+            batches.push(probe.batch);
+        }
+        batches.dedup();
+        if batches.len() == 2 {
+            doubts.push(Doubt::TwoBatches);
+        }
+        let largest = batches.last().copied().unwrap_or(1).max(1);
+        if batch / largest >= FAR {
+            doubts.push(Doubt::Far(batch / largest));
+        }
+        if let Some(bytes) = self.compiled(batch) {
+            doubts.push(Doubt::Compiled(bytes));
+        }
+        doubts
+    }
+
+    /// The largest request that nothing names and that is no line, where it weighs.
+    fn compiled(&self, batch: u64) -> Option<Bytes> {
+        if self.is_ordered {
+            return None;
+        }
+        let asks =
+            self.probes.iter().zip(&self.sizes).flat_map(|(probe, sizes)| probe.asks.iter().zip(sizes));
+        let irregular = asks.filter(|(ask, size)| !ask.is_named && size.basis == Basis::Irregular);
+        irregular.map(|(_, size)| size.form.at(batch)).max().filter(|&bytes| bytes >= Bytes(1 << 20))
+    }
+}

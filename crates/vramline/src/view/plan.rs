@@ -1,0 +1,398 @@
+//! A plan, for display: what batches take, what fits, and how sure that is.
+//!
+//! These structures are the JSON document (`docs/json.md`); the terminal prints the same values.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::plan::{Basis, Doubt, Largest, NotPlanned, PartPeak, Plan, Prediction, Source};
+use crate::snapshot::Role;
+use crate::trace::PoolTrace;
+use crate::units::Bytes;
+use crate::warning::{Unknown, Warning, Warnings};
+use crate::{Host, Reading};
+
+/// What a plan is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// The batches to predict.
+    pub batches: Vec<u64>,
+    /// What the pool may take.
+    pub limit: Option<Bytes>,
+    /// For how many steps a run goes on; the highest of its steps counts.
+    pub steps: u64,
+    /// Only a pool whose name contains this.
+    pub pool: Option<String>,
+    /// What the batch is called.
+    pub variable: String,
+    /// Whether to follow memory from batch to batch.
+    pub curve: bool,
+}
+
+/// The whole document.
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct PlanView {
+    pub kind: &'static str,
+    pub verdict: String,
+    pub variable: String,
+    pub framework: Option<&'static str>,
+    pub pool: String,
+    pub device: String,
+    pub steps: u64,
+    pub limit_bytes: Option<Bytes>,
+    pub certain: bool,
+    pub probes: Vec<ProbeView>,
+    pub predictions: Vec<PredictionView>,
+    pub largest_batch: LargestView,
+    pub curve: Vec<CurvePoint>,
+    pub not_modelled: Vec<String>,
+    pub warnings: Vec<Warning>,
+    pub unknowns: Vec<Unknown>,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct ProbeView {
+    pub batch: u64,
+    pub file: String,
+    pub steps: usize,
+    pub exact: bool,
+    pub from_start: Option<bool>,
+    pub peak_bytes: Bytes,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct PredictionView {
+    pub batch: u64,
+    pub peak_bytes: Bytes,
+    pub low_bytes: Bytes,
+    pub high_bytes: Bytes,
+    pub pool_bytes: Bytes,
+    pub pool_low_bytes: Bytes,
+    pub pool_high_bytes: Bytes,
+    pub minimum_bytes: Option<Bytes>,
+    pub fits: Option<bool>,
+    pub exact_share: f64,
+    pub bases: BTreeMap<&'static str, Bytes>,
+    pub by_role: BTreeMap<&'static str, Bytes>,
+    pub slack_bytes: Bytes,
+    pub parts: Vec<PartView>,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct PartView {
+    pub part: &'static str,
+    pub low_bytes: Bytes,
+    pub median_bytes: Bytes,
+    pub high_bytes: Bytes,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct CurvePoint {
+    pub batch: u64,
+    pub peak_bytes: Bytes,
+    pub low_bytes: Bytes,
+    pub high_bytes: Bytes,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct LargestView {
+    pub sure: Option<u64>,
+    pub likely: Option<u64>,
+}
+
+/// A probe as it was read.
+#[derive(Debug)]
+pub struct ProbeRead {
+    /// The batch.
+    pub batch: u64,
+    /// Where from.
+    pub file: String,
+    /// What was read.
+    pub reading: Reading,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoPlan {
+    /// A probe without a pool.
+    #[error("'{file}' holds no trace of a pool")]
+    NoPool {
+        /// The file.
+        file: String,
+    },
+    /// The core says no.
+    #[error(transparent)]
+    NotPlanned(#[from] NotPlanned),
+}
+
+impl NoPlan {
+    /// What to do now.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            NoPlan::NoPool { .. } => {
+                "record the probe with `vramline run --trace steps=5 -- ...`; `vramline report` says what is in it"
+            }
+            NoPlan::NotPlanned(why) => why.hint(),
+        }
+    }
+}
+
+/// Probes with their pools, and the plan from them.
+pub fn prepare(probes: &[ProbeRead], wanted: &Wanted) -> Result<Plan, NoPlan> {
+    let pools = probes.iter().map(|probe| {
+        let (host, pool) =
+            pool_of(&probe.reading, wanted).ok_or_else(|| NoPlan::NoPool { file: probe.file.clone() })?;
+        Ok(Source { batch: probe.batch, trace: &host.trace, pool, version: host.version.as_deref() })
+    });
+    let sources = pools.collect::<Result<Vec<Source<'_>>, NoPlan>>()?;
+    Ok(Plan::new(&sources)?)
+}
+
+/// The pool with the highest peak that is wanted.
+fn pool_of<'a>(reading: &'a Reading, wanted: &Wanted) -> Option<(&'a Host, &'a PoolTrace)> {
+    let name = |host: &'a Host, pool: &PoolTrace| {
+        host.trace.history.pool(pool.id).map_or("", |pool| pool.name.as_str())
+    };
+    let all = reading.hosts.iter().flat_map(|host| host.trace.pools.iter().map(move |pool| (host, pool)));
+    let asked = |(host, pool): &(&'a Host, &'a PoolTrace)| {
+        wanted.pool.as_ref().is_none_or(|asked| name(host, pool).contains(asked.as_str()))
+    };
+    all.filter(asked).max_by_key(|(_, pool)| pool.peak().map(|peak| peak.bytes))
+}
+
+/// The document.
+#[must_use]
+pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
+    let first = probes.iter().find_map(|probe| pool_of(&probe.reading, wanted));
+    let history = first.map(|(host, _)| &host.trace.history);
+    let mut doubts: Vec<Doubt> = Vec::new();
+    let mut unknowns = Vec::new();
+    let mut predictions = Vec::new();
+    let largest = wanted.limit.map(|limit| plan.largest(limit));
+    let mut batches = wanted.batches.clone();
+    if batches.is_empty() {
+        batches
+            .extend(largest.and_then(|largest| largest.sure).or(plan.probes.last().map(|probe| probe.batch)));
+    }
+    for &batch in &batches {
+        let Some(prediction) = plan.predict(batch, wanted.steps) else { continue };
+        let new = plan.doubts(batch, prediction.exact_share());
+        let is_certain = !new.iter().any(Doubt::is_serious);
+        doubts.extend(new.into_iter().filter(|doubt| !doubts.contains(doubt)).collect::<Vec<_>>());
+        let passes = wanted.limit.map(|limit| plan.passes(batch, limit));
+        let fits = passes.and_then(|passes| passes.fits()).filter(|_| is_certain);
+        let shown = prediction_view(&prediction, plan.minimum(batch), fits);
+        predictions.push(shown);
+        if fits.is_none() {
+            let reason = match passes {
+                None => "no limit was given".to_owned(),
+                Some(_) if !is_certain => "the plan is not certain; the warnings say why".to_owned(),
+                Some(passes) => format!(
+                    "{} of {} orders fit as they come, {} where requests wait for each other",
+                    passes.plain, passes.all, passes.waiting
+                ),
+            };
+            let path = format!("predictions[{}].fits", predictions.len() - 1);
+            let switch = wanted.limit.is_none().then(|| "--limit 16GiB".to_owned());
+            unknowns.push(Unknown { path, reason, switch });
+        }
+    }
+    for (at, _) in predictions.iter().enumerate().filter(|(_, prediction)| prediction.minimum_bytes.is_none())
+    {
+        let reason = "no limit was found that it passes with".to_owned();
+        unknowns.push(Unknown { path: format!("predictions[{at}].minimum_bytes"), reason, switch: None });
+    }
+    let certain = !doubts.iter().any(Doubt::is_serious);
+    let largest_batch = LargestView {
+        sure: largest.and_then(|largest| largest.sure).filter(|_| certain),
+        likely: largest.and_then(|largest| largest.likely),
+    };
+    for (path, value) in
+        [("largest_batch.sure", largest_batch.sure), ("largest_batch.likely", largest_batch.likely)]
+    {
+        if value.is_none() {
+            let reason = match (wanted.limit, certain) {
+                (None, _) => "no limit was given",
+                (Some(_), false) => "the plan is not certain; the warnings say why",
+                (Some(_), true) => "not even a batch of one fits",
+            };
+            let switch = wanted.limit.is_none().then(|| "--limit 16GiB".to_owned());
+            unknowns.push(Unknown { path: path.to_owned(), reason: reason.to_owned(), switch });
+        }
+    }
+    if wanted.limit.is_none() {
+        let switch = Some("--limit 16GiB".to_owned());
+        unknowns.push(Unknown {
+            path: "limit_bytes".to_owned(),
+            reason: "none was given".to_owned(),
+            switch,
+        });
+    }
+    let mut warnings = Warnings::default();
+    for doubt in &doubts {
+        warnings.add(doubt.code(), doubt.text(), doubt.hint());
+    }
+    let framework = history.and_then(|history| history.framework).map(crate::event::Framework::word);
+    if framework.is_none() {
+        let reason = "the traces do not tell".to_owned();
+        unknowns.push(Unknown { path: "framework".to_owned(), reason, switch: None });
+    }
+    let mut shown = PlanView {
+        kind: "plan",
+        verdict: String::new(),
+        variable: wanted.variable.clone(),
+        framework,
+        pool: first
+            .and_then(|(host, pool)| host.trace.history.pool(pool.id))
+            .map_or(String::new(), |pool| pool.name.clone()),
+        device: first.map_or(String::new(), |(host, pool)| host.trace.device_of(pool)),
+        steps: wanted.steps,
+        limit_bytes: wanted.limit,
+        certain,
+        probes: probe_views(plan, probes, &mut unknowns),
+        predictions,
+        largest_batch,
+        curve: if wanted.curve { curve(plan, wanted, &batches, largest) } else { Vec::new() },
+        not_modelled: not_modelled(framework),
+        warnings: warnings.into_vec(),
+        unknowns,
+    };
+    shown.verdict = verdict(&shown);
+    shown
+}
+
+/// Memory from the smallest probe to beyond whatever was asked for, in even steps.
+fn curve(plan: &Plan, wanted: &Wanted, batches: &[u64], largest: Option<Largest>) -> Vec<CurvePoint> {
+    const POINTS: u64 = 16;
+    let smallest = plan.probes.first().map_or(1, |probe| probe.batch);
+    let likely = largest.and_then(|largest| largest.likely).map(|likely| likely.saturating_add(likely / 4));
+    let last = batches.iter().copied().chain(likely).chain(plan.probes.last().map(|probe| probe.batch)).max();
+    let last = last.unwrap_or(smallest);
+    let step = (last.saturating_sub(smallest) / POINTS).max(1);
+    let mut wanted_batches: Vec<u64> = (0..=POINTS).map(|at| smallest.saturating_add(at * step)).collect();
+    wanted_batches.extend_from_slice(batches);
+    wanted_batches.sort_unstable();
+    wanted_batches.dedup();
+    let point = |batch: u64| {
+        let Prediction { peak, low, high, .. } = plan.predict(batch, wanted.steps)?;
+        Some(CurvePoint { batch, peak_bytes: peak, low_bytes: low, high_bytes: high })
+    };
+    wanted_batches.into_iter().filter_map(point).collect()
+}
+
+fn prediction_view(prediction: &Prediction, minimum: Option<Bytes>, fits: Option<bool>) -> PredictionView {
+    let part = |part: &PartPeak| {
+        let [low_bytes, median_bytes, high_bytes] = part.range;
+        PartView { part: part.part.word(), low_bytes, median_bytes, high_bytes }
+    };
+    let [pool_low_bytes, pool_bytes, pool_high_bytes] = prediction.pool;
+    PredictionView {
+        batch: prediction.batch,
+        peak_bytes: prediction.peak,
+        low_bytes: prediction.low,
+        high_bytes: prediction.high,
+        pool_bytes,
+        pool_low_bytes,
+        pool_high_bytes,
+        minimum_bytes: minimum,
+        fits,
+        exact_share: (prediction.exact_share() * 1e6).round() / 1e6,
+        bases: Basis::ALL.iter().map(|&basis| (basis.word(), of(&prediction.bases, basis))).collect(),
+        by_role: Role::ALL.iter().map(|&role| (role.word(), of(&prediction.roles, role))).collect(),
+        slack_bytes: prediction.slack,
+        parts: prediction.parts.iter().map(part).collect(),
+    }
+}
+
+/// The bytes of a kind; those that are not there hold nothing.
+fn of<Kind: PartialEq + Copy>(all: &[(Kind, Bytes)], kind: Kind) -> Bytes {
+    all.iter().filter(|(other, _)| *other == kind).map(|(_, bytes)| *bytes).sum()
+}
+
+fn probe_views(plan: &Plan, probes: &[ProbeRead], unknowns: &mut Vec<Unknown>) -> Vec<ProbeView> {
+    let mut order: Vec<&ProbeRead> = probes.iter().collect();
+    order.sort_by_key(|probe| probe.batch);
+    let views = order.iter().zip(&plan.probes).enumerate().map(|(at, (read, probe))| {
+        if probe.ran.from_start.is_none() {
+            let reason = "the trace does not tell".to_owned();
+            unknowns.push(Unknown { path: format!("probes[{at}].from_start"), reason, switch: None });
+        }
+        ProbeView {
+            batch: probe.batch,
+            file: read.file.clone(),
+            steps: probe.steps(),
+            exact: probe.ran.is_exact(),
+            from_start: probe.ran.from_start,
+            peak_bytes: probe.ran.exact.peak,
+        }
+    });
+    views.collect()
+}
+
+/// What no replay of requests can know.
+fn not_modelled(framework: Option<&str>) -> Vec<String> {
+    let all = [
+        (None, "what the process holds beside its pool: contexts, code, other libraries"),
+        (
+            Some("tensorflow"),
+            "parts of the run that the probes did not reach, such as validation or checkpoints",
+        ),
+        (
+            Some("tensorflow"),
+            "orders of ops that no probe has shown; a limit may also push the executor into leaner ones",
+        ),
+        (Some("pytorch"), "scratch that cuDNN and cuBLAS choose by the size of the problem"),
+        (
+            Some("pytorch"),
+            "parts of the run that the probes did not reach, such as validation or checkpoints",
+        ),
+        (
+            Some("jax"),
+            "programs are compiled anew for another batch; compile at the batch in question to know",
+        ),
+    ];
+    let of =
+        |(of, text): &(Option<&str>, &str)| (of.is_none() || *of == framework).then(|| (*text).to_owned());
+    all.iter().filter_map(of).collect()
+}
+
+/// The answer in a sentence.
+fn verdict(shown: &PlanView) -> String {
+    let name = &shown.variable;
+    let Some(first) = shown.predictions.first() else { return "Nothing was asked for.".to_owned() };
+    let about = format!("{name} {} takes about {}", first.batch, first.peak_bytes);
+    let Some(limit) = shown.limit_bytes else {
+        return format!("{about} in use at its peak ({} to {}).", first.low_bytes, first.high_bytes);
+    };
+    let beyond =
+        |bytes: Bytes| if bytes > limit { bytes.saturating_sub(limit) } else { limit.saturating_sub(bytes) };
+    let minimum = first.minimum_bytes.unwrap_or(first.high_bytes);
+    match first.fits {
+        Some(true) => format!(
+            "{name} {} fits {limit}: it needs {minimum}, which leaves {}.",
+            first.batch,
+            beyond(minimum)
+        ),
+        Some(false) => format!(
+            "{name} {} does not fit {limit}: it needs {minimum}, {} more.",
+            first.batch,
+            beyond(minimum)
+        ),
+        None if shown.certain => format!(
+            "{name} {} is at the edge of {limit}: it needs {minimum} to pass every time, {about_short}.",
+            first.batch,
+            about_short =
+                format_args!("and takes {} to {} where there is room", first.low_bytes, first.high_bytes)
+        ),
+        None => format!("Not certain: {about}, but the plan rests on too little; see below."),
+    }
+}
