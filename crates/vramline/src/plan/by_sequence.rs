@@ -15,6 +15,9 @@ const BAND: usize = 256;
 /// A block that lives no longer than so many acts is scratch, where its size is no line.
 const BRIEF: usize = 3;
 
+/// How many others before and after may tell how scratch grows.
+const NEIGHBOURS: usize = 8;
+
 /// The sizes of every request of every probe, in the order of its asks.
 pub(super) fn sizes(probes: &[Probe]) -> Vec<Vec<Size>> {
     let mut seen: Vec<Vec<BTreeMap<u64, u64>>> = probes
@@ -38,10 +41,32 @@ pub(super) fn sizes(probes: &[Probe]) -> Vec<Vec<Size>> {
             }
         }
     }
-    let sized = |(probe, seen): (&Probe, Vec<BTreeMap<u64, u64>>)| {
-        probe.asks.iter().zip(seen).map(|(ask, points)| size(ask, &points)).collect()
-    };
-    probes.iter().zip(seen).map(sized).collect()
+    probes.iter().zip(seen).map(|(probe, seen)| of_probe(probe, &seen)).collect()
+}
+
+fn of_probe(probe: &Probe, seen: &[BTreeMap<u64, u64>]) -> Vec<Size> {
+    let mut sizes: Vec<Size> = probe.asks.iter().zip(seen).map(|(ask, points)| size(ask, points)).collect();
+    let brief = probe.asks.iter().zip(seen).enumerate().filter(|(_, (ask, _))| ask.is_brief());
+    let scratch: Vec<(usize, Option<Line>)> =
+        brief.map(|(at, (_, points))| (at, Line::within(points))).collect();
+    for (order, &(at, own)) in scratch.iter().enumerate() {
+        let (Some(ask), Some(size)) = (probe.asks.get(at), sizes.get_mut(at)) else { continue };
+        if size.basis != Basis::Irregular {
+            continue;
+        }
+        // The nearest others that grow by no more than all of it: those of the same layer come close by, forth and back.
+        let mut others = (1..=NEIGHBOURS).flat_map(|far| [order.checked_sub(far), order.checked_add(far)]);
+        let nearest = || {
+            others.find_map(|near| {
+                let line = scratch.get(near?)?.1?;
+                line.through(Point { batch: probe.batch, bytes: ask.bytes })
+            })
+        };
+        if let Some(line) = own.or_else(nearest) {
+            size.form = line.form();
+        }
+    }
+    sizes
 }
 
 fn size(ask: &Ask, points: &BTreeMap<u64, u64>) -> Size {
@@ -51,6 +76,47 @@ fn size(ask: &Ask, points: &BTreeMap<u64, u64>) -> Size {
         Some(size) => size,
         None if ask.is_brief() => Size { form: Form::Constant(ask.bytes), basis: Basis::Irregular },
         None => Size::held(ask.bytes),
+    }
+}
+
+/// Scratch of a convolution: copies of tensors in another layout, so many bytes a sample, and what does not depend on the batch.
+///
+/// Libraries choose among algorithms by the size of the problem, and at some batch another one. Two batches with the same
+/// algorithm differ by a whole number of granules a sample; two with different ones hardly ever do.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    slope: u64,
+    constant: u64,
+}
+
+impl Line {
+    /// Per-sample sizes of tensors worth a layout are multiples of this.
+    const GRANULE: u64 = 256;
+
+    /// The line through two of the points, the largest batches first.
+    fn within(points: &BTreeMap<u64, u64>) -> Option<Line> {
+        let points: Vec<Point> = points.iter().map(|(&batch, &bytes)| Point { batch, bytes }).collect();
+        let pairs = points.iter().enumerate().rev().flat_map(|(at, high)| {
+            points.get(..at).unwrap_or_default().iter().rev().map(move |low| (low, high))
+        });
+        pairs.filter_map(|(low, high)| Line::of(*low, *high)).next()
+    }
+
+    fn of(low: Point, high: Point) -> Option<Line> {
+        let (run, rise) = (high.batch.checked_sub(low.batch)?, high.bytes.checked_sub(low.bytes)?);
+        let slope = rise.checked_div(run).filter(|slope| slope * run == rise && *slope > 0)?;
+        (slope % Line::GRANULE == 0).then_some(())?;
+        Line { slope, constant: 0 }.through(low)
+    }
+
+    /// The line of the same slope through a point; `None` where nothing is left for the constant.
+    fn through(self, point: Point) -> Option<Line> {
+        let constant = point.bytes.checked_sub(self.slope.checked_mul(point.batch)?)?;
+        Some(Line { constant, ..self })
+    }
+
+    fn form(self) -> Form {
+        Form::Line { from: (0, self.constant), to: (1, self.constant.saturating_add(self.slope)) }
     }
 }
 

@@ -72,8 +72,8 @@ impl Rehearsal<'_> {
             Rules::Torch(rules) => {
                 let mut options = rules.options;
                 options.cap = self.limit;
-                let before = Before::Asked(&[]);
-                Some(torch_caching::drive(self.program, acts, before, options, &[], &mut supplier, tell))
+                let (before, flushes) = (Before::Asked(&[]), &rules.driver.flushes);
+                Some(torch_caching::drive(self.program, acts, before, options, flushes, &mut supplier, tell))
             }
         }
     }

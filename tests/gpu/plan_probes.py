@@ -1,0 +1,411 @@
+"""Probes and truths for `vramline plan` from a real GPU.
+
+    python tests/gpu/plan_probes.py OUT [--only torch,vramline,jax] [--cases A,B] [--workers N]
+
+Needs PyTorch and JAX with CUDA; no network. OUT gets, each from a process of its own, because an allocator remembers:
+- `torch/CASE-BATCH.pickle.gz`: PyTorch's memory snapshot of a few steps at a small batch, from the first allocation on;
+- `vram/CASE-BATCH.tar.gz`: for some of the cases the recording of the same by `vramline run`, where that is installed;
+- `jax/CASE-BATCH.hlo.pb`: XLA's program of a training step with its plan of memory, at small and at large batches;
+- `truths.jsonl`: for every run, small or large, recorded or not, the peaks that the framework counted and what NVML says of the process.
+
+The models are the usual ones, written here in plain PyTorch, so that nothing else need be installed. Several processes run at once as long
+as most of the device's memory stays free: libraries choose their workspaces by what is free.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import pathlib
+import pickle
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+HERE = pathlib.Path(__file__).resolve().parent
+STEPS = 3
+PROBES = (2, 4, 8)
+TRUTHS = (16, 32, 64, 128, 256)
+JAX_TRUTHS = (64, 128)
+DEADLINE = 240
+# Memory in GiB that processes may take together; a larger one runs alone.
+TOGETHER = 64
+
+# name: (model, optimizer, whether cuDNN tries its algorithms out, about how many MiB a sample takes)
+CASES = {
+    "resnet50-sgd": ("resnet50", "sgd", False, 110),
+    "resnet50-adam": ("resnet50", "adam", False, 110),
+    "resnet50-sgd-benchmark": ("resnet50", "sgd", True, 160),
+    "vgg16-sgd": ("vgg16", "sgd", False, 320),
+    "vgg16-adam": ("vgg16", "adam", False, 320),
+    "convnext-adamw": ("convnext", "adamw", False, 230),
+    "gpt-adamw": ("gpt", "adamw", False, 260),
+    "gpt-adam": ("gpt", "adam", False, 260),
+}
+# Also recorded by `vramline run`.
+RECORDED = ("resnet50-sgd", "gpt-adamw")
+JAX_CASES = ("mlp", "convolution")
+
+
+# Models. They are made inside a function: this file is also read where there is no PyTorch.
+
+
+def resnet50(torch):
+    nn = torch.nn
+
+    class Bottleneck(nn.Module):
+        def __init__(self, inputs, width, stride):
+            super().__init__()
+            self.body = nn.Sequential(
+                nn.Conv2d(inputs, width, 1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+                nn.Conv2d(width, width, 3, stride, 1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+                nn.Conv2d(width, 4 * width, 1, bias=False),
+                nn.BatchNorm2d(4 * width),
+            )
+            self.short = None
+            if stride > 1 or inputs != 4 * width:
+                self.short = nn.Sequential(nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+            self.last = nn.ReLU(inplace=True)
+
+        def forward(self, x):
+            short = x if self.short is None else self.short(x)
+            return self.last(self.body(x) + short)
+
+    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    inputs = 64
+    for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for number in range(count):
+            layers.append(Bottleneck(inputs, width, stride if number == 0 else 1))
+            inputs = 4 * width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000)), images
+
+
+def vgg16(torch):
+    nn = torch.nn
+    layers, inputs = [], 3
+    for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(count):
+            layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.ReLU(inplace=True)]
+            inputs = width
+        layers.append(nn.MaxPool2d(2))
+    head = [nn.Flatten(), nn.Linear(512 * 7 * 7, 4096), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 4096)]
+    return nn.Sequential(*layers, *head, nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 1000)), images
+
+
+def convnext(torch):
+    """ConvNeXt-T."""
+    nn = torch.nn
+
+    class LastFirst(nn.Module):
+        """A norm over channels of images that have them first."""
+
+        def __init__(self, width):
+            super().__init__()
+            self.norm = nn.LayerNorm(width, eps=1e-6)
+
+        def forward(self, x):
+            return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    class Block(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.depthwise = nn.Conv2d(width, width, 7, padding=3, groups=width)
+            self.norm = nn.LayerNorm(width, eps=1e-6)
+            self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+            self.scale = nn.Parameter(1e-6 * torch.ones(width))
+
+        def forward(self, x):
+            y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+            y = self.scale * self.narrow(nn.functional.gelu(self.wide(y)))
+            return x + y.permute(0, 3, 1, 2)
+
+    layers, inputs = [nn.Conv2d(3, 96, 4, 4), LastFirst(96)], 96
+    for width, count in ((96, 3), (192, 3), (384, 9), (768, 3)):
+        if width != inputs:
+            layers += [LastFirst(inputs), nn.Conv2d(inputs, width, 2, 2)]
+        layers += [Block(width) for _ in range(count)]
+        inputs = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(768), nn.Linear(768, 1000)), images
+
+
+def gpt(torch):
+    nn, length, words, width, heads = torch.nn, 384, 16000, 512, 8
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.inner, self.outer = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1))
+
+        def forward(self, x):
+            batch, count, _ = x.shape
+            parts = self.inner(self.first(x)).view(batch, count, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+            y = nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
+            x = x + self.outer(y.transpose(1, 2).reshape(batch, count, width))
+            return x + self.mlp(self.second(x))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+            self.blocks = nn.Sequential(*(Block() for _ in range(8)))
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+        def forward(self, x):
+            x = self.tokens(x) + self.places(torch.arange(x.shape[1], device=x.device))
+            return self.head(self.norm(self.blocks(x))).flatten(0, 1)
+
+    def text(batch):
+        told = torch.randint(0, words, (batch, length + 1))
+        return told[:, :-1].contiguous(), told[:, 1:].flatten()
+
+    return Model(), text
+
+
+def images(batch):
+    import torch
+
+    return torch.randn(batch, 3, 224, 224), torch.randint(0, 1000, (batch,))
+
+
+def nvml_figures():
+    """What NVML says of this process and of the device; None where it does not tell."""
+    try:
+        from driver import Nvml
+
+        nvml = Nvml()
+        device = nvml.devices[0]
+        _, _, _, used = nvml.memory(device)
+        listed = nvml.processes(device)
+    except (OSError, AssertionError) as error:
+        return {"process_bytes": None, "device_used_bytes": None, "why": repr(error)}
+    return {"process_bytes": listed.get(os.getpid()), "device_used_bytes": used, "listed_bytes": list(listed.values())}
+
+
+def job_torch(case, batch, snapshot):
+    """Trains. `snapshot` is the file for one from the first allocation on, or None."""
+    import torch
+
+    model, optimizer, is_tried, _ = CASES[case]
+    assert not torch.cuda.is_initialized()
+    torch.backends.cudnn.benchmark = is_tried
+    torch.manual_seed(0)
+    if snapshot:
+        # Without stack frames: they are most of a snapshot's bytes.
+        torch.cuda.memory._record_memory_history(enabled="all", context=None, stacks="python", max_entries=1 << 20)
+    made, samples = globals()[model](torch)
+    made = made.cuda()
+    optimizers = {
+        "sgd": lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, weight_decay=1e-4),
+        "adam": lambda p: torch.optim.Adam(p, 1e-4),
+        "adamw": lambda p: torch.optim.AdamW(p, 1e-4),
+    }
+    stepper = optimizers[optimizer](made.parameters())
+    peaks = []
+    for _ in range(STEPS):
+        x, y = (each.cuda() for each in samples(batch))
+        loss = torch.nn.functional.cross_entropy(made(x), y)
+        stepper.zero_grad()
+        loss.backward()
+        stepper.step()
+        peaks.append((torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()))
+    torch.cuda.synchronize()
+    told = {
+        "allocated_bytes": torch.cuda.max_memory_allocated(),
+        "reserved_bytes": torch.cuda.max_memory_reserved(),
+        "retries": torch.cuda.memory_stats()["num_alloc_retries"],
+        "so_far": peaks,
+        "parameters": sum(p.numel() for p in made.parameters()),
+        "loss": float(loss.detach()),
+        "versions": [torch.__version__, torch.version.cuda, torch.backends.cudnn.version(), torch.cuda.get_device_name(0)],
+        **nvml_figures(),
+    }
+    if snapshot:
+        taken = torch.cuda.memory._snapshot()
+        told["events"] = sum(map(len, taken["device_traces"]))
+        with gzip.open(snapshot, "wb", 6) as file:
+            pickle.dump(taken, file)
+    return told
+
+
+def job_jax(case, batch, dump):
+    """Compiles a step and runs it. XLA was told by the environment where to put its programs."""
+    import jax
+    import jax.numpy as jnp
+
+    key = jax.random.key(0)
+    if case == "mlp":
+        widths = (1024, 4096, 4096, 2048, 512)
+        params = [jax.random.normal(key, shape) * 0.02 for shape in zip(widths, widths[1:])]
+        x = jax.random.normal(key, (batch, 1024))
+
+        def apply(params, x):
+            for each in params:
+                x = jax.nn.gelu(x @ each)
+            return x
+
+    else:
+        shapes = ((32, 3, 3, 3), (64, 32, 3, 3), (64, 64, 3, 3), (128, 64, 3, 3))
+        params = [jax.random.normal(key, shape) * 0.05 for shape in shapes]
+        x = jax.random.normal(key, (batch, 3, 128, 128))
+
+        def apply(params, x):
+            for number, each in enumerate(params):
+                stride = 2 if number == 2 else 1
+                x = jax.nn.relu(jax.lax.conv_general_dilated(x, each, (stride, stride), "SAME"))
+            return x.mean((2, 3))
+
+    def loss(params, x):
+        return (apply(params, x) ** 2).mean()
+
+    def train_step(params, first, second, x):
+        gradients = jax.grad(loss)(params, x)
+        first = [0.9 * a + 0.1 * g for a, g in zip(first, gradients)]
+        second = [0.99 * a + 0.01 * g * g for a, g in zip(second, gradients)]
+        return [p - 1e-3 * a / (jnp.sqrt(b) + 1e-8) for p, a, b in zip(params, first, second)], first, second
+
+    first, second = [jnp.zeros_like(p) for p in params], [jnp.zeros_like(p) for p in params]
+    compiled = jax.jit(train_step).lower(params, first, second, x).compile()
+    analysis = compiled.memory_analysis()
+    names = [name for name in dir(analysis) if name.endswith("_in_bytes")]
+    # A CPU counts nothing.
+    before = jax.devices()[0].memory_stats() or {}
+    for _ in range(STEPS):
+        params, first, second = compiled(params, first, second, x)
+    jax.block_until_ready(params)
+    stats = jax.devices()[0].memory_stats() or {}
+    (program,) = pathlib.Path(dump).parent.glob("dump/*train_step*after_optimizations.hlo.pb")
+    shutil.copy(program, dump)
+    return {
+        "analysis": {name: getattr(analysis, name) for name in names},
+        "before_bytes": before.get("bytes_in_use"),
+        "before_peak_bytes": before.get("peak_bytes_in_use"),
+        "allocated_bytes": stats.get("peak_bytes_in_use"),
+        "reserved_bytes": stats.get("peak_pool_bytes", stats.get("pool_bytes")),
+        "stats": {name: value for name, value in stats.items() if isinstance(value, int)},
+        "versions": [jax.__version__, jax.devices()[0].device_kind],
+        **nvml_figures(),
+    }
+
+
+class Room:
+    """Lets processes run at once as long as they leave most of the device free."""
+
+    def __init__(self):
+        self.taken, self.changed = 0.0, threading.Condition()
+
+    def enter(self, need):
+        with self.changed:
+            self.changed.wait_for(lambda: self.taken == 0 or self.taken + need <= TOGETHER)
+            self.taken += need
+
+    def leave(self, need):
+        with self.changed:
+            self.taken -= need
+            self.changed.notify_all()
+
+
+def jobs(asked):
+    """What is run: (kind, case, batch, GiB). The large ones come first, so that the small ones fill the gaps."""
+    listed = []
+    kinds = asked.only.split(",")
+    cases = [case for case in CASES if not asked.cases or case in asked.cases.split(",")]
+    for case in cases:
+        per_sample = CASES[case][3] / 1024
+        if "torch" in kinds:
+            listed += [("snapshot", case, batch, 3 + batch * per_sample) for batch in PROBES]
+            listed += [("free", case, batch, 3 + batch * per_sample) for batch in TRUTHS]
+        if "vramline" in kinds and case in RECORDED and shutil.which("vramline"):
+            listed += [("vramline", case, batch, 3 + batch * per_sample) for batch in PROBES]
+    if "jax" in kinds:
+        listed += [("jax", case, batch, 4) for case in JAX_CASES for batch in PROBES + JAX_TRUTHS]
+    return sorted(listed, key=lambda job: -job[3])
+
+
+def run(out, kind, case, batch):
+    """One job in a process of its own; what it told."""
+    name = f"{case}-{batch}"
+    own = [sys.executable, str(HERE / "plan_probes.py"), "--job", "jax" if kind == "jax" else "torch", case, str(batch)]
+    environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    with tempfile.TemporaryDirectory() as folder:
+        if kind == "snapshot":
+            own.append(str(out / "torch" / f"{name}.pickle.gz"))
+        if kind == "vramline":
+            own = ["vramline", "run", "--no-report", "--trace", f"steps={STEPS}", "-o", f"{folder}/{name}.vram", "--", *own]
+        if kind == "jax":
+            environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+            environment["XLA_FLAGS"] = f"--xla_dump_to={folder}/dump --xla_dump_hlo_as_proto --xla_dump_hlo_module_re=.*train_step.*"
+            own.append(f"{folder}/{name}.hlo.pb")
+        begin = time.monotonic()
+        done = subprocess.run(own, env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False)
+        seconds = round(time.monotonic() - begin, 1)
+        row = {"kind": kind, "case": case, "batch": batch, "seconds": seconds, "exit": done.returncode}
+        if done.returncode != 0:
+            return row | {"error": (done.stdout + done.stderr)[-1500:]}
+        if kind == "jax":
+            shutil.copy(f"{folder}/{name}.hlo.pb", out / "jax")
+        if kind == "vramline":
+            with tarfile.open(out / "vram" / f"{name}.tar.gz", "w:gz") as archive:
+                archive.add(f"{folder}/{name}.vram", f"{name}.vram")
+        return row | json.loads(done.stdout.splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--only", default="torch,vramline,jax")
+    parser.add_argument("--cases", default="")
+    parser.add_argument("--workers", type=int, default=6)
+    asked = parser.parse_args()
+    for folder in ("torch", "vram", "jax"):
+        (asked.out / folder).mkdir(parents=True, exist_ok=True)
+    truths = asked.out / "truths.jsonl"
+    done = set()
+    if truths.exists():
+        rows = map(json.loads, truths.read_text(encoding="utf-8").splitlines())
+        done = {(row["kind"], row["case"], row["batch"]) for row in rows if row["exit"] == 0}
+    room, writing, failed, begin = Room(), threading.Lock(), [], time.monotonic()
+
+    def one(job):
+        kind, case, batch, need = job
+        if (kind, case, batch) in done:
+            return
+        room.enter(need)
+        try:
+            row = run(asked.out, kind, case, batch)
+        except Exception as error:  # noqa: BLE001 - one job that hangs must not cost the others
+            row = {"kind": kind, "case": case, "batch": batch, "exit": None, "error": repr(error)[:1500]}
+        finally:
+            room.leave(need)
+        with writing:
+            with truths.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            if row["exit"] != 0:
+                failed.append(job)
+            shown = {name: row.get(name) for name in ("kind", "case", "batch", "seconds", "allocated_bytes", "reserved_bytes", "process_bytes", "events")}
+            print(f"{time.monotonic() - begin:.0f}", json.dumps(shown), row.get("error", "")[-600:], flush=True)
+
+    with ThreadPoolExecutor(asked.workers) as pool:
+        list(pool.map(one, jobs(asked)))
+    size = sum(path.stat().st_size for path in asked.out.rglob("*") if path.is_file())
+    print(f"{time.monotonic() - begin:.0f} s, {size / 1e6:.1f} MB; failed: {failed or 'none'}")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--job":
+        _, _, framework, case, batch, *path = sys.argv
+        job = {"torch": job_torch, "jax": job_jax}[framework]
+        print(json.dumps(job(case, int(batch), path[0] if path else None)))
+    else:
+        sys.exit(main())
