@@ -77,6 +77,7 @@ fn planned(args: &PlanArgs, probes: &[(u64, PathBuf)]) -> Result<PlanView, Hinte
         pool: args.pool.clone(),
         variable: args.variable.clone(),
         curve: args.curve,
+        fixes: true,
     };
     let refused =
         |error: plan::NoPlan| Hinted { hint: error.hint().to_owned(), error: anyhow::Error::new(error) };

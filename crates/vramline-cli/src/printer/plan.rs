@@ -18,6 +18,7 @@ pub(crate) fn plan(document: &PlanView, curve: bool, style: Style) -> String {
     for prediction in &document.predictions {
         batch(&mut out, document, prediction, style);
     }
+    fixes(&mut out, document, style);
     if curve {
         draw(&mut out, document, style);
     }
@@ -98,6 +99,44 @@ fn batch(out: &mut String, document: &PlanView, prediction: &PredictionView, sty
         ];
         table(out, &columns, &rows, style);
     }
+}
+
+fn fixes(out: &mut String, document: &PlanView, style: Style) {
+    let Some(first) = document.fixes.first() else { return };
+    heading(
+        out,
+        &format!("What would need less at {} {}", printable(&document.variable), first.batch),
+        style,
+    );
+    let title = |id| title_in(PLAN, id);
+    let columns = [
+        (title("fixes[].saves_bytes"), true),
+        (title("fixes[].peak_bytes"), true),
+        (title("fixes[].pool_bytes"), true),
+        (title("fixes[].time_ratio"), true),
+        (title("fixes[].name"), false),
+        (title("fixes[].snippet"), false),
+    ];
+    let row = |fix: &vramline::view::plan::FixView| {
+        let saves = fix.saves_bytes.map_or("measure".to_owned(), |bytes| bytes.to_string());
+        let time = fix.time_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
+        vec![
+            saves,
+            or_dash(fix.peak_bytes),
+            or_dash(fix.pool_bytes),
+            time,
+            fix.name.clone(),
+            fix.snippet.clone(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = document.fixes.iter().map(row).collect();
+    table(out, &columns, &rows, style);
+    let _ = writeln!(out, "  {}{}{}", style.dim, document.no_help, style.plain);
+    let _ = writeln!(
+        out,
+        "  {}To measure one: vramline verify --fix NAME --batch N -- CMD {{batch}}{}",
+        style.dim, style.plain
+    );
 }
 
 fn draw(out: &mut String, document: &PlanView, style: Style) {

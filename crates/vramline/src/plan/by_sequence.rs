@@ -49,6 +49,11 @@ fn of_probe(probe: &Probe, seen: &[BTreeMap<u64, u64>]) -> Vec<Size> {
     let brief = probe.asks.iter().zip(seen).enumerate().filter(|(_, (ask, _))| ask.is_brief());
     let scratch: Vec<(usize, Option<Line>)> =
         brief.map(|(at, (_, points))| (at, Line::within(points))).collect();
+    let tensors =
+        sizes.iter().filter(|size| size.basis == Basis::Exact).filter_map(|size| Line::like(&size.form));
+    let mut tensors: Vec<Line> = tensors.collect();
+    tensors.sort_by_key(|line| std::cmp::Reverse(line.slope));
+    tensors.dedup_by_key(|line| line.slope);
     for (order, &(at, own)) in scratch.iter().enumerate() {
         let (Some(ask), Some(size)) = (probe.asks.get(at), sizes.get_mut(at)) else { continue };
         if size.basis != Basis::Irregular {
@@ -56,13 +61,11 @@ fn of_probe(probe: &Probe, seen: &[BTreeMap<u64, u64>]) -> Vec<Size> {
         }
         // The nearest others that grow by no more than all of it: those of the same layer come close by, forth and back.
         let mut others = (1..=NEIGHBOURS).flat_map(|far| [order.checked_sub(far), order.checked_add(far)]);
-        let nearest = || {
-            others.find_map(|near| {
-                let line = scratch.get(near?)?.1?;
-                line.through(Point { batch: probe.batch, bytes: ask.bytes })
-            })
-        };
-        if let Some(line) = own.or_else(nearest) {
+        let point = Point { batch: probe.batch, bytes: ask.bytes };
+        let nearest = || others.find_map(|near| scratch.get(near?)?.1?.through(point));
+        // Or the largest tensor that it may be a copy of.
+        let copied = || tensors.iter().find_map(|line| line.through(point));
+        if let Some(line) = own.or_else(nearest).or_else(copied) {
             size.form = line.form();
         }
     }
@@ -73,10 +76,19 @@ fn size(ask: &Ask, points: &BTreeMap<u64, u64>) -> Size {
     let points: Vec<(Point, Vec<u64>)> =
         points.iter().map(|(&batch, &bytes)| (Point { batch, bytes }, Vec::new())).collect();
     match Size::fit(&points) {
+        // Two points always make a line; of scratch, only one of whole granules is believed.
+        Some(size) if size.basis == Basis::TwoProbes && ask.is_brief() && is_odd(&size.form) => {
+            Size { basis: Basis::Irregular, ..size }
+        }
         Some(size) => size,
         None if ask.is_brief() => Size { form: Form::Constant(ask.bytes), basis: Basis::Irregular },
         None => Size::held(ask.bytes),
     }
+}
+
+/// Whether a form rises by what is no whole number of granules.
+fn is_odd(form: &Form) -> bool {
+    matches!(form, Form::Line { .. }) && Line::like(form).is_none()
 }
 
 /// Scratch of a convolution: copies of tensors in another layout, so many bytes a sample, and what does not depend on the batch.
@@ -107,6 +119,12 @@ impl Line {
         let slope = rise.checked_div(run).filter(|slope| slope * run == rise && *slope > 0)?;
         (slope % Line::GRANULE == 0).then_some(())?;
         Line { slope, constant: 0 }.through(low)
+    }
+
+    /// A form as such a line.
+    fn like(form: &Form) -> Option<Line> {
+        let Form::Line { from, to } = *form else { return None };
+        Line::of(Point { batch: from.0, bytes: from.1 }, Point { batch: to.0, bytes: to.1 })
     }
 
     /// The line of the same slope through a point; `None` where nothing is left for the constant.

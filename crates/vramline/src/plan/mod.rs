@@ -9,6 +9,7 @@ mod by_key;
 mod by_sequence;
 mod doubt;
 mod draws;
+mod fixes;
 mod predict;
 mod probe;
 mod size;
@@ -19,6 +20,7 @@ use crate::replay::{Program, Rehearsal, Rehearsed};
 use crate::units::Bytes;
 
 pub use doubt::{Doubt, NotPlanned};
+pub use fixes::{Fix, Fixed};
 pub use predict::{Largest, PartPeak, Passes, Prediction};
 pub use probe::{Part, Probe, Source};
 pub use size::{Basis, Form, Point, Size};

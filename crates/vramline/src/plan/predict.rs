@@ -14,8 +14,14 @@ use crate::units::Bytes;
 /// What a smaller probe's order counts, against one of twice the batch: scheduling noise rules where ops are short.
 const HALF_AS_LARGE: f64 = 0.5;
 
+/// What a variant counts that is shown as an end only.
+const SELDOM: f64 = 0.25;
+
 /// The chance of the ends of an interval.
-const ENDS: (f64, f64) = (0.02, 0.98);
+const ENDS: (f64, f64) = (0.05, 0.95);
+
+/// A batch that is called sure is smaller by one part in so many: the orders of a few probes are not all there are.
+const SURE: u64 = 100;
 
 /// What a part of a run takes.
 #[derive(Clone, Debug)]
@@ -79,10 +85,15 @@ impl Passes {
     #[must_use]
     pub fn fits(self) -> Option<bool> {
         match self {
-            Passes { plain, all, .. } if plain == all => Some(true),
+            passes if passes.is_sure() => Some(true),
             Passes { waiting: 0, .. } => Some(false),
             _ => None,
         }
+    }
+
+    /// Every order passes, and no more than half of them only by waiting: who waits for whom is known in part only.
+    fn is_sure(self) -> bool {
+        self.waiting == self.all && self.plain * 2 >= self.all
     }
 }
 
@@ -108,6 +119,8 @@ impl Plan {
             for (irregular, placement) in self.variants() {
                 let program = self.program_at(number, batch, irregular)?;
                 let rehearsed = self.rehearse(number, &program, placement)?;
+                // What is held instead of scaled widens the interval, it does not move the middle.
+                let weight = if irregular == Irregular::Held { weight * SELDOM } else { weight };
                 for (stretch, &peak) in probe.stretches.iter().zip(&rehearsed.peaks) {
                     parts.add(stretch.part, peak, weight);
                 }
@@ -128,7 +141,7 @@ impl Plan {
     }
 
     /// What an order counts: those of larger probes more.
-    fn weight(&self, batch: u64) -> f64 {
+    pub(super) fn weight(&self, batch: u64) -> f64 {
         let largest = self.probes.last().map_or(1, |probe| probe.batch).max(1);
         #[expect(clippy::cast_precision_loss, reason = "a weight")]
         let halvings = (largest as f64 / batch.max(1) as f64).log2();
@@ -137,9 +150,12 @@ impl Plan {
 
     /// An interval with room for what no probe has shown.
     fn widened(&self, low: Bytes, high: Bytes) -> (Bytes, Bytes) {
-        /// A hundredth on each side.
-        const SHARE: u64 = 100;
-        (Bytes(low.0 - low.0 / SHARE), Bytes(high.0 + high.0 / SHARE))
+        /// Three hundredths on each side: the orders of a few probes are not all there are.
+        const SHARE: u64 = 3;
+        if self.is_ordered {
+            return (low, high);
+        }
+        (Bytes(low.0 - low.0 / 100 * SHARE), Bytes(high.0 + high.0 / 100 * SHARE))
     }
 
     /// Roles, bases and slack where a run is highest.
@@ -229,7 +245,7 @@ impl Plan {
     /// a few more are tried.
     #[must_use]
     pub fn largest(&self, limit: Bytes) -> Largest {
-        let sure = self.largest_where(|passes| passes.plain == passes.all, limit);
+        let sure = self.largest_where(Passes::is_sure, limit).map(|batch| batch - batch / SURE);
         let likely = self.largest_where(|passes| passes.waiting > 0, limit);
         Largest { sure, likely }
     }

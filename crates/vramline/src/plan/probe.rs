@@ -12,6 +12,7 @@ use crate::names::Name;
 use crate::replay::{self, NotReplayed, Ran};
 use crate::snapshot::Role;
 use crate::trace::{Phase, PoolTrace, Trace};
+use crate::units::Span;
 
 /// Who asks, the same in every probe. The empty name is one too: of requests that nothing names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,8 +70,8 @@ pub(super) struct Ask {
     pub(super) is_named: bool,
     /// How many acts it lives for; `None` where it is never freed.
     pub(super) life: Option<usize>,
-    /// The op's name in the probe's own history.
-    pub(super) op: Name,
+    /// Its element type.
+    pub(super) dtype: Dtype,
 }
 
 /// What a stretch of a run does.
@@ -136,6 +137,9 @@ pub struct Probe {
     pub ran: Ran,
     pub(super) asks: Vec<Ask>,
     pub(super) stretches: Vec<Stretch>,
+    /// How long its later training steps take, in the middle.
+    pub(super) step_time: Option<Span>,
+    pub(super) framework: Option<Framework>,
 }
 
 impl Probe {
@@ -144,7 +148,8 @@ impl Probe {
         let ran = replay::run(trace, pool, version)?;
         let stretches = stretches(trace, &ran);
         let asks = asks(source, &ran, &stretches, keys);
-        Ok(Probe { batch, ran, asks, stretches })
+        let step_time = step_time(trace);
+        Ok(Probe { batch, ran, asks, stretches, step_time, framework: trace.history.framework })
     }
 
     /// How many training steps it has.
@@ -152,6 +157,14 @@ impl Probe {
     pub fn steps(&self) -> usize {
         self.stretches.iter().filter(|stretch| matches!(stretch.part, Part::FirstStep | Part::Step)).count()
     }
+}
+
+/// How long the training steps after the first take, in the middle.
+fn step_time(trace: &Trace) -> Option<Span> {
+    let train = trace.steps.iter().filter(|step| step.phase == Phase::Train).skip(1);
+    let mut times: Vec<Span> = train.map(|step| step.end.since(step.begin)).collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied()
 }
 
 /// The stretches of a program, one after the other.
@@ -219,7 +232,7 @@ fn asks(source: Source<'_>, ran: &Ran, stretches: &[Stretch], keys: &mut Keys) -
                 role: roles.get(&(answer.event as usize)).copied().unwrap_or(Role::Unknown),
                 is_named: is_named || is_torch,
                 life: lives.remove(&act),
-                op: name,
+                dtype: event.dtype(),
             });
             *occurrence += 1;
         }

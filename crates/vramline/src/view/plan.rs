@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::plan::{Basis, Doubt, Largest, NotPlanned, PartPeak, Plan, Prediction, Source};
+use crate::event::Framework;
+use crate::plan::{Basis, Doubt, Fix, Fixed, Largest, NotPlanned, PartPeak, Plan, Prediction, Source};
 use crate::snapshot::Role;
 use crate::trace::PoolTrace;
 use crate::units::Bytes;
@@ -28,6 +29,8 @@ pub struct Wanted {
     pub variable: String,
     /// Whether to follow memory from batch to batch.
     pub curve: bool,
+    /// Whether to look for what would need less.
+    pub fixes: bool,
 }
 
 /// The whole document.
@@ -46,6 +49,8 @@ pub struct PlanView {
     pub probes: Vec<ProbeView>,
     pub predictions: Vec<PredictionView>,
     pub largest_batch: LargestView,
+    pub fixes: Vec<FixView>,
+    pub no_help: &'static str,
     pub curve: Vec<CurvePoint>,
     pub not_modelled: Vec<String>,
     pub warnings: Vec<Warning>,
@@ -89,6 +94,21 @@ pub struct PartView {
     pub low_bytes: Bytes,
     pub median_bytes: Bytes,
     pub high_bytes: Bytes,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct FixView {
+    pub name: String,
+    pub text: String,
+    pub batch: u64,
+    pub saves_bytes: Option<Bytes>,
+    pub peak_bytes: Option<Bytes>,
+    pub pool_bytes: Option<Bytes>,
+    pub fits: Option<bool>,
+    pub time_ratio: Option<f64>,
+    pub snippet: String,
+    pub verify: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -241,10 +261,19 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
     for doubt in &doubts {
         warnings.add(doubt.code(), doubt.text(), doubt.hint());
     }
-    let framework = history.and_then(|history| history.framework).map(crate::event::Framework::word);
+    let framework = history.and_then(|history| history.framework).map(Framework::word);
     if framework.is_none() {
         let reason = "the traces do not tell".to_owned();
         unknowns.push(Unknown { path: "framework".to_owned(), reason, switch: None });
+    }
+    let fixes = match predictions.first() {
+        Some(first) if wanted.fixes => {
+            fix_views(plan, wanted, first, history.and_then(|history| history.framework))
+        }
+        _ => Vec::new(),
+    };
+    for (at, fix) in fixes.iter().enumerate() {
+        unknowns.extend(fix_unknowns(at, fix, wanted.limit.is_some()));
     }
     let mut shown = PlanView {
         kind: "plan",
@@ -261,6 +290,8 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
         probes: probe_views(plan, probes, &mut unknowns),
         predictions,
         largest_batch,
+        fixes,
+        no_help: NO_HELP,
         curve: if wanted.curve { curve(plan, wanted, &batches, largest) } else { Vec::new() },
         not_modelled: not_modelled(framework),
         warnings: warnings.into_vec(),
@@ -268,6 +299,66 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
     };
     shown.verdict = verdict(&shown);
     shown
+}
+
+/// What does not belong into the table of fixes, and why.
+const NO_HELP: &str = "Pruning and quantization make a trained model smaller; while it trains they save next to nothing, and \
+    quantization-aware training costs more.";
+
+fn fix_views(
+    plan: &Plan,
+    wanted: &Wanted,
+    first: &PredictionView,
+    framework: Option<Framework>,
+) -> Vec<FixView> {
+    let view = |fixed: Fixed| {
+        let join = |of: &dyn Fn(Fix) -> String, by: &str| {
+            fixed.fixes.iter().map(|&fix| of(fix)).collect::<Vec<_>>().join(by)
+        };
+        let name = join(&|fix| fix.name().to_owned(), "+");
+        let is_outside = fixed.fixes.iter().all(|fix| fix.is_from_outside());
+        let braces = format!("{{{}}}", wanted.variable);
+        let verify = format!("vramline verify --fix {name} --batch {} -- CMD {braces}", first.batch);
+        let limit = wanted.limit;
+        FixView {
+            text: join(&Fix::text, "; "),
+            batch: first.batch,
+            saves_bytes: fixed.peak.map(|peak| first.peak_bytes.saturating_sub(peak)),
+            peak_bytes: fixed.peak,
+            pool_bytes: fixed.pool,
+            // The peak alone: how much a limit has to leave for pieces is not known with it.
+            fits: fixed.peak.zip(limit).and_then(|(peak, limit)| (peak > limit).then_some(false)),
+            time_ratio: fixed.time_ratio,
+            snippet: join(&|fix| fix.snippet(framework), "; "),
+            verify: is_outside.then_some(verify),
+            name,
+        }
+    };
+    plan.fixes(first.batch, wanted.limit, wanted.steps).into_iter().map(view).collect()
+}
+
+fn fix_unknowns(at: usize, fix: &FixView, has_limit: bool) -> Vec<Unknown> {
+    let measured = "requests do not tell what it would do: it is to be measured";
+    let fits = if has_limit {
+        "how much a limit has to leave for holes is known once it is measured"
+    } else {
+        "no limit was given"
+    };
+    let untimed = "the probes do not tell what it costs in time";
+    let nulls = [
+        ("saves_bytes", fix.saves_bytes.is_none(), measured),
+        ("peak_bytes", fix.peak_bytes.is_none(), measured),
+        ("pool_bytes", fix.pool_bytes.is_none(), measured),
+        ("fits", fix.fits.is_none(), if fix.peak_bytes.is_none() { measured } else { fits }),
+        ("time_ratio", fix.time_ratio.is_none(), untimed),
+        ("verify", fix.verify.is_none(), "it is a change of the code"),
+    ];
+    let unknown = |(field, _, reason): (&str, bool, &str)| Unknown {
+        path: format!("fixes[{at}].{field}"),
+        reason: reason.to_owned(),
+        switch: fix.verify.clone(),
+    };
+    nulls.into_iter().filter(|(_, is_null, _)| *is_null).map(unknown).collect()
 }
 
 /// Memory from the smallest probe to beyond whatever was asked for, in even steps.

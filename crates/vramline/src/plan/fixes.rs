@@ -1,0 +1,449 @@
+//! What would make it fit: each fix is the plan's own requests, edited and run again; never a rule of thumb.
+//!
+//! What cannot be known from requests, such as what the compiler would make of the program, says so and has no figure:
+//! it is to be measured. A fix that is applied already is not offered.
+
+use rustc_hash::FxHashMap;
+
+use super::draws::Parts;
+use super::probe::{Ask, Part, Probe};
+use super::size::{Basis, Size};
+use super::{Irregular, Plan};
+use crate::allocator::Placement;
+use crate::event::{Dtype, Framework};
+use crate::replay::{Act, Program, Rehearsal, Rules};
+use crate::snapshot::Role;
+use crate::units::Bytes;
+
+/// Scratch beyond this is what a limit for it would refuse.
+const SCRATCH: u64 = 256 << 20;
+
+/// A way to need less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fix {
+    /// Smaller batches, gradients added up over several.
+    Accumulate {
+        /// The batch of each.
+        micro: u64,
+        /// How many make one update.
+        times: u64,
+    },
+    /// Sixteen bits where that is enough.
+    MixedPrecision,
+    /// An optimizer that keeps nothing a weight.
+    PlainOptimizer,
+    /// Results of the forward pass computed again in the backward pass.
+    Recompute,
+    /// The data set in host memory, a batch at a time.
+    DataOnHost,
+    /// A limit for the scratch of convolutions.
+    ScratchLimit,
+    /// Segments that grow in place.
+    Expandable,
+    /// One op at a time.
+    OneThread,
+    /// The step compiled as a whole.
+    Compile,
+    /// The driver's own pool.
+    AsyncAllocator,
+}
+
+impl Fix {
+    /// The name by which it is asked for.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Fix::Accumulate { .. } => "accumulate",
+            Fix::MixedPrecision => "mixed-precision",
+            Fix::PlainOptimizer => "plain-optimizer",
+            Fix::Recompute => "recompute",
+            Fix::DataOnHost => "data-on-host",
+            Fix::ScratchLimit => "scratch-limit",
+            Fix::Expandable => "expandable",
+            Fix::OneThread => "one-thread",
+            Fix::Compile => "compile",
+            Fix::AsyncAllocator => "async-allocator",
+        }
+    }
+
+    /// Whether `vramline verify` can apply it without a change to the code.
+    #[must_use]
+    pub fn is_from_outside(self) -> bool {
+        !matches!(self, Fix::PlainOptimizer | Fix::Recompute | Fix::DataOnHost)
+    }
+
+    /// What it is, and what it costs.
+    #[must_use]
+    pub fn text(self) -> String {
+        match self {
+            Fix::Accumulate { micro, times } => {
+                format!("batches of {micro}, gradients added up over {times}: one more tensor for each weight, and statistics of BatchNorm over the smaller batch")
+            }
+            Fix::MixedPrecision => "results of the forward pass in 16 bits; weights stay in 32 and get a copy in 16".to_owned(),
+            Fix::PlainOptimizer => "plain SGD keeps no state; training converges differently".to_owned(),
+            Fix::Recompute => "results of the forward pass inside blocks of layers are computed again: about one more forward pass".to_owned(),
+            Fix::DataOnHost => "the data set lies in the pool as a whole; a generator hands it over a batch at a time".to_owned(),
+            Fix::ScratchLimit => "convolutions get at most 256 MiB of scratch each; some take slower algorithms".to_owned(),
+            Fix::Expandable => "segments that grow in place leave fewer holes; takes effect before CUDA is initialised".to_owned(),
+            Fix::OneThread => "one op at a time: fewer results wait for each other; slower where the model has branches".to_owned(),
+            Fix::Compile => "XLA plans all buffers of a step ahead: more or less than now, it depends on the model".to_owned(),
+            Fix::AsyncAllocator => "the driver's own pool; the profiler then sees no allocation of the device's".to_owned(),
+        }
+    }
+
+    /// Code or a setting for a framework.
+    #[must_use]
+    pub fn snippet(self, framework: Option<Framework>) -> String {
+        let is_torch = framework == Some(Framework::PyTorch);
+        let is_jax = framework == Some(Framework::Jax);
+        match self {
+            Fix::Accumulate { micro, times } if is_torch => {
+                format!(
+                    "for micro in batch.split({micro}): (loss(micro) / {times}).backward()  # then optimizer.step()"
+                )
+            }
+            Fix::Accumulate { micro, times } if is_jax => {
+                format!("optax.MultiSteps(optimizer, every_k_schedule={times})  # with batches of {micro}")
+            }
+            Fix::Accumulate { micro, times } => {
+                format!(
+                    "keras.optimizers.Adam(..., gradient_accumulation_steps={times})  # and batch_size={micro}"
+                )
+            }
+            Fix::MixedPrecision if is_torch => {
+                "with torch.autocast('cuda', dtype=torch.bfloat16): ...".to_owned()
+            }
+            Fix::MixedPrecision if is_jax => {
+                "jmp.get_policy('params=float32,compute=bfloat16,output=float32')".to_owned()
+            }
+            Fix::MixedPrecision => {
+                "keras.mixed_precision.set_global_policy('mixed_bfloat16')  # before the model is built"
+                    .to_owned()
+            }
+            Fix::PlainOptimizer if is_torch => "torch.optim.SGD(model.parameters(), lr=...)".to_owned(),
+            Fix::PlainOptimizer if is_jax => "optax.sgd(learning_rate=...)".to_owned(),
+            Fix::PlainOptimizer => "keras.optimizers.SGD(learning_rate=...)".to_owned(),
+            Fix::Recompute if is_torch => {
+                "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)".to_owned()
+            }
+            Fix::Recompute if is_jax => "jax.checkpoint(block)".to_owned(),
+            Fix::Recompute => {
+                "with keras.RematScope(mode='full'): ...  # around building the blocks; Keras 3.9 and later"
+                    .to_owned()
+            }
+            Fix::DataOnHost => {
+                "model.fit(tf.data.Dataset.from_generator(...).batch(batch_size).prefetch(1))".to_owned()
+            }
+            Fix::ScratchLimit if is_torch => "CUDNN_CONV_WSCAP_DBG=256 python train.py".to_owned(),
+            Fix::ScratchLimit => "TF_CUDNN_WORKSPACE_LIMIT_IN_MB=256 python train.py".to_owned(),
+            Fix::Expandable => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py".to_owned(),
+            Fix::OneThread => "TF_NUM_INTEROP_THREADS=1 python train.py".to_owned(),
+            Fix::Compile if is_torch => "model = torch.compile(model)".to_owned(),
+            Fix::Compile => "model.compile(..., jit_compile=True)".to_owned(),
+            Fix::AsyncAllocator if is_torch => {
+                "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync python train.py".to_owned()
+            }
+            Fix::AsyncAllocator if is_jax => {
+                "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async python train.py".to_owned()
+            }
+            Fix::AsyncAllocator => "TF_GPU_ALLOCATOR=cuda_malloc_async python train.py".to_owned(),
+        }
+    }
+}
+
+/// What a fix would do, or several together.
+#[derive(Clone, Debug)]
+pub struct Fixed {
+    /// The fixes.
+    pub fixes: Vec<Fix>,
+    /// The peak with it, where requests tell; `None` where it is to be measured.
+    pub peak: Option<Bytes>,
+    /// What a pool without a limit would take then.
+    pub pool: Option<Bytes>,
+    /// How much longer an update takes, where the probes' steps tell.
+    pub time_ratio: Option<f64>,
+}
+
+/// What becomes of a request.
+enum Edit {
+    Keep(u64),
+    Drop,
+}
+
+impl Plan {
+    /// What could be done about a batch, those that save most first; what is to be measured last.
+    #[must_use]
+    pub fn fixes(&self, batch: u64, limit: Option<Bytes>, steps: u64) -> Vec<Fixed> {
+        let candidates = self.candidates(batch, limit);
+        let mut fixes: Vec<Fixed> =
+            candidates.into_iter().filter_map(|fix| self.fixed(&[fix], batch, steps)).collect();
+        fixes.sort_by_key(|fixed| fixed.peak.unwrap_or(Bytes(u64::MAX)));
+        // What saves most together may be neither's sum: a copy of the weights in 16 bits weighs more beside less.
+        let best: Vec<Fix> = fixes
+            .iter()
+            .filter(|fixed| fixed.peak.is_some())
+            .flat_map(|fixed| fixed.fixes.clone())
+            .take(2)
+            .collect();
+        if best.len() == 2 {
+            fixes.extend(self.fixed(&best, batch, steps));
+        }
+        fixes.sort_by_key(|fixed| fixed.peak.unwrap_or(Bytes(u64::MAX)));
+        fixes
+    }
+
+    /// What fixes would do together; `None` where they do nothing here.
+    #[must_use]
+    pub fn fixed(&self, fixes: &[Fix], batch: u64, steps: u64) -> Option<Fixed> {
+        let is_measured = |fix: &Fix| matches!(fix, Fix::OneThread | Fix::Compile | Fix::AsyncAllocator);
+        let all = fixes.to_vec();
+        if fixes.iter().any(is_measured) {
+            return Some(Fixed { fixes: all, peak: None, pool: None, time_ratio: None });
+        }
+        let (before, before_pool) = self.edited_peak(&[], batch, steps)?;
+        let (peak, pool) = self.edited_peak(fixes, batch, steps)?;
+        let (saves, saves_pool) = (before.0.saturating_sub(peak.0), before_pool.0.saturating_sub(pool.0));
+        // Less than a hundredth is noise.
+        if saves * 100 < before.0 && saves_pool * 100 < before_pool.0 {
+            return None;
+        }
+        let time_ratio = match fixes {
+            [Fix::Accumulate { micro, times }] => self.time_ratio(batch, *micro, *times),
+            _ => None,
+        };
+        Some(Fixed { fixes: all, peak: Some(peak), pool: Some(pool), time_ratio })
+    }
+
+    /// Fixes that may apply here and are not applied already.
+    fn candidates(&self, batch: u64, limit: Option<Bytes>) -> Vec<Fix> {
+        let mut all = Vec::new();
+        let sure = limit.and_then(|limit| self.largest(limit).sure);
+        let most = sure.filter(|&sure| sure < batch).unwrap_or(batch / 2);
+        // The largest part that divides the batch.
+        if let Some(micro) = (1..=most.min(1 << 20)).rev().find(|&micro| batch.is_multiple_of(micro)) {
+            all.push(Fix::Accumulate { micro, times: batch / micro });
+        }
+        let has =
+            |wanted: &dyn Fn(&Ask) -> bool| self.probes.iter().any(|probe| probe.asks.iter().any(wanted));
+        let is_16 =
+            |ask: &Ask| matches!(ask.dtype, Dtype::F16 | Dtype::Bf16) && ask.role == Role::Activations;
+        if self.tells_types() && !has(&is_16) {
+            all.push(Fix::MixedPrecision);
+        }
+        if has(&|ask| ask.role == Role::Optimizer) {
+            all.push(Fix::PlainOptimizer);
+        }
+        all.push(Fix::Recompute);
+        all.push(Fix::DataOnHost);
+        let framework = self.framework();
+        if framework != Some(Framework::Jax) {
+            all.push(Fix::ScratchLimit);
+        }
+        if let Some(Rules::Torch(rules)) = self.probes.first().map(|probe| &probe.ran.rules)
+            && !rules.options.expandable
+        {
+            all.push(Fix::Expandable);
+        }
+        if framework == Some(Framework::TensorFlow) {
+            all.push(Fix::OneThread);
+        }
+        if framework != Some(Framework::Jax) {
+            all.push(Fix::Compile);
+        }
+        all.push(Fix::AsyncAllocator);
+        all
+    }
+
+    fn framework(&self) -> Option<Framework> {
+        self.probes.first().and_then(|probe| probe.framework)
+    }
+
+    /// Whether requests tell their element type.
+    fn tells_types(&self) -> bool {
+        self.probes.iter().any(|probe| probe.asks.iter().any(|ask| ask.dtype == Dtype::F32))
+    }
+
+    /// The peak and the pool of the orders with fixes.
+    fn edited_peak(&self, fixes: &[Fix], batch: u64, steps: u64) -> Option<(Bytes, Bytes)> {
+        let micro = fixes
+            .iter()
+            .find_map(|fix| if let Fix::Accumulate { micro, .. } = fix { Some(*micro) } else { None });
+        let batch = micro.unwrap_or(batch);
+        let mut parts = Parts::default();
+        let mut pools = Vec::new();
+        for number in self.orders() {
+            let probe = self.probes.get(number)?;
+            let (program, cuts) = self.edited(number, batch, fixes)?;
+            let mut rules = probe.ran.rules.clone();
+            if let Rules::Torch(rules) = &mut rules {
+                rules.options.expandable |= fixes.contains(&Fix::Expandable);
+            }
+            let run =
+                Rehearsal { program: &program, rules: &rules, limit: None, placement: Placement::Ascending };
+            let rehearsed = run.run(&cuts)?;
+            for (stretch, &peak) in probe.stretches.iter().zip(&rehearsed.peaks) {
+                parts.add(stretch.part, peak, self.weight(probe.batch));
+            }
+            pools.push(rehearsed.pool);
+        }
+        pools.sort_unstable();
+        Some((parts.quantile(0.5, steps)?, *pools.get(pools.len() / 2)?))
+    }
+
+    /// A probe's program at a batch with fixes, and where its stretches begin.
+    fn edited(&self, number: usize, batch: u64, fixes: &[Fix]) -> Option<(Program, Vec<usize>)> {
+        let probe = self.probes.get(number)?;
+        let sizes = self.sizes.get(number)?;
+        let base = self.program_at(number, batch, Irregular::Scaled)?;
+        let mut edits: Vec<Option<Edit>> = (0..base.acts.len()).map(|_| None).collect();
+        for (ask, size) in probe.asks.iter().zip(sizes) {
+            if let Some(edit) = edits.get_mut(ask.act) {
+                *edit = Some(of_ask(probe, ask, size, batch, fixes));
+            }
+        }
+        let mut writer =
+            Writer { program: base.resized(), slots: base.slots, dropped: vec![false; base.slots] };
+        writer.program.acts.clear();
+        let weights: Vec<u64> = weights(probe, sizes, batch);
+        let (is_16, accumulates) = (
+            fixes.contains(&Fix::MixedPrecision),
+            fixes.iter().any(|fix| matches!(fix, Fix::Accumulate { .. })),
+        );
+        let mut lives = if fixes.contains(&Fix::Recompute) {
+            recomputed(probe, &base, is_16)
+        } else {
+            FxHashMap::default()
+        };
+        let mut cuts = Vec::new();
+        let mut stretch = 0;
+        let mut held: Vec<u32> = Vec::new();
+        for (at, &act) in base.acts.iter().enumerate() {
+            while probe.stretches.get(stretch + 1).is_some_and(|next| next.acts.start <= at) {
+                stretch += 1;
+                held.drain(..).for_each(|slot| writer.program.acts.push(Act::free(slot)));
+                cuts.push(writer.program.acts.len());
+                let part = probe.stretches.get(stretch).map(|stretch| stretch.part);
+                if accumulates && part == Some(Part::FirstStep) {
+                    for &bytes in &weights {
+                        writer.hold(bytes);
+                    }
+                }
+                if is_16 && matches!(part, Some(Part::FirstStep | Part::Step)) {
+                    held.extend(weights.iter().map(|&bytes| writer.hold(bytes / 2)));
+                }
+            }
+            writer.program.acts.extend(lives.remove(&at).unwrap_or_default());
+            writer.take(act, edits.get_mut(at).and_then(Option::take));
+        }
+        writer.program.slots = writer.slots;
+        Some((writer.program, cuts))
+    }
+
+    /// How much longer an update takes in parts, by the line through the probes' step times.
+    fn time_ratio(&self, batch: u64, micro: u64, times: u64) -> Option<f64> {
+        let (first, last) = (self.probes.first()?, self.probes.last()?);
+        #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+        let at = |batch: u64| -> Option<f64> {
+            let (low, high) = (first.step_time?.0 as f64, last.step_time?.0 as f64);
+            let slope = (high - low) / (last.batch as f64 - first.batch as f64);
+            Some((low + slope * (batch as f64 - first.batch as f64)).max(low.min(high) / 2.0))
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+        let ratio = at(micro)? * times as f64 / at(batch)?;
+        ratio.is_finite().then_some((ratio * 100.0).round() / 100.0)
+    }
+}
+
+/// What fixes make of a request.
+fn of_ask(probe: &Probe, ask: &Ask, size: &Size, batch: u64, fixes: &[Fix]) -> Edit {
+    let mut bytes = size.form.at(batch).0;
+    let grows = size.form.at(batch.saturating_mul(2)).0 > bytes;
+    let part = probe.stretches.get(ask.stretch).map(|stretch| stretch.part);
+    let in_step = matches!(part, Some(Part::FirstStep | Part::Step));
+    let is_state = ask.life.is_none();
+    for fix in fixes {
+        match fix {
+            Fix::MixedPrecision
+                if grows && in_step && ask.dtype == Dtype::F32 && ask.role != Role::Inputs =>
+            {
+                bytes = bytes.div_ceil(2);
+            }
+            Fix::PlainOptimizer if ask.role == Role::Optimizer && is_state => return Edit::Drop,
+            Fix::DataOnHost if ask.role == Role::Inputs && part == Some(Part::Start) => return Edit::Drop,
+            Fix::ScratchLimit if ask.is_brief() && size.basis == Basis::Irregular => {
+                bytes = bytes.min(SCRATCH)
+            }
+            _ => {}
+        }
+    }
+    Edit::Keep(bytes)
+}
+
+/// Bytes of every weight: state that the optimizer updates.
+fn weights(probe: &Probe, sizes: &[Size], batch: u64) -> Vec<u64> {
+    let is_weight = |ask: &Ask| ask.role == Role::Parameters && ask.life.is_none();
+    let asks = probe.asks.iter().zip(sizes).filter(|(ask, _)| is_weight(ask));
+    asks.map(|(_, size)| size.form.at(batch).0).collect()
+}
+
+/// Results of the forward pass that go at once and come back when the backward pass reaches their block. A block is as many
+/// layers' results as there are blocks. Gives what is to be done before which act.
+fn recomputed(probe: &Probe, base: &Program, is_16: bool) -> FxHashMap<usize, Vec<Act>> {
+    let mut changes: FxHashMap<usize, Vec<Act>> = FxHashMap::default();
+    for (number, _) in probe.stretches.iter().enumerate() {
+        let kept = probe.asks.iter().filter(|ask| {
+            ask.stretch == number && ask.role == Role::Activations && ask.life.is_some_and(|life| life > 8)
+        });
+        let kept: Vec<&Ask> = kept.collect();
+        let block = kept.len().isqrt().max(2);
+        for block in kept.chunks(block) {
+            // The last of a block stays: the next block begins with it.
+            let Some((_, inner)) = block.split_last() else { continue };
+            let frees = inner.iter().filter_map(|ask| Some(ask.act + ask.life?));
+            let Some(returns) = frees.min() else { continue };
+            let leaves = block.last().map_or(0, |last| last.act + 1);
+            for ask in inner {
+                let Some(act) = base.acts.get(ask.act) else { continue };
+                let (Ok(slot), Some(bytes)) = (u32::try_from(act.slot()), act.requested()) else { continue };
+                let bytes = if is_16 && ask.dtype == Dtype::F32 { Bytes(bytes.0.div_ceil(2)) } else { bytes };
+                if leaves < returns {
+                    changes.entry(leaves).or_default().push(Act::free(slot));
+                    changes.entry(returns).or_default().push(Act::request(bytes, slot));
+                }
+            }
+        }
+    }
+    changes
+}
+
+/// A program as it is written anew.
+struct Writer {
+    program: Program,
+    slots: usize,
+    /// By slot, whether what would be in it was never asked for.
+    dropped: Vec<bool>,
+}
+
+impl Writer {
+    /// Asks for something that nobody in the probe asked for; gives its slot.
+    fn hold(&mut self, bytes: u64) -> u32 {
+        let slot = u32::try_from(self.slots).unwrap_or(u32::MAX);
+        self.slots += 1;
+        self.program.acts.push(Act::request(Bytes(bytes.max(1)), slot));
+        slot
+    }
+
+    fn take(&mut self, act: Act, edit: Option<Edit>) {
+        let Some(dropped) = self.dropped.get_mut(act.slot()) else { return };
+        match edit {
+            Some(Edit::Drop) => *dropped = true,
+            Some(Edit::Keep(bytes)) => {
+                *dropped = false;
+                let lane = u16::try_from(act.lane()).unwrap_or(0);
+                self.program.acts.push(act.asking(Bytes(bytes), lane));
+            }
+            None if *dropped => {}
+            None => self.program.acts.push(act),
+        }
+    }
+}
