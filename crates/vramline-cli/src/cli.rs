@@ -40,6 +40,9 @@ pub(crate) enum Command {
     #[command(after_long_help = PLAN_HELP, override_usage = "vramline plan [OPTIONS] --batches 7,11,13 -- CMD {batch} ...
        vramline plan [OPTIONS] --probe 7=A.vram --probe 11=B.vram --probe 13=C.vram")]
     Plan(Box<PlanArgs>),
+    /// Run a few steps with a fix or another batch, and print what was predicted beside what is measured.
+    #[command(after_long_help = VERIFY_HELP, override_usage = "vramline verify [OPTIONS] --batch N [--fix NAME] -- CMD {batch} ...")]
+    Verify(Box<VerifyArgs>),
     /// Hand the data to other tools: every allocation with its life, as a table or as a trace for Perfetto.
     #[command(after_long_help = EXPORT_HELP)]
     Export(ExportArgs),
@@ -191,6 +194,46 @@ pub(crate) struct PlanArgs {
     /// The command, with {batch} where the batch belongs.
     #[arg(trailing_var_arg = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+const VERIFY_HELP: &str = "\
+A plan predicts; this measures. The command is run for a few steps as it is, and again with the fix, several
+times each because TensorFlow orders ops differently each time; the middle ones are compared. Nothing in the
+code is changed:
+    mixed-precision   Keras: the global policy becomes mixed_bfloat16 before the model is built
+    accumulate        Keras: optimizers get gradient_accumulation_steps, and the batch becomes smaller
+    compile           Keras: compile(jit_compile=True) where the program does not say otherwise
+    one-thread        TensorFlow: TF_NUM_INTEROP_THREADS=1
+    scratch-limit     TF_CUDNN_WORKSPACE_LIMIT_IN_MB=256, CUDNN_CONV_WSCAP_DBG=256
+    expandable        PyTorch: expandable_segments
+    async-allocator   the driver's own pool; its peak is then not seen by the profiler
+Several are joined by +. Fixes that change the code (another optimizer, recomputation, the input pipeline) are
+yours to make; then give the changed command with --batch alone.
+
+Examples:
+    vramline verify --batch 256 -- python train.py --batch-size {batch}
+    vramline verify --fix mixed-precision --batch 256 -- python train.py --batch-size {batch}
+    vramline verify --fix accumulate+mixed-precision --batch 256 --limit 8GiB -- python train.py --batch-size {batch}
+
+Exit codes: 0 measured within the tolerance of the prediction, or nothing was predicted; 3 outside it; 1 an
+error; 2 usage.";
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    /// The fix to try; several joined by +.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) fix: Option<String>,
+    /// A document of `vramline plan --json` to take the prediction from, instead of planning first.
+    #[arg(long, value_name = "FILE", conflicts_with = "batches")]
+    pub(crate) planned: Option<PathBuf>,
+    /// Measure so often.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=50))]
+    pub(crate) runs: u32,
+    /// How far the measured peak may be from the predicted one, as a share of it.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    pub(crate) tolerance: f64,
 }
 
 /// A batch and the path of its run.

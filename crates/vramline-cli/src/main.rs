@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => commands::replay::run(args),
         Command::Diff(args) => commands::diff::run(args),
         Command::Plan(args) => commands::plan::run(args),
+        Command::Verify(args) => commands::verify::run(args),
         Command::Export(args) => commands::export::run(args).map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => commands::doctor::run(args).map(|()| ExitCode::SUCCESS),
         Command::Demo(args) => commands::demo::run(args),

@@ -5,6 +5,7 @@ pub(crate) mod doctor;
 pub(crate) mod oom;
 pub(crate) mod plan;
 pub(crate) mod replay;
+pub(crate) mod verify;
 
 use std::fmt::Write;
 

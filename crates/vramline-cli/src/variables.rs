@@ -30,12 +30,14 @@ pub(crate) const GROWTH: &str = "VRAMLINE_GROWTH";
 pub(crate) const ALLOCATOR: &str = "VRAMLINE_ALLOCATOR";
 /// Set to 1: end the process, with code 0, when its trace is over.
 pub(crate) const STOP: &str = "VRAMLINE_STOP";
+/// Set: fixes that are tried inside the process, such as `mixed-precision,accumulate=4`.
+pub(crate) const FIX: &str = "VRAMLINE_FIX";
 /// Set to 1: `run` switched TensorFlow's pool on the CPU on.
 pub(crate) const STAND_IN: &str = "VRAMLINE_STAND_IN";
 
 /// What `run` tells its Python side. One that is not set for this job is removed: it would be of a run around this one.
-pub(crate) const TO_PYTHON: [&str; 10] =
-    [RECORD, TRACE, TRACE_SECONDS, RATE, STEP_PEAKS, LIMIT, GROWTH, ALLOCATOR, STOP, STAND_IN];
+pub(crate) const TO_PYTHON: [&str; 11] =
+    [RECORD, TRACE, TRACE_SECONDS, RATE, STEP_PEAKS, LIMIT, GROWTH, ALLOCATOR, STOP, FIX, STAND_IN];
 
 /// Read and set: where Python looks for modules; ours come first.
 pub(crate) const PYTHONPATH: &str = "PYTHONPATH";
@@ -59,3 +61,9 @@ pub(crate) const XLA_FRACTIONS: [&str; 2] = ["XLA_PYTHON_CLIENT_MEM_FRACTION", "
 pub(crate) const TF_CPU_BFC: &str = "TF_CPU_ALLOCATOR_USE_BFC";
 /// Read and set (`--limit` with the stand-in): whole MiB.
 pub(crate) const TF_CPU_BFC_LIMIT: &str = "TF_CPU_BFC_MEM_LIMIT_IN_MB";
+/// Set (`verify --fix one-thread`): how many ops TensorFlow runs at a time.
+pub(crate) const TF_INTEROP_THREADS: &str = "TF_NUM_INTEROP_THREADS";
+/// Set (`verify --fix scratch-limit`): MiB of scratch that TensorFlow gives a convolution.
+pub(crate) const TF_CUDNN_SCRATCH: &str = "TF_CUDNN_WORKSPACE_LIMIT_IN_MB";
+/// Set (`verify --fix scratch-limit`): the same of cuDNN itself.
+pub(crate) const CUDNN_SCRATCH: &str = "CUDNN_CONV_WSCAP_DBG";

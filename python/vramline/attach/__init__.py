@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Callable
 
 from vramline import recorder, session
-from vramline.attach import ending, imports, jax, keras, settings, tensorflow, torch
+from vramline.attach import ending, fixes, imports, jax, keras, settings, tensorflow, torch
 from vramline.attach.steps import Steps
 from vramline.attach.window import Window
 
@@ -44,8 +44,14 @@ def begin() -> None:
         imports.after(name, call)
 
     after("tensorflow", lambda module: tensorflow.hook(module, steps, asked))
-    after("keras", lambda module: keras.hook(module, steps))
-    after("tf_keras", lambda module: keras.hook(module, steps))
+    def with_fixes(module: ModuleType) -> None:
+        # First, so that the hooks find what the job will use.
+        for done in fixes.hook(module):
+            job.mark("mark", f"vramline verify applies {done}")
+        keras.hook(module, steps)
+
+    after("keras", with_fixes)
+    after("tf_keras", with_fixes)
     after("jax", lambda module: jax.hook(module, steps, asked))
     after("torch", lambda module: torch.hook(module, steps, asked))
     os.register_at_fork(after_in_child=steps.after_fork)

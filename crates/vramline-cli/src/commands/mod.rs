@@ -11,3 +11,4 @@ pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod unpickle;
+pub(crate) mod verify;

@@ -4,9 +4,11 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use vramline::plan::Plan;
 use vramline::view::plan::{self, PlanView, ProbeRead, Wanted};
 
 use crate::cli::PlanArgs;
+use crate::launch::environment::Variables;
 use crate::launch::probes;
 use crate::launch::settings::refusal;
 use crate::printer::Style;
@@ -39,7 +41,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode, Hinted> {
 }
 
 /// The probes, made if need be; a code where a signal ended that.
-fn probes_of(args: &PlanArgs) -> Result<Result<Vec<(u64, PathBuf)>, u8>, Hinted> {
+pub(crate) fn probes_of(args: &PlanArgs) -> Result<Result<Vec<(u64, PathBuf)>, u8>, Hinted> {
     if args.command.is_empty() {
         if args.probe.is_empty() {
             let hint = "give runs that you have (--probe 7=A.vram --probe 11=B.vram), or a command to make them with (-- python train.py --batch {batch})";
@@ -57,10 +59,25 @@ fn probes_of(args: &PlanArgs) -> Result<Result<Vec<(u64, PathBuf)>, u8>, Hinted>
         variable: &args.variable,
         command: &args.command,
         folder: &folder,
+        name: "probe",
+        more: &Variables::new(),
+        allocator: None,
     })
 }
 
 fn planned(args: &PlanArgs, probes: &[(u64, PathBuf)]) -> Result<PlanView, Hinted> {
+    let (plan, read, wanted) = prepared(args, probes)?;
+    let document = plan::view(&plan, &read, &wanted);
+    // Giving back what large traces take would cost more than it is worth at the end.
+    std::mem::forget((plan, read));
+    Ok(document)
+}
+
+/// Probes, read and aligned.
+pub(crate) fn prepared(
+    args: &PlanArgs,
+    probes: &[(u64, PathBuf)],
+) -> Result<(Plan, Vec<ProbeRead>, Wanted), Hinted> {
     let mut read = Vec::new();
     for (batch, path) in probes {
         let reading = watched::read(path).map_err(|error| Hinted {
@@ -82,10 +99,7 @@ fn planned(args: &PlanArgs, probes: &[(u64, PathBuf)]) -> Result<PlanView, Hinte
     let refused =
         |error: plan::NoPlan| Hinted { hint: error.hint().to_owned(), error: anyhow::Error::new(error) };
     let plan = plan::prepare(&read, &wanted).map_err(refused)?;
-    let document = plan::view(&plan, &read, &wanted);
-    // Giving back what large traces take would cost more than it is worth at the end.
-    std::mem::forget((plan, read));
-    Ok(document)
+    Ok((plan, read, wanted))
 }
 
 /// A no outweighs what is not certain.

@@ -21,7 +21,7 @@ use crate::launch::{child, devices, driver, package, place, say, settings};
 use crate::variables::{PYTHONPATH, RECORD, TO_PYTHON};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Hinted> {
-    let Recorded { path, manifest, is_booted, code } = record(args, None)?;
+    let Recorded { path, manifest, is_booted, code } = record(args, None, &Variables::new())?;
     if let Some(path) = path {
         finish(args, &manifest, path, is_booted);
     }
@@ -39,8 +39,8 @@ pub(crate) struct Recorded {
     pub(crate) code: u8,
 }
 
-/// Runs a job under a recording. What it prints goes into `log` where one is given.
-pub(crate) fn record(args: &RunArgs, log: Option<&File>) -> Result<Recorded, Hinted> {
+/// Runs a job under a recording, with a few more variables. What it prints goes into `log` where one is given.
+pub(crate) fn record(args: &RunArgs, log: Option<&File>, more: &Variables) -> Result<Recorded, Hinted> {
     settings::check(args)?;
     let user = environment::of_user();
     let devices = driver::of_script().unwrap_or_else(|| devices::devices(Path::new("/")));
@@ -59,6 +59,7 @@ pub(crate) fn record(args: &RunArgs, log: Option<&File>) -> Result<Recorded, Hin
     let recording = place::make(&wanted, &manifest);
 
     let mut command = command_of(args, &planned, boot.as_deref().ok(), recording.as_deref());
+    command.envs(more);
     if let Some(log) = log {
         command.stdin(Stdio::null());
         command.stdout(log.try_clone().map_err(anyhow::Error::from)?);

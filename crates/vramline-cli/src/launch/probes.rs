@@ -13,8 +13,9 @@ use std::time::Instant;
 use anyhow::{Context, anyhow};
 
 use crate::Hinted;
-use crate::cli::RunArgs;
+use crate::cli::{Allocator, RunArgs};
 use crate::commands::run;
+use crate::launch::environment::Variables;
 use crate::launch::say;
 use crate::launch::settings::{Trace, refusal};
 
@@ -28,8 +29,12 @@ pub(crate) struct Wanted<'a> {
     pub(crate) trace_steps: u32,
     pub(crate) variable: &'a str,
     pub(crate) command: &'a [OsString],
-    /// Where the recordings go.
+    /// Where the recordings go, and what their names begin with.
     pub(crate) folder: &'a Path,
+    pub(crate) name: &'a str,
+    /// What the job gets besides.
+    pub(crate) more: &'a Variables,
+    pub(crate) allocator: Option<Allocator>,
 }
 
 /// Runs what is not there yet, the smallest first. Gives each batch with its recording; `Err` of a code where a signal ended a probe.
@@ -50,9 +55,9 @@ pub(crate) fn make(wanted: &Wanted<'_>) -> Result<Result<Vec<(u64, PathBuf)>, u8
     let mut made = Vec::new();
     for &batch in &batches {
         for repeat in 0..wanted.repeats {
-            let path = wanted.folder.join(format!("{}-{batch}-{repeat}.vram", wanted.variable));
+            let path = wanted.folder.join(format!("{}-{batch}-{repeat}.vram", wanted.name));
             let number = made.len() + 1;
-            let begin = format!("probe {number} of {count}: {} {batch}", wanted.variable);
+            let begin = format!("{} {number} of {count}: {} {batch}", wanted.name, wanted.variable);
             if path.is_dir() {
                 say(format_args!("{begin} is there already"));
                 made.push((batch, path));
@@ -81,13 +86,18 @@ fn one(wanted: &Wanted<'_>, batch: u64, braces: &str, path: &Path) -> Result<u8,
     // A probe that was cut short must not be taken for a whole one.
     let part = path.with_extension("part.vram");
     let _ = fs::remove_dir_all(&part);
-    let args = RunArgs { trace: Trace::Steps(wanted.trace_steps), stop: true, ..RunArgs::of(part, command) };
-    let recorded = run::record(&args, Some(&log))?;
+    let args = RunArgs {
+        trace: Trace::Steps(wanted.trace_steps),
+        stop: true,
+        allocator: wanted.allocator,
+        ..RunArgs::of(part, command)
+    };
+    let recorded = run::record(&args, Some(&log), wanted.more)?;
     if recorded.code > 128 {
         return Ok(recorded.code);
     }
     if recorded.code != 0 {
-        let error = anyhow!("the probe of {} {batch} ended with code {}", wanted.variable, recorded.code);
+        let error = anyhow!("the run of {} {batch} ended with code {}", wanted.variable, recorded.code);
         return Err(Hinted { error, hint: format!("the last it said:\n{}", last_words(&log_path)) });
     }
     let recording = recorded.path.ok_or_else(|| anyhow!("'{}' could not be recorded", path.display()))?;

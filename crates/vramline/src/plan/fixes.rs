@@ -165,6 +165,7 @@ pub struct Fixed {
 }
 
 /// What becomes of a request.
+#[derive(Clone, Copy)]
 enum Edit {
     Keep(u64),
     Drop,
@@ -215,7 +216,8 @@ impl Plan {
     }
 
     /// Fixes that may apply here and are not applied already.
-    fn candidates(&self, batch: u64, limit: Option<Bytes>) -> Vec<Fix> {
+    #[must_use]
+    pub fn candidates(&self, batch: u64, limit: Option<Bytes>) -> Vec<Fix> {
         let mut all = Vec::new();
         let sure = limit.and_then(|limit| self.largest(limit).sure);
         let most = sure.filter(|&sure| sure < batch).unwrap_or(batch / 2);
@@ -295,7 +297,7 @@ impl Plan {
         let probe = self.probes.get(number)?;
         let sizes = self.sizes.get(number)?;
         let base = self.program_at(number, batch, Irregular::Scaled)?;
-        let mut edits: Vec<Option<Edit>> = (0..base.acts.len()).map(|_| None).collect();
+        let mut edits: Vec<Option<Edit>> = vec![None; base.acts.len()];
         for (ask, size) in probe.asks.iter().zip(sizes) {
             if let Some(edit) = edits.get_mut(ask.act) {
                 *edit = Some(of_ask(probe, ask, size, batch, fixes));
@@ -333,7 +335,7 @@ impl Plan {
                 }
             }
             writer.program.acts.extend(lives.remove(&at).unwrap_or_default());
-            writer.take(act, edits.get_mut(at).and_then(Option::take));
+            writer.take(act, edits.get(at).copied().flatten());
         }
         writer.program.slots = writer.slots;
         Some((writer.program, cuts))
@@ -371,7 +373,7 @@ fn of_ask(probe: &Probe, ask: &Ask, size: &Size, batch: u64, fixes: &[Fix]) -> E
             Fix::PlainOptimizer if ask.role == Role::Optimizer && is_state => return Edit::Drop,
             Fix::DataOnHost if ask.role == Role::Inputs && part == Some(Part::Start) => return Edit::Drop,
             Fix::ScratchLimit if ask.is_brief() && size.basis == Basis::Irregular => {
-                bytes = bytes.min(SCRATCH)
+                bytes = bytes.min(SCRATCH);
             }
             _ => {}
         }

@@ -14,3 +14,4 @@ pub mod replay;
 pub mod replayed;
 pub mod report;
 pub mod run;
+pub mod verify;
