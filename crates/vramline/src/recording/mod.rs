@@ -5,12 +5,15 @@
 //! a process or reads the environment.
 
 pub mod folder;
+pub mod follow;
+pub mod live;
 pub mod manifest;
 mod message;
 pub mod process;
 pub mod reader;
 mod room;
 pub mod rows;
+pub mod running;
 pub mod sampler;
 pub mod schema;
 pub mod stream;

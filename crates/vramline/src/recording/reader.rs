@@ -76,7 +76,7 @@ impl RecordedProcess {
 }
 
 /// `process-ID.json`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ProcessFacts {
     /// The version of what it wrote.
@@ -237,12 +237,12 @@ fn add_last_words(recorded: &mut Recorded) {
     }
 }
 
-fn facts(path: &Path) -> io::Result<ProcessFacts> {
+pub(super) fn facts(path: &Path) -> io::Result<ProcessFacts> {
     let mut text = Vec::new();
     stream::open_plain(path)?.take(LARGEST_FACTS).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
 
-fn name_of(path: &Path) -> String {
+pub(super) fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -47,7 +47,7 @@ const FEW: u32 = 8;
 const LARGEST: u64 = 16 << 30;
 
 /// A schema of ours has two kilobytes. What is larger is not ours.
-const LARGEST_HEADER: u64 = 64 << 10;
+pub(super) const LARGEST_HEADER: u64 = 64 << 10;
 
 /// What each message of a stream begins with.
 const CONTINUATION: [u8; 4] = [0xFF; 4];
@@ -333,6 +333,26 @@ impl Table {
         self.len() == 0
     }
 
+    /// A table of these columns, still without rows.
+    pub(super) fn of(schema: &SchemaRef) -> Table {
+        Table { schema: Some(Arc::clone(schema)), ..Table::default() }
+    }
+
+    /// Takes the rows of every whole message from `at` on, which moves behind them; what stands there says why it ends.
+    pub(super) fn fill(&mut self, bytes: &Buffer, at: &mut usize) -> Frame {
+        let Some(schema) = self.schema.clone() else { return Frame::Torn };
+        loop {
+            match Frame::at(bytes, *at) {
+                Frame::Message { metadata, body, end } => {
+                    let Some(batch) = batch(bytes, metadata, body, &schema) else { return Frame::Torn };
+                    self.batches.push(batch);
+                    *at = end;
+                }
+                stop => return stop,
+            }
+        }
+    }
+
     /// The columns that the stream has: name, and whether it is text.
     #[must_use]
     pub fn columns(&self) -> Vec<(String, bool)> {
@@ -390,43 +410,37 @@ pub fn read_bytes(bytes: Vec<u8>, path: &Path) -> Result<Table, StreamError> {
         // A file whose header is torn holds nothing yet, and is ours as far as one can tell.
         return Ok(Table { torn_bytes: total, ..Table::default() });
     };
+    check(&schema, path)?;
+    let bytes = Buffer::from_vec(bytes);
+    let mut table = Table::of(&schema);
+    let stop = table.fill(&bytes, &mut at);
+    let end = match stop {
+        // Another program wrote it anew and said where it ends; nothing is torn.
+        Frame::End if bytes.len() - at == END_OF_STREAM.len() => at,
+        // The first word of a message in a room is stored last: without it, what was stored is torn, and zeros are just room.
+        Frame::Room => bytes.iter().rposition(|&byte| byte != 0).map_or(at, |last| at.max(last + 1)),
+        _ => bytes.len(),
+    };
+    table.whole_bytes = at as u64;
+    table.torn_bytes = (end - at) as u64;
+    Ok(table)
+}
+
+/// Whether a stream with these columns is one of ours, of a version that is known here.
+pub(super) fn check(schema: &SchemaRef, path: &Path) -> Result<(), StreamError> {
+    let foreign = |what: &str| StreamError::Foreign { path: path.to_owned(), what: what.to_owned() };
     let version = schema.metadata().get(VERSION_KEY).and_then(|version| version.parse::<u32>().ok());
     match version {
         Some(found) if found > VERSION => return Err(StreamError::Newer { path: path.to_owned(), found }),
         Some(_) => {}
-        None => return Err(foreign("its schema has no version of ours".to_owned())),
+        None => return Err(foreign("its schema has no version of ours")),
     }
     // Rows of these cost bytes. Arrow has types that cost none, and would let a small file claim any number of rows.
     let is_ours = |field: &Arc<Field>| matches!(field.data_type(), DataType::Int64 | DataType::Utf8);
     if schema.fields().is_empty() || !schema.fields().iter().all(is_ours) {
-        return Err(foreign("it has columns that are neither integers nor text, or none".to_owned()));
+        return Err(foreign("it has columns that are neither integers nor text, or none"));
     }
-    let bytes = Buffer::from_vec(bytes);
-    let mut table = Table { schema: Some(Arc::clone(&schema)), ..Table::default() };
-    let mut end = bytes.len();
-    loop {
-        match Frame::at(&bytes, at) {
-            Frame::Message { metadata, body, end } => {
-                let Some(batch) = batch(&bytes, metadata, body, &schema) else { break };
-                table.batches.push(batch);
-                at = end;
-            }
-            // Another program wrote it anew and said where it ends; nothing is torn.
-            Frame::End if end - at == END_OF_STREAM.len() => {
-                end = at;
-                break;
-            }
-            // The first word of a message in a room is stored last: without it, what was stored is torn, and zeros are just room.
-            Frame::Room => {
-                end = bytes.iter().rposition(|&byte| byte != 0).map_or(at, |last| at.max(last + 1));
-                break;
-            }
-            Frame::End | Frame::Torn => break,
-        }
-    }
-    table.whole_bytes = at as u64;
-    table.torn_bytes = (end - at) as u64;
-    Ok(table)
+    Ok(())
 }
 
 /// Opens a file that ends. A pipe or device in its place could keep a reader for ever.
@@ -438,7 +452,7 @@ pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
 }
 
 /// One message of a stream: a mark, the length of the metadata, the metadata, a body whose length stands in there.
-enum Frame {
+pub(super) enum Frame {
     Message {
         metadata: Range<usize>,
         body: Range<usize>,
@@ -476,7 +490,7 @@ impl Frame {
 }
 
 /// The schema, which is the first message, and where it ends; `None` where it is not all there, an error where this is no stream.
-fn header(bytes: &[u8]) -> Result<Option<(SchemaRef, usize)>, String> {
+pub(super) fn header(bytes: &[u8]) -> Result<Option<(SchemaRef, usize)>, String> {
     let foreign = || "it is no Arrow stream".to_owned();
     let length = bytes.get(4..8).and_then(|length| length.try_into().ok()).map(u32::from_le_bytes);
     let is_mark = bytes.iter().zip(CONTINUATION).all(|(found, expected)| *found == expected);

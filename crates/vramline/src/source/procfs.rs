@@ -4,6 +4,9 @@
 //! drivers tell whichever they like; so nothing here assumes that a number is the same thing to both: [`Namespace`] and
 //! [`standing`] find out.
 
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -114,6 +117,48 @@ pub fn pids_of(pid: u32) -> Vec<u32> {
         pids.insert(0, pid);
     }
     pids
+}
+
+/// Environments and command lines are read up to here.
+const MOST_WORDS: u64 = 1 << 20;
+
+fn words(pid: u32, file: &str) -> Option<Vec<u8>> {
+    let mut words = Vec::new();
+    let file = std::fs::File::open(format!("/proc/{pid}/{file}")).ok()?;
+    file.take(MOST_WORDS).read_to_end(&mut words).ok()?;
+    Some(words)
+}
+
+/// A variable of a process, as it was when its program started; `None` also where this user may not look.
+#[must_use]
+pub fn variable(pid: u32, name: &str) -> Option<OsString> {
+    let words = words(pid, "environ")?;
+    let of = |word: &[u8]| word.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+    words.split(|&byte| byte == 0).find_map(of).map(OsString::from_vec)
+}
+
+/// A process' command and its arguments; what is not UTF-8 is replaced. Empty for a process of the kernel.
+#[must_use]
+pub fn command_line(pid: u32) -> Vec<String> {
+    let words = words(pid, "cmdline").unwrap_or_default();
+    let words = words.strip_suffix(b"\0").unwrap_or(&words);
+    if words.is_empty() {
+        return Vec::new();
+    }
+    words.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// The files that a process has open, as it names them; none where this user may not look.
+#[must_use]
+pub fn open_files(pid: u32) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect()
+}
+
+/// Where a process' own `/` is to be reached.
+#[must_use]
+pub fn root(pid: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/root"))
 }
 
 /// How the numbers in a driver's list relate to ours.
@@ -252,6 +297,20 @@ mod tests {
         assert_eq!(pids(9), [] as [u32; 0]);
         let circle = vec![process(2, 3, 1), process(3, 2, 2)];
         assert_eq!(below(&[2], circle).len(), 2);
+    }
+
+    #[test]
+    fn a_process_tells_its_variables_and_its_files() {
+        let own = std::process::id();
+        // What was set later is not there.
+        let path = std::env::var_os("PATH");
+        assert_eq!(variable(own, "PATH"), path);
+        assert_eq!((variable(own, "PAT"), variable(u32::MAX, "PATH")), (None, None));
+        assert_eq!(command_line(own).first().map(String::as_str), std::env::args().next().as_deref());
+        assert_eq!(command_line(u32::MAX), [] as [&str; 0]);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(open_files(own).contains(&file.path().canonicalize().unwrap()));
+        assert!(root(own).join("proc").is_dir());
     }
 
     #[test]

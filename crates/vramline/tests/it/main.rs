@@ -23,6 +23,7 @@ mod fixtures;
 mod house;
 mod jax;
 mod ledger;
+mod live;
 mod oom;
 mod page;
 mod recorded;
