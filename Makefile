@@ -7,6 +7,7 @@
 #   make gpu-proof   the ledger on a real GPU, written into docs/gpu-proof.md (vramline installed there, PyTorch, JAX)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make web     the script of the report page, from web/src into web/dist (needs Node; what is there is kept in git)
+#   make screenshots   the pictures of the README, from real runs
 #   make fmt     format everything
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ STAMP := $(VENV)/.installed
 BINARY := $(VENV)/bin/vramline
 export VRAMLINE_BIN := $(abspath $(BINARY))
 
-.PHONY: gpu-proof all demo build package older tools test lint test-rust test-python bench proof fuzz fmt clean
+.PHONY: screenshots gpu-proof all demo build package older tools test lint test-rust test-python bench proof fuzz fmt clean
 
 all: build
 
@@ -49,6 +50,9 @@ package: tools $(STAMP)
 # Vramline is built without Node: this is for those who change the page.
 web:
 	cd web && npm ci --no-audit --no-fund && npx tsc --noEmit && npm run --silent build
+
+screenshots: package browser
+	$(VENV)/bin/python docs/screenshots/terminal.py
 
 # For the tests of the page. Debian's where that can be had, else Playwright's own; without either these tests say so and are skipped.
 browser: $(STAMP)

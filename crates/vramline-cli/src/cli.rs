@@ -46,6 +46,9 @@ pub(crate) enum Command {
     /// Hand the data to other tools: every allocation with its life, as a table or as a trace for Perfetto.
     #[command(after_long_help = EXPORT_HELP)]
     Export(ExportArgs),
+    /// Watch the memory of this machine's devices: who holds it, what recorded jobs do with it, step by step.
+    #[command(after_long_help = TOP_HELP)]
+    Top(TopArgs),
     /// Say what can be measured on this machine, what cannot, why, and the switch for it.
     #[command(after_long_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
@@ -457,6 +460,50 @@ pub(crate) struct DoctorArgs {
     pub(crate) deep: bool,
     /// Print everything as one JSON document, exact to the byte.
     #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const TOP_HELP: &str = "\
+Devices stand first, each as a bar that adds up to its memory: what the driver keeps, what pools have in
+use and what they keep in reserve, contexts, other processes, free. Below stand the processes. Of a job
+under `vramline run`, or one that records itself, also its pools, its step and that step's peak, and how
+much higher its peak could rise before memory runs out (headroom); of the others what the driver says.
+
+Recordings of running jobs are found by themselves, through /proc, where this user may look; those of
+others, or of other machines on a shared disk, by their PATH. Nothing is written and no job is disturbed.
+
+Keys:
+    up, down, PgUp, PgDn   choose a process            Enter   its roles and steps
+    s, S, or a column's    sort by the next, the       r       the other way round
+    letter (see ?)         previous, or that one       /       show only what matches (Esc: all)
+    space                  stand still, go on          q       quit
+
+Without a driver the machine's own memory is shown, and the jobs that use TensorFlow's pool on the CPU.
+Where standard output is no terminal, one look is printed, as with --once.
+
+Examples:
+    vramline top
+    vramline top --rate 5
+    vramline top --once                       one look, as text
+    vramline top runs/ other.vram             also recordings in a folder, and this one even if it has ended
+    vramline top --json | jq '.processes[] | select(.headroom_bytes != null) | {pid, headroom_bytes}'
+
+Exit codes: 0 done, 1 error, 2 usage, 128+n ended by signal n.";
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Recordings (*.vram), also of jobs that have ended, or folders that hold recordings of running ones
+    /// [default: the current folder; running jobs of this machine are found in any case].
+    #[arg(value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Look so many times a second.
+    #[arg(long, value_name = "HZ", default_value_t = 1.0, value_parser = settings::looks)]
+    pub(crate) rate: f64,
+    /// Print one look as text and end.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print one look as one JSON document, exact to the byte, and end.
+    #[arg(long, conflicts_with = "once")]
     pub(crate) json: bool,
 }
 

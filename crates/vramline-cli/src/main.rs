@@ -4,8 +4,10 @@ mod cli;
 mod commands;
 mod export;
 mod launch;
+mod lookout;
 mod page;
 mod printer;
+mod tui;
 mod variables;
 mod watched;
 
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => commands::plan::run(args),
         Command::Verify(args) => commands::verify::run(args),
         Command::Export(args) => commands::export::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Top(args) => commands::top::run(args),
         Command::Doctor(args) => commands::doctor::run(args).map(|()| ExitCode::SUCCESS),
         Command::Demo(args) => commands::demo::run(args),
         Command::Unpickle(args) => commands::unpickle::run(args).map(|()| ExitCode::SUCCESS),

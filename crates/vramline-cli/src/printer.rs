@@ -5,6 +5,7 @@ pub(crate) mod doctor;
 pub(crate) mod oom;
 pub(crate) mod plan;
 pub(crate) mod replay;
+pub(crate) mod top;
 pub(crate) mod verify;
 
 use std::fmt::Write;
@@ -792,7 +793,7 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-fn capitalised(text: &str) -> String {
+pub(crate) fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }

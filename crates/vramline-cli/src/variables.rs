@@ -12,7 +12,11 @@ pub(crate) const PACKAGE: &str = "VRAMLINE_PACKAGE";
 /// Read, for tests: a script (JSON) that a fake driver plays in place of NVIDIA's library. The job inherits it.
 pub(crate) const FAKE_DRIVER: &str = "VRAMLINE_FAKE_DRIVER";
 
-/// Set: the folder of the recording, absolute. Without it nothing is recorded.
+/// Read, for tests and in builds with debug assertions only: the frame at which `top` panics.
+#[cfg(debug_assertions)]
+pub(crate) const TOP_PANIC: &str = "VRAMLINE_TOP_PANIC";
+
+/// Set, and read of other processes: the folder of the recording, absolute. Without it nothing is recorded.
 pub(crate) const RECORD: &str = "VRAMLINE_RECORD";
 /// Set: `auto`, `off`, `steps=N` or `all`.
 pub(crate) const TRACE: &str = "VRAMLINE_TRACE";

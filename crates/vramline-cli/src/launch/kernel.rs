@@ -1,5 +1,5 @@
 //! Signals, which the standard library lacks: holding them back, waiting for them, sending them. The binary's only unsafe
-//! code; what they mean is decided in `child`.
+//! code; what they mean is decided in `child` and in `tui`.
 
 #![allow(unsafe_code)]
 
@@ -99,6 +99,19 @@ impl Drop for Held {
 pub(crate) fn send(signal: i32, child: i32) {
     // SAFETY: a system call without pointers. It fails where the child has just ended, which is fine.
     unsafe { libc::kill(child, signal) };
+}
+
+/// Stops this process and its group as Ctrl-Z would, and goes on when it is continued. The signal may be among those that are held back.
+pub(crate) fn stop() {
+    let mut set = empty_set();
+    // SAFETY: pointers are to live, initialised values. The signal reaches this thread, which alone lets it through, before
+    // kill returns; without a shell that could continue it, the kernel passes it over.
+    unsafe {
+        libc::sigaddset(&raw mut set, libc::SIGTSTP);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        libc::kill(0, libc::SIGTSTP);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
 }
 
 fn empty_set() -> libc::sigset_t {

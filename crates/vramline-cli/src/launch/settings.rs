@@ -71,6 +71,12 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "expected samples a second, from 0 (off) to 1000".to_owned())
 }
 
+/// Looks a second.
+pub(crate) fn looks(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.1..=20.0).contains(rate));
+    rate.ok_or_else(|| "expected looks a second, from 0.1 to 20".to_owned())
+}
+
 /// The devices that a job may use; empty for none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gpus(Vec<String>);

@@ -8,6 +8,7 @@ mod diff;
 mod driver;
 mod export;
 mod run;
+mod top;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

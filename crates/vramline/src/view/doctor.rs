@@ -51,7 +51,7 @@ pub struct DriverLook {
 }
 
 /// What it said of a device.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DeviceLook {
     /// What stays the same of it.
     pub facts: DeviceFacts,

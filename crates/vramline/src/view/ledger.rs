@@ -7,6 +7,7 @@ use super::run::Whole;
 use crate::Reading;
 use crate::ledger::moments::{Books, Did, PoolSeries};
 use crate::ledger::{Ledger, Line, Parts, Teller, Told};
+use crate::recording::manifest::RunManifest;
 use crate::recording::reader::{Recorded, RecordedProcess};
 use crate::recording::rows::{Counters, DriverRow, HOST, Mark};
 use crate::snapshot::Role;
@@ -101,23 +102,7 @@ impl<'a> Accounts<'a> {
         if kind == "CPU" {
             return Some(HOST.to_owned());
         }
-        let manifest = self.recorded.manifest.as_ref()?;
-        let facts = |device: &crate::recording::manifest::Device| DeviceFacts {
-            index: device.index.unwrap_or_default(),
-            uuid: device.uuid.clone().unwrap_or_default(),
-            name: device.name.clone(),
-            capability: device.capability,
-            pci_bus_id: device.pci_bus_id.clone(),
-            is_divided: device.is_divided,
-            part: device.part.clone(),
-            is_accounting: device.is_accounting,
-        };
-        let devices: Vec<DeviceFacts> = manifest.devices.iter().map(facts).collect();
-        let told = |name: &str| manifest.environment.get(name).map(String::as_str);
-        let list = manifest.settings.gpus.as_deref().or_else(|| told("CUDA_VISIBLE_DEVICES"));
-        let seen = visible(&devices, list, told("CUDA_DEVICE_ORDER"));
-        let place = *seen.devices.get(number.parse::<usize>().ok()?)?;
-        devices.get(place).map(|facts| facts.uuid.clone()).filter(|uuid| !uuid.is_empty())
+        uuid_of(self.recorded.manifest.as_ref()?, number.parse().ok()?)
     }
 
     /// The ledger of a device at a moment of the monotonic clock.
@@ -166,6 +151,26 @@ impl<'a> Accounts<'a> {
         };
         times.iter().flat_map(each).collect()
     }
+}
+
+/// What the driver calls the device that has this number in a job.
+pub(super) fn uuid_of(manifest: &RunManifest, number: usize) -> Option<String> {
+    let facts = |device: &crate::recording::manifest::Device| DeviceFacts {
+        index: device.index.unwrap_or_default(),
+        uuid: device.uuid.clone().unwrap_or_default(),
+        name: device.name.clone(),
+        capability: device.capability,
+        pci_bus_id: device.pci_bus_id.clone(),
+        is_divided: device.is_divided,
+        part: device.part.clone(),
+        is_accounting: device.is_accounting,
+    };
+    let devices: Vec<DeviceFacts> = manifest.devices.iter().map(facts).collect();
+    let told = |name: &str| manifest.environment.get(name).map(String::as_str);
+    let list = manifest.settings.gpus.as_deref().or_else(|| told("CUDA_VISIBLE_DEVICES"));
+    let seen = visible(&devices, list, told("CUDA_DEVICE_ORDER"));
+    let place = *seen.devices.get(number)?;
+    devices.get(place).map(|facts| facts.uuid.clone()).filter(|uuid| !uuid.is_empty())
 }
 
 /// A ledger as rows; `before` of others stand before them.

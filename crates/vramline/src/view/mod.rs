@@ -14,4 +14,5 @@ pub mod replay;
 pub mod replayed;
 pub mod report;
 pub mod run;
+pub mod top;
 pub mod verify;

@@ -12,7 +12,7 @@ use vramline::source::Content;
 use vramline::stack::{Stack, Stacks};
 use vramline::units::{Bytes, Nanos};
 use vramline::view::diff::{self, Side, diff};
-use vramline::view::fields::{DIFF, DOCTOR, Field, OOM, PLAN, REPLAY, REPORT};
+use vramline::view::fields::{DIFF, DOCTOR, Field, OOM, PLAN, REPLAY, REPORT, TOP};
 use vramline::view::replay::{self, replay};
 use vramline::view::report::{By, Wanted};
 use vramline::warning::Warnings;
@@ -300,7 +300,7 @@ fn every_field_of_a_comparison_is_in_its_table_and_every_null_explained() {
 fn the_docs_hold_the_tables() {
     let docs = fs::read_to_string(root().join("docs/json.md")).unwrap();
     let row = |field: &Field| format!("| `{}` | {} | {} |\n", field.id, field.unit, field.meaning);
-    for fields in [REPORT, OOM, REPLAY, DOCTOR, DIFF, PLAN] {
+    for fields in [REPORT, OOM, REPLAY, DOCTOR, DIFF, PLAN, TOP] {
         let table: String = fields.iter().map(row).collect();
         assert!(
             docs.contains(&table),

@@ -247,6 +247,11 @@ fn a_process_is_found_by_the_files_it_writes_and_by_its_variable() {
         .spawn()
         .unwrap();
     let seen = procfs::process(child.id()).unwrap();
+    // A program that has just been started has no environment for a moment.
+    while procfs::variable(child.id(), "VRAMLINE_RECORD_OF_A_TEST").is_none() {
+        assert!(procfs::process(child.id()).is_some());
+        std::thread::yield_now();
+    }
     let found = lookout.look(std::slice::from_ref(&seen));
     assert_eq!(found.iter().flat_map(|found| found.pids.clone()).collect::<Vec<_>>(), [child.id()]);
     assert_eq!(Lookout::new("VRAMLINE_NO_SUCH").look(&[seen]), []);

@@ -30,6 +30,7 @@ mod recorded;
 mod recording;
 mod replay;
 mod timeline;
+mod top;
 mod torch;
 mod writer;
 

@@ -1,0 +1,38 @@
+//! `vramline top`: what holds the memory of this machine's devices right now.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+
+use crate::cli::TopArgs;
+use crate::lookout::Lookout;
+use crate::printer::{self, Style};
+use crate::{Hinted, tui};
+
+pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Hinted> {
+    if let Some(missing) = args.paths.iter().find(|path| !path.is_dir()) {
+        return Err(Hinted {
+            error: anyhow!("'{}' is neither a recording nor a folder", missing.display()),
+            hint: "name recordings (NAME.vram) or folders that hold some; running jobs of this machine are found without"
+                .to_owned(),
+        });
+    }
+    let is_terminal = io::stdout().is_terminal();
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    if is_terminal && !is_dumb && !args.once && !args.json {
+        return tui::run(&args.paths, args.rate);
+    }
+    let look = Lookout::new(&args.paths, args.rate).look(true);
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &look.document)
+            .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
+        writeln!(out).map_err(anyhow::Error::from)?;
+    } else {
+        let text = printer::top::top(&look.document, Style::of_terminal(is_terminal));
+        out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
+    }
+    out.flush().map_err(anyhow::Error::from)?;
+    Ok(ExitCode::SUCCESS)
+}

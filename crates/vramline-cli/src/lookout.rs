@@ -1,0 +1,329 @@
+//! Looks at the driver, the kernel and the recordings of running jobs, again and again, for `vramline top`.
+//!
+//! The driver is asked by a thread of its own: where it hangs, its last answer stays, with its age, and everything else goes on. Recordings are
+//! read on from where they were left, so that a look costs what is new.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use vramline::recording::folder::{self, ProcessId};
+use vramline::recording::live::Live;
+use vramline::recording::manifest::RunManifest;
+use vramline::recording::reader::is_recording;
+use vramline::recording::rows::Moment;
+use vramline::recording::running::{self, State};
+use vramline::source::driver::DriverError;
+use vramline::source::driver::probe::Probe;
+use vramline::source::procfs;
+use vramline::units::{Bytes, Nanos};
+use vramline::view::doctor::DeviceLook;
+use vramline::view::top::{DriverSight, History, Job, SeenProcess, Sight, Top, top};
+use vramline::warning::Warning;
+
+use crate::launch::driver;
+use crate::variables::RECORD;
+
+/// How long the first look waits for a driver.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often processes are looked through for recordings, and folders.
+const SEARCH: Duration = Duration::from_secs(2);
+/// A call to the driver keeps this many times its own length away from the next.
+const DISTANCE: u32 = 20;
+/// How often a list of processes is asked for, at most.
+const SLOW_LANE: Duration = Duration::from_secs(1);
+/// What is read of a recording at one look.
+const MOST: u64 = 64 << 20;
+/// How long a job that has ended stays in sight.
+const AFTERGLOW: Duration = Duration::from_secs(60);
+/// A recording of another machine is being written where it was written to so lately.
+const LATELY: Duration = Duration::from_secs(60);
+
+/// What one look gave.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    pub(crate) now: Moment,
+    pub(crate) document: Top,
+    pub(crate) history: History,
+}
+
+/// Whoever looks.
+pub(crate) struct Lookout {
+    /// Recordings that were asked for: they are shown whatever their state.
+    named: Vec<PathBuf>,
+    /// Folders that may hold running ones.
+    folders: Vec<PathBuf>,
+    processes: running::Lookout,
+    followed: BTreeMap<PathBuf, Followed>,
+    /// Recordings in folders that nobody writes any more.
+    passed: BTreeSet<PathBuf>,
+    searched: Option<Instant>,
+    commands: BTreeMap<u32, String>,
+    driver: Arc<Answers>,
+    history: History,
+}
+
+struct Followed {
+    live: Live,
+    job: Job,
+    /// The processes that write it, as they were found.
+    pids: Vec<u32>,
+    is_named: bool,
+    ended: Option<Instant>,
+    failed: Option<Warning>,
+}
+
+/// The driver's newest answer.
+#[derive(Default)]
+struct Answers {
+    newest: Mutex<Option<(Instant, Result<DriverSight, DriverError>)>>,
+    is_there: Condvar,
+}
+
+impl Lookout {
+    /// Begins to ask the driver, so many times a second.
+    pub(crate) fn new(paths: &[PathBuf], rate: f64) -> Lookout {
+        let driver = Arc::new(Answers::default());
+        let answers = Arc::clone(&driver);
+        let pace = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(SLOW_LANE);
+        // Left behind where it does not answer.
+        std::thread::spawn(move || ask(&answers, pace));
+        let (named, mut folders): (Vec<PathBuf>, Vec<PathBuf>) =
+            paths.iter().cloned().partition(|path| is_recording(path));
+        if paths.is_empty() {
+            folders.push(PathBuf::from("."));
+        }
+        Lookout {
+            named,
+            folders,
+            processes: running::Lookout::new(RECORD),
+            followed: BTreeMap::new(),
+            passed: BTreeSet::new(),
+            searched: None,
+            commands: BTreeMap::new(),
+            driver,
+            history: History::default(),
+        }
+    }
+
+    /// Looks once; `is_all`: at everything that the recordings hold, however long that takes.
+    pub(crate) fn look(&mut self, is_all: bool) -> Look {
+        if self.searched.is_none_or(|searched| searched.elapsed() >= SEARCH) {
+            self.search();
+            self.searched = Some(Instant::now());
+        }
+        let driver = self.asked();
+        for followed in self.followed.values_mut() {
+            followed.read(is_all);
+        }
+        let is_in_sight = |followed: &Followed| {
+            followed.is_named || followed.ended.is_none_or(|ended| ended.elapsed() < AFTERGLOW)
+        };
+        self.followed.retain(|_, followed| is_in_sight(followed));
+        let mut jobs = Vec::new();
+        let mut failed = Vec::new();
+        let mut keys = Vec::new();
+        for (path, followed) in &mut self.followed {
+            failed.extend(followed.failed.clone());
+            jobs.push(std::mem::replace(&mut followed.job, Job::new(PathBuf::new())));
+            keys.push(path.clone());
+        }
+        let now = Moment::now();
+        let sight = Sight {
+            now,
+            host: folder::host_name(),
+            memory: procfs::host_memory(),
+            seen: self.seen(&driver, &jobs),
+            driver,
+            jobs: &jobs,
+        };
+        let mut document = top(&sight);
+        document.warnings.extend(failed);
+        self.history.take(now, &document, &jobs);
+        for (path, job) in keys.iter().zip(jobs) {
+            if let Some(followed) = self.followed.get_mut(path) {
+                followed.job = job;
+            }
+        }
+        Look { now, document, history: self.history.clone() }
+    }
+
+    fn asked(&self) -> Result<DriverSight, DriverError> {
+        let newest = self.driver.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let (newest, _) = self
+            .driver
+            .is_there
+            .wait_timeout_while(newest, PATIENCE, |newest| newest.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        match &*newest {
+            None => Err(DriverError::Failed {
+                detail: "it does not answer: look for Xid in the kernel's log".to_owned(),
+            }),
+            Some((_, Err(error))) => Err(error.clone()),
+            Some((at, Ok(sight))) => {
+                let age = i64::try_from(at.elapsed().as_nanos()).unwrap_or(i64::MAX);
+                Ok(DriverSight { age_ns: Nanos(age), ..sight.clone() })
+            }
+        }
+    }
+
+    /// Looks for recordings that are new, and at who writes those that are known.
+    fn search(&mut self) {
+        let all = procfs::processes();
+        self.commands = all.iter().map(|seen| (seen.pid, seen.command.clone())).collect();
+        let found = self.processes.look(&all);
+        for followed in self.followed.values_mut() {
+            followed.pids.clear();
+        }
+        for found in found {
+            if let Some(followed) = self.follow(&found.path, false) {
+                followed.pids = found.pids;
+            }
+        }
+        for path in self.named.clone() {
+            self.follow(&path, true);
+        }
+        for folder in self.folders.clone() {
+            let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+            let is_ours = |path: &PathBuf| path.to_string_lossy().ends_with(folder::SUFFIX);
+            for path in entries.map(|entry| entry.path()).filter(is_ours) {
+                if !self.passed.contains(&path) && is_recording(&path) {
+                    if is_written(&path) {
+                        self.follow(&path, false);
+                    } else {
+                        self.passed.insert(path);
+                    }
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, path: &Path, is_named: bool) -> Option<&mut Followed> {
+        // The same folder may be named in several ways.
+        let path = path.canonicalize().ok()?;
+        let new = || Followed {
+            live: Live::new(&path),
+            job: Job::new(path.clone()),
+            pids: Vec::new(),
+            is_named: false,
+            ended: None,
+            failed: None,
+        };
+        let followed = self.followed.entry(path.clone()).or_insert_with(new);
+        followed.is_named |= is_named;
+        Some(followed)
+    }
+
+    /// What the kernel knows of the processes that are shown.
+    fn seen(&self, driver: &Result<DriverSight, DriverError>, jobs: &[Job]) -> BTreeMap<u32, SeenProcess> {
+        let devices = driver.iter().flat_map(|driver| &driver.devices);
+        let listed = devices.flat_map(|device| device.seen_here.iter().copied());
+        let command = |pid: u32| {
+            let words = procfs::command_line(pid);
+            if words.is_empty() {
+                self.commands.get(&pid).cloned().unwrap_or_default()
+            } else {
+                words.join(" ")
+            }
+        };
+        let mut seen: BTreeMap<u32, SeenProcess> = BTreeMap::new();
+        for pid in listed {
+            seen.entry(pid).or_insert_with(|| SeenProcess { command: command(pid), resident: None });
+        }
+        for pid in jobs.iter().flat_map(|job| job.pids.iter().map(|(pid, _)| *pid)) {
+            let resident = procfs::resident(pid).filter(|resident| *resident > Bytes::ZERO);
+            seen.insert(pid, SeenProcess { command: command(pid), resident });
+        }
+        seen
+    }
+}
+
+impl Followed {
+    fn read(&mut self, is_all: bool) {
+        if self.failed.is_some() {
+            return;
+        }
+        loop {
+            let job = &mut self.job;
+            match self.live.look(MOST, &mut |news| job.take(news)) {
+                Ok(true) if is_all => {}
+                Ok(_) => break,
+                Err(error) => {
+                    let hint = error.hint().to_owned();
+                    self.failed = Some(Warning { code: "unreadable", text: error.to_string(), hint });
+                    break;
+                }
+            }
+        }
+        self.job.warnings = self.live.warnings.as_slice().to_vec();
+        let own = ProcessId::new(&folder::host_name(), 0, 0);
+        let ids: Vec<ProcessId> = self.job.ids().cloned().collect();
+        let is_there = |id: &&ProcessId| {
+            id.host() == own.host() && procfs::process(id.pid()).is_some_and(|seen| seen.start == id.start())
+        };
+        let mut pids: Vec<u32> = ids.iter().filter(is_there).map(ProcessId::pid).collect();
+        pids.extend(self.pids.iter().copied().filter(|&pid| procfs::process(pid).is_some()));
+        pids.sort_unstable();
+        pids.dedup();
+        self.job.state = running::state(self.job.manifest(), &ids, &pids);
+        self.job.pids = pids.into_iter().map(|pid| (pid, procfs::pids_of(pid))).collect();
+        match self.job.state {
+            State::Running | State::Elsewhere => self.ended = None,
+            State::Ended(_) | State::Gone => {
+                self.ended.get_or_insert_with(Instant::now);
+            }
+        }
+    }
+}
+
+/// Whether a recording in a folder is worth following.
+fn is_written(path: &Path) -> bool {
+    let manifest = RunManifest::read(path).ok();
+    let parts = folder::parts(path).unwrap_or_default();
+    let ids: Vec<&ProcessId> = parts.iter().map(|(_, id)| id).collect();
+    match running::state(manifest.as_ref(), ids, &[]) {
+        State::Running => true,
+        State::Elsewhere => parts.iter().any(|(part, id)| {
+            let written = std::fs::metadata(path.join(part.name(id))).and_then(|found| found.modified());
+            written.is_ok_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age < LATELY))
+        }),
+        State::Ended(_) | State::Gone => false,
+    }
+}
+
+/// Asks the driver for ever.
+fn ask(answers: &Answers, pace: Duration) {
+    let tell = |answer: Result<DriverSight, DriverError>| {
+        *answers.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), answer));
+        answers.is_there.notify_all();
+    };
+    let mut probe = match Probe::open(driver::open) {
+        Ok(probe) => probe,
+        Err(error) => return tell(Err(error)),
+    };
+    let facts = probe.devices().to_vec();
+    let mut lists: Vec<Result<Vec<_>, DriverError>> = Vec::new();
+    let mut next_list = Instant::now();
+    loop {
+        let begin = Instant::now();
+        let memory: Vec<_> = (0..facts.len()).map(|at| probe.memory(at)).collect();
+        let took = begin.elapsed();
+        if next_list <= begin {
+            let begin = Instant::now();
+            lists = (0..facts.len()).map(|at| probe.processes(at)).collect();
+            next_list = begin + SLOW_LANE.max(begin.elapsed() * DISTANCE).max(pace);
+        }
+        let look = |((facts, memory), processes): ((&_, _), &Result<Vec<_>, DriverError>)| {
+            let pids = processes
+                .iter()
+                .flatten()
+                .map(|process: &vramline::source::driver::DeviceProcess| process.pid);
+            let seen_here = pids.filter(|&pid| procfs::process(pid).is_some()).collect();
+            DeviceLook { facts: Clone::clone(facts), memory, processes: processes.clone(), seen_here }
+        };
+        let devices = facts.iter().zip(memory).zip(&lists).map(look).collect();
+        tell(Ok(DriverSight { library: probe.library().clone(), devices, age_ns: Nanos(0) }));
+        std::thread::sleep(pace.max(took * DISTANCE));
+    }
+}

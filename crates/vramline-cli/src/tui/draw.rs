@@ -1,0 +1,738 @@
+//! Paints the screen, whatever its size. Signs tell the parts of a bar apart; colours only help.
+
+use std::borrow::Cow;
+
+use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Clear, Widget};
+use vramline::units::{Bytes, Nanos};
+use vramline::view::top::{TopDevice, TopJob, TopProcess};
+
+use super::state::{Mode, Roles, Sort, State};
+use crate::lookout::Look;
+use crate::printer::top::{bytes, command, elapsed, summary};
+use crate::printer::{percent, printable};
+use crate::variables::NO_COLOR;
+
+/// How far back the history of a device goes.
+const PAST: Nanos = Nanos(300_000_000_000);
+
+/// From nothing to all.
+const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// How things stand out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paint {
+    pub(super) is_coloured: bool,
+}
+
+impl Paint {
+    pub(super) fn of_terminal() -> Paint {
+        Paint { is_coloured: std::env::var_os(NO_COLOR).is_none_or(|value| value.is_empty()) }
+    }
+
+    fn colour(self, colour: Color) -> Style {
+        if self.is_coloured { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    fn bold(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    fn dim(self) -> Style {
+        Style::new().add_modifier(Modifier::DIM)
+    }
+
+    fn chosen(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+}
+
+/// The sign and colour of a part of a bar.
+fn look_of(part: &str) -> (char, Color) {
+    match part {
+        "driver reserved" => ('#', Color::Red),
+        "in use" => ('█', Color::Green),
+        "cached free" => ('▒', Color::Cyan),
+        "context and outside" | "context, cached and outside" => ('▓', Color::Magenta),
+        "other processes" => ('=', Color::Yellow),
+        "unattributed" => ('-', Color::Blue),
+        _ => ('·', Color::DarkGray),
+    }
+}
+
+/// Lines from the top of an area down.
+struct Pen<'a> {
+    buffer: &'a mut Buffer,
+    area: Rect,
+    used: u16,
+}
+
+impl<'a> Pen<'a> {
+    fn new(buffer: &'a mut Buffer, area: Rect) -> Pen<'a> {
+        let area = area.intersection(buffer.area);
+        Pen { buffer, area, used: 0 }
+    }
+
+    fn left(&self) -> u16 {
+        self.area.height.saturating_sub(self.used)
+    }
+
+    fn line<'b>(&mut self, line: impl Into<Line<'b>>) {
+        if self.left() == 0 || self.area.width == 0 {
+            return;
+        }
+        let row = Rect { y: self.area.y + self.used, height: 1, ..self.area };
+        line.into().render(row, self.buffer);
+        self.used += 1;
+    }
+
+    /// The same, in a style from edge to edge.
+    fn band<'b>(&mut self, line: impl Into<Line<'b>>, style: Style) {
+        if self.left() > 0 {
+            let row = Rect { y: self.area.y + self.used, height: 1, ..self.area };
+            self.line(line);
+            self.buffer.set_style(row, style);
+        }
+    }
+}
+
+pub(super) fn draw(frame: &mut Frame<'_>, state: &State, paint: Paint) {
+    #[cfg(debug_assertions)]
+    stumble();
+    let area = frame.area();
+    let buffer = frame.buffer_mut();
+    // The last line is for keys; it goes first where there is no room.
+    let footer = u16::from(area.height > 4);
+    let body = Rect { height: area.height.saturating_sub(footer), ..area };
+    let mut pen = Pen::new(buffer, body);
+    header(&mut pen, state, paint);
+    match &state.look {
+        None => pen.line("  looking ..."),
+        Some(look) => {
+            let room = match state.mode {
+                Mode::Detail => pen.left() / 3,
+                _ => pen.left() / 2,
+            };
+            devices(&mut pen, look, room.max(1), paint);
+            if let Some(warning) = look.document.warnings.first().filter(|_| pen.left() > 5) {
+                let more = look.document.warnings.len() - 1;
+                let more = if more > 0 { format!(" (+{more})") } else { String::new() };
+                pen.line(Line::styled(
+                    format!("! {}{more}", printable(&warning.text)),
+                    paint.colour(Color::Yellow),
+                ));
+            }
+            if pen.left() > 8 {
+                pen.line("");
+            }
+            if state.mode == Mode::Detail {
+                detail(&mut pen, state, look, paint);
+            } else {
+                table(&mut pen, state, paint);
+            }
+        }
+    }
+    if footer > 0 {
+        let row = Rect { y: area.y + area.height - 1, height: 1, ..area };
+        keys(&mut Pen::new(buffer, row), state, paint);
+    }
+    if state.mode == Mode::Help {
+        help(buffer, area, paint);
+    }
+}
+
+/// For tests: the screen must be given back whatever happens here.
+#[cfg(debug_assertions)]
+#[expect(clippy::panic, reason = "that is what is tested")]
+fn stumble() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static FRAMES: AtomicU64 = AtomicU64::new(0);
+    let frame = FRAMES.fetch_add(1, Ordering::Relaxed) + 1;
+    let at = std::env::var(crate::variables::TOP_PANIC).ok().and_then(|at| at.parse().ok());
+    if at == Some(frame) {
+        panic!("asked to stumble at frame {frame}");
+    }
+}
+
+fn header(pen: &mut Pen<'_>, state: &State, paint: Paint) {
+    let mut spans = vec![Span::styled("vramline top", paint.bold())];
+    if let Some(look) = &state.look {
+        let document = &look.document;
+        let seconds = document.time_ns.0.div_euclid(1_000_000_000).rem_euclid(86_400);
+        spans.push(Span::raw(format!("  {}", summary(document))));
+        if let Some(version) = &document.driver.version {
+            spans.push(Span::styled(format!("  driver {}", printable(version)), paint.dim()));
+        }
+        let time = format!("  {:02}:{:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60, seconds % 60);
+        spans.push(Span::styled(time, paint.dim()));
+    }
+    if state.is_paused {
+        spans.push(Span::styled("  stands still", paint.bold()));
+    }
+    pen.line(spans);
+}
+
+/// Devices in at most `room` lines: three lines each where that fits, else one.
+fn devices(pen: &mut Pen<'_>, look: &Look, room: u16, paint: Paint) {
+    let all = &look.document.devices;
+    let room = usize::from(room.min(pen.left()));
+    let width = usize::from(pen.area.width);
+    let is_roomy = room >= all.len() * 3 + 1 && width >= 40;
+    if is_roomy {
+        for device in all {
+            roomy(pen, look, device, width, paint);
+        }
+    } else {
+        let shown = if all.len() > room { room.saturating_sub(1) } else { all.len() };
+        for device in all.iter().take(shown) {
+            compact(pen, look, device, width, paint);
+        }
+        if shown < all.len() {
+            let more = all.len() - shown;
+            pen.line(Line::styled(
+                format!("... {more} more devices: a higher window shows them"),
+                paint.dim(),
+            ));
+        }
+    }
+    if pen.left() > 6 && width >= 40 {
+        legend(pen, look, paint);
+    }
+}
+
+/// How much of a device is taken, for people.
+fn taken(device: &TopDevice) -> String {
+    match (device.total_bytes, device.free_bytes) {
+        (Some(total), Some(free)) => {
+            let taken = total.saturating_sub(free);
+            format!("{taken} of {total}, {}", percent(taken, total))
+        }
+        _ => device.error.unwrap_or("not told").to_owned(),
+    }
+}
+
+fn roomy(pen: &mut Pen<'_>, look: &Look, device: &TopDevice, width: usize, paint: Paint) {
+    let model = match &device.model {
+        Some(model) => printable(model),
+        None if device.is_stand_in => "host memory".to_owned(),
+        None => String::new(),
+    };
+    let free = device.free_bytes.map_or(String::new(), |free| format!("  free {free}"));
+    pen.line(vec![
+        Span::styled(device.name.clone(), paint.bold()),
+        Span::raw(format!("  {model}  ")),
+        Span::raw(taken(device)),
+        Span::raw(free),
+    ]);
+    pen.line(bar(device, width.saturating_sub(2), paint));
+    let past = spark(look, device, width.saturating_sub(20));
+    pen.line(vec![
+        Span::styled(past, paint.colour(Color::Green)),
+        Span::styled("  the last 5 minutes", paint.dim()),
+    ]);
+}
+
+fn compact(pen: &mut Pen<'_>, look: &Look, device: &TopDevice, width: usize, paint: Paint) {
+    let figures = taken(device);
+    let past = match width {
+        0..60 => 0,
+        60..120 => 12,
+        _ => 40,
+    };
+    let name = format!("{:<7}", device.name);
+    let room = width.saturating_sub(name.chars().count() + figures.chars().count() + past + 5);
+    let mut spans = vec![Span::styled(name, paint.bold())];
+    if room >= 8 {
+        spans.extend(bar(device, room, paint).spans);
+        spans.push(Span::raw(" "));
+    }
+    spans.push(Span::raw(figures));
+    if past > 0 {
+        spans.push(Span::styled(format!(" {}", spark(look, device, past)), paint.colour(Color::Green)));
+    }
+    pen.line(spans);
+}
+
+/// A device's bytes as a bar of so many signs, brackets left out. Parts keep their order; each ends where the bytes before it end.
+fn bar(device: &TopDevice, width: usize, paint: Paint) -> Line<'static> {
+    let Some(total) = device.total_bytes.filter(|total| total.0 > 0) else {
+        return Line::from(format!("[{}]", "?".repeat(width)));
+    };
+    let mut spans = vec![Span::raw("[")];
+    // Pages that a pool has taken and never touched hold no memory.
+    let mut less: i128 = 0;
+    let mut parts: Vec<(&str, i128)> = Vec::new();
+    for part in device.parts.iter().rev() {
+        let bytes = i128::from(part.bytes) + less;
+        less = bytes.min(0);
+        parts.push((part.part, bytes.max(0)));
+    }
+    parts.reverse();
+    let (mut before, mut at) = (0_i128, 0_usize);
+    let cells = i128::try_from(width).unwrap_or(0);
+    for (part, bytes) in parts {
+        before += bytes;
+        let end = ((before * cells * 2 + i128::from(total.0)) / (i128::from(total.0) * 2)).clamp(0, cells);
+        let end = usize::try_from(end).unwrap_or(0);
+        let (sign, colour) = look_of(part);
+        let count = end.saturating_sub(at);
+        spans.push(Span::styled(sign.to_string().repeat(count), paint.colour(colour)));
+        at = at.max(end);
+    }
+    spans.push(Span::raw(format!("{}]", " ".repeat(width.saturating_sub(at)))));
+    Line::from(spans)
+}
+
+fn legend(pen: &mut Pen<'_>, look: &Look, paint: Paint) {
+    let mut sums: Vec<(&str, i64)> = Vec::new();
+    for part in look.document.devices.iter().flat_map(|device| &device.parts) {
+        match sums.iter_mut().find(|(known, _)| *known == part.part) {
+            Some((_, sum)) => *sum = sum.saturating_add(part.bytes),
+            None => sums.push((part.part, part.bytes)),
+        }
+    }
+    let mut spans = Vec::new();
+    for (part, sum) in sums.into_iter().filter(|(part, _)| *part != "not resident") {
+        let (sign, colour) = look_of(part);
+        let shown = u64::try_from(sum).map_or("-".to_owned(), |sum| Bytes(sum).to_string());
+        spans.push(Span::styled(sign.to_string(), paint.colour(colour)));
+        spans.push(Span::raw(format!(" {part} {shown}  ")));
+    }
+    pen.line(spans);
+}
+
+/// The last minutes, the highest of each stretch.
+fn spark(look: &Look, device: &TopDevice, width: usize) -> String {
+    let (Some(uuid), Some(total)) = (&device.uuid, device.total_bytes) else { return " ".repeat(width) };
+    let columns = look.history.columns(uuid, look.now, PAST, width);
+    let height = |max: u64| {
+        let step = u128::from(max) * HEIGHTS.len() as u128 / u128::from(total.0.max(1));
+        let step = usize::try_from(step).unwrap_or(usize::MAX).min(HEIGHTS.len() - 1);
+        HEIGHTS.get(step).copied().unwrap_or(' ')
+    };
+    let signs: String = columns.iter().map(|column| height(column.summary.max)).collect();
+    format!("{signs:>width$}")
+}
+
+/// A column of the table: its title, its width, the narrowest screen that shows it, and what it is sorted by.
+struct Column {
+    title: &'static str,
+    width: usize,
+    from: u16,
+    sort: Sort,
+    is_right: bool,
+    cell: fn(&TopProcess) -> String,
+}
+
+const COLUMNS: [Column; 11] = [
+    column("PID", 8, 0, Sort::Pid, |row| row.pid.to_string()),
+    Column { is_right: false, ..column("DEVICE", 7, 0, Sort::Device, |row| row.device.clone()) },
+    column("HELD", 9, 0, Sort::Held, |row| bytes(row.held_bytes)),
+    column("IN USE", 9, 40, Sort::InUse, |row| bytes(row.in_use_bytes)),
+    column("CACHED", 9, 110, Sort::Cached, |row| bytes(row.cached_bytes)),
+    column("STEP", 7, 50, Sort::Step, |row| row.step.map_or("-".to_owned(), |step| step.to_string())),
+    column("STEP PK", 9, 70, Sort::StepPeak, |row| bytes(row.step_peak_bytes)),
+    column("PEAK", 9, 100, Sort::Peak, |row| bytes(row.peak_bytes)),
+    column("HEADROOM", 9, 80, Sort::Headroom, |row| bytes(row.headroom_bytes)),
+    Column {
+        is_right: false,
+        ..column("PHASE", 10, 140, Sort::Step, |row| row.phase.unwrap_or("-").to_owned())
+    },
+    Column { is_right: false, ..column("COMMAND", 0, 0, Sort::Command, command) },
+];
+
+const fn column(
+    title: &'static str,
+    width: usize,
+    from: u16,
+    sort: Sort,
+    cell: fn(&TopProcess) -> String,
+) -> Column {
+    Column { title, width, from, sort, is_right: true, cell }
+}
+
+impl Column {
+    fn fit<'b>(&self, text: impl Into<Cow<'b, str>>) -> String {
+        let text: String = text.into().into_owned();
+        let width = self.width;
+        // A figure is never cut: its row moves instead.
+        let is_whole = self.is_right || width == 0;
+        let text: String = if is_whole { text } else { text.chars().take(width).collect() };
+        match self.is_right {
+            true => format!("{text:>width$} "),
+            false => format!("{text:<width$} "),
+        }
+    }
+}
+
+fn table(pen: &mut Pen<'_>, state: &State, paint: Paint) {
+    let shown: Vec<&Column> = COLUMNS.iter().filter(|column| pen.area.width >= column.from).collect();
+    let mut titles = Vec::new();
+    let mut is_marked = false;
+    for column in &shown {
+        let is_sorted = column.sort == state.sort && !is_marked;
+        is_marked |= is_sorted;
+        let mark = if state.is_reversed { "^" } else { "v" };
+        let title = if is_sorted { format!("{}{mark}", column.title) } else { column.title.to_owned() };
+        let style = if is_sorted { paint.bold().add_modifier(Modifier::UNDERLINED) } else { paint.bold() };
+        titles.push(Span::styled(column.fit(title), style));
+    }
+    pen.line(titles);
+    let rows = state.rows();
+    if rows.is_empty() {
+        let all = state.look.as_ref().map_or(0, |look| look.document.processes.len());
+        let (text, hint) = match all {
+            0 => (
+                "  no process holds memory of these devices",
+                "  vramline run -- python train.py records one",
+            ),
+            _ => ("  nothing matches the filter", "  Esc shows everything again"),
+        };
+        pen.line(Line::styled(text, paint.dim()));
+        pen.line(Line::styled(hint, paint.dim()));
+        return;
+    }
+    let (place, room) = (state.place(&rows), usize::from(pen.left()));
+    // The chosen one stays in sight.
+    let first = (place + 1).saturating_sub(room);
+    for (at, row) in rows.iter().enumerate().skip(first).take(room) {
+        let cells: String = shown.iter().map(|column| column.fit((column.cell)(row))).collect();
+        let style = if row.job.is_some() { paint.colour(Color::Green) } else { Style::new() };
+        let line = Line::styled(cells, style);
+        if at == place { pen.band(line, paint.chosen()) } else { pen.line(line) }
+    }
+}
+
+/// One process: what it is, its pool, its roles, its steps.
+fn detail(pen: &mut Pen<'_>, state: &State, look: &Look, paint: Paint) {
+    let rows = state.rows();
+    let Some(row) = state.chosen(&rows) else {
+        pen.line("  the process has gone; Esc goes back");
+        return;
+    };
+    let job = row.job.and_then(|job| look.document.jobs.get(job));
+    about(pen, row, job, look, paint);
+    let (left, right) = (roles(state, row, job, paint), steps(row, paint));
+    let area = Rect { y: pen.area.y + pen.used, height: pen.left(), ..pen.area };
+    // Side by side where there is room, else one below the other; both scroll.
+    if area.width >= 100 {
+        let half = (area.width / 2).min(60);
+        let mut pen_left = Pen::new(pen.buffer, Rect { width: half.saturating_sub(2), ..area });
+        left.into_iter().for_each(|line| pen_left.line(line));
+        let rest = Rect { x: area.x + half, width: area.width - half, ..area };
+        let mut pen_right = Pen::new(pen.buffer, rest);
+        right.into_iter().skip(state.scroll).for_each(|line| pen_right.line(line));
+    } else {
+        left.into_iter().chain(right).skip(state.scroll).for_each(|line| pen.line(line));
+    }
+}
+
+fn about(pen: &mut Pen<'_>, row: &TopProcess, job: Option<&TopJob>, look: &Look, paint: Paint) {
+    let rank = row.rank.map_or(String::new(), |rank| format!(", rank {rank}"));
+    pen.line(vec![
+        Span::styled(format!("process {} on {}{rank}  ", row.pid, row.device), paint.bold()),
+        Span::raw(command(row)),
+    ]);
+    if let Some(job) = job {
+        let age = job.began_ns.map_or(String::new(), |began| {
+            format!(" for {}", elapsed(Nanos(look.document.time_ns.0.saturating_sub(began.0))))
+        });
+        let framework =
+            row.framework.as_deref().map_or(String::new(), |name| format!(", {}", printable(name)));
+        pen.line(format!("{}{age}{framework}, {}", job.state, printable(&job.path)));
+    } else {
+        pen.line(Line::styled("not recorded: only the driver tells of it", paint.dim()));
+        pen.line(Line::styled("vramline run -- CMD would show its pools, roles and steps", paint.dim()));
+    }
+    let figure = |name: &str, value: Option<Bytes>| format!("{name} {}   ", bytes(value));
+    pen.line(
+        [
+            figure("held", row.held_bytes),
+            figure("pool", row.pool_bytes),
+            figure("in use", row.in_use_bytes),
+            figure("cached", row.cached_bytes),
+        ]
+        .concat(),
+    );
+    pen.line(
+        [
+            figure("peak", row.peak_bytes),
+            figure("limit", row.limit_bytes),
+            figure("headroom", row.headroom_bytes),
+            row.silent_ns
+                .filter(|silent| silent.0 > 3_000_000_000)
+                .map_or(String::new(), |silent| format!("silent for {}", elapsed(silent))),
+        ]
+        .concat(),
+    );
+    if let Some(exception) = &row.exception {
+        pen.line(Line::styled(printable(exception), paint.colour(Color::Red)));
+    }
+}
+
+fn roles(state: &State, row: &TopProcess, job: Option<&TopJob>, paint: Paint) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    if job.is_none() {
+        return lines;
+    }
+    let title = |text: String| Line::styled(text, paint.bold());
+    match state.roles(row) {
+        Some(Roles::Told { pool, peak, rows }) => {
+            lines.push(title(format!("At the peak of the traced steps: {peak} in {}", printable(pool))));
+            for (role, bytes) in rows {
+                let share = percent(*bytes, *peak);
+                lines.push(Line::from(format!("  {:>9} {share:>7}  {role}", bytes.to_string())));
+            }
+        }
+        Some(Roles::Awaited) => lines.push(title("Reading the trace ...".to_owned())),
+        Some(Roles::NotTold(why)) => lines.push(title(printable(why))),
+        None => lines.push(Line::styled("no trace is written yet: roles come from it", paint.dim())),
+    }
+    if !row.roles.is_empty() {
+        lines.push(title("Variables that the program lists".to_owned()));
+    }
+    for role in &row.roles {
+        lines.push(Line::from(format!(
+            "  {:>9} in {} variables: {}",
+            role.bytes.to_string(),
+            role.variables,
+            printable(&role.role)
+        )));
+    }
+    lines
+}
+
+fn steps(row: &TopProcess, paint: Paint) -> Vec<Line<'static>> {
+    if row.steps.is_empty() {
+        return Vec::new();
+    }
+    let head =
+        format!("{:>8} {:>6} {:<11}{:>9} {:>9} {:>9}", "STEP", "EPOCH", "PHASE", "TOOK", "PEAK", "AT END");
+    let mut lines = vec![Line::styled(head, paint.bold())];
+    let most = row.steps.iter().filter_map(|step| step.peak_bytes.or(step.current_bytes)).max();
+    for step in row.steps.iter().rev() {
+        let size = step.peak_bytes.or(step.current_bytes).zip(most);
+        let length = size.and_then(|(size, most)| {
+            usize::try_from(u128::from(size.0) * 16 / u128::from(most.0.max(1))).ok()
+        });
+        let epoch = step.epoch.map_or("-".to_owned(), |epoch| epoch.to_string());
+        lines.push(Line::from(vec![
+            Span::raw(format!(
+                "{:>8} {epoch:>6} {:<11}{:>9} {:>9} {:>9} ",
+                step.step,
+                step.phase,
+                step.duration_ns.to_string(),
+                bytes(step.peak_bytes),
+                bytes(step.current_bytes)
+            )),
+            Span::styled("█".repeat(length.unwrap_or(0)), paint.colour(Color::Green)),
+        ]));
+    }
+    lines
+}
+
+fn keys(pen: &mut Pen<'_>, state: &State, paint: Paint) {
+    let line = match state.mode {
+        Mode::Filter => {
+            format!("filter: {}_   Enter keeps it, Esc shows everything", printable(&state.filter))
+        }
+        Mode::Detail => "Esc back   up/down scroll   q quit   ? help".to_owned(),
+        Mode::Table | Mode::Help => {
+            let filter = match state.filter.as_str() {
+                "" => "/ filter".to_owned(),
+                filter => format!("/ filter: {}", printable(filter)),
+            };
+            let turned = if state.is_reversed { ", reversed" } else { "" };
+            format!(
+                "q quit   ? help   Enter roles and steps   {filter}   s sort: {}{turned}",
+                state.sort.word()
+            )
+        }
+    };
+    pen.band(line, paint.chosen());
+}
+
+fn help(buffer: &mut Buffer, area: Rect, paint: Paint) {
+    let letters: Vec<String> =
+        Sort::ALL.iter().map(|sort| format!("{} {}", sort.letter(), sort.word())).collect();
+    let (first, second) = letters.split_at(letters.len() / 2);
+    let lines = [
+        "up, down, j, k       choose a process; PgUp, PgDn, Home, End".to_owned(),
+        "Enter                its roles and steps; again or Esc: back".to_owned(),
+        "/                    show only what matches; Esc: everything".to_owned(),
+        "s, S                 sort by the next, the previous column".to_owned(),
+        format!("                     {}", first.join(", ")),
+        format!("                     {}", second.join(", ")),
+        "r                    the other way round".to_owned(),
+        "space                stand still, go on".to_owned(),
+        "q, Ctrl-C            quit;   Ctrl-Z: to the shell, fg: back".to_owned(),
+        String::new(),
+        "held: as the driver says.  in use, cached: the framework's pool.".to_owned(),
+        "step pk: the last step's own peak, where it is known.".to_owned(),
+        "headroom: by how much the peak could rise before memory runs out.".to_owned(),
+        "- is not known; vramline top --json says why.".to_owned(),
+    ];
+    let width = area.width.min(72);
+    let height = area.height.min(u16::try_from(lines.len() + 2).unwrap_or(u16::MAX));
+    let (x, y) = (area.x + (area.width - width) / 2, area.y + (area.height - height) / 2);
+    let place = Rect { x, y, width, height };
+    Clear.render(place, buffer);
+    let mut pen = Pen::new(buffer, place);
+    pen.band("  Keys (any key goes back)", paint.chosen());
+    for line in lines {
+        pen.line(format!("  {line}"));
+    }
+    while pen.left() > 0 {
+        pen.band("", paint.chosen());
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::cast_precision_loss, reason = "compared with a tolerance")]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+    use proptest::prelude::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use vramline::recording::live::Live;
+    use vramline::recording::rows::Moment;
+    use vramline::recording::running::State as JobState;
+    use vramline::source::driver::fake::{Fake, FakeDevice, FakeProcess, Pid, Script, Used};
+    use vramline::source::driver::{Driver, DriverError};
+    use vramline::source::procfs::HostMemory;
+    use vramline::view::doctor::DeviceLook;
+    use vramline::view::top::{DriverSight, History, Job, SeenProcess, Sight, top};
+
+    use super::*;
+
+    fn driver(gpus: u32, processes: u32) -> Result<DriverSight, DriverError> {
+        let process = |pid: u32| FakeProcess {
+            pid: Pid::Number(pid),
+            used: if pid % 7 == 0 { Used::Unknown } else { Used::Bytes(u64::from(pid) << 20) },
+            ..FakeProcess::default()
+        };
+        let device = |number: u32| FakeDevice {
+            name: Some("NVIDIA \u{1b}[2J H200 東京".to_owned()),
+            total: 140 << 30,
+            reserved: 1 << 30,
+            memory_error: (number == 5).then_some(DriverError::GpuLost),
+            processes: (1..=processes).filter(|pid| pid % gpus == number).map(process).collect(),
+            ..FakeDevice::default()
+        };
+        let script = Script { devices: (0..gpus).map(device).collect(), ..Script::default() };
+        let mut fake = Fake::new(script)?;
+        let facts = fake.devices()?;
+        let look = |(at, facts)| DeviceLook {
+            facts,
+            memory: fake.memory(at),
+            processes: fake.processes(at),
+            seen_here: vec![1, 2, 3],
+        };
+        let devices = facts.into_iter().enumerate().map(look).collect();
+        Ok(DriverSight { library: fake.library(), devices, age_ns: Nanos(0) })
+    }
+
+    /// A machine with so many devices and processes, and a recorded job.
+    fn look(gpus: u32, processes: u32) -> Look {
+        let path =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/tf221_cpu_keras.vram");
+        let (mut live, mut job) = (Live::new(&path), Job::new(path));
+        live.look(u64::MAX, &mut |news| job.take(news)).unwrap();
+        job.state = JobState::Running;
+        job.pids = job.ids().map(|id| (id.pid(), vec![id.pid()])).collect();
+        let seen =
+            SeenProcess { command: "/usr/bin/python train.py \u{7} 東京 🔥".to_owned(), resident: None };
+        let now = Moment { monotonic: 10_000_000_000, wall: 10_000_000_000 };
+        let jobs = [job];
+        let sight = Sight {
+            now,
+            host: "here".to_owned(),
+            memory: Some(HostMemory { total: Bytes(64 << 30), available: Bytes(30 << 30) }),
+            driver: if gpus == 0 { Err(DriverError::DriverNotLoaded) } else { driver(gpus, processes) },
+            jobs: &jobs,
+            seen: BTreeMap::from([(1, seen)]),
+        };
+        let document = top(&sight);
+        let mut history = History::default();
+        history.take(now, &document, &jobs);
+        Look { now, document, history }
+    }
+
+    fn drawn(state: &State, columns: u16, lines: u16, is_coloured: bool) -> Buffer {
+        let mut terminal = Terminal::new(TestBackend::new(columns, lines)).unwrap();
+        terminal.draw(|frame| draw(frame, state, Paint { is_coloured })).unwrap();
+        terminal.backend().buffer().clone()
+    }
+
+    fn key(code: KeyCode) -> KeyEvent {
+        KeyEvent::new(code, KeyModifiers::NONE)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever the size and whatever was typed, the screen is drawn, and nothing on it could steer a terminal.
+        #[test]
+        fn every_size_is_drawn(
+            columns in 0_u16..220, lines in 0_u16..70, gpus in 0_u32..9, processes in 0_u32..220,
+            typed in prop::collection::vec(prop_oneof![
+                Just(KeyCode::Enter), Just(KeyCode::Esc), Just(KeyCode::Down), Just(KeyCode::Up), Just(KeyCode::PageDown),
+                Just(KeyCode::End), Just(KeyCode::Backspace), prop::char::any().prop_map(KeyCode::Char),
+                "[a-z/? ]".prop_map(|text| KeyCode::Char(text.chars().next().unwrap_or('s'))),
+            ], 0..12),
+            is_coloured: bool,
+        ) {
+            let mut state = State::default();
+            let _ = drawn(&state, columns, lines, is_coloured);
+            state.take(look(gpus, processes));
+            for code in typed {
+                let _ = state.key(key(code));
+            }
+            let buffer = drawn(&state, columns, lines, is_coloured);
+            for cell in buffer.content() {
+                prop_assert!(!cell.symbol().contains(char::is_control));
+                prop_assert!(is_coloured || cell.fg == Color::Reset);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bar_is_as_long_as_its_room_and_keeps_proportions() {
+        let look = look(1, 100);
+        let device = look.document.devices.first().unwrap();
+        for width in 0..200 {
+            let line = bar(device, width, Paint { is_coloured: false });
+            assert_eq!(line.width(), width + 2);
+        }
+        let text = bar(device, 140, Paint { is_coloured: false }).to_string();
+        // One sign is a GiB.
+        assert_eq!(text.matches('#').count(), 1);
+        let part = |name: &str| device.parts.iter().find(|part| part.part == name).unwrap().bytes;
+        let free = f64::from(u32::try_from(text.matches('·').count()).unwrap());
+        assert!((free - part("free") as f64 / f64::from(1 << 30)).abs() <= 1.0, "{text}");
+    }
+
+    #[test]
+    fn what_is_not_known_comes_last_in_either_order() {
+        let mut state = State::default();
+        state.take(look(3, 50));
+        for turn in [false, true] {
+            state.is_reversed = turn;
+            let held: Vec<_> = state.rows().iter().map(|row| row.held_bytes).collect();
+            let known = held.iter().take_while(|held| held.is_some()).count();
+            assert!(known > 20 && held.iter().skip(known).all(Option::is_none));
+            let is_sorted = held.iter().take(known).collect::<Vec<_>>();
+            assert!(is_sorted.windows(2).all(|pair| if turn {
+                pair[0] <= pair[1]
+            } else {
+                pair[0] >= pair[1]
+            }));
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The live screen of `vramline top`. One thread looks, one reads keys, one waits for signals; this one alone draws.
+//!
+//! `terminal` has the terminal and gives it back whatever happens, `state` knows what is chosen, `draw` paints it. What there is to see comes from
+//! `lookout`; nothing here asks a driver or reads a recording.
+
+mod draw;
+mod state;
+mod terminal;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use crossterm::event::{self, Event};
+use vramline::snapshot::Role;
+use vramline::view::report::{Wanted, report};
+
+use crate::Hinted;
+use crate::launch::kernel::{self, Held};
+use crate::lookout::{Look, Lookout};
+use draw::Paint;
+use state::{Roles, State, Wish};
+use terminal::Screen;
+
+/// Signals that would leave the terminal as it is.
+const SIGNALS: [i32; 6] =
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP, libc::SIGCONT];
+
+enum News {
+    Look(Box<Look>),
+    Input(Event),
+    NoInput(std::io::Error),
+    Signal(i32),
+    Roles(PathBuf, Roles),
+}
+
+/// Shows the machine until the user has seen enough.
+pub(crate) fn run(paths: &[PathBuf], rate: f64) -> Result<ExitCode, Hinted> {
+    // Before there is another thread: they all inherit it.
+    let held = Held::hold(&SIGNALS);
+    let (tell, news) = channel();
+    let mut screen = Screen::open().map_err(|error| Hinted {
+        error: anyhow!("this terminal cannot be drawn on: {error}"),
+        hint: "vramline top --once prints one look as text".to_owned(),
+    })?;
+    watch_signals(held, tell.clone());
+    watch_keys(tell.clone());
+    look_on(Lookout::new(paths, rate), rate, tell.clone());
+    let mut state = State::default();
+    let paint = Paint::of_terminal();
+    let code = loop {
+        screen.draw(|frame| draw::draw(frame, &state, paint)).map_err(anyhow::Error::from)?;
+        // Every thread that tells has gone: it has panicked, and said so.
+        let Ok(first) = news.recv() else { break ExitCode::FAILURE };
+        let mut end = None;
+        // What came meanwhile is drawn together.
+        for came in std::iter::once(first).chain(std::iter::from_fn(|| news.try_recv().ok())) {
+            match came {
+                News::Look(look) => state.take(*look),
+                News::Roles(path, roles) => state.learn(path, roles),
+                News::Input(Event::Key(key)) => match state.key(key) {
+                    Wish::Nothing => {}
+                    Wish::Quit => end = Some(ExitCode::SUCCESS),
+                    Wish::Stop => stop(&mut screen)?,
+                    Wish::Roles(path) => find_roles(path, tell.clone()),
+                },
+                News::Input(_) => {}
+                News::Signal(libc::SIGTSTP) => stop(&mut screen)?,
+                // Somebody else may have used the terminal meanwhile.
+                News::Signal(libc::SIGCONT) => screen.reopen().map_err(anyhow::Error::from)?,
+                News::Signal(signal) => {
+                    end = Some(ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX)));
+                }
+                News::NoInput(error) => {
+                    return Err(Hinted {
+                        error: anyhow!("no keys can be read: {error}"),
+                        hint: "vramline top --once prints one look as text".to_owned(),
+                    });
+                }
+            }
+        }
+        if !screen.is_open() {
+            break ExitCode::FAILURE;
+        }
+        if let Some(code) = end {
+            break code;
+        }
+    };
+    drop(screen);
+    Ok(code)
+}
+
+/// Ctrl-Z: the shell gets its terminal back until `fg`.
+fn stop(screen: &mut Screen) -> Result<(), Hinted> {
+    terminal::close();
+    kernel::stop();
+    screen.reopen().map_err(anyhow::Error::from)?;
+    Ok(())
+}
+
+fn watch_signals(held: Held, tell: Sender<News>) {
+    std::thread::spawn(move || {
+        loop {
+            if let Ok(arrived) = held.wait()
+                && arrived.signal != libc::SIGCHLD
+                && tell.send(News::Signal(arrived.signal)).is_err()
+            {
+                return;
+            }
+        }
+    });
+}
+
+fn watch_keys(tell: Sender<News>) {
+    std::thread::spawn(move || {
+        loop {
+            let (news, is_last) = match event::read() {
+                Ok(event) => (News::Input(event), false),
+                Err(error) => (News::NoInput(error), true),
+            };
+            if tell.send(news).is_err() || is_last {
+                return;
+            }
+        }
+    });
+}
+
+fn look_on(mut lookout: Lookout, rate: f64, tell: Sender<News>) {
+    let pace = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::from_secs(1));
+    std::thread::spawn(move || {
+        loop {
+            let begin = Instant::now();
+            if tell.send(News::Look(Box::new(lookout.look(false)))).is_err() {
+                return;
+            }
+            // A look that takes long is not followed by another at once.
+            std::thread::sleep(pace.saturating_sub(begin.elapsed()).max(begin.elapsed()));
+        }
+    });
+}
+
+/// What a job's trace says of its peak. A trace may be large: it is read when somebody asks, and once.
+fn find_roles(path: PathBuf, tell: Sender<News>) {
+    std::thread::spawn(move || {
+        let roles = roles_of(&path);
+        // Nobody listens any more: so be it.
+        let _ = tell.send(News::Roles(path, roles));
+    });
+}
+
+fn roles_of(path: &Path) -> Roles {
+    let reading = match vramline::read(path) {
+        Ok(reading) => reading,
+        Err(error) => return Roles::NotTold(error.to_string()),
+    };
+    let report = report(&reading, &Wanted { top: Some(0), ..Wanted::default() });
+    let told = report.pools.iter().find_map(|pool| Some((pool, pool.at_peak.as_ref()?)));
+    let Some((pool, held)) = told else {
+        return Roles::NotTold("the trace holds no memory events".to_owned());
+    };
+    let mut rows: Vec<_> = Role::ALL.iter().map(|&role| (role.word(), held.by_role.get(role))).collect();
+    rows.extend([("slack", held.slack_bytes), ("before the recording", held.before_recording_bytes)]);
+    rows.retain(|(_, bytes)| bytes.0 > 0);
+    rows.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    Roles::Told { pool: pool.name.clone(), peak: held.in_use_bytes, rows }
+}
