@@ -20,19 +20,20 @@ from screen import Screen  # noqa: E402
 
 COLUMNS, LINES = 118, 34
 WIDTH, HEIGHT, EDGE = 8.4, 18, 14
+# The sixteen colours of terminals, as the emulator names them.
 COLOURS = {
     "default": "#d8dee9",
-    "black": "#2e3440",
-    "red": "#d5626b",
-    "green": "#8fbf6f",
-    "brown": "#e0b95f",
-    "yellow": "#e0b95f",
-    "blue": "#6d9bd1",
-    "magenta": "#b48ead",
-    "cyan": "#6fb8c9",
-    "white": "#e5e9f0",
-    "brightblack": "#5c667a",
+    "cd0000": "#d5626b",
+    "00cd00": "#8fbf6f",
+    "cdcd00": "#e0b95f",
+    "0000ee": "#6d9bd1",
+    "5c5cff": "#6d9bd1",
+    "cd00cd": "#b48ead",
+    "00cdcd": "#6fb8c9",
+    "7f7f7f": "#6b768c",
 }
+# Other spaces are taken together.
+SPACE = "\u00a0"
 GROUND = "#1d222b"
 
 TRAIN = """
@@ -85,7 +86,7 @@ def picture(screen):
                 # Told its length, a text takes its cells whatever the font.
                 parts.append(
                     f'<text x="{x:.1f}" y="{y + 14}" textLength="{(end - column) * WIDTH:.1f}" lengthAdjust="spacingAndGlyphs"'
-                    f' fill="{fore}"{more}>{escape(text)}</text>'
+                    f' fill="{fore}"{more}>{escape(text).replace(" ", SPACE)}</text>'
                 )
             column = end
     return "\n".join([*parts, "</svg>", ""])
@@ -108,6 +109,7 @@ def main():
                 screen.keys("\r")
                 screen.until(lambda text: "At the peak of the traced steps" in text and "activations" in text)
                 screen.until(lambda text: text.count(" train ") >= 12)
+                screen.settle()
                 output.parent.mkdir(parents=True, exist_ok=True)
                 output.write_text(picture(screen.emulated))
                 screen.keys("q")

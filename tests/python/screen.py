@@ -80,6 +80,11 @@ class Screen:
             self.read()
         return self.text()
 
+    def settle(self):
+        """Reads to the end of a frame: a terminal hands it over in pieces."""
+        while self.read(0.1):
+            pass
+
     def keys(self, text):
         os.write(self.fd, text.encode())
 

@@ -118,7 +118,8 @@ impl Lookout {
             followed.read(is_all);
         }
         let is_in_sight = |followed: &Followed| {
-            followed.is_named || followed.ended.is_none_or(|ended| ended.elapsed() < AFTERGLOW)
+            let is_there = followed.failed.is_none() || followed.live.path().exists();
+            followed.is_named || (is_there && followed.ended.is_none_or(|ended| ended.elapsed() < AFTERGLOW))
         };
         self.followed.retain(|_, followed| is_in_sight(followed));
         let mut jobs = Vec::new();

@@ -59,7 +59,7 @@ fn look_of(part: &str) -> (char, Color) {
         "cached free" => ('▒', Color::Cyan),
         "context and outside" | "context, cached and outside" => ('▓', Color::Magenta),
         "other processes" => ('=', Color::Yellow),
-        "unattributed" => ('-', Color::Blue),
+        "unattributed" => ('-', Color::LightBlue),
         _ => ('·', Color::DarkGray),
     }
 }
@@ -181,7 +181,7 @@ fn devices(pen: &mut Pen<'_>, look: &Look, room: u16, paint: Paint) {
     let all = &look.document.devices;
     let room = usize::from(room.min(pen.left()));
     let width = usize::from(pen.area.width);
-    let is_roomy = room >= all.len() * 3 + 1 && width >= 40;
+    let is_roomy = room > all.len() * 3 && width >= 40;
     if is_roomy {
         for device in all {
             roomy(pen, look, device, width, paint);
@@ -614,7 +614,7 @@ mod tests {
     fn driver(gpus: u32, processes: u32) -> Result<DriverSight, DriverError> {
         let process = |pid: u32| FakeProcess {
             pid: Pid::Number(pid),
-            used: if pid % 7 == 0 { Used::Unknown } else { Used::Bytes(u64::from(pid) << 20) },
+            used: if pid.is_multiple_of(7) { Used::Unknown } else { Used::Bytes(u64::from(pid) << 20) },
             ..FakeProcess::default()
         };
         let device = |number: u32| FakeDevice {

@@ -705,14 +705,13 @@ fn recorded_row(
     let is_running = job.is_some_and(|job| matches!(job.state, State::Running | State::Elsewhere));
     let seen = entry.pids.iter().find_map(|pid| sight.seen.get(pid)).map(|seen| seen.command.clone());
     let command = seen.filter(|command| !command.is_empty()).or_else(|| job.map(Job::command));
-    let mut frameworks = process.recorded.facts.frameworks.iter();
     TopProcess {
         pid: process.recorded.id.pid(),
         device,
         job: Some(entry.job),
         rank: process.recorded.facts.rank,
         command: command.unwrap_or_default(),
-        framework: frameworks.next().map(|(name, version)| format!("{name} {version}").trim_end().to_owned()),
+        framework: framework(&process.recorded.facts),
         held_bytes: held,
         pool_bytes: taken,
         in_use_bytes: in_use,
@@ -731,6 +730,16 @@ fn recorded_row(
         roles: process.roles.clone(),
         steps,
     }
+}
+
+/// The framework that holds the memory; others are imported beside it.
+fn framework(facts: &ProcessFacts) -> Option<String> {
+    let known = |name: &str| facts.frameworks.get_key_value(name);
+    let backend = facts.backend.as_deref().and_then(known);
+    let (name, version) = backend
+        .or_else(|| ["tensorflow", "torch", "jax"].into_iter().find_map(known))
+        .or_else(|| facts.frameworks.iter().next())?;
+    Some(format!("{name} {version}").trim_end().to_owned())
 }
 
 impl TopProcess {
