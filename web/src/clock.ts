@@ -9,13 +9,18 @@ export class Clock {
   private watchers: (() => void)[] = [];
   private isDue = false;
   isMoving = false;
+  // Whether somebody chose the moment, or it is the peak by itself.
+  isOwnChoice = false;
   private settle = 0;
 
   constructor(readonly picture: Picture) {
     this.from = picture.begin;
     this.to = picture.end;
   }
+  get isWhole() { return this.from <= this.picture.begin && this.to >= this.picture.end; }
   watch(draw: () => void) { this.watchers.push(draw); }
+  // Called when the window has come to rest.
+  rest: () => void = () => undefined;
   // One drawing a frame, however many events asked for it.
   redraw() {
     if (this.isDue) return;
@@ -32,7 +37,7 @@ export class Clock {
     this.to = from + length;
     this.isMoving = true;
     clearTimeout(this.settle);
-    this.settle = window.setTimeout(() => { this.isMoving = false; this.redraw(); }, 120);
+    this.settle = window.setTimeout(() => { this.isMoving = false; this.redraw(); this.rest(); }, 120);
     this.redraw();
   }
   zoom(factor: number, around = (this.from + this.to) / 2) {

@@ -51,13 +51,20 @@ interface RawMoment {
   time_ns: number | null; in_use_bytes: number; slack_bytes: number; before_recording_bytes: number;
   rows: (number | null)[][]; rest_rows: number; rest_bytes: number;
 }
+interface RawMap { allocations: number; blocks: number; is_whole: boolean; base: string; data: string; left_out: number; left_out_most_bytes: number }
+interface RawLine { name: string; points: number; data: string }
+// A window as the server tells it (crates/vramline/src/view/tile.rs), and a moment.
+export interface RawTile {
+  pool: number; from_ns: number; to_ns: number; events: number; is_exact: boolean; columns: number; data: string;
+  map: RawMap | null; lines: RawLine[]; strings: string[];
+}
+export interface RawHeld { roles: string[]; moment: RawMoment; strings: string[] }
 interface RawPicture {
   pool: number; by: "trace" | "counters"; events: number; each: number; columns: number; end_ns: number; data: string;
   moments: RawMoment[];
-  map: null | { allocations: number; blocks: number; is_whole: boolean; base: string; data: string; left_out: number; left_out_most_bytes: number };
-  lines: { name: string; points: number; data: string }[]; notes: string[];
+  map: RawMap | null; lines: RawLine[]; notes: string[];
 }
-interface Raw {
+export interface Raw {
   report: Report; oom: null | { failures: Failure[] }; roles: string[]; pools: RawPicture[]; strings: string[]; aggregated: string[];
 }
 
@@ -70,11 +77,16 @@ export interface Blocks {
   role: Float64Array; op: Float64Array; shape: Float64Array; bornAt: Float64Array; freedAt: Float64Array;
 }
 export interface Line { name: string; time: Float64Array; value: Float64Array }
-export interface Picture {
-  pool: Pool; by: "trace" | "counters"; events: number; each: number; count: number; begin: number; end: number;
-  time: Float64Array; high: Float64Array; least: Float64Array; last: Float64Array; parts: Float64Array[]; total: Float64Array;
-  moments: Moment[]; blocks: Blocks | null; lines: Line[]; notes: string[];
+export interface Columns {
+  count: number; time: Float64Array; high: Float64Array; least: Float64Array; last: Float64Array; parts: Float64Array[]; total: Float64Array;
 }
+export interface Picture extends Columns {
+  pool: Pool; place: number; by: "trace" | "counters"; events: number; each: number; begin: number; end: number;
+  moments: Moment[]; blocks: Blocks | null; lines: Line[]; notes: string[];
+  // What the server told of a window; the columns above have it already.
+  near: Near | null;
+}
+export interface Near { from: number; to: number; width: number; isExact: boolean; blocks: Blocks | null; lines: Line[]; strings: string[] }
 
 // The parts of a column, in the order in which they are stacked.
 export const PARTS = ["parameters", "gradients", "optimizer", "activations", "inputs", "temporaries", "unknown", "slack", "before"];
@@ -107,51 +119,95 @@ class Unpacker {
 
 export interface Data { report: Report; failures: Failure[]; pictures: Picture[]; strings: string[]; aggregated: string[] }
 
-export function unpack(text: string): Data {
-  const raw = JSON.parse(text) as Raw;
-  const name = (at: number | null | undefined) => raw.strings[at ?? 0] ?? "";
-  const moment = (from: RawMoment): Moment => ({
+function columnsOf(text: string, n: number): Columns {
+  const data = new Unpacker(text);
+  const [time, since, least, last] = [data.column(n), data.column(n), data.column(n), data.column(n)];
+  const parts = PARTS.map(() => data.column(n));
+  const total = new Float64Array(n), high = new Float64Array(n);
+  for (let i = 0; i < n; i++) {
+    high[i] = time[i]! + since[i]!;
+    for (const part of parts) total[i]! += part[i]!;
+  }
+  return { count: n, time, high, least, last, parts, total };
+}
+
+function blocksOf(map: RawMap | null): Blocks | null {
+  if (!map || map.blocks === 0) return null;
+  const packed = new Unpacker(map.data), m = map.blocks;
+  const column = () => packed.column(m);
+  return {
+    count: m, allocations: map.allocations, isWhole: map.is_whole, base: map.base, leftOut: map.left_out, leftOutMost: map.left_out_most_bytes,
+    address: column(), chunk: column(), slack: column(), born: column(), life: column(), role: column(), op: column(), shape: column(),
+    bornAt: map.is_whole ? column() : new Float64Array(0), freedAt: map.is_whole ? column() : new Float64Array(0),
+  };
+}
+
+function lineOf(line: RawLine): Line {
+  const packed = new Unpacker(line.data);
+  return { name: line.name, time: packed.column(line.points), value: packed.column(line.points) };
+}
+
+export function momentOf(from: RawMoment, roles: string[], strings: string[]): Moment {
+  const name = (at: number | null | undefined) => strings[at ?? 0] ?? "";
+  return {
     time: from.time_ns ?? 0, inUse: from.in_use_bytes, slack: from.slack_bytes, before: from.before_recording_bytes,
     restRows: from.rest_rows, restBytes: from.rest_bytes,
     rows: from.rows.map((row) => ({
-      bytes: row[0] ?? 0, count: row[1] ?? 0, role: raw.roles[row[2] ?? 6] ?? "unknown", op: name(row[3]), layer: name(row[4]),
+      bytes: row[0] ?? 0, count: row[1] ?? 0, role: roles[row[2] ?? 6] ?? "unknown", op: name(row[3]), layer: name(row[4]),
       shape: name(row[5]), dtype: name(row[6]), source: name(row[7]), variable: name(row[8]), evidence: name(row[9]), age_ns: row[10] ?? null,
     })),
-  });
+  };
+}
+
+export function unpack(raw: Raw): Data {
   const pictures: Picture[] = [];
   for (const from of raw.pools) {
     const pool = raw.report.pools[from.pool];
     if (!pool || from.columns === 0) continue;
-    const data = new Unpacker(from.data);
-    const n = from.columns;
-    const [time, since, least, last] = [data.column(n), data.column(n), data.column(n), data.column(n)];
-    const parts = PARTS.map(() => data.column(n));
-    const total = new Float64Array(n), high = new Float64Array(n);
-    for (let i = 0; i < n; i++) {
-      high[i] = time[i]! + since[i]!;
-      for (const part of parts) total[i]! += part[i]!;
-    }
-    let blocks: Blocks | null = null;
-    if (from.map && from.map.blocks > 0) {
-      const map = from.map, packed = new Unpacker(map.data), m = map.blocks;
-      const column = () => packed.column(m);
-      blocks = {
-        count: m, allocations: map.allocations, isWhole: map.is_whole, base: map.base, leftOut: map.left_out, leftOutMost: map.left_out_most_bytes,
-        address: column(), chunk: column(), slack: column(), born: column(), life: column(), role: column(), op: column(), shape: column(),
-        bornAt: map.is_whole ? column() : new Float64Array(0), freedAt: map.is_whole ? column() : new Float64Array(0),
-      };
-    }
-    const lines = from.lines.map((line) => {
-      const packed = new Unpacker(line.data);
-      return { name: line.name, time: packed.column(line.points), value: packed.column(line.points) };
-    });
-    const begin = time[0] ?? 0;
+    const columns = columnsOf(from.data, from.columns);
+    const begin = columns.time[0] ?? 0;
     pictures.push({
-      pool, by: from.by, events: from.events, each: from.each, count: n, begin, end: Math.max(from.end_ns, begin + 1),
-      time, high, least, last, parts, total, moments: from.moments.map(moment), blocks, lines, notes: from.notes,
+      ...columns, pool, place: from.pool, by: from.by, events: from.events, each: from.each, begin, end: Math.max(from.end_ns, begin + 1),
+      moments: from.moments.map((moment) => momentOf(moment, raw.roles, raw.strings)), blocks: blocksOf(from.map), lines: from.lines.map(lineOf),
+      notes: from.notes, near: null,
     });
   }
   return { report: raw.report, failures: raw.oom?.failures ?? [], pictures, strings: raw.strings, aggregated: raw.aggregated };
+}
+
+// A picture's own columns, with those of a window in their place. A tile begins with what went on from before it.
+export function closer(base: Columns, raw: RawTile, width: number, address: string): [Columns, Near] {
+  const tile = columnsOf(raw.data, raw.columns);
+  let out: Columns = base;
+  if (tile.count > 0) {
+    let before = placeOf(base.time, tile.time[0]!) + 1;
+    while (before > 0 && base.time[before - 1] === tile.time[0]) before--;
+    // A column of the page may reach beyond the window: from there on it stands for itself again.
+    const over = Math.max(0, placeOf(base.time, raw.to_ns)), after = over + 1;
+    const isOver = raw.to_ns + 1 < (base.time[after] ?? Infinity) && after < base.count;
+    const join = (of: (columns: Columns) => Float64Array, atOver?: number) => {
+      const [first, second, last] = [of(base).subarray(0, before), of(tile), of(base).subarray(after)];
+      const joined = new Float64Array(first.length + second.length + (isOver ? 1 : 0) + last.length);
+      joined.set(first);
+      joined.set(second, first.length);
+      if (isOver) joined[first.length + second.length] = atOver ?? of(base)[over]!;
+      joined.set(last, joined.length - last.length);
+      return joined;
+    };
+    const time = join((columns) => columns.time, raw.to_ns + 1);
+    out = {
+      count: time.length, time, high: join((columns) => columns.high), least: join((columns) => columns.least), last: join((columns) => columns.last),
+      parts: PARTS.map((_, part) => join((columns) => columns.parts[part]!)), total: join((columns) => columns.total),
+    };
+  }
+  const blocks = blocksOf(raw.map);
+  if (blocks) {
+    // Addresses from where those of the page are counted.
+    const by = Number(BigInt(blocks.base) - BigInt(address));
+    blocks.address = blocks.address.map((at) => at + by);
+    blocks.base = address;
+  }
+  return [out, { from: raw.from_ns, to: raw.to_ns, width, isExact: raw.is_exact, blocks, lines: raw.lines.map(lineOf), strings: raw.strings }];
 }
 
 // Where in an ascending column a time stands: the last place not after it.

@@ -1,23 +1,42 @@
-// The report page. Everything it shows is in the data block of the page; it asks nobody for anything.
+// The report page. Everything it shows is in the data block of the page; from disk it asks nobody for anything, from
+// `vramline serve` only its own server.
 
-import { unpack, Picture, Pool } from "./data";
+import { Picture, Pool, Raw, closer, placeOf, unpack } from "./data";
 import { Clock } from "./clock";
-import { bytes, el } from "./dom";
+import { bytes, el, whole } from "./dom";
 import { findings, notes, numbers, postmortem, steps, tables } from "./sections";
 import { ledger } from "./ledger";
 import { map } from "./map";
-import { timeline } from "./timeline";
+import { columnAt, timeline } from "./timeline";
+import { Document, Server, Standing } from "./server";
+import { remember } from "./remember";
 
-const data = unpack(document.getElementById("data")?.textContent ?? "");
+const holder = document.getElementById("data");
 const page = document.getElementById("page");
+const verdict = document.getElementById("verdict");
+const raw = JSON.parse(holder?.textContent ?? "{}") as Raw;
+let data = unpack(raw);
+const version = Number(holder?.dataset["version"] ?? 0);
+const server = version > 0
+  ? new Server(version, { verdict: [...(verdict?.children ?? [])].map((line) => line.textContent ?? ""), data: raw }) : null;
 
-function show(pool: Pool | undefined, picture: Picture | undefined) {
+let pool: Pool | undefined = data.report.pools[0];
+let clock: Clock | null = null;
+
+// What somebody looked at, when the page is drawn again with more.
+interface Look { from: number; to: number; chosen: number | null }
+
+function show(look: Look | null) {
   if (!page) return;
-  const parts: (HTMLElement | null)[] = [chooser];
+  const picture = data.pictures.find((one) => one.pool === pool);
+  const parts: (HTMLElement | null)[] = [chooser()];
   if (pool) parts.push(numbers(data.report, pool), postmortem(data), ledger(data.report, pool));
+  clock = null;
   if (picture) {
-    const clock = new Clock(picture);
-    parts.push(timeline(data, picture, clock), map(data, picture, clock));
+    clock = new Clock(picture);
+    if (look) { clock.from = Math.max(look.from, picture.begin); clock.to = Math.min(Math.max(look.to, clock.from + 1), picture.end); }
+    parts.push(timeline(data, picture, clock, server, look?.chosen ?? null), map(data, picture, clock));
+    if (server) approach(server, picture, clock);
     // For those who measure how smoothly it pans.
     (window as unknown as { vramline: unknown }).vramline = { clock, picture };
   }
@@ -27,17 +46,92 @@ function show(pool: Pool | undefined, picture: Picture | undefined) {
   page.replaceChildren(...parts.filter((part): part is HTMLElement => part !== null));
 }
 
-const pictureOf = (pool: Pool | undefined) => data.pictures.find((picture) => picture.pool === pool);
-let chooser: HTMLElement | null = null;
-if (data.report.pools.length > 1) {
-  const select = el("select", { id: "pool" }, ...data.report.pools.map((pool, at) => el("option", { value: String(at) },
-    [pool.name, pool.pid === null ? "" : `process ${pool.pid}`, pool.peak_bytes === null ? "" : bytes(pool.peak_bytes)].filter(Boolean).join(" · "))));
+function chooser(): HTMLElement | null {
+  if (data.report.pools.length < 2) return null;
+  const select = el("select", { id: "pool" }, ...data.report.pools.map((one, at) => el("option", { value: String(at), selected: one === pool },
+    [one.name, one.pid === null ? "" : `process ${one.pid}`, one.peak_bytes === null ? "" : bytes(one.peak_bytes)].filter(Boolean).join(" · "))));
   select.addEventListener("change", () => {
-    const pool = data.report.pools[Number(select.value)];
-    show(pool, pictureOf(pool));
-    select.focus();
+    pool = data.report.pools[Number(select.value)];
+    show(null);
+    document.getElementById("pool")?.focus();
   });
-  chooser = el("p", { class: "chooser" }, el("label", { for: "pool" }, "Pool "), select);
+  return el("p", { class: "chooser" }, el("label", { for: "pool" }, "Pool "), select);
 }
-const first = data.report.pools[0];
-show(first, pictureOf(first));
+
+// Asks for the window exactly, where the page itself has only sums of it.
+function approach(server: Server, picture: Picture, clock: Clock) {
+  const base = { ...picture };
+  let asked = 0;
+  const isSummed = picture.each > 1 || (picture.blocks?.leftOut ?? 0) > 0;
+  clock.rest = () => {
+    if (!isSummed) return;
+    const near = picture.near, span = clock.to - clock.from;
+    const width = Math.min(8192, Math.max(256, (page?.clientWidth ?? 1000) * (window.devicePixelRatio || 1)));
+    const columns = placeOf(base.time, clock.to) - placeOf(base.time, clock.from);
+    const isEnough = near && near.from <= clock.from && near.to >= clock.to && (near.isExact || (near.to - near.from) / near.width <= (1.5 * span) / width);
+    // Of the whole, the page has more columns than the screen.
+    if (isEnough || (columns > 2 * width && span > (base.end - base.begin) / 4)) return;
+    const mine = ++asked;
+    // With room to both sides, so that a small pan needs nothing new.
+    void server.tile(picture.place, Math.max(base.begin, clock.from - span / 2), Math.min(base.end, clock.to + span / 2), 2 * width).then((tile) => {
+      if (!tile || mine !== asked) return;
+      const chosen = clock.chosen >= 0 ? picture.high[clock.chosen]! : null;
+      const [closeColumns, told] = closer(base, tile, 2 * width, base.blocks?.base ?? "0x0");
+      Object.assign(picture, closeColumns);
+      picture.near = told;
+      if (chosen !== null) clock.chosen = columnAt(picture, chosen);
+      clock.redraw();
+    });
+  };
+}
+
+// A run that goes on: drawn again when there is more, with everything where it was.
+function grow(document: Document) {
+  const old = pool;
+  data = unpack(document.data as Raw);
+  pool = data.report.pools.find((one) => old && one.name === old.name && one.pid === old.pid) ?? data.report.pools[0];
+  const isSame = old !== undefined && pool !== undefined && pool.name === old.name;
+  const look = clock && isSame && (!clock.isWhole || clock.isOwnChoice) ? {
+    from: clock.isWhole ? -Infinity : clock.from, to: clock.isWhole ? Infinity : clock.to,
+    chosen: clock.isOwnChoice && clock.chosen >= 0 ? clock.picture.high[clock.chosen]! : null,
+  } : null;
+  const restore = remember(page);
+  verdict?.replaceChildren(...document.verdict.map((line) => el("p", {}, line)));
+  show(look);
+  restore();
+  if (clock && look && !clock.isWhole) clock.rest();
+}
+
+function follow(server: Server) {
+  const line = el("p", { id: "live", role: "status" });
+  line.hidden = true;
+  verdict?.before(line);
+  let latest: Document | null = null, timer = 0, standing: Standing = "whole", next = 0;
+  const say = () => {
+    const count = data.report.steps.length;
+    const texts: Record<Standing, string> = {
+      whole: "", going: `The run goes on${count ? `: ${whole(count)} steps so far` : ""}. This page follows it.`, ended: "The run has ended. This is all of it.",
+      gone: "What was served has been deleted or moved. This is what the page had of it.",
+      lost: "The server does not answer: it may have been ended. This is what it told last.",
+    };
+    line.hidden = texts[standing] === "";
+    line.dataset["standing"] = standing;
+    if (line.textContent !== texts[standing]) line.textContent = texts[standing];
+  };
+  // Not while somebody drags, and so seldom that drawing is a tenth of the time at most.
+  const draw = () => {
+    clearTimeout(timer);
+    if (!latest) return;
+    const now = performance.now();
+    if (clock?.isMoving || now < next) { timer = window.setTimeout(draw, Math.max(150, next - now)); return; }
+    const document = latest;
+    latest = null;
+    grow(document);
+    next = performance.now() + 10 * (performance.now() - now);
+    say();
+  };
+  server.listen((document) => { latest = document; draw(); }, (now) => { standing = now; say(); });
+}
+
+show(null);
+if (server) follow(server);

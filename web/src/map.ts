@@ -2,7 +2,7 @@
 
 import { Blocks, Data, PARTS, Picture } from "./data";
 import { Clock, steer } from "./clock";
-import { bytes, canvas, colour, duration, el, font, section, time, whole } from "./dom";
+import { bytes, canvas, colour, duration, el, font, section, time, whole as count } from "./dom";
 import { ticks } from "./timeline";
 
 // Stretches of addresses with little between them; what lies between is left out of the picture.
@@ -26,25 +26,38 @@ function stretches(blocks: Blocks): { from: number; to: number; at: number }[] {
   return out;
 }
 
+interface Layer { blocks: Blocks; strings: string[]; place: Float64Array; shown: Uint8Array; byRole: number[][] }
+
 export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | null {
-  const blocks = picture.blocks;
-  if (!blocks) return null;
+  const base = picture.blocks;
+  if (!base) return null;
   const out = section("map", "Where it lay");
-  const parts = stretches(blocks);
+  const parts = stretches(base);
   const end = parts[parts.length - 1]!;
   const height = end.at + end.to - end.from || 1;
-  // The place of each block on the axis without the gaps.
-  const place = new Float64Array(blocks.count);
-  for (let i = 0; i < blocks.count; i++) {
-    const address = blocks.address[i]!;
-    let low = 0, high = parts.length;
-    while (low + 1 < high) { const middle = (low + high) >> 1; if (parts[middle]!.from <= address) low = middle; else high = middle; }
-    place[i] = parts[low]!.at + address - parts[low]!.from;
-  }
-  const shown = new Uint8Array(blocks.count).fill(1);
-  const byRole = PARTS.map((_, role) => Array.from({ length: blocks.count }, (_, i) => i).filter((i) => blocks.role[i] === role));
+  const layerOf = (blocks: Blocks, strings: string[]): Layer => {
+    // The place of each block on the axis without the gaps.
+    const place = new Float64Array(blocks.count);
+    for (let i = 0; i < blocks.count; i++) {
+      const address = blocks.address[i]!;
+      let low = 0, high = parts.length;
+      while (low + 1 < high) { const middle = (low + high) >> 1; if (parts[middle]!.from <= address) low = middle; else high = middle; }
+      place[i] = parts[low]!.at + address - parts[low]!.from;
+    }
+    const byRole = PARTS.map((_, role) => Array.from({ length: blocks.count }, (_, i) => i).filter((i) => blocks.role[i] === role));
+    return { blocks, strings, place, byRole, shown: new Uint8Array(blocks.count).fill(1) };
+  };
+  const whole = layerOf(base, data.strings);
+  let close: Layer | null = null;
+  // The blocks of the window, where the server told them; else those of the page.
+  const layer = (): Layer => {
+    const near = picture.near;
+    if (!near?.blocks || near.from > clock.from || near.to < clock.to) return whole;
+    if (close?.blocks !== near.blocks) { close = layerOf(near.blocks, near.strings); kept = null; filter(); }
+    return close;
+  };
   const margin = () => [plot.clientWidth < 520 ? 52 : 68, 12] as [number, number];
-  const until = (i: number) => (blocks.life[i]! > 0 ? blocks.born[i]! + blocks.life[i]! - 1 : picture.end);
+  const until = (blocks: Blocks, i: number) => (blocks.life[i]! > 0 ? blocks.born[i]! + blocks.life[i]! - 1 : picture.end);
 
   let cost = 0, kept: { image: HTMLCanvasElement; from: number; to: number } | null = null;
   const area = () => ({ y0: 8, y1: plot.clientHeight - 24 });
@@ -72,6 +85,7 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
       g.restore();
     } else {
       const began = performance.now();
+      const { blocks, place, shown, byRole } = layer();
       g.save();
       g.beginPath();
       g.rect(x0, y0, x1 - x0, y1 - y0);
@@ -79,7 +93,7 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
       byRole.forEach((list, role) => {
         g.fillStyle = colour(PARTS[role]!);
         for (const i of list) {
-          const born = blocks.born[i]!, gone = until(i);
+          const born = blocks.born[i]!, gone = until(blocks, i);
           if (!shown[i] || gone < clock.from || born > clock.to) continue;
           const x = Math.max(x0, X(born)), w = Math.min(x1, X(gone)) - x;
           const h = (blocks.chunk[i]! / height) * (y1 - y0), y = Y(place[i]!) - h;
@@ -118,27 +132,29 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
     }
   };
   const plot = canvas(
-    `Allocation map of ${picture.pool.name}: ${whole(blocks.count)} allocations by address and time. The tables list the same blocks by name.`, 340, draw);
+    `Allocation map of ${picture.pool.name}: ${count(base.count)} allocations by address and time. The tables list the same blocks by name.`, 340, draw);
   clock.watch(draw);
 
   const tip = el("div", { class: "tip", role: "status" });
   tip.hidden = true;
   const found = (x: number, y: number): number => {
+    const { blocks, place, shown } = layer();
     const [left, right] = margin(), { y0, y1 } = area();
     const t = clock.from + ((x - left) / (plot.clientWidth - left - right)) * (clock.to - clock.from);
     const v = ((y1 - y) / (y1 - y0)) * height;
     let best = -1;
     for (let i = 0; i < blocks.count; i++) {
-      if (shown[i] && place[i]! <= v && v < place[i]! + blocks.chunk[i]! && blocks.born[i]! <= t && t <= until(i)) best = i;
+      if (shown[i] && place[i]! <= v && v < place[i]! + blocks.chunk[i]! && blocks.born[i]! <= t && t <= until(blocks, i)) best = i;
     }
     return best;
   };
   const tell = (i: number): string[] => {
-    const op = data.strings[blocks.op[i]!] || "no name", shape = data.strings[blocks.shape[i]!] ?? "";
+    const { blocks, strings } = layer();
+    const op = strings[blocks.op[i]!] || "no name", shape = strings[blocks.shape[i]!] ?? "";
     const life = blocks.life[i]! > 0 ? `held ${duration(blocks.life[i]! - 1)}` : "not freed in the trace";
     return [op, [PARTS[blocks.role[i]!], shape].filter(Boolean).join(" · "),
       `${bytes(blocks.chunk[i]! - blocks.slack[i]!)} asked, ${bytes(blocks.chunk[i]!)} taken`, `from ${time(blocks.born[i]!)}, ${life}`,
-      `at ${blocks.base} + ${whole(blocks.address[i]!)}`];
+      `at ${blocks.base} + ${count(blocks.address[i]!)}`];
   };
   const hide = () => { tip.hidden = true; };
   plot.addEventListener("pointermove", (event) => {
@@ -164,27 +180,29 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
 
   // Only some of them.
   const role = el("select", { "aria-label": "Role" }, el("option", { value: "" }, "every role"),
-    ...PARTS.filter((_, at) => byRole[at]!.length > 0).map((part) => el("option", { value: part }, part)));
+    ...PARTS.filter((_, at) => whole.byRole[at]!.length > 0).map((part) => el("option", { value: part }, part)));
   const op = el("input", { type: "search", placeholder: "op or shape contains", "aria-label": "Op or shape contains" });
   const least = el("select", { "aria-label": "Smallest size" },
     ...[0, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 28].map((from) => el("option", { value: String(from) }, from ? "from " + bytes(from) : "every size")));
   const told = el("span", { class: "hint", role: "status" });
   const filter = () => {
     const words = op.value.toLowerCase(), from = Number(least.value), wanted = role.value ? PARTS.indexOf(role.value) : -1;
-    const has = new Map<number, boolean>();
-    const matches = (name: number) => {
-      let known = has.get(name);
-      if (known === undefined) has.set(name, (known = (data.strings[name] ?? "").toLowerCase().includes(words)));
-      return known;
-    };
-    let count = 0;
-    for (let i = 0; i < blocks.count; i++) {
-      const is = blocks.chunk[i]! >= from && (wanted < 0 || blocks.role[i] === wanted) &&
-        (!words || matches(blocks.op[i]!) || matches(blocks.shape[i]!));
-      shown[i] = is ? 1 : 0;
-      if (is) count++;
+    for (const { blocks, strings, shown } of close ? [close, whole] : [whole]) {
+      const has = new Map<number, boolean>();
+      const matches = (name: number) => {
+        let known = has.get(name);
+        if (known === undefined) has.set(name, (known = (strings[name] ?? "").toLowerCase().includes(words)));
+        return known;
+      };
+      let found = 0;
+      for (let i = 0; i < blocks.count; i++) {
+        const is = blocks.chunk[i]! >= from && (wanted < 0 || blocks.role[i] === wanted) &&
+          (!words || matches(blocks.op[i]!) || matches(blocks.shape[i]!));
+        shown[i] = is ? 1 : 0;
+        if (is) found++;
+      }
+      told.textContent = found === blocks.count ? "" : `${count(found)} of ${count(blocks.count)}`;
     }
-    told.textContent = count === blocks.count ? "" : `${whole(count)} of ${whole(blocks.count)}`;
     kept = null;
     clock.redraw();
   };
@@ -192,11 +210,19 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
   out.append(el("div", { class: "tools" }, role, op, least, told), el("div", { class: "stage" }, plot, tip),
     el("p", { class: "hint" },
       "Addresses upwards, in the same window of time as above. What is empty between blocks was free: many small holes are fragmentation." +
-      (parts.length > 1 ? ` ${whole(parts.length)} stretches of addresses are drawn above each other; what lies between them is not the pool's.` : "")));
-  if (blocks.leftOut > 0) {
-    out.append(el("p", { class: "note" },
-      `${whole(blocks.count)} of ${whole(blocks.allocations)} allocations are drawn: those with the most bytes times time. ` +
-      `The other ${whole(blocks.leftOut)} are of at most ${bytes(blocks.leftOutMost)} each and lived shortly; they may be where a hole seems to be.`));
+      (parts.length > 1 ? ` ${count(parts.length)} stretches of addresses are drawn above each other; what lies between them is not the pool's.` : "")));
+  if (base.leftOut > 0) {
+    const note = el("p", { class: "note" });
+    const say = () => {
+      const { blocks } = layer(), isNear = blocks !== base;
+      const text = blocks.leftOut === 0 ? "Every allocation that lives in this window is drawn." :
+        `${count(blocks.count)} of ${count(isNear ? blocks.count + blocks.leftOut : blocks.allocations)} allocations${isNear ? " in this window" : ""} are drawn: those with the most bytes times time. ` +
+        `The other ${count(blocks.leftOut)} are of at most ${bytes(blocks.leftOutMost)} each and lived shortly; they may be where a hole seems to be.`;
+      if (note.textContent !== text) note.textContent = text;
+    };
+    say();
+    clock.watch(say);
+    out.append(note);
   }
   return out;
 }

@@ -1,8 +1,9 @@
 // The memory of a pool over time, stacked by role, on canvas. A pixel shows what was held at its own highest moment.
 
-import { Data, HeldRow, Moment, PARTS, Picture, placeOf } from "./data";
+import { Data, HeldRow, Moment, PARTS, Picture, momentOf, placeOf } from "./data";
 import { Clock, steer } from "./clock";
 import { bytes, canvas, colour, duration, el, font, percent, section, size, time, whole } from "./dom";
+import { Server } from "./server";
 import { table } from "./table";
 
 const TITLES: Record<string, string> = { before: "before the recording" };
@@ -39,10 +40,11 @@ export function peakOf(picture: Picture): number {
   return best;
 }
 
-export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElement {
+// `chosen` is a moment that was chosen before, when what is shown was less.
+export function timeline(data: Data, picture: Picture, clock: Clock, server: Server | null, chosen: number | null): HTMLElement {
   const { pool } = picture;
   const out = section("timeline", "Memory over time");
-  const peak = peakOf(picture);
+  let peak = peakOf(picture), total = picture.total;
   const used = PARTS.map((_, at) => picture.parts[at]!.some((value) => value > 0));
   const steps = data.report.steps.filter((step) => step.pool === pool.name && step.pid === pool.pid);
   const marks = data.report.marks.filter((mark) => mark.label && (mark.device === "" || mark.device === pool.device));
@@ -60,6 +62,8 @@ export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElemen
   const draw = () => {
     const g = plot.getContext("2d");
     if (!g) return;
+    if (total !== picture.total) { peak = peakOf(picture); total = picture.total; }
+    const near = picture.near && picture.near.from <= clock.from && picture.near.to >= clock.to ? picture.near : null;
     const scale = plot.width / Math.max(1, plot.clientWidth);
     const W = plot.clientWidth, H = plot.clientHeight;
     const [left, right] = margin();
@@ -156,8 +160,9 @@ export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElemen
       g.restore();
     }
     g.setLineDash([]);
-    picture.lines.forEach((series, number) => {
+    picture.lines.forEach((all, number) => {
       if (!isNear[number]) return;
+      const series = near?.lines.find((line) => line.name === all.name && line.time.length > 0) ?? all;
       g.strokeStyle = colour(number === 0 ? "driver" : "process");
       g.lineWidth = 1.5;
       g.beginPath();
@@ -222,10 +227,23 @@ export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElemen
   clock.watch(draw);
 
   const held = el("div", { class: "held", "aria-live": "polite" });
-  const choose = (at: number) => {
+  const show = (at: number) => {
     clock.chosen = at;
     held.replaceChildren(heldAt(data, picture, at));
     clock.redraw();
+    // The server knows every moment.
+    if (!server || picture.moments.length === 0 || keptAt(data, picture, at)) return;
+    const [when, amount] = [picture.high[at]!, picture.total[at]!];
+    void server.held(picture.place, when, amount).then((told) => {
+      if (!told || picture.high[clock.chosen] !== when || picture.total[clock.chosen] !== amount) return;
+      picture.moments.push(momentOf(told.moment, told.roles, told.strings));
+      if (picture.moments.length > 300) picture.moments.splice(100, 100);
+      held.replaceChildren(heldAt(data, picture, clock.chosen));
+    });
+  };
+  const choose = (at: number) => {
+    clock.isOwnChoice = true;
+    show(at);
   };
   const nearest = (x: number): number => {
     const [left, right] = margin();
@@ -280,12 +298,26 @@ export function timeline(data: Data, picture: Picture, clock: Clock): HTMLElemen
       limit !== null && !isLimitNear ? ` The limit, ${bytes(limit)}, is far above.` : ""),
     ...picture.notes.map((note) => el("p", { class: "hint" }, capital(note) + ".")),
     held);
-  choose(peak);
+  clock.isOwnChoice = chosen !== null;
+  show(chosen === null ? peak : columnAt(picture, chosen));
   return out;
 }
 
 // Names keep their letters.
 export const capital = (text: string) => (/^[a-z']+[ ,;:]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text);
+
+// The column whose highest moment is this one, or is near to it.
+export function columnAt(picture: Picture, time: number): number {
+  let at = Math.max(0, placeOf(picture.time, time));
+  while (at > 0 && picture.high[at] !== time && picture.time[at - 1] === picture.time[at]) at--;
+  return at;
+}
+
+// What is held at a column, where the page knows it.
+function keptAt(data: Data, picture: Picture, at: number): Moment | null {
+  const when = picture.high[at]!, total = picture.total[at]!;
+  return picture.moments.find((moment) => moment.time === when && moment.inUse === total) ?? alive(data, picture, at);
+}
 
 // What lives at a position, from the allocations themselves.
 function alive(data: Data, picture: Picture, at: number): Moment | null {
@@ -325,8 +357,7 @@ function heldAt(data: Data, picture: Picture, at: number): HTMLElement {
     return el("div", {}, heading(when, total),
       el("p", { class: "hint" }, "No trace covers this moment: the total is known, what held it is not. vramline run --trace auto records one."));
   }
-  const exact = picture.moments.find((moment) => moment.time === when && moment.inUse === total);
-  let moment = exact ?? alive(data, picture, at), note: HTMLElement | null = null;
+  let moment = keptAt(data, picture, at), note: HTMLElement | null = null;
   if (!moment) {
     moment = picture.moments.reduce((a, b) => (Math.abs(b.time - when) < Math.abs(a.time - when) ? b : a));
     note = el("p", { class: "note" },

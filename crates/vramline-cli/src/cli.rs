@@ -1,6 +1,7 @@
 //! Every argument of every verb. Only clap lives here; verbs turn these into what the core understands.
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -43,6 +44,9 @@ pub(crate) enum Command {
     /// Run a few steps with a fix or another batch, and print what was predicted beside what is measured.
     #[command(after_long_help = VERIFY_HELP, override_usage = "vramline verify [OPTIONS] --batch N [--fix NAME] -- CMD {batch} ...")]
     Verify(Box<VerifyArgs>),
+    /// Show the report as a page from this machine: exact where you zoom in, live while the run goes on.
+    #[command(after_long_help = SERVE_HELP)]
+    Serve(ServeArgs),
     /// Hand the data to other tools: every allocation with its life, as a table or as a trace for Perfetto.
     #[command(after_long_help = EXPORT_HELP)]
     Export(ExportArgs),
@@ -632,6 +636,34 @@ pub(crate) enum ExportFormat {
     Perfetto,
     Csv,
     Json,
+}
+
+const SERVE_HELP: &str = "\
+The page is the one of `report --html`. From a server it also gets every event and allocation of the
+window that you look at, however long the trace is, and follows a run that goes on.
+
+Only this machine can open it, and only with the address that is printed: it holds a random word.
+
+Examples:
+    vramline serve train.vram                 prints an address; Ctrl-C ends it
+    vramline serve train.vram --open          also opens a browser
+    vramline run -o train.vram -- python train.py & vramline serve train.vram
+    ssh -L 8080:127.0.0.1:8080 gpu-machine vramline serve train.vram --port 8080";
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// A recording (*.vram), also of a run that goes on, or any file or folder that `report` reads.
+    #[arg(value_hint = clap::ValueHint::AnyPath)]
+    pub(crate) path: PathBuf,
+    /// The port [default: one that is free].
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) port: u16,
+    /// The address to listen at; any but this machine's own (127.0.0.1, ::1) lets others in [default: 127.0.0.1].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) host: Option<IpAddr>,
+    /// Also open it in a browser.
+    #[arg(long)]
+    pub(crate) open: bool,
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ mod launch;
 mod lookout;
 mod page;
 mod printer;
+mod serve;
 mod tui;
 mod variables;
 mod watched;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => commands::verify::run(args),
         Command::Export(args) => commands::export::run(args).map(|()| ExitCode::SUCCESS),
         Command::Top(args) => commands::top::run(args),
+        Command::Serve(args) => commands::serve::run(args).map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => commands::doctor::run(args).map(|()| ExitCode::SUCCESS),
         Command::Demo(args) => commands::demo::run(args),
         Command::Unpickle(args) => commands::unpickle::run(args).map(|()| ExitCode::SUCCESS),

@@ -1,7 +1,8 @@
 //! The report as one page: data, style and script in one file that asks nobody for anything.
 //!
 //! The script and the style come from `web/`, built by `make web` and kept in the repository, so that building needs no Node.
-//! What they are is fixed by their hashes in the page's own policy: nothing else in it runs, whatever a name in a trace says.
+//! What they are is fixed by their hashes in the page's own policy: nothing else in it runs, whatever a name in a trace says. A page
+//! from `vramline serve` may ask its own server, and nobody else.
 
 use std::path::Path;
 
@@ -10,25 +11,49 @@ const STYLE: &str = include_str!("../../../web/dist/page.css");
 /// The hashes of both, as a policy names them; made with them.
 const HASHES: &str = include_str!("../../../web/dist/hashes.txt");
 
-/// The page of `path`. `data` has no `<`.
-pub(crate) fn page(path: &Path, verdict: &[String], data: &str) -> String {
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    let name = escaped(&name);
+/// What a page from a server knows of it.
+pub(crate) struct Served {
+    pub(crate) version: u64,
+    pub(crate) standing: &'static str,
+}
+
+/// What a page may do.
+pub(crate) fn policy(is_served: bool) -> String {
     let mut hashes = HASHES.lines();
     let (script, style) = (hashes.next().unwrap_or_default(), hashes.next().unwrap_or_default());
+    let connect = if is_served { "connect-src 'self'; " } else { "" };
+    format!(
+        "default-src 'none'; script-src '{script}'; style-src '{style}'; {connect}base-uri 'none'; form-action 'none'"
+    )
+}
+
+/// The page of `path`. `data` has no `<`.
+pub(crate) fn page(path: &Path, verdict: &[String], data: &str, served: Option<&Served>) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let name = escaped(&name);
     let verdict: String = verdict.iter().map(|line| format!("<p>{}</p>", escaped(line))).collect();
+    let told = served.map_or(String::new(), |served| {
+        format!(" data-version=\"{}\" data-standing=\"{}\"", served.version, served.standing)
+    });
+    let content = format!(
+        "<section id=\"verdict\" aria-label=\"Verdict\">{verdict}</section>\n\
+         <main id=\"page\"><noscript><p>The charts and tables of this page need JavaScript.</p></noscript></main>\n\
+         <script type=\"application/json\" id=\"data\"{told}>{data}</script>",
+    );
+    whole(&name, &policy(served.is_some()), &content)
+}
+
+/// Everything around the content; `name` is escaped.
+fn whole(name: &str, policy: &str, content: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src '{script}'; \
-         style-src '{style}'; base-uri 'none'; form-action 'none'\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta name=\"generator\" content=\"vramline {version}\">\n\
          <title>{name} · Vramline</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <header><p class=\"brand\">Vramline</p><h1>{name}</h1></header>\n\
-         <section id=\"verdict\" aria-label=\"Verdict\">{verdict}</section>\n\
-         <main id=\"page\"><noscript><p>The charts and tables of this page need JavaScript.</p></noscript></main>\n\
-         <script type=\"application/json\" id=\"data\">{data}</script>\n<script>{SCRIPT}</script>\n</body>\n</html>\n",
+         {content}\n<script>{SCRIPT}</script>\n</body>\n</html>\n",
         version = env!("CARGO_PKG_VERSION"),
     )
 }

@@ -10,6 +10,7 @@ pub(crate) mod plan;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod top;
 pub(crate) mod unpickle;
 pub(crate) mod verify;

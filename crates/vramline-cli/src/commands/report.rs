@@ -66,10 +66,10 @@ fn check_pool(args: &ReportArgs, report: &Report) -> Result<(), Hinted> {
 /// The page, whole or not at all: a file that is half written shows nothing.
 fn write_page(args: &ReportArgs, reading: Reading, file: &Path, mut out: impl Write) -> Result<(), Hinted> {
     let wanted = Wanted { top: Some(html::ROWS), pool: args.pool.clone(), ..Wanted::default() };
-    let report = report::report(&reading, &wanted);
+    let mut report = report::report(&reading, &wanted);
     check_pool(args, &report)?;
     let verdict = printer::verdict_lines(&report);
-    let page = page::page(&args.path, &verdict, &html::payload(&reading, report));
+    let page = page::page(&args.path, &verdict, &html::payload(&reading, &mut report), None);
     std::mem::forget(reading);
     std::fs::write(file, &page).map_err(|error| Hinted {
         error: anyhow!("cannot write '{}': {error}", file.display()),

@@ -161,6 +161,11 @@ impl Series {
         Series { times, values: Pyramid::new(values) }
     }
 
+    /// Every moment with its value.
+    pub fn points(&self) -> impl ExactSizeIterator<Item = (i64, u64)> {
+        self.times.iter().copied().zip(self.values.points.iter().copied())
+    }
+
     /// A window as at most `width` columns of the same length. Those before the first point are left out.
     #[must_use]
     pub fn window(&self, window: Range<i64>, width: usize) -> Vec<Column> {

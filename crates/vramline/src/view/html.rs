@@ -13,15 +13,17 @@ use serde_json::Value;
 
 use super::ledger::Accounts;
 use super::oom::{OomReport, oom};
+use super::packed::Packed;
 use super::report::{self, By, HeldView, PoolView, Report, Wanted};
 use crate::OutOfMemory;
 use crate::Reading;
 use crate::event::History;
+use crate::ledger::Told;
 use crate::names::Name;
 use crate::postmortem;
 use crate::snapshot::Role;
-use crate::timeline::{Pyramid, Series};
-use crate::trace::{Life, PoolTrace, Trace};
+use crate::timeline::{Column, Pyramid, Series};
+use crate::trace::{Band, Life, PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
 
 /// The payload is at most so long, whatever was read.
@@ -117,7 +119,7 @@ struct PoolPicture {
 }
 
 #[derive(Serialize)]
-struct MomentPicture {
+pub(super) struct MomentPicture {
     time_ns: Option<Nanos>,
     in_use_bytes: Bytes,
     slack_bytes: Bytes,
@@ -129,7 +131,7 @@ struct MomentPicture {
 }
 
 #[derive(Serialize)]
-struct MapPicture {
+pub(super) struct MapPicture {
     allocations: u64,
     blocks: usize,
     /// Whether these are all, and their positions are told.
@@ -145,21 +147,22 @@ struct MapPicture {
 
 /// A line across the timeline.
 #[derive(Serialize)]
-struct LinePicture {
+pub(super) struct LinePicture {
     name: String,
     points: usize,
     /// Times and values.
     data: String,
 }
 
-/// The page's data as JSON that may stand inside a page: it has no `<`. At most [`MOST_BYTES`] long.
+/// The page's data as JSON that may stand inside a page: it has no `<`. At most [`MOST_BYTES`] long. Of the report remains what
+/// the page has of it.
 #[must_use]
-pub fn payload(reading: &Reading, mut report: Report) -> String {
+pub fn payload(reading: &Reading, report: &mut Report) -> String {
     let oom = failures(reading);
     let mut room = ROOM;
-    let whole = Whole::of(&report);
+    let whole = Whole::of(report);
     loop {
-        let text = try_payload(reading, &mut report, &whole, oom.as_ref(), room);
+        let text = try_payload(reading, report, &whole, oom.as_ref(), room);
         // With the least room nothing is left that could be long.
         if text.len() <= MOST_BYTES || room.columns == room.smaller().columns {
             return text;
@@ -211,8 +214,12 @@ fn try_payload(
         strings: &page.strings.texts,
         aggregated: &page.aggregated,
     };
-    let text = serde_json::to_string(&payload).unwrap_or_default();
-    // Inside strings only, and there it may be written so.
+    plain_json(&payload)
+}
+
+/// JSON without `<`, which is inside strings only, and there it may be written so.
+pub(super) fn plain_json(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).unwrap_or_default();
     if text.contains('<') { text.replace('<', "\\u003c") } else { text }
 }
 
@@ -252,8 +259,8 @@ fn shorten(text: &mut String, most: usize) {
 }
 
 /// Names, each once.
-struct Strings {
-    texts: Vec<String>,
+pub(super) struct Strings {
+    pub(super) texts: Vec<String>,
     known: FxHashMap<String, usize>,
     left: usize,
     text: usize,
@@ -267,6 +274,11 @@ impl Strings {
             left: room.names,
             text: room.text,
         }
+    }
+
+    /// With the room of a whole page.
+    pub(super) fn roomy() -> Strings {
+        Strings::new(ROOM)
     }
 
     fn number(&mut self, text: &str) -> usize {
@@ -367,7 +379,7 @@ impl Page {
         let count = pool.event_count();
         let pick = |room: [usize; 2]| room.into_iter().nth(rank).unwrap_or(1);
         let each = count.div_ceil(pick(self.room.columns)).max(1);
-        let levels = Pyramid::new(pool.levels(events).map(|(_, level)| level.0).collect());
+        let levels = levels_of(trace, pool);
         let clock = |position: usize| pool.time(events, position).on_clock(trace.history.origin);
         let columns: Vec<(Range<usize>, usize)> = (0..count.div_ceil(each))
             .filter_map(|at| {
@@ -375,21 +387,7 @@ impl Page {
                 Some((range.clone(), levels.highest(range)?.0))
             })
             .collect();
-        let highest: Vec<usize> = columns.iter().map(|(_, highest)| *highest).collect();
-        let bands = trace.bands(pool, &highest);
-        let mut data = Packed::default();
-        data.column(columns.iter().map(|(range, _)| clock(range.start).0));
-        data.column(columns.iter().map(|(range, highest)| clock(*highest).0 - clock(range.start).0));
-        let summary = |range: &Range<usize>| levels.summary(range.clone());
-        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        data.column(columns.iter().map(|(range, _)| summary(range).map_or(0, |all| signed(all.min))));
-        data.column(columns.iter().map(|(range, _)| summary(range).map_or(0, |all| signed(all.last))));
-        for role in 0..Role::ALL.len() {
-            let part = |band: &crate::trace::Band| band.by_role.get(role).map_or(0, |bytes| signed(bytes.0));
-            data.column(bands.iter().map(part));
-        }
-        data.column(bands.iter().map(|band| signed(band.slack.0)));
-        data.column(bands.iter().map(|band| signed(band.before_recording.0)));
+        let data = packed(trace, pool, &levels, &columns);
         let mut notes = Vec::new();
         if each > 1 {
             notes.push(format!(
@@ -421,9 +419,9 @@ impl Page {
         let moments = trace.snapshots(pool, &kept);
         let moments: Vec<MomentPicture> = moments
             .iter()
-            .map(|moment| self.moment(&report::of_snapshot(&trace.history, moment, &wanted)))
+            .map(|moment| moment_of(&mut self.strings, &report::of_snapshot(&trace.history, moment, &wanted)))
             .collect();
-        let map = self.map(trace, pool, pick(self.room.blocks), each == 1);
+        let map = map_of(&mut self.strings, trace, pool, pick(self.room.blocks), each == 1, None);
         Some(PoolPicture {
             pool: place,
             by: "trace",
@@ -439,154 +437,19 @@ impl Page {
         })
     }
 
-    fn moment(&mut self, held: &HeldView) -> MomentPicture {
-        let strings = &mut self.strings;
-        let rows = held.rows.iter().map(|row| {
-            let role = Role::ALL.iter().position(|role| role.word() == row.role);
-            let role = role.unwrap_or(Role::ALL.len() - 1);
-            let texts =
-                [&*row.op, &row.layer, &row.shape, row.dtype, &row.source, &row.variable, row.evidence];
-            let [op, layer, shape, dtype, source, variable, evidence] =
-                texts.map(|text| Some(strings.number(text) as u64));
-            let (bytes, count, role) = (Some(row.bytes.0), Some(row.count), Some(role as u64));
-            [bytes, count, role, op, layer, shape, dtype, source, variable, evidence, row.age_ns]
-        });
-        MomentPicture {
-            time_ns: held.time_ns,
-            in_use_bytes: held.in_use_bytes,
-            slack_bytes: held.slack_bytes,
-            before_recording_bytes: held.before_recording_bytes,
-            rows: rows.collect(),
-            rest_rows: held.rest.as_ref().map_or(0, |rest| rest.rows),
-            rest_bytes: held.rest.as_ref().map_or(Bytes::ZERO, |rest| rest.bytes),
-        }
-    }
-
-    /// Address by time; of many allocations those that cover most of it.
-    fn map(&mut self, trace: &Trace, pool: &PoolTrace, most: usize, is_exact: bool) -> Option<MapPicture> {
-        let events = &trace.history.events;
-        let end = pool.last_time(events);
-        let freed = |life: &Life| life.freed_at.map(|at| pool.time(events, at));
-        let area = |life: &Life| {
-            let span = freed(life).unwrap_or(end).since(events.time(life.birth)).0;
-            area_of(events.at(life.birth).size().unwrap_or_default(), span)
-        };
-        let has_address = |life: &Life| events.at(life.birth).address().is_some();
-        let is_whole = pool.allocs <= most as u64;
-        let least = if is_whole {
-            0.0
-        } else {
-            let mut areas: Vec<f32> = pool.lives().map(|life| area(&life)).collect();
-            let place = areas.len().checked_sub(most)?;
-            *areas.select_nth_unstable_by(place, f32::total_cmp).1
-        };
-        let mut left_out = (0_u64, Bytes::ZERO);
-        let mut drawn: Vec<Life> = Vec::new();
-        for life in pool.lives() {
-            if (is_whole || (drawn.len() < most && area(&life) >= least)) && has_address(&life) {
-                drawn.push(life);
-            } else {
-                left_out.0 += 1;
-                left_out.1 = left_out.1.max(events.at(life.birth).size().unwrap_or_default());
-            }
-        }
-        let address = |life: &Life| events.at(life.birth).address().unwrap_or_default();
-        let base = drawn.iter().map(address).min()?;
-        let mut data = Packed::default();
-        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        let clock = |time: Picos| time.on_clock(trace.history.origin).0;
-        let chunk = |life: &Life| events.at(life.birth).size().unwrap_or_default();
-        let slack = |life: &Life| {
-            chunk(life).saturating_sub(events.at(life.birth).requested().unwrap_or_else(|| chunk(life)))
-        };
-        data.column(drawn.iter().map(|life| signed(address(life) - base)));
-        data.column(drawn.iter().map(|life| signed(chunk(life).0)));
-        data.column(drawn.iter().map(|life| signed(slack(life).0)));
-        data.column(drawn.iter().map(|life| clock(events.time(life.birth))));
-        data.column(drawn.iter().map(|life| {
-            let born = clock(events.time(life.birth));
-            freed(life).map_or(0, |freed| clock(freed).saturating_sub(born).max(0).saturating_add(1))
-        }));
-        let roles = drawn.iter().map(|life| trace.role_of(pool, life, freed(life)));
-        data.column(roles.map(|role| whole(Role::ALL.iter().position(|&known| known == role).unwrap_or(6))));
-        let mut known: FxHashMap<Name, i64> = FxHashMap::default();
-        let mut number = |name: Name| {
-            *known.entry(name).or_insert_with(|| whole(self.strings.number(trace.history.names.get(name))))
-        };
-        data.column(drawn.iter().map(|life| number(op_of(&trace.history, life))));
-        data.column(drawn.iter().map(|life| number(events.at(life.birth).shape())));
-        if is_whole && is_exact {
-            data.column(drawn.iter().map(|life| whole(life.born_at)));
-            data.column(drawn.iter().map(|life| life.freed_at.map_or(-1, whole)));
-        }
-        Some(MapPicture {
-            allocations: pool.allocs,
-            blocks: drawn.len(),
-            is_whole: is_whole && is_exact && left_out.0 == 0,
-            base: format!("{base:#x}"),
-            data: data.base64(),
-            left_out: left_out.0,
-            left_out_most_bytes: left_out.1,
-        })
-    }
-
     /// What the driver and the framework's counters say, over time; pools that only counters know get a timeline of them.
     fn lines(&self, reading: &Reading, report: &Report, pictures: &mut Vec<PoolPicture>) {
-        const MOST: usize = 2000;
         let Some(accounts) = Accounts::of(reading, &report.pools) else { return };
-        let line = |name: String, points: Vec<(i64, u64)>| {
-            // A line without a breadth shows the most of each column.
-            let (times, values): (Vec<i64>, Vec<u64>) = if points.len() > MOST {
-                let columns = Series::new(points).whole(MOST);
-                columns.into_iter().map(|column| (column.begin, column.summary.max)).unzip()
-            } else {
-                points.into_iter().unzip()
-            };
-            let mut data = Packed::default();
-            data.column(times.iter().copied());
-            data.column(values.iter().map(|&value| i64::try_from(value).unwrap_or(i64::MAX)));
-            LinePicture { name, points: times.len(), data: data.base64() }
-        };
         for (place, view) in report.pools.iter().enumerate() {
-            let Some(books) = accounts.books.iter().find(|books| books.device == view.device) else {
-                continue;
-            };
-            let of_pool = |series: &&crate::ledger::moments::PoolSeries| series.name == view.name;
-            let series = books.pools.iter().find(of_pool);
-            let on_clock = |points: &[(i64, crate::ledger::Told)]| -> Vec<(i64, u64)> {
-                points.iter().map(|(time, told)| (accounts.clock(*time).0, told.bytes.0)).collect()
-            };
-            let mut lines = Vec::new();
-            if let Some(series) = series.filter(|series| !series.taken.is_empty()) {
-                lines.push(line("pool, taken from the driver".to_owned(), on_clock(&series.taken)));
-            }
-            let of_job = books.rows.iter().filter(|row| row.is_job == Some(true));
-            let held: Vec<(i64, u64)> =
-                of_job.filter_map(|row| Some((accounts.clock(row.time.monotonic).0, row.used?.0))).collect();
-            if !held.is_empty() && books.pids().len() == 1 {
-                lines.push(line("process, by the driver".to_owned(), held));
-            }
+            let Some(counted) = Counted::of(&accounts, view) else { continue };
+            let lines =
+                counted.lines.into_iter().map(|(name, points)| line(name, &Series::new(points), None));
             if let Some(picture) = pictures.iter_mut().find(|picture| picture.pool == place) {
-                picture.lines = lines;
-            } else if let Some(series) = series.filter(|series| !series.in_use.is_empty())
-                && pictures.len() < self.room.drawn
-            {
-                let points = on_clock(&series.in_use);
-                let end_ns = Nanos(points.last().map_or(0, |point| point.0));
-                let count = points.len();
-                let columns = Series::new(points).whole(self.room.columns[1]);
-                let mut data = Packed::default();
-                let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-                data.column(columns.iter().map(|column| column.begin));
-                data.column(columns.iter().map(|_| 0));
-                data.column(columns.iter().map(|column| signed(column.summary.min)));
-                data.column(columns.iter().map(|column| signed(column.summary.last)));
-                for role in Role::ALL {
-                    let part = |bytes: u64| if role == Role::Unknown { signed(bytes) } else { 0 };
-                    data.column(columns.iter().map(|column| part(column.summary.max)));
-                }
-                data.column(columns.iter().map(|_| 0));
-                data.column(columns.iter().map(|_| 0));
+                picture.lines = lines.collect();
+            } else if !counted.in_use.is_empty() && pictures.len() < self.room.drawn {
+                let end_ns = Nanos(counted.in_use.last().map_or(0, |point| point.0));
+                let count = counted.in_use.len();
+                let columns = Series::new(counted.in_use).whole(self.room.columns[1]);
                 pictures.push(PoolPicture {
                     pool: place,
                     by: "counters",
@@ -594,10 +457,10 @@ impl Page {
                     each: count.div_ceil(columns.len().max(1)),
                     columns: columns.len(),
                     end_ns,
-                    data: data.base64(),
+                    data: of_counters(&columns).base64(),
                     moments: Vec::new(),
                     map: None,
-                    lines,
+                    lines: lines.collect(),
                     notes: vec![
                         "drawn from the framework's counters, read now and then: what was between two readings is not seen, and no trace says what held it"
                             .to_owned(),
@@ -606,6 +469,69 @@ impl Page {
             }
         }
     }
+}
+
+/// What is known of a pool beside its trace: moments of the report's clock with bytes.
+pub(super) struct Counted {
+    /// By the driver.
+    pub(super) lines: Vec<(String, Vec<(i64, u64)>)>,
+    /// By the framework's counters.
+    pub(super) in_use: Vec<(i64, u64)>,
+}
+
+impl Counted {
+    pub(super) fn of(accounts: &Accounts<'_>, view: &PoolView) -> Option<Counted> {
+        let books = accounts.books.iter().find(|books| books.device == view.device)?;
+        let series = books.pools.iter().find(|series| series.name == view.name);
+        let on_clock = |points: &[(i64, Told)]| -> Vec<(i64, u64)> {
+            points.iter().map(|(time, told)| (accounts.clock(*time).0, told.bytes.0)).collect()
+        };
+        let mut lines = Vec::new();
+        if let Some(series) = series.filter(|series| !series.taken.is_empty()) {
+            lines.push(("pool, taken from the driver".to_owned(), on_clock(&series.taken)));
+        }
+        let of_job = books.rows.iter().filter(|row| row.is_job == Some(true));
+        let held: Vec<(i64, u64)> =
+            of_job.filter_map(|row| Some((accounts.clock(row.time.monotonic).0, row.used?.0))).collect();
+        if !held.is_empty() && books.pids().len() == 1 {
+            lines.push(("process, by the driver".to_owned(), held));
+        }
+        Some(Counted { lines, in_use: series.map_or(Vec::new(), |series| on_clock(&series.in_use)) })
+    }
+}
+
+/// A line without a breadth shows the most of each column where there are many points.
+pub(super) fn line(name: String, series: &Series, window: Option<Range<i64>>) -> LinePicture {
+    const MOST: usize = 2000;
+    let columns = match window {
+        Some(window) => series.window(window, MOST),
+        None => series.whole(MOST),
+    };
+    let points: Vec<(i64, u64)> = match series.points().len() <= MOST {
+        true => series.points().collect(),
+        false => columns.iter().map(|column| (column.begin, column.summary.max)).collect(),
+    };
+    let mut data = Packed::default();
+    data.column(points.iter().map(|point| point.0));
+    data.column(points.iter().map(|point| i64::try_from(point.1).unwrap_or(i64::MAX)));
+    LinePicture { name, points: points.len(), data: data.base64() }
+}
+
+/// Columns of which only the height is known.
+pub(super) fn of_counters(columns: &[Column]) -> Packed {
+    let mut data = Packed::default();
+    let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    data.column(columns.iter().map(|column| column.begin));
+    data.column(columns.iter().map(|_| 0));
+    data.column(columns.iter().map(|column| signed(column.summary.min)));
+    data.column(columns.iter().map(|column| signed(column.summary.last)));
+    for role in Role::ALL {
+        let part = |bytes: u64| if role == Role::Unknown { signed(bytes) } else { 0 };
+        data.column(columns.iter().map(|column| part(column.summary.max)));
+    }
+    data.column(columns.iter().map(|_| 0));
+    data.column(columns.iter().map(|_| 0));
+    data
 }
 
 fn whole(count: usize) -> i64 {
@@ -623,7 +549,7 @@ fn area_of(size: Bytes, span: u64) -> f32 {
     size.0 as f32 * (span as f32 + 1.0)
 }
 
-fn is_of(trace: &Trace, pool: &PoolTrace, view: &PoolView) -> bool {
+pub(super) fn is_of(trace: &Trace, pool: &PoolTrace, view: &PoolView) -> bool {
     let name = trace.history.pool(pool.id).map_or("", |pool| &pool.name);
     let peak_at = pool
         .peak()
@@ -635,36 +561,138 @@ fn is_of(trace: &Trace, pool: &PoolTrace, view: &PoolView) -> bool {
         && peak_at == view.peak_at_ns
 }
 
-/// Numbers as differences from the one before, seven bits a byte, the sign in the lowest.
-#[derive(Default)]
-struct Packed(Vec<u8>);
+/// What was held at a moment, with names as numbers.
+pub(super) fn moment_of(strings: &mut Strings, held: &HeldView) -> MomentPicture {
+    let rows = held.rows.iter().map(|row| {
+        let role = Role::ALL.iter().position(|role| role.word() == row.role);
+        let role = role.unwrap_or(Role::ALL.len() - 1);
+        let texts = [&*row.op, &row.layer, &row.shape, row.dtype, &row.source, &row.variable, row.evidence];
+        let [op, layer, shape, dtype, source, variable, evidence] =
+            texts.map(|text| Some(strings.number(text) as u64));
+        let (bytes, count, role) = (Some(row.bytes.0), Some(row.count), Some(role as u64));
+        [bytes, count, role, op, layer, shape, dtype, source, variable, evidence, row.age_ns]
+    });
+    MomentPicture {
+        time_ns: held.time_ns,
+        in_use_bytes: held.in_use_bytes,
+        slack_bytes: held.slack_bytes,
+        before_recording_bytes: held.before_recording_bytes,
+        rows: rows.collect(),
+        rest_rows: held.rest.as_ref().map_or(0, |rest| rest.rows),
+        rest_bytes: held.rest.as_ref().map_or(Bytes::ZERO, |rest| rest.bytes),
+    }
+}
 
-impl Packed {
-    fn column(&mut self, values: impl Iterator<Item = i64>) {
-        let mut before = 0_i64;
-        for value in values {
-            let change = value.wrapping_sub(before);
-            before = value;
-            let mut left = (change.wrapping_shl(1) ^ (change >> 63)).cast_unsigned();
-            while left >= 0x80 {
-                self.0.push((left & 0x7f) as u8 | 0x80);
-                left >>= 7;
-            }
-            self.0.push(left as u8);
+/// Address by time, of all or of those that live in a window; of many allocations those that cover most of it.
+pub(super) fn map_of(
+    strings: &mut Strings,
+    trace: &Trace,
+    pool: &PoolTrace,
+    most: usize,
+    is_exact: bool,
+    window: Option<Range<Picos>>,
+) -> Option<MapPicture> {
+    let events = &trace.history.events;
+    let is_all = window.is_none();
+    let window = window.unwrap_or(Picos(i64::MIN)..pool.last_time(events));
+    let end = window.end;
+    let freed = |life: &Life| life.freed_at.map(|at| pool.time(events, at));
+    let lives = || {
+        let is_in = |life: &Life| {
+            is_all || events.time(life.birth) <= end && freed(life).is_none_or(|freed| freed >= window.start)
+        };
+        pool.lives().filter(is_in)
+    };
+    let area = |life: &Life| {
+        let span = freed(life).unwrap_or(end).min(end).since(events.time(life.birth).max(window.start)).0;
+        area_of(events.at(life.birth).size().unwrap_or_default(), span)
+    };
+    let has_address = |life: &Life| events.at(life.birth).address().is_some();
+    let is_whole = if is_all { pool.allocs <= most as u64 } else { lives().count() <= most };
+    let least = if is_whole {
+        0.0
+    } else {
+        let mut areas: Vec<f32> = lives().map(|life| area(&life)).collect();
+        let place = areas.len().checked_sub(most)?;
+        *areas.select_nth_unstable_by(place, f32::total_cmp).1
+    };
+    let mut left_out = (0_u64, Bytes::ZERO);
+    let mut drawn: Vec<Life> = Vec::new();
+    for life in lives() {
+        if (is_whole || (drawn.len() < most && area(&life) >= least)) && has_address(&life) {
+            drawn.push(life);
+        } else {
+            left_out.0 += 1;
+            left_out.1 = left_out.1.max(events.at(life.birth).size().unwrap_or_default());
         }
     }
-
-    fn base64(&self) -> String {
-        const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        let mut text = String::with_capacity(self.0.len().div_ceil(3) * 4);
-        for part in self.0.chunks(3) {
-            let byte = |at: usize| part.get(at).copied().map_or(0, u32::from);
-            let word = byte(0) << 16 | byte(1) << 8 | byte(2);
-            for at in 0..4_usize {
-                let sign = SIGNS.get((word >> (18 - 6 * at) & 63) as usize).copied().unwrap_or(b'=');
-                text.push(if at <= part.len() { char::from(sign) } else { '=' });
-            }
-        }
-        text
+    let address = |life: &Life| events.at(life.birth).address().unwrap_or_default();
+    let base = drawn.iter().map(address).min()?;
+    let mut data = Packed::default();
+    let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let clock = |time: Picos| time.on_clock(trace.history.origin).0;
+    let chunk = |life: &Life| events.at(life.birth).size().unwrap_or_default();
+    let slack = |life: &Life| {
+        chunk(life).saturating_sub(events.at(life.birth).requested().unwrap_or_else(|| chunk(life)))
+    };
+    data.column(drawn.iter().map(|life| signed(address(life) - base)));
+    data.column(drawn.iter().map(|life| signed(chunk(life).0)));
+    data.column(drawn.iter().map(|life| signed(slack(life).0)));
+    data.column(drawn.iter().map(|life| clock(events.time(life.birth))));
+    data.column(drawn.iter().map(|life| {
+        let born = clock(events.time(life.birth));
+        freed(life).map_or(0, |freed| clock(freed).saturating_sub(born).max(0).saturating_add(1))
+    }));
+    let roles = drawn.iter().map(|life| trace.role_of(pool, life, freed(life)));
+    data.column(roles.map(|role| whole(Role::ALL.iter().position(|&known| known == role).unwrap_or(6))));
+    let mut known: FxHashMap<Name, i64> = FxHashMap::default();
+    let mut number = |name: Name| {
+        *known.entry(name).or_insert_with(|| whole(strings.number(trace.history.names.get(name))))
+    };
+    data.column(drawn.iter().map(|life| number(op_of(&trace.history, life))));
+    data.column(drawn.iter().map(|life| number(events.at(life.birth).shape())));
+    if is_whole && is_exact {
+        data.column(drawn.iter().map(|life| whole(life.born_at)));
+        data.column(drawn.iter().map(|life| life.freed_at.map_or(-1, whole)));
     }
+    Some(MapPicture {
+        allocations: pool.allocs,
+        blocks: drawn.len(),
+        is_whole: is_whole && is_exact && left_out.0 == 0,
+        base: format!("{base:#x}"),
+        data: data.base64(),
+        left_out: left_out.0,
+        left_out_most_bytes: left_out.1,
+    })
+}
+
+/// Bytes in use after each event of a pool.
+pub(super) fn levels_of(trace: &Trace, pool: &PoolTrace) -> Pyramid {
+    Pyramid::new(pool.levels(&trace.history.events).map(|(_, level)| level.0).collect())
+}
+
+/// The columns of a timeline: stretches of a pool's events, each with the first of its highest.
+pub(super) fn packed(
+    trace: &Trace,
+    pool: &PoolTrace,
+    levels: &Pyramid,
+    columns: &[(Range<usize>, usize)],
+) -> Packed {
+    let clock = |position: usize| pool.time(&trace.history.events, position).on_clock(trace.history.origin);
+    let highest: Vec<usize> = columns.iter().map(|(_, highest)| *highest).collect();
+    let bands = trace.bands(pool, &highest);
+    let mut data = Packed::default();
+    data.column(columns.iter().map(|(range, _)| clock(range.start).0));
+    data.column(columns.iter().map(|(range, highest)| clock(*highest).0 - clock(range.start).0));
+    let summary = |range: &Range<usize>| levels.summary(range.clone());
+    let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    data.column(columns.iter().map(|(range, _)| summary(range).map_or(0, |all| signed(all.min))));
+    data.column(columns.iter().map(|(range, _)| summary(range).map_or(0, |all| signed(all.last))));
+    for role in 0..Role::ALL.len() {
+        let part = |band: &Band| band.by_role.get(role).map_or(0, |bytes| signed(bytes.0));
+        data.column(bands.iter().map(part));
+    }
+    data.column(bands.iter().map(|band| signed(band.slack.0)));
+    data.column(bands.iter().map(|band| signed(band.before_recording.0)));
+    data
 }

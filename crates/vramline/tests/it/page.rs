@@ -6,16 +6,17 @@ use vramline::names::Names;
 use vramline::snapshot::{Held, Snapshot, Still, StillPool};
 use vramline::source::Content;
 use vramline::stack::Stacks;
-use vramline::units::Bytes;
+use vramline::units::{Bytes, Nanos};
 use vramline::view::html::{self, MOST_BYTES};
 use vramline::view::report::{Wanted, report};
+use vramline::view::tile::Tiles;
 use vramline::warning::Warnings;
 
 use crate::root;
 
 fn payload(reading: &Reading) -> Value {
     let wanted = Wanted { top: Some(html::ROWS), ..Wanted::default() };
-    let text = html::payload(reading, report(reading, &wanted));
+    let text = html::payload(reading, &mut report(reading, &wanted));
     assert!(text.len() <= MOST_BYTES, "{}", text.len());
     assert!(!text.contains('<'));
     serde_json::from_str(&text).unwrap()
@@ -137,4 +138,57 @@ fn a_page_is_bounded() {
     let held = &pool["at_peak"];
     let listed: u64 = held["rows"].as_array().unwrap().iter().map(|row| row["bytes"].as_u64().unwrap()).sum();
     assert_eq!(Some(listed + held["rest"]["bytes"].as_u64().unwrap()), pool["peak_bytes"].as_u64());
+}
+
+/// Windows of a trace in few and many columns, against every event of it.
+#[test]
+fn a_tile_has_the_least_the_highest_and_the_last_of_each_column() {
+    let path = root().join("fixtures/tf221_cpu_cnn_from_start.xplane.pb");
+    let reading = vramline::read(&path).unwrap();
+    let trace = &reading.hosts[0].trace;
+    let levels: Vec<(i64, i64)> = trace.pools[0]
+        .levels(&trace.history.events)
+        .map(|(time, level)| (time.on_clock(trace.history.origin).0, i64::try_from(level.0).unwrap()))
+        .collect();
+    let (first, last) = (levels[0].0, levels[levels.len() - 1].0);
+    let mut made = report(&reading, &Wanted { top: Some(html::ROWS), ..Wanted::default() });
+    assert!(!html::payload(&reading, &mut made).is_empty());
+    let tiles = Tiles::new(reading, made);
+    let middle = i64::midpoint(first, last);
+    for (from, to) in [(first, last), (middle - 900_000, middle), (middle, last + 5), (last + 9, last + 10)] {
+        for width in [1, 7, 100, 5000] {
+            let text = tiles.tile(0, Nanos(from)..Nanos(to), width).unwrap();
+            assert!(!text.contains('<'));
+            let tile: Value = serde_json::from_str(&text).unwrap();
+            let rows = tile["columns"].as_u64().unwrap() as usize;
+            let columns = unpacked(tile["data"].as_str().unwrap(), rows);
+            let inside: Vec<&(i64, i64)> = levels.iter().filter(|(at, _)| (from..=to).contains(at)).collect();
+            let before = levels.iter().rfind(|(at, _)| *at < from);
+            assert_eq!(tile["events"].as_u64().unwrap() as usize, inside.len() + before.iter().len());
+            // Each event belongs to the column that began last.
+            let mut events = before.into_iter().chain(inside).peekable();
+            let is_exact = tile["is_exact"].as_bool().unwrap();
+            assert_eq!(is_exact, rows == tile["events"].as_u64().unwrap() as usize);
+            assert!(is_exact || rows <= width + 1);
+            for at in 0..rows {
+                let next = columns[0].get(at + 1).copied().unwrap_or(i64::MAX);
+                let mut own = Vec::new();
+                while let Some(event) =
+                    events.next_if(|event| if is_exact { own.is_empty() } else { event.0 < next })
+                {
+                    own.push(*event);
+                }
+                assert_eq!(own[0].0, columns[0][at]);
+                let height = columns[4..].iter().map(|part| part[at]).sum::<i64>();
+                let highest = own.iter().map(|event| event.1).max().unwrap();
+                assert_eq!(height, highest);
+                assert!(own.contains(&(columns[0][at] + columns[1][at], highest)));
+                assert_eq!(columns[2][at], own.iter().map(|event| event.1).min().unwrap());
+                assert_eq!(columns[3][at], own[own.len() - 1].1);
+            }
+            assert!(events.next().is_none());
+        }
+    }
+    assert!(tiles.tile(1, Nanos(0)..Nanos(1), 1).is_none());
+    assert!(tiles.held(0, Nanos(first - 1), Bytes(1)).is_none());
 }

@@ -1,0 +1,275 @@
+//! What is served: a path as it was read last, and again while it grows.
+//!
+//! A run that goes on is read anew at a pace that its reading sets: what a reading takes, ten times that passes before the next, and
+//! a second at least. Files are no clue to it: a step is stored into room that the file has already, which changes neither its length
+//! nor its time. When nobody looks, nothing is read.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::{Value, json};
+use vramline::recording::folder::{ProcessId, host_name};
+use vramline::recording::reader::Recorded;
+use vramline::source::SourceError;
+use vramline::view::html;
+use vramline::view::report::{self, Wanted};
+use vramline::view::tile::Tiles;
+
+use super::patch::patch;
+use crate::{printer, watched};
+
+const LEAST_WAIT: Duration = Duration::from_secs(1);
+/// So many times what a reading takes passes before the next.
+const SHARE: u32 = 9;
+/// On another host nobody can be asked whether the job lives: a folder that changed so lately is being written.
+const LATELY: Duration = Duration::from_secs(30);
+/// A patch that is longer is no better than everything.
+const LONGEST_PATCH: usize = 4 << 20;
+
+/// How it stands with what is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing more comes.
+    Whole,
+    /// The run goes on.
+    Going,
+    /// It went on while it was served, and has ended.
+    Ended,
+    /// It is not there any more.
+    Gone,
+}
+
+impl Standing {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Standing::Whole => "whole",
+            Standing::Going => "going",
+            Standing::Ended => "ended",
+            Standing::Gone => "gone",
+        }
+    }
+}
+
+/// One reading, as it is shown.
+pub(super) struct Shown {
+    pub(super) version: u64,
+    pub(super) verdict: Vec<String>,
+    pub(super) data: String,
+    pub(super) tiles: Tiles,
+}
+
+pub(super) struct Now {
+    pub(super) shown: Arc<Shown>,
+    pub(super) standing: Standing,
+    /// From the version before to this one.
+    pub(super) patch: Option<Arc<str>>,
+    seen: Seen,
+    /// Seen once, and others than before: read when they have come to rest.
+    unsettled: Option<Seen>,
+    read_at: Instant,
+    wait: Duration,
+    /// Pages that are told of changes.
+    pub(super) watchers: usize,
+}
+
+pub(super) struct Subject {
+    pub(super) path: PathBuf,
+    now: Mutex<Now>,
+    changed: Condvar,
+    /// One reading at a time.
+    reading: Mutex<()>,
+}
+
+impl Subject {
+    pub(super) fn open(path: &Path) -> Result<Subject, SourceError> {
+        let seen = Seen::of(path);
+        let began = Instant::now();
+        let shown = read(path, 1)?;
+        let standing = if goes_on(&shown, &seen) { Standing::Going } else { Standing::Whole };
+        let now = Now {
+            shown: Arc::new(shown),
+            standing,
+            patch: None,
+            seen,
+            unsettled: None,
+            read_at: Instant::now(),
+            wait: wait_after(began),
+            watchers: 0,
+        };
+        Ok(Subject {
+            path: path.to_owned(),
+            now: Mutex::new(now),
+            changed: Condvar::new(),
+            reading: Mutex::new(()),
+        })
+    }
+
+    pub(super) fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until something has changed since a version and a standing, or for so long.
+    pub(super) fn wait(&self, version: u64, standing: Standing, most: Duration) -> MutexGuard<'_, Now> {
+        let is_same = |now: &mut Now| now.shown.version == version && now.standing == standing;
+        let waited = self.changed.wait_timeout_while(self.now(), most, is_same);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Wakes whoever waits, once a second; reads again while somebody looks.
+    pub(super) fn watch(&self) {
+        loop {
+            std::thread::sleep(LEAST_WAIT);
+            if self.now().watchers > 0 {
+                self.freshen();
+            }
+        }
+    }
+
+    /// Reads again, where there may be something new and it is time.
+    pub(super) fn freshen(&self) {
+        let Ok(_alone) = self.reading.try_lock() else { return };
+        let is_there = self.path.exists();
+        let (shown, standing, was, is_due) = {
+            let mut now = self.now();
+            let is_back = is_there && now.standing == Standing::Gone;
+            if !is_there && now.standing != Standing::Gone {
+                now.standing = Standing::Gone;
+                self.changed.notify_all();
+            }
+            let is_due = now.read_at.elapsed() >= now.wait || is_back;
+            (Arc::clone(&now.shown), now.standing, now.seen, is_due && is_there)
+        };
+        if !is_due {
+            return;
+        }
+        let seen = Seen::of(&self.path);
+        if standing != Standing::Going {
+            let mut now = self.now();
+            let is_settled = now.unsettled == Some(seen);
+            // Somebody copies or deletes it: half of it is not shown.
+            now.unsettled = Some(seen).filter(|_| seen != was || standing == Standing::Gone);
+            if now.unsettled.is_none() || !is_settled {
+                now.read_at = Instant::now();
+                return;
+            }
+        }
+        let began = Instant::now();
+        // What cannot be read now may be in a moment: it is half gone, or half written.
+        let fresh = read(&self.path, shown.version + 1)
+            .ok()
+            .filter(|fresh| standing != Standing::Going || self.path.exists() && !has_lost(&shown, fresh));
+        let changed = fresh.filter(|fresh| fresh.data != shown.data || fresh.verdict != shown.verdict);
+        let patch = changed.as_ref().and_then(|fresh| patch_of(&shown, fresh));
+        let mut now = self.now();
+        (now.read_at, now.wait, now.seen) = (Instant::now(), wait_after(began), seen);
+        let latest = changed.map_or(shown, Arc::new);
+        let is_going = goes_on(&latest, &seen);
+        let after = match standing {
+            _ if is_going => Standing::Going,
+            Standing::Going | Standing::Ended => Standing::Ended,
+            Standing::Whole | Standing::Gone => Standing::Whole,
+        };
+        if latest.version != now.shown.version || after != now.standing {
+            (now.shown, now.patch, now.standing) = (latest, patch, after);
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// A recording only grows: one that has less is being deleted.
+fn has_lost(old: &Shown, new: &Shown) -> bool {
+    let count = |shown: &Shown| {
+        let reading = shown.tiles.reading();
+        (reading.hosts.len(), reading.recorded.as_ref().map_or(0, |recorded| recorded.processes.len()))
+    };
+    let ((old_hosts, old_processes), (hosts, processes)) = (count(old), count(new));
+    hosts < old_hosts || processes < old_processes
+}
+
+fn wait_after(began: Instant) -> Duration {
+    LEAST_WAIT.max(began.elapsed() * SHARE)
+}
+
+fn read(path: &Path, version: u64) -> Result<Shown, SourceError> {
+    let reading = if version == 1 { watched::read(path)? } else { vramline::read(path)? };
+    let wanted = Wanted { top: Some(html::ROWS), ..Wanted::default() };
+    let mut report = report::report(&reading, &wanted);
+    let verdict = printer::verdict_lines(&report);
+    let data = html::payload(&reading, &mut report);
+    Ok(Shown { version, verdict, data, tiles: Tiles::new(reading, report) })
+}
+
+fn patch_of(old: &Shown, new: &Shown) -> Option<Arc<str>> {
+    let of = |shown: &Shown| {
+        let data: Option<Value> = serde_json::from_str(&shown.data).ok();
+        json!({ "verdict": shown.verdict, "data": data })
+    };
+    let text = patch(&of(old), &of(new))?.to_string();
+    (text.len() <= LONGEST_PATCH).then(|| text.into())
+}
+
+/// Whether the run of a recording goes on.
+fn goes_on(shown: &Shown, seen: &Seen) -> bool {
+    let Some(recorded) = &shown.tiles.reading().recorded else { return false };
+    let manifest = recorded.manifest.as_ref();
+    if manifest.is_some_and(|manifest| manifest.exit.is_some()) {
+        return false;
+    }
+    let is_alive = |id: &ProcessId| ProcessId::of_running(id.pid()).is_ok_and(|now| now == *id);
+    let here = host_name();
+    let is_elsewhere = |recorded: &Recorded| {
+        manifest.is_some_and(|manifest| manifest.host != here)
+            || recorded
+                .processes
+                .iter()
+                .any(|process| process.id.host() != ProcessId::new(&here, 0, 0).host())
+    };
+    recorded.processes.iter().any(|process| is_alive(&process.id))
+        || manifest.is_some_and(|manifest| manifest.host == here && is_launcher(manifest.parent_pid))
+        || is_elsewhere(recorded) && seen.age().is_some_and(|age| age < LATELY)
+}
+
+/// Numbers of processes come back: the launcher's counts only as long as it is one.
+fn is_launcher(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "vramline")
+}
+
+/// A path from outside: whether its files are others than before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    sum: u64,
+    newest: Option<SystemTime>,
+}
+
+impl Seen {
+    /// Names, lengths and times of at most so many files, so deep.
+    fn of(path: &Path) -> Seen {
+        const MOST: usize = 4096;
+        const DEEPEST: usize = 6;
+        let mut seen = Seen { sum: 0, newest: None };
+        let mut left = vec![(path.to_owned(), 0)];
+        let mut count = 0;
+        while let Some((path, depth)) = left.pop() {
+            count += 1;
+            let Ok(facts) = std::fs::metadata(&path) else { continue };
+            let time = facts.modified().ok();
+            let mut sum = DefaultHasher::new();
+            (&path, facts.len(), time).hash(&mut sum);
+            // In whatever order a folder lists them.
+            seen.sum = seen.sum.wrapping_add(sum.finish());
+            seen.newest = seen.newest.max(time);
+            if facts.is_dir() && depth < DEEPEST && count < MOST {
+                let below = std::fs::read_dir(&path).into_iter().flatten().flatten();
+                left.extend(below.take(MOST - count).map(|entry| (entry.path(), depth + 1)));
+            }
+        }
+        seen
+    }
+
+    fn age(&self) -> Option<Duration> {
+        SystemTime::now().duration_since(self.newest?).ok()
+    }
+}
