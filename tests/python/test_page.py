@@ -59,8 +59,10 @@ def open_page(browser, binary, tmp_path):
         page.on("request", lambda request: complaints.append(request.url) if not request.url.startswith("file:") else None)
 
     def opened(path, width=1280, height=900, **options):
-        file = tmp_path / f"{len(contexts)}.html"
-        subprocess.run([binary, "report", path, "--html", file], check=True, capture_output=True)
+        file = Path(path)
+        if file.suffix != ".html":
+            file = tmp_path / f"{len(contexts)}.html"
+            subprocess.run([binary, "report", path, "--html", file], check=True, capture_output=True)
         context = browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce", **options)
         contexts.append(context)
         page = context.new_page()
@@ -249,6 +251,73 @@ def test_a_fresh_recording(open_page, binary, vramline, tmp_path):
     assert figure(page, "#peak .figure") == pool["peak_bytes"]
     page.locator("#timeline button", has_text="Peak").click()
     assert_rows_add_up(page, pool["peak_bytes"])
+
+
+@pytest.fixture
+def open_diff(open_page, binary, tmp_path):
+    """A function: the page of a comparison, and its JSON."""
+
+    def opened(*arguments, **options):
+        file = tmp_path / "diff.html"
+        done = subprocess.run([binary, "diff", *arguments, "--html", file], capture_output=True, text=True, check=False)
+        assert "open it in a browser" in done.stdout, done.stderr
+        told = subprocess.run([binary, "diff", *arguments, "--json"], capture_output=True, text=True, check=False)
+        assert told.returncode == done.returncode
+        return open_page(file, **options), json.loads(told.stdout)
+
+    return opened
+
+
+COMPARED = {
+    "tensorflow": (["tf221_cpu_cnn_from_start.xplane.pb", "tf221_cpu_keras.vram"], "fail"),
+    "three": (["tf221_cpu_keras.vram", "tf221_cpu_keras.vram", "tf221_cpu_cnn_from_start.xplane.pb"], "pass"),
+    "jax": (["jax0112_h200_from_start.xplane.pb", "jax0112_h200_convolution.xplane.pb.gz"], None),
+    "nothing_in_common": (["tf221_cpu_keras.vram", "torch/late.pickle.gz"], "unknown"),
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_comparison_says_what_the_json_says(name, open_diff, fixtures):
+    files, gate = COMPARED[name]
+    page, document = open_diff(*(fixtures / file for file in files), *(["--fail-over", "2%"] if gate else []))
+    keep(page, f"diff_{name}")
+    first = page.locator("#verdict p").first.inner_text()
+    assert document["gate"] == (gate or "none")
+    if gate:
+        assert {"fail": "The gate fails", "pass": "The gate passes", "unknown": "The gate cannot tell"}[gate] in first
+    assert document["verdict"] in page.locator("#verdict").inner_text()
+    pool = document["rows"][0]["pool"]
+    rows = [row for row in document["rows"] if row["pool"] == pool]
+    cards = page.evaluate("() => [...document.querySelectorAll('#peaks .figure')].map(f => f.querySelector('data')?.value ?? null)")
+    assert [None if card is None else int(card) for card in cards] == rows[0]["bytes"]
+    while page.locator("#rows .more:visible").count():
+        page.locator("#rows .more").click()
+    runs = len(document["runs"])
+    told = page.evaluate(
+        """runs => [...document.querySelectorAll('#rows tbody tr')].map(tr => [...tr.children].slice(1, 2 * runs)
+        .map(td => td.querySelector('data')?.value ?? null))""",
+        runs,
+    )
+    none = lambda value: None if value is None else str(value)  # noqa: E731
+    assert told == [[none(value) for value in row["bytes"] + row["deltas_bytes"][1:]] for row in rows]
+    assert page.locator("canvas:not([aria-label]), input:not([aria-label]), button:empty").count() == 0
+    bars = page.locator("#roles .pair").count()
+    assert bars == sum(1 for row in rows if row["by"] == "role" and any(row["bytes"]))
+    if name == "tensorflow":
+        assert page.locator("#curves canvas").count() == 1 and page.locator("#ops .pair").count() == 12
+
+
+def test_comparison_narrow_dark_and_printed(open_diff, fixtures, tmp_path):
+    files = [fixtures / file for file in COMPARED["tensorflow"][0]]
+    page, _ = open_diff(*files, width=400, height=800)
+    wide = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
+    assert wide[0] <= wide[1]
+    keep(page, "diff_narrow")
+    light = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    dark, _ = open_diff(*files, color_scheme="dark")
+    assert dark.evaluate("() => getComputedStyle(document.body).backgroundColor") != light
+    keep(dark, "diff_dark")
+    assert dark.pdf(path=tmp_path / "page.pdf", print_background=True).startswith(b"%PDF")
 
 
 def test_a_hostile_name_does_not_run(browser, binary, fixtures, tmp_path):

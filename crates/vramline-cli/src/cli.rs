@@ -523,6 +523,7 @@ one run differ by is no alarm.
 Examples:
     vramline diff before.vram after.vram
     vramline diff before.vram after.vram --by layer
+    vramline diff before.vram after.vram --html diff.html          a page: curves step by step, bars
     vramline diff batch32.vram batch64.vram batch128.vram
     vramline diff before.vram after.vram --fail-over 2%            for CI
     vramline diff --repeats before-*.vram --repeats after-*.vram --fail-over 64MiB
@@ -551,6 +552,9 @@ pub(crate) struct DiffArgs {
     /// Print the whole comparison as one JSON document, exact to the byte.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write the comparison to this file as a page for a browser: one file, which needs no network.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "by"], value_hint = clap::ValueHint::FilePath)]
+    pub(crate) html: Option<PathBuf>,
 }
 
 /// `--repeats A1 A2 --repeats B1 B2`: which paths stand together. Derived arguments forget that.

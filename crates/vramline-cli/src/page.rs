@@ -4,7 +4,12 @@
 //! What they are is fixed by their hashes in the page's own policy: nothing else in it runs, whatever a name in a trace says. A page
 //! from `vramline serve` may ask its own server, and nobody else.
 
+use std::io::Write;
 use std::path::Path;
+
+use anyhow::anyhow;
+
+use crate::Hinted;
 
 const SCRIPT: &str = include_str!("../../../web/dist/page.js");
 const STYLE: &str = include_str!("../../../web/dist/page.css");
@@ -41,6 +46,28 @@ pub(crate) fn page(path: &Path, verdict: &[String], data: &str, served: Option<&
          <script type=\"application/json\" id=\"data\"{told}>{data}</script>",
     );
     whole(&name, &policy(served.is_some()), &content)
+}
+
+/// The page of a comparison. `data` has no `<`.
+pub(crate) fn comparison(runs: &[String], verdict: &[String], data: &str) -> String {
+    let verdict: String = verdict.iter().map(|line| format!("<p>{}</p>", escaped(line))).collect();
+    let content = format!(
+        "<section id=\"verdict\" aria-label=\"Verdict\">{verdict}</section>\n\
+         <main id=\"page\"><noscript><p>The charts and tables of this page need JavaScript.</p></noscript></main>\n\
+         <script type=\"application/json\" id=\"data\" data-kind=\"diff\">{data}</script>",
+    );
+    whole(&escaped(&runs.join(" · ")), &policy(false), &content)
+}
+
+/// Writes a page, whole or not at all: a file that is half written shows nothing.
+pub(crate) fn write(file: &Path, page: &str, out: &mut impl Write) -> Result<(), Hinted> {
+    std::fs::write(file, page).map_err(|error| Hinted {
+        error: anyhow!("cannot write '{}': {error}", file.display()),
+        hint: "give a file in a folder that you may write to".to_owned(),
+    })?;
+    writeln!(out, "{}: {:.1} MB, open it in a browser", file.display(), page.len() as f64 / 1e6)
+        .map_err(anyhow::Error::from)?;
+    Ok(())
 }
 
 /// Everything around the content; `name` is escaped.

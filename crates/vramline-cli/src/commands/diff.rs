@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use vramline::view::diff::{self, By, Side, Wanted};
+use vramline::view::diff_page::{self, Curve};
 use vramline::view::report::{self, Report};
 
 use crate::cli::{DiffArgs, DiffBy};
 use crate::launch::settings::refusal;
 use crate::printer::Style;
-use crate::{Hinted, printer, watched};
+use crate::{Hinted, page, printer, watched};
 
 const NO: u8 = 3;
 const NOT_CERTAIN: u8 = 4;
@@ -22,9 +23,14 @@ pub(crate) fn run(args: &DiffArgs) -> Result<ExitCode, Hinted> {
         let hint = "give two runs or more, such as: vramline diff before.vram after.vram";
         return Err(refusal("there is nothing to compare the run with", hint));
     }
-    let mut sides = Vec::new();
+    let (mut sides, mut curves) = (Vec::new(), Vec::new());
     for (name, paths) in diff::names(&paths).into_iter().zip(&paths) {
-        let reports = paths.iter().map(|path| read(path)).collect::<Result<Vec<Report>, Hinted>>()?;
+        let mut reports = Vec::new();
+        for (repeat, path) in paths.iter().enumerate() {
+            let (report, of_run) = read(path, args.html.is_some() && repeat == 0)?;
+            reports.push(report);
+            curves.extend(of_run);
+        }
         sides.push(Side { name, reports });
     }
     let by = args.by.map(|by| match by {
@@ -34,9 +40,14 @@ pub(crate) fn run(args: &DiffArgs) -> Result<ExitCode, Hinted> {
         DiffBy::Layer => By::Layer,
         DiffBy::Step => By::Step,
     });
-    let document = diff::diff(&sides, &Wanted { by, fail_over: args.fail_over });
+    let mut document = diff::diff(&sides, &Wanted { by, fail_over: args.fail_over });
     let mut out = io::BufWriter::new(io::stdout().lock());
-    if args.json {
+    if let Some(file) = &args.html {
+        let verdict = printer::diff::verdict_lines(&document);
+        let data = diff_page::payload(&mut document, &curves);
+        let page = page::comparison(&document.runs, &verdict, &data);
+        page::write(file, &page, &mut out)?;
+    } else if args.json {
         serde_json::to_writer_pretty(&mut out, &document)
             .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
         writeln!(out).map_err(anyhow::Error::from)?;
@@ -53,11 +64,12 @@ pub(crate) fn run(args: &DiffArgs) -> Result<ExitCode, Hinted> {
     })
 }
 
-/// The report only: what a large trace takes is given back before the next is read.
-fn read(path: &Path) -> Result<Report, Hinted> {
+/// The report, and for a page the curves: what a large trace takes is given back before the next is read.
+fn read(path: &Path, with_curves: bool) -> Result<(Report, Option<Vec<Curve>>), Hinted> {
     let reading = watched::read(path).map_err(|error| Hinted {
         hint: error.hint().to_owned(),
         error: anyhow::Error::from(error).context(format!("'{}' cannot be compared", path.display())),
     })?;
-    Ok(report::report(&reading, &report::Wanted::default()))
+    let curves = with_curves.then(|| diff_page::curves(&reading));
+    Ok((report::report(&reading, &report::Wanted::default()), curves))
 }

@@ -63,7 +63,6 @@ fn check_pool(args: &ReportArgs, report: &Report) -> Result<(), Hinted> {
     Ok(())
 }
 
-/// The page, whole or not at all: a file that is half written shows nothing.
 fn write_page(args: &ReportArgs, reading: Reading, file: &Path, mut out: impl Write) -> Result<(), Hinted> {
     let wanted = Wanted { top: Some(html::ROWS), pool: args.pool.clone(), ..Wanted::default() };
     let mut report = report::report(&reading, &wanted);
@@ -71,13 +70,7 @@ fn write_page(args: &ReportArgs, reading: Reading, file: &Path, mut out: impl Wr
     let verdict = printer::verdict_lines(&report);
     let page = page::page(&args.path, &verdict, &html::payload(&reading, &mut report), None);
     std::mem::forget(reading);
-    std::fs::write(file, &page).map_err(|error| Hinted {
-        error: anyhow!("cannot write '{}': {error}", file.display()),
-        hint: "give a file in a folder that you may write to".to_owned(),
-    })?;
-    writeln!(out, "{}: {:.1} MB, open it in a browser", file.display(), page.len() as f64 / 1e6)
-        .map_err(anyhow::Error::from)?;
-    Ok(())
+    page::write(file, &page, &mut out)
 }
 
 fn write_json(out: &mut impl Write, report: &Report) -> Result<(), anyhow::Error> {

@@ -29,6 +29,17 @@ fn letters(document: &Diff) -> Vec<String> {
     (0..document.runs.len()).map(letter).collect()
 }
 
+/// What a page begins with: the gate, where there is one, then the difference.
+pub(crate) fn verdict_lines(document: &Diff) -> Vec<String> {
+    let mut told = String::new();
+    gate(&mut told, document);
+    let gate = told.lines().map(|line| match line.strip_suffix(':') {
+        Some(line) => format!("{line}."),
+        None => line.trim_start_matches("  - ").to_owned(),
+    });
+    gate.chain([printable(&document.verdict)]).collect()
+}
+
 fn gate(out: &mut String, document: &Diff) {
     let Some(threshold) = &document.fail_over else { return };
     let _ = match document.gate {

@@ -2,6 +2,7 @@
 
 pub mod caching;
 pub mod diff;
+pub mod diff_page;
 pub mod doctor;
 pub mod export;
 pub mod fields;

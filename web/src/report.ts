@@ -1,0 +1,140 @@
+// The report page. Everything it shows is in the data block of the page; from disk it asks nobody for anything, from
+// `vramline serve` only its own server.
+
+import { Data, Picture, Pool, Raw, closer, placeOf, unpack } from "./data";
+import { Clock } from "./clock";
+import { bytes, el, whole } from "./dom";
+import { findings, notes, numbers, postmortem, steps, tables } from "./sections";
+import { ledger } from "./ledger";
+import { map } from "./map";
+import { columnAt, timeline } from "./timeline";
+import { Document, Server, Standing } from "./server";
+import { remember } from "./remember";
+
+let data: Data;
+let server: Server | null = null;
+let page: HTMLElement;
+let verdict: HTMLElement | null = null;
+let pool: Pool | undefined;
+let clock: Clock | null = null;
+
+// What somebody looked at, when the page is drawn again with more.
+interface Look { from: number; to: number; chosen: number | null }
+
+function show(look: Look | null) {
+  const picture = data.pictures.find((one) => one.pool === pool);
+  const parts: (HTMLElement | null)[] = [chooser()];
+  if (pool) parts.push(numbers(data.report, pool), postmortem(data), ledger(data.report, pool));
+  clock = null;
+  if (picture) {
+    clock = new Clock(picture);
+    if (look) { clock.from = Math.max(look.from, picture.begin); clock.to = Math.min(Math.max(look.to, clock.from + 1), picture.end); }
+    parts.push(timeline(data, picture, clock, server, look?.chosen ?? null), map(data, picture, clock));
+    if (server) approach(server, picture, clock);
+    // For those who measure how smoothly it pans.
+    (window as unknown as { vramline: unknown }).vramline = { clock, picture };
+  }
+  if (pool) parts.push(steps(data.report, pool), findings(data.report), tables(data.report, pool));
+  else parts.push(postmortem(data), findings(data.report));
+  parts.push(notes(data));
+  page.replaceChildren(...parts.filter((part): part is HTMLElement => part !== null));
+}
+
+function chooser(): HTMLElement | null {
+  if (data.report.pools.length < 2) return null;
+  const select = el("select", { id: "pool" }, ...data.report.pools.map((one, at) => el("option", { value: String(at), selected: one === pool },
+    [one.name, one.pid === null ? "" : `process ${one.pid}`, one.peak_bytes === null ? "" : bytes(one.peak_bytes)].filter(Boolean).join(" · "))));
+  select.addEventListener("change", () => {
+    pool = data.report.pools[Number(select.value)];
+    show(null);
+    document.getElementById("pool")?.focus();
+  });
+  return el("p", { class: "chooser" }, el("label", { for: "pool" }, "Pool "), select);
+}
+
+// Asks for the window exactly, where the page itself has only sums of it.
+function approach(server: Server, picture: Picture, clock: Clock) {
+  const base = { ...picture };
+  let asked = 0;
+  const isSummed = picture.each > 1 || (picture.blocks?.leftOut ?? 0) > 0;
+  clock.rest = () => {
+    if (!isSummed) return;
+    const near = picture.near, span = clock.to - clock.from;
+    const width = Math.min(8192, Math.max(256, page.clientWidth * (window.devicePixelRatio || 1)));
+    const columns = placeOf(base.time, clock.to) - placeOf(base.time, clock.from);
+    const isEnough = near && near.from <= clock.from && near.to >= clock.to && (near.isExact || (near.to - near.from) / near.width <= (1.5 * span) / width);
+    // Of the whole, the page has more columns than the screen.
+    if (isEnough || (columns > 2 * width && span > (base.end - base.begin) / 4)) return;
+    const mine = ++asked;
+    // With room to both sides, so that a small pan needs nothing new.
+    void server.tile(picture.place, Math.max(base.begin, clock.from - span / 2), Math.min(base.end, clock.to + span / 2), 2 * width).then((tile) => {
+      if (!tile || mine !== asked) return;
+      const chosen = clock.chosen >= 0 ? picture.high[clock.chosen]! : null;
+      const [closeColumns, told] = closer(base, tile, 2 * width, base.blocks?.base ?? "0x0");
+      Object.assign(picture, closeColumns);
+      picture.near = told;
+      if (chosen !== null) clock.chosen = columnAt(picture, chosen);
+      clock.redraw();
+    });
+  };
+}
+
+// A run that goes on: drawn again when there is more, with everything where it was.
+function grow(document: Document) {
+  const old = pool;
+  data = unpack(document.data as Raw);
+  pool = data.report.pools.find((one) => old && one.name === old.name && one.pid === old.pid) ?? data.report.pools[0];
+  const isSame = old !== undefined && pool !== undefined && pool.name === old.name;
+  const look = clock && isSame && (!clock.isWhole || clock.isOwnChoice) ? {
+    from: clock.isWhole ? -Infinity : clock.from, to: clock.isWhole ? Infinity : clock.to,
+    chosen: clock.isOwnChoice && clock.chosen >= 0 ? clock.picture.high[clock.chosen]! : null,
+  } : null;
+  const restore = remember(page);
+  verdict?.replaceChildren(...document.verdict.map((line) => el("p", {}, line)));
+  show(look);
+  restore();
+  if (clock && look && !clock.isWhole) clock.rest();
+}
+
+function follow(server: Server) {
+  const line = el("p", { id: "live", role: "status" });
+  line.hidden = true;
+  verdict?.before(line);
+  let latest: Document | null = null, timer = 0, standing: Standing = "whole", next = 0;
+  const say = () => {
+    const count = data.report.steps.length;
+    const texts: Record<Standing, string> = {
+      whole: "", going: `The run goes on${count ? `: ${whole(count)} steps so far` : ""}. This page follows it.`, ended: "The run has ended. This is all of it.",
+      gone: "What was served has been deleted or moved. This is what the page had of it.",
+      lost: "The server does not answer: it may have been ended. This is what it told last.",
+    };
+    line.hidden = texts[standing] === "";
+    line.dataset["standing"] = standing;
+    if (line.textContent !== texts[standing]) line.textContent = texts[standing];
+  };
+  // Not while somebody drags, and so seldom that drawing is a tenth of the time at most.
+  const draw = () => {
+    clearTimeout(timer);
+    if (!latest) return;
+    const now = performance.now();
+    if (clock?.isMoving || now < next) { timer = window.setTimeout(draw, Math.max(150, next - now)); return; }
+    const document = latest;
+    latest = null;
+    grow(document);
+    next = performance.now() + 10 * (performance.now() - now);
+    say();
+  };
+  server.listen((document) => { latest = document; draw(); }, (now) => { standing = now; say(); });
+}
+
+// Begins; `version` is that of the server's data, 0 from disk.
+export function report(raw: Raw, version: number, into: HTMLElement) {
+  page = into;
+  verdict = document.getElementById("verdict");
+  data = unpack(raw);
+  pool = data.report.pools[0];
+  const lines = [...(verdict?.children ?? [])].map((line) => line.textContent ?? "");
+  server = version > 0 ? new Server(version, { verdict: lines, data: raw }) : null;
+  show(null);
+  if (server) follow(server);
+}
