@@ -7,7 +7,7 @@
 #   make gpu-proof   the ledger on a real GPU, written into docs/gpu-proof.md (vramline installed there, PyTorch, JAX)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make web     the script of the report page, from web/src into web/dist (needs Node; what is there is kept in git)
-#   make screenshots   the pictures of the README, from real runs
+#   make screenshots   the pictures of the README, from the demo (docs/images)
 #   make fmt     format everything
 
 PYTHON ?= python3
@@ -62,6 +62,10 @@ browser: $(STAMP)
 
 test-python: package browser
 	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile tests/python
+
+# Each is made by a script, from the demo.
+screenshots: package browser
+	for script in docs/screenshots/*.py; do $(VENV)/bin/python $$script || exit 1; done
 
 bench: package
 	$(VENV)/bin/python benches/against_xprof.py

@@ -33,6 +33,10 @@ PAGES = {
     "torch_out_of_memory": "torch/out_of_memory.pickle.gz",
     "torch_recording": "torch2110_h200_loop.vram",
 }
+FIXTURES = REPOSITORY / "fixtures"
+READ = [*FIXTURES.glob("*.vram"), *FIXTURES.glob("*.xplane.pb*"), *FIXTURES.glob("*.log"), *FIXTURES.glob("*.hlo.pb"), *FIXTURES.glob("*.prof"),
+        *FIXTURES.glob("*.memorydump.pb"), *FIXTURES.glob("*.pickle.gz"), *FIXTURES.glob("torch/*.pickle.gz")]  # fmt: skip
+OTHERS = sorted(str(path.relative_to(FIXTURES)) for path in READ if str(path.relative_to(FIXTURES)) not in PAGES.values())
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +107,54 @@ def test_page_says_what_the_json_says(name, open_page, vramline, fixtures):
         return
     page.locator("#timeline button", has_text="Peak").click()
     assert_rows_add_up(page, pool["peak_bytes"])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_page_of_every_other_fixture(name, open_page, vramline, fixtures):
+    pools = vramline(fixtures / name)["pools"]
+    page = open_page(fixtures / name)
+    assert page.locator("#verdict p").first.inner_text()
+    if not pools:
+        return
+    assert page.locator("#peak .figure").count() == 1
+    if pools[0]["peak_bytes"] is not None:
+        assert figure(page, "#peak .figure") == pools[0]["peak_bytes"]
+    if pools[0]["at_peak"] is not None and pools[0]["allocs"] and page.locator("#timeline").count():
+        page.locator("#timeline button", has_text="Peak").click()
+        assert_rows_add_up(page, pools[0]["peak_bytes"])
+
+
+def test_everything_is_reached_by_keys(open_page, fixtures):
+    """Tab goes through the page from top to bottom; whatever has the focus says what it is and shows it."""
+    page = open_page(fixtures / PAGES["tensorflow_recording"])
+    sections, names = [], 0
+    for _ in range(400):
+        page.keyboard.press("Tab")
+        told = page.evaluate(
+            """() => { const e = document.activeElement; if (e === document.body) return null;
+            return [e.closest('section')?.id ?? '', (e.getAttribute('aria-label') || e.textContent || '').trim(), getComputedStyle(e).outlineStyle]; }"""
+        )
+        if told is None:
+            break
+        assert told[1] and told[2] != "none", told
+        names += 1
+        if not sections or sections[-1] != told[0]:
+            sections.append(told[0])
+    order = page.evaluate("() => [...document.querySelectorAll('main > section[id]')].map(one => one.id)")
+    reached = [one for one in sections if one]
+    assert reached == [one for one in order if one in reached] and {"ledger", "timeline", "map", "tables"} <= set(reached)
+    assert names > 20
+
+
+def test_a_print_has_everything(open_page, fixtures):
+    page = open_page(fixtures / PAGES["tensorflow_recording"], color_scheme="dark")
+    page.emulate_media(media="print")
+    assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator("#timeline .buttons").is_hidden() and page.locator("#map .tools").is_hidden()
+    assert page.locator("#timeline canvas").is_visible() and page.locator("#timeline .held table").is_visible()
+    wide = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
+    assert wide[0] <= wide[1]
+    keep(page, "printed")
 
 
 def assert_rows_add_up(page, peak):
@@ -210,6 +262,21 @@ def test_why_memory_ran_out(open_page, fixtures):
     page = open_page(fixtures / PAGES["torch_out_of_memory"])
     assert page.locator("#oom article").count() >= 1
     assert "asked for" in page.locator("#oom").inner_text()
+
+
+@pytest.mark.parametrize("name", ["tf221_cpu_oom.log", "tf221_cpu_oom.memorydump.pb", "jax0112_h200_too_large.log"])
+def test_why_memory_ran_out_of_a_bare_log_or_dump(name, open_page, binary, fixtures):
+    page = open_page(fixtures / name)
+    keep(page, name.replace(".", "_"))
+    told = subprocess.run([binary, "oom", fixtures / name, "--json"], check=True, capture_output=True, text=True)
+    failure = json.loads(told.stdout)["failures"][0]
+    first = page.locator("#oom article").first
+    assert (failure["verdict"] or "cannot be told") in first.locator("h3").inner_text()
+    # A dump alone does not tell what was asked for.
+    figures = [failure["requested_bytes"] or failure["requested_low_bytes"], *(failure[f"{name}_bytes"] for name in ("in_use", "free", "largest_free", "limit", "short_by"))]
+    shown = first.locator(".figures dd data").evaluate_all("all => all.map(one => Number(one.value))")
+    assert shown == [figure for figure in figures if figure is not None]
+    assert first.locator(".strip").count() == min(40, len(failure["regions"]))
 
 
 def test_the_pool_at_a_failure(open_page, fixtures, tmp_path):

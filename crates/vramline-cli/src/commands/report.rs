@@ -63,11 +63,17 @@ fn check_pool(args: &ReportArgs, report: &Report) -> Result<(), Hinted> {
     Ok(())
 }
 
-fn write_page(args: &ReportArgs, reading: Reading, file: &Path, mut out: impl Write) -> Result<(), Hinted> {
+fn write_page(
+    args: &ReportArgs,
+    mut reading: Reading,
+    file: &Path,
+    mut out: impl Write,
+) -> Result<(), Hinted> {
     let wanted = Wanted { top: Some(html::ROWS), pool: args.pool.clone(), ..Wanted::default() };
     let mut report = report::report(&reading, &wanted);
     check_pool(args, &report)?;
     let verdict = printer::verdict_lines(&report);
+    page::add_failures(&mut reading, &args.path);
     let page = page::page(&args.path, &verdict, &html::payload(&reading, &mut report), None);
     std::mem::forget(reading);
     page::write(file, &page, &mut out)

@@ -19,7 +19,7 @@ use vramline::view::report::{self, Wanted};
 use vramline::view::tile::Tiles;
 
 use super::patch::patch;
-use crate::{printer, watched};
+use crate::{page, printer, watched};
 
 const LEAST_WAIT: Duration = Duration::from_secs(1);
 /// So many times what a reading takes passes before the next.
@@ -194,10 +194,11 @@ fn wait_after(began: Instant) -> Duration {
 }
 
 fn read(path: &Path, version: u64) -> Result<Shown, SourceError> {
-    let reading = if version == 1 { watched::read(path)? } else { vramline::read(path)? };
+    let mut reading = if version == 1 { watched::read(path)? } else { vramline::read(path)? };
     let wanted = Wanted { top: Some(html::ROWS), ..Wanted::default() };
     let mut report = report::report(&reading, &wanted);
     let verdict = printer::verdict_lines(&report);
+    page::add_failures(&mut reading, path);
     let data = html::payload(&reading, &mut report);
     Ok(Shown { version, verdict, data, tiles: Tiles::new(reading, report) })
 }
