@@ -514,3 +514,34 @@ def test_a_page_says_that_the_server_has_ended(serve, look, fixtures):
     page.wait_for_function("() => document.querySelector('#live').dataset.standing === 'whole'")
     server.end()
     page.wait_for_function("() => document.querySelector('#live').dataset.standing === 'lost'", timeout=30_000)
+
+
+def test_a_page_gets_every_event_where_one_zooms_in(serve, look, fixtures, tmp_path):
+    """A trace with more events than a page keeps: the window is told event by event, its blocks are all there, and any moment has its rows."""
+    sys.path.insert(0, str(fixtures.parent / "benches"))
+    try:
+        from page import repeated
+    finally:
+        sys.path.pop(0)
+    trace = tmp_path / "long.xplane.pb"
+    repeated(fixtures / TRACE, trace, 5, 30_000_000_000)
+    server = serve(trace)
+    page = look(server)
+    each, whole = page.evaluate("() => [vramline.picture.each, vramline.picture.total[vramline.clock.chosen]]")
+    assert each > 1
+    page.evaluate("() => { const { clock, picture } = vramline, at = picture.high[clock.chosen]; clock.set(at - 3e6, at + 3e6); }")
+    page.wait_for_function("() => vramline.picture.near", timeout=30_000)
+    near = page.evaluate("() => { const { from, to, isExact, blocks } = vramline.picture.near; return [from, to, isExact, blocks.count, blocks.leftOut]; }")
+    told = server.json(f"tile?pool=0&from={int(near[0])}&to={int(near[1])}&width=100")
+    assert near[2] and near[3] == told["map"]["blocks"] and near[4] == 0
+    times = unpacked(told["data"], 13, told["columns"])[0]
+    drawn = page.evaluate("([from, to]) => [...vramline.picture.time].filter(at => at >= from && at <= to)", near[:2])
+    assert drawn == [at for at in times if near[0] <= at <= near[1]]
+    assert page.evaluate("() => vramline.picture.time.every((at, i, all) => i === 0 || all[i - 1] <= at)")
+    # The chosen moment is still the peak, and the one beside it has its own rows.
+    assert page.evaluate("() => vramline.picture.total[vramline.clock.chosen]") == whole
+    page.locator("#timeline canvas").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => !document.querySelector('#timeline .held .note')", timeout=30_000)
+    total = page.evaluate("() => vramline.picture.total[vramline.clock.chosen]")
+    assert int(page.locator("#timeline .held tfoot .total data").first.get_attribute("value")) == total
