@@ -51,9 +51,6 @@ package: tools $(STAMP)
 web:
 	cd web && npm ci --no-audit --no-fund && npx tsc --noEmit && npm run --silent build
 
-screenshots: package browser
-	$(VENV)/bin/python docs/screenshots/terminal.py
-
 # For the tests of the page. Debian's where that can be had, else Playwright's own; without either these tests say so and are skipped.
 browser: $(STAMP)
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q chromium fonts-dejavu-core; } \
