@@ -1374,3 +1374,50 @@ pub const TOP: &[Field] = &[
     f("unknowns[].reason", "reason", "text", "why it is not known"),
     f("unknowns[].switch", "switch", "text or null", "the setting that would make it known"),
 ];
+
+/// The document of `vramline verify --json`.
+pub const VERIFY: &[Field] = &[
+    f("kind", "kind", "word", "`verify`"),
+    f("verdict", "verdict", "text", "the answer in a sentence"),
+    f("batch", "batch", "number", "the batch"),
+    f("fix", "fix", "text", "what was tried; several joined by `+`; empty where only the batch was measured"),
+    f(
+        "predicted_bytes",
+        "predicted",
+        "bytes or null",
+        "the peak that was predicted, with the fix where there is one; null where requests do not tell it",
+    ),
+    f("predicted_low_bytes", "lowest", "bytes", "without the fix: nearly every run takes at least this"),
+    f("predicted_high_bytes", "highest", "bytes", "without the fix: nearly no run takes more"),
+    f(
+        "measured_bytes",
+        "measured",
+        "bytes",
+        "the middle of the measured peaks, with the fix where there is one",
+    ),
+    f("runs_bytes[]", "runs", "bytes", "each measured peak, in ascending order"),
+    f("without_predicted_bytes", "predicted without", "bytes", "the peak that was predicted without the fix"),
+    f("without_measured_bytes", "measured without", "bytes", "the middle of the peaks without the fix"),
+    f("without_runs_bytes[]", "runs without", "bytes", "each of them"),
+    f(
+        "predicted_saving_bytes",
+        "predicted saving",
+        "bytes or null",
+        "what the fix was to save; zero without one, negative where it costs",
+    ),
+    f("measured_saving_bytes", "measured saving", "bytes", "what it saved"),
+    f(
+        "off_share",
+        "off",
+        "share or null",
+        "how far the two are apart, as a share of the peak without the fix: the savings where there is a fix, else the peaks",
+    ),
+    f("tolerance", "tolerance", "share", "how far they may be"),
+    f("agrees", "agrees", "bool or null", "whether they are not farther"),
+    f("warnings[].code", "code", "word", "stable, for machines"),
+    f("warnings[].text", "text", "text", "what the reader should know"),
+    f("warnings[].hint", "hint", "text", "what to do about it; may be empty"),
+    f("unknowns[].path", "path", "text", "where a null stands"),
+    f("unknowns[].reason", "reason", "text", "why it is not known"),
+    f("unknowns[].switch", "switch", "text or null", "the setting that would make it known"),
+];

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::Host;
+use crate::Reading;
 use crate::event::Framework;
 use crate::plan::{Basis, Doubt, Fix, Fixed, Largest, NotPlanned, PartPeak, Plan, Prediction, Source};
 use crate::snapshot::Role;
 use crate::trace::PoolTrace;
 use crate::units::Bytes;
 use crate::warning::{Unknown, Warning, Warnings};
-use crate::{Host, Reading};
 
 /// What a plan is asked for.
 #[derive(Clone, Debug, Default)]

@@ -7,14 +7,17 @@ use std::path::Path;
 use serde_json::Value;
 use vramline::Reading;
 use vramline::names::Names;
+use vramline::plan::Fix;
 use vramline::snapshot::{Held, Snapshot, Still, StillPool};
 use vramline::source::Content;
 use vramline::stack::{Stack, Stacks};
 use vramline::units::{Bytes, Nanos};
 use vramline::view::diff::{self, Side, diff};
-use vramline::view::fields::{DIFF, DOCTOR, Field, OOM, PLAN, REPLAY, REPORT, TOP};
+use vramline::view::fields::{DIFF, DOCTOR, Field, OOM, PLAN, REPLAY, REPORT, TOP, VERIFY};
+use vramline::view::plan::{self, ProbeRead};
 use vramline::view::replay::{self, replay};
 use vramline::view::report::{By, Wanted};
+use vramline::view::verify::{self, Measured};
 use vramline::warning::Warnings;
 
 use crate::{checked_report, fixture, root};
@@ -296,11 +299,101 @@ fn every_field_of_a_comparison_is_in_its_table_and_every_null_explained() {
     }
 }
 
+/// Fields that a document has and its table has not, and the other way round.
+fn differences(document: &Value, table: &[Field]) -> (Vec<String>, Vec<String>) {
+    let mut found = BTreeSet::new();
+    paths(document, "", &mut found);
+    let table: BTreeSet<String> = table.iter().map(|field| field.id.to_owned()).collect();
+    // Empty lists and nulls stand for everything below them.
+    let whole = |path: &str| table.iter().any(|other| other.starts_with(&format!("{path}[]")));
+    let missing = found.iter().filter(|path| !table.contains(*path) && !whole(path)).cloned().collect();
+    let is_below = |path: &String| found.iter().any(|other| path.starts_with(&format!("{other}[]")));
+    let unused = table.iter().filter(|path| !found.contains(*path) && !is_below(path)).cloned().collect();
+    (missing, unused)
+}
+
+#[test]
+fn every_field_of_a_plan_and_of_its_verification_is_in_its_table_and_every_null_explained() {
+    let probe = |batch: u64| ProbeRead {
+        batch,
+        file: format!("{batch}"),
+        reading: vramline::read(&fixture(&format!("plan/tf221_cpu_autoencoder-{batch}.xplane.pb.gz")))
+            .unwrap(),
+    };
+    let probes = [5, 7, 13].map(probe);
+    for (limit, steps) in [(None, 4), (Some(Bytes(100 << 20)), 1000)] {
+        let wanted = plan::Wanted {
+            batches: vec![104, 2000],
+            limit,
+            steps,
+            curve: true,
+            fixes: true,
+            variable: "batch".to_owned(),
+            pool: None,
+        };
+        let planned = plan::prepare(&probes, &wanted).unwrap();
+        let document = serde_json::to_value(plan::view(&planned, &probes, &wanted)).unwrap();
+        assert_eq!(differences(&document, PLAN), (vec![], vec![]));
+        explains_nulls(&document);
+    }
+    let predicted = verify::Predicted {
+        batch: 104,
+        fixes: vec![Fix::OneThread],
+        peak: Bytes(100),
+        low: Bytes(90),
+        high: Bytes(110),
+        fixed_peak: None,
+    };
+    let (base, fixed) = (Measured::of(vec![Bytes(99)]), Measured::of(vec![Bytes(80), Bytes(70)]));
+    let document = verify::verify(&predicted, base, Some(fixed), 0.05);
+    assert_eq!((document.measured_bytes, document.measured_saving_bytes), (Bytes(80), 19));
+    let document = serde_json::to_value(document).unwrap();
+    assert_eq!(differences(&document, VERIFY), (vec![], vec![]));
+    explains_nulls(&document);
+    let predicted = verify::Predicted { fixed_peak: Some(Bytes(78)), ..predicted };
+    let again = |tolerance| {
+        verify::verify(
+            &predicted,
+            Measured::of(vec![Bytes(99)]),
+            Some(Measured::of(vec![Bytes(80)])),
+            tolerance,
+        )
+    };
+    assert_eq!((again(0.05).agrees, again(0.01).agrees), (Some(true), Some(false)));
+}
+
+/// Every null of a document has its reason, under its own path.
+fn explains_nulls(document: &Value) {
+    fn nulls(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Null => drop(found.insert(path.to_owned())),
+            Value::Array(items) => {
+                items.iter().enumerate().for_each(|(at, item)| nulls(item, &format!("{path}[{at}]"), found));
+            }
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                if name != "switch" {
+                    nulls(value, &path, found);
+                }
+            }),
+            _ => {}
+        }
+    }
+    let mut found = BTreeSet::new();
+    nulls(document, "", &mut found);
+    let told = document["unknowns"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|unknown| unknown["path"].as_str().unwrap().to_owned());
+    assert_eq!(found, told.collect());
+}
+
 #[test]
 fn the_docs_hold_the_tables() {
     let docs = fs::read_to_string(root().join("docs/json.md")).unwrap();
     let row = |field: &Field| format!("| `{}` | {} | {} |\n", field.id, field.unit, field.meaning);
-    for fields in [REPORT, OOM, REPLAY, DOCTOR, DIFF, PLAN, TOP] {
+    for fields in [REPORT, OOM, REPLAY, DOCTOR, DIFF, PLAN, VERIFY, TOP] {
         let table: String = fields.iter().map(row).collect();
         assert!(
             docs.contains(&table),

@@ -26,6 +26,7 @@ mod ledger;
 mod live;
 mod oom;
 mod page;
+mod plan;
 mod recorded;
 mod recording;
 mod replay;
