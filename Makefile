@@ -81,6 +81,10 @@ proof: package
 	$(VENV)/bin/python benches/kill_nine.py
 	$(VENV)/bin/python benches/clean_runs.py
 	$(VENV)/bin/python benches/what_if.py --write docs/what-if.md
+	$(VENV)/bin/python benches/accuracy.py gather
+	$(VENV)/bin/python benches/accuracy.py compare --write docs/accuracy.md
+	$(VENV)/bin/python benches/accuracy_gpu.py --write docs/accuracy-gpu.md
+	$(VENV)/bin/python benches/fixes.py --write docs/accuracy-fixes.md
 	$(MAKE) older
 
 # On a machine with a GPU, PyTorch and JAX; needs no network there once the package is installed.

@@ -211,7 +211,7 @@ code is changed:
     accumulate        Keras: optimizers get gradient_accumulation_steps, and the batch becomes smaller
     compile           Keras: compile(jit_compile=True) where the program does not say otherwise
     one-thread        TensorFlow: TF_NUM_INTEROP_THREADS=1
-    scratch-limit     TF_CUDNN_WORKSPACE_LIMIT_IN_MB=256, CUDNN_CONV_WSCAP_DBG=256
+    scratch-limit     TensorFlow on a GPU: TF_CUDNN_WORKSPACE_LIMIT_IN_MB=256
     expandable        PyTorch: expandable_segments
     async-allocator   the driver's own pool; its peak is then not seen by the profiler
 Several are joined by +. Fixes that change the code (another optimizer, recomputation, the input pipeline) are

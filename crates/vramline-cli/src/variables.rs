@@ -69,5 +69,3 @@ pub(crate) const TF_CPU_BFC_LIMIT: &str = "TF_CPU_BFC_MEM_LIMIT_IN_MB";
 pub(crate) const TF_INTEROP_THREADS: &str = "TF_NUM_INTEROP_THREADS";
 /// Set (`verify --fix scratch-limit`): MiB of scratch that TensorFlow gives a convolution.
 pub(crate) const TF_CUDNN_SCRATCH: &str = "TF_CUDNN_WORKSPACE_LIMIT_IN_MB";
-/// Set (`verify --fix scratch-limit`): the same of cuDNN itself.
-pub(crate) const CUDNN_SCRATCH: &str = "CUDNN_CONV_WSCAP_DBG";

@@ -17,7 +17,7 @@ use crate::launch::environment::Variables;
 use crate::launch::probes;
 use crate::launch::settings::refusal;
 use crate::printer::Style;
-use crate::variables::{CUDNN_SCRATCH, FIX, TF_CUDNN_SCRATCH, TF_INTEROP_THREADS};
+use crate::variables::{FIX, TF_CUDNN_SCRATCH, TF_INTEROP_THREADS};
 use crate::{Hinted, printer, watched};
 
 const NO: u8 = 3;
@@ -151,10 +151,7 @@ fn measure(args: &VerifyArgs, batch: u64, fixes: &[Fix]) -> Result<Result<Measur
             }
             Fix::MixedPrecision | Fix::Compile => inside.push(fix.name().to_owned()),
             Fix::OneThread => drop(more.insert(TF_INTEROP_THREADS.to_owned(), "1".to_owned())),
-            Fix::ScratchLimit => {
-                more.insert(TF_CUDNN_SCRATCH.to_owned(), SCRATCH_MIB.to_owned());
-                more.insert(CUDNN_SCRATCH.to_owned(), SCRATCH_MIB.to_owned());
-            }
+            Fix::ScratchLimit => drop(more.insert(TF_CUDNN_SCRATCH.to_owned(), SCRATCH_MIB.to_owned())),
             Fix::Expandable => allocator = Some(Allocator::Expandable),
             Fix::AsyncAllocator => allocator = Some(Allocator::Async),
             Fix::PlainOptimizer | Fix::Recompute | Fix::DataOnHost => {}

@@ -134,7 +134,6 @@ impl Fix {
             Fix::DataOnHost => {
                 "model.fit(tf.data.Dataset.from_generator(...).batch(batch_size).prefetch(1))".to_owned()
             }
-            Fix::ScratchLimit if is_torch => "CUDNN_CONV_WSCAP_DBG=256 python train.py".to_owned(),
             Fix::ScratchLimit => "TF_CUDNN_WORKSPACE_LIMIT_IN_MB=256 python train.py".to_owned(),
             Fix::Expandable => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py".to_owned(),
             Fix::OneThread => "TF_NUM_INTEROP_THREADS=1 python train.py".to_owned(),
@@ -238,7 +237,8 @@ impl Plan {
         all.push(Fix::Recompute);
         all.push(Fix::DataOnHost);
         let framework = self.framework();
-        if framework != Some(Framework::Jax) {
+        // PyTorch has no such setting; cuDNN's own variable for it did nothing there (PyTorch 2.11, cuDNN 9.19).
+        if framework == Some(Framework::TensorFlow) {
             all.push(Fix::ScratchLimit);
         }
         if let Some(Rules::Torch(rules)) = self.probes.first().map(|probe| &probe.ran.rules)

@@ -36,11 +36,11 @@ fn refusal(probes: &[ProbeRead]) -> NotPlanned {
     }
 }
 
-/// Allocated and reserved bytes of unrecorded runs, by case and batch.
-fn truths() -> BTreeMap<(String, u64), (u64, u64)> {
+/// Allocated and reserved bytes of unrecorded runs of a kind, by case and batch.
+fn truths(kind: &str) -> BTreeMap<(String, u64), (u64, u64)> {
     let text = fs::read_to_string(fixture("plan/truths.jsonl")).unwrap();
     let rows = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let free = rows.filter(|row| row["kind"] == "free");
+    let free = rows.filter(|row| row["kind"] == kind);
     let row = |row: serde_json::Value| {
         let number = |field: &str| row[field].as_u64().unwrap();
         (
@@ -57,7 +57,7 @@ fn off(found: Bytes, truth: u64) -> f64 {
 
 #[test]
 fn large_batches_of_real_models_on_an_h200_are_predicted_from_2_4_and_8() {
-    let truths = truths();
+    let truths = truths("free");
     let cases: std::collections::BTreeSet<&String> = truths.keys().map(|(case, _)| case).collect();
     assert_eq!(cases.len(), 8);
     let (mut allocated, mut reserved) = (Vec::new(), Vec::new());
@@ -78,6 +78,16 @@ fn large_batches_of_real_models_on_an_h200_are_predicted_from_2_4_and_8() {
     reserved.sort_by(f64::total_cmp);
     assert!(allocated[20] < 0.001 && allocated[39] < 0.005, "allocated: {allocated:?}");
     assert!(reserved[20] < 0.02 && reserved[39] < 0.08, "reserved: {reserved:?}");
+}
+
+#[test]
+fn expandable_segments_are_predicted_before_they_are_switched_on() {
+    for ((case, batch), (_, reserved)) in truths("expandable") {
+        let plan = plan(&torch(&case));
+        let fixed = plan.fixed(&[Fix::Expandable], batch, 3).unwrap();
+        assert!(off(fixed.pool.unwrap(), reserved).abs() < 0.006, "{case} at {batch}: {fixed:?}, {reserved}");
+        assert!(fixed.pool.unwrap() < plan.predict(batch, 3).unwrap().pool[1]);
+    }
 }
 
 /// The scratch of convolutions doubles what VGG-16 reserves; it is predicted because it grows as copies of tensors do.

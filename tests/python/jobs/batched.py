@@ -1,0 +1,35 @@
+"""Trains a small convolutional network at a batch size that the command line says: what a user would hand to `vramline plan`.
+
+    python batched.py BATCH [--ends FILE]
+
+With --ends a file is written after training: a probe must never come that far.
+"""
+
+import argparse
+
+import keras
+import numpy as np
+
+parser = argparse.ArgumentParser()
+parser.add_argument("batch", type=int)
+parser.add_argument("--ends")
+asked = parser.parse_args()
+
+keras.utils.set_random_seed(1)
+layers = keras.layers
+model = keras.Sequential(
+    [
+        keras.Input((24, 24, 3)),
+        layers.Conv2D(16, 3, activation="relu"),
+        layers.Conv2D(32, 3, activation="relu"),
+        layers.Flatten(),
+        layers.Dense(64, activation="relu"),
+        layers.Dense(10),
+    ]
+)
+model.compile(keras.optimizers.Adam(1e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+random = np.random.default_rng(2)
+x, y = random.standard_normal((2000, 24, 24, 3), dtype=np.float32), random.integers(0, 10, 2000)
+model.fit(x, y, batch_size=asked.batch, steps_per_epoch=min(12, 2000 // asked.batch), epochs=1, verbose=0)
+if asked.ends:
+    open(asked.ends, "w", encoding="utf-8").close()

@@ -1,0 +1,142 @@
+"""`vramline plan` and `vramline verify` with real TensorFlow: probes that they make themselves, predictions against real runs, and bad input."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+JOB = Path(__file__).parent / "jobs" / "batched.py"
+MIB = 1 << 20
+TARGET = 104
+
+
+def environment(**more):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    return kept | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"} | more
+
+
+def call(binary, *arguments, codes=(0,), **more):
+    """What the tool prints; its exit code must be one of these."""
+    command = [str(binary), *map(str, arguments)]
+    done = subprocess.run(command, env=environment(**more), capture_output=True, text=True, check=False, timeout=400)
+    assert done.returncode in codes, (done.returncode, done.stderr[-2000:])
+    return done
+
+
+@pytest.fixture(scope="module")
+def planned(binary, tmp_path_factory):
+    """The folder of probes that plan made, what it said, and the file that a probe must not write."""
+    folder = tmp_path_factory.mktemp("plan")
+    ends = folder / "ended"
+    command = ["plan", "--json", "--batches", "13,7,11", "--repeats", "1", "--batch", TARGET, "--steps", "6", "-o", folder / "probes"]
+    done = call(binary, *command, "--", sys.executable, JOB, "{batch}", "--ends", ends)
+    return folder, json.loads(done.stdout), ends, done.stderr
+
+
+def probes(folder):
+    return [word for batch in (7, 11, 13) for word in ("--probe", f"{batch}={folder}/probes/probe-{batch}-0.vram")]
+
+
+def test_plan_makes_its_probes_smallest_first_and_ends_them(planned):
+    folder, document, ends, said = planned
+    assert [probe["batch"] for probe in document["probes"]] == [7, 11, 13]
+    assert all(probe["exact"] and probe["from_start"] and probe["steps"] == 6 for probe in document["probes"])
+    assert not ends.exists(), "a probe went on after its steps"
+    order = [line for line in said.splitlines() if "took" in line]
+    assert [line.split("batch ")[1].split()[0] for line in order] == ["7", "11", "13"]
+    assert (folder / "probes/probe-7-0.log").exists()
+
+
+def test_what_is_there_is_not_run_again(binary, planned):
+    folder, document, _, _ = planned
+    command = ["plan", "--json", "--batches", "7,11,13", "--repeats", "1", "--batch", TARGET, "--steps", "6", "-o", folder / "probes"]
+    done = call(binary, *command, "--", "false", "{batch}")
+    assert json.loads(done.stdout)["predictions"] == document["predictions"]
+    assert done.stderr.count("is there already") == 3
+
+
+def test_the_prediction_holds_in_real_runs(binary, planned, tmp_path):
+    folder, document, _, _ = planned
+    (told,) = document["predictions"]
+    peaks = []
+    for run in range(4):
+        path = tmp_path / f"{run}.vram"
+        call(binary, "run", "--no-report", "--trace", "off", "-o", path, "--json", tmp_path / "report.json", "--", sys.executable, JOB, TARGET)
+        report = json.loads((tmp_path / "report.json").read_text())
+        peaks.append(max(pool["lifetime_peak_bytes"] for pool in report["pools"] if pool["device"] == "CPU:0"))
+    median = statistics.median(peaks)
+    assert abs(told["peak_bytes"] / median - 1) < 0.08, (told, peaks)
+    assert told["exact_share"] > 0.9 and document["certain"]
+    assert sum(told["by_role"].values()) == sum(told["bases"].values())
+
+
+def test_sure_passes_where_the_allocator_enforces_the_limit(binary, planned):
+    folder, document, _, _ = planned
+    (told,) = document["predictions"]
+    # Between what loading the data takes, whatever the batch, and the peak at the target.
+    start = next(part["high_bytes"] for part in told["parts"] if part["part"] == "start")
+    limit = (start + 2 * told["peak_bytes"]) // 3 // MIB
+    done = call(binary, "plan", "--json", *probes(folder), "--limit", f"{limit}MiB", codes=(0, 4))
+    largest = json.loads(done.stdout)["largest_batch"]
+    assert 13 < largest["sure"] <= largest["likely"] < TARGET
+    call(binary, "run", "--no-report", "--trace", "off", "--limit", f"{limit}MiB", "-o", folder / "sure.vram", "--", sys.executable, JOB, largest["sure"])
+    done = call(binary, "plan", *probes(folder), "--limit", f"{limit}MiB", "--batch", 10 * TARGET, codes=(3,))
+    assert "does not fit" in done.stdout.splitlines()[0]
+    done = call(binary, "plan", *probes(folder), "--limit", "4GiB", "--batch", TARGET, "--curve")
+    assert "fits 4.00 GiB" in done.stdout.splitlines()[0] and "Memory against batch" in done.stdout
+
+
+def test_a_fix_is_measured(binary, planned):
+    folder, _, ends, _ = planned
+    command = ["verify", "--json", "--batches", "7,11,13", "--repeats", "1", "--runs", "2", "-o", folder / "probes", "--fix", "accumulate", "--batch", TARGET]
+    done = call(binary, *command, "--", sys.executable, JOB, "{batch}", "--ends", ends, codes=(0, 3))
+    document = json.loads(done.stdout)
+    assert document["fix"] == "accumulate" and len(document["runs_bytes"]) == 2
+    # The accumulators are weights' size each, and the batch is half: both are in the measured figure.
+    assert document["measured_saving_bytes"] > 0
+    assert abs(document["off_share"]) < 0.1, document
+    assert not ends.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["plan"], 2, "nothing to plan from"),
+        (["plan", "--probe", "seven=x"], 2, "BATCH=PATH"),
+        (["plan", "--batches", "7,11", "--", "true"], 2, "no {batch} in it"),
+        (["plan", "--probe", "7=nowhere.vram", "--probe", "8=nowhere.vram"], 1, "nowhere.vram"),
+        (["verify", "--", "true", "{batch}"], 2, "one batch"),
+        (["verify", "--batch", "8"], 2, "nothing to run"),
+    ],
+)
+def test_bad_input_has_a_hint(binary, arguments, code, says):
+    done = call(binary, *arguments, codes=(code,))
+    assert says in done.stderr
+    assert "hint:" in done.stderr or "For more information" in done.stderr
+
+
+def test_one_probe_another_model_and_a_wrong_batch(binary, planned, fixtures):
+    folder = planned[0]
+    mine = f"{folder}/probes/probe-7-0.vram"
+    done = call(binary, "plan", "--probe", f"7={mine}", codes=(1,))
+    assert "all probes are of one batch" in done.stderr and "hint:" in done.stderr
+    other = fixtures / "plan/tf221_cpu_autoencoder-13.xplane.pb.gz"
+    done = call(binary, "plan", "--probe", f"7={mine}", "--probe", f"13={other}", codes=(1,))
+    assert "not of the same program" in done.stderr
+    done = call(binary, "plan", "--probe", f"7={mine}", "--probe", f"11={mine}", codes=(1,))
+    assert "no request grows" in done.stderr
+    # The largest file as the smallest batch: memory seems to fall.
+    swapped = [word for said, real in ((20, 7), (11, 11), (7, 13)) for word in ("--probe", f"{said}={folder}/probes/probe-{real}-0.vram")]
+    done = call(binary, "plan", *swapped, "--limit", "4GiB", "--batch", TARGET, codes=(4,))
+    assert done.stdout.startswith("Not certain")
+
+
+def test_a_probe_that_fails_says_its_last_words(binary, tmp_path):
+    words = [sys.executable, "-c", "import sys; sys.exit('no such data: {batch}')"]
+    done = call(binary, "plan", "--batches", "7,11", "-o", tmp_path / "probes", "--", *words, codes=(1,))
+    assert "ended with code 1" in done.stderr and "no such data: 7" in done.stderr
+    assert not list((tmp_path / "probes").glob("probe-*-0.vram"))
