@@ -84,7 +84,7 @@ def test_sure_passes_where_the_allocator_enforces_the_limit(binary, planned):
     largest = json.loads(done.stdout)["largest_batch"]
     assert 13 < largest["sure"] <= largest["likely"] < TARGET
     call(binary, "run", "--no-report", "--trace", "off", "--limit", f"{limit}MiB", "-o", folder / "sure.vram", "--", sys.executable, JOB, largest["sure"])
-    done = call(binary, "plan", *probes(folder), "--limit", f"{limit}MiB", "--batch", 10 * TARGET, codes=(3,))
+    done = call(binary, "plan", *probes(folder), "--limit", f"{limit}MiB", "--batch", 4 * TARGET, codes=(3,))
     assert "does not fit" in done.stdout.splitlines()[0]
     done = call(binary, "plan", *probes(folder), "--limit", "4GiB", "--batch", TARGET, "--curve")
     assert "fits 4.00 GiB" in done.stdout.splitlines()[0] and "Memory against batch" in done.stdout

@@ -3,7 +3,7 @@
 //! What cannot be known from requests, such as what the compiler would make of the program, says so and has no figure:
 //! it is to be measured. A fix that is applied already is not offered.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::draws::Parts;
 use super::probe::{Ask, Part, Probe};
@@ -298,9 +298,11 @@ impl Plan {
         let sizes = self.sizes.get(number)?;
         let base = self.program_at(number, batch, Irregular::Scaled)?;
         let mut edits: Vec<Option<Edit>> = vec![None; base.acts.len()];
+        let stays =
+            if fixes.contains(&Fix::MixedPrecision) { stays_in_32(probe) } else { FxHashSet::default() };
         for (ask, size) in probe.asks.iter().zip(sizes) {
             if let Some(edit) = edits.get_mut(ask.act) {
-                *edit = Some(of_ask(probe, ask, size, batch, fixes));
+                *edit = Some(of_ask(probe, ask, size, batch, fixes, &stays));
             }
         }
         let mut writer =
@@ -357,7 +359,14 @@ impl Plan {
 }
 
 /// What fixes make of a request.
-fn of_ask(probe: &Probe, ask: &Ask, size: &Size, batch: u64, fixes: &[Fix]) -> Edit {
+fn of_ask(
+    probe: &Probe,
+    ask: &Ask,
+    size: &Size,
+    batch: u64,
+    fixes: &[Fix],
+    stays: &FxHashSet<usize>,
+) -> Edit {
     let mut bytes = size.form.at(batch).0;
     let grows = size.form.at(batch.saturating_mul(2)).0 > bytes;
     let part = probe.stretches.get(ask.stretch).map(|stretch| stretch.part);
@@ -366,7 +375,11 @@ fn of_ask(probe: &Probe, ask: &Ask, size: &Size, batch: u64, fixes: &[Fix]) -> E
     for fix in fixes {
         match fix {
             Fix::MixedPrecision
-                if grows && in_step && ask.dtype == Dtype::F32 && ask.role != Role::Inputs =>
+                if grows
+                    && in_step
+                    && ask.dtype == Dtype::F32
+                    && ask.role != Role::Inputs
+                    && !stays.contains(&ask.act) =>
             {
                 bytes = bytes.div_ceil(2);
             }
@@ -379,6 +392,25 @@ fn of_ask(probe: &Probe, ask: &Ask, size: &Size, batch: u64, fixes: &[Fix]) -> E
         }
     }
     Edit::Keep(bytes)
+}
+
+/// Requests that 16 bits leave as they are: layers that normalise work in 32 bits, forth and back. What they are given is cast, and
+/// the copy is kept in its place.
+fn stays_in_32(probe: &Probe) -> FxHashSet<usize> {
+    let mut stays: FxHashSet<usize> = FxHashSet::default();
+    let mut given: Option<&Ask> = None;
+    for ask in &probe.asks {
+        let is_forward = ask.role == Role::Activations;
+        if ask.is_norm && !is_forward {
+            stays.insert(ask.act);
+        }
+        if ask.is_norm && is_forward {
+            stays.extend(given.take().filter(|given| given.bytes == ask.bytes).map(|given| given.act));
+        } else if is_forward {
+            given = Some(ask);
+        }
+    }
+    stays
 }
 
 /// Bytes of every weight: state that the optimizer updates.

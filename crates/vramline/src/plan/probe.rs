@@ -42,6 +42,11 @@ fn without_number(name: &str) -> &str {
     name.trim_end_matches(|symbol: char| symbol.is_ascii_digit()).trim_end_matches('_')
 }
 
+/// Whether an op is one of a layer that normalises.
+fn normalises(name: &str) -> bool {
+    ["normalization", "batchnorm", "layer_norm", "layernorm"].iter().any(|word| name.contains(word))
+}
+
 /// The dimensions of a shape as the frameworks write it.
 fn dimensions(text: &str) -> Vec<u64> {
     let inside = text.split_once('[').map_or("", |(_, rest)| rest.split(']').next().unwrap_or(""));
@@ -72,6 +77,8 @@ pub(super) struct Ask {
     pub(super) life: Option<usize>,
     /// Its element type.
     pub(super) dtype: Dtype,
+    /// Whether a layer asks for it that normalises, which frameworks do in 32 bits.
+    pub(super) is_norm: bool,
 }
 
 /// What a stretch of a run does.
@@ -206,6 +213,7 @@ fn asks(source: Source<'_>, ran: &Ran, stretches: &[Stretch], keys: &mut Keys) -
     let mut lives = lives(ran);
     let mut known: FxHashMap<(Name, bool, Region, Dtype, usize), Key> = FxHashMap::default();
     let mut shapes: FxHashMap<Name, Vec<u64>> = FxHashMap::default();
+    let mut norms: FxHashMap<Name, bool> = FxHashMap::default();
     let mut asks = Vec::with_capacity(usize::try_from(ran.program.requests).unwrap_or(0));
     for (number, stretch) in stretches.iter().enumerate() {
         let mut counts: FxHashMap<Key, u32> = FxHashMap::default();
@@ -233,6 +241,7 @@ fn asks(source: Source<'_>, ran: &Ran, stretches: &[Stretch], keys: &mut Keys) -
                 is_named: is_named || is_torch,
                 life: lives.remove(&act),
                 dtype: event.dtype(),
+                is_norm: *norms.entry(name).or_insert_with(|| normalises(history.names.get(name))),
             });
             *occurrence += 1;
         }
