@@ -24,6 +24,11 @@ from vramline.counters import Counters
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from vramline.summary import summary
+    from vramline.within import fit_within
+
+__all__ = ["MemoryCallback", "fit_within", "summary"]
+
 _GIB = 1 << 30
 _LABELS = {"train": "Training", "test": "Validation", "predict": "Prediction"}
 
@@ -324,3 +329,16 @@ class MemoryCallback(_base()):  # type: ignore[misc]
 
     def _implements_predict_batch_hooks(self) -> bool:
         return self.batches is not None
+
+
+def __getattr__(name: str) -> object:
+    # Loaded by whoever asks for it.
+    if name == "fit_within":
+        from vramline import within
+
+        return within.fit_within
+    if name == "summary":
+        from vramline import summary as module
+
+        return module.summary
+    raise AttributeError(f"module 'vramline.keras' has no attribute '{name}'")

@@ -1,0 +1,323 @@
+"""What a Keras model holds, layer by layer: parameters, activations, gradients and the optimizer's variables, in exact bytes.
+
+Activations are the outputs of layers, from the symbolic shapes at a batch. What lives at the same time, workspaces, and copies are no
+part of that: the sum is never called a peak. A peak comes from the planner, which runs the model at small batches (`predict`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Optional, Union
+
+from vramline import plot
+from vramline.plot import size_text
+
+# The least bytes of an element; types of less than a byte are stored as bytes.
+_SIZES = {"bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int4": 1, "uint4": 1}
+
+# Models in models in models: deeper is taken for a circle.
+_DEEPEST = 32
+
+NO_PEAK = "not a peak: what lives at once, workspaces and copies are not in it; summary(model, predict=True, x=..., y=...) predicts one"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer. Bytes are None where they are not known; `reason` says why."""
+
+    name: str
+    kind: str
+    depth: int
+    """0 for the model's own layers, 1 for those of a model in it, and so on."""
+    output: str
+    """The shape and type of the output at the batch, or what is known of them."""
+    count: int
+    """Parameters that were not counted in a row above."""
+    parameter_bytes: int
+    gradient_bytes: int
+    """A gradient for each variable that is trained."""
+    optimizer_bytes: Optional[int]
+    activation_bytes: Optional[int]
+    """Outputs at the batch; of a layer that is used several times, all of them."""
+    shared: bool
+    """True where variables of it stand in a row above."""
+    reason: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The rows, and their sums: ints, None where a row's figure is not known."""
+
+    name: str
+    batch_size: int
+    rows: list[Row]
+    count: int
+    parameter_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: Optional[int]
+    """All of the optimizer's variables, also those that belong to no layer."""
+    activation_bytes: Optional[int]
+    peak_bytes: Optional[int] = None
+    peak_low_bytes: Optional[int] = None
+    peak_high_bytes: Optional[int] = None
+    reasons: list[str] = field(default_factory=list)
+    plan: Optional[dict[str, Any]] = field(default=None, repr=False)
+
+    @property
+    def sum_bytes(self) -> Optional[int]:
+        """Parameters, gradients, optimizer and activations. Not a peak."""
+        parts = [self.parameter_bytes, self.gradient_bytes, self.optimizer_bytes, self.activation_bytes]
+        return None if None in parts else sum(part for part in parts if part is not None)
+
+    _TITLES = ("layer", "output", "parameters", "bytes", "gradients", "optimizer", "activations")
+
+    def _cells(self) -> list[list[str]]:
+        rows = [
+            [
+                f"{'  ' * row.depth}{row.name} ({row.kind})",
+                row.output,
+                f"{row.count:,}",
+                *map(size_text, (row.parameter_bytes, row.gradient_bytes, row.optimizer_bytes, row.activation_bytes)),
+            ]
+            for row in self.rows
+        ]
+        sums = (self.parameter_bytes, self.gradient_bytes, self.optimizer_bytes, self.activation_bytes)
+        return [*rows, ["total", "", f"{self.count:,}", *map(size_text, sums)]]
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self.sum_bytes is not None:
+            notes.append(f"parameters, gradients, optimizer and activations together: {size_text(self.sum_bytes)} ({NO_PEAK})")
+        if self.peak_bytes is not None:
+            between = f"{size_text(self.peak_low_bytes)} to {size_text(self.peak_high_bytes)}"
+            notes.append(f"predicted peak: {size_text(self.peak_bytes)} ({between})")
+        return notes + [f"?: {reason}" for reason in self.reasons]
+
+    def __str__(self) -> str:
+        cells = [list(self._TITLES), *self._cells()]
+        widths = [max(len(row[at]) for row in cells) for at in range(len(self._TITLES))]
+        lines = [
+            "  ".join(cell.ljust(width) if at < 2 else cell.rjust(width) for at, (cell, width) in enumerate(zip(row, widths)))
+            for row in cells
+        ]
+        rule = "-" * max(map(len, lines))
+        head = f"{self.name} at batch {self.batch_size}"
+        return "\n".join([head, lines[0], rule, *lines[1:-1], rule, lines[-1], "", *self._notes()]).rstrip()
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{_escaped(note)}</p>" for note in self._notes())
+        return plot.table(f"{self.name} at batch {self.batch_size}", list(self._TITLES), self._cells()) + notes
+
+
+def summary(
+    model: Any,
+    batch_size: int = 32,
+    *,
+    predict: bool = False,
+    x: Any = None,
+    y: Any = None,
+    show: bool = True,
+    **planning: Any,
+) -> Summary:
+    """What a built Keras 3 model holds at a batch, layer by layer.
+
+    Parameters that layers share are counted once, where they are first met. Gradients are one for each variable that is trained. The
+    optimizer's bytes are of its variables as they are, by the variable they belong to; those of one that is not built are not known.
+
+    Args:
+        model: Built: it has weights.
+        batch_size: Samples in a batch.
+        predict: Run the model at small batches, in processes of its own, and predict its peak. Needs x, and y for most losses.
+        x, y: As of `fit`; some rows are enough.
+        show: Print the table.
+        **planning: `build` and `probes`, as of `fit_within`.
+
+    Raises:
+        ValueError: If the model is not built, or predict lacks data.
+    """
+    if not getattr(model, "built", False):
+        raise ValueError("the model has no weights yet\nhint: begin it with keras.Input, or call it once")
+    optimizer = getattr(model, "optimizer", None)
+    states = _states(optimizer)
+    seen: set[int] = set()
+    reasons: list[str] = []
+    rows = []
+    for use in _uses(model, 0, 1):
+        row = _row(use, batch_size, states, seen)
+        rows.append(row)
+        if row.reason is not None and f"{row.name}: {row.reason}" not in reasons:
+            reasons.append(f"{row.name}: {row.reason}")
+    rest = [variable for variable in model.weights if id(variable) not in seen]
+    if rest:
+        rows.append(_own(model, rest, states, seen))
+    activations = [row.activation_bytes for row in rows]
+    optimizer_bytes = None
+    if optimizer is None:
+        reasons.append("optimizer: the model is not compiled")
+    elif not optimizer.built:
+        reasons.append("optimizer: it is not built before the first step; model.optimizer.build(model.trainable_variables) does that")
+    else:
+        optimizer_bytes = sum(_bytes_of(variable) for variable in optimizer.variables)
+    told: dict[str, Any] = {}
+    if predict:
+        told = _predicted(model, batch_size, x, y, planning)
+    made = Summary(
+        name=model.name,
+        batch_size=batch_size,
+        rows=rows,
+        count=sum(row.count for row in rows),
+        parameter_bytes=sum(row.parameter_bytes for row in rows),
+        gradient_bytes=sum(row.gradient_bytes for row in rows),
+        optimizer_bytes=optimizer_bytes,
+        activation_bytes=None if None in activations else sum(size for size in activations if size is not None),
+        reasons=reasons,
+        **told,
+    )
+    if show:
+        print(made)
+    return made
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A layer, or an operation without weights, as a model uses it."""
+
+    layer: Any
+    depth: int
+    outputs: Optional[list[Any]]
+    """The symbolic tensors of all its uses in its model; None where the model is no graph of layers."""
+    times: Optional[int]
+    """How often its model is used itself."""
+
+
+def _uses(model: Any, depth: int, times: Optional[int]) -> Iterator[_Use]:
+    """What a model consists of, in order; a model within it stands before its own parts."""
+    import keras
+
+    graph = getattr(model, "_functional", None) or model
+    by_depth = getattr(graph, "_nodes_by_depth", None)
+    nodes: dict[int, list[Any]] = {}
+    for node in (node for nodes_of_depth in (by_depth or {}).values() for node in nodes_of_depth):
+        nodes.setdefault(id(node.operation), []).append(node)
+    # Additions and the like of a functional model are no layers, but they have outputs as these do.
+    parts = graph.operations if by_depth is not None and graph is model else model.layers
+    for part in parts:
+        own = nodes.get(id(part), []) if by_depth is not None else None
+        outputs = None if own is None else [each for node in own for each in keras.tree.flatten(node.output_tensors)]
+        yield _Use(part, depth, outputs, times)
+        if getattr(part, "layers", None) and depth < _DEEPEST:
+            yield from _uses(part, depth + 1, None if own is None or times is None else times * len(own))
+
+
+def _row(use: _Use, batch: int, states: Optional[dict[int, int]], seen: set[int]) -> Row:
+    layer = use.layer
+    is_model = bool(getattr(layer, "layers", None))
+    # The layers of a model have rows of their own; what is left belongs to the model itself.
+    inner = {id(weight) for each in layer.layers for weight in each.weights} if is_model else set()
+    weights = [weight for weight in getattr(layer, "weights", []) if id(weight) not in inner]
+    new = [weight for weight in weights if id(weight) not in seen]
+    seen.update(map(id, new))
+    output, activation, reason = ("", 0, None) if is_model else _outputs(use, batch)
+    return Row(
+        name=layer.name,
+        kind=type(layer).__name__,
+        depth=use.depth,
+        output=output,
+        activation_bytes=activation,
+        shared=len(new) < len(weights),
+        reason=reason,
+        **_sums(new, states),
+    )
+
+
+def _own(model: Any, weights: list[Any], states: Optional[dict[int, int]], seen: set[int]) -> Row:
+    """Variables of the model that are in none of its layers."""
+    seen.update(map(id, weights))
+    kind = type(model).__name__
+    return Row(model.name, kind, 0, "", activation_bytes=0, shared=False, **_sums(weights, states))
+
+
+def _sums(weights: list[Any], states: Optional[dict[int, int]]) -> dict[str, Any]:
+    return {
+        "count": sum(math.prod(weight.shape) for weight in weights),
+        "parameter_bytes": sum(map(_bytes_of, weights)),
+        "gradient_bytes": sum(_bytes_of(weight) for weight in weights if weight.trainable),
+        "optimizer_bytes": None if states is None else sum(states.get(id(weight), 0) for weight in weights),
+    }
+
+
+def _states(optimizer: Any) -> Optional[dict[int, int]]:
+    """By trained variable: the bytes that the optimizer holds for it. None where the optimizer has no variables yet."""
+    if optimizer is None or not optimizer.built:
+        return None
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    held: dict[int, int] = {}
+    for value in vars(inner).values():
+        # A slot is a list that has one variable, or nothing, for each that is trained, in their order.
+        if isinstance(value, list) and len(value) == len(inner._trainable_variables) and value is not inner._trainable_variables:
+            for trained, state in zip(inner._trainable_variables, value):
+                if any(state is variable for variable in inner._variables):
+                    held[id(trained)] = held.get(id(trained), 0) + _bytes_of(state)
+    return held
+
+
+def _outputs(use: _Use, batch: int) -> tuple[str, Optional[int], Optional[str]]:
+    """What a layer gives at the batch, in all of its uses: a text, bytes, or why they are not known."""
+    import keras
+
+    if use.outputs is None or use.times is None:
+        return "?", None, "its model is no graph of layers, so its shapes are not known before it runs"
+    total, texts = 0, []
+    for tensor in use.outputs:
+        shape = tuple(tensor.shape)
+        dtype = keras.backend.standardize_dtype(tensor.dtype)
+        at_batch = (batch, *shape[1:]) if shape and shape[0] is None else shape
+        texts.append(f"{_shape(at_batch)} {dtype}")
+        if None in at_batch:
+            return "; ".join(texts), None, f"its shape {_shape(shape)} has a dimension that is not known"
+        total += math.prod(at_batch) * _size_of(dtype)
+    uses = len(use.outputs) * use.times
+    text = "; ".join(dict.fromkeys(texts)) + (f" x{uses}" if uses > 1 and len(set(texts)) == 1 else "")
+    return text, total * use.times, None
+
+
+def _shape(shape: tuple[Optional[int], ...]) -> str:
+    return "[" + ",".join("?" if size is None else str(size) for size in shape) + "]"
+
+
+def _bytes_of(variable: Any) -> int:
+    return int(math.prod(variable.shape)) * _size_of(variable.dtype)
+
+
+def _size_of(dtype: str) -> int:
+    import numpy as np
+
+    if dtype in _SIZES:
+        return _SIZES[dtype]
+    return 2 if dtype == "bfloat16" else int(np.dtype(dtype).itemsize)
+
+
+def _escaped(text: str) -> str:
+    import html
+
+    return html.escape(text)
+
+
+def _predicted(model: Any, batch: int, x: Any, y: Any, planning: dict[str, Any]) -> dict[str, Any]:
+    from vramline import within
+
+    if x is None:
+        raise ValueError("predict: some rows of data are needed\nhint: summary(model, batch_size, predict=True, x=x, y=y)")
+    unknown = set(planning) - {"build", "probes"}
+    if unknown:
+        raise TypeError(f"summary() got unexpected arguments: {', '.join(sorted(unknown))}")
+    plan = within.predicted(model, (x,) if y is None else (x, y), batch, **planning)
+    at = plan["predictions"][0]
+    return {
+        "peak_bytes": at["peak_bytes"],
+        "peak_low_bytes": at["low_bytes"],
+        "peak_high_bytes": at["high_bytes"],
+        "plan": plan,
+    }

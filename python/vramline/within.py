@@ -1,0 +1,535 @@
+"""Training inside a limit: the batch that is wanted, in micro-batches that fit, chosen by the planner and not by trial.
+
+The model is probed in processes of its own, at batches of a few samples, and `vramline plan` computes what larger ones take. This
+process is not touched meanwhile: neither its pool nor the model. `vramline.keras.fit_within` is this module's `fit_within`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional, Union
+
+from vramline import accumulation, counters
+from vramline.plot import size_text
+
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+_UNITS |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+# Small, and hardly ever a dimension of a model.
+PROBES = (5, 7, 11)
+# Micro-batches that are traced in each: three updates, where each takes two.
+_STEPS = 6
+# What TensorFlow's pool rounds every request to.
+_ROUNDING = 256
+
+
+class DoesNotFit(MemoryError):
+    """Not even a batch of one fits, by the plan or in truth."""
+
+
+class CannotPlan(RuntimeError):
+    """No plan can be made: the model cannot be rebuilt in another process, or its probes tell too little."""
+
+
+@dataclass(frozen=True)
+class Within:
+    """How a training was kept inside its limit. Bytes are None where they are not known."""
+
+    batch_size: int
+    """Samples in an update, as asked for."""
+    micro_batch: int
+    """Samples that are in memory at a time."""
+    accumulation_steps: int
+    """Micro-batches in an update; 1 where the batch fits at once."""
+    limit_bytes: int
+    """What the pool may take."""
+    accumulator_bytes: int
+    """What accumulating gradients holds all the time; 0 where nothing is accumulated."""
+    predicted_peak_bytes: Optional[int]
+    """The most in use at the micro-batch, in the middle of many runs, as planned."""
+    predicted_low_bytes: Optional[int]
+    predicted_high_bytes: Optional[int]
+    minimum_bytes: Optional[int]
+    """The least limit with which every order of ops passes, as planned."""
+    certain: bool
+    """False where the plan says that it rests on too little, or only some orders pass."""
+    measured_peak_bytes: Optional[int]
+    """The most in use in truth, by the framework's own count."""
+    stepped_down: bool
+    """True where the plan was wrong and a smaller micro-batch was taken."""
+    plan: dict[str, Any] = field(repr=False)
+    """The plan, as `vramline plan --json` prints it."""
+
+    def __str__(self) -> str:
+        parts = f"batch {self.batch_size}"
+        if self.accumulation_steps > 1:
+            parts += f" as {self.accumulation_steps} micro-batches of {self.micro_batch}"
+        text = f"{parts} within {size_text(self.limit_bytes)}"
+        if self.predicted_peak_bytes is not None:
+            between = f"{size_text(self.predicted_low_bytes)} to {size_text(self.predicted_high_bytes)}"
+            text += f": predicted peak {size_text(self.predicted_peak_bytes)} ({between})"
+        if self.accumulator_bytes:
+            text += f", {size_text(self.accumulator_bytes)} of it for accumulated gradients"
+        if not self.certain:
+            text += "; not certain"
+        if self.measured_peak_bytes is not None:
+            text += f"; measured {size_text(self.measured_peak_bytes)}"
+        return text
+
+
+def size_of(limit: Union[int, str]) -> int:
+    """Bytes of a number or of a text such as 8GiB."""
+    if isinstance(limit, int):
+        size = limit
+    else:
+        match = re.fullmatch(r"\s*([0-9]+)(?:\.([0-9]+))?\s*([A-Za-z]*)\s*", str(limit))
+        factor = _UNITS.get(match[3].upper()) if match else None
+        if match is None or factor is None:
+            raise ValueError(f"limit: expected bytes or a size such as '8GiB', found {limit!r}")
+        digits = match[2] or ""
+        size = int(match[1] + digits) * factor // 10 ** len(digits)
+    if size <= 0:
+        raise ValueError(f"limit: expected more than nothing, found {limit!r}")
+    return size
+
+
+def parts_of(batch: int, largest: int) -> tuple[int, int]:
+    """The micro-batch for a batch where `largest` samples fit, and how many of them there are.
+
+    An exact divisor is taken where one is at least half as large as what fits: then every sample weighs the same. Otherwise the
+    micro-batches of a batch differ by one sample.
+    """
+    if largest >= batch:
+        return batch, 1
+    divisor = next(size for size in range(largest, 0, -1) if batch % size == 0)
+    if divisor * 2 >= largest:
+        return divisor, batch // divisor
+    steps = math.ceil(batch / largest)
+    return math.ceil(batch / steps), steps
+
+
+def fit_within(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    batch_size: int = 32,
+    limit: Union[int, str],
+    sample_weight: Any = None,
+    validation_split: float = 0.0,
+    validation_data: Any = None,
+    shuffle: bool = True,
+    verbose: Union[int, str] = "auto",
+    callbacks: Optional[Sequence[Any]] = None,
+    record: Union[str, os.PathLike[str], None] = None,
+    build: Union[Callable[[], Any], str, None] = None,
+    plan: Union[dict[str, Any], str, os.PathLike[str], None] = None,
+    probes: Sequence[int] = PROBES,
+    keep: Union[str, os.PathLike[str], None] = None,
+    **fit_arguments: Any,
+) -> Any:
+    """Trains a compiled Keras 3 model at an effective batch inside a limit.
+
+    Where the batch fits at once it is trained as it is. Otherwise gradients are accumulated over micro-batches, as many as it
+    takes: each update is that of the whole batch, except where layers look across a batch (BatchNormalization sees micro-batches).
+    `optimizer.iterations` and learning-rate schedules count updates; callbacks count micro-batches.
+
+    Where the plan was wrong and memory runs out before the first update, the model is put back as it was and the next smaller
+    micro-batch is tried, once.
+
+    Args:
+        model: Compiled, on the TensorFlow backend.
+        x: Arrays, or dicts, lists and tuples of arrays, with one row a sample.
+        y: As x.
+        batch_size: Samples in an update.
+        limit: What the pool may take: bytes, or a text such as "8GiB". On a GPU leave room for the CUDA context. It is not enforced
+            here: `vramline run --limit`, a logical device or TF_CPU_BFC_MEM_LIMIT_IN_MB do that.
+        sample_weight, validation_split, validation_data, shuffle, verbose, callbacks: As of `Model.fit`.
+        record: A folder to record into, such as "run.vram".
+        build: What makes the compiled model anew in the probes' processes, where it cannot be saved and loaded: a function
+            without arguments, or its name as "module:function".
+        plan: A plan to go by instead of making one: what `vramline plan --json` printed, as a dict or a file.
+        probes: The batches that are probed.
+        keep: A folder to keep the probes in; what is there already is not run again.
+        **fit_arguments: Whatever else `Model.fit` takes, such as epochs; not steps_per_epoch.
+
+    Returns:
+        Keras' History, with one attribute more: `within`, a `Within`.
+
+    Raises:
+        DoesNotFit: If not even a batch of one fits the limit, or memory ran out again after the step down.
+        CannotPlan: If the model cannot be rebuilt in another process, or its probes do not lead to a plan.
+        NotImplementedError: On backends other than TensorFlow.
+    """
+    wanted = _Wanted(model, batch_size, size_of(limit), fit_arguments)
+    if validation_split and validation_data is None:
+        (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split)
+    data = tuple(part for part in (x, y, sample_weight) if part is not None)
+    if y is None and sample_weight is not None:
+        raise ValueError("sample_weight: expected y with it")
+    accumulation.Batches(data, batch_size, batch_size, shuffle)  # Complains early of data that it cannot take.
+    if not model.built:
+        import keras
+
+        model(keras.tree.map_structure(lambda array: array[:1], x))
+    model.optimizer.build(model.trainable_variables)
+    chosen = _chosen(wanted, data, plan, build, probes, keep, fit_arguments.get("class_weight"))
+    if verbose:
+        print(f"vramline: {chosen}", flush=True)
+
+    def train(within: Within) -> Any:
+        batches = accumulation.Batches(data, batch_size, within.micro_batch, shuffle)
+        with accumulation.Accumulation(model, within.accumulation_steps) as accumulated:
+            first = _First(within.accumulation_steps)
+            hooks = [first.callback(), accumulated.callback(len(batches)), *(callbacks or [])]
+            if record is not None:
+                from vramline.keras import MemoryCallback
+
+                hooks.append(MemoryCallback(batches="all", record=record, logs=False))
+            arguments = dict(fit_arguments, verbose=verbose, callbacks=hooks, shuffle=False)
+            if validation_data is not None:
+                size = arguments.pop("validation_batch_size", None) or within.micro_batch
+                arguments["validation_data"] = _validation(validation_data, size)
+            try:
+                return model.fit(batches.dataset(), **arguments)
+            except Exception as error:
+                if not first.is_done and _is_exhausted(error):
+                    raise _TooLarge from error
+                raise
+
+    restore = accumulation.state(model)
+    counters.reset_all()
+    try:
+        history = train(chosen)
+    except _TooLarge as error:
+        smaller = _smaller(chosen, wanted.accumulators)
+        if smaller is None:
+            raise DoesNotFit(
+                f"memory ran out at a batch of one within {size_text(wanted.limit)}"
+            ) from error.__cause__
+        if verbose:
+            print(f"vramline: memory ran out at {chosen.micro_batch}; once more with {smaller}", flush=True)
+        restore()
+        chosen = smaller
+        try:
+            history = train(chosen)
+        except _TooLarge as again:
+            raise DoesNotFit(
+                f"memory ran out at micro-batches of {chosen.micro_batch} too, the second that was tried\n"
+                "hint: the plan is far off; `vramline oom` tells what held the memory, a smaller limit= leaves more room"
+            ) from again.__cause__
+    peaks = [read.peak for read in counters.read_all() if read.peak is not None]
+    history.within = _replaced(chosen, measured_peak_bytes=max(peaks, default=None))
+    if verbose and peaks:
+        print(f"vramline: measured peak {size_text(max(peaks))}", flush=True)
+    return history
+
+
+def predicted(
+    model: Any,
+    data: tuple[Any, ...],
+    batch: int,
+    build: Union[Callable[[], Any], str, None] = None,
+    probes: Sequence[int] = PROBES,
+) -> dict[str, Any]:
+    """The plan of a compiled model at a batch, as it is and without a limit: what `vramline plan --json` prints."""
+    wanted = _Wanted(model, batch, 1, {})
+    with tempfile.TemporaryDirectory(prefix="vramline-") as temporary:
+        made = _Probes(wanted, Path(temporary), Path(temporary), tuple(probes))
+        made.save(data, build, None)
+        return made.plan(1, batch, None)
+
+
+class _TooLarge(Exception):
+    """Memory ran out before the first update."""
+
+
+class _First:
+    """Whether the first update is done."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self.is_done = False
+
+    def callback(self) -> Any:
+        import keras
+
+        class First(keras.callbacks.Callback):
+            def on_train_batch_end(callback, batch: int, logs: Optional[dict[str, Any]] = None) -> None:  # noqa: N805
+                self.is_done = self.is_done or batch + 1 >= self._steps
+
+        return First()
+
+
+class _Wanted:
+    """What is asked for, once it is known to be possible at all."""
+
+    def __init__(self, model: Any, batch: int, limit: int, fit_arguments: dict[str, Any]) -> None:
+        import keras
+
+        if not hasattr(keras, "ops"):
+            raise NotImplementedError("fit_within needs Keras 3\nhint: pip install 'keras>=3'")
+        if keras.backend.backend() != "tensorflow":
+            raise NotImplementedError(
+                f"fit_within works on the TensorFlow backend, found {keras.backend.backend()}\n"
+                "hint: `vramline plan --batches 5,7,11 --limit 8GiB -- python train.py --batch {batch}` plans for the others"
+            )
+        if getattr(model, "optimizer", None) is None:
+            raise ValueError("the model is not compiled\nhint: model.compile(optimizer, loss)")
+        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+            raise ValueError(f"batch_size: expected a number of samples, found {batch!r}")
+        if "steps_per_epoch" in fit_arguments:
+            raise ValueError("steps_per_epoch: fit_within goes through all of the data in every epoch")
+        accumulation.Accumulation(model, 1)
+        self.model, self.batch, self.limit = model, batch, limit
+        # Others' memory in this process is there all the while, and in no probe.
+        own = sum(_rounded(variable.value) for variable in [*model.variables, *model.optimizer.variables])
+        held = max((read.current or 0 for read in counters.read_all()), default=0)
+        self.others = max(held - own, 0) if held - own >= 1 << 20 else 0
+        self.accumulators = sum(_rounded(variable.value) for variable in model.trainable_variables)
+
+
+def _rounded(value: Any) -> int:
+    size = int(math.prod(value.shape)) * value.dtype.size
+    return -(-size // _ROUNDING) * _ROUNDING
+
+
+def _chosen(
+    wanted: _Wanted,
+    data: tuple[Any, ...],
+    plan: Union[dict[str, Any], str, os.PathLike[str], None],
+    build: Union[Callable[[], Any], str, None],
+    probes: Sequence[int],
+    keep: Union[str, os.PathLike[str], None],
+    class_weight: Optional[dict[int, float]],
+) -> Within:
+    if plan is not None:
+        told = plan if isinstance(plan, dict) else json.loads(Path(plan).read_text(encoding="utf-8"))
+        return _within(wanted, told, *_parts(wanted, told))
+    room = wanted.limit - wanted.others
+    if room <= 0:
+        raise DoesNotFit(
+            f"this process holds {size_text(wanted.others)} beside the model, all of the {size_text(wanted.limit)}"
+        )
+    with tempfile.TemporaryDirectory(prefix="vramline-") as temporary:
+        folder = Path(temporary)
+        made = _Probes(wanted, folder, Path(keep) if keep is not None else folder, tuple(probes))
+        made.save(data, build, class_weight)
+        told = made.plan(2, wanted.batch, room)
+        direct = told["predictions"][0]
+        if direct["fits"] is not True:
+            # Nothing is accumulated where the batch fits at once: that takes less than the probes took.
+            least = direct["minimum_bytes"] or direct["low_bytes"]
+            if least - 3 * wanted.accumulators <= room:
+                alone = made.plan(1, wanted.batch, room)
+                if alone["predictions"][0]["fits"] is True:
+                    return _within(wanted, alone, wanted.batch, 1)
+        micro, steps = _parts(wanted, told)
+        if steps > 1:
+            told = made.plan(2, micro, room)
+        return _within(wanted, told, micro, steps)
+
+
+def _parts(wanted: _Wanted, plan: dict[str, Any]) -> tuple[int, int]:
+    sure, likely = plan["largest_batch"]["sure"], plan["largest_batch"]["likely"]
+    if sure is None and likely is None:
+        doubts = "".join(f"\n  not certain: {warning['text']}" for warning in plan["warnings"])
+        raise DoesNotFit(
+            f"not even a batch of one fits {size_text(wanted.limit)}: {plan['verdict']}{doubts}\n"
+            "hint: a smaller model, mixed precision or another optimizer; `vramline report` on a probe (keep=...) tells "
+            "what holds the memory"
+        )
+    # Below the edge, where nothing is sure.
+    largest = sure or max(likely * 3 // 4, 1)
+    return parts_of(wanted.batch, largest)
+
+
+def _within(wanted: _Wanted, plan: dict[str, Any], micro: int, steps: int) -> Within:
+    at = next((each for each in plan["predictions"] if each["batch"] == micro), {})
+    is_sure = plan["certain"] and (plan["largest_batch"]["sure"] or 0) >= micro
+    return Within(
+        batch_size=wanted.batch,
+        micro_batch=micro,
+        accumulation_steps=steps,
+        limit_bytes=wanted.limit,
+        accumulator_bytes=wanted.accumulators if steps > 1 else 0,
+        predicted_peak_bytes=_beside(at.get("peak_bytes"), wanted),
+        predicted_low_bytes=_beside(at.get("low_bytes"), wanted),
+        predicted_high_bytes=_beside(at.get("high_bytes"), wanted),
+        minimum_bytes=_beside(at.get("minimum_bytes"), wanted),
+        certain=is_sure,
+        measured_peak_bytes=None,
+        stepped_down=False,
+        plan=plan,
+    )
+
+
+def _beside(size: Optional[int], wanted: _Wanted) -> Optional[int]:
+    return None if size is None else size + wanted.others
+
+
+def _smaller(chosen: Within, accumulators: int) -> Optional[Within]:
+    if chosen.micro_batch == 1:
+        return None
+    micro, steps = parts_of(chosen.batch_size, max(chosen.micro_batch * 3 // 4, 1))
+    unknown = dict.fromkeys(["predicted_peak_bytes", "predicted_low_bytes", "predicted_high_bytes", "minimum_bytes"])
+    changed = {"micro_batch": micro, "accumulation_steps": steps, "accumulator_bytes": accumulators}
+    return _replaced(chosen, stepped_down=True, certain=False, **changed, **unknown)
+
+
+def _replaced(within: Within, **changes: Any) -> Within:
+    return Within(**{**vars(within), **changes})
+
+
+def _is_exhausted(error: BaseException) -> bool:
+    import tensorflow as tf
+
+    return isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError))
+
+
+def _split(parts: tuple[Any, ...], share: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """As Keras does: the last rows, before they are shuffled."""
+    import keras
+
+    rows = len(keras.tree.flatten(parts[0])[0])
+    at = math.floor(rows * (1.0 - share))
+    if not 0 < at < rows:
+        raise ValueError(f"validation_split: {share} leaves nothing of {rows} rows on one side")
+
+    def cut(begin: int, end: int) -> tuple[Any, ...]:
+        return tuple(
+            None if part is None else keras.tree.map_structure(lambda array: array[begin:end], part) for part in parts
+        )
+
+    held_out = cut(at, rows)
+    return cut(0, at), held_out if held_out[2] is not None else held_out[:2]
+
+
+def _validation(data: Any, batch: int) -> Any:
+    """Arrays go in batches, so that they do not lie in the pool as a whole."""
+    if not isinstance(data, (tuple, list)):
+        return data
+    return accumulation.Batches(tuple(data), batch, batch, shuffle=False).dataset()
+
+
+class _Probes:
+    """Small runs of a model in processes of their own, and the plans from them."""
+
+    def __init__(self, wanted: _Wanted, folder: Path, kept: Path, batches: tuple[int, ...]) -> None:
+        self._wanted, self._folder, self._kept = wanted, folder, kept
+        self._batches = sorted(set(batches))
+        if len(self._batches) < 2 or self._batches[0] < 1:
+            raise ValueError(f"probes: expected two batches or more, found {batches}")
+
+    def save(
+        self, data: tuple[Any, ...], build: Union[Callable[[], Any], str, None], class_weight: Optional[dict[int, float]]
+    ) -> None:
+        """Writes down what the processes need."""
+        import keras
+        import numpy as np
+        import tensorflow as tf
+
+        arrays = [np.asarray(array) for array in keras.tree.flatten(data)]
+        rows = min(self._batches[-1] * _STEPS, len(arrays[0]))
+        for number, array in enumerate(arrays):
+            np.save(self._folder / f"{number}.npy", array[:rows])
+        self._told = {
+            "path": [os.path.abspath(path) for path in sys.path],
+            "build": _place(build),
+            "arrays": len(arrays),
+            "structure": keras.tree.map_structure(lambda _: 0, data),
+            "steps": _STEPS,
+            "class_weight": class_weight,
+            "floatx": keras.config.floatx(),
+            "image_data_format": keras.config.image_data_format(),
+            "dtype_policy": keras.config.dtype_policy().name,
+            "threads": [
+                tf.config.threading.get_inter_op_parallelism_threads(),
+                tf.config.threading.get_intra_op_parallelism_threads(),
+            ],
+        }
+        if build is None:
+            try:
+                self._wanted.model.save(self._folder / "model.keras")
+            except Exception as error:
+                raise CannotPlan(f"the model cannot be saved for its probes: {error}\n{_BUILD}") from error
+
+    def plan(self, accumulate: int, batch: int, limit: Optional[int]) -> dict[str, Any]:
+        """The plan for a batch from probes that accumulate over so many micro-batches; made if they are not there."""
+        (self._folder / "probe.json").write_text(json.dumps(self._told | {"accumulate": accumulate}), encoding="utf-8")
+        script = Path(__file__).parent / "_probe" / "train.py"
+        command = [
+            *(_binary(), "plan", "--json", "--repeats", "1", "--trace-steps", str(_STEPS)),
+            *("--batches", ",".join(map(str, self._batches)), "--batch", str(batch)),
+            *(("--limit", str(limit)) if limit is not None else ()),
+            *("--output", str(self._kept / f"accumulate-{accumulate}")),
+            *("--", sys.executable, str(script), str(self._folder), "{batch}"),
+        ]
+        done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+        # Fits, does not, not certain: these are plans.
+        if done.returncode not in (0, 3, 4):
+            said = re.search(r"cannot rebuild: (.*)", done.stderr)
+            if said:
+                raise CannotPlan(f"the model cannot be rebuilt in another process: {said[1]}\n{_BUILD}")
+            raise CannotPlan(f"no plan could be made:\n{done.stderr.strip()}")
+        return json.loads(done.stdout)
+
+
+_BUILD = (
+    "hint: give build=, a function that returns the compiled model, or its name as 'module:function'; or keep custom "
+    "objects in a module, registered with keras.saving.register_keras_serializable"
+)
+
+
+def _place(build: Union[Callable[[], Any], str, None]) -> Optional[str]:
+    """Where another process finds a function."""
+    if build is None:
+        return None
+    if isinstance(build, str):
+        if not re.fullmatch(r"[\w.]+:[\w.]+", build):
+            raise ValueError(f"build: expected a function or 'module:function', found {build!r}")
+        return build
+    name = getattr(build, "__qualname__", "")
+    module = getattr(build, "__module__", None)
+    if not name or "<" in name or module is None:
+        raise ValueError(f"build: {build!r} has no name by which another process finds it\nhint: def it in a module")
+    if module == "__main__":
+        script = getattr(sys.modules["__main__"], "__file__", None)
+        if script is None:
+            raise ValueError("build: this session has no file in which another process finds it\nhint: def it in a module")
+        return f"{os.path.abspath(script)}:{name}"
+    return f"{module}:{name}"
+
+
+def _binary() -> str:
+    beside = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(__file__).parents[1] / "bin"]
+    told = os.environ.get("VRAMLINE_BIN")
+    places = ([told] if told else []) + [str(folder / "vramline") for folder in beside]
+    found = next((place for place in places if os.access(place, os.X_OK)), None) or shutil.which("vramline")
+    if found is None:
+        raise CannotPlan("the command vramline was not found\nhint: pip install vramline, or set VRAMLINE_BIN")
+    return found
+
+
+def _environment() -> dict[str, str]:
+    """A probe has no limit of its own, and a GPU's memory is not its alone."""
+    package = Path(__file__).parent
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPU_BFC_MEM_LIMIT_IN_MB"}
+    environment["VRAMLINE_PACKAGE"] = str(package)
+    environment["KERAS_BACKEND"] = "tensorflow"
+    environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    paths = [environment.get("PYTHONPATH"), str(package.parent)]
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    return environment

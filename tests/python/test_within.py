@@ -1,0 +1,150 @@
+"""`fit_within` against real TensorFlow, whose own allocator enforces the limit.
+
+The job trains a model that fails at its batch under the limit. Trained within, it must take the same way as without a limit.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vramline import within
+
+JOB = Path(__file__).parent / "jobs" / "within.py"
+MIB = 1 << 20
+
+# Name: how, seed, the limit that is told and enforced, in MiB. Nothing enforces a limit that is not there.
+JOBS = {
+    "seed 1": ("direct", 1, None),
+    "seed 2": ("direct", 2, None),
+    "fails": ("direct", 1, 30),
+    "within": ("within", 1, 30),
+    "wrong plan": ("wrong", 1, 36),
+    "tiny": ("within", 1, 5),
+    "custom": ("custom", 1, 30),
+    "at once": ("build", 1, 400),
+}
+
+
+@pytest.fixture(scope="module")
+def facts(binary, tmp_path_factory):
+    """What every job has written down."""
+    folder = tmp_path_factory.mktemp("within")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    kept |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPU_ALLOCATOR_USE_BFC": "1"}
+
+    def run(name):
+        how, seed, limit = JOBS[name]
+        path = folder / f"{name}.json"
+        # A limit below what TensorFlow needs to come up would test nothing but that.
+        enforced = {} if limit is None or name == "tiny" else {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit)}
+        environment = kept | enforced | {"VRAMLINE_BIN": str(binary)}
+        command = [sys.executable, str(JOB), how, str(seed), str(path), *([f"{limit}MiB"] if limit else [])]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(path.read_text()) | {"printed": done.stdout}
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(JOBS, pool.map(run, JOBS)))
+
+
+def test_the_batch_fails_under_the_limit(facts):
+    assert facts["fails"]["failed"] == "ResourceExhaustedError"
+
+
+def test_within_the_limit_it_takes_the_same_way(facts):
+    within, one, other = facts["within"], facts["seed 1"], facts["seed 2"]
+    assert within["failed"] is None
+    for name in ("loss", "val_loss"):
+        ours, direct, noise = (np.array(each["history"][name]) for each in (within, one, other))
+        assert len(ours) == len(direct) == 4
+        assert np.all(np.abs(ours - direct) <= np.abs(noise - direct).max())
+        # Far closer than seeds are: an epoch's last batch of 77 comes in parts of 38 and 39, the rest is the same but for rounding.
+        assert np.allclose(ours, direct, rtol=2e-3)
+    assert ours[-1] < ours[0] / 2, "it learns"
+
+
+def test_what_was_done_is_told(facts):
+    told = facts["within"]["within"]
+    assert told["batch_size"] == 256 == told["micro_batch"] * told["accumulation_steps"]
+    assert told["accumulation_steps"] > 1
+    assert not told["stepped_down"]
+    # Weights and biases, each in whole chunks.
+    sizes = [48 * 6000 * 4, 6000 * 4, 6000 * 10 * 4, 10 * 4]
+    assert told["accumulator_bytes"] == sum(-(-size // 256) * 256 for size in sizes)
+    assert told["limit_bytes"] == 30 * MIB
+    assert told["predicted_low_bytes"] <= told["predicted_peak_bytes"] <= told["predicted_high_bytes"]
+    assert told["minimum_bytes"] <= told["limit_bytes"]
+    assert told["measured_peak_bytes"] == facts["within"]["memory"]["peak"] <= told["limit_bytes"]
+    # The prediction is of a pool with room; under a limit more chunks are larger than what was asked for.
+    assert abs(told["measured_peak_bytes"] / told["predicted_peak_bytes"] - 1) < 0.3
+    assert f"256 as {told['accumulation_steps']} micro-batches of {told['micro_batch']}" in facts["within"]["printed"]
+
+
+def test_afterwards_the_optimizer_is_as_without(facts):
+    for name in ("within", "wrong plan", "at once"):
+        assert facts[name]["iterations"] == facts["seed 1"]["iterations"] == 20
+        assert facts[name]["states"] == facts["seed 1"]["states"]
+
+
+def test_a_wrong_plan_costs_one_step_down(facts):
+    ran = facts["wrong plan"]
+    assert ran["failed"] is None
+    assert ran["within"]["stepped_down"]
+    assert (ran["within"]["micro_batch"], ran["within"]["accumulation_steps"]) == (128, 2)
+    # From where it began, not from what the failed attempt left.
+    assert np.allclose(ran["history"]["loss"], facts["seed 1"]["history"]["loss"], rtol=2e-3)
+
+
+def test_what_does_not_fit_at_all_is_said(facts):
+    assert facts["tiny"]["failed"] == "DoesNotFit"
+    assert "not even a batch of one fits 5 MiB" in facts["tiny"]["text"]
+    assert facts["tiny"]["iterations"] == 0
+
+
+def test_a_model_that_no_other_process_knows_is_said(facts):
+    assert facts["custom"]["failed"] == "CannotPlan"
+    assert "cannot be rebuilt" in facts["custom"]["text"]
+    assert "Tanh" in facts["custom"]["text"]
+    assert "hint: give build=" in facts["custom"]["text"]
+
+
+def test_what_fits_at_once_is_not_accumulated(facts):
+    told = facts["at once"]["within"]
+    assert (told["micro_batch"], told["accumulation_steps"], told["accumulator_bytes"]) == (256, 1, 0)
+    assert np.allclose(facts["at once"]["history"]["loss"], facts["seed 1"]["history"]["loss"], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("batch", "largest", "expected"),
+    [
+        (256, 300, (256, 1)),
+        (256, 255, (128, 2)),
+        (256, 100, (64, 4)),
+        (256, 1, (1, 256)),
+        (100, 49, (25, 4)),
+        # No divisor is near what fits: parts that differ by one.
+        (257, 100, (86, 3)),
+        (7, 6, (4, 2)),
+    ],
+)
+def test_parts(batch, largest, expected):
+    micro, steps = within.parts_of(batch, largest)
+    assert (micro, steps) == expected
+    assert micro <= max(largest, 1) or steps == 1
+    assert micro * steps >= batch > micro * (steps - 1)
+
+
+def test_sizes():
+    assert within.size_of("8GiB") == 8 << 30
+    assert within.size_of("1.5 GiB") == 3 << 29
+    assert within.size_of("500MB") == 500_000_000
+    assert within.size_of(12) == within.size_of("12") == within.size_of("12b") == 12
+    for wrong in ("", "GiB", "8GiBs", "-1", 0, "1e3"):
+        with pytest.raises(ValueError, match="limit"):
+            within.size_of(wrong)
