@@ -235,10 +235,8 @@ def _hold(optimizer: Any, variables: list[Any], accumulators: list[Any]) -> None
 
 def state(model: Any) -> Callable[[], None]:
     """Keeps the values of a model and its built optimizer on the host; what is returned puts them back."""
-    import numpy as np
-
-    held = [(variable, np.array(variable)) for variable in model.variables]
-    held += [(variable, np.array(variable)) for variable in model.optimizer.variables]
+    held = [(variable, variable.numpy()) for variable in model.variables]
+    held += [(variable, variable.numpy()) for variable in model.optimizer.variables]
 
     def restore() -> None:
         for variable, value in held:

@@ -172,7 +172,8 @@ def fit_within(
         CannotPlan: If the model cannot be rebuilt in another process, or its probes do not lead to a plan.
         NotImplementedError: On backends other than TensorFlow.
     """
-    wanted = _Wanted(model, batch_size, size_of(limit), fit_arguments)
+    limit_bytes = size_of(limit)
+    _check(model, batch_size, fit_arguments)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split)
     data = tuple(part for part in (x, y, sample_weight) if part is not None)
@@ -184,6 +185,7 @@ def fit_within(
 
         model(keras.tree.map_structure(lambda array: array[:1], x))
     model.optimizer.build(model.trainable_variables)
+    wanted = _Wanted(model, batch_size, limit_bytes)
     chosen = _chosen(wanted, data, plan, build, probes, keep, fit_arguments.get("class_weight"))
     if verbose:
         print(f"vramline: {chosen}", flush=True)
@@ -191,7 +193,7 @@ def fit_within(
     def train(within: Within) -> Any:
         batches = accumulation.Batches(data, batch_size, within.micro_batch, shuffle)
         with accumulation.Accumulation(model, within.accumulation_steps) as accumulated:
-            first = _First(within.accumulation_steps)
+            first = _First(min(within.accumulation_steps, len(batches)))
             hooks = [first.callback(), accumulated.callback(len(batches)), *(callbacks or [])]
             if record is not None:
                 from vramline.keras import MemoryCallback
@@ -244,7 +246,8 @@ def predicted(
     probes: Sequence[int] = PROBES,
 ) -> dict[str, Any]:
     """The plan of a compiled model at a batch, as it is and without a limit: what `vramline plan --json` prints."""
-    wanted = _Wanted(model, batch, 1, {})
+    _check(model, batch, {})
+    wanted = _Wanted(model, batch, 1)
     with tempfile.TemporaryDirectory(prefix="vramline-") as temporary:
         made = _Probes(wanted, Path(temporary), Path(temporary), tuple(probes))
         made.save(data, build, None)
@@ -272,26 +275,30 @@ class _First:
         return First()
 
 
+def _check(model: Any, batch: int, fit_arguments: dict[str, Any]) -> None:
+    """Refuses what is not possible at all."""
+    import keras
+
+    if not hasattr(keras, "ops"):
+        raise NotImplementedError("fit_within needs Keras 3\nhint: pip install 'keras>=3'")
+    if keras.backend.backend() != "tensorflow":
+        raise NotImplementedError(
+            f"fit_within works on the TensorFlow backend, found {keras.backend.backend()}\n"
+            "hint: `vramline plan --batches 5,7,11 --limit 8GiB -- python train.py --batch {batch}` plans for the others"
+        )
+    if getattr(model, "optimizer", None) is None:
+        raise ValueError("the model is not compiled\nhint: model.compile(optimizer, loss)")
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise ValueError(f"batch_size: expected a number of samples, found {batch!r}")
+    if "steps_per_epoch" in fit_arguments:
+        raise ValueError("steps_per_epoch: fit_within goes through all of the data in every epoch")
+    accumulation.Accumulation(model, 1)
+
+
 class _Wanted:
-    """What is asked for, once it is known to be possible at all."""
+    """What is asked for, of a model and an optimizer that are built."""
 
-    def __init__(self, model: Any, batch: int, limit: int, fit_arguments: dict[str, Any]) -> None:
-        import keras
-
-        if not hasattr(keras, "ops"):
-            raise NotImplementedError("fit_within needs Keras 3\nhint: pip install 'keras>=3'")
-        if keras.backend.backend() != "tensorflow":
-            raise NotImplementedError(
-                f"fit_within works on the TensorFlow backend, found {keras.backend.backend()}\n"
-                "hint: `vramline plan --batches 5,7,11 --limit 8GiB -- python train.py --batch {batch}` plans for the others"
-            )
-        if getattr(model, "optimizer", None) is None:
-            raise ValueError("the model is not compiled\nhint: model.compile(optimizer, loss)")
-        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-            raise ValueError(f"batch_size: expected a number of samples, found {batch!r}")
-        if "steps_per_epoch" in fit_arguments:
-            raise ValueError("steps_per_epoch: fit_within goes through all of the data in every epoch")
-        accumulation.Accumulation(model, 1)
+    def __init__(self, model: Any, batch: int, limit: int) -> None:
         self.model, self.batch, self.limit = model, batch, limit
         # Others' memory in this process is there all the while, and in no probe.
         own = sum(_rounded(variable.value) for variable in [*model.variables, *model.optimizer.variables])

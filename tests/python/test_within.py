@@ -120,6 +120,116 @@ def test_what_fits_at_once_is_not_accumulated(facts):
     assert np.allclose(facts["at once"]["history"]["loss"], facts["seed 1"]["history"]["loss"], rtol=1e-4)
 
 
+def plan_for(largest):
+    """A plan that says how much fits, and nothing else."""
+    sure = {"sure": largest, "likely": largest}
+    return {"predictions": [], "largest_batch": sure, "certain": True, "warnings": [], "verdict": ""}
+
+
+@pytest.mark.parametrize(
+    ("policy", "largest", "name"), [("float32", 4, "adagrad"), ("float32", 3, "adamw"), ("mixed_float16", 4, "adamw")]
+)
+def test_dicts_schedules_and_scaled_losses(policy, largest, name):
+    import keras
+
+    import vramline.keras
+
+    def optimizer():
+        if name == "adagrad":
+            return keras.optimizers.Adagrad(0.1)
+        adamw = keras.optimizers.AdamW(keras.optimizers.schedules.CosineDecay(0.1, 8), clipnorm=1.0)
+        # A scale so low that nothing overflows.
+        return adamw if policy == "float32" else keras.optimizers.LossScaleOptimizer(adamw, initial_scale=16.0)
+
+    def trained(fit, **more):
+        keras.utils.set_random_seed(3)
+        inputs = {name: keras.Input((4,), name=name) for name in ("one", "two")}
+        hidden = keras.layers.Dense(8, activation="relu")(keras.ops.concatenate(list(inputs.values()), axis=-1))
+        outputs = {"a": keras.layers.Dense(1, name="a")(hidden), "b": keras.layers.Dense(2, name="b")(hidden)}
+        model = keras.Model(inputs, outputs)
+        model.compile(optimizer(), loss="mse")
+        random = np.random.default_rng(1)
+        x = {name: random.standard_normal((50, 4)) for name in inputs}
+        y = {"a": random.standard_normal((50, 1)), "b": random.standard_normal((50, 2))}
+        settings = {"batch_size": 12, "epochs": 3, "shuffle": False, "verbose": 0, "validation_split": 0.04}
+        return fit(model, x, y, **settings, **more), model
+
+    keras.config.set_dtype_policy(policy)
+    try:
+        direct, reference = trained(keras.Model.fit)
+        history, model = trained(vramline.keras.fit_within, limit="1GiB", plan=plan_for(largest))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert (history.within.micro_batch, history.within.accumulation_steps) == (largest, 12 // largest)
+    rtol = 1e-4 if policy == "float32" else 2e-2
+    for each in ("loss", "val_loss"):
+        assert np.allclose(history.history[each], direct.history[each], rtol=rtol)
+    assert int(model.optimizer.iterations) == int(reference.optimizer.iterations) == 12
+    shapes = [[tuple(each.shape) for each in one.optimizer.variables] for one in (model, reference)]
+    assert shapes[0] == shapes[1]
+
+
+def test_a_second_training_goes_on_where_the_first_ended(tmp_path):
+    import keras
+
+    import vramline.keras
+
+    def trained(largest):
+        keras.utils.set_random_seed(5)
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+        model.compile(keras.optimizers.Adam(0.05), "mse")
+        x = np.random.default_rng(2).standard_normal((40, 4)).astype("float32")
+        losses = []
+        for _ in range(2):
+            settings = {"batch_size": 8, "epochs": 2, "shuffle": False, "verbose": 0}
+            if largest is None:
+                history = model.fit(x, x[:, :3], **settings)
+            else:
+                plan = plan_for(largest)
+                history = vramline.keras.fit_within(model, x, x[:, :3], limit="1GiB", plan=plan, **settings)
+            losses += history.history["loss"]
+        model.save(tmp_path / "model.keras")
+        again = keras.saving.load_model(tmp_path / "model.keras")
+        assert int(again.optimizer.iterations) == 20
+        assert not again.optimizer.gradient_accumulation_steps
+        return losses
+
+    assert np.allclose(trained(2), trained(None), rtol=1e-4)
+
+
+def test_what_is_refused():
+    import keras
+
+    import vramline.keras
+
+    def fit(optimizer="sgd", x=None, **arguments):
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+        if optimizer is not None:
+            model.compile(optimizer, "mse")
+        x = np.zeros((8, 4)) if x is None else x
+        settings = {"batch_size": 4, "limit": "1GiB", "plan": plan_for(2), "verbose": 0} | arguments
+        return vramline.keras.fit_within(model, x, np.zeros((8, 3)), **settings)
+
+    with pytest.raises(ValueError, match="not compiled"):
+        fit(None)
+    with pytest.raises(ValueError, match="accumulates gradients already"):
+        fit(keras.optimizers.SGD(gradient_accumulation_steps=2))
+    with pytest.raises(ValueError, match="use_ema"):
+        fit(keras.optimizers.SGD(use_ema=True))
+    with pytest.raises(ValueError, match="steps_per_epoch"):
+        fit(steps_per_epoch=3)
+    with pytest.raises(ValueError, match="batch_size"):
+        fit(batch_size=0)
+    with pytest.raises(ValueError, match="differ in their number of rows"):
+        fit(x=np.zeros((7, 4)))
+    with pytest.raises(TypeError, match="one row a sample"):
+        fit(x=iter([1, 2]))
+    with pytest.raises(within.DoesNotFit, match="batch of one"):
+        fit(plan=plan_for(None))
+    with pytest.raises(ValueError, match="no name by which"):
+        fit(plan=None, build=lambda: None)
+
+
 @pytest.mark.parametrize(
     ("batch", "largest", "expected"),
     [

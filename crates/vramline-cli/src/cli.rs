@@ -44,6 +44,9 @@ pub(crate) enum Command {
     /// Run a few steps with a fix or another batch, and print what was predicted beside what is measured.
     #[command(after_long_help = VERIFY_HELP, override_usage = "vramline verify [OPTIONS] --batch N [--fix NAME] -- CMD {batch} ...")]
     Verify(Box<VerifyArgs>),
+    /// Say whether jobs fit one device together, with which limits, and how to start them.
+    #[command(after_long_help = PACK_HELP)]
+    Pack(PackArgs),
     /// Show the report as a page from this machine: exact where you zoom in, live while the run goes on.
     #[command(after_long_help = SERVE_HELP)]
     Serve(ServeArgs),
@@ -241,6 +244,45 @@ pub(crate) struct VerifyArgs {
     /// How far the measured peak may be from the predicted one, as a share of it.
     #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
     pub(crate) tolerance: f64,
+}
+
+const PACK_HELP: &str = "\
+A job is a recording (*.vram), a trace, or a plan that `vramline plan --json` wrote; NAME=PATH names it, and PATH@BATCH
+chooses a batch of a plan. Each gets a limit: the least that its pool needs, and headroom. What a process holds beside
+its pool (a context, libraries) comes on top: recordings made on a device tell it, else --context.
+
+The least is known from an exact replay or from a plan; of other runs only the peak is known, and that is said.
+
+Examples:
+    vramline pack a.vram b.vram --device-memory 80GiB
+    vramline pack big=plan.json@256 small=plan.json@32 --device-memory 24GiB --context 700MiB
+    vramline pack a.vram b.vram                    on this machine's first GPU, with what is taken there now
+
+Exit codes: 0 they fit; 3 they do not; 4 not certain, and why; 1 an error; 2 usage.";
+
+#[derive(Debug, Args)]
+pub(crate) struct PackArgs {
+    /// Recordings, traces or plans.
+    #[arg(required = true, value_name = "[NAME=]PATH[@BATCH]", value_hint = clap::ValueHint::AnyPath)]
+    pub(crate) jobs: Vec<String>,
+    /// The device's memory, such as 80GiB [default: this machine's device, else that of a recording].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) device_memory: Option<Bytes>,
+    /// Which of this machine's devices, by the driver's number.
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "device_memory")]
+    pub(crate) gpu: usize,
+    /// What the driver keeps of the device [default: as the driver or a recording tells].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) reserved: Option<Bytes>,
+    /// What each process holds beside its pool, where its recording does not tell.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) context: Option<Bytes>,
+    /// Percent of its least that a pool gets on top.
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    pub(crate) headroom: u64,
+    /// Print everything as one JSON document, exact to the byte.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// A batch and the path of its run.

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => commands::replay::run(args),
         Command::Diff(args) => commands::diff::run(args),
         Command::Plan(args) => commands::plan::run(args),
+        Command::Pack(args) => commands::pack::run(args),
         Command::Verify(args) => commands::verify::run(args),
         Command::Export(args) => commands::export::run(args).map(|()| ExitCode::SUCCESS),
         Command::Top(args) => commands::top::run(args),

@@ -3,6 +3,7 @@
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod oom;
+pub(crate) mod pack;
 pub(crate) mod plan;
 pub(crate) mod replay;
 pub(crate) mod top;

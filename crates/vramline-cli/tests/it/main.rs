@@ -7,6 +7,7 @@
 mod diff;
 mod driver;
 mod export;
+mod pack;
 mod run;
 mod top;
 

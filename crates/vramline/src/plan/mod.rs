@@ -10,6 +10,7 @@ mod by_sequence;
 mod doubt;
 mod draws;
 mod fixes;
+pub mod pack;
 mod predict;
 mod probe;
 mod size;

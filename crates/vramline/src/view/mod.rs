@@ -10,6 +10,7 @@ pub mod findings;
 pub mod html;
 pub mod ledger;
 pub mod oom;
+pub mod pack;
 mod packed;
 pub mod plan;
 pub mod replay;

@@ -13,7 +13,7 @@ use vramline::source::Content;
 use vramline::stack::{Stack, Stacks};
 use vramline::units::{Bytes, Nanos};
 use vramline::view::diff::{self, Side, diff};
-use vramline::view::fields::{DIFF, DOCTOR, Field, OOM, PLAN, REPLAY, REPORT, TOP, VERIFY};
+use vramline::view::fields::{DIFF, DOCTOR, Field, OOM, PACK, PLAN, REPLAY, REPORT, TOP, VERIFY};
 use vramline::view::plan::{self, ProbeRead};
 use vramline::view::replay::{self, replay};
 use vramline::view::report::{By, Wanted};
@@ -393,7 +393,7 @@ fn explains_nulls(document: &Value) {
 fn the_docs_hold_the_tables() {
     let docs = fs::read_to_string(root().join("docs/json.md")).unwrap();
     let row = |field: &Field| format!("| `{}` | {} | {} |\n", field.id, field.unit, field.meaning);
-    for fields in [REPORT, OOM, REPLAY, DOCTOR, DIFF, PLAN, VERIFY, TOP] {
+    for fields in [REPORT, OOM, REPLAY, DOCTOR, DIFF, PACK, PLAN, VERIFY, TOP] {
         let table: String = fields.iter().map(row).collect();
         assert!(
             docs.contains(&table),

@@ -25,6 +25,7 @@ mod jax;
 mod ledger;
 mod live;
 mod oom;
+mod pack;
 mod page;
 mod plan;
 mod recorded;

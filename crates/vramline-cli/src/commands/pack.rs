@@ -1,0 +1,145 @@
+//! `vramline pack`: do these jobs fit one device together, and with which limits.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use vramline::view::pack::{self, Job, Known, PackView, Wanted};
+
+use crate::cli::PackArgs;
+use crate::launch::driver;
+use crate::launch::settings::refusal;
+use crate::printer::Style;
+use crate::{Hinted, printer, watched};
+
+const NO: u8 = 3;
+const NOT_CERTAIN: u8 = 4;
+/// More than a plan ever has to say.
+const LONGEST_PLAN: u64 = 64 << 20;
+
+pub(crate) fn run(args: &PackArgs) -> Result<ExitCode, Hinted> {
+    let jobs = args.jobs.iter().map(|text| job(text)).collect::<Result<Vec<Job>, Hinted>>()?;
+    let mut wanted = Wanted {
+        memory: args.device_memory,
+        reserved: args.reserved,
+        taken: None,
+        context: args.context,
+        headroom: args.headroom,
+        device: String::new(),
+    };
+    if wanted.memory.is_none() {
+        of_machine(args, &mut wanted);
+    }
+    let document = pack::view(&jobs, &wanted).map_err(|error| refusal(error.to_string(), error.hint()))?;
+    std::mem::forget(jobs);
+    print(&document, args.json)?;
+    Ok(ExitCode::from(match document.fits {
+        Some(true) => 0,
+        Some(false) => NO,
+        None => NOT_CERTAIN,
+    }))
+}
+
+fn print(document: &PackView, json: bool) -> anyhow::Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if json {
+        serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        let style = Style::of_terminal(io::stdout().is_terminal());
+        out.write_all(printer::pack::pack(document, style).as_bytes())?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// This machine's device, with what is taken on it now. Without a driver a recording may tell.
+fn of_machine(args: &PackArgs, wanted: &mut Wanted) {
+    let Ok(mut driver) = driver::open() else { return };
+    let Ok(devices) = driver.devices() else { return };
+    let Some(facts) = devices.get(args.gpu) else { return };
+    let Ok(memory) = driver.memory(args.gpu) else { return };
+    wanted.device = format!(
+        "GPU {}{}",
+        args.gpu,
+        facts.name.as_ref().map(|name| format!(", {name}")).unwrap_or_default()
+    );
+    wanted.memory = Some(memory.total);
+    wanted.reserved = wanted.reserved.or(Some(memory.reserved));
+    let kept = wanted.reserved.unwrap_or_default();
+    wanted.taken = Some(memory.total.saturating_sub(memory.free).saturating_sub(kept));
+}
+
+/// `NAME=PATH@BATCH`, of which the path alone is needed.
+fn job(text: &str) -> Result<Job, Hinted> {
+    let (name, path, batch) = parts(text, &|path| path.exists());
+    let file = path.display().to_string();
+    let known = match plan(&path)? {
+        Some(plan) => Known::Plan(plan, batch),
+        None if batch.is_some() => {
+            let hint = "a batch belongs to a plan: make one with `vramline plan --json ... > plan.json`";
+            return Err(refusal(format!("'{file}' is no plan, and '@' chooses a batch of one"), hint));
+        }
+        None => Known::Run(Box::new(
+            watched::read(&path)
+                .map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?,
+        )),
+    };
+    let name = name
+        .unwrap_or_else(|| path.file_stem().map_or(file.clone(), |stem| stem.to_string_lossy().into_owned()));
+    Ok(Job { name, file, known })
+}
+
+/// A name, a path and a batch. What exists as it stands is a path.
+fn parts(text: &str, exists: &dyn Fn(&Path) -> bool) -> (Option<String>, PathBuf, Option<u64>) {
+    let (name, rest) = match text.split_once('=') {
+        Some((name, rest)) if !name.is_empty() && !exists(Path::new(text)) => (Some(name.to_owned()), rest),
+        _ => (None, text),
+    };
+    let batch = rest.rsplit_once('@').filter(|_| !exists(Path::new(rest)));
+    let batch = batch.and_then(|(path, batch)| Some((path, batch.parse::<u64>().ok()?)));
+    match batch {
+        Some((path, batch)) => (name, path.into(), Some(batch)),
+        None => (name, rest.into(), None),
+    }
+}
+
+/// The plan in a file; nothing where it is something else.
+fn plan(path: &Path) -> Result<Option<pack::PlanRead>, Hinted> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let wrong = || format!("cannot read '{}'", path.display());
+    let mut file = File::open(path).with_context(wrong)?;
+    let mut first = [0_u8; 1];
+    if file.read(&mut first).with_context(wrong)? == 0 || first != *b"{" {
+        return Ok(None);
+    }
+    let mut text = "{".to_owned();
+    file.take(LONGEST_PLAN).read_to_string(&mut text).with_context(wrong)?;
+    let plan = pack::plan_of(&text).map_err(|error| Hinted {
+        error: anyhow::anyhow!("'{}' is no plan: {error}", path.display()),
+        hint: "make one with `vramline plan --json ... > plan.json`".to_owned(),
+    })?;
+    Ok(Some(plan))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_a_path_with_a_name_and_a_batch_if_need_be() {
+        let none = |_: &Path| false;
+        let parts_of = |text: &str| parts(text, &none);
+        assert_eq!(parts_of("a.vram"), (None, "a.vram".into(), None));
+        assert_eq!(parts_of("big=a.vram"), (Some("big".to_owned()), "a.vram".into(), None));
+        assert_eq!(parts_of("big=p.json@64"), (Some("big".to_owned()), "p.json".into(), Some(64)));
+        assert_eq!(parts_of("p.json@64"), (None, "p.json".into(), Some(64)));
+        assert_eq!(parts_of("p@home.json"), (None, "p@home.json".into(), None));
+        let there = |path: &Path| path == Path::new("lr=3@7.vram");
+        assert_eq!(parts("lr=3@7.vram", &there), (None, "lr=3@7.vram".into(), None));
+    }
+}
