@@ -230,6 +230,23 @@ def test_what_is_refused():
         fit(plan=None, build=lambda: None)
 
 
+def test_other_backends_are_told_what_to_do():
+    pytest.importorskip("jax")
+    script = """
+import keras, numpy, vramline.keras
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+model.compile("sgd", "mse")
+try:
+    vramline.keras.fit_within(model, numpy.zeros((8, 4)), numpy.zeros((8, 3)), batch_size=4, limit="1GiB")
+except NotImplementedError as error:
+    print(error)
+"""
+    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert "works on the TensorFlow backend, found jax" in done.stdout
+    assert "hint: `vramline plan" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("batch", "largest", "expected"),
     [
