@@ -6,6 +6,7 @@ Everything in it is real: a job is trained, the tool runs on a pseudo-terminal, 
 """
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -111,7 +112,11 @@ def main():
                 screen.until(lambda text: text.count(" train ") >= 12)
                 screen.settle()
                 output.parent.mkdir(parents=True, exist_ok=True)
-                output.write_text(picture(screen.emulated))
+                # Whose temporary folder it is concerns nobody; the line keeps its width.
+                inside = f"{folder}/"
+                drawn = picture(screen.emulated)
+                assert inside in drawn
+                output.write_text(re.sub(re.escape(inside) + r"(\S+)", lambda found: found[1] + "\u00a0" * len(inside), drawn))
                 screen.keys("q")
                 screen.wait()
         finally:
