@@ -39,6 +39,8 @@ POOL = "bfc_cpu_allocator_for_gpu"
 MIB = 1 << 20
 AMPLE = 16000
 PROBE_RUNS = 2
+# As `vramline plan -- CMD` makes them.
+PROBE_STEPS = 12
 DEADLINE = 240
 
 # What is asked of each model: the batches of the probes, none of them a dimension of the model; the batches whose peak is
@@ -99,9 +101,9 @@ def record(model, batch, run):
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part.vram")
     subprocess.run(["rm", "-rf", part, path], check=True)
-    command = [binary(), "run", "--no-report", "--json", told.with_suffix(".part"), "--trace", f"steps={planned.STEPS}", "-o", part, "--"]
+    command = [binary(), "run", "--no-report", "--json", told.with_suffix(".part"), "--trace", f"steps={PROBE_STEPS}", "-o", part, "--"]
     begin = time.monotonic()
-    job = [sys.executable, PROGRAM, model, "--batch", str(batch)]
+    job = [sys.executable, PROGRAM, model, "--batch", str(batch), "--steps", str(PROBE_STEPS)]
     done = subprocess.run([*command, *job], env=environment(AMPLE), capture_output=True, text=True, timeout=DEADLINE, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{model} {batch}: {done.stderr[-2000:]}")
@@ -111,7 +113,7 @@ def record(model, batch, run):
     steps = sum(phase["steps"] for phase in report["phases"])
     assert pool["from_start"] is True, "the recording does not begin before the first allocation"
     assert pool["peak_bytes"] == said["peak_bytes"], "the recording's peak is not TensorFlow's"
-    assert steps == planned.STEPS, f"{steps} steps are recorded"
+    assert steps == PROBE_STEPS, f"{steps} steps are recorded"
     part.rename(path)
     said |= {"run": run, "allocs": pool["allocs"], "seconds": round(time.monotonic() - begin, 2), "load": os.getloadavg()[0]}
     told.with_suffix(".part").unlink()

@@ -32,7 +32,7 @@ def planned(binary, tmp_path_factory):
     """The folder of probes that plan made, what it said, and the file that a probe must not write."""
     folder = tmp_path_factory.mktemp("plan")
     ends = folder / "ended"
-    command = ["plan", "--json", "--batches", "13,7,11", "--repeats", "1", "--batch", TARGET, "--steps", "6", "-o", folder / "probes"]
+    command = ["plan", "--json", "--batches", "13,7,11", "--repeats", "1", "--batch", TARGET, "--steps", "6", "--trace-steps", "6", "-o", folder / "probes"]
     done = call(binary, *command, "--", sys.executable, JOB, "{batch}", "--ends", ends)
     return folder, json.loads(done.stdout), ends, done.stderr
 
@@ -53,7 +53,7 @@ def test_plan_makes_its_probes_smallest_first_and_ends_them(planned):
 
 def test_what_is_there_is_not_run_again(binary, planned):
     folder, document, _, _ = planned
-    command = ["plan", "--json", "--batches", "7,11,13", "--repeats", "1", "--batch", TARGET, "--steps", "6", "-o", folder / "probes"]
+    command = ["plan", "--json", "--batches", "7,11,13", "--repeats", "1", "--batch", TARGET, "--steps", "6", "--trace-steps", "6", "-o", folder / "probes"]
     done = call(binary, *command, "--", "false", "{batch}")
     assert json.loads(done.stdout)["predictions"] == document["predictions"]
     assert done.stderr.count("is there already") == 3
@@ -92,7 +92,7 @@ def test_sure_passes_where_the_allocator_enforces_the_limit(binary, planned):
 
 def test_a_fix_is_measured(binary, planned):
     folder, _, ends, _ = planned
-    command = ["verify", "--json", "--batches", "7,11,13", "--repeats", "1", "--runs", "2", "-o", folder / "probes", "--fix", "accumulate", "--batch", TARGET]
+    command = ["verify", "--json", "--batches", "7,11,13", "--repeats", "1", "--runs", "2", "--trace-steps", "6", "-o", folder / "probes", "--fix", "accumulate", "--batch", TARGET]
     done = call(binary, *command, "--", sys.executable, JOB, "{batch}", "--ends", ends, codes=(0, 3))
     document = json.loads(done.stdout)
     assert document["fix"] == "accumulate" and len(document["runs_bytes"]) == 2

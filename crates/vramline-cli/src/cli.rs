@@ -174,8 +174,8 @@ pub(crate) struct PlanArgs {
     /// Run the command so often for each of them: TensorFlow orders ops differently each time.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub(crate) repeats: u32,
-    /// Trace so many steps of each.
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..))]
+    /// Trace so many steps of each: every step is another order.
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) trace_steps: u32,
     /// Keep the probes in this folder; what is there already is not run again.
     #[arg(short, long, value_name = "FOLDER")]

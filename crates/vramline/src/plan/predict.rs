@@ -291,13 +291,35 @@ impl Plan {
         }
     }
 
-    /// The probes whose order is run: where the order is always the same, the largest.
+    /// The probes whose order is run: where the order is always the same, the largest; otherwise those whose requests are known at
+    /// other batches too. A probe of which much is not, such as one that a compiler treated otherwise, would stand for itself only.
     pub(super) fn orders(&self) -> Vec<usize> {
         let largest = self.probes.last().map_or(0, |probe| probe.batch);
-        let is_run = |&number: &usize| {
-            !self.is_ordered || self.probes.get(number).is_some_and(|probe| probe.batch == largest)
+        let is_largest =
+            |&number: &usize| self.probes.get(number).is_some_and(|probe| probe.batch == largest);
+        let all = 0..self.probes.len();
+        if self.is_ordered {
+            return all.filter(is_largest).collect();
+        }
+        let known: Vec<usize> = all.clone().filter(|&number| self.is_known(number)).collect();
+        if known.is_empty() { all.collect() } else { known }
+    }
+
+    /// Whether all but a twentieth of what a probe asks for has a size at other batches.
+    fn is_known(&self, number: usize) -> bool {
+        let (Some(probe), Some(sizes)) = (self.probes.get(number), self.sizes.get(number)) else {
+            return false;
         };
-        (0..self.probes.len()).filter(is_run).collect()
+        let bytes = |wanted: fn(Basis) -> bool| -> u64 {
+            probe
+                .asks
+                .iter()
+                .zip(sizes)
+                .filter(|(_, size)| wanted(size.basis))
+                .map(|(ask, _)| ask.bytes)
+                .sum()
+        };
+        bytes(|basis| basis == Basis::Held).saturating_mul(20) <= bytes(|_| true)
     }
 }
 
