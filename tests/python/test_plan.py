@@ -90,6 +90,16 @@ def test_sure_passes_where_the_allocator_enforces_the_limit(binary, planned):
     assert "fits 4.00 GiB" in done.stdout.splitlines()[0] and "Memory against batch" in done.stdout
 
 
+def test_the_page_of_a_plan_says_what_the_document_says(binary, planned, tmp_path):
+    folder, document, _, _ = planned
+    page = tmp_path / "plan.html"
+    done = call(binary, "plan", "--json", *probes(folder), "--batch", TARGET, "--steps", "6", "--html", page)
+    told = json.loads(done.stdout)
+    text = page.read_text(encoding="utf-8")
+    assert told["verdict"] in text and "<script" not in text and "<polyline" in text and "http" not in text.split("<body>")[1]
+    assert all(fix["name"] in text for fix in told["fixes"]) and len(told["curve"]) > 10
+
+
 def test_a_fix_is_measured(binary, planned):
     folder, _, ends, _ = planned
     command = ["verify", "--json", "--batches", "7,11,13", "--repeats", "1", "--runs", "2", "--trace-steps", "6", "-o", folder / "probes", "--fix", "accumulate", "--batch", TARGET]

@@ -198,6 +198,9 @@ pub(crate) struct PlanArgs {
     /// Print memory against the batch, from the smallest probe to beyond the largest batch that fits.
     #[arg(long)]
     pub(crate) curve: bool,
+    /// Also write the plan as a page: memory against the batch as a drawing, and the tables.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// Print everything as one JSON document, exact to the byte.
     #[arg(long)]
     pub(crate) json: bool,

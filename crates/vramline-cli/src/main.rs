@@ -6,6 +6,7 @@ mod export;
 mod launch;
 mod lookout;
 mod page;
+mod plan_page;
 mod printer;
 mod serve;
 mod tui;

@@ -72,6 +72,13 @@ pub(crate) fn comparison(runs: &[String], verdict: &[String], data: &str) -> Str
     whole(&escaped(&runs.join(" · ")), &policy(false), &content)
 }
 
+/// A page that is whole as it is: nothing in it runs. `content` is escaped.
+pub(crate) fn static_page(name: &str, content: &str) -> String {
+    let style = HASHES.lines().nth(1).unwrap_or_default();
+    let policy = format!("default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'");
+    around(&escaped(name), &policy, content, "")
+}
+
 /// Writes a page, whole or not at all: a file that is half written shows nothing.
 pub(crate) fn write(file: &Path, page: &str, out: &mut impl Write) -> Result<(), Hinted> {
     std::fs::write(file, page).map_err(|error| Hinted {
@@ -83,8 +90,12 @@ pub(crate) fn write(file: &Path, page: &str, out: &mut impl Write) -> Result<(),
     Ok(())
 }
 
-/// Everything around the content; `name` is escaped.
+/// Everything around the content, with the script; `name` is escaped.
 fn whole(name: &str, policy: &str, content: &str) -> String {
+    around(name, policy, content, &format!("<script>{SCRIPT}</script>\n"))
+}
+
+fn around(name: &str, policy: &str, content: &str, script: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
@@ -93,11 +104,11 @@ fn whole(name: &str, policy: &str, content: &str) -> String {
          <meta name=\"generator\" content=\"vramline {version}\">\n\
          <title>{name} · Vramline</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <header><p class=\"brand\">Vramline</p><h1>{name}</h1></header>\n\
-         {content}\n<script>{SCRIPT}</script>\n</body>\n</html>\n",
+         {content}\n{script}</body>\n</html>\n",
         version = env!("CARGO_PKG_VERSION"),
     )
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

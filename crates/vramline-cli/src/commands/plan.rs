@@ -12,7 +12,7 @@ use crate::launch::environment::Variables;
 use crate::launch::probes;
 use crate::launch::settings::refusal;
 use crate::printer::Style;
-use crate::{Hinted, printer, watched};
+use crate::{Hinted, page, plan_page, printer, watched};
 
 const NO: u8 = 3;
 const NOT_CERTAIN: u8 = 4;
@@ -26,6 +26,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode, Hinted> {
         Err(code) => return Ok(ExitCode::from(code)),
     };
     let document = planned(args, &probes)?;
+    if let Some(file) = &args.html {
+        page::write(file, &plan_page::page(&document), &mut io::stderr())?;
+    }
     let mut out = io::BufWriter::new(io::stdout().lock());
     if args.json {
         serde_json::to_writer_pretty(&mut out, &document)
@@ -93,7 +96,7 @@ pub(crate) fn prepared(
         steps: args.steps,
         pool: args.pool.clone(),
         variable: args.variable.clone(),
-        curve: args.curve,
+        curve: args.curve || args.html.is_some(),
         fixes: true,
     };
     let refused =
