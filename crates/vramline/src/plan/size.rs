@@ -80,13 +80,13 @@ impl Form {
             Form::Line { from, to } => {
                 let (run, rise) =
                     (i128::from(to.0) - i128::from(from.0), i128::from(to.1) - i128::from(from.1));
-                let across = (i128::from(batch) - i128::from(from.0)) * rise;
+                let across = (i128::from(batch) - i128::from(from.0)).saturating_mul(rise);
                 // Rounded up.
-                i128::from(from.1) - (-across).div_euclid(run.max(1))
+                i128::from(from.1).saturating_sub(across.saturating_neg().div_euclid(run.max(1)))
             }
             Form::Product { unit, ref dimensions } => {
                 let dimension = |&(constant, times): &(i64, i64)| {
-                    i128::from(constant) + i128::from(times) * i128::from(batch)
+                    i128::from(constant).saturating_add(i128::from(times).saturating_mul(i128::from(batch)))
                 };
                 let all = dimensions.iter().map(dimension).map(|dimension| dimension.max(0));
                 all.fold(i128::from(unit), i128::saturating_mul)
@@ -108,8 +108,8 @@ impl Form {
         let is_on_it = |point: &Point| {
             let run = i128::from(last.batch) - i128::from(first.batch);
             let rise = i128::from(last.bytes) - i128::from(first.bytes);
-            (i128::from(point.bytes) - i128::from(first.bytes)) * run
-                == (i128::from(point.batch) - i128::from(first.batch)) * rise
+            (i128::from(point.bytes) - i128::from(first.bytes)).checked_mul(run)
+                == (i128::from(point.batch) - i128::from(first.batch)).checked_mul(rise)
         };
         (rises && points.iter().all(is_on_it)).then_some(form)
     }
