@@ -398,16 +398,19 @@ fn of_ask(
 /// the copy is kept in its place.
 fn stays_in_32(probe: &Probe) -> FxHashSet<usize> {
     let mut stays: FxHashSet<usize> = FxHashSet::default();
-    let mut given: Option<&Ask> = None;
+    // Forth and back apart.
+    let mut given: [Option<&Ask>; 2] = [None; 2];
     for ask in &probe.asks {
         let is_forward = ask.role == Role::Activations;
-        if ask.is_norm && !is_forward {
-            stays.insert(ask.act);
-        }
-        if ask.is_norm && is_forward {
+        let [forth, back] = &mut given;
+        let given = if is_forward { forth } else { back };
+        if ask.is_norm {
             stays.extend(given.take().filter(|given| given.bytes == ask.bytes).map(|given| given.act));
-        } else if is_forward {
-            given = Some(ask);
+            if !is_forward {
+                stays.insert(ask.act);
+            }
+        } else if is_forward || ask.role == Role::Gradients {
+            *given = Some(ask);
         }
     }
     stays

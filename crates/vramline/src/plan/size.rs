@@ -134,7 +134,9 @@ impl Form {
                     let run = i64::try_from(to.0.checked_sub(from.0)?).ok()?;
                     let rise = i64::try_from(to.1.checked_sub(from.1)?).ok()?;
                     let times = rise.checked_div(run).filter(|times| times * run == rise)?;
-                    let constant = i64::try_from(from.1).ok()? - times * i64::try_from(from.0).ok()?;
+                    let constant = i64::try_from(from.1)
+                        .ok()?
+                        .checked_sub(times.checked_mul(i64::try_from(from.0).ok()?)?)?;
                     Some((constant, times))
                 }
                 Form::Constant(value) => Some((i64::try_from(value).ok()?, 0)),
