@@ -384,6 +384,7 @@ def peaks_of(kept, model):
                 "line": base + slope * batch,
                 "line_error": (base + slope * batch) / middle - 1,
                 "spread": real[-1] / real[0] - 1,
+                "wider": told["high_bytes"] / told["low_bytes"] - real[-1] / real[0],
                 # What one real run tells of another: no prediction of one number can be better.
                 "noise": statistics.mean(abs(each / middle - 1) for each in real),
             }
@@ -508,6 +509,7 @@ def summary(peaks, edges):
         peaks,
         lambda rows: f"{sum(row['inside'] for row in rows)} of {sum(len(row['real']) for row in rows)}",
     )
+    both("the interval is wider than the spread by: mean, worst", peaks, mean_worst("wider"))
     both("limits", edges, lambda rows: str(len(rows)))
     both("called sure, and it or a smaller batch failed in a run", edges, lambda rows: str(sum(map(is_wrong, rows))))
     both("sure against the largest that always passed: mean, worst", edges, apart("sure", "always"))

@@ -20,7 +20,7 @@ PROGRAM = ROOT / "tests/python/models/planned.py"
 OUT = ROOT / "benches/out/fixes"
 MIB = 1 << 20
 # The model, the batch, the probes.
-MODELS = [("unet", 88, "5,7,11"), ("dense", 8104, "251,509,1013"), ("resnet", 88, "5,7,11")]
+MODELS = [("unet", 88, "5,7,11"), ("dense", 8104, "251,509,1013")]
 FIXES = ["accumulate", "mixed-precision", "one-thread", "compile"]
 
 
