@@ -3,7 +3,7 @@
 //! The driver is asked a few times, so that what a call takes is known; Python is asked in a process of its own, which has a time
 //! to answer in and imports no framework unless it is told to.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
@@ -16,8 +16,9 @@ use vramline::view::doctor::{DeviceLook, DriverLook, Machine, PythonLook, doctor
 
 use crate::Hinted;
 use crate::cli::DoctorArgs;
+use crate::commands::answer;
 use crate::launch::{driver, environment, package};
-use crate::printer::{self, Style};
+use crate::printer;
 
 /// How often a call is made to know what it takes.
 const LOOKS: usize = 5;
@@ -81,17 +82,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Hinted> {
         no_boot: package::boot().err(),
     };
     let document = doctor(&machine);
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if args.json {
-        serde_json::to_writer_pretty(&mut out, &document)
-            .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
-        writeln!(out).map_err(anyhow::Error::from)?;
-    } else {
-        let text = printer::doctor::doctor(&document, Style::of_terminal(io::stdout().is_terminal()));
-        out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
-    }
-    out.flush().map_err(anyhow::Error::from)?;
-    Ok(())
+    answer(&document, args.json, |style| printer::doctor::doctor(&document, style))
 }
 
 fn asked_of_driver() -> Result<DriverLook, DriverError> {

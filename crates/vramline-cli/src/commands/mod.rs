@@ -1,4 +1,11 @@
-//! One file a verb, one function each.
+//! One file a verb, one function each; here what they share: an answer, written as JSON or for people.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::Hinted;
+use crate::printer::Style;
 
 pub(crate) mod completions;
 pub(crate) mod demo;
@@ -15,3 +22,22 @@ pub(crate) mod serve;
 pub(crate) mod top;
 pub(crate) mod unpickle;
 pub(crate) mod verify;
+
+/// Writes a document to standard output: whole, as JSON, or as the text for people.
+pub(crate) fn answer(
+    document: &impl Serialize,
+    json: bool,
+    text: impl FnOnce(Style) -> String,
+) -> Result<(), Hinted> {
+    let written = || -> io::Result<()> {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        if json {
+            serde_json::to_writer_pretty(&mut out, document)?;
+            writeln!(out)?;
+        } else {
+            out.write_all(text(Style::of_terminal(io::stdout().is_terminal())).as_bytes())?;
+        }
+        out.flush()
+    };
+    Ok(written().map_err(anyhow::Error::from)?)
+}

@@ -1,6 +1,6 @@
 //! `vramline oom`: why allocations failed.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use vramline::source::SourceError;
@@ -8,24 +8,14 @@ use vramline::view::oom::oom;
 
 use crate::Hinted;
 use crate::cli::OomArgs;
+use crate::commands::answer;
 use crate::printer::{self, Style};
 use crate::watched;
 
 pub(crate) fn run(args: &OomArgs) -> Result<(), Hinted> {
     let read = watched::read_failures(&args.paths, args.limit).map_err(hinted)?;
     let report = oom(&read);
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if args.json {
-        serde_json::to_writer_pretty(&mut out, &report)
-            .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
-        writeln!(out).map_err(anyhow::Error::from)?;
-    } else {
-        let style = Style::of_terminal(io::stdout().is_terminal());
-        let text = printer::oom::oom(&report, args.all, style);
-        out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
-    }
-    out.flush().map_err(anyhow::Error::from)?;
-    Ok(())
+    answer(&report, args.json, |style| printer::oom::oom(&report, args.all, style))
 }
 
 /// The same of a recording, to anywhere, where memory ran out: `vramline run` ends with it.

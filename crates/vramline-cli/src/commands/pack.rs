@@ -1,17 +1,17 @@
 //! `vramline pack`: do these jobs fit one device together, and with which limits.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use vramline::view::pack::{self, Job, Known, PackView, Wanted};
+use vramline::view::pack::{self, Job, Known, Wanted};
 
 use crate::cli::PackArgs;
+use crate::commands::answer;
 use crate::launch::driver;
 use crate::launch::settings::refusal;
-use crate::printer::Style;
 use crate::{Hinted, printer, watched};
 
 const NO: u8 = 3;
@@ -34,25 +34,12 @@ pub(crate) fn run(args: &PackArgs) -> Result<ExitCode, Hinted> {
     }
     let document = pack::view(&jobs, &wanted).map_err(|error| refusal(error.to_string(), error.hint()))?;
     std::mem::forget(jobs);
-    print(&document, args.json)?;
+    answer(&document, args.json, |style| printer::pack::pack(&document, style))?;
     Ok(ExitCode::from(match document.fits {
         Some(true) => 0,
         Some(false) => NO,
         None => NOT_CERTAIN,
     }))
-}
-
-fn print(document: &PackView, json: bool) -> anyhow::Result<()> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if json {
-        serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        let style = Style::of_terminal(io::stdout().is_terminal());
-        out.write_all(printer::pack::pack(document, style).as_bytes())?;
-    }
-    out.flush()?;
-    Ok(())
 }
 
 /// This machine's device, with what is taken on it now. Without a driver a recording may tell.

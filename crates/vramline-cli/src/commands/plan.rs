@@ -1,6 +1,6 @@
 //! `vramline plan`: any batch from a few small ones.
 
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,10 +8,10 @@ use vramline::plan::Plan;
 use vramline::view::plan::{self, PlanView, ProbeRead, Wanted};
 
 use crate::cli::PlanArgs;
+use crate::commands::answer;
 use crate::launch::environment::Variables;
 use crate::launch::probes;
 use crate::launch::settings::refusal;
-use crate::printer::Style;
 use crate::{Hinted, page, plan_page, printer, watched};
 
 const NO: u8 = 3;
@@ -29,17 +29,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode, Hinted> {
     if let Some(file) = &args.html {
         page::write(file, &plan_page::page(&document), &mut io::stderr())?;
     }
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if args.json {
-        serde_json::to_writer_pretty(&mut out, &document)
-            .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
-        writeln!(out).map_err(anyhow::Error::from)?;
-    } else {
-        let style = Style::of_terminal(io::stdout().is_terminal());
-        out.write_all(printer::plan::plan(&document, args.curve, style).as_bytes())
-            .map_err(anyhow::Error::from)?;
-    }
-    out.flush().map_err(anyhow::Error::from)?;
+    answer(&document, args.json, |style| printer::plan::plan(&document, args.curve, style))?;
     Ok(ExitCode::from(code(&document)))
 }
 

@@ -1,6 +1,5 @@
 //! `vramline replay`: the trace through its allocator.
 
-use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
@@ -8,8 +7,8 @@ use vramline::replay::Setting;
 use vramline::view::replay::{self, Ask, Replay, Wanted};
 
 use crate::cli::{Find, Gate, ReplayArgs};
+use crate::commands::answer;
 use crate::launch::settings::refusal;
-use crate::printer::Style;
 use crate::{Hinted, printer, watched};
 
 const NO: u8 = 3;
@@ -35,16 +34,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode, Hinted> {
         let error = anyhow!("no pool of '{}' can be replayed: {why}", args.path.display());
         return Err(Hinted { error, hint: hint.to_owned() });
     }
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if args.json {
-        serde_json::to_writer_pretty(&mut out, &document)
-            .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
-        writeln!(out).map_err(anyhow::Error::from)?;
-    } else {
-        let style = Style::of_terminal(io::stdout().is_terminal());
-        out.write_all(printer::replay::replay(&document, style).as_bytes()).map_err(anyhow::Error::from)?;
-    }
-    out.flush().map_err(anyhow::Error::from)?;
+    answer(&document, args.json, |style| printer::replay::replay(&document, style))?;
     Ok(gates(&document, &args.gate))
 }
 

@@ -1,13 +1,14 @@
 //! `vramline top`: what holds the memory of this machine's devices right now.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use anyhow::anyhow;
 
 use crate::cli::TopArgs;
+use crate::commands::answer;
 use crate::lookout::Lookout;
-use crate::printer::{self, Style};
+use crate::printer;
 use crate::{Hinted, tui};
 
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Hinted> {
@@ -24,15 +25,6 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Hinted> {
         return tui::run(&args.paths, args.rate);
     }
     let look = Lookout::new(&args.paths, args.rate).look(true);
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if args.json {
-        serde_json::to_writer_pretty(&mut out, &look.document)
-            .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
-        writeln!(out).map_err(anyhow::Error::from)?;
-    } else {
-        let text = printer::top::top(&look.document, Style::of_terminal(is_terminal));
-        out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
-    }
-    out.flush().map_err(anyhow::Error::from)?;
+    answer(&look.document, args.json, |style| printer::top::top(&look.document, style))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,7 @@
 //! `vramline verify`: a prediction, measured.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,14 +9,13 @@ use anyhow::{Context, anyhow};
 use serde_json::Value;
 use vramline::plan::Fix;
 use vramline::units::Bytes;
-use vramline::view::verify::{Measured, Predicted, Verify, verify};
+use vramline::view::verify::{Measured, Predicted, verify};
 
 use crate::cli::{Allocator, VerifyArgs};
-use crate::commands::plan;
+use crate::commands::{answer, plan};
 use crate::launch::environment::Variables;
 use crate::launch::probes;
 use crate::launch::settings::refusal;
-use crate::printer::Style;
 use crate::variables::{FIX, TF_CUDNN_SCRATCH, TF_INTEROP_THREADS};
 use crate::{Hinted, printer, watched};
 
@@ -54,22 +53,8 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<ExitCode, Hinted> {
     let fixed = if with.is_empty() { None } else { measured.pop() };
     let base = measured.pop().ok_or_else(|| anyhow!("nothing was measured"))?;
     let document = verify(&predicted, base, fixed, args.tolerance);
-    write(args, &document)?;
+    answer(&document, args.plan.json, |style| printer::verify::verify(&document, style))?;
     Ok(if document.agrees == Some(false) { ExitCode::from(NO) } else { ExitCode::SUCCESS })
-}
-
-fn write(args: &VerifyArgs, document: &Verify) -> Result<(), Hinted> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if args.plan.json {
-        serde_json::to_writer_pretty(&mut out, document)
-            .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
-        writeln!(out).map_err(anyhow::Error::from)?;
-    } else {
-        let style = Style::of_terminal(io::stdout().is_terminal());
-        out.write_all(printer::verify::verify(document, style).as_bytes()).map_err(anyhow::Error::from)?;
-    }
-    out.flush().map_err(anyhow::Error::from)?;
-    Ok(())
 }
 
 /// The prediction of a plan that is made now; a code where a signal ended that.
