@@ -15,6 +15,8 @@ import pytest
 # A shell starts what runs in its background with interrupts ignored, and so would be every job started here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+# So does `nohup` with hang-ups.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # TensorFlow reads it when it is imported, which some test modules do.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
