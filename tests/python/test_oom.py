@@ -170,7 +170,11 @@ def test_the_verdict_is_the_true_one(ended, situation):
     for (request, op, text), failure in zip(told, failures, strict=True):
         chunks = dumps[tuple(text)]
         word, short = verdict(request, ended.limit, chunks)
-        assert failure["verdict"] == word
+        if failure["verdict"] is None:
+            # The text rounds the limit, and within that the pool is short or it is not.
+            assert failure["short_by_low_bytes"] == 0 < failure["short_by_high_bytes"]
+        else:
+            assert failure["verdict"] == word
         # TensorFlow 2.21 rounds the limit in its text; where the pool has not reached it, it is known within a few KiB.
         for figure, truth in ("limit", ended.limit), ("short_by", short):
             low, high = failure[f"{figure}_low_bytes"], failure[f"{figure}_high_bytes"]
@@ -199,7 +203,7 @@ def test_the_text_alone_says_the_same_or_nothing(ended):
         for figure in ("rounded", "in_use", "free", "limit", "short_by", "slack"):
             low, high = text[f"{figure}_low_bytes"], text[f"{figure}_high_bytes"]
             assert low <= both[f"{figure}_low_bytes"] <= both[f"{figure}_high_bytes"] <= high
-        assert text["free_bytes"] == both["free_bytes"]
+        assert text["free_bytes"] in (both["free_bytes"], None)
 
 
 def test_four_attempts_are_one_failure(ends):
