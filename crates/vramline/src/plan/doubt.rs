@@ -234,6 +234,7 @@ impl Plan {
     #[must_use]
     pub fn doubts(&self, batch: u64, exact_share: f64) -> Vec<Doubt> {
         let mut doubts = Vec::new();
+        let exact_share = exact_share.min(self.share_of_lines());
         if exact_share < MOSTLY {
             doubts.push(Doubt::Inexact(exact_share));
         }
@@ -270,6 +271,24 @@ impl Plan {
             doubts.push(Doubt::Compiled(bytes));
         }
         doubts
+    }
+
+    /// Of the bytes that named requests ask for and that are not constant, those that follow a line: next to none do where the batches of
+    /// the probes are not what they are said to be. Libraries' scratch is no line either, so of ordered programs this says nothing.
+    fn share_of_lines(&self) -> f64 {
+        let (mut lines, mut others) = (0_u64, 0_u64);
+        let asks =
+            self.probes.iter().zip(&self.sizes).flat_map(|(probe, sizes)| probe.asks.iter().zip(sizes));
+        for (ask, size) in asks.filter(|(ask, _)| ask.is_named && !self.is_ordered) {
+            match size.basis {
+                Basis::Irregular | Basis::Held => others = others.saturating_add(ask.bytes),
+                _ if !matches!(size.form, Form::Constant(_)) => lines = lines.saturating_add(ask.bytes),
+                _ => {}
+            }
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        let share = lines as f64 / lines.saturating_add(others).max(1) as f64;
+        if lines == 0 && others == 0 { 1.0 } else { share }
     }
 
     /// The largest request that nothing names and that is no line, where it weighs.
