@@ -31,6 +31,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/python/models"))
 import planned  # noqa: E402
+from what_if import environment  # noqa: E402
 
 PROGRAM = ROOT / "tests/python/models/planned.py"
 OUT = ROOT / "benches/out/accuracy"
@@ -69,16 +70,6 @@ class Clock:
     def check(self):
         if self.end is not None and time.monotonic() > self.end:
             raise SystemExit("time is up; go on with the same command")
-
-
-def environment(limit):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-    return kept | {
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "TF_CPU_ALLOCATOR_USE_BFC": "1",
-        "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit),
-    }
 
 
 def binary():

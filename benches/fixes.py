@@ -15,18 +15,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from what_if import environment
+
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = ROOT / "tests/python/models/planned.py"
 OUT = ROOT / "benches/out/fixes"
 MIB = 1 << 20
+AMPLE = 16000
 # The model, the batch, the probes.
 MODELS = [("unet", 88, "5,7,11"), ("dense", 8104, "251,509,1013")]
 FIXES = ["accumulate", "mixed-precision", "one-thread", "compile"]
-
-
-def environment():
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-    return kept | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "16000"}
 
 
 def verify(model, batch, probes, fix, runs):
@@ -37,7 +35,7 @@ def verify(model, batch, probes, fix, runs):
     binary = os.environ.get("VRAMLINE_BIN", str(ROOT / "target/release/vramline"))
     command = [binary, "verify", "--json", "--fix", fix, "--batch", str(batch), "--batches", probes, "--runs", str(runs)]
     command += ["-o", str(OUT / model), "--trace-steps", "4", "--", sys.executable, str(PROGRAM), model, "--batch", "{batch}", "--steps", "6"]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment(AMPLE), capture_output=True, text=True, check=False)
     if done.returncode not in (0, 3):
         raise RuntimeError(f"{model} {fix}: {done.stderr[-2000:]}")
     kept.write_text(done.stdout, encoding="utf-8")

@@ -175,7 +175,7 @@ impl Doubt {
             Doubt::FewSteps(_) => "let the probe train for five steps: --trace steps=5",
             Doubt::TwoBatches => "add a third probe",
             Doubt::Compiled(_) => {
-                "give a probe that is compiled at the batch in question: vramline plan -- CMD does that"
+                "measure that batch instead: vramline verify --batch N -- CMD; docs/plan.md says how to compile at it"
             }
             Doubt::Far(_) => "add a probe of a larger batch",
         }

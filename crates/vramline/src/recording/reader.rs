@@ -57,6 +57,23 @@ pub struct RecordedProcess {
 }
 
 impl RecordedProcess {
+    /// A process of which nothing was read yet.
+    #[must_use]
+    pub fn new(id: ProcessId) -> RecordedProcess {
+        RecordedProcess {
+            id,
+            facts: ProcessFacts::default(),
+            marks: Vec::new(),
+            samples: Vec::new(),
+            inventories: Vec::new(),
+            trace: None,
+            exception: None,
+            dumps: Vec::new(),
+        }
+    }
+}
+
+impl RecordedProcess {
     /// When its profiler was started.
     #[must_use]
     pub fn trace_began(&self) -> Option<Moment> {
@@ -147,16 +164,7 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
     let mut processes: BTreeMap<ProcessId, RecordedProcess> = BTreeMap::new();
     for (part, id) in found {
         let file = path.join(part.name(&id));
-        let process = processes.entry(id.clone()).or_insert_with(|| RecordedProcess {
-            id,
-            facts: ProcessFacts::default(),
-            marks: Vec::new(),
-            samples: Vec::new(),
-            inventories: Vec::new(),
-            trace: None,
-            exception: None,
-            dumps: Vec::new(),
-        });
+        let process = processes.entry(id.clone()).or_insert_with(|| RecordedProcess::new(id));
         let mut table = || table(&file, path, &mut recorded.warnings);
         match part {
             Part::Process => match facts(&file) {

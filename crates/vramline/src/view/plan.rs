@@ -170,22 +170,22 @@ impl NoPlan {
 /// Probes with their pools, and the plan from them.
 pub fn prepare(probes: &[ProbeRead], wanted: &Wanted) -> Result<Plan, NoPlan> {
     let pools = probes.iter().map(|probe| {
-        let (host, pool) =
-            pool_of(&probe.reading, wanted).ok_or_else(|| NoPlan::NoPool { file: probe.file.clone() })?;
+        let (host, pool) = pool_of(&probe.reading, wanted.pool.as_deref())
+            .ok_or_else(|| NoPlan::NoPool { file: probe.file.clone() })?;
         Ok(Source { batch: probe.batch, trace: &host.trace, pool, version: host.version.as_deref() })
     });
     let sources = pools.collect::<Result<Vec<Source<'_>>, NoPlan>>()?;
     Ok(Plan::new(&sources)?)
 }
 
-/// The pool with the highest peak that is wanted.
-fn pool_of<'a>(reading: &'a Reading, wanted: &Wanted) -> Option<(&'a Host, &'a PoolTrace)> {
+/// The pool with the highest peak, of those whose name contains what is wanted.
+pub(super) fn pool_of<'a>(reading: &'a Reading, wanted: Option<&str>) -> Option<(&'a Host, &'a PoolTrace)> {
     let name = |host: &'a Host, pool: &PoolTrace| {
         host.trace.history.pool(pool.id).map_or("", |pool| pool.name.as_str())
     };
     let all = reading.hosts.iter().flat_map(|host| host.trace.pools.iter().map(move |pool| (host, pool)));
     let asked = |(host, pool): &(&'a Host, &'a PoolTrace)| {
-        wanted.pool.as_ref().is_none_or(|asked| name(host, pool).contains(asked.as_str()))
+        wanted.is_none_or(|wanted| name(host, pool).contains(wanted))
     };
     all.filter(asked).max_by_key(|(_, pool)| pool.peak().map(|peak| peak.bytes))
 }
@@ -193,7 +193,7 @@ fn pool_of<'a>(reading: &'a Reading, wanted: &Wanted) -> Option<(&'a Host, &'a P
 /// The document.
 #[must_use]
 pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
-    let first = probes.iter().find_map(|probe| pool_of(&probe.reading, wanted));
+    let first = probes.iter().find_map(|probe| pool_of(&probe.reading, wanted.pool.as_deref()));
     let history = first.map(|(host, _)| &host.trace.history);
     let mut doubts: Vec<Doubt> = Vec::new();
     let mut unknowns = Vec::new();

@@ -161,16 +161,7 @@ impl Job {
 
     fn process(&mut self, id: &ProcessId) -> &mut Process {
         self.processes.entry(id.clone()).or_insert_with(|| Process {
-            recorded: RecordedProcess {
-                id: id.clone(),
-                facts: ProcessFacts::default(),
-                marks: Vec::new(),
-                samples: Vec::new(),
-                inventories: Vec::new(),
-                trace: None,
-                exception: None,
-                dumps: Vec::new(),
-            },
+            recorded: RecordedProcess::new(id.clone()),
             has_steps: false,
             is_cut: false,
             pools: BTreeMap::new(),

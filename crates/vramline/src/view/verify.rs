@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::plan::pool_of;
 use crate::Reading;
 use crate::plan::Fix;
 use crate::units::Bytes;
@@ -71,12 +72,7 @@ pub struct Verify {
 /// The highest peak of a pool in a reading, of the pools that are asked for.
 #[must_use]
 pub fn peak(reading: &Reading, pool: Option<&str>) -> Option<Bytes> {
-    let all = reading.hosts.iter().flat_map(|host| host.trace.pools.iter().map(move |pool| (host, pool)));
-    let asked = all.filter(|(host, found)| {
-        let name = host.trace.history.pool(found.id).map_or("", |pool| pool.name.as_str());
-        pool.is_none_or(|wanted| name.contains(wanted))
-    });
-    asked.filter_map(|(_, pool)| pool.peak()).map(|peak| peak.bytes).max()
+    Some(pool_of(reading, pool)?.1.peak()?.bytes)
 }
 
 /// The document. Without fixes the batch itself is compared; with them, the saving against the tolerance as a share of the peak.
