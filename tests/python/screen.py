@@ -71,18 +71,20 @@ class Screen:
         return "\n".join(line.rstrip() for line in self.emulated.display)
 
     def until(self, is_it, what=""):
-        """Reads until the screen is as wanted: a text that it shows, or a function of it."""
+        """Reads until the screen is as wanted, a text that it shows or a function of it, and then to the end of that frame."""
         end = time.monotonic() + PATIENCE
         test = (lambda text: is_it in text) if isinstance(is_it, str) else is_it
         while not test(self.text()):
             if time.monotonic() > end:
                 raise AssertionError(f"{what or is_it!r} does not show up on:\n{self.text()}")
             self.read()
+        self.settle()
         return self.text()
 
     def settle(self):
         """Reads to the end of a frame: a terminal hands it over in pieces."""
-        while self.read(0.1):
+        end = time.monotonic() + 2
+        while self.read(0.05) and time.monotonic() < end:
             pass
 
     def keys(self, text):

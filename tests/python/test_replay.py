@@ -188,4 +188,7 @@ def test_what_if_tells_what_happens(trained, replayed, tmp_path):
     assert predicted == [True, False]
     with ThreadPoolExecutor(2) as threads:
         ran = list(threads.map(lambda limit: python(limit, MODELS / "families.py", name, "-", "--no-trace"), limits))
-    assert [done.returncode for done in ran] == [0, 9], [done.stderr[-1000:] for done in ran]
+    fits, fails = ran
+    assert fits.returncode == 0, fits.stderr[-1000:]
+    # oneDNN's convolution may crash once it was refused memory, before the exception reaches Python: the refusal is what counts.
+    assert fails.returncode != 0 and "OOM when allocating" in fails.stderr, fails.stderr[-1000:]
