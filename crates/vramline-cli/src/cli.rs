@@ -152,8 +152,8 @@ always agree.
 What every tensor takes at the batch in question is computed from the probes; the requests, made that large, go
 through the framework's own allocator in the order of each probe. TensorFlow runs ops in another order each time,
 so the answer is a range, and a batch near a limit fits in some runs and not in others:
-    sure     every order passes at this batch
-    likely   some order passes; above it none does
+    sure     nearly every run passes, with room for orders that no probe has shown
+    likely   more runs pass than not
 
 Examples:
     vramline plan --batches 7,11,13 --batch 256 --limit 16GiB -- python train.py --batch-size {batch}

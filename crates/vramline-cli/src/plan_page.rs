@@ -46,7 +46,7 @@ fn largest(document: &PlanView) -> String {
     let sure =
         document.largest_batch.sure.map_or("none is sure".to_owned(), |sure| format!("{sure} for sure"));
     format!(
-        "<p>Largest {} within {limit}: {sure}; up to {likely} in some runs.</p>",
+        "<p>Largest {} within {limit}: {sure}; up to {likely} more often than not.</p>",
         escaped(&document.variable)
     )
 }

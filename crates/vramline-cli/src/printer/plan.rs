@@ -38,7 +38,7 @@ fn largest(out: &mut String, document: &PlanView) {
     let _ = match (sure, likely) {
         (Some(sure), Some(likely)) if likely > sure => writeln!(
             out,
-            "Largest {name} within {limit}: {sure} for sure; up to {likely} in some runs, above it in none."
+            "Largest {name} within {limit}: {sure} for sure; up to {likely} more often than not."
         ),
         (Some(sure), _) => writeln!(out, "Largest {name} within {limit}: {sure}."),
         (None, Some(likely)) => {

@@ -6,6 +6,15 @@
 use super::probe::Part;
 use crate::units::Bytes;
 
+/// How often a part comes in a run of so many steps.
+pub(super) fn times(part: Part, steps: u64) -> u64 {
+    match part {
+        Part::Step => steps.saturating_sub(1),
+        Part::Validation | Part::Predict | Part::Other => steps,
+        Part::Start | Part::FirstStep => 1,
+    }
+}
+
 /// Peaks of one part of a run, each with its weight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Draws {
@@ -66,15 +75,10 @@ impl Parts {
         parts.into_iter().map(|(part, draws)| (*part, draws))
     }
 
-    /// The chance that a run of so many steps stays within a level. Parts that are no training step come once.
+    /// The chance that a run of so many steps stays within a level.
     fn chance_within(&self, level: Bytes, steps: u64) -> f64 {
         let of = |(part, draws): &(Part, Draws)| {
-            let times = match part {
-                Part::Step => steps.saturating_sub(1),
-                Part::Validation | Part::Predict | Part::Other => steps,
-                Part::Start | Part::FirstStep => 1,
-            };
-            let times = i32::try_from(times).unwrap_or(i32::MAX);
+            let times = i32::try_from(times(*part, steps)).unwrap_or(i32::MAX);
             draws.share_up_to(level).powi(times)
         };
         self.parts.iter().map(of).product()

@@ -174,7 +174,7 @@ impl Plan {
     /// What could be done about a batch, those that save most first; what is to be measured last.
     #[must_use]
     pub fn fixes(&self, batch: u64, limit: Option<Bytes>, steps: u64) -> Vec<Fixed> {
-        let candidates = self.candidates(batch, limit);
+        let candidates = self.candidates(batch, limit, steps);
         let mut fixes: Vec<Fixed> =
             candidates.into_iter().filter_map(|fix| self.fixed(&[fix], batch, steps)).collect();
         fixes.sort_by_key(|fixed| fixed.peak.unwrap_or(Bytes(u64::MAX)));
@@ -216,9 +216,9 @@ impl Plan {
 
     /// Fixes that may apply here and are not applied already.
     #[must_use]
-    pub fn candidates(&self, batch: u64, limit: Option<Bytes>) -> Vec<Fix> {
+    pub fn candidates(&self, batch: u64, limit: Option<Bytes>, steps: u64) -> Vec<Fix> {
         let mut all = Vec::new();
-        let sure = limit.and_then(|limit| self.largest(limit).sure);
+        let sure = limit.and_then(|limit| self.largest(limit, steps).sure);
         let most = sure.filter(|&sure| sure < batch).unwrap_or(batch / 2);
         // The largest part that divides the batch.
         if let Some(micro) = (1..=most.min(1 << 20)).rev().find(|&micro| batch.is_multiple_of(micro)) {

@@ -7,6 +7,7 @@
 
 mod by_key;
 mod by_sequence;
+mod chance;
 mod doubt;
 mod draws;
 mod fixes;
@@ -15,14 +16,17 @@ mod predict;
 mod probe;
 mod size;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::allocator::Placement;
 use crate::event::Framework;
 use crate::replay::{Program, Rehearsal, Rehearsed};
 use crate::units::Bytes;
 
+pub use chance::{Chance, Largest};
 pub use doubt::{Doubt, NotPlanned};
 pub use fixes::{Fix, Fixed};
-pub use predict::{Largest, PartPeak, Passes, Prediction};
+pub use predict::{PartPeak, Prediction};
 pub use probe::{Part, Probe, Source};
 pub use size::{Basis, Form, Point, Size};
 
@@ -78,7 +82,34 @@ impl Plan {
     #[must_use]
     pub fn rehearse(&self, number: usize, program: &Program, placement: Placement) -> Option<Rehearsed> {
         let probe = self.probes.get(number)?;
-        let cuts: Vec<usize> = probe.stretches.iter().skip(1).map(|stretch| stretch.acts.start).collect();
-        Rehearsal { program, rules: &probe.ran.rules, limit: None, placement }.run(&cuts)
+        Rehearsal { program, rules: &probe.ran.rules, limit: None, placement }.run(&probe.cuts())
     }
+}
+
+/// What a function makes of each item, in their order; on all cores.
+fn each<Item: Sync, Made: Send>(items: &[Item], make: impl Fn(&Item) -> Made + Sync) -> Vec<Made> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut made = Vec::new();
+        while let at = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(item) = items.get(at)
+        {
+            made.push((at, make(item)));
+        }
+        made
+    };
+    let mut made = std::thread::scope(|threads| {
+        let others: Vec<_> = (1..cores.min(items.len())).map(|_| threads.spawn(work)).collect();
+        let mut made = work();
+        for other in others {
+            match other.join() {
+                Ok(theirs) => made.extend(theirs),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        made
+    });
+    made.sort_unstable_by_key(|(at, _)| *at);
+    made.into_iter().map(|(_, made)| made).collect()
 }

@@ -5,9 +5,9 @@ use rustc_hash::FxHashMap;
 use super::draws::{Draws, Parts};
 use super::probe::Part;
 use super::size::Basis;
-use super::{Irregular, Plan};
+use super::{Irregular, Plan, each};
 use crate::allocator::Placement;
-use crate::replay::{LIMIT_STEP, Program, Rehearsal, Rehearsed};
+use crate::replay::{Program, Rehearsed};
 use crate::snapshot::Role;
 use crate::units::Bytes;
 
@@ -19,9 +19,6 @@ const SELDOM: f64 = 0.25;
 
 /// The chance of the ends of an interval.
 const ENDS: (f64, f64) = (0.05, 0.95);
-
-/// A batch that is called sure is smaller by one part in so many: the orders of a few probes are not all there are.
-const SURE: u64 = 100;
 
 /// What a part of a run takes.
 #[derive(Clone, Debug)]
@@ -69,43 +66,6 @@ impl Prediction {
     }
 }
 
-/// How many of the probes' orders pass under a limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Passes {
-    /// As they come.
-    pub plain: usize,
-    /// Where requests that find no room wait for other threads.
-    pub waiting: usize,
-    /// How many there are.
-    pub all: usize,
-}
-
-impl Passes {
-    /// Whether it fits: every order does, none does, or some do.
-    #[must_use]
-    pub fn fits(self) -> Option<bool> {
-        match self {
-            passes if passes.is_sure() => Some(true),
-            Passes { waiting: 0, .. } => Some(false),
-            _ => None,
-        }
-    }
-
-    /// Every order passes, and no more than half of them only by waiting: who waits for whom is known in part only.
-    fn is_sure(self) -> bool {
-        self.waiting == self.all && self.plain * 2 >= self.all
-    }
-}
-
-/// The largest batches under a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Largest {
-    /// Every order passes, at this and every smaller batch that was tried. `None` where not even the smallest probe's does.
-    pub sure: Option<u64>,
-    /// Some order passes, if need be by waiting.
-    pub likely: Option<u64>,
-}
-
 impl Plan {
     /// What a batch takes in runs of so many steps.
     #[must_use]
@@ -113,20 +73,22 @@ impl Plan {
         let mut parts = Parts::default();
         let mut pools = Vec::new();
         let mut runs: Vec<(usize, Program, Rehearsed)> = Vec::new();
-        for number in self.orders() {
+        let ways = self.ways();
+        let rehearsed = each(&ways, |&(number, irregular, placement)| {
+            let program = self.program_at(number, batch, irregular)?;
+            let rehearsed = self.rehearse(number, &program, placement)?;
+            Some((program, rehearsed))
+        });
+        for (&(number, irregular, _), rehearsed) in ways.iter().zip(rehearsed) {
+            let (program, rehearsed) = rehearsed?;
             let probe = self.probes.get(number)?;
-            let weight = self.weight(probe.batch);
-            for (irregular, placement) in self.variants() {
-                let program = self.program_at(number, batch, irregular)?;
-                let rehearsed = self.rehearse(number, &program, placement)?;
-                // What is held instead of scaled widens the interval, it does not move the middle.
-                let weight = if irregular == Irregular::Held { weight * SELDOM } else { weight };
-                for (stretch, &peak) in probe.stretches.iter().zip(&rehearsed.peaks) {
-                    parts.add(stretch.part, peak, weight);
-                }
-                pools.push(rehearsed.pool);
-                runs.push((number, program, rehearsed));
+            // What is held instead of scaled widens the interval, it does not move the middle.
+            let seldom = if irregular == Irregular::Held { SELDOM } else { 1.0 };
+            for (stretch, &peak) in probe.stretches.iter().zip(&rehearsed.peaks) {
+                parts.add(stretch.part, peak, self.weight(probe.batch) * seldom);
             }
+            pools.push(rehearsed.pool);
+            runs.push((number, program, rehearsed));
         }
         let peak = parts.quantile(0.5, steps)?;
         let (low, high) = (parts.quantile(ENDS.0, steps)?, parts.quantile(ENDS.1, steps)?);
@@ -150,8 +112,8 @@ impl Plan {
 
     /// An interval with room for what no probe has shown.
     fn widened(&self, low: Bytes, high: Bytes) -> (Bytes, Bytes) {
-        /// Three hundredths on each side: the orders of a few probes are not all there are.
-        const SHARE: u64 = 3;
+        /// Two hundredths on each side: the orders of a few probes are not all there are.
+        const SHARE: u64 = 2;
         if self.is_ordered {
             return (low, high);
         }
@@ -191,104 +153,18 @@ impl Plan {
         (roles, bases, run.peak.saturating_sub(requested))
     }
 
-    /// How many orders pass under a limit.
-    #[must_use]
-    pub fn passes(&self, batch: u64, limit: Bytes) -> Passes {
-        let mut passes = Passes::default();
-        for number in self.orders() {
-            let Some(probe) = self.probes.get(number) else { continue };
-            for (irregular, placement) in self.variants() {
-                let Some(program) = self.program_at(number, batch, irregular) else { continue };
-                let run =
-                    Rehearsal { program: &program, rules: &probe.ran.rules, limit: Some(limit), placement };
-                let is_plain = run.passes();
-                passes.all += 1;
-                passes.plain += usize::from(is_plain);
-                passes.waiting += usize::from(is_plain || run.passes_by_waiting());
-            }
-        }
-        passes
-    }
-
-    /// The least limit that every order passes with, in whole MiB.
-    #[must_use]
-    pub fn minimum(&self, batch: u64) -> Option<Bytes> {
-        let mut least = Bytes::ZERO;
-        for number in self.orders() {
-            let probe = self.probes.get(number)?;
-            for (irregular, placement) in self.variants() {
-                let program = self.program_at(number, batch, irregular)?;
-                let run = |limit: u64| {
-                    let limit = Some(Bytes(limit.saturating_mul(LIMIT_STEP.0)));
-                    Rehearsal { program: &program, rules: &probe.ran.rules, limit, placement }.passes()
-                };
-                // Another order that needs more has answered already.
-                let mut low = least.0 / LIMIT_STEP.0;
-                if low > 0 && run(low) {
-                    continue;
-                }
-                let mut high = self.rehearse(number, &program, placement)?.pool.0.div_ceil(LIMIT_STEP.0);
-                while !run(high) {
-                    high = high.checked_mul(2).filter(|&high| high < 1 << 30)?;
-                }
-                while low + 1 < high {
-                    let middle = low.midpoint(high);
-                    if run(middle) { high = middle } else { low = middle }
-                }
-                least = least.max(Bytes(high * LIMIT_STEP.0));
-            }
-        }
-        Some(least)
-    }
-
-    /// The largest batches that pass under a limit. Fitting is not quite monotone in the batch, so below what bisection finds
-    /// a few more are tried.
-    #[must_use]
-    pub fn largest(&self, limit: Bytes) -> Largest {
-        let sure = self.largest_where(Passes::is_sure, limit).map(|batch| batch - batch / SURE);
-        let likely = self.largest_where(|passes| passes.waiting > 0, limit);
-        Largest { sure, likely }
-    }
-
-    fn largest_where(&self, holds: impl Fn(Passes) -> bool, limit: Bytes) -> Option<u64> {
-        /// How far below, as a share, and in how many tries.
-        const BELOW: u64 = 20;
-        const TRIES: u64 = 8;
-        /// Nobody has so large a batch.
-        const MOST: u64 = 1 << 40;
-        let fits = |batch: u64| holds(self.passes(batch, limit));
-        let smallest = self.probes.first()?.batch;
-        let mut low = if fits(smallest) { smallest } else { 1 };
-        if !fits(low) {
-            return None;
-        }
-        let mut high = low.saturating_mul(2);
-        while high < MOST && fits(high) {
-            low = high;
-            high = high.saturating_mul(2);
-        }
-        while low + 1 < high {
-            let middle = low.midpoint(high);
-            if fits(middle) { low = middle } else { high = middle }
-        }
-        // The largest such that all that were tried below it fit too.
-        let step = (low / BELOW / TRIES).max(1);
-        let tried =
-            (1..=TRIES).map(|count| low.saturating_sub(count * step)).filter(|&batch| batch >= smallest);
-        let lowest_failure = tried.filter(|&batch| !fits(batch)).min();
-        Some(lowest_failure.map_or(low, |batch| batch.saturating_sub(1)))
-    }
-
-    /// The ways in which what is not known is filled in.
-    pub(super) fn variants(&self) -> Vec<(Irregular, Placement)> {
-        if self.is_ordered {
+    /// What is rehearsed: each order, in each way to fill in what is not known.
+    pub(super) fn ways(&self) -> Vec<(usize, Irregular, Placement)> {
+        let fillings: Vec<(Irregular, Placement)> = if self.is_ordered {
             let both = [Irregular::Scaled, Irregular::Held];
             both.into_iter()
                 .flat_map(|irregular| Placement::ALL.map(|placement| (irregular, placement)))
                 .collect()
         } else {
             vec![(Irregular::Scaled, Placement::Ascending)]
-        }
+        };
+        let orders = self.orders().into_iter();
+        orders.flat_map(|order| fillings.iter().map(move |&(one, other)| (order, one, other))).collect()
     }
 
     /// The probes whose order is run: where the order is always the same, the largest; otherwise those whose requests are known at

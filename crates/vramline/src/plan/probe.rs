@@ -159,6 +159,11 @@ impl Probe {
         Ok(Probe { batch, ran, asks, stretches, step_time, framework: trace.history.framework })
     }
 
+    /// The acts at which its stretches but the first begin.
+    pub(super) fn cuts(&self) -> Vec<usize> {
+        self.stretches.iter().skip(1).map(|stretch| stretch.acts.start).collect()
+    }
+
     /// How many training steps it has.
     #[must_use]
     pub fn steps(&self) -> usize {

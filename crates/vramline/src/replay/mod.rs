@@ -30,7 +30,7 @@ pub use fragmentation::{Cause, Fragmentation, Moment, Stranded};
 pub use model::candidates;
 pub use packing::Bounds;
 pub use program::{Act, ActKind, Answer, DriverSide, Earlier, Program};
-pub use rehearsal::{Rehearsal, Rehearsed};
+pub use rehearsal::{Fare, Rehearsal, Rehearsed};
 pub use remedy::{Remedies, remedies};
 pub use setting::{NotASetting, NotForThis, Restart, Setting, SplitSize};
 pub use torch_caching::DriverExact;

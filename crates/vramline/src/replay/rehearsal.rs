@@ -2,11 +2,11 @@
 //!
 //! Where the driver would put regions is made up, since nobody knows.
 
-use super::program::Program;
+use super::program::{Act, Program};
 use super::torch_caching::{self, Before};
 use super::what_if::{self, Driven, Failure};
 use super::{NO_LIMIT, Rules};
-use crate::allocator::bfc::Bfc;
+use crate::allocator::bfc::{Bfc, Ticket};
 use crate::allocator::{Placed, Placement};
 use crate::units::Bytes;
 
@@ -84,13 +84,107 @@ impl Rehearsal<'_> {
         self.drive(|_, _| ()).is_some_and(|driven| driven.failure.is_none())
     }
 
-    /// Whether every request is served where those that find no room wait for other threads, as TensorFlow's do.
+    /// How each stretch between cuts fares under the limit. Those up to `base` come one after the other, and where one of them fails
+    /// nothing is known of the rest; each later one comes right after these, whatever became of those between.
     #[must_use]
-    pub fn passes_by_waiting(&self) -> bool {
-        let Rules::Bfc(preset) = self.rules else { return self.passes() };
+    pub fn fares(&self, cuts: &[usize], base: usize) -> Vec<Fare> {
+        let failed = vec![Fare::Fails];
+        let Rules::Bfc(preset) = self.rules else {
+            return vec![if self.passes() { Fare::Passes } else { Fare::Fails }];
+        };
         let limit = preset.options.limit(self.limit.unwrap_or(NO_LIMIT));
-        let Some(mut bfc) = Bfc::new("", limit, preset.options) else { return false };
-        let mut supplier = Placed::new(self.placement);
-        what_if::drive_waiting(self.program, &self.program.acts, &[], &mut bfc, &mut supplier).is_some()
+        let Some(bfc) = Bfc::new("", limit, preset.options) else { return failed };
+        let mut pool = Pool {
+            bfc,
+            supplier: Placed::new(self.placement),
+            tickets: vec![Ticket::NONE; self.program.slots],
+        };
+        let Pool { bfc, supplier, tickets } = &mut pool;
+        if what_if::place_earlier(self.program, &[], bfc, supplier, tickets).is_some() {
+            return failed;
+        }
+        let acts = &self.program.acts;
+        let ends = cuts.iter().copied().chain([acts.len()]);
+        let begins = [0].into_iter().chain(cuts.iter().copied());
+        let mut fares = Vec::with_capacity(cuts.len() + 1);
+        let mut live = vec![None; self.program.slots];
+        for block in &self.program.earlier {
+            if let Some(live) = live.get_mut(block.slot as usize) {
+                *live = Some(EARLIER);
+            }
+        }
+        let mut after_base = Vec::new();
+        for (number, (begin, end)) in begins.zip(ends).enumerate() {
+            let stretch = acts.get(begin..end).unwrap_or_default();
+            if number <= base {
+                let fare = pool.take(stretch);
+                fares.push(fare);
+                if fare == Fare::Fails {
+                    return fares;
+                }
+            } else {
+                let mut pool = pool.clone();
+                let is_ready = pool.become_like(acts, &after_base, &live);
+                fares.push(if is_ready { pool.take(stretch) } else { Fare::Fails });
+            }
+            for (at, act) in (begin..end).zip(stretch) {
+                if let Some(live) = live.get_mut(act.slot()) {
+                    *live = act.requested().map(|_| at);
+                }
+            }
+            if number == base {
+                after_base.clone_from(&live);
+            }
+        }
+        fares
+    }
+}
+
+/// Stands for an act before the trace.
+const EARLIER: usize = usize::MAX;
+
+/// How a stretch of a program fares under a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fare {
+    /// Every request is served as it comes.
+    Passes,
+    /// Some wait for other threads, as TensorFlow's do, and are served then.
+    Waits,
+    /// Some wait in vain.
+    Fails,
+}
+
+/// A pool with what is in it.
+#[derive(Clone)]
+struct Pool {
+    bfc: Bfc,
+    supplier: Placed,
+    tickets: Vec<Ticket>,
+}
+
+impl Pool {
+    /// Serves acts, if need be by waiting.
+    fn take(&mut self, acts: &[Act]) -> Fare {
+        let before = self.clone();
+        if what_if::serve(acts, &mut self.bfc, &mut self.supplier, &mut self.tickets, |_, _| ()).is_none() {
+            return Fare::Passes;
+        }
+        *self = before;
+        let served = what_if::serve_waiting(acts, &mut self.bfc, &mut self.supplier, &mut self.tickets);
+        if served.is_some() { Fare::Waits } else { Fare::Fails }
+    }
+
+    /// Frees and asks for what makes a pool that holds some acts' blocks one that holds others'. Says whether there was room.
+    fn become_like(&mut self, acts: &[Act], now: &[Option<usize>], then: &[Option<usize>]) -> bool {
+        let mut asked = Vec::new();
+        for (slot, (now, then)) in now.iter().zip(then).enumerate().filter(|(_, (now, then))| now != then) {
+            if let (Some(_), Some(ticket)) = (now, self.tickets.get_mut(slot)) {
+                let _ = self.bfc.free(std::mem::replace(ticket, Ticket::NONE));
+            }
+            asked.extend(*then);
+        }
+        asked.sort_unstable();
+        let asked: Vec<Act> = asked.into_iter().filter_map(|at| acts.get(at).copied()).collect();
+        what_if::serve(&asked, &mut self.bfc, &mut self.supplier, &mut self.tickets, |_, _| ()).is_none()
     }
 }

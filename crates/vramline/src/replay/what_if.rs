@@ -100,26 +100,12 @@ pub(super) fn drive(
     gone: &[bool],
     bfc: &mut Bfc,
     supplier: &mut impl Supplier,
-    mut tell: impl FnMut(usize, Bytes),
+    tell: impl FnMut(usize, Bytes),
 ) -> Driven {
     let mut tickets = vec![Ticket::NONE; program.slots];
     let mut failure = place_earlier(program, gone, bfc, supplier, &mut tickets);
     if failure.is_none() {
-        for (at, act) in acts.iter().enumerate() {
-            let Some(ticket) = tickets.get_mut(act.slot()) else { continue };
-            let Some(bytes) = act.requested() else {
-                let _ = bfc.free(std::mem::replace(ticket, Ticket::NONE));
-                continue;
-            };
-            match bfc.allocate(Request::of(bytes), supplier) {
-                Ok(made) => *ticket = made.ticket,
-                Err(_) => {
-                    failure = Some(Failure::of(Some(at), bytes, bfc));
-                    break;
-                }
-            }
-            tell(at, bfc.stats().in_use);
-        }
+        failure = serve(acts, bfc, supplier, &mut tickets, tell);
     }
     let stats = bfc.stats();
     Driven {
@@ -131,6 +117,29 @@ pub(super) fn drive(
         failure,
         waits: None,
     }
+}
+
+/// Serves acts up to the first request that fails, and says which that is. Tells what is in use after each request.
+pub(super) fn serve(
+    acts: &[Act],
+    bfc: &mut Bfc,
+    supplier: &mut impl Supplier,
+    tickets: &mut [Ticket],
+    mut tell: impl FnMut(usize, Bytes),
+) -> Option<Failure> {
+    for (at, act) in acts.iter().enumerate() {
+        let Some(ticket) = tickets.get_mut(act.slot()) else { continue };
+        let Some(bytes) = act.requested() else {
+            let _ = bfc.free(std::mem::replace(ticket, Ticket::NONE));
+            continue;
+        };
+        match bfc.allocate(Request::of(bytes), supplier) {
+            Ok(made) => *ticket = made.ticket,
+            Err(_) => return Some(Failure::of(Some(at), bytes, bfc)),
+        }
+        tell(at, bfc.stats().in_use);
+    }
+    None
 }
 
 /// More acts than this do not wait: a job that stands still for that long would fail.
@@ -148,6 +157,16 @@ pub(super) fn drive_waiting(
     if place_earlier(program, gone, bfc, supplier, &mut tickets).is_some() {
         return None;
     }
+    serve_waiting(acts, bfc, supplier, &mut tickets)
+}
+
+/// Serves acts to their end, where requests that fail wait. Says how many did; `None` where some waited in vain.
+pub(super) fn serve_waiting(
+    acts: &[Act],
+    bfc: &mut Bfc,
+    supplier: &mut impl Supplier,
+    tickets: &mut [Ticket],
+) -> Option<u64> {
     let mut is_done = |act: Act| {
         let Some(ticket) = tickets.get_mut(act.slot()) else { return true };
         let Some(bytes) = act.requested() else {
@@ -197,7 +216,7 @@ fn is_blocked(waiting: &[Act], act: Act) -> bool {
 }
 
 /// What a late trace finds in use is asked for first: one block for all that is never freed, then the others.
-fn place_earlier(
+pub(super) fn place_earlier(
     program: &Program,
     gone: &[bool],
     bfc: &mut Bfc,

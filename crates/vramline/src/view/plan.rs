@@ -198,7 +198,7 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
     let mut doubts: Vec<Doubt> = Vec::new();
     let mut unknowns = Vec::new();
     let mut predictions = Vec::new();
-    let largest = wanted.limit.map(|limit| plan.largest(limit));
+    let largest = wanted.limit.map(|limit| plan.largest(limit, wanted.steps));
     let mut batches = wanted.batches.clone();
     if batches.is_empty() {
         batches
@@ -209,18 +209,22 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
         let new = plan.doubts(batch, prediction.exact_share());
         let is_certain = !new.iter().any(Doubt::is_serious);
         doubts.extend(new.into_iter().filter(|doubt| !doubts.contains(doubt)).collect::<Vec<_>>());
-        let passes = wanted.limit.map(|limit| plan.passes(batch, limit));
-        let fits = passes.and_then(|passes| passes.fits()).filter(|_| is_certain);
+        let fits =
+            wanted.limit.and_then(|limit| plan.fits(batch, limit, wanted.steps)).filter(|_| is_certain);
         let shown = prediction_view(&prediction, plan.minimum(batch), fits);
         predictions.push(shown);
         if fits.is_none() {
-            let reason = match passes {
+            let reason = match wanted.limit {
                 None => "no limit was given".to_owned(),
                 Some(_) if !is_certain => "the plan is not certain; the warnings say why".to_owned(),
-                Some(passes) => format!(
-                    "{} of {} orders fit as they come, {} where requests wait for each other",
-                    passes.plain, passes.all, passes.waiting
-                ),
+                Some(limit) => {
+                    let chance = plan.chance(batch, limit, wanted.steps);
+                    format!(
+                        "{:.0} % of the orders pass two steps, {:.0} % of the runs all of them",
+                        chance.short * 100.0,
+                        chance.run * 100.0
+                    )
+                }
             };
             let path = format!("predictions[{}].fits", predictions.len() - 1);
             let switch = wanted.limit.is_none().then(|| "--limit 16GiB".to_owned());

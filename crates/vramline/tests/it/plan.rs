@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use vramline::plan::{Basis, Fix, NotPlanned, Part, Plan};
+use vramline::plan::{Basis, Fix, Largest, NotPlanned, Part, Plan};
+use vramline::replay::Rehearsal;
 use vramline::units::Bytes;
 use vramline::view::plan::{NoPlan, ProbeRead, Wanted, prepare, view};
 
@@ -138,15 +139,34 @@ fn tensorflow_is_predicted_eight_times_beyond_its_probes() {
 fn a_limit_is_met_and_one_step_less_is_not() {
     let plan = plan(&autoencoder());
     let least = plan.minimum(52).unwrap();
-    assert_eq!(plan.passes(52, least).plain, plan.passes(52, least).all);
-    let less = plan.passes(52, Bytes(least.0 - (1 << 20)));
-    assert!(less.plain < less.all);
-    let largest = plan.largest(Bytes(128 << 20));
+    let passes = |limit: Bytes| {
+        let mut orders = (0..plan.probes.len()).map(|order| {
+            let program = plan.program_at(order, 52, vramline::plan::Irregular::Scaled).unwrap();
+            let (rules, placement) =
+                (&plan.probes[order].ran.rules, vramline::allocator::Placement::Ascending);
+            Rehearsal { program: &program, rules, limit: Some(limit), placement }.passes()
+        });
+        orders.all(|passes| passes)
+    };
+    assert!(passes(least) && !passes(Bytes(least.0 - (1 << 20))));
+}
+
+#[test]
+fn the_largest_batches_pass_and_twice_as_many_do_not() {
+    let plan = plan(&autoencoder());
+    let limit = Bytes(128 << 20);
+    let largest = plan.largest(limit, 4);
     let (sure, likely) = (largest.sure.unwrap(), largest.likely.unwrap());
     assert!(sure <= likely && sure > 13, "{largest:?}");
-    assert_eq!(plan.passes(sure, Bytes(128 << 20)).fits(), Some(true));
-    assert_eq!(plan.passes(likely * 2, Bytes(128 << 20)).fits(), Some(false));
-    assert_eq!(plan.largest(Bytes(1 << 20)).sure, None);
+    assert_eq!(plan.fits(sure, limit, 4), Some(true));
+    assert_eq!(plan.fits(likely * 2, limit, 4), Some(false));
+    let chance = plan.chance(likely, limit, 4);
+    assert!(chance.run >= 0.5 && chance.run <= chance.short && chance.short <= 1.0, "{chance:?}");
+    assert_eq!(plan.chance(sure, limit, 4).run, 1.0);
+    // The longer a run, the surer it meets its worst order.
+    assert!(plan.chance(likely, limit, 1000).run <= chance.run);
+    assert!(plan.largest(limit, 1000).sure.unwrap() <= sure);
+    assert_eq!(plan.largest(Bytes(1 << 20), 4), Largest { sure: None, likely: None });
 }
 
 #[test]

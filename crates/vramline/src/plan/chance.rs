@@ -1,0 +1,221 @@
+//! Whether a batch passes under a limit: how likely a run is to, what is sure, and the largest batches.
+//!
+//! Every step of every probe is one draw of an order, and so is every first step. A request that finds no room may wait for other
+//! threads, as TensorFlow's do. Whether a draw passes flickers from batch to batch, since a granule more or less decides what fits
+//! where; so the batches next to the one in question are drawn too.
+
+use super::draws::times;
+use super::probe::{Part, Probe};
+use super::{Irregular, Plan, each};
+use crate::allocator::Placement;
+use crate::replay::{Fare, LIMIT_STEP, Rehearsal};
+use crate::units::Bytes;
+
+/// A run that passes with at least this chance is called sure to.
+const SURE: f64 = 0.9;
+
+/// And one with this chance likely.
+const LIKELY: f64 = 0.5;
+
+/// A run that passes with less does not.
+const NONE: f64 = 0.01;
+
+/// What is called sure is smaller by one part in so many: the orders of a few probes are not all there are.
+const ROOM: u64 = 20;
+
+/// The same where there is one order only.
+const ROOM_IN_ORDER: u64 = 100;
+
+/// Batches next to one, as one part in so many.
+const NEXT: u64 = 100;
+
+/// How likely it is to pass under a limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chance {
+    /// A run of all its steps.
+    pub run: f64,
+    /// One of the first step and one more.
+    pub short: f64,
+}
+
+/// The largest batches under a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Largest {
+    /// Nearly every run passes, at this and every smaller batch that was tried, with some room. `None` where not even the smallest does.
+    pub sure: Option<u64>,
+    /// More runs pass than not.
+    pub likely: Option<u64>,
+}
+
+/// Draws of one part of a run: how many weights passed, of how many.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    part: Part,
+    passed: f64,
+    all: f64,
+}
+
+impl Plan {
+    /// How likely a run of so many steps is to pass under a limit.
+    #[must_use]
+    pub fn chance(&self, batch: u64, limit: Bytes, steps: u64) -> Chance {
+        if self.is_ordered {
+            let share = self.share_in_order(batch, limit);
+            return Chance { run: share, short: share };
+        }
+        let next = (batch / NEXT).max(1);
+        let mut batches = vec![batch.saturating_sub(next).max(1), batch, batch.saturating_add(next)];
+        batches.dedup();
+        let draws: Vec<(u64, usize)> = batches
+            .iter()
+            .flat_map(|&batch| self.orders().into_iter().map(move |order| (batch, order)))
+            .collect();
+        let fares = each(&draws, |&(batch, order)| self.fares(order, batch, limit));
+        let mut shares: Vec<Share> = Vec::new();
+        for (&(_, order), fares) in draws.iter().zip(fares) {
+            let Some(probe) = self.probes.get(order) else { continue };
+            count(&mut shares, probe, &fares, self.weight(probe.batch));
+        }
+        let of = |steps: u64| {
+            let chance = |share: &Share| {
+                let times = i32::try_from(times(share.part, steps)).unwrap_or(i32::MAX);
+                (share.passed / share.all).powi(times)
+            };
+            // Where every draw ends before a step, nothing is known of it.
+            let has_step = shares.iter().any(|share| share.part != Part::Start);
+            if has_step { shares.iter().map(chance).product() } else { 0.0 }
+        };
+        Chance { run: of(steps), short: of(steps.min(2)) }
+    }
+
+    /// Whether it fits: nearly every run does, none does, or some do.
+    #[must_use]
+    pub fn fits(&self, batch: u64, limit: Bytes, steps: u64) -> Option<bool> {
+        let with_room = batch.saturating_add(if self.is_ordered {
+            batch / (ROOM_IN_ORDER - 1)
+        } else {
+            batch.div_ceil(ROOM - 1)
+        });
+        if self.chance(with_room, limit, steps).run >= SURE {
+            return Some(true);
+        }
+        (self.chance(batch, limit, steps).short < NONE).then_some(false)
+    }
+
+    /// The largest batches that pass under a limit.
+    #[must_use]
+    pub fn largest(&self, limit: Bytes, steps: u64) -> Largest {
+        let sure = self.largest_where(|batch| self.chance(batch, limit, steps).run >= SURE);
+        let likely = self.largest_where(|batch| self.chance(batch, limit, steps).run >= LIKELY);
+        Largest { sure: sure.map(|batch| self.less_room(batch)), likely }
+    }
+
+    /// What is called sure where a batch passes.
+    fn less_room(&self, batch: u64) -> u64 {
+        if self.is_ordered { batch - batch / ROOM_IN_ORDER } else { (batch - batch.div_ceil(ROOM)).max(1) }
+    }
+
+    /// Fitting is not quite monotone in the batch, so below what bisection finds a few more are tried.
+    fn largest_where(&self, fits: impl Fn(u64) -> bool) -> Option<u64> {
+        /// How far below, as a share, and in how many tries.
+        const BELOW: u64 = 20;
+        const TRIES: u64 = 4;
+        /// Nobody has so large a batch.
+        const MOST: u64 = 1 << 40;
+        let smallest = self.probes.first()?.batch;
+        let mut low = if fits(smallest) { smallest } else { 1 };
+        if !fits(low) {
+            return None;
+        }
+        let mut high = low.saturating_mul(2);
+        while high < MOST && fits(high) {
+            low = high;
+            high = high.saturating_mul(2);
+        }
+        // To a two-hundredth: a batch more or less is below what is known.
+        while low + 1 + low / 200 < high {
+            let middle = low.midpoint(high);
+            if fits(middle) { low = middle } else { high = middle }
+        }
+        // The largest such that all that were tried below it fit too.
+        let step = (low / BELOW / TRIES).max(1);
+        let tried =
+            (1..=TRIES).map(|count| low.saturating_sub(count * step)).filter(|&batch| batch >= smallest);
+        let lowest_failure = tried.filter(|&batch| !fits(batch)).min();
+        Some(lowest_failure.map_or(low, |batch| batch.saturating_sub(1)))
+    }
+
+    /// How the stretches of a probe's order fare at a batch.
+    fn fares(&self, order: usize, batch: u64, limit: Bytes) -> Vec<Fare> {
+        let (Some(probe), Some(program)) =
+            (self.probes.get(order), self.program_at(order, batch, Irregular::Scaled))
+        else {
+            return Vec::new();
+        };
+        let first = probe.stretches.iter().position(|stretch| stretch.part == Part::FirstStep).unwrap_or(0);
+        let (rules, placement) = (&probe.ran.rules, Placement::Ascending);
+        let run = Rehearsal { program: &program, rules, limit: Some(limit), placement };
+        run.fares(&probe.cuts(), first)
+    }
+
+    /// The share of the ways to fill in what is not known in which the one order passes.
+    fn share_in_order(&self, batch: u64, limit: Bytes) -> f64 {
+        let ways = self.ways();
+        let passed = each(&ways, |&(order, irregular, placement)| {
+            let (Some(probe), Some(program)) =
+                (self.probes.get(order), self.program_at(order, batch, irregular))
+            else {
+                return false;
+            };
+            Rehearsal { program: &program, rules: &probe.ran.rules, limit: Some(limit), placement }.passes()
+        });
+        let count = passed.iter().filter(|passed| **passed).count();
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        let share = count as f64 / ways.len().max(1) as f64;
+        share
+    }
+
+    /// The least limit that every order passes with as it comes, in whole MiB.
+    #[must_use]
+    pub fn minimum(&self, batch: u64) -> Option<Bytes> {
+        let least = each(&self.ways(), |&(order, irregular, placement)| {
+            let probe = self.probes.get(order)?;
+            let program = self.program_at(order, batch, irregular)?;
+            let run = |limit: u64| {
+                let limit = Some(Bytes(limit.saturating_mul(LIMIT_STEP.0)));
+                Rehearsal { program: &program, rules: &probe.ran.rules, limit, placement }.passes()
+            };
+            // Less than is in use at once is never enough, and what a pool without a limit takes nearly always.
+            let free = self.rehearse(order, &program, placement)?;
+            let mut low = (free.peak.0 / LIMIT_STEP.0).saturating_sub(1);
+            let mut high = free.pool.0.div_ceil(LIMIT_STEP.0);
+            while !run(high) {
+                high = high.checked_mul(2).filter(|&high| high < 1 << 30)?;
+            }
+            while low + 1 < high {
+                let middle = low.midpoint(high);
+                if run(middle) { high = middle } else { low = middle }
+            }
+            Some(Bytes(high * LIMIT_STEP.0))
+        });
+        least.into_iter().try_fold(Bytes::ZERO, |most, least| Some(most.max(least?)))
+    }
+}
+
+/// Adds the draws of one order. A step weighs as much as its order, shared among its steps.
+fn count(shares: &mut Vec<Share>, probe: &Probe, fares: &[Fare], weight: f64) {
+    let parts: Vec<Part> = probe.stretches.iter().map(|stretch| stretch.part).collect();
+    for (&part, &fare) in parts.iter().zip(fares) {
+        let alike = parts.iter().zip(fares).filter(|(other, _)| **other == part).count();
+        #[expect(clippy::cast_precision_loss, reason = "a weight")]
+        let weight = weight / alike as f64;
+        let at = shares.iter().position(|share| share.part == part).unwrap_or_else(|| {
+            shares.push(Share { part, passed: 0.0, all: 0.0 });
+            shares.len() - 1
+        });
+        if let Some(share) = shares.get_mut(at) {
+            share.all += weight;
+            share.passed += if fare == Fare::Fails { 0.0 } else { weight };
+        }
+    }
+}
