@@ -68,7 +68,8 @@ fn from_plan(args: &VerifyArgs, batch: u64) -> Result<Result<Predicted, u8>, Hin
         .predict(batch, u64::from(args.plan.trace_steps))
         .ok_or_else(|| anyhow!("the plan predicts nothing for {} {batch}", wanted.variable))?;
     let names: Vec<&str> = args.fix.iter().flat_map(|fix| fix.split('+')).collect();
-    let offered = plan.candidates(batch, args.plan.limit, args.plan.steps);
+    let fitting = args.plan.limit.and_then(|limit| plan.largest(limit, args.plan.steps).sure);
+    let offered = plan.candidates(batch, fitting);
     let mut fixes = Vec::new();
     for name in names {
         let found = offered.iter().copied().find(|fix| fix.name() == name);

@@ -4,6 +4,8 @@
 //! threads, as TensorFlow's do. Whether a draw passes flickers from batch to batch, since a granule more or less decides what fits
 //! where; so the batches next to the one in question are drawn too.
 
+use rustc_hash::FxHashMap;
+
 use super::draws::times;
 use super::probe::{Part, Probe};
 use super::{Irregular, Plan, each};
@@ -28,6 +30,12 @@ const ROOM_IN_ORDER: u64 = 100;
 
 /// Batches next to one, as one part in so many.
 const NEXT: u64 = 100;
+
+/// Nobody has so large a batch.
+const MOST: u64 = 1 << 40;
+
+/// Acts of a probe that are rehearsed for one answer: of programs with very long steps a few will do.
+const ENOUGH: usize = 400_000;
 
 /// How likely it is to pass under a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,9 +113,27 @@ impl Plan {
     /// The largest batches that pass under a limit.
     #[must_use]
     pub fn largest(&self, limit: Bytes, steps: u64) -> Largest {
-        let sure = self.largest_where(|batch| self.chance(batch, limit, steps).run >= SURE);
-        let likely = self.largest_where(|batch| self.chance(batch, limit, steps).run >= LIKELY);
+        let mut known: FxHashMap<u64, f64> = FxHashMap::default();
+        let mut chance = |batch| *known.entry(batch).or_insert_with(|| self.chance(batch, limit, steps).run);
+        let guess = self.on_the_line(limit);
+        let sure = largest_where(guess, |batch| chance(batch) >= SURE);
+        let likely = largest_where(sure.unwrap_or(guess), |batch| chance(batch) >= LIKELY);
         Largest { sure: sure.map(|batch| self.less_room(batch)), likely }
+    }
+
+    /// About which batch a limit leaves room for: where the line through the probes' peaks meets it.
+    fn on_the_line(&self, limit: Bytes) -> u64 {
+        let peak = |probe: &Probe| (i128::from(probe.batch), i128::from(probe.ran.exact.peak.0));
+        let (Some((first, low)), Some((last, high))) =
+            (self.probes.first().map(peak), self.probes.last().map(peak))
+        else {
+            return 1;
+        };
+        let guess = ((i128::from(limit.0) - low) * (last - first))
+            .checked_div(high - low)
+            .filter(|_| high > low)
+            .map_or(last, |more| first + more);
+        u64::try_from(guess.clamp(1, i128::from(MOST / 2))).unwrap_or(1)
     }
 
     /// What is called sure where a batch passes.
@@ -115,47 +141,19 @@ impl Plan {
         if self.is_ordered { batch - batch / ROOM_IN_ORDER } else { (batch - batch.div_ceil(ROOM)).max(1) }
     }
 
-    /// Fitting is not quite monotone in the batch, so below what bisection finds a few more are tried.
-    fn largest_where(&self, fits: impl Fn(u64) -> bool) -> Option<u64> {
-        /// How far below, as a share, and in how many tries.
-        const BELOW: u64 = 20;
-        const TRIES: u64 = 4;
-        /// Nobody has so large a batch.
-        const MOST: u64 = 1 << 40;
-        let smallest = self.probes.first()?.batch;
-        let mut low = if fits(smallest) { smallest } else { 1 };
-        if !fits(low) {
-            return None;
-        }
-        let mut high = low.saturating_mul(2);
-        while high < MOST && fits(high) {
-            low = high;
-            high = high.saturating_mul(2);
-        }
-        // To a two-hundredth: a batch more or less is below what is known.
-        while low + 1 + low / 200 < high {
-            let middle = low.midpoint(high);
-            if fits(middle) { low = middle } else { high = middle }
-        }
-        // The largest such that all that were tried below it fit too.
-        let step = (low / BELOW / TRIES).max(1);
-        let tried =
-            (1..=TRIES).map(|count| low.saturating_sub(count * step)).filter(|&batch| batch >= smallest);
-        let lowest_failure = tried.filter(|&batch| !fits(batch)).min();
-        Some(lowest_failure.map_or(low, |batch| batch.saturating_sub(1)))
-    }
-
     /// How the stretches of a probe's order fare at a batch.
     fn fares(&self, order: usize, batch: u64, limit: Bytes) -> Vec<Fare> {
-        let (Some(probe), Some(program)) =
-            (self.probes.get(order), self.program_at(order, batch, Irregular::Scaled))
-        else {
+        let Some(probe) = self.probes.get(order) else { return Vec::new() };
+        let first = probe.stretches.iter().position(|stretch| stretch.part == Part::FirstStep).unwrap_or(0);
+        let enough = |&(number, end): &(usize, usize)| number <= first + 1 || end <= ENOUGH;
+        let ends = probe.stretches.iter().map(|stretch| stretch.acts.end).enumerate();
+        let ends: Vec<usize> = ends.take_while(enough).map(|(_, end)| end).collect();
+        let Some((&end, cuts)) = ends.split_last() else { return Vec::new() };
+        let Some(program) = self.program_until(order, batch, Irregular::Scaled, end) else {
             return Vec::new();
         };
-        let first = probe.stretches.iter().position(|stretch| stretch.part == Part::FirstStep).unwrap_or(0);
         let (rules, placement) = (&probe.ran.rules, Placement::Ascending);
-        let run = Rehearsal { program: &program, rules, limit: Some(limit), placement };
-        run.fares(&probe.cuts(), first)
+        Rehearsal { program: &program, rules, limit: Some(limit), placement }.fares(cuts, first)
     }
 
     /// The share of the ways to fill in what is not known in which the one order passes.
@@ -199,6 +197,45 @@ impl Plan {
             Some(Bytes(high * LIMIT_STEP.0))
         });
         least.into_iter().try_fold(Bytes::ZERO, |most, least| Some(most.max(least?)))
+    }
+}
+
+/// The largest batch that something holds for, searched from a guess. Fitting is not quite monotone in the batch, so below what
+/// bisection finds a few more are tried.
+fn largest_where(guess: u64, mut fits: impl FnMut(u64) -> bool) -> Option<u64> {
+    /// How far below, as a share, and in how many tries.
+    const BELOW: u64 = 20;
+    const TRIES: u64 = 4;
+    let (mut low, mut high) = (guess, guess);
+    let mut stride = (guess / 16).max(1);
+    if fits(guess) {
+        while low == high || (high < MOST && fits(high)) {
+            low = high;
+            high = high.saturating_add(stride);
+            stride = stride.saturating_mul(2);
+        }
+    } else {
+        while low == high || !fits(low) {
+            if low <= 1 {
+                return None;
+            }
+            high = low;
+            low = low.saturating_sub(stride).max(1);
+            stride = stride.saturating_mul(2);
+        }
+    }
+    // To a two-hundredth: a batch more or less is below what is known.
+    while low + 1 + low / 200 < high {
+        let middle = low.midpoint(high);
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    // The largest such that all that were tried below it fit too.
+    let step = (low / BELOW / TRIES).max(1);
+    let tried = (1..=TRIES).map(|count| low.saturating_sub(count * step)).filter(|&batch| batch > 0);
+    let lowest_failure = tried.filter(|&batch| !fits(batch)).min();
+    match lowest_failure {
+        Some(batch) => Some(batch - 1).filter(|&batch| batch > 0),
+        None => Some(low),
     }
 }
 

@@ -96,6 +96,15 @@ pub enum Doubt {
     Compiled(Bytes),
     /// Far beyond the probes; by how much.
     Far(u64),
+    /// Requests that come once a sample: their number grows, not their size.
+    OncePerSample {
+        /// What each asks for at least.
+        bytes: Bytes,
+        /// A batch, and how many of them a step has.
+        from: (u64, u64),
+        /// A larger one.
+        to: (u64, u64),
+    },
 }
 
 impl Doubt {
@@ -103,9 +112,12 @@ impl Doubt {
     #[must_use]
     pub fn is_serious(&self) -> bool {
         match self {
-            Doubt::Inexact(_) | Doubt::Falls { .. } | Doubt::Late(_) | Doubt::Compiled(_) | Doubt::Far(_) => {
-                true
-            }
+            Doubt::Inexact(_)
+            | Doubt::Falls { .. }
+            | Doubt::Late(_)
+            | Doubt::Compiled(_)
+            | Doubt::Far(_)
+            | Doubt::OncePerSample { .. } => true,
             Doubt::NotReproduced(_) | Doubt::FewSteps(_) | Doubt::TwoBatches => false,
         }
     }
@@ -122,6 +134,7 @@ impl Doubt {
             Doubt::TwoBatches => "two-batches",
             Doubt::Compiled(_) => "compiled",
             Doubt::Far(_) => "far",
+            Doubt::OncePerSample { .. } => "once-per-sample",
         }
     }
 
@@ -157,6 +170,10 @@ impl Doubt {
                 "a request of {bytes} that no op names does not follow a line: a program that XLA compiled, whose buffers change with the batch"
             ),
             Doubt::Far(times) => format!("the batch is {times} times that of the largest probe"),
+            Doubt::OncePerSample { bytes, from, to } => format!(
+                "requests of {bytes} come once a sample, {} a step at batch {} and {} at {}: what more of them leave of the pool is not modelled",
+                from.1, from.0, to.1, to.0
+            ),
         }
     }
 
@@ -178,12 +195,17 @@ impl Doubt {
                 "measure that batch instead: vramline verify --batch N -- CMD; docs/plan.md says how to compile at it"
             }
             Doubt::Far(_) => "add a probe of a larger batch",
+            Doubt::OncePerSample { .. } => {
+                "a data pipeline makes single samples in this pool: batch before shuffle, or keep it in host memory; on a GPU it is there anyway"
+            }
         }
     }
 }
 
 /// A probe this many times smaller says little.
 const FAR: u64 = 64;
+/// Requests below this break nothing up.
+const SMALL: u64 = 1024;
 /// Below this share of exact bytes nothing is certain.
 const MOSTLY: f64 = 0.9;
 
@@ -267,10 +289,28 @@ impl Plan {
         if batch / largest >= FAR {
             doubts.push(Doubt::Far(batch / largest));
         }
+        doubts.extend(self.once_per_sample());
         if let Some(bytes) = self.compiled(batch) {
             doubts.push(Doubt::Compiled(bytes));
         }
         doubts
+    }
+
+    /// The largest requests of which a step has one more for nearly every sample more.
+    fn once_per_sample(&self) -> Option<Doubt> {
+        let (first, last) = (self.probes.first()?, self.probes.last()?);
+        let more = last.batch.saturating_sub(first.batch);
+        if self.is_ordered || more == 0 {
+            return None;
+        }
+        let (few, many) = (first.asks_a_step(), last.asks_a_step());
+        let grown = many.iter().filter_map(|(key, &(count, bytes))| {
+            let (before, _) = few.get(key).copied().unwrap_or_default();
+            (count.saturating_sub(before) * 4 >= more * 3).then_some((bytes, before, count))
+        });
+        let (bytes, before, count) = grown.filter(|&(bytes, ..)| bytes >= SMALL).max()?;
+        let (from, to) = ((first.batch, before), (last.batch, count));
+        Some(Doubt::OncePerSample { bytes: Bytes(bytes), from, to })
     }
 
     /// Of the bytes that named requests ask for and that are not constant, those that follow a line: next to none do where the batches of

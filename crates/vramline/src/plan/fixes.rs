@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::draws::Parts;
 use super::probe::{Ask, Part, Probe};
 use super::size::{Basis, Size};
-use super::{Irregular, Plan};
+use super::{Irregular, Plan, each};
 use crate::allocator::Placement;
 use crate::event::{Dtype, Framework};
 use crate::replay::{Act, Program, Rehearsal, Rules};
@@ -171,12 +171,14 @@ enum Edit {
 }
 
 impl Plan {
-    /// What could be done about a batch, those that save most first; what is to be measured last.
+    /// What could be done about a batch, those that save most first; what is to be measured last. `fitting` is a smaller batch
+    /// that fits, where one is wanted.
     #[must_use]
-    pub fn fixes(&self, batch: u64, limit: Option<Bytes>, steps: u64) -> Vec<Fixed> {
-        let candidates = self.candidates(batch, limit, steps);
-        let mut fixes: Vec<Fixed> =
-            candidates.into_iter().filter_map(|fix| self.fixed(&[fix], batch, steps)).collect();
+    pub fn fixes(&self, batch: u64, fitting: Option<u64>, steps: u64) -> Vec<Fixed> {
+        let before = self.edited_peak(&[], batch, steps);
+        let fixed = |fixes: &[Fix]| self.fixed_from(before?, fixes, batch, steps);
+        let candidates = self.candidates(batch, fitting);
+        let mut fixes: Vec<Fixed> = candidates.into_iter().filter_map(|fix| fixed(&[fix])).collect();
         fixes.sort_by_key(|fixed| fixed.peak.unwrap_or(Bytes(u64::MAX)));
         // What saves most together may be neither's sum: a copy of the weights in 16 bits weighs more beside less.
         let best: Vec<Fix> = fixes
@@ -186,7 +188,7 @@ impl Plan {
             .take(2)
             .collect();
         if best.len() == 2 {
-            fixes.extend(self.fixed(&best, batch, steps));
+            fixes.extend(fixed(&best));
         }
         fixes.sort_by_key(|fixed| fixed.peak.unwrap_or(Bytes(u64::MAX)));
         fixes
@@ -195,12 +197,22 @@ impl Plan {
     /// What fixes would do together; `None` where they do nothing here.
     #[must_use]
     pub fn fixed(&self, fixes: &[Fix], batch: u64, steps: u64) -> Option<Fixed> {
+        self.fixed_from(self.edited_peak(&[], batch, steps)?, fixes, batch, steps)
+    }
+
+    /// The same, where the peak and the pool without them are known.
+    fn fixed_from(
+        &self,
+        (before, before_pool): (Bytes, Bytes),
+        fixes: &[Fix],
+        batch: u64,
+        steps: u64,
+    ) -> Option<Fixed> {
         let is_measured = |fix: &Fix| matches!(fix, Fix::OneThread | Fix::Compile | Fix::AsyncAllocator);
         let all = fixes.to_vec();
         if fixes.iter().any(is_measured) {
             return Some(Fixed { fixes: all, peak: None, pool: None, time_ratio: None });
         }
-        let (before, before_pool) = self.edited_peak(&[], batch, steps)?;
         let (peak, pool) = self.edited_peak(fixes, batch, steps)?;
         let (saves, saves_pool) = (before.0.saturating_sub(peak.0), before_pool.0.saturating_sub(pool.0));
         // Less than a hundredth is noise.
@@ -214,12 +226,11 @@ impl Plan {
         Some(Fixed { fixes: all, peak: Some(peak), pool: Some(pool), time_ratio })
     }
 
-    /// Fixes that may apply here and are not applied already.
+    /// Fixes that may apply here and are not applied already. `fitting` is a smaller batch that fits, where one is wanted.
     #[must_use]
-    pub fn candidates(&self, batch: u64, limit: Option<Bytes>, steps: u64) -> Vec<Fix> {
+    pub fn candidates(&self, batch: u64, fitting: Option<u64>) -> Vec<Fix> {
         let mut all = Vec::new();
-        let sure = limit.and_then(|limit| self.largest(limit, steps).sure);
-        let most = sure.filter(|&sure| sure < batch).unwrap_or(batch / 2);
+        let most = fitting.filter(|&fitting| fitting < batch).unwrap_or(batch / 2);
         // The largest part that divides the batch.
         if let Some(micro) = (1..=most.min(1 << 20)).rev().find(|&micro| batch.is_multiple_of(micro)) {
             all.push(Fix::Accumulate { micro, times: batch / micro });
@@ -273,16 +284,18 @@ impl Plan {
         let batch = micro.unwrap_or(batch);
         let mut parts = Parts::default();
         let mut pools = Vec::new();
-        for number in self.orders() {
-            let probe = self.probes.get(number)?;
+        let orders = self.orders();
+        let rehearsed = each(&orders, |&number| {
             let (program, cuts) = self.edited(number, batch, fixes)?;
-            let mut rules = probe.ran.rules.clone();
+            let mut rules = self.probes.get(number)?.ran.rules.clone();
             if let Rules::Torch(rules) = &mut rules {
                 rules.options.expandable |= fixes.contains(&Fix::Expandable);
             }
-            let run =
-                Rehearsal { program: &program, rules: &rules, limit: None, placement: Placement::Ascending };
-            let rehearsed = run.run(&cuts)?;
+            let placement = Placement::Ascending;
+            Rehearsal { program: &program, rules: &rules, limit: None, placement }.run(&cuts)
+        });
+        for (number, rehearsed) in orders.into_iter().zip(rehearsed) {
+            let (probe, rehearsed) = (self.probes.get(number)?, rehearsed?);
             for (stretch, &peak) in probe.stretches.iter().zip(&rehearsed.peaks) {
                 parts.add(stretch.part, peak, self.weight(probe.batch));
             }
@@ -306,8 +319,7 @@ impl Plan {
             }
         }
         let mut writer =
-            Writer { program: base.resized(), slots: base.slots, dropped: vec![false; base.slots] };
-        writer.program.acts.clear();
+            Writer { program: base.resized(0), slots: base.slots, dropped: vec![false; base.slots] };
         let weights: Vec<u64> = weights(probe, sizes, batch);
         let (is_16, accumulates) = (
             fixes.contains(&Fix::MixedPrecision),

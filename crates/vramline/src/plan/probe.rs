@@ -164,6 +164,22 @@ impl Probe {
         self.stretches.iter().skip(1).map(|stretch| stretch.acts.start).collect()
     }
 
+    /// How often a later training step asks with a key, in the mean, and the least that it asks for.
+    pub(super) fn asks_a_step(&self) -> FxHashMap<Key, (u64, u64)> {
+        let is_step = |stretch: &Stretch| stretch.part == Part::Step;
+        let steps = self.stretches.iter().filter(|stretch| is_step(stretch)).count().max(1);
+        let mut asked: FxHashMap<Key, (u64, u64)> = FxHashMap::default();
+        for ask in self.asks.iter().filter(|ask| self.stretches.get(ask.stretch).is_some_and(is_step)) {
+            let (count, bytes) = asked.entry(ask.key).or_default();
+            *count += 1;
+            *bytes = if *count == 1 { ask.bytes } else { ask.bytes.min(*bytes) };
+        }
+        for (count, _) in asked.values_mut() {
+            *count /= steps as u64;
+        }
+        asked
+    }
+
     /// How many training steps it has.
     #[must_use]
     pub fn steps(&self) -> usize {

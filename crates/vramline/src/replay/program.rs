@@ -216,12 +216,12 @@ impl Program {
         program
     }
 
-    /// The same acts without what a trace answered, to be made of another size.
+    /// The same acts without what a trace answered, to be made of another size; only those before `end`.
     #[must_use]
-    pub(crate) fn resized(&self) -> Program {
+    pub(crate) fn resized(&self, end: usize) -> Program {
         let driver = DriverSide { lanes: self.driver.lanes.clone(), ..DriverSide::default() };
         Program {
-            acts: self.acts.clone(),
+            acts: self.acts.get(..end).unwrap_or(&self.acts).to_vec(),
             earlier: self.earlier.clone(),
             always_held: self.always_held,
             slots: self.slots,

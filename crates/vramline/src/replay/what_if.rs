@@ -8,6 +8,10 @@
 //! free chunks of the same size go to the lower address; so several placements are run, and an answer that depends on
 //! the placement is a range. The driver's own pool (`cudaMallocAsync`) has no public rules: it is answered with bounds.
 
+use std::collections::{BTreeMap, VecDeque};
+
+use rustc_hash::FxHashMap;
+
 use super::Rules;
 use super::exact::Heap;
 use super::packing;
@@ -175,44 +179,90 @@ pub(super) fn serve_waiting(
         };
         bfc.allocate(Request::of(bytes), supplier).map(|made| *ticket = made.ticket).is_ok()
     };
-    // In the order in which they should have come.
-    let mut waiting: Vec<Act> = Vec::new();
+    let mut waiting = Waiting::default();
     let mut waits = 0;
     for &act in acts {
-        if is_blocked(&waiting, act) {
+        if waiting.blocks(act) {
             waiting.push(act);
         } else if !is_done(act) {
             waits += 1;
             waiting.push(act);
         } else if act.ends() {
-            let mut has_freed = !waiting.is_empty();
-            while has_freed {
-                has_freed = false;
-                for act in std::mem::take(&mut waiting) {
-                    if is_blocked(&waiting, act) || !is_done(act) {
-                        waiting.push(act);
-                    } else {
-                        has_freed |= act.ends();
-                    }
-                }
-            }
+            waiting.retry(&mut is_done);
         }
-        if waiting.len() > MOST_WAITING {
+        if waiting.count > MOST_WAITING {
             return None;
         }
     }
-    waiting.is_empty().then_some(waits)
+    (waiting.count == 0).then_some(waits)
+}
+
+/// Acts that wait: each thread's in its order, since a thread that waits does nothing else.
+#[derive(Default)]
+struct Waiting {
+    lanes: BTreeMap<usize, VecDeque<(u64, Act)>>,
+    /// By slot, the acts that are about it, in their order.
+    slots: FxHashMap<usize, VecDeque<u64>>,
+    pushed: u64,
+    count: usize,
+}
+
+impl Waiting {
+    /// Whether an act has to wait for one that waits: its thread does, or the block that it is about.
+    fn blocks(&self, act: Act) -> bool {
+        self.count > 0 && (self.lanes.contains_key(&act.lane()) || self.slots.contains_key(&act.slot()))
+    }
+
+    fn push(&mut self, act: Act) {
+        self.lanes.entry(act.lane()).or_default().push_back((self.pushed, act));
+        self.slots.entry(act.slot()).or_default().push_back(self.pushed);
+        self.pushed += 1;
+        self.count += 1;
+    }
+
+    /// Something was freed: lets every thread go on as far as it can, the one that has waited longest first.
+    fn retry(&mut self, mut is_done: impl FnMut(Act) -> bool) {
+        let mut has_freed = self.count > 0;
+        while has_freed {
+            has_freed = false;
+            let mut heads: Vec<(u64, usize)> =
+                self.lanes.iter().filter_map(|(&lane, acts)| Some((acts.front()?.0, lane))).collect();
+            heads.sort_unstable();
+            for (_, lane) in heads {
+                while let Some(&(number, act)) = self.lanes.get(&lane).and_then(VecDeque::front) {
+                    let is_its_turn = self.slots.get(&act.slot()).and_then(VecDeque::front) == Some(&number);
+                    if !is_its_turn || !is_done(act) {
+                        break;
+                    }
+                    self.pop(lane, act.slot());
+                    has_freed |= act.ends();
+                }
+            }
+        }
+    }
+
+    /// Takes out the first act of a thread, which is the first that is about its slot.
+    fn pop(&mut self, lane: usize, slot: usize) {
+        if let Some(acts) = self.lanes.get_mut(&lane) {
+            acts.pop_front();
+            if acts.is_empty() {
+                self.lanes.remove(&lane);
+            }
+        }
+        if let Some(numbers) = self.slots.get_mut(&slot) {
+            numbers.pop_front();
+            if numbers.is_empty() {
+                self.slots.remove(&slot);
+            }
+        }
+        self.count -= 1;
+    }
 }
 
 /// Whether requests come from several threads.
 fn has_threads(acts: &[Act]) -> bool {
     let mut lanes = acts.iter().filter(|act| act.requested().is_some()).map(|act| act.lane());
     lanes.next().is_some_and(|first| lanes.any(|lane| lane != first))
-}
-
-/// Whether an act has to wait for one that waits: its thread does, or the block that it is about.
-fn is_blocked(waiting: &[Act], act: Act) -> bool {
-    waiting.iter().any(|other| other.lane() == act.lane() || other.slot() == act.slot())
 }
 
 /// What a late trace finds in use is asked for first: one block for all that is never freed, then the others.

@@ -273,7 +273,8 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
     }
     let fixes = match predictions.first() {
         Some(first) if wanted.fixes => {
-            fix_views(plan, wanted, first, history.and_then(|history| history.framework))
+            let fitting = largest.and_then(|largest| largest.sure);
+            fix_views(plan, wanted, first, fitting, history.and_then(|history| history.framework))
         }
         _ => Vec::new(),
     };
@@ -314,6 +315,7 @@ fn fix_views(
     plan: &Plan,
     wanted: &Wanted,
     first: &PredictionView,
+    fitting: Option<u64>,
     framework: Option<Framework>,
 ) -> Vec<FixView> {
     let view = |fixed: Fixed| {
@@ -339,7 +341,7 @@ fn fix_views(
             name,
         }
     };
-    plan.fixes(first.batch, wanted.limit, wanted.steps).into_iter().map(view).collect()
+    plan.fixes(first.batch, fitting, wanted.steps).into_iter().map(view).collect()
 }
 
 fn fix_unknowns(at: usize, fix: &FixView, has_limit: bool) -> Vec<Unknown> {

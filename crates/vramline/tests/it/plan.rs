@@ -173,7 +173,7 @@ fn the_largest_batches_pass_and_twice_as_many_do_not() {
 fn fixes_are_the_requests_edited_and_run_again() {
     let plan = plan(&autoencoder());
     let before = plan.predict(104, 4).unwrap().peak;
-    let fixes = plan.fixes(104, Some(Bytes(120 << 20)), 4);
+    let fixes = plan.fixes(104, plan.largest(Bytes(120 << 20), 4).sure, 4);
     let of = |name: &str| fixes.iter().find(|fixed| fixed.fixes.len() == 1 && fixed.fixes[0].name() == name);
     let accumulate = of("accumulate").unwrap();
     let Fix::Accumulate { micro, times } = accumulate.fixes[0] else { panic!() };
