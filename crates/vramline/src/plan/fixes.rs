@@ -3,10 +3,11 @@
 //! What cannot be known from requests, such as what the compiler would make of the program, says so and has no figure:
 //! it is to be measured. A fix that is applied already is not offered.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::draws::Parts;
 use super::probe::{Ask, Part, Probe};
+use super::sixteen::{Becomes, Copied, Sixteen};
 use super::size::{Basis, Size};
 use super::{Irregular, Plan, each};
 use crate::allocator::Placement;
@@ -168,6 +169,8 @@ pub struct Fixed {
 enum Edit {
     Keep(u64),
     Drop,
+    /// What 16 bits make of so many bytes.
+    Cast(Becomes, u64),
 }
 
 impl Plan {
@@ -311,32 +314,31 @@ impl Plan {
         let sizes = self.sizes.get(number)?;
         let base = self.program_at(number, batch, Irregular::Scaled)?;
         let mut edits: Vec<Option<Edit>> = vec![None; base.acts.len()];
-        let stays =
-            if fixes.contains(&Fix::MixedPrecision) { stays_in_32(probe) } else { FxHashSet::default() };
+        let weights: Vec<u64> = weights(probe, sizes, batch);
+        let sixteen = if fixes.contains(&Fix::MixedPrecision) {
+            Sixteen::of(probe, sizes, &weights, batch)
+        } else {
+            Sixteen::default()
+        };
         for (ask, size) in probe.asks.iter().zip(sizes) {
             if let Some(edit) = edits.get_mut(ask.act) {
-                *edit = Some(of_ask(probe, ask, size, batch, fixes, &stays));
+                *edit = Some(of_ask(probe, ask, size, batch, fixes, &sixteen));
             }
         }
-        let mut writer =
-            Writer { program: base.resized(0), slots: base.slots, dropped: vec![false; base.slots] };
-        let weights: Vec<u64> = weights(probe, sizes, batch);
-        let (is_16, accumulates) = (
-            fixes.contains(&Fix::MixedPrecision),
-            fixes.iter().any(|fix| matches!(fix, Fix::Accumulate { .. })),
-        );
         let mut lives = if fixes.contains(&Fix::Recompute) {
-            recomputed(probe, &base, is_16)
+            recomputed(probe, &base, &mut edits)
         } else {
             FxHashMap::default()
         };
+        let mut writer = Writer::new(&base);
+        let mut copies = Copies::new(sixteen.copies);
+        let accumulates = fixes.iter().any(|fix| matches!(fix, Fix::Accumulate { .. }));
         let mut cuts = Vec::new();
         let mut stretch = 0;
-        let mut held: Vec<u32> = Vec::new();
         for (at, &act) in base.acts.iter().enumerate() {
+            copies.end(at, &mut writer);
             while probe.stretches.get(stretch + 1).is_some_and(|next| next.acts.start <= at) {
                 stretch += 1;
-                held.drain(..).for_each(|slot| writer.program.acts.push(Act::free(slot)));
                 cuts.push(writer.program.acts.len());
                 let part = probe.stretches.get(stretch).map(|stretch| stretch.part);
                 if accumulates && part == Some(Part::FirstStep) {
@@ -344,10 +346,9 @@ impl Plan {
                         writer.hold(bytes);
                     }
                 }
-                if is_16 && matches!(part, Some(Part::FirstStep | Part::Step)) {
-                    held.extend(weights.iter().map(|&bytes| writer.hold(bytes / 2)));
-                }
             }
+            copies.begin(at, &mut writer);
+            writer.reach(at);
             writer.program.acts.extend(lives.remove(&at).unwrap_or_default());
             writer.take(act, edits.get(at).copied().flatten());
         }
@@ -371,30 +372,12 @@ impl Plan {
 }
 
 /// What fixes make of a request.
-fn of_ask(
-    probe: &Probe,
-    ask: &Ask,
-    size: &Size,
-    batch: u64,
-    fixes: &[Fix],
-    stays: &FxHashSet<usize>,
-) -> Edit {
+fn of_ask(probe: &Probe, ask: &Ask, size: &Size, batch: u64, fixes: &[Fix], sixteen: &Sixteen) -> Edit {
     let mut bytes = size.form.at(batch).0;
-    let grows = size.form.at(batch.saturating_mul(2)).0 > bytes;
     let part = probe.stretches.get(ask.stretch).map(|stretch| stretch.part);
-    let in_step = matches!(part, Some(Part::FirstStep | Part::Step));
     let is_state = ask.life.is_none();
     for fix in fixes {
         match fix {
-            Fix::MixedPrecision
-                if grows
-                    && in_step
-                    && ask.dtype == Dtype::F32
-                    && ask.role != Role::Inputs
-                    && !stays.contains(&ask.act) =>
-            {
-                bytes = bytes.div_ceil(2);
-            }
             Fix::PlainOptimizer if ask.role == Role::Optimizer && is_state => return Edit::Drop,
             Fix::DataOnHost if ask.role == Role::Inputs && part == Some(Part::Start) => return Edit::Drop,
             Fix::ScratchLimit if ask.is_brief() && size.basis == Basis::Irregular => {
@@ -403,29 +386,11 @@ fn of_ask(
             _ => {}
         }
     }
-    Edit::Keep(bytes)
-}
-
-/// Requests that 16 bits leave as they are: layers that normalise work in 32 bits, forth and back. What they are given is cast, and
-/// the copy is kept in its place.
-fn stays_in_32(probe: &Probe) -> FxHashSet<usize> {
-    let mut stays: FxHashSet<usize> = FxHashSet::default();
-    // Forth and back apart.
-    let mut given: [Option<&Ask>; 2] = [None; 2];
-    for ask in &probe.asks {
-        let is_forward = ask.role == Role::Activations;
-        let [forth, back] = &mut given;
-        let given = if is_forward { forth } else { back };
-        if ask.is_norm {
-            stays.extend(given.take().filter(|given| given.bytes == ask.bytes).map(|given| given.act));
-            if !is_forward {
-                stays.insert(ask.act);
-            }
-        } else if is_forward || ask.role == Role::Gradients {
-            *given = Some(ask);
-        }
+    match sixteen.becomes.get(&ask.act) {
+        None => Edit::Keep(bytes),
+        Some(Becomes::Half) => Edit::Keep(bytes.div_ceil(2)),
+        Some(&becomes) => Edit::Cast(becomes, bytes),
     }
-    stays
 }
 
 /// Bytes of every weight: state that the optimizer updates.
@@ -437,7 +402,7 @@ fn weights(probe: &Probe, sizes: &[Size], batch: u64) -> Vec<u64> {
 
 /// Results of the forward pass that go at once and come back when the backward pass reaches their block. A block is as many
 /// layers' results as there are blocks. Gives what is to be done before which act.
-fn recomputed(probe: &Probe, base: &Program, is_16: bool) -> FxHashMap<usize, Vec<Act>> {
+fn recomputed(probe: &Probe, base: &Program, edits: &mut [Option<Edit>]) -> FxHashMap<usize, Vec<Act>> {
     let mut changes: FxHashMap<usize, Vec<Act>> = FxHashMap::default();
     for (number, _) in probe.stretches.iter().enumerate() {
         let kept = probe.asks.iter().filter(|ask| {
@@ -453,9 +418,10 @@ fn recomputed(probe: &Probe, base: &Program, is_16: bool) -> FxHashMap<usize, Ve
             let leaves = block.last().map_or(0, |last| last.act + 1);
             for ask in inner {
                 let Some(act) = base.acts.get(ask.act) else { continue };
-                let (Ok(slot), Some(bytes)) = (u32::try_from(act.slot()), act.requested()) else { continue };
-                let bytes = if is_16 && ask.dtype == Dtype::F32 { Bytes(bytes.0.div_ceil(2)) } else { bytes };
+                let Ok(slot) = u32::try_from(act.slot()) else { continue };
+                let Some(Some(edit)) = edits.get_mut(ask.act) else { continue };
                 if leaves < returns {
+                    let Some(bytes) = edit.settled() else { continue };
                     changes.entry(leaves).or_default().push(Act::free(slot));
                     changes.entry(returns).or_default().push(Act::request(bytes, slot));
                 }
@@ -465,15 +431,106 @@ fn recomputed(probe: &Probe, base: &Program, is_16: bool) -> FxHashMap<usize, Ve
     changes
 }
 
+impl Edit {
+    /// What is kept in the end. What is cast later, when it would be away, is cast at once.
+    fn settled(&mut self) -> Option<Bytes> {
+        *self = match *self {
+            Edit::Cast(Becomes::NarrowedAt(_), bytes) => Edit::Cast(Becomes::Narrowed, bytes),
+            Edit::Cast(Becomes::WidenedAt(_) | Becomes::WidenedUntil(_), bytes) => {
+                Edit::Cast(Becomes::Widened, bytes)
+            }
+            other => other,
+        };
+        match *self {
+            Edit::Drop => None,
+            Edit::Keep(bytes) | Edit::Cast(Becomes::Widened, bytes) => Some(Bytes(bytes)),
+            Edit::Cast(_, bytes) => Some(Bytes(bytes.div_ceil(2))),
+        }
+    }
+}
+
+/// Copies that are made and freed while a program is written.
+struct Copies {
+    all: Vec<Copied>,
+    /// By the act before which they are made.
+    begins: FxHashMap<usize, Vec<usize>>,
+    /// Slots of those that are there, by the act before which they are freed.
+    ends: FxHashMap<usize, Vec<u32>>,
+}
+
+impl Copies {
+    fn new(all: Vec<Copied>) -> Copies {
+        let mut begins: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+        for (number, copied) in all.iter().enumerate() {
+            begins.entry(copied.from).or_default().push(number);
+        }
+        Copies { all, begins, ends: FxHashMap::default() }
+    }
+
+    fn begin(&mut self, at: usize, writer: &mut Writer) {
+        for number in self.begins.remove(&at).unwrap_or_default() {
+            let Some(&copied) = self.all.get(number) else { continue };
+            let slot = writer.hold(copied.bytes);
+            self.ends.entry(copied.until).or_default().push(slot);
+        }
+    }
+
+    fn end(&mut self, at: usize, writer: &mut Writer) {
+        let ended = self.ends.remove(&at).unwrap_or_default();
+        writer.program.acts.extend(ended.into_iter().map(Act::free));
+    }
+}
+
 /// A program as it is written anew.
 struct Writer {
     program: Program,
     slots: usize,
     /// By slot, whether what would be in it was never asked for.
     dropped: Vec<bool>,
+    /// By the act before which it happens: what is asked for then, and the slot that is freed for it.
+    later: FxHashMap<usize, Vec<(Act, u32)>>,
 }
 
 impl Writer {
+    fn new(base: &Program) -> Writer {
+        let program = base.resized(0);
+        Writer { program, slots: base.slots, dropped: vec![false; base.slots], later: FxHashMap::default() }
+    }
+
+    /// Does what waited for an act.
+    fn reach(&mut self, at: usize) {
+        for (act, slot) in self.later.remove(&at).unwrap_or_default() {
+            self.program.acts.extend([act, Act::free(slot)]);
+        }
+    }
+
+    /// Asks for something that is made in one type and kept in another.
+    fn cast(&mut self, act: Act, becomes: Becomes, bytes: u64) {
+        let half = bytes.div_ceil(2);
+        let lane = u16::try_from(act.lane()).unwrap_or(0);
+        let kept = |bytes: u64| act.asking(Bytes(bytes), lane);
+        match becomes {
+            Becomes::Half => self.program.acts.push(kept(half)),
+            Becomes::Widened | Becomes::Narrowed => {
+                let (made, then) = if becomes == Becomes::Widened { (half, bytes) } else { (bytes, half) };
+                let slot = self.hold(made);
+                self.program.acts.extend([kept(then), Act::free(slot)]);
+            }
+            Becomes::WidenedAt(at) | Becomes::NarrowedAt(at) => {
+                let is_wider = matches!(becomes, Becomes::WidenedAt(_));
+                let (made, then) = if is_wider { (half, bytes) } else { (bytes, half) };
+                let slot = self.hold(made);
+                self.later.entry(at).or_default().push((kept(then), slot));
+            }
+            Becomes::WidenedUntil(at) => {
+                let made = self.hold(half);
+                let slot = self.hold(bytes);
+                self.program.acts.push(Act::free(made));
+                self.later.entry(at).or_default().push((kept(half), slot));
+            }
+        }
+    }
+
     /// Asks for something that nobody in the probe asked for; gives its slot.
     fn hold(&mut self, bytes: u64) -> u32 {
         let slot = u32::try_from(self.slots).unwrap_or(u32::MAX);
@@ -490,6 +547,10 @@ impl Writer {
                 *dropped = false;
                 let lane = u16::try_from(act.lane()).unwrap_or(0);
                 self.program.acts.push(act.asking(Bytes(bytes), lane));
+            }
+            Some(Edit::Cast(becomes, bytes)) => {
+                *dropped = false;
+                self.cast(act, becomes, bytes);
             }
             None if *dropped => {}
             None => self.program.acts.push(act),

@@ -14,6 +14,7 @@ mod fixes;
 pub mod pack;
 mod predict;
 mod probe;
+mod sixteen;
 mod size;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

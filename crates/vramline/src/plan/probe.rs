@@ -25,7 +25,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    fn key(&mut self, name: &str, region: Region, dtype: Dtype, rank: usize) -> Key {
+    pub(super) fn key(&mut self, name: &str, region: Region, dtype: Dtype, rank: usize) -> Key {
         let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         Key(*self.numbers.entry((name.to_owned(), region, dtype, rank)).or_insert(next))
     }
@@ -42,9 +42,77 @@ fn without_number(name: &str) -> &str {
     name.trim_end_matches(|symbol: char| symbol.is_ascii_digit()).trim_end_matches('_')
 }
 
-/// Whether an op is one of a layer that normalises.
-fn normalises(name: &str) -> bool {
-    ["normalization", "batchnorm", "layer_norm", "layernorm"].iter().any(|word| name.contains(word))
+/// Where in a model an op stands, as far as its name tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The layer, of those that work in 32 bits whatever the others do.
+    pub(super) wide: Option<u32>,
+    /// Whether that is the loss.
+    pub(super) is_loss: bool,
+    /// Whether it belongs to the backward pass.
+    pub(super) is_back: bool,
+    /// The loop it is in.
+    pub(super) looped: Option<u32>,
+    /// What its name begins with, but for the last part. Told in loops only.
+    pub(super) within: Option<u32>,
+}
+
+/// The places of a probe's ops.
+#[derive(Debug, Default)]
+struct Places {
+    known: FxHashMap<Name, Place>,
+    numbers: FxHashMap<String, u32>,
+}
+
+impl Places {
+    fn of(&mut self, name: Name, text: &str) -> Place {
+        if let Some(&place) = self.known.get(&name) {
+            return place;
+        }
+        let place = self.read(text);
+        self.known.insert(name, place);
+        place
+    }
+
+    fn read(&mut self, text: &str) -> Place {
+        let is_back = text.contains("gradient_tape/") || text.contains("/gradients/");
+        let wide = wide(text);
+        // Inside a loop names stand twice, of the loop and of what its body does.
+        let inner = ["/gradients/", "/body/_"].iter().filter_map(|word| Some(text.rfind(word)? + word.len()));
+        let inner = inner.max().and_then(|at| text.get(at..)).unwrap_or(text);
+        let looped = inner.split_once("/while/").map(|(before, _)| after_number(before));
+        let within = looped.and(text.rsplit_once('/')).map(|(before, _)| before);
+        Place {
+            wide: wide.map(|(layer, _)| self.number(layer)),
+            is_loss: wide.is_some_and(|(_, is_loss)| is_loss),
+            is_back,
+            looped: looped.map(|text| self.number(text)),
+            within: within.map(|text| self.number(text)),
+        }
+    }
+
+    fn number(&mut self, text: &str) -> u32 {
+        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        *self.numbers.entry(text.to_owned()).or_insert(next)
+    }
+}
+
+/// What follows the number that a body of a loop has: `33/model/lstm` is `model/lstm`.
+fn after_number(text: &str) -> &str {
+    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    text.split_once('/').filter(|(first, _)| is_number(first)).map_or(text, |(_, rest)| rest)
+}
+
+/// The layer of an op that works in 32 bits whatever the others do, and whether it is the loss. Keras casts what such layers
+/// are given: those that normalise, the loss, and tables that are looked up.
+fn wide(name: &str) -> Option<(&str, bool)> {
+    const LAYERS: [&str; 5] = ["normalization", "batchnorm", "layer_norm", "layernorm", "embedding"];
+    const LOSSES: [&str; 2] = ["compile_loss", "crossentropy"];
+    let has = |part: &str, words: &[&str]| words.iter().any(|word| part.contains(word));
+    // Nobody calls the op itself so: the last part is not a layer.
+    let layers = name.rsplit_once('/')?.0;
+    let part = layers.split('/').find(|part| has(part, &LAYERS) || has(part, &LOSSES))?;
+    Some((part, has(part, &LOSSES)))
 }
 
 /// The dimensions of a shape as the frameworks write it.
@@ -77,8 +145,8 @@ pub(super) struct Ask {
     pub(super) life: Option<usize>,
     /// Its element type.
     pub(super) dtype: Dtype,
-    /// Whether a layer asks for it that normalises, which frameworks do in 32 bits.
-    pub(super) is_norm: bool,
+    /// Where in the model.
+    pub(super) place: Place,
 }
 
 /// What a stretch of a run does.
@@ -234,7 +302,7 @@ fn asks(source: Source<'_>, ran: &Ran, stretches: &[Stretch], keys: &mut Keys) -
     let mut lives = lives(ran);
     let mut known: FxHashMap<(Name, bool, Region, Dtype, usize), Key> = FxHashMap::default();
     let mut shapes: FxHashMap<Name, Vec<u64>> = FxHashMap::default();
-    let mut norms: FxHashMap<Name, bool> = FxHashMap::default();
+    let mut places = Places::default();
     let mut asks = Vec::with_capacity(usize::try_from(ran.program.requests).unwrap_or(0));
     for (number, stretch) in stretches.iter().enumerate() {
         let mut counts: FxHashMap<Key, u32> = FxHashMap::default();
@@ -262,7 +330,7 @@ fn asks(source: Source<'_>, ran: &Ran, stretches: &[Stretch], keys: &mut Keys) -
                 is_named: is_named || is_torch,
                 life: lives.remove(&act),
                 dtype: event.dtype(),
-                is_norm: *norms.entry(name).or_insert_with(|| normalises(history.names.get(name))),
+                place: places.of(name, history.names.get(name)),
             });
             *occurrence += 1;
         }
@@ -295,6 +363,28 @@ mod tests {
     fn names_lose_the_number_of_a_process() {
         assert_eq!(without_number("__inference_one_step_on_data_1234"), "__inference_one_step_on_data");
         assert_eq!(without_number("model/conv2d_1/Conv2D"), "model/conv2d_1/Conv2D");
+    }
+
+    #[test]
+    fn names_tell_where_an_op_stands() {
+        let mut places = Places::default();
+        let mut of = |text: &str| places.read(text);
+        let forth = of("StatefulPartitionedCall/model/batch_normalization_1/batchnorm/mul_1");
+        let back =
+            of("StatefulPartitionedCall/gradient_tape/model/batch_normalization_1/moments/BroadcastTo");
+        assert!(forth.wide.is_some() && forth.wide == back.wide && !forth.is_back && back.is_back);
+        assert_ne!(of("model/batch_normalization_2/batchnorm/mul_1").wide, forth.wide);
+        let loss = of("StatefulPartitionedCall/compile_loss/mse/Square");
+        assert!(loss.is_loss && loss.wide.is_some() && !forth.is_loss);
+        assert_eq!(of("StatefulPartitionedCall/model/dense_1/BiasAdd"), Place::default());
+        let forth =
+            of("StatefulPartitionedCall/model/lstm_1/while/body/_33/model/lstm_1/while/lstm_cell_1/MatMul");
+        let text = "StatefulPartitionedCall/gradient_tape/model/lstm_1/while/model/lstm_1/while_grad/body/_289/\
+                    gradient_tape/model/lstm_1/while/gradients/model/lstm_1/while/lstm_cell_1/MatMul_grad/MatMul_1";
+        let back = of(text);
+        assert!(forth.looped.is_some() && forth.looped == back.looped && back.is_back && !forth.is_back);
+        assert_eq!(back.within, of(&text.replace("MatMul_1", "MatMul")).within);
+        assert_ne!(back.within, forth.within);
     }
 
     #[test]

@@ -195,6 +195,27 @@ fn fixes_are_the_requests_edited_and_run_again() {
 }
 
 #[test]
+fn mixed_precision_takes_what_real_runs_took() {
+    let plan = plan(&autoencoder());
+    // Medians of five unrecorded runs with Keras' policy `mixed_bfloat16`.
+    for (batch, median) in [(52, 96.6), (104, 122.9)] {
+        let fixed = plan.fixed(&[Fix::MixedPrecision], batch, 4).unwrap().peak.unwrap();
+        let off = fixed.0 as f64 / (median * 1_048_576.0) - 1.0;
+        assert!(off.abs() < 0.05, "{batch}: {fixed} is {off:+.3} off");
+    }
+    // Together with recomputation it takes no more than alone.
+    let alone = plan.fixed(&[Fix::MixedPrecision], 104, 4).unwrap().peak.unwrap();
+    let both = plan.fixed(&[Fix::MixedPrecision, Fix::Recompute], 104, 4).unwrap().peak.unwrap();
+    assert!(both <= alone, "{both} and {alone}");
+}
+
+#[test]
+fn probes_without_element_types_have_no_16_bits_to_offer() {
+    let plan = plan(&torch("gpt-adamw"));
+    assert!(!plan.candidates(64, None).contains(&Fix::MixedPrecision));
+}
+
+#[test]
 fn probes_that_make_no_plan_say_why() {
     let one = vec![probe(8, "vgg16-sgd-8.pickle.gz")];
     assert!(matches!(refusal(&one), NotPlanned::OneBatch { batch: 8 }));
