@@ -155,10 +155,15 @@ so the answer is a range, and a batch near a limit fits in some runs and not in 
     sure     nearly every run passes, with room for orders that no probe has shown
     likely   more runs pass than not
 
+Where XLA compiled the program (Keras jit_compile=True), its working memory is no line of the batch: the command
+is run again at every probe's batch, at those to predict and, with --limit, at a few near the edge, just until the
+program is compiled.
+
 Examples:
     vramline plan --batches 7,11,13 --batch 256 --limit 16GiB -- python train.py --batch-size {batch}
     vramline plan --probe 7=a.vram --probe 11=b.vram --probe 13=c.vram --limit 16GiB
     vramline plan --probe 2=b2.pickle --probe 4=b4.pickle --probe 8=b8.pickle --batch 128 --curve
+    vramline plan --compiled 256=dumps --limit 16GiB                of a compiled program alone (JAX)
     vramline plan --variable length --batches 96,160,224 -- python train.py --length {length}
 
 Exit codes: 0 it fits, or there is no limit; 3 it does not fit; 4 not certain; 1 there is no plan, and why; 2 usage.";
@@ -168,6 +173,10 @@ pub(crate) struct PlanArgs {
     /// A run with its batch: a recording, a trace or a PyTorch snapshot. Give at least two batches; several runs of one are welcome.
     #[arg(long, value_name = "BATCH=PATH", value_parser = probe, conflicts_with = "command")]
     pub(crate) probe: Vec<(u64, PathBuf)>,
+    /// What XLA wrote when it compiled at a batch (XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_proto'): the folder, or the file of
+    /// one program. Give it for every probe and for the batch to predict; alone it tells what the program takes, not the process.
+    #[arg(long, value_name = "BATCH=PATH", value_parser = probe)]
+    pub(crate) compiled: Vec<(u64, PathBuf)>,
     /// Make probes with these batches, by running the command.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', requires = "command", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) batches: Vec<u64>,

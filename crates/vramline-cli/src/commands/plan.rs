@@ -3,15 +3,17 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use vramline::plan::Plan;
+use vramline::plan::{Compiled, Plan};
+use vramline::source::read_programs;
 use vramline::view::plan::{self, PlanView, ProbeRead, Wanted};
 
 use crate::cli::PlanArgs;
 use crate::commands::answer;
 use crate::launch::environment::Variables;
-use crate::launch::probes;
 use crate::launch::settings::refusal;
+use crate::launch::{compile, probes, say};
 use crate::{Hinted, page, plan_page, printer, watched};
 
 const NO: u8 = 3;
@@ -20,12 +22,21 @@ const NOT_CERTAIN: u8 = 4;
 /// Probes where the user names none: small, and hardly ever a dimension of a model.
 const BATCHES: [u64; 3] = [7, 11, 13];
 
+/// Times that a program is compiled besides, to find the largest batch.
+const MOST_COMPILED: usize = 6;
+
+/// A batch that was compiled is near enough to the largest where it is smaller by no more than one part in so many.
+const NEAR: u64 = 50;
+
+/// A program is compiled within so many times what the longest probe took, and no sooner than after the least.
+const PATIENCE: u32 = 10;
+const LEAST_PATIENCE: Duration = Duration::from_secs(120);
+
 pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode, Hinted> {
-    let probes = match probes_of(args)? {
-        Ok(probes) => probes,
+    let document = match document(args)? {
+        Ok(document) => document,
         Err(code) => return Ok(ExitCode::from(code)),
     };
-    let document = planned(args, &probes)?;
     if let Some(file) = &args.html {
         page::write(file, &plan_page::page(&document), &mut io::stderr())?;
     }
@@ -33,17 +44,110 @@ pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode, Hinted> {
     Ok(ExitCode::from(code(&document)))
 }
 
+/// The plan; a code where a signal ended its making.
+fn document(args: &PlanArgs) -> Result<Result<PlanView, u8>, Hinted> {
+    let probes = match probes_of(args)? {
+        Ok(probes) => probes,
+        Err(code) => return Ok(Err(code)),
+    };
+    if probes.is_empty() {
+        return Ok(Ok(plan::of_compiled(&given(args)?, &wanted_of(args))));
+    }
+    let (mut plan, read, wanted) = prepared(args, &probes)?;
+    if !args.command.is_empty()
+        && let Err(code) = compile(args, &mut plan, &read)?
+    {
+        return Ok(Err(code));
+    }
+    let document = plan::view(&plan, &read, &wanted);
+    // Giving back what large traces take would cost more than it is worth at the end.
+    std::mem::forget((plan, read));
+    Ok(Ok(document))
+}
+
+/// Where a compiler may be behind requests of the probes, compiles at their batches, at those that are asked for, and where there is
+/// a limit at some near the largest that fits; a code where a signal ended that.
+fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<Result<(), u8>, Hinted> {
+    let folder = folder_of(args);
+    let times = read.iter().filter_map(|probe| {
+        let clocks = &probe.reading.recorded.as_ref()?.manifest.as_ref()?.clocks;
+        let took = clocks.end.as_ref()?.monotonic_ns.0.checked_sub(clocks.begin.monotonic_ns.0)?;
+        u64::try_from(took).ok().map(Duration::from_nanos)
+    });
+    let longest = times.max().unwrap_or_default();
+    let wanted = compile::Wanted {
+        variable: &args.variable,
+        command: &args.command,
+        folder: &folder,
+        patience: longest.saturating_mul(PATIENCE).max(LEAST_PATIENCE),
+    };
+    let mut batches: Vec<u64> = plan.probes.iter().map(|probe| probe.batch).collect();
+    batches.dedup();
+    let is_given = |plan: &Plan, batch: u64| plan.compiled.iter().any(|known| known.batch == batch);
+    for batch in batches {
+        let sizes = plan.unexplained(batch);
+        if sizes.is_empty() || is_given(plan, batch) {
+            continue;
+        }
+        let found = match wanted.at(batch, &|compiled| compiled.explains(&sizes))? {
+            Ok(found) => found,
+            Err(code) => return Ok(Err(code)),
+        };
+        // Another batch would have no more to tell.
+        let Some(found) = found.filter(|found| found.explains_any(&sizes)) else { return Ok(Ok(())) };
+        plan.add_compiled(vec![found]);
+    }
+    let places = plan.places().to_vec();
+    if places.is_empty() {
+        return Ok(Ok(()));
+    }
+    let compile_at = |plan: &mut Plan, batch: u64| -> Result<Result<bool, u8>, Hinted> {
+        let found = match wanted.at(batch, &|compiled| compiled.has(&places))? {
+            Ok(found) => found,
+            Err(code) => return Ok(Err(code)),
+        };
+        let is_found = found.is_some();
+        plan.add_compiled(found.into_iter().collect());
+        if is_found && plan.compiled_batches().is_some_and(|known| !known.contains(&batch)) {
+            let name = &args.variable;
+            say(format_args!("what was compiled there is not for {name} {batch}: is the data large enough?"));
+            return Ok(Ok(false));
+        }
+        Ok(Ok(is_found))
+    };
+    for &batch in &args.batch {
+        if !is_given(plan, batch)
+            && let Err(code) = compile_at(plan, batch)?
+        {
+            return Ok(Err(code));
+        }
+    }
+    for _ in 0..MOST_COMPILED {
+        let Some(limit) = args.limit else { break };
+        let Some(edge) = plan.largest_sure(limit, args.steps) else { break };
+        let known = plan.largest(limit, args.steps).sure.unwrap_or(0);
+        if edge - edge / NEAR <= known || is_given(plan, edge) {
+            break;
+        }
+        match compile_at(plan, edge)? {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(code) => return Ok(Err(code)),
+        }
+    }
+    Ok(Ok(()))
+}
+
 /// The probes, made if need be; a code where a signal ended that.
 pub(crate) fn probes_of(args: &PlanArgs) -> Result<Result<Vec<(u64, PathBuf)>, u8>, Hinted> {
     if args.command.is_empty() {
-        if args.probe.is_empty() {
+        if args.probe.is_empty() && args.compiled.is_empty() {
             let hint = "give runs that you have (--probe 7=A.vram --probe 11=B.vram), or a command to make them with (-- python train.py --batch {batch})";
             return Err(refusal("there is nothing to plan from", hint));
         }
         return Ok(Ok(args.probe.clone()));
     }
-    let kept = args.output.clone();
-    let folder = kept.unwrap_or_else(|| PathBuf::from("plan.probes"));
+    let folder = folder_of(args);
     let batches = if args.batches.is_empty() { BATCHES.as_slice() } else { &args.batches };
     probes::make(&probes::Wanted {
         batches,
@@ -58,12 +162,31 @@ pub(crate) fn probes_of(args: &PlanArgs) -> Result<Result<Vec<(u64, PathBuf)>, u
     })
 }
 
-fn planned(args: &PlanArgs, probes: &[(u64, PathBuf)]) -> Result<PlanView, Hinted> {
-    let (plan, read, wanted) = prepared(args, probes)?;
-    let document = plan::view(&plan, &read, &wanted);
-    // Giving back what large traces take would cost more than it is worth at the end.
-    std::mem::forget((plan, read));
-    Ok(document)
+/// Where probes are kept.
+fn folder_of(args: &PlanArgs) -> PathBuf {
+    args.output.clone().unwrap_or_else(|| PathBuf::from("plan.probes"))
+}
+
+/// What XLA wrote, as it was given.
+fn given(args: &PlanArgs) -> Result<Vec<Compiled>, Hinted> {
+    let read = |(batch, path): &(u64, PathBuf)| {
+        let programs = read_programs(path)
+            .map_err(|error| Hinted { hint: error.hint().to_owned(), error: anyhow::Error::from(error) })?;
+        Ok(Compiled { batch: *batch, file: path.display().to_string(), programs })
+    };
+    args.compiled.iter().map(read).collect()
+}
+
+fn wanted_of(args: &PlanArgs) -> Wanted {
+    Wanted {
+        batches: args.batch.clone(),
+        limit: args.limit,
+        steps: args.steps,
+        pool: args.pool.clone(),
+        variable: args.variable.clone(),
+        curve: args.curve || args.html.is_some(),
+        fixes: true,
+    }
 }
 
 /// Probes, read and aligned.
@@ -80,23 +203,21 @@ pub(crate) fn prepared(
         })?;
         read.push(ProbeRead { batch: *batch, file: path.display().to_string(), reading });
     }
-    let wanted = Wanted {
-        batches: args.batch.clone(),
-        limit: args.limit,
-        steps: args.steps,
-        pool: args.pool.clone(),
-        variable: args.variable.clone(),
-        curve: args.curve || args.html.is_some(),
-        fixes: true,
-    };
+    let wanted = wanted_of(args);
     let refused =
         |error: plan::NoPlan| Hinted { hint: error.hint().to_owned(), error: anyhow::Error::new(error) };
-    let plan = plan::prepare(&read, &wanted).map_err(refused)?;
+    let mut plan = plan::prepare(&read, &wanted).map_err(refused)?;
+    if !args.compiled.is_empty() {
+        plan.add_compiled(given(args)?);
+    }
     Ok((plan, read, wanted))
 }
 
 /// A no outweighs what is not certain.
 fn code(document: &PlanView) -> u8 {
+    if document.compiled.iter().any(|one| one.fits == Some(false)) && document.probes.is_empty() {
+        return NO;
+    }
     if document.limit_bytes.is_none() {
         return if document.certain { 0 } else { NOT_CERTAIN };
     }

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::Ordering;
 
 use vramline::recording::folder::{self, Part};
 use vramline::recording::manifest::{self, ClockPair, Clocks, RunManifest};
@@ -16,12 +17,13 @@ use vramline::units::Nanos;
 use crate::Hinted;
 use crate::cli::{ReportArgs, RunArgs};
 use crate::commands::{oom, report};
+use crate::launch::child::Ending;
 use crate::launch::environment::{self, Planned, Variables};
 use crate::launch::{child, devices, driver, package, place, say, settings};
 use crate::variables::{PYTHONPATH, RECORD, TO_PYTHON};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Hinted> {
-    let Recorded { path, manifest, is_booted, code } = record(args, None, &Variables::new())?;
+    let Recorded { path, manifest, is_booted, code, .. } = record(args, None, &Variables::new(), None)?;
     if let Some(path) = path {
         finish(args, &manifest, path, is_booted);
     }
@@ -37,10 +39,21 @@ pub(crate) struct Recorded {
     pub(crate) is_booted: bool,
     /// The code that a shell would show.
     pub(crate) code: u8,
+    /// Whether it was ended because enough was known.
+    pub(crate) is_cut: bool,
 }
 
-/// Runs a job under a recording, with a few more variables. What it prints goes into `log` where one is given.
-pub(crate) fn record(args: &RunArgs, log: Option<&File>, more: &Variables) -> Result<Recorded, Hinted> {
+/// Asked now and then while a job runs: whether it may be ended.
+pub(crate) type Enough<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// Runs a job under a recording, with a few more variables, to its end or until it is `enough`. What it prints goes into `log`
+/// where one is given.
+pub(crate) fn record(
+    args: &RunArgs,
+    log: Option<&File>,
+    more: &Variables,
+    enough: Option<Enough<'_>>,
+) -> Result<Recorded, Hinted> {
     settings::check(args)?;
     let user = environment::of_user();
     let devices = driver::of_script().unwrap_or_else(|| devices::devices(Path::new("/")));
@@ -66,23 +79,34 @@ pub(crate) fn record(args: &RunArgs, log: Option<&File>, more: &Variables) -> Re
         command.stderr(log.try_clone().map_err(anyhow::Error::from)?);
     }
     let mut watch = None;
-    let started = |job| {
-        watch = recording.as_deref().and_then(|path| driver::watch(path, job, args.rate, &manifest));
-    };
-    let exit = match child::run(command, started) {
+    let ending = Ending::default();
+    let exit = std::thread::scope(|threads| {
+        let started = |job| {
+            watch = recording.as_deref().and_then(|path| driver::watch(path, job, args.rate, &manifest));
+            if let Some(enough) = enough {
+                let ending = &ending;
+                threads.spawn(move || ending.wait(job, enough));
+            }
+        };
+        let exit = child::run(command, started);
+        ending.is_over.store(true, Ordering::Relaxed);
+        exit
+    });
+    let is_cut = ending.is_cut.into_inner();
+    let exit = match exit {
         Ok(exit) => exit,
         Err(error) => {
             let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
             say(format_args!("cannot start '{program}': {error}"));
             recording.iter().for_each(|path| place::unmake(path));
             let code = child::code_of_failure(&error);
-            return Ok(Recorded { path: None, manifest, is_booted, code });
+            return Ok(Recorded { path: None, manifest, is_booted, code, is_cut });
         }
     };
     manifest.clocks.end = Some(clocks());
     manifest.exit = Some(exit);
     driver::finish(watch, &mut manifest);
-    Ok(Recorded { path: recording, manifest, is_booted, code: child::code_of(exit) })
+    Ok(Recorded { path: recording, manifest, is_booted, code: child::code_of(exit), is_cut })
 }
 
 fn manifest_of(

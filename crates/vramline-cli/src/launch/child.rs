@@ -9,13 +9,71 @@
 //! job then gets that signal twice. In no case do we end before the job. Stopping and continuing keep their usual effect:
 //! Ctrl-Z stops both and `fg` continues both; `kill -STOP` on us alone leaves the job running.
 
-use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 use vramline::recording::manifest::Exit;
 
 use crate::launch::kernel::{self, Held};
+
+/// How often it is asked whether a job may be ended.
+const PACE: Duration = Duration::from_millis(100);
+
+/// How long a job that was asked to end may take for it.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Ends a job before its time.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    /// Whether the job has ended.
+    pub(crate) is_over: AtomicBool,
+    /// Whether it was ended from here.
+    pub(crate) is_cut: AtomicBool,
+}
+
+impl Ending {
+    /// Waits until the job is over, or until it is enough, and then ends it and all that it started.
+    pub(crate) fn wait(&self, job: u32, enough: &dyn Fn() -> bool) {
+        let is_over = || self.is_over.load(Ordering::Relaxed);
+        while !is_over() && !enough() {
+            thread::sleep(PACE);
+        }
+        if is_over() {
+            return;
+        }
+        self.is_cut.store(true, Ordering::Relaxed);
+        // Jobs are often started by scripts, and it is their children that work.
+        let family = family(job);
+        family.iter().for_each(|&one| kernel::send(libc::SIGTERM, one));
+        let asked = Instant::now();
+        while !is_over() && asked.elapsed() < GRACE {
+            thread::sleep(PACE);
+        }
+        if !is_over() {
+            family.iter().for_each(|&one| kernel::send(libc::SIGKILL, one));
+        }
+    }
+}
+
+/// A process and those that it started, and they.
+fn family(job: u32) -> Vec<i32> {
+    /// More than this is no job that anybody waits for.
+    const MOST: usize = 1 << 12;
+    let mut all = vec![job];
+    let mut at = 0;
+    while let Some(&one) = all.get(at).filter(|_| all.len() < MOST) {
+        let tasks = fs::read_dir(format!("/proc/{one}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            all.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+        at += 1;
+    }
+    all.into_iter().filter_map(|one| i32::try_from(one).ok()).collect()
+}
 
 /// Signals that are the job's business, not ours.
 const FOR_THE_JOB: [i32; 6] =

@@ -4,6 +4,7 @@
 //! whatever fails here costs a line on standard error and a part of the recording, never the job.
 
 pub(crate) mod child;
+pub(crate) mod compile;
 pub(crate) mod devices;
 pub(crate) mod driver;
 pub(crate) mod environment;

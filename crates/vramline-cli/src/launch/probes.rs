@@ -92,7 +92,7 @@ fn one(wanted: &Wanted<'_>, batch: u64, braces: &str, path: &Path) -> Result<u8,
         allocator: wanted.allocator,
         ..RunArgs::of(part, command)
     };
-    let recorded = run::record(&args, Some(&log), wanted.more)?;
+    let recorded = run::record(&args, Some(&log), wanted.more, None)?;
     if recorded.code > 128 {
         return Ok(recorded.code);
     }
@@ -109,7 +109,7 @@ fn one(wanted: &Wanted<'_>, batch: u64, braces: &str, path: &Path) -> Result<u8,
     Ok(0)
 }
 
-fn last_words(log: &Path) -> String {
+pub(super) fn last_words(log: &Path) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines.get(lines.len().saturating_sub(LAST_WORDS)..).unwrap_or_default().join("\n")
@@ -120,7 +120,7 @@ fn contains(word: &OsStr, braces: &str) -> bool {
 }
 
 /// A word with what stands in braces replaced; it need not be UTF-8.
-fn replaced(word: &OsStr, braces: &str, value: &str) -> OsString {
+pub(super) fn replaced(word: &OsStr, braces: &str, value: &str) -> OsString {
     let mut rest = word.as_bytes();
     let mut out = Vec::new();
     while let Some(at) = rest.windows(braces.len()).position(|part| part == braces.as_bytes()) {

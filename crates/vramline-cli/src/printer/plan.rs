@@ -23,6 +23,7 @@ pub(crate) fn plan(document: &PlanView, curve: bool, style: Style) -> String {
         draw(&mut out, document, style);
     }
     probes(&mut out, document, style);
+    compiled(&mut out, document, style);
     heading(&mut out, "Not in these figures", style);
     for text in &document.not_modelled {
         let _ = writeln!(out, "  - {text}");
@@ -32,7 +33,7 @@ pub(crate) fn plan(document: &PlanView, curve: bool, style: Style) -> String {
 }
 
 fn largest(out: &mut String, document: &PlanView) {
-    let Some(limit) = document.limit_bytes else { return };
+    let Some(limit) = document.limit_bytes.filter(|_| !document.probes.is_empty()) else { return };
     let name = printable(&document.variable);
     let (sure, likely) = (document.largest_batch.sure, document.largest_batch.likely);
     let _ = match (sure, likely) {
@@ -165,6 +166,9 @@ fn draw(out: &mut String, document: &PlanView, style: Style) {
 }
 
 fn probes(out: &mut String, document: &PlanView, style: Style) {
+    if document.probes.is_empty() {
+        return;
+    }
     heading(out, "Probes", style);
     let title = |id| title_in(PLAN, id);
     let columns = [
@@ -184,5 +188,21 @@ fn probes(out: &mut String, document: &PlanView, style: Style) {
         ]
     };
     let rows: Vec<Vec<String>> = document.probes.iter().map(row).collect();
+    table(out, &columns, &rows, style);
+}
+
+fn compiled(out: &mut String, document: &PlanView, style: Style) {
+    if document.compiled.is_empty() {
+        return;
+    }
+    heading(out, "Compiled by XLA", style);
+    let columns = ["batch", "peak_bytes", "argument_bytes", "result_bytes", "temporary_bytes", "program"];
+    let columns = columns.map(|id| (title_in(PLAN, &format!("compiled[].{id}")), id != "program"));
+    let row = |one: &vramline::view::plan::CompiledView| {
+        let sizes = [one.peak_bytes, one.argument_bytes, one.result_bytes, one.temporary_bytes];
+        let sizes = sizes.map(|bytes| bytes.to_string()).to_vec();
+        [vec![one.batch.to_string()], sizes, vec![printable(&one.program)]].concat()
+    };
+    let rows: Vec<Vec<String>> = document.compiled.iter().map(row).collect();
     table(out, &columns, &rows, style);
 }

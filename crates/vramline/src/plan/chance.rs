@@ -116,9 +116,18 @@ impl Plan {
         let mut known: FxHashMap<u64, f64> = FxHashMap::default();
         let mut chance = |batch| *known.entry(batch).or_insert_with(|| self.chance(batch, limit, steps).run);
         let guess = self.on_the_line(limit);
-        let sure = largest_where(guess, |batch| chance(batch) >= SURE);
-        let likely = largest_where(sure.unwrap_or(guess), |batch| chance(batch) >= LIKELY);
-        Largest { sure: sure.map(|batch| self.less_room(batch)), likely }
+        let passing = largest_where(guess, |batch| chance(batch) >= SURE);
+        let likely = largest_where(passing.unwrap_or(guess), |batch| chance(batch) >= LIKELY);
+        let sure = passing.map(|batch| self.less_room(batch)).and_then(|batch| self.known_at_most(batch));
+        Largest { sure, likely }
+    }
+
+    /// The largest batch that is sure to pass if compiled programs take, between and beyond the batches that they were compiled at,
+    /// what straight lines say.
+    #[must_use]
+    pub fn largest_sure(&self, limit: Bytes, steps: u64) -> Option<u64> {
+        let passes = |batch| self.chance(batch, limit, steps).run >= SURE;
+        largest_where(self.on_the_line(limit), passes).map(|batch| self.less_room(batch))
     }
 
     /// About which batch a limit leaves room for: where the line through the probes' peaks meets it.
@@ -183,9 +192,13 @@ impl Plan {
                 let limit = Some(Bytes(limit.saturating_mul(LIMIT_STEP.0)));
                 Rehearsal { program: &program, rules: &probe.ran.rules, limit, placement }.passes()
             };
-            // Less than is in use at once is never enough, and what a pool without a limit takes nearly always.
+            // Less than is in use at once is hardly ever enough, and what a pool without a limit takes nearly always.
             let free = self.rehearse(order, &program, placement)?;
             let mut low = (free.peak.0 / LIMIT_STEP.0).saturating_sub(1);
+            // But a large request may take less room in a smaller region, where what is left over is split off.
+            if low > 0 && run(low) {
+                low = 0;
+            }
             let mut high = free.pool.0.div_ceil(LIMIT_STEP.0);
             while !run(high) {
                 high = high.checked_mul(2).filter(|&high| high < 1 << 30)?;

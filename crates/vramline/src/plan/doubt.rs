@@ -94,6 +94,8 @@ pub enum Doubt {
     TwoBatches,
     /// A large request that nothing names and that is no line: a program compiled by XLA.
     Compiled(Bytes),
+    /// The probes are of a program that XLA compiled, and it was not compiled at this batch.
+    NotCompiled(u64),
     /// Far beyond the probes; by how much.
     Far(u64),
     /// Requests that come once a sample: their number grows, not their size.
@@ -116,6 +118,7 @@ impl Doubt {
             | Doubt::Falls { .. }
             | Doubt::Late(_)
             | Doubt::Compiled(_)
+            | Doubt::NotCompiled(_)
             | Doubt::Far(_)
             | Doubt::OncePerSample { .. } => true,
             Doubt::NotReproduced(_) | Doubt::FewSteps(_) | Doubt::TwoBatches => false,
@@ -133,6 +136,7 @@ impl Doubt {
             Doubt::FewSteps(_) => "few-steps",
             Doubt::TwoBatches => "two-batches",
             Doubt::Compiled(_) => "compiled",
+            Doubt::NotCompiled(_) => "not-compiled",
             Doubt::Far(_) => "far",
             Doubt::OncePerSample { .. } => "once-per-sample",
         }
@@ -169,6 +173,11 @@ impl Doubt {
             Doubt::Compiled(bytes) => format!(
                 "a request of {bytes} that no op names does not follow a line: a program that XLA compiled, whose buffers change with the batch"
             ),
+            Doubt::NotCompiled(batch) => {
+                format!(
+                    "what XLA's compiler decides at batch {batch} is not known, only what it does at others"
+                )
+            }
             Doubt::Far(times) => format!("the batch is {times} times that of the largest probe"),
             Doubt::OncePerSample { bytes, from, to } => format!(
                 "requests of {bytes} come once a sample, {} a step at batch {} and {} at {}: what more of them leave of the pool is not modelled",
@@ -192,7 +201,10 @@ impl Doubt {
             Doubt::FewSteps(_) => "let the probe train for five steps: --trace steps=5",
             Doubt::TwoBatches => "add a third probe",
             Doubt::Compiled(_) => {
-                "measure that batch instead: vramline verify --batch N -- CMD; docs/plan.md says how to compile at it"
+                "let the plan compile at that batch (-- CMD {batch}), or give what XLA wrote for it and for each probe: --compiled N=FOLDER"
+            }
+            Doubt::NotCompiled(_) => {
+                "give what XLA wrote when it compiled at that batch: --compiled N=FOLDER"
             }
             Doubt::Far(_) => "add a probe of a larger batch",
             Doubt::OncePerSample { .. } => {
@@ -290,9 +302,7 @@ impl Plan {
             doubts.push(Doubt::Far(batch / largest));
         }
         doubts.extend(self.once_per_sample());
-        if let Some(bytes) = self.compiled(batch) {
-            doubts.push(Doubt::Compiled(bytes));
-        }
+        doubts.extend(self.compiled_doubt(batch));
         doubts
     }
 
@@ -329,16 +339,5 @@ impl Plan {
         #[expect(clippy::cast_precision_loss, reason = "a share")]
         let share = lines as f64 / lines.saturating_add(others).max(1) as f64;
         if lines == 0 && others == 0 { 1.0 } else { share }
-    }
-
-    /// The largest request that nothing names and that is no line, where it weighs.
-    fn compiled(&self, batch: u64) -> Option<Bytes> {
-        if self.is_ordered {
-            return None;
-        }
-        let asks =
-            self.probes.iter().zip(&self.sizes).flat_map(|(probe, sizes)| probe.asks.iter().zip(sizes));
-        let irregular = asks.filter(|(ask, size)| !ask.is_named && size.basis == Basis::Irregular);
-        irregular.map(|(_, size)| size.form.at(batch)).max().filter(|&bytes| bytes >= Bytes(1 << 20))
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! Each probe's requests are made as large as they would be at the batch that is asked for, and run through the probe's own
 //! allocator, in the probe's own order. Executors with threads order ops differently each time, so every probe and every step of
-//! it is one draw of many; what comes out is a distribution, never one number alone. Not its job: reading, formatting, and
-//! programs that XLA compiles, whose buffers are not those of a smaller batch made larger.
+//! it is one draw of many; what comes out is a distribution, never one number alone. The buffers of programs that XLA compiles are
+//! not those of a smaller batch made larger: what the compiler says is taken instead. Not its job: reading, formatting, compiling.
 
 mod by_key;
 mod by_sequence;
 mod chance;
+mod compiled;
 mod doubt;
 mod draws;
 mod fixes;
@@ -25,6 +26,7 @@ use crate::replay::{Program, Rehearsal, Rehearsed};
 use crate::units::Bytes;
 
 pub use chance::{Chance, Largest};
+pub use compiled::{Compiled, Place};
 pub use doubt::{Doubt, NotPlanned};
 pub use fixes::{Fix, Fixed};
 pub use predict::{PartPeak, Prediction};
@@ -48,6 +50,9 @@ pub struct Plan {
     sizes: Vec<Vec<Size>>,
     /// Whether the program asks in the same order every time.
     is_ordered: bool,
+    /// What was compiled at several batches, where that was given.
+    pub compiled: Vec<Compiled>,
+    places: Vec<Place>,
 }
 
 impl Plan {
@@ -64,7 +69,7 @@ impl Plan {
             sources.iter().all(|source| source.trace.history.framework == Some(Framework::PyTorch));
         let sizes = if is_ordered { by_sequence::sizes(&probes) } else { by_key::sizes(&probes) };
         doubt::check(&probes, &sizes, is_ordered)?;
-        Ok(Plan { probes, sizes, is_ordered })
+        Ok(Plan { probes, sizes, is_ordered, compiled: Vec::new(), places: Vec::new() })
     }
 
     /// What a probe's pool would be asked for at another batch.

@@ -53,7 +53,7 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// The share of the bytes at the peak whose size three probes agree on, or are the same as one of these.
+    /// The share of the bytes at the peak whose size three probes agree on, that a compiler told, or are the same as one of these.
     #[must_use]
     pub fn exact_share(&self) -> f64 {
         let sum = |wanted: &[Basis]| -> u64 {
@@ -61,7 +61,7 @@ impl Prediction {
         };
         let all = sum(&Basis::ALL);
         #[expect(clippy::cast_precision_loss, reason = "a share")]
-        let share = sum(&[Basis::Exact, Basis::Twin]) as f64 / all.max(1) as f64;
+        let share = sum(&[Basis::Exact, Basis::Compiled, Basis::Twin]) as f64 / all.max(1) as f64;
         share
     }
 }
@@ -141,11 +141,15 @@ impl Plan {
         for act in live.into_iter().flatten() {
             let bytes = program.acts.get(act).and_then(|act| act.requested()).unwrap_or_default();
             let Some(&ask) = by_act.get(&act) else { continue };
-            let role = probe.asks.get(ask).map_or(Role::Unknown, |ask| ask.role);
-            *roles.entry(role).or_default() += bytes;
+            let mut role = probe.asks.get(ask).map_or(Role::Unknown, |ask| ask.role);
             if let Some(size) = sizes.get(ask) {
                 *bases.entry(size.basis).or_default() += bytes;
+                // Whatever lies in it, it is there while the program runs.
+                if size.basis == Basis::Compiled && role == Role::Unknown {
+                    role = Role::Temporaries;
+                }
             }
+            *roles.entry(role).or_default() += bytes;
             requested += bytes;
         }
         let roles = Role::ALL.iter().filter_map(|role| Some((*role, roles.remove(role)?))).collect();

@@ -19,6 +19,8 @@ pub struct Point {
 pub enum Basis {
     /// Three probes or more agree on it.
     Exact,
+    /// A compiler decided on it, and told: exact at the batches that were compiled.
+    Compiled,
     /// Two probes, which always agree.
     TwoProbes,
     /// Another request of the same size in the same probe.
@@ -33,14 +35,22 @@ pub enum Basis {
 
 impl Basis {
     /// Every basis, in the order in which they are shown.
-    pub const ALL: [Basis; 6] =
-        [Basis::Exact, Basis::TwoProbes, Basis::Twin, Basis::Shape, Basis::Irregular, Basis::Held];
+    pub const ALL: [Basis; 7] = [
+        Basis::Exact,
+        Basis::Compiled,
+        Basis::TwoProbes,
+        Basis::Twin,
+        Basis::Shape,
+        Basis::Irregular,
+        Basis::Held,
+    ];
 
     /// The word used in JSON.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Basis::Exact => "exact",
+            Basis::Compiled => "compiled",
             Basis::TwoProbes => "two-probes",
             Basis::Twin => "twin",
             Basis::Shape => "shape",
@@ -69,6 +79,9 @@ pub enum Form {
         /// What is constant in each dimension, and what the batch is multiplied by.
         dimensions: Vec<(i64, i64)>,
     },
+    /// Known at these batches, two or more of them in their order; between them in a straight line, and beyond them as between
+    /// the last two.
+    Known(Vec<(u64, u64)>),
 }
 
 impl Form {
@@ -90,6 +103,19 @@ impl Form {
                 };
                 let all = dimensions.iter().map(dimension).map(|dimension| dimension.max(0));
                 all.fold(i128::from(unit), i128::saturating_mul)
+            }
+            Form::Known(ref points) => {
+                let after =
+                    points.partition_point(|&(known, _)| known < batch).clamp(1, points.len().max(2) - 1);
+                match (points.get(after - 1), points.get(after)) {
+                    (Some(&from), Some(&to)) if batch <= to.0 || to.1 > from.1 => {
+                        return Form::Line { from, to }.at(batch);
+                    }
+                    // Beyond the last, where it fell: it need not go on falling.
+                    (Some(from), Some(to)) => i128::from(from.1.max(to.1)),
+                    (Some(only), None) => i128::from(only.1),
+                    (None, _) => 1,
+                }
             }
         };
         Bytes(u64::try_from(bytes.max(1)).unwrap_or(u64::MAX >> 8))
@@ -140,7 +166,7 @@ impl Form {
                     Some((constant, times))
                 }
                 Form::Constant(value) => Some((i64::try_from(value).ok()?, 0)),
-                Form::Product { .. } => None,
+                Form::Product { .. } | Form::Known(_) => None,
             }
         });
         let form = Form::Product { unit, dimensions: dimensions.collect::<Option<Vec<_>>>()? };
@@ -219,6 +245,18 @@ mod tests {
             |length: u64| (Point { batch: length, bytes: 4 * 3 * length * length }, vec![3, length, length]);
         let size = Size::fit(&[square(7), square(11), square(13)]).unwrap();
         assert_eq!((size.basis, size.form.at(100)), (Basis::Exact, Bytes(120_000)));
+    }
+
+    #[test]
+    fn what_is_known_at_some_batches_is_exact_there_and_goes_on_as_between_the_last_two() {
+        let form = Form::Known(vec![(7, 700), (11, 1000), (19, 3001)]);
+        let at = |batch| form.at(batch).0;
+        assert_eq!([at(7), at(11), at(19)], [700, 1000, 3001]);
+        assert_eq!([at(9), at(12), at(27), at(3)], [850, 1251, 5002, 400]);
+        let falls = Form::Known(vec![(7, 700), (11, 600)]);
+        assert_eq!([7, 9, 11, 12, 100].map(|batch| falls.at(batch).0), [700, 650, 600, 700, 700]);
+        assert_eq!(Form::Known(vec![(7, 700)]).at(9), Bytes(700));
+        assert_eq!(Form::Known(vec![]).at(9), Bytes(1));
     }
 
     #[test]

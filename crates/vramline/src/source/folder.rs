@@ -3,6 +3,7 @@
 //! Profilers write `<logdir>/plugins/profile/<run>/<host>.xplane.pb`. The search is bounded in depth and count, because
 //! a log directory may hold anything.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -62,6 +63,25 @@ pub(crate) fn find(folder: &Path) -> io::Result<Found> {
 fn is_trace(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with(".xplane.pb") || name.ends_with(".xplane.pb.gz")
+}
+
+/// XLA's dumps of compiled programs in a folder, not below it, in the order in which they were compiled:
+/// `module_0072.NAME.cpu_after_optimizations.hlo.pb`.
+pub(crate) fn dumps(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found: BTreeMap<(u64, String), PathBuf> = BTreeMap::new();
+    for entry in std::fs::read_dir(folder)?.flatten().take(MOST_ENTRIES) {
+        let path = entry.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_dump = [".after_optimizations.hlo.pb", "_after_optimizations.hlo.pb"]
+            .iter()
+            .any(|end| name.trim_end_matches(".gz").ends_with(end));
+        if is_dump {
+            let digits = name.strip_prefix("module_").and_then(|rest| rest.split('.').next());
+            let number = digits.and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX);
+            found.insert((number, name), path);
+        }
+    }
+    Ok(found.into_values().collect())
 }
 
 /// The host, as the profiler puts it into the file's name.

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::event::History;
+use crate::executable::Executable;
 use crate::failure::Failures;
 use crate::snapshot::Still;
 use input::Input;
@@ -82,6 +83,12 @@ pub enum SourceError {
         /// What to do.
         hint: &'static str,
     },
+    /// No program of XLA's that is compiled.
+    #[error("no compiled program of XLA's in '{}'", path.display())]
+    NoProgram {
+        /// The file or folder.
+        path: PathBuf,
+    },
     /// The folder holds no trace.
     #[error("no profiler trace (*.xplane.pb) in '{}'", path.display())]
     NoTrace {
@@ -109,6 +116,10 @@ impl SourceError {
             SourceError::Foreign { hint, .. }
             | SourceError::Recording { hint, .. }
             | SourceError::Pickle { hint, .. } => hint,
+            SourceError::NoProgram { .. } => {
+                "XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_proto' has XLA write what it compiles: give that folder, or \
+                 its file that ends in after_optimizations.hlo.pb"
+            }
             SourceError::NoTrace { .. } => {
                 "record one with tf.profiler.experimental.start(logdir) and stop(), or jax.profiler.trace(logdir)"
             }
@@ -183,6 +194,35 @@ pub fn read(path: &Path, progress: &Arc<Progress>) -> Result<Source, SourceError
         return Err(error);
     }
     Ok(source)
+}
+
+/// Most programs that are read of a folder: the largest jobs compile some thousands.
+const MOST_PROGRAMS: usize = 1 << 14;
+
+/// Reads the compiled programs of XLA's in a file, or in a folder of dumps, in the order in which they were compiled. Files of a
+/// folder that are something else, or not written to their end yet, are passed over.
+pub fn read_programs(path: &Path) -> Result<Vec<Executable>, SourceError> {
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |error| SourceError::Io { path, error }
+    };
+    let program = |file: &Path| -> io::Result<Option<Executable>> {
+        let input = Input::open(file, &Arc::default())?;
+        if sniff::sniff(&input)? == Format::Hlo { hlo::read_program(&input) } else { Ok(None) }
+    };
+    let mut programs = Vec::new();
+    if std::fs::metadata(path).map_err(at(path))?.is_dir() {
+        for file in folder::dumps(path).map_err(at(path))?.iter().take(MOST_PROGRAMS) {
+            // A file that is gone or cannot be read is as one that is not there yet.
+            programs.extend(program(file).unwrap_or_default());
+        }
+    } else {
+        programs.extend(program(path).map_err(at(path))?);
+    }
+    if programs.is_empty() {
+        return Err(SourceError::NoProgram { path: path.to_owned() });
+    }
+    Ok(programs)
 }
 
 /// Reads a file that is in memory. `name` stands for the path in errors.

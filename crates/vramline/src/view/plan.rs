@@ -9,7 +9,10 @@ use serde::Serialize;
 use crate::Host;
 use crate::Reading;
 use crate::event::Framework;
-use crate::plan::{Basis, Doubt, Fix, Fixed, Largest, NotPlanned, PartPeak, Plan, Prediction, Source};
+use crate::executable::Purpose;
+use crate::plan::{
+    Basis, Compiled, Doubt, Fix, Fixed, Largest, NotPlanned, PartPeak, Plan, Prediction, Source,
+};
 use crate::snapshot::Role;
 use crate::trace::PoolTrace;
 use crate::units::Bytes;
@@ -48,6 +51,7 @@ pub struct PlanView {
     pub limit_bytes: Option<Bytes>,
     pub certain: bool,
     pub probes: Vec<ProbeView>,
+    pub compiled: Vec<CompiledView>,
     pub predictions: Vec<PredictionView>,
     pub largest_batch: LargestView,
     pub fixes: Vec<FixView>,
@@ -67,6 +71,20 @@ pub struct ProbeView {
     pub exact: bool,
     pub from_start: Option<bool>,
     pub peak_bytes: Bytes,
+}
+
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "the field table says it")]
+pub struct CompiledView {
+    pub batch: u64,
+    pub file: String,
+    pub program: String,
+    pub argument_bytes: Bytes,
+    pub result_bytes: Bytes,
+    pub temporary_bytes: Bytes,
+    pub constant_bytes: Bytes,
+    pub peak_bytes: Bytes,
+    pub fits: Option<bool>,
 }
 
 #[derive(Debug, Serialize)]
@@ -248,6 +266,9 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
             let reason = match (wanted.limit, certain) {
                 (None, _) => "no limit was given",
                 (Some(_), false) => "the plan is not certain; the warnings say why",
+                (Some(_), true) if plan.compiled_batches().is_some() && largest_batch.likely.is_some() => {
+                    "no batch that was compiled is sure to fit; others are not known"
+                }
                 (Some(_), true) => "not even a batch of one fits",
             };
             let switch = wanted.limit.is_none().then(|| "--limit 16GiB".to_owned());
@@ -294,6 +315,7 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
         limit_bytes: wanted.limit,
         certain,
         probes: probe_views(plan, probes, &mut unknowns),
+        compiled: compiled_views(&plan.compiled, wanted.limit, &mut unknowns),
         predictions,
         largest_batch,
         fixes,
@@ -436,6 +458,105 @@ fn probe_views(plan: &Plan, probes: &[ProbeRead], unknowns: &mut Vec<Unknown>) -
     views.collect()
 }
 
+fn compiled_views(
+    compiled: &[Compiled],
+    limit: Option<Bytes>,
+    unknowns: &mut Vec<Unknown>,
+) -> Vec<CompiledView> {
+    let mut all: Vec<&Compiled> = compiled.iter().collect();
+    all.sort_by_key(|one| one.batch);
+    let largest = all.into_iter().filter_map(|one| Some((one, one.largest()?)));
+    let mut views = Vec::new();
+    for (at, (one, (program, taken))) in largest.enumerate() {
+        let fits = limit.and_then(|limit| (taken > limit).then_some(false));
+        if fits.is_none() {
+            let (reason, switch) = match limit {
+                None => ("no limit was given", Some("--limit 16GiB".to_owned())),
+                Some(_) => ("what the process takes beside the program is not known from it", None),
+            };
+            let path = format!("compiled[{at}].fits");
+            unknowns.push(Unknown { path, reason: reason.to_owned(), switch });
+        }
+        views.push(CompiledView {
+            batch: one.batch,
+            file: one.file.clone(),
+            program: program.name.clone(),
+            argument_bytes: program.total(|purpose| matches!(purpose, Purpose::Parameter { .. })),
+            result_bytes: program.total(|purpose| *purpose == Purpose::Output),
+            temporary_bytes: program.total(|purpose| *purpose == Purpose::Temporary),
+            constant_bytes: program.total(|purpose| *purpose == Purpose::Constant),
+            peak_bytes: taken,
+            fits,
+        });
+    }
+    views
+}
+
+/// The document of compiled programs alone, without any run: what a step takes while it runs, and no more than that.
+#[must_use]
+pub fn of_compiled(compiled: &[Compiled], wanted: &Wanted) -> PlanView {
+    let mut unknowns = Vec::new();
+    let compiled = compiled_views(compiled, wanted.limit, &mut unknowns);
+    let framework = compiled.iter().all(|one| one.program.starts_with("jit_")).then_some(Framework::Jax);
+    let no_limit = wanted.limit.is_none().then_some(("limit_bytes", "none was given"));
+    let no_framework = framework.is_none().then_some(("framework", "the programs do not tell"));
+    let largest = "there is no run to tell what the process takes beside the program";
+    let nulls = [("largest_batch.sure", largest), ("largest_batch.likely", largest)];
+    for (path, reason) in nulls.into_iter().chain(no_limit).chain(no_framework) {
+        let switch = (path == "limit_bytes").then(|| "--limit 16GiB".to_owned());
+        unknowns.push(Unknown { path: path.to_owned(), reason: reason.to_owned(), switch });
+    }
+    let mut warnings = Warnings::default();
+    warnings.add(
+        "step-only",
+        "these are the compiled program's own bytes: what else the process holds is not in them, and XLA may take more while it compiles and tries algorithms".to_owned(),
+        "probes of the same job tell the rest, where its pool can be traced: vramline plan -- CMD {batch}",
+    );
+    let mut shown = PlanView {
+        kind: "plan",
+        verdict: String::new(),
+        variable: wanted.variable.clone(),
+        framework: framework.map(Framework::word),
+        pool: String::new(),
+        device: String::new(),
+        steps: wanted.steps,
+        limit_bytes: wanted.limit,
+        certain: false,
+        probes: Vec::new(),
+        compiled,
+        predictions: Vec::new(),
+        largest_batch: LargestView::default(),
+        fixes: Vec::new(),
+        no_help: NO_HELP,
+        curve: Vec::new(),
+        not_modelled: not_modelled(None),
+        warnings: warnings.into_vec(),
+        unknowns,
+    };
+    shown.verdict = verdict(&shown);
+    shown
+}
+
+/// The answer from compiled programs alone.
+fn compiled_verdict(shown: &PlanView) -> String {
+    let Some(last) = shown.compiled.last() else { return "Nothing was asked for.".to_owned() };
+    let about = format!(
+        "The compiled program at {} {} takes {}: {} of arguments, {} of results, {} while it runs",
+        shown.variable,
+        last.batch,
+        last.peak_bytes,
+        last.argument_bytes,
+        last.result_bytes,
+        last.temporary_bytes
+    );
+    match (last.fits, shown.limit_bytes) {
+        (Some(false), Some(limit)) => {
+            format!("{about}. It does not fit {limit}, {} more.", last.peak_bytes.saturating_sub(limit))
+        }
+        _ => format!("{about}. The process takes more than that."),
+    }
+}
+
 /// What no replay of requests can know.
 fn not_modelled(framework: Option<&str>) -> Vec<String> {
     let all = [
@@ -466,7 +587,7 @@ fn not_modelled(framework: Option<&str>) -> Vec<String> {
 /// The answer in a sentence.
 fn verdict(shown: &PlanView) -> String {
     let name = &shown.variable;
-    let Some(first) = shown.predictions.first() else { return "Nothing was asked for.".to_owned() };
+    let Some(first) = shown.predictions.first() else { return compiled_verdict(shown) };
     let about = format!("{name} {} takes about {}", first.batch, first.peak_bytes);
     let Some(limit) = shown.limit_bytes else {
         return format!("{about} in use at its peak ({} to {}).", first.low_bytes, first.high_bytes);

@@ -36,6 +36,19 @@ pub(crate) fn read_file(input: &Input) -> io::Result<Option<Still>> {
     Ok(read(&input.whole(LARGEST)?).map(still))
 }
 
+/// Reads a dumped proto that was written to its end; `None` where it was not, or before the compiler assigned buffers.
+pub(crate) fn read_program(input: &Input) -> io::Result<Option<Executable>> {
+    let proto = input.whole(LARGEST)?;
+    let mut cursor = Cursor(&proto);
+    loop {
+        match cursor.field() {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(read(&proto)),
+            Err(_) => return Ok(None),
+        }
+    }
+}
+
 /// What a program asks for while it runs, as one pool for each purpose and kind of memory.
 fn still(mut executable: Executable) -> Still {
     let mut pools: BTreeMap<(usize, i64), Vec<Held>> = BTreeMap::new();

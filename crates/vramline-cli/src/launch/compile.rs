@@ -1,0 +1,176 @@
+//! Has XLA compile the user's program at a batch, and tell what it decided: the command runs until the program that is looked for is
+//! compiled, and is then ended.
+//!
+//! XLA writes each program that it compiles when it is told to (`XLA_FLAGS`), before the program runs for the first time. So the
+//! batch need not fit: nothing of the step is asked for yet. The job is traced and stopped after two steps like a probe, so that one
+//! that compiles nothing ends too; there is a deadline besides.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use vramline::plan::Compiled;
+use vramline::source::read_programs;
+
+use crate::Hinted;
+use crate::cli::RunArgs;
+use crate::commands::run;
+use crate::launch::environment::Variables;
+use crate::launch::probes::{last_words, replaced};
+use crate::launch::say;
+use crate::launch::settings::Trace;
+
+const XLA_FLAGS: &str = "XLA_FLAGS";
+
+/// Steps after which a job is stopped that has not been ended before.
+const STEPS: u32 = 2;
+
+/// The end of the names of the files that tell what was compiled.
+const DUMP: &str = "after_optimizations.hlo.pb";
+
+/// What is to be compiled.
+pub(crate) struct Wanted<'a> {
+    pub(crate) variable: &'a str,
+    pub(crate) command: &'a [OsString],
+    /// Where what XLA writes is kept.
+    pub(crate) folder: &'a Path,
+    /// After which time a job is ended, whatever it has compiled.
+    pub(crate) patience: Duration,
+}
+
+impl Wanted<'_> {
+    /// What XLA compiles at a batch, until it is `enough`; `None` where it compiles nothing. What is there already is not run again.
+    /// `Err` of a code where a signal ended the job.
+    pub(crate) fn at(
+        &self,
+        batch: u64,
+        enough: &(dyn Fn(&Compiled) -> bool + Sync),
+    ) -> Result<Result<Option<Compiled>, u8>, Hinted> {
+        let folder = self.folder.join(format!("compiled-{batch}"));
+        let begin = format!("compiling at {} {batch}", self.variable);
+        if let Some(known) = read(batch, &folder) {
+            say(format_args!("{begin} is done already"));
+            return Ok(Ok(Some(known)));
+        }
+        if io::stderr().is_terminal() {
+            say(format_args!("{begin} ..."));
+        }
+        let began = Instant::now();
+        let part = self.folder.join(format!("compiled-{batch}.part"));
+        let log_path = self.folder.join(format!("compiled-{batch}.log"));
+        let code = self.run(batch, &part, &log_path, enough)?;
+        if let Some(code) = code.filter(|&code| code > 128) {
+            return Ok(Err(code));
+        }
+        keep_dumps(&part);
+        let took = began.elapsed().as_secs_f64();
+        if read(batch, &part).is_none() {
+            let words = last_words(&log_path);
+            let last = words.lines().last().unwrap_or_default();
+            say(format_args!("{begin} gave no program in {took:.1} s; the last it said: {last}"));
+            let _ = fs::remove_dir_all(&part);
+            return Ok(Ok(None));
+        }
+        fs::rename(&part, &folder).with_context(|| format!("cannot name '{}'", folder.display()))?;
+        say(format_args!("{begin} took {took:.1} s"));
+        Ok(Ok(read(batch, &folder)))
+    }
+
+    /// The job's exit code, where it was not ended from here.
+    fn run(
+        &self,
+        batch: u64,
+        part: &Path,
+        log_path: &Path,
+        enough: &(dyn Fn(&Compiled) -> bool + Sync),
+    ) -> Result<Option<u8>, Hinted> {
+        let braces = format!("{{{}}}", self.variable);
+        let command = self.command.iter().map(|word| replaced(word, &braces, &batch.to_string())).collect();
+        let log = File::create(log_path).with_context(|| format!("cannot write '{}'", log_path.display()))?;
+        let _ = fs::remove_dir_all(part);
+        fs::create_dir_all(part).with_context(|| format!("cannot make '{}'", part.display()))?;
+        // The job may change its folder before it compiles.
+        let dumps = std::path::absolute(part).unwrap_or_else(|_| part.to_owned());
+        let own = std::env::var_os(XLA_FLAGS).unwrap_or_default();
+        let more = Variables::from([
+            (XLA_FLAGS.to_owned(), flags(&own, &dumps)),
+            // What is taken from a cache is not compiled, and not told.
+            ("JAX_ENABLE_COMPILATION_CACHE".to_owned(), "false".to_owned()),
+        ]);
+        let recording = self.folder.join(format!("compiled-{batch}.vram"));
+        let _ = fs::remove_dir_all(&recording);
+        let args =
+            RunArgs { trace: Trace::Steps(STEPS), stop: true, ..RunArgs::of(recording.clone(), command) };
+        let began = Instant::now();
+        let seen = Mutex::new(0);
+        let is_enough = || {
+            // Programs are read again only where files have come or grown.
+            let size = size_of(&dumps);
+            let is_new = seen.lock().is_ok_and(|mut seen| std::mem::replace(&mut *seen, size) != size);
+            began.elapsed() > self.patience
+                || (is_new && read(batch, &dumps).is_some_and(|compiled| enough(&compiled)))
+        };
+        let recorded = run::record(&args, Some(&log), &more, Some(&is_enough))?;
+        if let Some(path) = recorded.path {
+            let _ = fs::remove_dir_all(path);
+        }
+        Ok((!recorded.is_cut).then_some(recorded.code))
+    }
+}
+
+/// The user's own flags, and ours. XLA takes a value that begins with no dash for the name of a file with flags.
+fn flags(own: &OsStr, dumps: &Path) -> String {
+    let own = own.to_string_lossy();
+    let own = if own.is_empty() || own.starts_with('-') {
+        own.into_owned()
+    } else {
+        fs::read_to_string(own.as_ref()).unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    // The last of several counts.
+    format!("{own} --xla_dump_to={} --xla_dump_hlo_as_proto", dumps.display()).trim_start().to_owned()
+}
+
+fn read(batch: u64, folder: &Path) -> Option<Compiled> {
+    let programs = read_programs(folder).ok()?;
+    Some(Compiled { batch, file: folder.display().to_string(), programs })
+}
+
+fn dumps_in(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
+    fs::read_dir(folder).into_iter().flatten().flatten()
+}
+
+fn is_dump(path: &Path) -> bool {
+    path.file_name().unwrap_or_default().to_string_lossy().ends_with(DUMP)
+}
+
+/// The bytes of all dumps of programs.
+fn size_of(folder: &Path) -> u64 {
+    let dumps = dumps_in(folder).filter(|entry| is_dump(&entry.path()));
+    dumps.filter_map(|entry| entry.metadata().ok()).map(|known| known.len()).sum()
+}
+
+/// Removes what XLA writes besides: code in every form, a hundred times as much.
+fn keep_dumps(folder: &Path) {
+    let others: Vec<PathBuf> =
+        dumps_in(folder).map(|entry| entry.path()).filter(|path| path.is_file() && !is_dump(path)).collect();
+    for other in others {
+        let _ = fs::remove_file(other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_own_flags_stay() {
+        let all = |own: &str| flags(own.as_ref(), "/dumps".as_ref());
+        assert_eq!(all(""), "--xla_dump_to=/dumps --xla_dump_hlo_as_proto");
+        assert_eq!(all("--xla_a=1"), "--xla_a=1 --xla_dump_to=/dumps --xla_dump_hlo_as_proto");
+        assert_eq!(all("/no/such/file"), "--xla_dump_to=/dumps --xla_dump_hlo_as_proto");
+    }
+}
