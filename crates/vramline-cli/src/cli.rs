@@ -163,7 +163,7 @@ Examples:
     vramline plan --batches 7,11,13 --batch 256 --limit 16GiB -- python train.py --batch-size {batch}
     vramline plan --probe 7=a.vram --probe 11=b.vram --probe 13=c.vram --limit 16GiB
     vramline plan --probe 2=b2.pickle --probe 4=b4.pickle --probe 8=b8.pickle --batch 128 --curve
-    vramline plan --compiled 256=dumps --limit 16GiB                of a compiled program alone (JAX)
+    vramline plan --compile-only --batch 256 -- python train_jax.py {batch}
     vramline plan --variable length --batches 96,160,224 -- python train.py --length {length}
 
 Exit codes: 0 it fits, or there is no limit; 3 it does not fit; 4 not certain; 1 there is no plan, and why; 2 usage.";
@@ -177,6 +177,9 @@ pub(crate) struct PlanArgs {
     /// one program. Give it for every probe and for the batch to predict; alone it tells what the program takes, not the process.
     #[arg(long, value_name = "BATCH=PATH", value_parser = probe)]
     pub(crate) compiled: Vec<(u64, PathBuf)>,
+    /// Make no probes: run the command for a few steps at each --batch, and tell what the largest program takes that XLA compiled.
+    #[arg(long, requires = "command", requires = "batch", conflicts_with_all = ["batches", "probe", "compiled"])]
+    pub(crate) compile_only: bool,
     /// Make probes with these batches, by running the command.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', requires = "command", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) batches: Vec<u64>,

@@ -1,12 +1,13 @@
 //! `vramline plan`: any batch from a few small ones.
 
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use std::{fs, io};
 
+use anyhow::{Context, anyhow};
 use vramline::plan::{Compiled, Plan};
-use vramline::source::read_programs;
+use vramline::source::{SourceError, read_programs};
 use vramline::view::plan::{self, PlanView, ProbeRead, Wanted};
 
 use crate::cli::PlanArgs;
@@ -32,6 +33,9 @@ const NEAR: u64 = 50;
 const PATIENCE: u32 = 10;
 const LEAST_PATIENCE: Duration = Duration::from_secs(120);
 
+/// The same where there was no probe.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(1800);
+
 pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode, Hinted> {
     let document = match document(args)? {
         Ok(document) => document,
@@ -46,6 +50,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode, Hinted> {
 
 /// The plan; a code where a signal ended its making.
 fn document(args: &PlanArgs) -> Result<Result<PlanView, u8>, Hinted> {
+    if args.compile_only {
+        return compile_only(args);
+    }
     let probes = match probes_of(args)? {
         Ok(probes) => probes,
         Err(code) => return Ok(Err(code)),
@@ -63,6 +70,28 @@ fn document(args: &PlanArgs) -> Result<Result<PlanView, u8>, Hinted> {
     // Giving back what large traces take would cost more than it is worth at the end.
     std::mem::forget((plan, read));
     Ok(Ok(document))
+}
+
+/// What XLA compiles at the batches that are asked for, and no more; a code where a signal ended that.
+fn compile_only(args: &PlanArgs) -> Result<Result<PlanView, u8>, Hinted> {
+    probes::check(&args.command, &args.variable)?;
+    let folder = folder_of(args);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make '{}'", folder.display()))?;
+    let (variable, command) = (args.variable.as_str(), args.command.as_slice());
+    let wanted = compile::Wanted { variable, command, folder: &folder, patience: LONGEST_PATIENCE };
+    let mut compiled = Vec::new();
+    for &batch in &args.batch {
+        // Which program is the step is not known before all are there.
+        match wanted.at(batch, &|_| false)? {
+            Ok(found) => compiled.extend(found),
+            Err(code) => return Ok(Err(code)),
+        }
+    }
+    if compiled.is_empty() {
+        let hint = "is it compiled by XLA at all (JAX, Keras with jit_compile=True), and does it keep XLA_FLAGS as they are?";
+        return Err(Hinted { error: anyhow!("the command compiled no program"), hint: hint.to_owned() });
+    }
+    Ok(Ok(plan::of_compiled(&compiled, &wanted_of(args))))
 }
 
 /// Where a compiler may be behind requests of the probes, compiles at their batches, at those that are asked for, and where there is
@@ -170,8 +199,10 @@ fn folder_of(args: &PlanArgs) -> PathBuf {
 /// What XLA wrote, as it was given.
 fn given(args: &PlanArgs) -> Result<Vec<Compiled>, Hinted> {
     let read = |(batch, path): &(u64, PathBuf)| {
-        let programs = read_programs(path)
-            .map_err(|error| Hinted { hint: error.hint().to_owned(), error: anyhow::Error::from(error) })?;
+        let programs = read_programs(path).map_err(|error| Hinted {
+            hint: SourceError::NoProgram { path: path.clone() }.hint().to_owned(),
+            error: anyhow::Error::from(error).context(format!("what was compiled at {batch} cannot be read")),
+        })?;
         Ok(Compiled { batch: *batch, file: path.display().to_string(), programs })
     };
     args.compiled.iter().map(read).collect()

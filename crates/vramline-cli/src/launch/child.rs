@@ -13,14 +13,15 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use std::{fs, io, thread};
+use std::{io, thread};
 
 use vramline::recording::manifest::Exit;
+use vramline::source::procfs::{self, Seen};
 
 use crate::launch::kernel::{self, Held};
 
 /// How often it is asked whether a job may be ended.
-const PACE: Duration = Duration::from_millis(100);
+const PACE: Duration = Duration::from_millis(200);
 
 /// How long a job that was asked to end may take for it.
 const GRACE: Duration = Duration::from_secs(5);
@@ -45,34 +46,26 @@ impl Ending {
             return;
         }
         self.is_cut.store(true, Ordering::Relaxed);
-        // Jobs are often started by scripts, and it is their children that work.
-        let family = family(job);
-        family.iter().for_each(|&one| kernel::send(libc::SIGTERM, one));
+        // Jobs are often started by scripts, and it is their children that work. Who is meant is seen before anybody ends.
+        let family: Vec<Seen> = procfs::process(job).into_iter().chain(procfs::descendants(job)).collect();
+        let send = |signal: i32| {
+            for one in &family {
+                let is_there = procfs::process(one.pid).is_some_and(|seen| seen.start == one.start);
+                if let Ok(pid) = i32::try_from(one.pid)
+                    && is_there
+                {
+                    kernel::send(signal, pid);
+                }
+            }
+        };
+        send(libc::SIGTERM);
+        let is_gone = |one: &Seen| procfs::process(one.pid).is_none_or(|seen| seen.start != one.start);
         let asked = Instant::now();
-        while !is_over() && asked.elapsed() < GRACE {
+        while asked.elapsed() < GRACE && !family.iter().all(is_gone) {
             thread::sleep(PACE);
         }
-        if !is_over() {
-            family.iter().for_each(|&one| kernel::send(libc::SIGKILL, one));
-        }
+        send(libc::SIGKILL);
     }
-}
-
-/// A process and those that it started, and they.
-fn family(job: u32) -> Vec<i32> {
-    /// More than this is no job that anybody waits for.
-    const MOST: usize = 1 << 12;
-    let mut all = vec![job];
-    let mut at = 0;
-    while let Some(&one) = all.get(at).filter(|_| all.len() < MOST) {
-        let tasks = fs::read_dir(format!("/proc/{one}/task")).into_iter().flatten().flatten();
-        for task in tasks {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            all.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
-        }
-        at += 1;
-    }
-    all.into_iter().filter_map(|one| i32::try_from(one).ok()).collect()
 }
 
 /// Signals that are the job's business, not ours.

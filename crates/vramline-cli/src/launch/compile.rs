@@ -3,12 +3,12 @@
 //!
 //! XLA writes each program that it compiles when it is told to (`XLA_FLAGS`), before the program runs for the first time. So the
 //! batch need not fit: nothing of the step is asked for yet. The job is traced and stopped after two steps like a probe, so that one
-//! that compiles nothing ends too; there is a deadline besides.
+//! that compiles nothing ends too; and it is ended where nothing was compiled for long, or at a deadline.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,12 @@ const STEPS: u32 = 2;
 
 /// The end of the names of the files that tell what was compiled.
 const DUMP: &str = "after_optimizations.hlo.pb";
+
+/// The end of the names of those that are written when XLA begins with a program.
+const BEGUN: &str = "before_optimizations.hlo.pb";
+
+/// Nothing more is compiled where nothing was for so long, or longer.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// What is to be compiled.
 pub(crate) struct Wanted<'a> {
@@ -105,14 +111,11 @@ impl Wanted<'_> {
         let _ = fs::remove_dir_all(&recording);
         let args =
             RunArgs { trace: Trace::Steps(STEPS), stop: true, ..RunArgs::of(recording.clone(), command) };
-        let began = Instant::now();
-        let seen = Mutex::new(0);
+        let watch = Mutex::new(Watch::new(self.patience));
         let is_enough = || {
-            // Programs are read again only where files have come or grown.
-            let size = size_of(&dumps);
-            let is_new = seen.lock().is_ok_and(|mut seen| std::mem::replace(&mut *seen, size) != size);
-            began.elapsed() > self.patience
-                || (is_new && read(batch, &dumps).is_some_and(|compiled| enough(&compiled)))
+            let Ok(mut watch) = watch.lock() else { return true };
+            let is_new = watch.look(&dumps);
+            watch.is_over() || (is_new && read(batch, &dumps).is_some_and(|compiled| enough(&compiled)))
         };
         let recorded = run::record(&args, Some(&log), &more, Some(&is_enough))?;
         if let Some(path) = recorded.path {
@@ -139,7 +142,7 @@ fn read(batch: u64, folder: &Path) -> Option<Compiled> {
     Some(Compiled { batch, file: folder.display().to_string(), programs })
 }
 
-fn dumps_in(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
+fn files_in(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
     fs::read_dir(folder).into_iter().flatten().flatten()
 }
 
@@ -147,18 +150,53 @@ fn is_dump(path: &Path) -> bool {
     path.file_name().unwrap_or_default().to_string_lossy().ends_with(DUMP)
 }
 
-/// The bytes of all dumps of programs.
-fn size_of(folder: &Path) -> u64 {
-    let dumps = dumps_in(folder).filter(|entry| is_dump(&entry.path()));
-    dumps.filter_map(|entry| entry.metadata().ok()).map(|known| known.len()).sum()
+/// What XLA has written, and when.
+struct Watch {
+    began: Instant,
+    patience: Duration,
+    /// Programs that were begun, programs that are done, and the bytes of both.
+    found: (usize, usize, u64),
+    changed: Instant,
+}
+
+impl Watch {
+    fn new(patience: Duration) -> Watch {
+        let began = Instant::now();
+        Watch { began, patience, found: (0, 0, 0), changed: began }
+    }
+
+    /// Looks into the folder; whether anything has come or grown.
+    fn look(&mut self, folder: &Path) -> bool {
+        let mut found = (0, 0, 0_u64);
+        for entry in files_in(folder) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let (is_begun, is_done) = (name.ends_with(BEGUN), name.ends_with(DUMP));
+            if is_begun || is_done {
+                found.0 += usize::from(is_begun);
+                found.1 += usize::from(is_done);
+                found.2 = found.2.saturating_add(entry.metadata().map_or(0, |known| known.len()));
+            }
+        }
+        let is_new = found != self.found;
+        if is_new {
+            (self.found, self.changed) = (found, Instant::now());
+        }
+        is_new
+    }
+
+    /// Whether nothing more is to be expected: all that was begun is done, and for twice as long as that took nothing else was begun.
+    fn is_over(&self) -> bool {
+        let (begun, done, _) = self.found;
+        let quiet = (self.changed - self.began).saturating_mul(2).max(QUIET);
+        self.began.elapsed() > self.patience || (done > 0 && begun <= done && self.changed.elapsed() > quiet)
+    }
 }
 
 /// Removes what XLA writes besides: code in every form, a hundred times as much.
 fn keep_dumps(folder: &Path) {
-    let others: Vec<PathBuf> =
-        dumps_in(folder).map(|entry| entry.path()).filter(|path| path.is_file() && !is_dump(path)).collect();
-    for other in others {
-        let _ = fs::remove_file(other);
+    for entry in files_in(folder).filter(|entry| !is_dump(&entry.path())) {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let _ = if is_folder { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) };
     }
 }
 

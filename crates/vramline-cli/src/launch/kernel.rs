@@ -95,7 +95,7 @@ impl Drop for Held {
     }
 }
 
-/// Sends a signal to a child that has not been waited for yet, so that its number is still its own.
+/// Sends a signal to a child that has not been waited for yet, or to another process that was just seen: its number is still its own.
 pub(crate) fn send(signal: i32, child: i32) {
     // SAFETY: a system call without pointers. It fails where the child has just ended, which is fine.
     unsafe { libc::kill(child, signal) };

@@ -39,13 +39,7 @@ pub(crate) struct Wanted<'a> {
 
 /// Runs what is not there yet, the smallest first. Gives each batch with its recording; `Err` of a code where a signal ended a probe.
 pub(crate) fn make(wanted: &Wanted<'_>) -> Result<Result<Vec<(u64, PathBuf)>, u8>, Hinted> {
-    let braces = format!("{{{}}}", wanted.variable);
-    if !wanted.command.iter().any(|word| contains(word, &braces)) {
-        let hint = format!(
-            "write {braces} where the script takes it, such as: -- python train.py --batch-size {braces}"
-        );
-        return Err(refusal(format!("the command has no {braces} in it"), hint));
-    }
+    let braces = check(wanted.command, wanted.variable)?;
     fs::create_dir_all(wanted.folder)
         .with_context(|| format!("cannot make '{}'", wanted.folder.display()))?;
     let mut batches = wanted.batches.to_vec();
@@ -76,6 +70,18 @@ pub(crate) fn make(wanted: &Wanted<'_>) -> Result<Result<Vec<(u64, PathBuf)>, u8
         }
     }
     Ok(Ok(made))
+}
+
+/// What stands for the batch in a command; an error where nothing does.
+pub(crate) fn check(command: &[OsString], variable: &str) -> Result<String, Hinted> {
+    let braces = format!("{{{variable}}}");
+    if command.iter().any(|word| contains(word, &braces)) {
+        return Ok(braces);
+    }
+    let hint = format!(
+        "write {braces} where the script takes it, such as: -- python train.py --batch-size {braces}"
+    );
+    Err(refusal(format!("the command has no {braces} in it"), hint))
 }
 
 fn one(wanted: &Wanted<'_>, batch: u64, braces: &str, path: &Path) -> Result<u8, Hinted> {

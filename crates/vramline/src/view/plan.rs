@@ -178,7 +178,7 @@ impl NoPlan {
     pub fn hint(&self) -> &'static str {
         match self {
             NoPlan::NoPool { .. } => {
-                "record the probe with `vramline run --trace steps=5 -- ...`; `vramline report` says what is in it"
+                "record the probe with `vramline run --trace steps=5 -- ...`; `vramline report` says what is in it. JAX has no such pool on the CPU: --compile-only tells what its programs take"
             }
             NoPlan::NotPlanned(why) => why.hint(),
         }
@@ -510,7 +510,7 @@ pub fn of_compiled(compiled: &[Compiled], wanted: &Wanted) -> PlanView {
     warnings.add(
         "step-only",
         "these are the compiled program's own bytes: what else the process holds is not in them, and XLA may take more while it compiles and tries algorithms".to_owned(),
-        "probes of the same job tell the rest, where its pool can be traced: vramline plan -- CMD {batch}",
+        "where the pool can be traced, probes of the same job tell the rest: vramline plan -- CMD {batch}",
     );
     let mut shown = PlanView {
         kind: "plan",
