@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 JOB = Path(__file__).parent / "jobs" / "batched.py"
+COMPILED = JOB.with_name("compiled.py")
 MIB = 1 << 20
 TARGET = 104
 
@@ -112,10 +113,40 @@ def test_a_fix_is_measured(binary, planned):
     assert not ends.exists()
 
 
+def peak_of(binary, folder, batch):
+    report = folder / "report.json"
+    call(binary, "run", "--no-report", "--trace", "off", "-o", folder / f"{batch}.vram", "--json", report, "--", sys.executable, COMPILED, batch)
+    return max(pool["lifetime_peak_bytes"] for pool in json.loads(report.read_text())["pools"] if pool["device"] == "CPU:0")
+
+
+def test_a_program_that_xla_compiles_is_compiled_at_the_batch_in_question(binary, tmp_path):
+    command = ["plan", "--json", "--batches", "7,11,19", "--repeats", "1", "--trace-steps", "4", "--batch", 140, "-o", tmp_path / "probes"]
+    job = ["--", sys.executable, COMPILED, "{batch}", "--ends", tmp_path / "ended"]
+    done = call(binary, *command, *job, XLA_FLAGS="--xla_cpu_enable_fast_math=false")
+    document = json.loads(done.stdout)
+    assert document["certain"] and "compiling at batch 140 took" in done.stderr
+    assert not (tmp_path / "ended").exists(), "compiling went on to the end of the training"
+    (told,) = document["predictions"]
+    (program,) = [one for one in document["compiled"] if one["batch"] == 140]
+    assert told["bases"]["compiled"] == program["temporary_bytes"] > told["peak_bytes"] // 3
+    real = peak_of(binary, tmp_path, 140)
+    assert abs(told["peak_bytes"] / real - 1) < 0.01, (told, real)
+    # The dump and the probes are there: the same answer without running anything.
+    files = [word for batch in (7, 11, 19) for word in ("--probe", f"{batch}={tmp_path}/probes/probe-{batch}-0.vram")]
+    dump = f"140={tmp_path}/probes/compiled-140"
+    again = json.loads(call(binary, "plan", "--json", *files, "--compiled", dump, "--batch", 140).stdout)
+    assert again["predictions"] == document["predictions"]
+    # A batch that was not compiled is not certain.
+    again = json.loads(call(binary, "plan", "--json", *files, "--batch", 140, codes=(4,)).stdout)
+    assert not again["certain"] and "not-compiled" in [warning["code"] for warning in again["warnings"]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
         (["plan"], 2, "nothing to plan from"),
+        (["plan", "--compiled", f"140={__file__}"], 1, "no compiled program"),
+        (["plan", "--compile-only", "--batch", "5", "--", "true"], 2, "no {batch} in it"),
         (["plan", "--probe", "seven=x"], 2, "BATCH=PATH"),
         (["plan", "--batches", "7,11", "--", "true"], 2, "no {batch} in it"),
         (["plan", "--probe", "7=nowhere.vram", "--probe", "8=nowhere.vram"], 1, "nowhere.vram"),

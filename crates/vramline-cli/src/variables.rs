@@ -61,6 +61,10 @@ pub(crate) const TORCH_CONF: [&str; 3] =
     ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 /// Read (`--limit`): JAX's own limits, as a share of the device.
 pub(crate) const XLA_FRACTIONS: [&str; 2] = ["XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"];
+/// Read and set (`plan`, where a program is compiled): XLA's own flags; a value that begins with no dash is the name of a file of them.
+pub(crate) const XLA_FLAGS: &str = "XLA_FLAGS";
+/// Set (the same): whether JAX takes programs from its cache.
+pub(crate) const JAX_CACHE: &str = "JAX_ENABLE_COMPILATION_CACHE";
 /// Read and set (the stand-in): TensorFlow's pool allocator on the CPU.
 pub(crate) const TF_CPU_BFC: &str = "TF_CPU_ALLOCATOR_USE_BFC";
 /// Read and set (`--limit` with the stand-in): whole MiB.

@@ -115,7 +115,7 @@ fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<Resul
     let is_given = |plan: &Plan, batch: u64| plan.compiled.iter().any(|known| known.batch == batch);
     for batch in batches {
         let sizes = plan.unexplained(batch);
-        if sizes.is_empty() || is_given(plan, batch) {
+        if plan.is_explained(batch) {
             continue;
         }
         let found = match wanted.at(batch, &|compiled| compiled.explains(&sizes))? {

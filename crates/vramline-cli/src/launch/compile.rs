@@ -23,8 +23,7 @@ use crate::launch::environment::Variables;
 use crate::launch::probes::{last_words, replaced};
 use crate::launch::say;
 use crate::launch::settings::Trace;
-
-const XLA_FLAGS: &str = "XLA_FLAGS";
+use crate::variables::{JAX_CACHE, XLA_FLAGS};
 
 /// Steps after which a job is stopped that has not been ended before.
 const STEPS: u32 = 2;
@@ -105,7 +104,7 @@ impl Wanted<'_> {
         let more = Variables::from([
             (XLA_FLAGS.to_owned(), flags(&own, &dumps)),
             // What is taken from a cache is not compiled, and not told.
-            ("JAX_ENABLE_COMPILATION_CACHE".to_owned(), "false".to_owned()),
+            (JAX_CACHE.to_owned(), "false".to_owned()),
         ]);
         let recording = self.folder.join(format!("compiled-{batch}.vram"));
         let _ = fs::remove_dir_all(&recording);

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::probe::Probe;
+use super::probe::{Probe, Source};
 use super::size::{Basis, Form, Point, Size};
 use super::{Doubt, Plan};
 use crate::executable::{Executable, Purpose};
@@ -23,7 +23,7 @@ const WEIGHTY: u64 = 1 << 20;
 pub struct Compiled {
     /// The batch.
     pub batch: u64,
-    /// Where from.
+    /// Where from; empty where the trace of a probe holds it.
     pub file: String,
     /// The programs, in the order in which they were compiled.
     pub programs: Vec<Executable>,
@@ -48,6 +48,13 @@ fn without_numbers(name: &str) -> &str {
 }
 
 impl Compiled {
+    /// The programs that a probe's own trace holds.
+    pub(super) fn of_probe(source: &Source<'_>) -> Option<Compiled> {
+        let programs = source.trace.history.executables.clone();
+        let is_any = programs.iter().any(|program| program.requests().next().is_some());
+        is_any.then(|| Compiled { batch: source.batch, file: String::new(), programs })
+    }
+
     /// The requests of all programs, with what they are.
     fn requests(&self) -> BTreeMap<Place, u64> {
         let mut programs: BTreeMap<&str, usize> = BTreeMap::new();
@@ -114,6 +121,9 @@ impl Plan {
     /// Takes sizes from what was compiled at several batches; at a batch that is given twice, from the last.
     pub fn add_compiled(&mut self, more: Vec<Compiled>) {
         self.compiled.extend(more);
+        if self.is_ordered || self.compiled.is_empty() {
+            return;
+        }
         let mut by_batch: BTreeMap<u64, BTreeMap<Place, u64>> =
             self.compiled.iter().map(|one| (one.batch, one.requests())).collect();
         drop_others(&self.probes, &self.compiled, &mut by_batch);
@@ -159,6 +169,14 @@ impl Plan {
         asks.filter(|(ask, size)| !ask.is_named && ask.bytes >= WEIGHTY && is_open(size))
             .map(|(ask, _)| ask.bytes)
             .collect()
+    }
+
+    /// Whether it is known what a compiler did at the batch of a probe, as far as anything tells of it.
+    #[must_use]
+    pub fn is_explained(&self, batch: u64) -> bool {
+        let sizes = self.unexplained(batch);
+        let mut known = self.compiled.iter().filter(|one| one.batch == batch);
+        sizes.is_empty() || known.any(|one| one.explains_any(&sizes))
     }
 
     /// The batches that the programs of the probes are known at; `None` where the probes are of no compiled program.

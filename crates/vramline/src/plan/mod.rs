@@ -69,7 +69,10 @@ impl Plan {
             sources.iter().all(|source| source.trace.history.framework == Some(Framework::PyTorch));
         let sizes = if is_ordered { by_sequence::sizes(&probes) } else { by_key::sizes(&probes) };
         doubt::check(&probes, &sizes, is_ordered)?;
-        Ok(Plan { probes, sizes, is_ordered, compiled: Vec::new(), places: Vec::new() })
+        let mut plan = Plan { probes, sizes, is_ordered, compiled: Vec::new(), places: Vec::new() };
+        // Traces hold the programs that ran in them.
+        plan.add_compiled(sources.iter().filter_map(Compiled::of_probe).collect());
+        Ok(plan)
     }
 
     /// What a probe's pool would be asked for at another batch.

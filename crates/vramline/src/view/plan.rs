@@ -193,7 +193,12 @@ pub fn prepare(probes: &[ProbeRead], wanted: &Wanted) -> Result<Plan, NoPlan> {
         Ok(Source { batch: probe.batch, trace: &host.trace, pool, version: host.version.as_deref() })
     });
     let sources = pools.collect::<Result<Vec<Source<'_>>, NoPlan>>()?;
-    Ok(Plan::new(&sources)?)
+    let mut plan = Plan::new(&sources)?;
+    for one in plan.compiled.iter_mut().filter(|one| one.file.is_empty()) {
+        let probe = probes.iter().find(|probe| probe.batch == one.batch);
+        one.file = probe.map_or(String::new(), |probe| probe.file.clone());
+    }
+    Ok(plan)
 }
 
 /// The pool with the highest peak, of those whose name contains what is wanted.
@@ -463,9 +468,10 @@ fn compiled_views(
     limit: Option<Bytes>,
     unknowns: &mut Vec<Unknown>,
 ) -> Vec<CompiledView> {
-    let mut all: Vec<&Compiled> = compiled.iter().collect();
-    all.sort_by_key(|one| one.batch);
-    let largest = all.into_iter().filter_map(|one| Some((one, one.largest()?)));
+    // Of one batch the last, as in the plan.
+    let all: BTreeMap<u64, &Compiled> = compiled.iter().map(|one| (one.batch, one)).collect();
+    let all = all.into_values();
+    let largest = all.filter_map(|one| Some((one, one.largest()?)));
     let mut views = Vec::new();
     for (at, (one, (program, taken))) in largest.enumerate() {
         let fits = limit.and_then(|limit| (taken > limit).then_some(false));

@@ -7,9 +7,9 @@ use std::path::Path;
 use serde_json::Value;
 use vramline::Reading;
 use vramline::names::Names;
-use vramline::plan::Fix;
+use vramline::plan::{Compiled, Fix};
 use vramline::snapshot::{Held, Snapshot, Still, StillPool};
-use vramline::source::Content;
+use vramline::source::{Content, read_programs};
 use vramline::stack::{Stack, Stacks};
 use vramline::units::{Bytes, Nanos};
 use vramline::view::diff::{self, Side, diff};
@@ -336,6 +336,29 @@ fn every_field_of_a_plan_and_of_its_verification_is_in_its_table_and_every_null_
         assert_eq!(differences(&document, PLAN), (vec![], vec![]));
         explains_nulls(&document);
     }
+    let dump = |batch: u64| Compiled {
+        batch,
+        file: "dump".to_owned(),
+        programs: read_programs(&fixture("plan/tf221_cpu_compiled-140.hlo.pb.gz")).unwrap(),
+    };
+    for limit in [None, Some(Bytes(50 << 20)), Some(Bytes(1 << 30))] {
+        let wanted = plan::Wanted { limit, variable: "batch".to_owned(), ..plan::Wanted::default() };
+        let shown = plan::of_compiled(&[dump(140)], &wanted);
+        let [one] = shown.compiled.as_slice() else { panic!("{shown:?}") };
+        let sum = one.argument_bytes + one.result_bytes + one.temporary_bytes + one.constant_bytes;
+        assert_eq!((sum, one.temporary_bytes), (one.peak_bytes, Bytes(70_408_424)));
+        assert_eq!(one.fits, limit.filter(|limit| *limit < one.peak_bytes).map(|_| false));
+        assert!(!shown.certain && shown.verdict.contains("batch 140"));
+        let document = serde_json::to_value(shown).unwrap();
+        assert_eq!(differences(&document, PLAN).0, Vec::<String>::new());
+        explains_nulls(&document);
+    }
+    let mut planned = plan::prepare(&probes, &plan::Wanted::default()).unwrap();
+    planned.add_compiled(vec![dump(104)]);
+    let wanted = plan::Wanted { batches: vec![104], ..plan::Wanted::default() };
+    let document = serde_json::to_value(plan::view(&planned, &probes, &wanted)).unwrap();
+    assert_eq!(differences(&document, PLAN).0, Vec::<String>::new());
+    explains_nulls(&document);
     let predicted = verify::Predicted {
         batch: 104,
         fixes: vec![Fix::OneThread],

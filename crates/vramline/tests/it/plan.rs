@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use vramline::plan::{Basis, Fix, Largest, NotPlanned, Part, Plan};
+use vramline::plan::{Basis, Compiled, Doubt, Fix, Largest, NotPlanned, Part, Plan};
 use vramline::replay::Rehearsal;
+use vramline::source::read_programs;
 use vramline::units::Bytes;
 use vramline::view::plan::{NoPlan, ProbeRead, Wanted, prepare, view};
 
@@ -21,6 +22,17 @@ fn torch(case: &str) -> Vec<ProbeRead> {
 
 fn autoencoder() -> Vec<ProbeRead> {
     [5, 7, 13].map(|batch| probe(batch, &format!("tf221_cpu_autoencoder-{batch}.xplane.pb.gz"))).into()
+}
+
+/// A network whose step XLA compiles.
+fn compiled() -> Vec<ProbeRead> {
+    [7, 11, 19].map(|batch| probe(batch, &format!("tf221_cpu_compiled-{batch}.xplane.pb.gz"))).into()
+}
+
+/// What XLA wrote when it compiled at batch 140, said to be of any.
+fn dump(batch: u64) -> Compiled {
+    let path = fixture("plan/tf221_cpu_compiled-140.hlo.pb.gz");
+    Compiled { batch, file: "dump".to_owned(), programs: read_programs(&path).unwrap() }
 }
 
 fn plan(probes: &[ProbeRead]) -> Plan {
@@ -251,4 +263,79 @@ fn absurd_batches_stay_finite() {
         let found = plan.predict(batch, u64::MAX);
         assert!(found.is_some_and(|found| found.peak > Bytes::ZERO), "{batch}");
     }
+}
+
+#[test]
+fn a_compiled_program_is_known_where_it_was_compiled_and_nowhere_else() {
+    let probes = compiled();
+    let mut plan = plan(&probes);
+    let serious = |plan: &Plan, batch: u64| {
+        let prediction = plan.predict(batch, 8).unwrap();
+        let doubts = plan.doubts(batch, prediction.exact_share()).into_iter();
+        (prediction, doubts.filter(Doubt::is_serious).collect::<Vec<_>>())
+    };
+    // The traces hold the programs that ran in them.
+    assert_eq!(plan.compiled_batches(), Some(vec![7, 11, 19]));
+    assert_eq!(serious(&plan, 140).1, [Doubt::NotCompiled(140)]);
+    plan.add_compiled(vec![dump(140)]);
+    assert!(dump(140).has(plan.places()) && !plan.places().is_empty());
+    let (prediction, doubts) = serious(&plan, 140);
+    assert_eq!(doubts, []);
+    // Two unrecorded runs had 158,075,648 and 158,065,408.
+    assert!(off(prediction.peak, 158_075_648).abs() < 0.001, "{prediction:?}");
+    assert!(prediction.bases.contains(&(Basis::Compiled, Bytes(70_408_424))), "{prediction:?}");
+    assert!(prediction.exact_share() > 0.99);
+    assert_eq!(serious(&plan, 139).1, [Doubt::NotCompiled(139)]);
+    // What is called sure was compiled.
+    let least = plan.minimum(140).unwrap();
+    let beyond = Bytes(least.0 * 3 / 2);
+    assert_eq!(plan.largest(beyond, 8).sure, Some(140));
+    assert!(plan.largest_sure(beyond, 8) > Some(140));
+    assert!(plan.largest(Bytes(least.0 * 3 / 4), 8).sure <= Some(19));
+}
+
+#[test]
+fn a_program_of_another_batch_is_not_taken_for_one_of_this() {
+    let probes = compiled();
+    let mut plan = plan(&probes);
+    // Data with fewer samples than the batch: the program is for as many as there are.
+    plan.add_compiled(vec![dump(200)]);
+    assert_eq!(plan.compiled_batches(), Some(vec![7, 11, 19]));
+    // One that has nothing to do with the probes changes nothing.
+    let before = plan.predict(40, 8).unwrap().peak;
+    let other = read_programs(&fixture("jax0102_cpu_step.hlo.pb")).unwrap();
+    plan.add_compiled(vec![Compiled { batch: 40, file: String::new(), programs: other }]);
+    assert_eq!(plan.predict(40, 8).unwrap().peak, before);
+    assert_eq!(plan.compiled_batches(), Some(vec![7, 11, 19]));
+}
+
+#[test]
+fn nothing_is_compiled_where_ops_have_names() {
+    let plan = plan(&autoencoder());
+    assert!([5, 7, 13].iter().all(|&batch| plan.is_explained(batch) && plan.unexplained(batch).is_empty()));
+    assert_eq!(plan.compiled_batches(), None);
+}
+
+#[test]
+fn dumps_that_hold_no_compiled_program_are_errors_with_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = fs::read(fixture("jax0102_cpu_step.hlo.pb")).unwrap();
+    let refused = |path: &std::path::Path| {
+        let error = read_programs(path).unwrap_err();
+        assert!(error.to_string().contains("no compiled program") && error.hint().contains("xla_dump_to"));
+    };
+    refused(folder.path());
+    let file = folder.path().join("module_0007.jit_step.cpu_after_optimizations.hlo.pb");
+    for bytes in [&b""[..], b"garbage", &[0xff; 4096], whole.get(..whole.len() - 1).unwrap()] {
+        fs::write(&file, bytes).unwrap();
+        refused(&file);
+        refused(folder.path());
+    }
+    // As they were compiled, whatever lies beside them.
+    let later = folder.path().join("module_0010.jit_other.gpu_after_optimizations.hlo.pb");
+    fs::write(&later, &whole).unwrap();
+    assert_eq!(read_programs(folder.path()).unwrap().len(), 1);
+    fs::write(&file, &whole).unwrap();
+    assert_eq!(read_programs(folder.path()).unwrap().len(), 2);
+    assert!(read_programs(&folder.path().join("none")).is_err());
 }

@@ -1,8 +1,8 @@
 //! The compiled programs in a trace: `/host:metadata` keeps XLA's proto of each as a stat of its event metadata.
 //!
 //! The first pass only notes where the entries are. Protos are large and mostly code, so they are read when the trace has
-//! memory events, and only those of functions that the trace calls. An entry is named `jit_step(13260)`: the module and the
-//! number of the program.
+//! memory events, and of JAX's only those of functions that the trace calls. An entry is named `jit_step(13260)`: the module and
+//! the number of the program.
 
 use std::io;
 use std::ops::Range;
@@ -31,9 +31,6 @@ pub(crate) fn read(input: &Input, index: &Index, history: &mut History) -> io::R
         return Ok(());
     }
     let called: FxHashSet<String> = history.names.iter().filter_map(|(_, text)| function_of(text)).collect();
-    if called.is_empty() {
-        return Ok(());
-    }
     let mut protos = Vec::new();
     let mut stream = input.stream(SMALL_PIECE)?;
     let mut skipped = 0u64;
@@ -42,7 +39,8 @@ pub(crate) fn read(input: &Input, index: &Index, history: &mut History) -> io::R
             stream.go_to(entry.start)?;
             let Some((name, proto)) = find(&mut stream, entry, plane, history)? else { continue };
             let length = proto.end.saturating_sub(proto.start);
-            let is_called = function_of(module_of(&name)).is_some_and(|function| called.contains(&function));
+            // TensorFlow's modules have the names of its own functions, and what is there did run.
+            let is_called = function_of(module_of(&name)).is_none_or(|function| called.contains(&function));
             if is_called && length <= LARGEST {
                 protos.push(proto);
             } else {
