@@ -66,6 +66,13 @@ fn batch(out: &mut String, document: &PlanView, prediction: &PredictionView, sty
         )
     };
     line(out, "pool_bytes", pool);
+    if let (Some(process), Some(outside)) = (prediction.process_bytes, document.outside_bytes) {
+        line(
+            out,
+            "process_bytes",
+            format!("{process}  (as nvidia-smi counts: {outside} are beside the pool)"),
+        );
+    }
     line(out, "minimum_bytes", or_dash(prediction.minimum_bytes));
     line(out, "exact_share", format!("{:.1} %", prediction.exact_share * 100.0));
     let mut rows: Vec<Vec<String>> = Vec::new();

@@ -4,6 +4,8 @@
 //! threads, as TensorFlow's do. Whether a draw passes flickers from batch to batch, since a granule more or less decides what fits
 //! where; so the batches next to the one in question are drawn too.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rustc_hash::FxHashMap;
 
 use super::draws::times;
@@ -33,9 +35,6 @@ const NEXT: u64 = 100;
 
 /// Nobody has so large a batch.
 const MOST: u64 = 1 << 40;
-
-/// Acts of a probe that are rehearsed for one answer: of programs with very long steps a few will do.
-const ENOUGH: usize = 400_000;
 
 /// How likely it is to pass under a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -154,15 +153,9 @@ impl Plan {
     fn fares(&self, order: usize, batch: u64, limit: Bytes) -> Vec<Fare> {
         let Some(probe) = self.probes.get(order) else { return Vec::new() };
         let first = probe.stretches.iter().position(|stretch| stretch.part == Part::FirstStep).unwrap_or(0);
-        let enough = |&(number, end): &(usize, usize)| number <= first + 1 || end <= ENOUGH;
-        let ends = probe.stretches.iter().map(|stretch| stretch.acts.end).enumerate();
-        let ends: Vec<usize> = ends.take_while(enough).map(|(_, end)| end).collect();
-        let Some((&end, cuts)) = ends.split_last() else { return Vec::new() };
-        let Some(program) = self.program_until(order, batch, Irregular::Scaled, end) else {
-            return Vec::new();
-        };
+        let Some(program) = self.program_at(order, batch, Irregular::Scaled) else { return Vec::new() };
         let (rules, placement) = (&probe.ran.rules, Placement::Ascending);
-        Rehearsal { program: &program, rules, limit: Some(limit), placement }.fares(cuts, first)
+        Rehearsal { program: &program, rules, limit: Some(limit), placement }.fares(&probe.cuts(), first)
     }
 
     /// The share of the ways to fill in what is not known in which the one order passes.
@@ -185,6 +178,7 @@ impl Plan {
     /// The least limit that every order passes with as it comes, in whole MiB.
     #[must_use]
     pub fn minimum(&self, batch: u64) -> Option<Bytes> {
+        let known = AtomicU64::new(0);
         let least = each(&self.ways(), |&(order, irregular, placement)| {
             let probe = self.probes.get(order)?;
             let program = self.program_at(order, batch, irregular)?;
@@ -192,6 +186,11 @@ impl Plan {
                 let limit = Some(Bytes(limit.saturating_mul(LIMIT_STEP.0)));
                 Rehearsal { program: &program, rules: &probe.ran.rules, limit, placement }.passes()
             };
+            // Another order that needs more has answered already.
+            let most = known.load(Ordering::Relaxed);
+            if most > 0 && run(most) {
+                return Some(());
+            }
             // Less than is in use at once is hardly ever enough, and what a pool without a limit takes nearly always.
             let free = self.rehearse(order, &program, placement)?;
             let mut low = (free.peak.0 / LIMIT_STEP.0).saturating_sub(1);
@@ -207,9 +206,11 @@ impl Plan {
                 let middle = low.midpoint(high);
                 if run(middle) { high = middle } else { low = middle }
             }
-            Some(Bytes(high * LIMIT_STEP.0))
+            known.fetch_max(high, Ordering::Relaxed);
+            Some(())
         });
-        least.into_iter().try_fold(Bytes::ZERO, |most, least| Some(most.max(least?)))
+        least.into_iter().collect::<Option<()>>()?;
+        Some(Bytes(known.into_inner() * LIMIT_STEP.0))
     }
 }
 

@@ -288,7 +288,7 @@ impl Plan {
             } else if is_new && !probe.ran.is_exact() {
                 doubts.push(Doubt::NotReproduced(probe.batch));
             }
-            if is_new && probe.steps() < 2 && !self.is_ordered {
+            if is_new && probe.steps < 2 && !self.is_ordered {
                 doubts.push(Doubt::FewSteps(probe.batch));
             }
             batches.push(probe.batch);

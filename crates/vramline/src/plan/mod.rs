@@ -78,14 +78,9 @@ impl Plan {
     /// What a probe's pool would be asked for at another batch.
     #[must_use]
     pub fn program_at(&self, probe: usize, batch: u64, irregular: Irregular) -> Option<Program> {
-        self.program_until(probe, batch, irregular, usize::MAX)
-    }
-
-    /// The same, up to an act.
-    fn program_until(&self, probe: usize, batch: u64, irregular: Irregular, end: usize) -> Option<Program> {
         let (probe, sizes) = (self.probes.get(probe)?, self.sizes.get(probe)?);
-        let mut program = probe.ran.program.resized(end);
-        for (ask, size) in probe.asks.iter().zip(sizes).take_while(|(ask, _)| ask.act < end) {
+        let mut program = probe.ran.program.resized(probe.end());
+        for (ask, size) in probe.asks.iter().zip(sizes) {
             let is_held = irregular == Irregular::Held && size.basis == Basis::Irregular;
             program.set_bytes(ask.act, if is_held { Bytes(ask.bytes) } else { size.form.at(batch) });
         }

@@ -167,6 +167,11 @@ pub enum Part {
 }
 
 impl Part {
+    /// Whether it is a training step.
+    fn trains(self) -> bool {
+        matches!(self, Part::FirstStep | Part::Step)
+    }
+
     /// The word used in JSON.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -210,6 +215,8 @@ pub struct Probe {
     pub batch: u64,
     /// Its requests through its own allocator.
     pub ran: Ran,
+    /// How many training steps it has.
+    pub steps: usize,
     pub(super) asks: Vec<Ask>,
     pub(super) stretches: Vec<Stretch>,
     /// How long its later training steps take, in the middle.
@@ -221,10 +228,14 @@ impl Probe {
     pub(super) fn new(source: Source<'_>, keys: &mut Keys) -> Result<Probe, NotReplayed> {
         let Source { batch, trace, pool, version } = source;
         let ran = replay::run(trace, pool, version)?;
-        let stretches = stretches(trace, &ran);
+        let mut stretches = stretches(trace, &ran);
+        let steps = stretches.iter().filter(|stretch| stretch.part.trains()).count();
+        if trace.history.framework != Some(Framework::PyTorch) {
+            leave_enough(&mut stretches);
+        }
         let asks = asks(source, &ran, &stretches, keys);
         let step_time = step_time(trace);
-        Ok(Probe { batch, ran, asks, stretches, step_time, framework: trace.history.framework })
+        Ok(Probe { batch, ran, asks, stretches, step_time, steps, framework: trace.history.framework })
     }
 
     /// The acts at which its stretches but the first begin.
@@ -248,11 +259,18 @@ impl Probe {
         asked
     }
 
-    /// How many training steps it has.
-    #[must_use]
-    pub fn steps(&self) -> usize {
-        self.stretches.iter().filter(|stretch| matches!(stretch.part, Part::FirstStep | Part::Step)).count()
+    /// The act at which what is planned with ends.
+    pub(super) fn end(&self) -> usize {
+        self.stretches.last().map_or(usize::MAX, |stretch| stretch.acts.end)
     }
+}
+
+/// Of programs with very long steps a few will do: each is one draw, and the longer a step the less one differs from another.
+fn leave_enough(stretches: &mut Vec<Stretch>) {
+    const ENOUGH: usize = 400_000;
+    let first = stretches.iter().position(|stretch| stretch.part == Part::FirstStep).unwrap_or(0);
+    let fits = stretches.iter().take_while(|stretch| stretch.acts.end <= ENOUGH).count();
+    stretches.truncate(fits.max(first + 2));
 }
 
 /// How long the training steps after the first take, in the middle.

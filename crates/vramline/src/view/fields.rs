@@ -1114,6 +1114,12 @@ pub const PLAN: &[Field] = &[
     f("steps", "steps", "number", "for how many steps a run is taken to go on; the highest of them counts"),
     f("limit_bytes", "limit", "bytes or null", "what --limit says"),
     f(
+        "outside_bytes",
+        "beside the pool",
+        "bytes or null",
+        "what the process held beside its pools in the largest probe, as the driver counts it: context, libraries",
+    ),
+    f(
         "certain",
         "certain",
         "bool",
@@ -1156,6 +1162,12 @@ pub const PLAN: &[Field] = &[
     ),
     f("predictions[].pool_low_bytes", "least taken", "bytes", "the least over the orders"),
     f("predictions[].pool_high_bytes", "most taken", "bytes", "the most over the orders"),
+    f(
+        "predictions[].process_bytes",
+        "process",
+        "bytes or null",
+        "what the driver would count for the process: `pool_bytes` and `outside_bytes`",
+    ),
     f(
         "predictions[].minimum_bytes",
         "least limit that passes",

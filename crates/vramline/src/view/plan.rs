@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::{pack, report};
 use crate::Host;
 use crate::Reading;
 use crate::event::Framework;
@@ -49,6 +50,7 @@ pub struct PlanView {
     pub device: String,
     pub steps: u64,
     pub limit_bytes: Option<Bytes>,
+    pub outside_bytes: Option<Bytes>,
     pub certain: bool,
     pub probes: Vec<ProbeView>,
     pub compiled: Vec<CompiledView>,
@@ -97,6 +99,7 @@ pub struct PredictionView {
     pub pool_bytes: Bytes,
     pub pool_low_bytes: Bytes,
     pub pool_high_bytes: Bytes,
+    pub process_bytes: Option<Bytes>,
     pub minimum_bytes: Option<Bytes>,
     pub fits: Option<bool>,
     pub exact_share: f64,
@@ -218,6 +221,7 @@ pub(super) fn pool_of<'a>(reading: &'a Reading, wanted: Option<&str>) -> Option<
 pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
     let first = probes.iter().find_map(|probe| pool_of(&probe.reading, wanted.pool.as_deref()));
     let history = first.map(|(host, _)| &host.trace.history);
+    let outside = beside_pools(probes, wanted);
     let mut doubts: Vec<Doubt> = Vec::new();
     let mut unknowns = Vec::new();
     let mut predictions = Vec::new();
@@ -234,8 +238,12 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
         doubts.extend(new.into_iter().filter(|doubt| !doubts.contains(doubt)).collect::<Vec<_>>());
         let fits =
             wanted.limit.and_then(|limit| plan.fits(batch, limit, wanted.steps)).filter(|_| is_certain);
-        let shown = prediction_view(&prediction, plan.minimum(batch), fits);
+        let shown = prediction_view(&prediction, plan.minimum(batch), fits, outside);
         predictions.push(shown);
+        if outside.is_none() {
+            let path = format!("predictions[{}].process_bytes", predictions.len() - 1);
+            unknowns.push(Unknown { path, reason: NOT_ASKED.to_owned(), switch: None });
+        }
         if fits.is_none() {
             let reason = match wanted.limit {
                 None => "no limit was given".to_owned(),
@@ -288,6 +296,10 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
             switch,
         });
     }
+    if outside.is_none() {
+        let path = "outside_bytes".to_owned();
+        unknowns.push(Unknown { path, reason: NOT_ASKED.to_owned(), switch: None });
+    }
     let mut warnings = Warnings::default();
     for doubt in &doubts {
         warnings.add(doubt.code(), doubt.text(), doubt.hint());
@@ -318,6 +330,7 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
         device: first.map_or(String::new(), |(host, pool)| host.trace.device_of(pool)),
         steps: wanted.steps,
         limit_bytes: wanted.limit,
+        outside_bytes: outside,
         certain,
         probes: probe_views(plan, probes, &mut unknowns),
         compiled: compiled_views(&plan.compiled, wanted.limit, &mut unknowns),
@@ -414,7 +427,28 @@ fn curve(plan: &Plan, wanted: &Wanted, batches: &[u64], largest: Option<Largest>
     wanted_batches.into_iter().filter_map(point).collect()
 }
 
-fn prediction_view(prediction: &Prediction, minimum: Option<Bytes>, fits: Option<bool>) -> PredictionView {
+/// Why nothing is known of what a process holds beside its pool.
+const NOT_ASKED: &str = "no probe is a recording of a GPU whose driver told what the process holds";
+
+/// What the job holds beside its pool, as the driver counts it: of the largest probe that is a recording on a GPU.
+fn beside_pools(probes: &[ProbeRead], wanted: &Wanted) -> Option<Bytes> {
+    let of = |probe: &ProbeRead| {
+        let (host, pool) = pool_of(&probe.reading, wanted.pool.as_deref())?;
+        let device = Some(host.trace.device_of(pool)).filter(|device| device.starts_with("GPU"))?;
+        let report = report::report(&probe.reading, &report::Wanted { top: Some(1), ..Default::default() });
+        pack::outside(&report, &device)
+    };
+    let mut order: Vec<&ProbeRead> = probes.iter().collect();
+    order.sort_by_key(|probe| std::cmp::Reverse(probe.batch));
+    order.into_iter().find_map(of)
+}
+
+fn prediction_view(
+    prediction: &Prediction,
+    minimum: Option<Bytes>,
+    fits: Option<bool>,
+    outside: Option<Bytes>,
+) -> PredictionView {
     let part = |part: &PartPeak| {
         let [low_bytes, median_bytes, high_bytes] = part.range;
         PartView { part: part.part.word(), low_bytes, median_bytes, high_bytes }
@@ -428,6 +462,7 @@ fn prediction_view(prediction: &Prediction, minimum: Option<Bytes>, fits: Option
         pool_bytes,
         pool_low_bytes,
         pool_high_bytes,
+        process_bytes: outside.map(|outside| outside + pool_bytes),
         minimum_bytes: minimum,
         fits,
         exact_share: (prediction.exact_share() * 1e6).round() / 1e6,
@@ -454,7 +489,7 @@ fn probe_views(plan: &Plan, probes: &[ProbeRead], unknowns: &mut Vec<Unknown>) -
         ProbeView {
             batch: probe.batch,
             file: read.file.clone(),
-            steps: probe.steps(),
+            steps: probe.steps,
             exact: probe.ran.is_exact(),
             from_start: probe.ran.from_start,
             peak_bytes: probe.ran.exact.peak,
@@ -507,7 +542,8 @@ pub fn of_compiled(compiled: &[Compiled], wanted: &Wanted) -> PlanView {
     let no_limit = wanted.limit.is_none().then_some(("limit_bytes", "none was given"));
     let no_framework = framework.is_none().then_some(("framework", "the programs do not tell"));
     let largest = "there is no run to tell what the process takes beside the program";
-    let nulls = [("largest_batch.sure", largest), ("largest_batch.likely", largest)];
+    let nulls =
+        [("largest_batch.sure", largest), ("largest_batch.likely", largest), ("outside_bytes", NOT_ASKED)];
     for (path, reason) in nulls.into_iter().chain(no_limit).chain(no_framework) {
         let switch = (path == "limit_bytes").then(|| "--limit 16GiB".to_owned());
         unknowns.push(Unknown { path: path.to_owned(), reason: reason.to_owned(), switch });
@@ -527,6 +563,7 @@ pub fn of_compiled(compiled: &[Compiled], wanted: &Wanted) -> PlanView {
         device: String::new(),
         steps: wanted.steps,
         limit_bytes: wanted.limit,
+        outside_bytes: None,
         certain: false,
         probes: Vec::new(),
         compiled,

@@ -121,7 +121,7 @@ fn the_scratch_of_vgg16_is_followed_through_a_change_of_algorithm() {
 #[test]
 fn tensorflow_is_predicted_eight_times_beyond_its_probes() {
     let plan = plan(&autoencoder());
-    assert!(plan.probes.iter().all(|probe| probe.ran.is_exact() && probe.steps() == 4));
+    assert!(plan.probes.iter().all(|probe| probe.ran.is_exact() && probe.steps == 4));
     for (batch, median) in [(52, 110.8), (104, 155.9)] {
         let found = plan.predict(batch, 4).unwrap();
         let off = found.peak.0 as f64 / (median * 1_048_576.0) - 1.0;
