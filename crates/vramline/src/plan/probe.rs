@@ -315,13 +315,17 @@ fn asks(source: Source<'_>, ran: &Ran, stretches: &[Stretch], keys: &mut Keys) -
     let Source { trace, pool, .. } = source;
     let history = &trace.history;
     let is_torch = history.framework == Some(Framework::PyTorch);
-    let roles: FxHashMap<usize, Role> =
-        pool.lives().map(|life| life.birth).zip(trace.lifetimes(pool).map(|life| life.held.role)).collect();
+    let end = stretches.last().map_or(0, |stretch| stretch.acts.end);
+    let requests = ran.program.acts.iter().take(end).filter(|act| act.requested().is_some()).count();
+    // Events may stand a little away from where the allocator served them.
+    let born = requests.saturating_add(1024);
+    let roles = trace.lifetimes(pool).map(|life| life.held.role).take(born);
+    let roles: FxHashMap<usize, Role> = pool.lives().map(|life| life.birth).zip(roles).collect();
     let mut lives = lives(ran);
     let mut known: FxHashMap<(Name, bool, Region, Dtype, usize), Key> = FxHashMap::default();
     let mut shapes: FxHashMap<Name, Vec<u64>> = FxHashMap::default();
     let mut places = Places::default();
-    let mut asks = Vec::with_capacity(usize::try_from(ran.program.requests).unwrap_or(0));
+    let mut asks = Vec::with_capacity(requests);
     for (number, stretch) in stretches.iter().enumerate() {
         let mut counts: FxHashMap<Key, u32> = FxHashMap::default();
         let acts = ran.program.acts.iter().zip(&ran.program.answers).enumerate();
