@@ -238,8 +238,8 @@ def job_torch(case, batch, snapshot):
     return told
 
 
-def job_jax(case, batch, dump):
-    """Compiles a step and runs it. XLA was told by the environment where to put its programs."""
+def made_jax(case, batch):
+    """A training step, and what it is given."""
     import jax
     import jax.numpy as jnp
 
@@ -275,6 +275,27 @@ def job_jax(case, batch, dump):
         return [p - 1e-3 * a / (jnp.sqrt(b) + 1e-8) for p, a, b in zip(params, first, second)], first, second
 
     first, second = [jnp.zeros_like(p) for p in params], [jnp.zeros_like(p) for p in params]
+    return train_step, (params, first, second, x)
+
+
+def step_jax(case, batch):
+    """Runs a few steps, and prints what XLA itself says of them."""
+    import jax
+
+    train_step, (params, first, second, x) = made_jax(case, batch)
+    step = jax.jit(train_step)
+    for _ in range(STEPS):
+        params, first, second = step(params, first, second, x)
+    jax.block_until_ready(params)
+    analysis = step.lower(params, first, second, x).compile().memory_analysis()
+    print(json.dumps({name: getattr(analysis, name) for name in dir(analysis) if name.endswith("_in_bytes")}))
+
+
+def job_jax(case, batch, dump):
+    """Compiles a step and runs it. XLA was told by the environment where to put its programs."""
+    import jax
+
+    train_step, (params, first, second, x) = made_jax(case, batch)
     compiled = jax.jit(train_step).lower(params, first, second, x).compile()
     analysis = compiled.memory_analysis()
     names = [name for name in dir(analysis) if name.endswith("_in_bytes")]

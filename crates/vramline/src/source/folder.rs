@@ -1,7 +1,7 @@
 //! Finds the traces in a folder: one run's hosts, or the newest run of a log directory.
 //!
-//! Profilers write `<logdir>/plugins/profile/<run>/<host>.xplane.pb`. The search is bounded in depth and count, because
-//! a log directory may hold anything.
+//! Profilers write `<logdir>/plugins/profile/<run>/<host>.xplane.pb`, recordings of PyTorch hold `<host>.snapshot.pickle`. The search is
+//! bounded in depth and count, because a log directory may hold anything; other pickles in it are not looked at.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -62,7 +62,8 @@ pub(crate) fn find(folder: &Path) -> io::Result<Found> {
 
 fn is_trace(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.ends_with(".xplane.pb") || name.ends_with(".xplane.pb.gz")
+    let name = name.trim_end_matches(".gz");
+    name.ends_with(".xplane.pb") || name.ends_with(".snapshot.pickle")
 }
 
 /// XLA's dumps of compiled programs in a folder, not below it, in the order in which they were compiled:
@@ -87,5 +88,5 @@ pub(crate) fn dumps(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// The host, as the profiler puts it into the file's name.
 pub(crate) fn host_of(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.trim_end_matches(".gz").trim_end_matches(".xplane.pb").to_owned()
+    name.trim_end_matches(".gz").trim_end_matches(".xplane.pb").trim_end_matches(".snapshot.pickle").to_owned()
 }
