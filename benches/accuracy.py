@@ -332,11 +332,16 @@ def found_edges(edges, model):
 
 
 def plan(model, *arguments):
-    """What `vramline plan` says from the probes of a model."""
-    probes = [f"{batch}={probe_path(model, batch, run)}" for batch in CASES[model][0] for run in range(PROBE_RUNS)]
-    options = [*(word for probe in probes for word in ("--probe", probe)), "--steps", str(planned.STEPS), "--json"]
-    command = [binary(), "plan", *options, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    """What `vramline plan` says from the probes of a model. What XLA compiles it has to compile itself, so that gets the command."""
+    options, job = ["--steps", str(planned.STEPS), "--json"], []
+    if model in planned.COMPILED:
+        options += ["--batches", ",".join(map(str, CASES[model][0])), "-o", str(OUT / "compiled" / model)]
+        job = ["--", sys.executable, str(PROGRAM), model, "--batch", "{batch}", "--steps", str(planned.STEPS)]
+    else:
+        probes = [f"{batch}={probe_path(model, batch, run)}" for batch in CASES[model][0] for run in range(PROBE_RUNS)]
+        options += [word for probe in probes for word in ("--probe", probe)]
+    command = [binary(), "plan", *options, *arguments, *job]
+    done = subprocess.run(command, env=environment(AMPLE), capture_output=True, text=True, check=False)
     # It does not fit, or that is not certain: answers too.
     if done.returncode not in (0, 3, 4):
         raise RuntimeError(f"{command}: {done.stderr[-2000:]}")

@@ -27,6 +27,9 @@ TUNED_ON = ("dense", "unet", "lstm", "transformer", "mobilenet", "gan", "seq2seq
 # may be changed to please one of them without moving its name up.
 UNSEEN = ("resnet", "jit", "autoencoder", "text_cnn", "densenet", "vae", "vit")
 
+# Of these, those whose steps XLA compiles.
+COMPILED = ("jit",)
+
 # Samples in the data set: more than the steps take at any batch that is tried.
 SAMPLES = {
     "dense": 72000,
