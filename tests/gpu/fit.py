@@ -24,7 +24,7 @@ TARGET = 64
 STEPS = 6
 JAX_BATCH = 256
 TORCH = ("small", "resnet50-adam", "gpt-adamw")
-FIXES = ("expandable", "async-allocator")
+FIXES = ("expandable",)
 DEADLINE = 300
 
 
@@ -118,10 +118,9 @@ def compiled(out):
         [sys.executable, __file__, "jax", "mlp", "--batch", str(JAX_BATCH)], capture_output=True, text=True, check=True, timeout=DEADLINE
     )
     real = json.loads(done.stdout.splitlines()[-1])
-    names = {"argument_bytes": "argument_size_in_bytes", "temporary_bytes": "temp_size_in_bytes"}
-    pairs = {name: (said[name], real[theirs]) for name, theirs in names.items()}
-    # Two compilations may choose otherwise, by a few bytes.
-    assert all(abs(one / other - 1) < 1e-4 for one, other in pairs.values()), pairs
+    # Each compilation tries algorithms anew, and one of them takes 32 MiB of scratch.
+    assert said["argument_bytes"] == real["argument_size_in_bytes"]
+    assert abs(said["temporary_bytes"] - real["temp_size_in_bytes"]) <= 32 << 20, (said, real)
     return {"said": said, "real": real}
 
 

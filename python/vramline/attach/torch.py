@@ -9,8 +9,9 @@ import functools
 import os
 import pathlib
 import pickle
+import threading
 from types import ModuleType
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from vramline import inventory
 from vramline.attach import ending
@@ -27,9 +28,13 @@ def hook(torch: ModuleType, steps: Steps, asked: Asked) -> None:
         limit = asked.limit
         torch.cuda._lazy_call(lambda: _set_limit(torch, limit, steps))
     # After the limit: what allocates first is the program.
-    if hasattr(torch.cuda, "_lazy_call"):
-        torch.cuda._lazy_call(quietly(lambda: _trace(torch, steps)))
+    history: Optional[_History] = None
+    try:
+        history = _History(torch, steps)
+        torch.cuda._lazy_call(quietly(history.begin))
         ending.at_exit_of(steps)
+    except AttributeError:  # A PyTorch that keeps no history.
+        pass
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     @quietly
@@ -43,39 +48,63 @@ def hook(torch: ModuleType, steps: Steps, asked: Asked) -> None:
             steps.take_inventory()
         # A loop shows where a step ends; the next begins there.
         local.boundary = steps.begin()
+        if history is not None:
+            history.switch_off()
 
     register_optimizer_step_post_hook(stepped)
 
 
-def _trace(torch: ModuleType, steps: Steps) -> None:
-    """Opens the window; CUDA is being initialised, and nothing is allocated yet."""
-    memory = torch.cuda.memory
-    record = memory._record_memory_history
+class _History:
+    """The history that PyTorch's allocator keeps. There is one: a program that records its own gets it."""
 
-    def start(_: pathlib.Path) -> Callable[[pathlib.Path], None]:
-        record(enabled="all", context="alloc", stacks="python", max_entries=_MOST_EVENTS)
+    def __init__(self, torch: ModuleType, steps: Steps) -> None:
+        self._memory = torch.cuda.memory
+        self._record = self._memory._record_memory_history
+        self._window = steps.window
+        self._thread = 0
+        self._taken: Any = None
+        self._is_on = False
 
-        def save(folder: pathlib.Path) -> None:
-            # First the picture: switching off throws the history away.
-            taken = memory._snapshot()
-            record(enabled=None)
-            path = folder / f"{os.uname().nodename}.snapshot.pickle"
-            part = path.with_suffix(".part")
-            with part.open("wb") as file:
-                pickle.dump(taken, file)
-            os.replace(part, path)
+    def begin(self) -> None:
+        """Opens the window. CUDA is being initialised, and nothing is allocated yet."""
+        self._window.open("torch", self._start)
+        if self._window.is_open:
+            record = self._record
 
-        return save
+            @functools.wraps(record)
+            def theirs(*args: Any, **kwargs: Any) -> Any:
+                self._window.close("the program records a history of its own", wait=True)
+                return record(*args, **kwargs)
 
-    @functools.wraps(record)
-    def theirs(*args: Any, **kwargs: Any) -> Any:
-        """The program's own. There is one history: ours makes way."""
-        steps.window.close("the program records a history of its own", wait=True)
-        return record(*args, **kwargs)
+            self._memory._record_memory_history = theirs
 
-    steps.window.open("torch", start)
-    if steps.window.is_open:
-        memory._record_memory_history = theirs
+    def _start(self, _: pathlib.Path) -> Callable[[pathlib.Path], None]:
+        self._thread = threading.get_ident()
+        self._record(enabled="all", context="alloc", stacks="python", max_entries=_MOST_EVENTS)
+        self._is_on = True
+        self._window.on_stop(quietly(self._stop))
+        return self._save
+
+    def _stop(self) -> None:
+        # First the picture: switching off throws the history away.
+        self._taken = self._memory._snapshot()
+        self.switch_off()
+
+    def switch_off(self) -> None:
+        """Once the window is over. PyTorch wants that from the thread that switched it on: if that is not at hand, at its next step."""
+        if self._is_on and self._window.is_over and threading.get_ident() == self._thread:
+            self._is_on = False
+            self._record(enabled=None)
+
+    def _save(self, folder: pathlib.Path) -> None:
+        taken, self._taken = self._taken, None
+        if taken is None:
+            raise RuntimeError("PyTorch gave no snapshot")
+        path = folder / f"{os.uname().nodename}.snapshot.pickle"
+        part = path.with_suffix(".part")
+        with part.open("wb") as file:
+            pickle.dump(taken, file)
+        os.replace(part, path)
 
 
 def _set_limit(torch: ModuleType, limit: int, steps: Steps) -> None:

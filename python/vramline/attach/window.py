@@ -45,6 +45,7 @@ class Window:
         self._grown = 0
         self._most_grown = _MOST_MEMORY
         self._save: Optional[Callable[[pathlib.Path], None]] = None
+        self._stop: Optional[Callable[[], None]] = None
         self._opened = 0.0
         self._writer: Optional[threading.Thread] = None
         self._timer: Optional[threading.Timer] = None
@@ -75,6 +76,10 @@ class Window:
         self._job.mark("trace", f"{framework}: begins")
         if self._mode != "all":
             self._wait(self._seconds * _BEFORE_STEPS)
+
+    def on_stop(self, stop: Callable[[], None]) -> None:
+        """Has something done at once when the window closes, in the thread that closes it; what is saved comes after."""
+        self._stop = stop
 
     def keep(self, profiler: Any) -> None:
         """Holds a profiler for as long as the process lives: its end must not come by accident."""
@@ -124,6 +129,8 @@ class Window:
                 self._job.mark("trace", f"stops: {why}")
                 if self._timer is not None:
                     self._timer.cancel()
+                if self._stop is not None:
+                    self._stop()
                 self._writer = threading.Thread(target=self._write, name="vramline-trace", daemon=True)
                 try:
                     self._writer.start()

@@ -88,5 +88,8 @@ pub(crate) fn dumps(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// The host, as the profiler puts it into the file's name.
 pub(crate) fn host_of(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.trim_end_matches(".gz").trim_end_matches(".xplane.pb").trim_end_matches(".snapshot.pickle").to_owned()
+    name.trim_end_matches(".gz")
+        .trim_end_matches(".xplane.pb")
+        .trim_end_matches(".snapshot.pickle")
+        .to_owned()
 }

@@ -326,8 +326,8 @@ fn line(report: &Report, device: &str, word: &str) -> Option<i64> {
     lines.map(|line| line.bytes).reduce(|sum, more| Some(sum?.saturating_add(more?)))?
 }
 
-/// What the job held beside its pools, where the driver was asked.
-pub(super) fn outside(report: &Report, device: &str) -> Option<Bytes> {
+/// What the job held beside its pools.
+fn outside(report: &Report, device: &str) -> Option<Bytes> {
     let context = line(report, device, "context at start")?;
     let grown = line(report, device, "outside the pools").unwrap_or(0);
     let unexplained = line(report, device, "unexplained").unwrap_or(0).max(0);

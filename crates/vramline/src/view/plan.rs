@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{pack, report};
+use super::ledger;
 use crate::Host;
 use crate::Reading;
 use crate::event::Framework;
@@ -14,6 +14,7 @@ use crate::executable::Purpose;
 use crate::plan::{
     Basis, Compiled, Doubt, Fix, Fixed, Largest, NotPlanned, PartPeak, Plan, Prediction, Source,
 };
+use crate::recording::rows::{DriverRow, Subject};
 use crate::snapshot::Role;
 use crate::trace::PoolTrace;
 use crate::units::Bytes;
@@ -221,7 +222,7 @@ pub(super) fn pool_of<'a>(reading: &'a Reading, wanted: Option<&str>) -> Option<
 pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
     let first = probes.iter().find_map(|probe| pool_of(&probe.reading, wanted.pool.as_deref()));
     let history = first.map(|(host, _)| &host.trace.history);
-    let outside = beside_pools(probes, wanted);
+    let outside = beside_pools(plan, probes, wanted);
     let mut doubts: Vec<Doubt> = Vec::new();
     let mut unknowns = Vec::new();
     let mut predictions = Vec::new();
@@ -430,13 +431,21 @@ fn curve(plan: &Plan, wanted: &Wanted, batches: &[u64], largest: Option<Largest>
 /// Why nothing is known of what a process holds beside its pool.
 const NOT_ASKED: &str = "no probe is a recording of a GPU whose driver told what the process holds";
 
-/// What the job holds beside its pool, as the driver counts it: of the largest probe that is a recording on a GPU.
-fn beside_pools(probes: &[ProbeRead], wanted: &Wanted) -> Option<Bytes> {
+/// What the job holds beside its pool: the most that the driver counted for it, without the most that its pool had taken. Of the largest
+/// probe that tells; neither goes down in a short run.
+fn beside_pools(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> Option<Bytes> {
     let of = |probe: &ProbeRead| {
         let (host, pool) = pool_of(&probe.reading, wanted.pool.as_deref())?;
-        let device = Some(host.trace.device_of(pool)).filter(|device| device.starts_with("GPU"))?;
-        let report = report::report(&probe.reading, &report::Wanted { top: Some(1), ..Default::default() });
-        pack::outside(&report, &device)
+        let device = host.trace.device_of(pool);
+        let number = device.strip_prefix("GPU:")?.parse().ok()?;
+        let recorded = probe.reading.recorded.as_ref()?;
+        let uuid = ledger::uuid_of(recorded.manifest.as_ref()?, number)?;
+        let is_it = |row: &&DriverRow| {
+            row.subject == Subject::Process && row.is_job == Some(true) && row.device == uuid
+        };
+        let held = recorded.driver.iter().filter(is_it).filter_map(|row| row.used).max()?;
+        let ran = plan.probes.iter().find(|ran| ran.batch == probe.batch)?;
+        held.0.checked_sub(ran.ran.exact.pool.0).map(Bytes)
     };
     let mut order: Vec<&ProbeRead> = probes.iter().collect();
     order.sort_by_key(|probe| std::cmp::Reverse(probe.batch));

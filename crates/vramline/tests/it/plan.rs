@@ -119,6 +119,25 @@ fn the_scratch_of_vgg16_is_followed_through_a_change_of_algorithm() {
 }
 
 #[test]
+fn recordings_on_a_gpu_tell_the_memory_of_the_process() {
+    let read = |batch: u64| {
+        let path = fixture(&format!("plan/torch2110_h200_small-{batch}.vram"));
+        ProbeRead { batch, file: String::new(), reading: vramline::read(&path).unwrap() }
+    };
+    let (probes, wanted) = ([2, 4, 8].map(read), Wanted { batches: vec![64], steps: 6, ..Wanted::default() });
+    let shown = view(&prepare(&probes, &wanted).unwrap(), &probes, &wanted);
+    let [found] = shown.predictions.as_slice() else { panic!() };
+    // What PyTorch and NVML told of a run at 64, unrecorded.
+    assert_eq!(found.peak_bytes, Bytes(1_160_579_072));
+    assert_eq!(found.pool_bytes, Bytes(2_040_528_896));
+    assert_eq!(found.process_bytes, Some(Bytes(2_835_349_504)));
+    assert_eq!(shown.outside_bytes, Some(Bytes(794_820_608)));
+    // Variables of the program are found in its trace.
+    let optimizer = found.by_role["optimizer"];
+    assert!(optimizer > Bytes::ZERO, "{:?}", found.by_role);
+}
+
+#[test]
 fn tensorflow_is_predicted_eight_times_beyond_its_probes() {
     let plan = plan(&autoencoder());
     assert!(plan.probes.iter().all(|probe| probe.ran.is_exact() && probe.steps == 4));
