@@ -105,7 +105,7 @@ def fixes(out, case):
     probes = ["--batches", ",".join(map(str, BATCHES)), "--repeats", 1, "-o", out / f"probes-{case}", "--trace-steps", 3]
     for fix in FIXES:
         given = ["--fix", fix, "--batch", TARGET, "--runs", 1, "--steps", STEPS, "--json"]
-        rows.append({"case": case, "fix": fix, **vramline("verify", *probes, *given, *script("train", case, "--batch", "{batch}"))})
+        rows.append({"case": case, "fix": fix, **vramline("verify", *probes, *given, *script("train", case, "--batch", "{batch}"), codes=(0,))})
     return rows
 
 

@@ -52,6 +52,15 @@ def test_plan_makes_its_probes_smallest_first_and_ends_them(planned):
     assert (folder / "probes/probe-7-0.log").exists()
 
 
+def test_samples_in_the_pool_make_nothing_sure(binary, tmp_path):
+    """Their number grows with the batch, and not their size: what that does to the pool no probe shows."""
+    command = ["plan", "--json", "--batches", "5,13,23", "--repeats", "1", "--limit", "100MiB", "--trace-steps", "6", "-o", tmp_path]
+    done = call(binary, *command, "--", sys.executable, JOB, "{batch}", "--shuffled", codes=(4,))
+    document = json.loads(done.stdout)
+    assert "once-per-sample" in [warning["code"] for warning in document["warnings"]]
+    assert document["largest_batch"]["sure"] is None and document["largest_batch"]["likely"] > 23
+
+
 def test_what_is_there_is_not_run_again(binary, planned):
     folder, document, _, _ = planned
     command = ["plan", "--json", "--batches", "7,11,13", "--repeats", "1", "--batch", TARGET, "--steps", "6", "--trace-steps", "6", "-o", folder / "probes"]

@@ -97,10 +97,38 @@ def test_the_history_is_on_for_the_window_only(binary, recorded, tmp_path):
     assert document["source"]["framework"] == "pytorch"
 
 
-def test_a_program_with_a_history_of_its_own_gets_it(recorded, tmp_path):
-    script = TRAINS.replace("    for", "    torch.cuda.memory._record_memory_history(enabled='state')\n    for")
+OWN = "torch.cuda.memory._record_memory_history(enabled='state')"
+
+
+@pytest.mark.parametrize(
+    ("script", "calls"),
+    [
+        (TRAINS.replace("    for", f"    {OWN}\n    for"), ["all", "snapshot", None, "state"]),
+        # Before CUDA is there, where everybody puts it: ours does not begin.
+        (TRAINS.replace("    torch.cuda.init()", f"    {OWN}\n    torch.cuda.init()"), ["state"]),
+        # In another thread: ours is not switched off after theirs is on.
+        (TRAINS.replace("    for", f"    import threading\n    own = threading.Thread(target=lambda: {OWN})\n    own.start(); own.join()\n    for"), None),
+    ],
+)  # fmt: skip
+def test_a_program_with_a_history_of_its_own_gets_it(recorded, tmp_path, script, calls):
+    printed = recorded(script, "gpt-adam-4", "job.vram", "--trace", "steps=3").strip()
+    assert printed == str(calls) if calls else printed.endswith("'state']")
+
+
+def test_a_program_that_only_infers_switches_it_off_too(recorded, tmp_path):
+    """Time ends the window, in a thread of its own."""
+    script = TRAINS.replace("    for _ in range(9):\n        torch.optim.step()\n", "    import time\n    time.sleep(8)\n")
+    assert "sleep" in script
+    printed = recorded(script, "gpt-adam-4", "job.vram", "--trace-seconds", "1")
+    assert printed.strip() == "['all', 'snapshot', None]"
+    assert list((tmp_path / "job.vram").glob("trace-*/*.snapshot.pickle"))
+
+
+def test_a_snapshot_that_fails_costs_the_trace_only(recorded, tmp_path):
+    script = TRAINS.replace("    torch.cuda.init()", "    def none(): raise RuntimeError('no')\n    torch.cuda.memory._snapshot = none\n    torch.cuda.init()")
     printed = recorded(script, "gpt-adam-4", "job.vram", "--trace", "steps=3")
-    assert printed.strip() == "['all', 'snapshot', None, 'state']"
+    assert printed.strip() == "['all', None]"
+    assert not list((tmp_path / "job.vram").glob("trace-*/*"))
 
 
 @pytest.mark.parametrize("script", [TRAINS.replace("    torch.cuda.init()\n", ""), TRAINS])

@@ -17,9 +17,11 @@ from vramline import inventory
 from vramline.attach import ending
 from vramline.attach.settings import Asked
 from vramline.attach.steps import Steps, quietly
+from vramline.attach.window import available_bytes
 
-# Events that the allocator keeps: a ring, so that a program with more of them loses its first.
-_MOST_EVENTS = 4_000_000
+# Events that the allocator keeps: a ring, so that a program with more of them loses its first. And what one takes, as Python sees it too.
+_MOST_EVENTS = 500_000
+_EVENT_BYTES = 3000
 
 
 def hook(torch: ModuleType, steps: Steps, asked: Asked) -> None:
@@ -49,7 +51,7 @@ def hook(torch: ModuleType, steps: Steps, asked: Asked) -> None:
         # A loop shows where a step ends; the next begins there.
         local.boundary = steps.begin()
         if history is not None:
-            history.switch_off()
+            history.stepped()
 
     register_optimizer_step_post_hook(stepped)
 
@@ -59,28 +61,36 @@ class _History:
 
     def __init__(self, torch: ModuleType, steps: Steps) -> None:
         self._memory = torch.cuda.memory
-        self._record = self._memory._record_memory_history
+        self._record = record = self._memory._record_memory_history
+        self._is_enabled = getattr(torch._C, "_cuda_isHistoryEnabled", lambda: False)
         self._window = steps.window
-        self._thread = 0
+        # Which thread switched it on, and which trains.
+        self._thread = self._trains = 0
         self._taken: Any = None
-        self._is_on = False
+        self._is_on = self._is_theirs = False
+
+        @functools.wraps(record)
+        def theirs(*args: Any, **kwargs: Any) -> Any:
+            quietly(self._make_way)()
+            return record(*args, **kwargs)
+
+        self._memory._record_memory_history = theirs
 
     def begin(self) -> None:
         """Opens the window. CUDA is being initialised, and nothing is allocated yet."""
-        self._window.open("torch", self._start)
-        if self._window.is_open:
-            record = self._record
+        if not self._is_theirs and not self._is_enabled():
+            self._window.open("torch", self._start)
 
-            @functools.wraps(record)
-            def theirs(*args: Any, **kwargs: Any) -> Any:
-                self._window.close("the program records a history of its own", wait=True)
-                return record(*args, **kwargs)
-
-            self._memory._record_memory_history = theirs
+    def _make_way(self) -> None:
+        self._is_theirs = True
+        if self._is_on:
+            self._window.close("the program records a history of its own")
+        self._is_on = False
 
     def _start(self, _: pathlib.Path) -> Callable[[pathlib.Path], None]:
         self._thread = threading.get_ident()
-        self._record(enabled="all", context="alloc", stacks="python", max_entries=_MOST_EVENTS)
+        most = min(_MOST_EVENTS, max(available_bytes() // 4 // _EVENT_BYTES, 10_000))
+        self._record(enabled="all", context="alloc", stacks="python", max_entries=most)
         self._is_on = True
         self._window.on_stop(quietly(self._stop))
         return self._save
@@ -88,11 +98,18 @@ class _History:
     def _stop(self) -> None:
         # First the picture: switching off throws the history away.
         self._taken = self._memory._snapshot()
-        self.switch_off()
+        # PyTorch complains where another thread switches it off than switched it on. One that trains does so at its next step.
+        if self._trains != self._thread or threading.get_ident() == self._thread:
+            self._switch_off()
 
-    def switch_off(self) -> None:
-        """Once the window is over. PyTorch wants that from the thread that switched it on: if that is not at hand, at its next step."""
-        if self._is_on and self._window.is_over and threading.get_ident() == self._thread:
+    def stepped(self) -> None:
+        """A step has ended in this thread."""
+        self._trains = threading.get_ident()
+        if self._window.is_over and self._trains == self._thread:
+            self._switch_off()
+
+    def _switch_off(self) -> None:
+        if self._is_on:
             self._is_on = False
             self._record(enabled=None)
 
@@ -102,9 +119,12 @@ class _History:
             raise RuntimeError("PyTorch gave no snapshot")
         path = folder / f"{os.uname().nodename}.snapshot.pickle"
         part = path.with_suffix(".part")
-        with part.open("wb") as file:
-            pickle.dump(taken, file)
-        os.replace(part, path)
+        try:
+            with part.open("wb") as file:
+                pickle.dump(taken, file)
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def _set_limit(torch: ModuleType, limit: int, steps: Steps) -> None:

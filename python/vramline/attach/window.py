@@ -129,14 +129,16 @@ class Window:
                 self._job.mark("trace", f"stops: {why}")
                 if self._timer is not None:
                     self._timer.cancel()
-                if self._stop is not None:
-                    self._stop()
-                self._writer = threading.Thread(target=self._write, name="vramline-trace", daemon=True)
                 try:
-                    self._writer.start()
-                except RuntimeError:  # No threads any more: the interpreter is about to end.
-                    self._writer = None
-                    self._write()
+                    if self._stop is not None:
+                        self._stop()
+                finally:  # Ctrl-C in between costs no trace.
+                    self._writer = threading.Thread(target=self._write, name="vramline-trace", daemon=True)
+                    try:
+                        self._writer.start()
+                    except RuntimeError:  # No threads any more: the interpreter is about to end.
+                        self._writer = None
+                        self._write()
         if wait and self._writer is not None and self._writer is not threading.current_thread():
             self._writer.join(_PATIENCE)
 

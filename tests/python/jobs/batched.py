@@ -1,8 +1,8 @@
 """Trains a small convolutional network at a batch size that the command line says: what a user would hand to `vramline plan`.
 
-    python batched.py BATCH [--ends FILE]
+    python batched.py BATCH [--ends FILE] [--shuffled]
 
-With --ends a file is written after training: a probe must never come that far.
+With --ends a file is written after training: a probe must never come that far. With --shuffled single samples are shuffled, in the pool.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import numpy as np
 parser = argparse.ArgumentParser()
 parser.add_argument("batch", type=int)
 parser.add_argument("--ends")
+parser.add_argument("--shuffled", action="store_true")
 asked = parser.parse_args()
 
 keras.utils.set_random_seed(1)
@@ -30,6 +31,12 @@ model = keras.Sequential(
 model.compile(keras.optimizers.Adam(1e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 random = np.random.default_rng(2)
 x, y = random.standard_normal((2000, 24, 24, 3), dtype=np.float32), random.integers(0, 10, 2000)
+if asked.shuffled:
+    import tensorflow as tf
+
+    data = tf.data.Dataset.from_tensor_slices((x[:512], y[:512])).shuffle(64).batch(asked.batch, drop_remainder=True)
+    model.fit(data, steps_per_epoch=12, verbose=0)
+    raise SystemExit
 model.fit(x, y, batch_size=asked.batch, steps_per_epoch=min(12, 2000 // asked.batch), epochs=1, verbose=0)
 if asked.ends:
     open(asked.ends, "w", encoding="utf-8").close()

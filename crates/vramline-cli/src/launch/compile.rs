@@ -37,6 +37,9 @@ const BEGUN: &str = "before_optimizations.hlo.pb";
 /// Nothing more is compiled where nothing was for so long, or longer.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// How a job ends that somebody wants to end: hang-up, Ctrl-C, terminate.
+const ENDED: [u8; 3] = [129, 130, 143];
+
 /// What is to be compiled.
 pub(crate) struct Wanted<'a> {
     pub(crate) variable: &'a str,
@@ -68,7 +71,8 @@ impl Wanted<'_> {
         let part = self.folder.join(format!("compiled-{batch}.part"));
         let log_path = self.folder.join(format!("compiled-{batch}.log"));
         let code = self.run(batch, &part, &log_path, enough)?;
-        if let Some(code) = code.filter(|&code| code > 128) {
+        // A job that crashes at a batch that does not fit has compiled before that; one that the user ends ends the plan.
+        if let Some(code) = code.filter(|code| ENDED.contains(code)) {
             return Ok(Err(code));
         }
         keep_dumps(&part);
@@ -80,6 +84,7 @@ impl Wanted<'_> {
             let _ = fs::remove_dir_all(&part);
             return Ok(Ok(None));
         }
+        let _ = fs::remove_dir_all(&folder);
         fs::rename(&part, &folder).with_context(|| format!("cannot name '{}'", folder.display()))?;
         say(format_args!("{begin} took {took:.1} s"));
         Ok(Ok(read(batch, &folder)))
@@ -127,13 +132,17 @@ impl Wanted<'_> {
 /// The user's own flags, and ours. XLA takes a value that begins with no dash for the name of a file with flags.
 fn flags(own: &OsStr, dumps: &Path) -> String {
     let own = own.to_string_lossy();
+    let own = own.trim();
     let own = if own.is_empty() || own.starts_with('-') {
-        own.into_owned()
+        own.to_owned()
     } else {
-        fs::read_to_string(own.as_ref()).unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+        fs::read_to_string(own).unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
     };
     // The last of several counts.
-    format!("{own} --xla_dump_to={} --xla_dump_hlo_as_proto", dumps.display()).trim_start().to_owned()
+    let dumps = dumps.display().to_string();
+    // XLA takes quotes around a value.
+    let quote = if dumps.contains(char::is_whitespace) { "\"" } else { "" };
+    format!("{own} --xla_dump_to={quote}{dumps}{quote} --xla_dump_hlo_as_proto").trim_start().to_owned()
 }
 
 fn read(batch: u64, folder: &Path) -> Option<Compiled> {

@@ -88,9 +88,12 @@ impl Plan {
                 let times = i32::try_from(times(share.part, steps)).unwrap_or(i32::MAX);
                 (share.passed / share.all).powi(times)
             };
-            // Where every draw ends before a step, nothing is known of it.
-            let has_step = shares.iter().any(|share| share.part != Part::Start);
-            if has_step { shares.iter().map(chance).product() } else { 0.0 }
+            // Where every draw ends before the steps that there are, none of them passes.
+            let is_step = |part: Part| part != Part::Start;
+            let has_steps =
+                self.probes.iter().any(|probe| probe.stretches.iter().any(|stretch| is_step(stretch.part)));
+            let is_cut = has_steps && !shares.iter().any(|share| is_step(share.part));
+            if is_cut { 0.0 } else { shares.iter().map(chance).product() }
         };
         Chance { run: of(steps), short: of(steps.min(2)) }
     }
@@ -193,12 +196,15 @@ impl Plan {
             }
             // Less than is in use at once is hardly ever enough, and what a pool without a limit takes nearly always.
             let free = self.rehearse(order, &program, placement)?;
+            if free.failure.is_some() {
+                return None;
+            }
             let mut low = (free.peak.0 / LIMIT_STEP.0).saturating_sub(1);
             // But a large request may take less room in a smaller region, where what is left over is split off.
             if low > 0 && run(low) {
                 low = 0;
             }
-            let mut high = free.pool.0.div_ceil(LIMIT_STEP.0);
+            let mut high = free.pool.0.div_ceil(LIMIT_STEP.0).max(1);
             while !run(high) {
                 high = high.checked_mul(2).filter(|&high| high < 1 << 30)?;
             }
@@ -244,12 +250,17 @@ fn largest_where(guess: u64, mut fits: impl FnMut(u64) -> bool) -> Option<u64> {
         if fits(middle) { low = middle } else { high = middle }
     }
     // The largest such that all that were tried below it fit too.
-    let step = (low / BELOW / TRIES).max(1);
-    let tried = (1..=TRIES).map(|count| low.saturating_sub(count * step)).filter(|&batch| batch > 0);
-    let lowest_failure = tried.filter(|&batch| !fits(batch)).min();
-    match lowest_failure {
-        Some(batch) => Some(batch - 1).filter(|&batch| batch > 0),
-        None => Some(low),
+    loop {
+        let step = (low / BELOW / TRIES).max(1);
+        let tried = (1..=TRIES).map(|count| low.saturating_sub(count * step)).filter(|&batch| batch > 0);
+        let Some(failure) = tried.filter(|&batch| !fits(batch)).min() else { return Some(low) };
+        low = failure - 1;
+        while low > 0 && !fits(low) {
+            low -= step.min(low);
+        }
+        if low == 0 {
+            return None;
+        }
     }
 }
 

@@ -100,7 +100,7 @@ pub enum Doubt {
     Far(u64),
     /// Requests that come once a sample: their number grows, not their size.
     OncePerSample {
-        /// What each asks for at least.
+        /// What each asks for, in the mean.
         bytes: Bytes,
         /// A batch, and how many of them a step has.
         from: (u64, u64),
@@ -256,8 +256,9 @@ fn in_common(one: &Probe, other: &Probe) -> u64 {
     };
     let of = |probe: &Probe, keys: &FxHashSet<Key>| {
         let named = probe.asks.iter().filter(|ask| ask.is_named);
-        let all: u64 = named.clone().map(|ask| ask.bytes).sum();
-        let both: u64 = named.filter(|ask| keys.contains(&ask.key)).map(|ask| ask.bytes).sum();
+        let all = named.clone().fold(0_u64, |sum, ask| sum.saturating_add(ask.bytes));
+        let both = named.filter(|ask| keys.contains(&ask.key));
+        let both = both.fold(0_u64, |sum, ask| sum.saturating_add(ask.bytes));
         both.saturating_mul(100).checked_div(all).unwrap_or(100)
     };
     of(one, &keys(other)).min(of(other, &keys(one)))
@@ -316,7 +317,8 @@ impl Plan {
         let (few, many) = (first.asks_a_step(), last.asks_a_step());
         let grown = many.iter().filter_map(|(key, &(count, bytes))| {
             let (before, _) = few.get(key).copied().unwrap_or_default();
-            (count.saturating_sub(before) * 4 >= more * 3).then_some((bytes, before, count))
+            let grown = count.saturating_sub(before).saturating_mul(4) >= more.saturating_mul(3);
+            grown.then_some((bytes, before, count))
         });
         let (bytes, before, count) = grown.filter(|&(bytes, ..)| bytes >= SMALL).max()?;
         let (from, to) = ((first.batch, before), (last.batch, count));

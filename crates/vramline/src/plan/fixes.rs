@@ -263,7 +263,7 @@ impl Plan {
         if framework == Some(Framework::TensorFlow) {
             all.push(Fix::OneThread);
         }
-        if framework != Some(Framework::Jax) {
+        if framework != Some(Framework::Jax) && self.compiled_batches().is_none() {
             all.push(Fix::Compile);
         }
         all.push(Fix::AsyncAllocator);

@@ -109,7 +109,9 @@ fn each<Item: Sync, Made: Send>(items: &[Item], make: impl Fn(&Item) -> Made + S
         made
     };
     let mut made = std::thread::scope(|threads| {
-        let others: Vec<_> = (1..cores.min(items.len())).map(|_| threads.spawn(work)).collect();
+        // Where there can be no more threads, fewer do it.
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(threads, work).ok();
+        let others: Vec<_> = (1..cores.min(items.len())).filter_map(spawn).collect();
         let mut made = work();
         for other in others {
             match other.join() {

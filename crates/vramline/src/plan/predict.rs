@@ -57,7 +57,8 @@ impl Prediction {
     #[must_use]
     pub fn exact_share(&self) -> f64 {
         let sum = |wanted: &[Basis]| -> u64 {
-            self.bases.iter().filter(|(basis, _)| wanted.contains(basis)).map(|(_, bytes)| bytes.0).sum()
+            let wanted = self.bases.iter().filter(|(basis, _)| wanted.contains(basis));
+            wanted.map(|(_, bytes)| *bytes).sum::<Bytes>().0
         };
         let all = sum(&Basis::ALL);
         #[expect(clippy::cast_precision_loss, reason = "a share")]
@@ -191,13 +192,8 @@ impl Plan {
             return false;
         };
         let bytes = |wanted: fn(Basis) -> bool| -> u64 {
-            probe
-                .asks
-                .iter()
-                .zip(sizes)
-                .filter(|(_, size)| wanted(size.basis))
-                .map(|(ask, _)| ask.bytes)
-                .sum()
+            let asks = probe.asks.iter().zip(sizes).filter(|(_, size)| wanted(size.basis));
+            asks.map(|(ask, _)| Bytes(ask.bytes)).sum::<Bytes>().0
         };
         bytes(|basis| basis == Basis::Held).saturating_mul(20) <= bytes(|_| true)
     }

@@ -243,7 +243,7 @@ impl Probe {
         self.stretches.iter().skip(1).map(|stretch| stretch.acts.start).collect()
     }
 
-    /// How often a later training step asks with a key, in the mean, and the least that it asks for.
+    /// How often a later training step asks with a key, in the mean, and what it asks for then, in the mean.
     pub(super) fn asks_a_step(&self) -> FxHashMap<Key, (u64, u64)> {
         let is_step = |stretch: &Stretch| stretch.part == Part::Step;
         let steps = self.stretches.iter().filter(|stretch| is_step(stretch)).count().max(1);
@@ -251,9 +251,10 @@ impl Probe {
         for ask in self.asks.iter().filter(|ask| self.stretches.get(ask.stretch).is_some_and(is_step)) {
             let (count, bytes) = asked.entry(ask.key).or_default();
             *count += 1;
-            *bytes = if *count == 1 { ask.bytes } else { ask.bytes.min(*bytes) };
+            *bytes = bytes.saturating_add(ask.bytes);
         }
-        for (count, _) in asked.values_mut() {
+        for (count, bytes) in asked.values_mut() {
+            *bytes /= *count;
             *count /= steps as u64;
         }
         asked
@@ -270,7 +271,12 @@ fn leave_enough(stretches: &mut Vec<Stretch>) {
     const ENOUGH: usize = 400_000;
     let first = stretches.iter().position(|stretch| stretch.part == Part::FirstStep).unwrap_or(0);
     let fits = stretches.iter().take_while(|stretch| stretch.acts.end <= ENOUGH).count();
-    stretches.truncate(fits.max(first + 2));
+    // But no part of a run is left out.
+    let is_first = |&(at, stretch): &(usize, &Stretch)| {
+        stretches.iter().take(at).all(|earlier| earlier.part != stretch.part)
+    };
+    let last_new = stretches.iter().enumerate().filter(is_first).map(|(at, _)| at).max().unwrap_or(0);
+    stretches.truncate(fits.max(first + 2).max(last_new + 1));
 }
 
 /// How long the training steps after the first take, in the middle.

@@ -90,7 +90,7 @@ pub enum SourceError {
         path: PathBuf,
     },
     /// The folder holds no trace.
-    #[error("no profiler trace (*.xplane.pb) in '{}'", path.display())]
+    #[error("no profiler trace (*.xplane.pb) and no snapshot (*.snapshot.pickle) in '{}'", path.display())]
     NoTrace {
         /// The folder.
         path: PathBuf,

@@ -12,7 +12,7 @@ use crate::Reading;
 use crate::event::Framework;
 use crate::executable::Purpose;
 use crate::plan::{
-    Basis, Compiled, Doubt, Fix, Fixed, Largest, NotPlanned, PartPeak, Plan, Prediction, Source,
+    Basis, Compiled, Doubt, Fix, Fixed, Largest, NotPlanned, PartPeak, Plan, Prediction, Probe, Source,
 };
 use crate::recording::rows::{DriverRow, Subject};
 use crate::snapshot::Role;
@@ -434,7 +434,7 @@ const NOT_ASKED: &str = "no probe is a recording of a GPU whose driver told what
 /// What the job holds beside its pool: the most that the driver counted for it, without the most that its pool had taken. Of the largest
 /// probe that tells; neither goes down in a short run.
 fn beside_pools(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> Option<Bytes> {
-    let of = |probe: &ProbeRead| {
+    let of = |(probe, ran): (&ProbeRead, &Probe)| {
         let (host, pool) = pool_of(&probe.reading, wanted.pool.as_deref())?;
         let device = host.trace.device_of(pool);
         let number = device.strip_prefix("GPU:")?.parse().ok()?;
@@ -444,12 +444,11 @@ fn beside_pools(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> Option<By
             row.subject == Subject::Process && row.is_job == Some(true) && row.device == uuid
         };
         let held = recorded.driver.iter().filter(is_it).filter_map(|row| row.used).max()?;
-        let ran = plan.probes.iter().find(|ran| ran.batch == probe.batch)?;
         held.0.checked_sub(ran.ran.exact.pool.0).map(Bytes)
     };
     let mut order: Vec<&ProbeRead> = probes.iter().collect();
-    order.sort_by_key(|probe| std::cmp::Reverse(probe.batch));
-    order.into_iter().find_map(of)
+    order.sort_by_key(|probe| probe.batch);
+    order.into_iter().zip(&plan.probes).rev().find_map(of)
 }
 
 fn prediction_view(
@@ -612,7 +611,10 @@ fn compiled_verdict(shown: &PlanView) -> String {
 /// What no replay of requests can know.
 fn not_modelled(framework: Option<&str>) -> Vec<String> {
     let all = [
-        (None, "what the process holds beside its pool: contexts, code, other libraries"),
+        (
+            None,
+            "what the process holds beside its pool, such as contexts and libraries, in the pool's figures",
+        ),
         (
             Some("tensorflow"),
             "parts of the run that the probes did not reach, such as validation or checkpoints",
