@@ -510,6 +510,7 @@ def summary(peaks, edges):
     )
     both("the interval is wider than the spread by: mean, worst", peaks, mean_worst("wider"))
     both("limits", edges, lambda rows: str(len(rows)))
+    both("no batch is called sure, since the plan is not certain", edges, lambda rows: str(sum(row["sure"] is None for row in rows)))
     both("called sure, and it or a smaller batch failed in a run", edges, lambda rows: str(sum(map(is_wrong, rows))))
     both("sure against the largest that always passed: mean, worst", edges, apart("sure", "always"))
     both("likely against the largest that ever passed: mean, worst", edges, apart("likely", "passed"))
