@@ -92,7 +92,7 @@ impl Plan {
             let is_step = |part: Part| part != Part::Start;
             let has_steps =
                 self.probes.iter().any(|probe| probe.stretches.iter().any(|stretch| is_step(stretch.part)));
-            let is_cut = has_steps && !shares.iter().any(|share| is_step(share.part));
+            let is_cut = shares.is_empty() || (has_steps && !shares.iter().any(|share| is_step(share.part)));
             if is_cut { 0.0 } else { shares.iter().map(chance).product() }
         };
         Chance { run: of(steps), short: of(steps.min(2)) }

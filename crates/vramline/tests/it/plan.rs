@@ -138,6 +138,15 @@ fn recordings_on_a_gpu_tell_the_memory_of_the_process() {
 }
 
 #[test]
+fn a_run_without_a_trace_is_measured_by_its_framework() {
+    let reading = vramline::read(&fixture("torch2110_h200_loop.vram")).unwrap();
+    let told = vramline::view::report::report(&reading, &vramline::view::report::Wanted::default());
+    let most = told.pools.iter().filter_map(|pool| pool.lifetime_peak_bytes).max();
+    assert!(reading.hosts.is_empty() && most > Some(Bytes(1 << 20)));
+    assert_eq!(vramline::view::verify::peak(&reading, None), most);
+}
+
+#[test]
 fn tensorflow_is_predicted_eight_times_beyond_its_probes() {
     let plan = plan(&autoencoder());
     assert!(plan.probes.iter().all(|probe| probe.ran.is_exact() && probe.steps == 4));
