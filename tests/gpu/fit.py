@@ -24,7 +24,7 @@ TARGET = 64
 STEPS = 6
 JAX_BATCH = 256
 TORCH = ("small", "resnet50-adam", "gpt-adamw")
-FIXES = ("expandable",)
+FIXES = ("expandable", "async-allocator")
 DEADLINE = 300
 
 

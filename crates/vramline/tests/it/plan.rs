@@ -132,6 +132,9 @@ fn recordings_on_a_gpu_tell_the_memory_of_the_process() {
     assert_eq!(found.pool_bytes, Bytes(2_040_528_896));
     assert_eq!(found.process_bytes, Some(Bytes(2_835_349_504)));
     assert_eq!(shown.outside_bytes, Some(Bytes(794_820_608)));
+    // And with the driver's own pool.
+    let plan = prepare(&probes, &wanted).unwrap();
+    assert_eq!(plan.fixed(&[Fix::AsyncAllocator], 64, 6).unwrap().peak, Some(Bytes(1_160_573_839)));
     // Variables of the program are found in its trace.
     let optimizer = found.by_role["optimizer"];
     assert!(optimizer > Bytes::ZERO, "{:?}", found.by_role);
