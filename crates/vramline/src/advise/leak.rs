@@ -19,8 +19,8 @@ const WARM_UP: (usize, usize) = (10, 2);
 const MOST: usize = 400;
 /// The quantile of the normal distribution for an interval of 99 %.
 const QUANTILE: f64 = 2.576;
-/// Less growth than this over all steps seen is not worth a word.
-const LEAST: f64 = 64.0 * 1024.0;
+/// Less growth than this over all steps seen is not worth a word: blocks that come to lie in larger chunks look like that too.
+const LEAST: f64 = 256.0 * 1024.0;
 /// The paces of the two halves differ at most by this factor.
 const ALIKE: f64 = 2.0;
 /// The typical distance from the line, at most, as a share of the growth.
