@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use anyhow::{Context, anyhow};
-use vramline::plan::{Compiled, Plan};
+use vramline::plan::{Compiled, Largest, Plan};
 use vramline::source::{SourceError, read_programs};
 use vramline::view::plan::{self, PlanView, ProbeRead, Wanted};
 
@@ -153,9 +153,8 @@ fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<Resul
     }
     for _ in 0..MOST_COMPILED {
         let Some(limit) = args.limit else { break };
-        let Some(edge) = plan.largest_sure(limit, args.steps) else { break };
-        let known = plan.largest(limit, args.steps).sure.unwrap_or(0);
-        if edge - edge / NEAR <= known || is_given(plan, edge) {
+        let Largest { sure, edge: Some(edge), .. } = plan.largest(limit, args.steps) else { break };
+        if sure.is_some_and(|sure| edge - edge / NEAR <= sure) || is_given(plan, edge) {
             break;
         }
         match compile_at(plan, edge)? {

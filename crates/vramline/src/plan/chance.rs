@@ -50,6 +50,8 @@ pub struct Chance {
 pub struct Largest {
     /// Nearly every run passes, at this and every smaller batch that was tried, with some room. `None` where not even the smallest does.
     pub sure: Option<u64>,
+    /// The same if compiled programs take, between and beyond the batches that they were compiled at, what straight lines say.
+    pub edge: Option<u64>,
     /// More runs pass than not.
     pub likely: Option<u64>,
 }
@@ -120,16 +122,8 @@ impl Plan {
         let guess = self.on_the_line(limit);
         let passing = largest_where(guess, |batch| chance(batch) >= SURE);
         let likely = largest_where(passing.unwrap_or(guess), |batch| chance(batch) >= LIKELY);
-        let sure = passing.map(|batch| self.less_room(batch)).and_then(|batch| self.known_at_most(batch));
-        Largest { sure, likely }
-    }
-
-    /// The largest batch that is sure to pass if compiled programs take, between and beyond the batches that they were compiled at,
-    /// what straight lines say.
-    #[must_use]
-    pub fn largest_sure(&self, limit: Bytes, steps: u64) -> Option<u64> {
-        let passes = |batch| self.chance(batch, limit, steps).run >= SURE;
-        largest_where(self.on_the_line(limit), passes).map(|batch| self.less_room(batch))
+        let edge = passing.map(|batch| self.less_room(batch));
+        Largest { sure: edge.and_then(|batch| self.known_at_most(batch)), edge, likely }
     }
 
     /// About which batch a limit leaves room for: where the line through the probes' peaks meets it.

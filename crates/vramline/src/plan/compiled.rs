@@ -32,7 +32,7 @@ pub struct Compiled {
 /// A request of a program, the same at every batch: the program's name without the numbers of its process and how many of that name
 /// came before; whether it is a result; the kind of memory; and how many of these came before it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct ProgramRequest {
     program: String,
     ordinal: usize,
     is_result: bool,
@@ -55,38 +55,38 @@ impl Compiled {
         is_any.then(|| Compiled { batch: source.batch, file: String::new(), programs })
     }
 
+    /// The programs, each with its name at any batch and how many of that name came before.
+    fn named(&self) -> impl Iterator<Item = (&str, usize, &Executable)> {
+        let mut ordinals: BTreeMap<&str, usize> = BTreeMap::new();
+        self.programs.iter().map(move |executable| {
+            let name = without_numbers(&executable.name);
+            let ordinal = ordinals.entry(name).or_default();
+            (name, std::mem::replace(ordinal, *ordinal + 1), executable)
+        })
+    }
+
     /// The requests of all programs, with what they are.
-    fn requests(&self) -> BTreeMap<Place, u64> {
-        let mut programs: BTreeMap<&str, usize> = BTreeMap::new();
+    fn requests(&self) -> BTreeMap<ProgramRequest, u64> {
         let mut requests = BTreeMap::new();
-        for executable in &self.programs {
-            let program = without_numbers(&executable.name);
-            let ordinal = programs.entry(program).or_default();
+        for (program, ordinal, executable) in self.named() {
             let mut numbers: BTreeMap<(bool, i64), usize> = BTreeMap::new();
             for request in executable.requests().filter(|request| request.size.0 >= SMALL) {
                 let (is_result, space) = (request.purpose == Purpose::Output, request.space);
                 let number = numbers.entry((is_result, space)).or_default();
-                let (program, ordinal, number) =
-                    (program.to_owned(), *ordinal, std::mem::replace(number, *number + 1));
-                requests.insert(Place { program, ordinal, is_result, space, number }, request.size.0);
+                let (program, number) = (program.to_owned(), std::mem::replace(number, *number + 1));
+                requests
+                    .insert(ProgramRequest { program, ordinal, is_result, space, number }, request.size.0);
             }
-            *ordinal += 1;
         }
         requests
     }
 
     /// The bytes of the arguments of each program.
     fn arguments(&self) -> BTreeMap<(String, usize), u64> {
-        let mut programs: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut arguments = BTreeMap::new();
-        for executable in &self.programs {
-            let program = without_numbers(&executable.name);
-            let ordinal = programs.entry(program).or_default();
-            let bytes = executable.total(|purpose| matches!(purpose, Purpose::Parameter { .. }));
-            arguments.insert((program.to_owned(), *ordinal), bytes.0);
-            *ordinal += 1;
-        }
-        arguments
+        let bytes = |executable: &Executable| {
+            executable.total(|purpose| matches!(purpose, Purpose::Parameter { .. })).0
+        };
+        self.named().map(|(name, ordinal, one)| ((name.to_owned(), ordinal), bytes(one))).collect()
     }
 
     /// Whether programs make requests of all these sizes.
@@ -104,7 +104,7 @@ impl Compiled {
 
     /// Whether all these requests are among those of its programs.
     #[must_use]
-    pub fn has(&self, places: &[Place]) -> bool {
+    pub fn has(&self, places: &[ProgramRequest]) -> bool {
         let known = self.requests();
         places.iter().all(|place| known.contains_key(place))
     }
@@ -124,20 +124,20 @@ impl Plan {
         if self.is_ordered || self.compiled.is_empty() {
             return;
         }
-        let mut by_batch: BTreeMap<u64, BTreeMap<Place, u64>> =
+        let mut by_batch: BTreeMap<u64, BTreeMap<ProgramRequest, u64>> =
             self.compiled.iter().map(|one| (one.batch, one.requests())).collect();
         drop_others(&self.probes, &self.compiled, &mut by_batch);
         let forms = forms(&self.probes, &by_batch);
         for (probe, sizes) in self.probes.iter().zip(&mut self.sizes) {
             let Some(requests) = by_batch.get(&probe.batch) else { continue };
-            let mut by_size: BTreeMap<u64, Vec<&Place>> = BTreeMap::new();
+            let mut by_size: BTreeMap<u64, Vec<&ProgramRequest>> = BTreeMap::new();
             for (place, &bytes) in requests {
                 by_size.entry(bytes).or_default().push(place);
             }
             for (ask, size) in probe.asks.iter().zip(sizes).filter(|(ask, _)| !ask.is_named) {
                 let places = by_size.get(&ask.bytes).map_or(&[][..], Vec::as_slice);
                 // A result is as large as a tensor, and so may be a request that has nothing to do with it.
-                let is_open = |place: &&&Place| !place.is_result || size.basis != Basis::Exact;
+                let is_open = |place: &&&ProgramRequest| !place.is_result || size.basis != Basis::Exact;
                 let mut found = places.iter().filter(is_open).filter_map(|place| forms.get(*place));
                 // Where two programs would answer differently, none does.
                 if let Some(first) = found.next()
@@ -152,7 +152,7 @@ impl Plan {
 
     /// The requests of programs that the probes made.
     #[must_use]
-    pub fn places(&self) -> &[Place] {
+    pub fn places(&self) -> &[ProgramRequest] {
         &self.places
     }
 
@@ -224,7 +224,11 @@ impl Plan {
 }
 
 /// Drops programs whose arguments are not those of the batch: data that has fewer samples makes a smaller batch of them.
-fn drop_others(probes: &[Probe], compiled: &[Compiled], by_batch: &mut BTreeMap<u64, BTreeMap<Place, u64>>) {
+fn drop_others(
+    probes: &[Probe],
+    compiled: &[Compiled],
+    by_batch: &mut BTreeMap<u64, BTreeMap<ProgramRequest, u64>>,
+) {
     let mut points: BTreeMap<(String, usize), BTreeMap<u64, u64>> = BTreeMap::new();
     for one in compiled {
         for (program, bytes) in one.arguments() {
@@ -248,13 +252,16 @@ fn drop_others(probes: &[Probe], compiled: &[Compiled], by_batch: &mut BTreeMap<
 }
 
 /// The sizes of requests that all probes with a dump made, and that are known at two batches or more.
-fn forms(probes: &[Probe], by_batch: &BTreeMap<u64, BTreeMap<Place, u64>>) -> BTreeMap<Place, Form> {
+fn forms(
+    probes: &[Probe],
+    by_batch: &BTreeMap<u64, BTreeMap<ProgramRequest, u64>>,
+) -> BTreeMap<ProgramRequest, Form> {
     let mut asked: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
     for probe in probes {
         let nameless = probe.asks.iter().filter(|ask| !ask.is_named).map(|ask| ask.bytes);
         asked.entry(probe.batch).or_default().extend(nameless);
     }
-    let mut points: BTreeMap<&Place, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut points: BTreeMap<&ProgramRequest, Vec<(u64, u64)>> = BTreeMap::new();
     for (&batch, requests) in by_batch {
         for (place, &bytes) in requests {
             points.entry(place).or_default().push((batch, bytes));
@@ -294,7 +301,7 @@ mod tests {
         let one = at(7, vec![program("step_12__.3", 7000), program("step_19__.3", 9000)]);
         let other = at(11, vec![program("step_14__.3", 11_000), program("step_17__.3", 12_000)]);
         assert_eq!(one.requests().keys().collect::<Vec<_>>(), other.requests().keys().collect::<Vec<_>>());
-        let places: Vec<Place> = one.requests().into_keys().collect();
+        let places: Vec<ProgramRequest> = one.requests().into_keys().collect();
         assert!(other.has(&places) && !at(11, vec![program("step_1__.3", 11_000)]).has(&places));
         assert!(one.explains(&[7000, 18_000].into()) && !one.explains(&[7000, 1].into()));
         assert_eq!(

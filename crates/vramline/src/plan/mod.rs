@@ -26,7 +26,7 @@ use crate::replay::{Program, Rehearsal, Rehearsed};
 use crate::units::Bytes;
 
 pub use chance::{Chance, Largest};
-pub use compiled::{Compiled, Place};
+pub use compiled::{Compiled, ProgramRequest};
 pub use doubt::{Doubt, NotPlanned};
 pub use fixes::{Fix, Fixed};
 pub use predict::{PartPeak, Prediction};
@@ -52,7 +52,7 @@ pub struct Plan {
     is_ordered: bool,
     /// What was compiled at several batches, where that was given.
     pub compiled: Vec<Compiled>,
-    places: Vec<Place>,
+    places: Vec<ProgramRequest>,
 }
 
 impl Plan {

@@ -340,7 +340,7 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
         fixes,
         no_help: NO_HELP,
         curve: if wanted.curve { curve(plan, wanted, &batches, largest) } else { Vec::new() },
-        not_modelled: not_modelled(framework),
+        not_modelled: not_modelled(framework, outside.is_some()),
         warnings: warnings.into_vec(),
         unknowns,
     };
@@ -580,7 +580,7 @@ pub fn of_compiled(compiled: &[Compiled], wanted: &Wanted) -> PlanView {
         fixes: Vec::new(),
         no_help: NO_HELP,
         curve: Vec::new(),
-        not_modelled: not_modelled(None),
+        not_modelled: not_modelled(None, false),
         warnings: warnings.into_vec(),
         unknowns,
     };
@@ -609,12 +609,9 @@ fn compiled_verdict(shown: &PlanView) -> String {
 }
 
 /// What no replay of requests can know.
-fn not_modelled(framework: Option<&str>) -> Vec<String> {
+fn not_modelled(framework: Option<&str>, knows_process: bool) -> Vec<String> {
+    let process = "what the process holds beside its pool: contexts, code, other libraries";
     let all = [
-        (
-            None,
-            "what the process holds beside its pool, such as contexts and libraries, in the pool's figures",
-        ),
         (
             Some("tensorflow"),
             "parts of the run that the probes did not reach, such as validation or checkpoints",
@@ -633,9 +630,9 @@ fn not_modelled(framework: Option<&str>) -> Vec<String> {
             "programs are compiled anew for another batch; compile at the batch in question to know",
         ),
     ];
-    let of =
-        |(of, text): &(Option<&str>, &str)| (of.is_none() || *of == framework).then(|| (*text).to_owned());
-    all.iter().filter_map(of).collect()
+    let of_framework = all.into_iter().filter(|(of, _)| *of == framework).map(|(_, text)| text);
+    let process = (!knows_process).then_some(process);
+    process.into_iter().chain(of_framework).map(str::to_owned).collect()
 }
 
 /// The answer in a sentence.
