@@ -216,6 +216,8 @@ impl Doubt {
 
 /// A probe this many times smaller says little.
 const FAR: u64 = 64;
+/// In hundredths: peaks of one batch differ by more than the rest from one order of ops to another.
+const ORDERLY: u64 = 90;
 /// Requests below this break nothing up.
 const SMALL: u64 = 1024;
 /// Below this share of exact bytes nothing is certain.
@@ -277,7 +279,7 @@ impl Plan {
         let lowest = peaks.clone().min_by_key(|&(batch, peak)| (batch, std::cmp::Reverse(peak)));
         let highest = peaks.max_by_key(|&(batch, peak)| (batch, peak));
         if let (Some(from), Some(to)) = (lowest, highest)
-            && to.1.0.saturating_mul(100) < from.1.0.saturating_mul(97)
+            && to.1.0.saturating_mul(100) < from.1.0.saturating_mul(ORDERLY)
         {
             doubts.push(Doubt::Falls { from, to });
         }

@@ -739,6 +739,33 @@ fn dumps_of_two_threads_are_told_apart() {
 }
 
 #[test]
+fn an_error_of_one_thread_may_come_anywhere_in_the_dump_of_another() {
+    let mut random = Random(7);
+    let (one, other) = (random.pool(), random.pool());
+    let error = |pool: &Pool| {
+        let bytes = pool.request;
+        format!(
+            "OOM when allocating tensor with shape[{bytes}] and type uint8 on /device:GPU:0 by allocator GPU_0_bfc\n"
+        )
+    };
+    let first = one.text(Dialect::C, &absl);
+    // Of another size, and of the same.
+    for other in [&other, &one] {
+        let second = other.text(Dialect::C, &|line| absl(line).replace("4411", "4412"));
+        let lines: Vec<&str> = second.split_inclusive('\n').collect();
+        for at in 0..=lines.len() {
+            let (before, after) = lines.split_at(at);
+            let text = [&*first, &before.concat(), &error(&one), &after.concat(), &error(other)].concat();
+            let failures = read(text.as_bytes()).list;
+            assert_eq!(failures.len(), 2, "{at}\n{text}");
+            assert_true(&failures[0], &one, "first");
+            assert_true(&failures[1], other, "second");
+            assert!(failures.iter().all(|failure| failure.sums.is_some()), "{at}\n{text}");
+        }
+    }
+}
+
+#[test]
 fn failures_far_apart_in_a_long_log_are_all_found() {
     let mut random = Random(6);
     let pools: Vec<Pool> = (0..20).map(|_| random.pool()).collect();

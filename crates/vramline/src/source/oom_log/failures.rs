@@ -360,18 +360,10 @@ impl Collector {
     /// An error line: of a failure whose dump was there, or one that is told by nothing else.
     fn hear_error(&mut self, message: Message) {
         let witness = witness(&message);
-        let is_torch = matches!(message.said, Said::Torch(_));
-        // The dump that it follows is over. A dump of another thread is not touched.
-        if !is_torch {
-            self.close_told();
-        }
-        let list = &mut self.failures.list;
-        let from = list.len().saturating_sub(NEAR);
-        let near = list.get_mut(from..).unwrap_or_default();
         match message.said {
             Said::TensorError { shape, dtype, device, allocator, op } => {
                 let size = size_of_tensor(&shape, &dtype);
-                let is_it = |failure: &&mut Failure| {
+                let is_it = |failure: &Failure| {
                     let is_pool = match (&failure.allocator, &allocator) {
                         (Some(known), Some(name)) => known.starts_with(name.as_str()),
                         _ => true,
@@ -385,10 +377,17 @@ impl Collector {
                     let is_kind = failure.dialect.is_bfc() || failure.dialect == Dialect::CudaMallocAsync;
                     is_kind && failure.dialect != Dialect::JaxError && is_pool && is_size && is_same
                 };
-                let found = near.iter_mut().rev().find(is_it);
-                let is_new = found.is_none();
                 let mut new = Failure::new(Dialect::TensorFlowError);
-                let failure = found.unwrap_or(&mut new);
+                let mut is_new = false;
+                let failure = if let Some(speaker) = self.told(is_it) {
+                    self.open.get_mut(&speaker).map(|dump| &mut dump.failure)
+                } else {
+                    self.near(is_it).and_then(|at| self.failures.list.get_mut(at))
+                }
+                .unwrap_or_else(|| {
+                    is_new = true;
+                    &mut new
+                });
                 narrow(&mut failure.requested, size.map(Told::exact));
                 if failure.rounded.is_none() && failure.dialect.is_bfc() {
                     failure.rounded = size.map(rounded).map(Told::exact);
@@ -402,7 +401,7 @@ impl Collector {
                 }
             }
             Said::JaxError { requested, allocator, device, executable } => {
-                let is_it = |failure: &&mut Failure| {
+                let is_it = |failure: &Failure| {
                     let is_pool = match (&failure.allocator, &allocator) {
                         (Some(known), Some(name)) => known == name,
                         _ => true,
@@ -415,15 +414,15 @@ impl Collector {
                     let is_kind = failure.dialect.is_bfc() || failure.dialect == Dialect::CudaMallocAsync;
                     is_kind && failure.shape.is_none() && is_pool && is_size && is_device
                 };
-                let found = near.iter_mut().rposition(|failure| is_it(&failure)).map(|at| from + at);
-                let at = match found {
-                    Some(at) => Some(at),
-                    None => {
-                        let mut new = Failure::new(Dialect::JaxError);
-                        new.witnesses.push(witness);
-                        self.add(new)
-                    }
-                };
+                // The list of its buffers follows.
+                if let Some(speaker) = self.told(is_it) {
+                    self.close(&speaker);
+                }
+                let at = self.near(is_it).or_else(|| {
+                    let mut new = Failure::new(Dialect::JaxError);
+                    new.witnesses.push(witness);
+                    self.add(new)
+                });
                 self.buffers_of = None;
                 if let Some(failure) = at.and_then(|at| self.failures.list.get_mut(at)) {
                     narrow(&mut failure.requested, Some(requested));
@@ -442,7 +441,7 @@ impl Collector {
             Said::Torch(torch) => {
                 let failure = torch_failure(&torch, witness);
                 // The same sentence is printed by each handler that passes the error on.
-                let is_repeated = near.last().is_some_and(|last| {
+                let is_repeated = self.failures.list.last().is_some_and(|last| {
                     last.dialect == Dialect::PyTorch
                         && (&last.rounded, &last.device, &last.memory, &last.in_use)
                             == (&failure.rounded, &failure.device, &failure.memory, &failure.in_use)
@@ -455,12 +454,18 @@ impl Collector {
         }
     }
 
-    /// Ends dumps whose list is over, and those that have none.
-    fn close_told(&mut self) {
-        let told = |dump: &Dump| dump.is_list_ended || !dump.has_dump;
-        let over: Vec<Speaker> =
-            self.order.iter().filter(|speaker| self.open.get(speaker).is_some_and(told)).cloned().collect();
-        over.iter().for_each(|speaker| self.close(speaker));
+    /// The last speaker whose failure is that, and whose list of chunks is told or has not begun. It stays open: another
+    /// thread's error may come between its lines.
+    fn told(&self, is_it: impl Fn(&Failure) -> bool) -> Option<Speaker> {
+        let is_it = |dump: &Dump| (dump.is_list_ended || !dump.has_dump) && is_it(&dump.failure);
+        self.order.iter().rev().find(|speaker| self.open.get(speaker).is_some_and(is_it)).cloned()
+    }
+
+    /// Which of the last failures is that.
+    fn near(&self, is_it: impl Fn(&Failure) -> bool) -> Option<usize> {
+        let from = self.failures.list.len().saturating_sub(NEAR);
+        let near = self.failures.list.get(from..).unwrap_or_default();
+        near.iter().rposition(is_it).map(|at| from + at)
     }
 
     fn hear_async(&mut self, message: &Message) {
