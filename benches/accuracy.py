@@ -383,7 +383,8 @@ def peaks_of(kept, model):
                 "line": base + slope * batch,
                 "line_error": (base + slope * batch) / middle - 1,
                 "spread": real[-1] / real[0] - 1,
-                "wider": told["high_bytes"] / told["low_bytes"] - real[-1] / real[0],
+                # Nothing where it is narrower: that shows in the runs inside.
+                "wider": max(told["high_bytes"] / told["low_bytes"] - real[-1] / real[0], 0.0),
                 # What one real run tells of another: no prediction of one number can be better.
                 "noise": statistics.mean(abs(each / middle - 1) for each in real),
             }

@@ -251,7 +251,7 @@ pub(crate) struct VerifyArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) fix: Option<String>,
     /// A document of `vramline plan --json` to take the prediction from, instead of planning first.
-    #[arg(long, value_name = "FILE", conflicts_with = "batches")]
+    #[arg(long = "plan", value_name = "FILE", conflicts_with = "batches")]
     pub(crate) planned: Option<PathBuf>,
     /// Measure so often.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=50))]

@@ -117,8 +117,8 @@ fn from_document(file: &Path, batch: u64, fix: Option<&str>) -> Result<Predicted
     };
     if let Some(fix) = fix {
         // A fix is applied as the plan understood it, and only the plan knows into how many parts it goes.
-        let hint = "leave --planned out: the fix is then planned for this job";
-        return Err(refusal(format!("--planned holds no recipe for the fix '{fix}'"), hint));
+        let hint = "leave --plan out: the fix is then planned for this job";
+        return Err(refusal(format!("--plan holds no recipe for the fix '{fix}'"), hint));
     }
     Ok(Predicted { batch, fixes: Vec::new(), peak, low, high, fixed_peak: None })
 }

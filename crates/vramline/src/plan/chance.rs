@@ -30,6 +30,10 @@ const ROOM: u64 = 20;
 /// The same where there is one order only.
 const ROOM_IN_ORDER: u64 = 100;
 
+/// What is called sure passes under a limit that is smaller by one part in so many too: of a model that holds much whatever the
+/// batch, a smaller batch alone leaves no room.
+const TIGHTER: u64 = 32;
+
 /// Batches next to one, as one part in so many.
 const NEXT: u64 = 100;
 
@@ -108,7 +112,9 @@ impl Plan {
         } else {
             batch.div_ceil(ROOM - 1)
         });
-        if self.chance(with_room, limit, steps).run >= SURE {
+        if self.chance(with_room, limit, steps).run >= SURE
+            && (self.is_ordered || self.chance(batch, tighter(limit), steps).run >= SURE)
+        {
             return Some(true);
         }
         (self.chance(batch, limit, steps).short < NONE).then_some(false)
@@ -117,12 +123,19 @@ impl Plan {
     /// The largest batches that pass under a limit.
     #[must_use]
     pub fn largest(&self, limit: Bytes, steps: u64) -> Largest {
-        let mut known: FxHashMap<u64, f64> = FxHashMap::default();
-        let mut chance = |batch| *known.entry(batch).or_insert_with(|| self.chance(batch, limit, steps).run);
+        let mut known: FxHashMap<(u64, Bytes), f64> = FxHashMap::default();
+        let mut chance = |batch, limit| {
+            *known.entry((batch, limit)).or_insert_with(|| self.chance(batch, limit, steps).run)
+        };
         let guess = self.on_the_line(limit);
-        let passing = largest_where(guess, |batch| chance(batch) >= SURE);
-        let likely = largest_where(passing.unwrap_or(guess), |batch| chance(batch) >= LIKELY);
-        let edge = passing.map(|batch| self.less_room(batch));
+        let from = self.probes.last().map_or(1, |probe| probe.batch).max(1);
+        let passing = largest_where(guess, from, |batch| chance(batch, limit) >= SURE);
+        let likely =
+            largest_where(passing.unwrap_or(guess), u64::MAX, |batch| chance(batch, limit) >= LIKELY);
+        let edge = passing.map(|batch| self.less_room(batch)).and_then(|most| {
+            let passes = |batch| batch <= most && chance(batch, tighter(limit)) >= SURE;
+            if self.is_ordered { Some(most) } else { largest_where(most, from, passes) }
+        });
         Largest { sure: edge.and_then(|batch| self.known_at_most(batch)), edge, likely }
     }
 
@@ -214,12 +227,19 @@ impl Plan {
     }
 }
 
-/// The largest batch that something holds for, searched from a guess. Fitting is not quite monotone in the batch, so below what
-/// bisection finds a few more are tried.
-fn largest_where(guess: u64, mut fits: impl FnMut(u64) -> bool) -> Option<u64> {
+/// A limit with room.
+fn tighter(limit: Bytes) -> Bytes {
+    Bytes(limit.0 - limit.0 / TIGHTER)
+}
+
+/// The largest batch that something holds for, searched from a guess. Fitting is not monotone in the batch: regions double, and what
+/// is left over in one depends on what went in. So below what bisection finds a few more are tried, close by and down to `from`.
+fn largest_where(guess: u64, from: u64, mut fits: impl FnMut(u64) -> bool) -> Option<u64> {
     /// How far below, as a share, and in how many tries.
     const BELOW: u64 = 20;
     const TRIES: u64 = 4;
+    /// In how many tries from there down to the other end.
+    const FARTHER: u32 = 8;
     let (mut low, mut high) = (guess, guess);
     let mut stride = (guess / 16).max(1);
     if fits(guess) {
@@ -246,8 +266,9 @@ fn largest_where(guess: u64, mut fits: impl FnMut(u64) -> bool) -> Option<u64> {
     // The largest such that all that were tried below it fit too.
     loop {
         let step = (low / BELOW / TRIES).max(1);
-        let tried = (1..=TRIES).map(|count| low.saturating_sub(count * step)).filter(|&batch| batch > 0);
-        let Some(failure) = tried.filter(|&batch| !fits(batch)).min() else { return Some(low) };
+        let close = (1..=TRIES).map(|count| low.saturating_sub(count * step)).filter(|&batch| batch > 0);
+        let far = between(from, low, FARTHER);
+        let Some(failure) = close.chain(far).filter(|&batch| !fits(batch)).min() else { return Some(low) };
         low = failure - 1;
         while low > 0 && !fits(low) {
             low -= step.min(low);
@@ -256,6 +277,21 @@ fn largest_where(guess: u64, mut fits: impl FnMut(u64) -> bool) -> Option<u64> {
             return None;
         }
     }
+}
+
+/// So many batches from one up to another, in even proportions.
+fn between(from: u64, to: u64, count: u32) -> impl Iterator<Item = u64> {
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "batches to try"
+    )]
+    let at = move |number: u32| {
+        let share = f64::from(number) / f64::from(count);
+        (from as f64 * (to as f64 / from as f64).powf(share)) as u64
+    };
+    (0..count).map(at).filter(move |_| from < to)
 }
 
 /// Adds the draws of one order. A step weighs as much as its order, shared among its steps.

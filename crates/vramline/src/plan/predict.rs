@@ -18,7 +18,7 @@ const HALF_AS_LARGE: f64 = 0.5;
 const SELDOM: f64 = 0.25;
 
 /// The chance of the ends of an interval.
-const ENDS: (f64, f64) = (0.05, 0.95);
+const ENDS: (f64, f64) = (0.05, 0.97);
 
 /// What a part of a run takes.
 #[derive(Clone, Debug)]
@@ -113,12 +113,12 @@ impl Plan {
 
     /// An interval with room for what no probe has shown.
     fn widened(&self, low: Bytes, high: Bytes) -> (Bytes, Bytes) {
-        /// Two hundredths on each side: the orders of a few probes are not all there are.
-        const SHARE: u64 = 2;
+        /// In thousandths, on each side: the orders of a few probes are not all there are.
+        const ROOM: u64 = 15;
         if self.is_ordered {
             return (low, high);
         }
-        (Bytes(low.0 - low.0 / 100 * SHARE), Bytes(high.0 + high.0 / 100 * SHARE))
+        (Bytes(low.0 - low.0 / 1000 * ROOM), Bytes(high.0 + high.0 / 1000 * ROOM))
     }
 
     /// Roles, bases and slack where a run is highest.

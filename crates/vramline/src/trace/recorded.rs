@@ -141,6 +141,27 @@ fn trace_peaks(process: &RecordedProcess, trace: &Trace, spans: &mut [RecordedSt
     }
 }
 
+/// The steps that a process announced while it was traced, on the trace's axis. One whose begin is not known lasts since the last.
+pub(crate) fn announced(process: &RecordedProcess, history: &History) -> Vec<Step> {
+    let stopped = process.trace_stopped().map_or(i64::MAX, |time| time.monotonic);
+    let mut steps: Vec<Step> = Vec::new();
+    for span in self::steps(process, None).iter().filter(|span| span.end.monotonic <= stopped) {
+        let (Some(mut begin), Some(end)) = (moment(history, span.begin), moment(history, span.end)) else {
+            continue;
+        };
+        // Of several devices each has its counters of the same step.
+        if steps.last().is_some_and(|last| last.end >= end) {
+            continue;
+        }
+        if let Some(last) = steps.last_mut() {
+            begin = if begin == end { last.end } else { begin };
+            last.until = begin;
+        }
+        steps.push(step_of(span, begin, end));
+    }
+    steps
+}
+
 fn step_of(span: &RecordedStep, begin: Picos, end: Picos) -> Step {
     let (number, phase, how) = (span.number, span.phase, span.how);
     Step { number, name: Name::EMPTY, begin, end, until: end, phase, how }

@@ -647,6 +647,11 @@ fn verdict(shown: &PlanView) -> String {
         |bytes: Bytes| if bytes > limit { bytes.saturating_sub(limit) } else { limit.saturating_sub(bytes) };
     let minimum = first.minimum_bytes.unwrap_or(first.high_bytes);
     match first.fits {
+        Some(true) if minimum > limit => format!(
+            "{name} {} fits {limit}: where a request finds no room, another thread soon gives some back. To pass without waiting it \
+             needs {minimum}.",
+            first.batch,
+        ),
         Some(true) => format!(
             "{name} {} fits {limit}: it needs {minimum}, which leaves {}.",
             first.batch,
