@@ -128,7 +128,10 @@ impl Plan {
             *known.entry((batch, limit)).or_insert_with(|| self.chance(batch, limit, steps).run)
         };
         let guess = self.on_the_line(limit);
-        let from = self.probes.last().map_or(1, |probe| probe.batch).max(1);
+        // Of a compiled program little is known between the batches that it was compiled at.
+        let is_compiled = self.compiled_batches().is_some();
+        let largest = self.probes.last().map_or(1, |probe| probe.batch).max(1);
+        let from = if is_compiled { u64::MAX } else { largest };
         let passing = largest_where(guess, from, |batch| chance(batch, limit) >= SURE);
         let likely =
             largest_where(passing.unwrap_or(guess), u64::MAX, |batch| chance(batch, limit) >= LIKELY);
