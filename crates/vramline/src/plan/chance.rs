@@ -292,7 +292,7 @@ fn between(from: u64, to: u64, count: u32) -> impl Iterator<Item = u64> {
     )]
     let at = move |number: u32| {
         let share = f64::from(number) / f64::from(count);
-        (from as f64 * (to as f64 / from as f64).powf(share)) as u64
+        (from as f64 * (to as f64 / from as f64).powf(share)).round() as u64
     };
     (0..count).map(at).filter(move |_| from < to)
 }
@@ -312,5 +312,36 @@ fn count(shares: &mut Vec<Share>, probe: &Probe, fares: &[Fare], weight: f64) {
             share.all += weight;
             share.passed += if fare == Fare::Fails { 0.0 } else { weight };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_is_found_from_any_guess() {
+        for guess in [1, 7, 99, 100, 101, 5000] {
+            let found = largest_where(guess, 1, |batch| batch <= 100);
+            assert!(found.is_some_and(|found| (99..=100).contains(&found)), "{guess}: {found:?}");
+        }
+        assert_eq!(largest_where(50, 1, |_| false), None);
+    }
+
+    #[test]
+    fn no_smaller_batch_that_was_tried_fails() {
+        // Regions that double leave room at 80 that is not there at 30 to 40.
+        let fits = |batch: u64| batch <= 100 && !(30..=40).contains(&batch);
+        let found = largest_where(90, 11, fits);
+        assert!(found.is_some_and(|found| (20..30).contains(&found)), "{found:?}");
+        // Without looking that far it is the upper end.
+        let near = largest_where(90, u64::MAX, fits);
+        assert!(near.is_some_and(|near| near > 90), "{near:?}");
+    }
+
+    #[test]
+    fn batches_between_are_in_proportion() {
+        assert_eq!(between(10, 160, 4).collect::<Vec<_>>(), [10, 20, 40, 80]);
+        assert_eq!(between(10, 10, 4).count(), 0);
     }
 }
