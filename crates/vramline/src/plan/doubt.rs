@@ -216,7 +216,7 @@ impl Doubt {
 
 /// A probe this many times smaller says little.
 const FAR: u64 = 64;
-/// In hundredths: peaks of one batch differ by more than the rest from one order of ops to another.
+/// In hundredths of the peak at the smallest batch: what is above this at the largest is no fall, but another order of ops.
 const ORDERLY: u64 = 90;
 /// Requests below this break nothing up.
 const SMALL: u64 = 1024;

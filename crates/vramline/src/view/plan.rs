@@ -648,8 +648,7 @@ fn verdict(shown: &PlanView) -> String {
     let minimum = first.minimum_bytes.unwrap_or(first.high_bytes);
     match first.fits {
         Some(true) if minimum > limit => format!(
-            "{name} {} fits {limit}: where a request finds no room, another thread soon gives some back. To pass without waiting it \
-             needs {minimum}.",
+            "{name} {} fits {limit}: nearly every run passes. To pass in every order, and without waiting, it needs {minimum}.",
             first.batch,
         ),
         Some(true) => format!(
