@@ -185,14 +185,9 @@ fn hosts_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> (Ve
             };
             process.facts.frameworks.get(name).cloned()
         });
-        let mut trace = Trace::new(history);
+        let mut trace = Trace::new(history).with_announced(process);
         if let Some(inventory) = process.inventories.last() {
             trace = trace.with_inventory(inventory);
-        }
-        // Ops that are run one by one leave no call in the trace.
-        if !trace.steps.iter().any(|step| step.phase == trace::Phase::Train) {
-            let announced = trace::recorded::announced(process, &trace.history);
-            trace.steps = if announced.is_empty() { trace.steps } else { announced };
         }
         Host { path, trace, process: Some(number), version }
     };

@@ -215,7 +215,9 @@ impl Plan {
         let all = fixes.to_vec();
         // The driver's own pool counts what is asked for, to the byte; what it takes for that nobody tells.
         if fixes == [Fix::AsyncAllocator] && self.is_ordered {
-            return Some(Fixed { fixes: all, peak: self.load(batch), pool: None, time_ratio: None });
+            let program = self.program_at(*self.orders().last()?, batch, Irregular::Scaled);
+            let peak = program.map(|program| program.load());
+            return Some(Fixed { fixes: all, peak, pool: None, time_ratio: None });
         }
         if fixes.iter().any(is_measured) {
             return Some(Fixed { fixes: all, peak: None, pool: None, time_ratio: None });
@@ -281,24 +283,6 @@ impl Plan {
     /// Whether requests tell their element type.
     fn tells_types(&self) -> bool {
         self.probes.iter().any(|probe| probe.asks.iter().any(|ask| ask.dtype == Dtype::F32))
-    }
-
-    /// The most that is asked for at once.
-    fn load(&self, batch: u64) -> Option<Bytes> {
-        let program = self.program_at(*self.orders().last()?, batch, Irregular::Scaled)?;
-        let mut held = vec![0_u64; program.slots];
-        let (mut sum, mut most) = (0_u64, 0_u64);
-        for act in &program.acts {
-            let Some(slot) = held.get_mut(act.slot()) else { continue };
-            if let Some(bytes) = act.requested() {
-                sum = sum.saturating_add(bytes.0);
-                *slot = bytes.0;
-            } else if act.ends() {
-                sum = sum.saturating_sub(std::mem::take(slot));
-            }
-            most = most.max(sum);
-        }
-        Some(Bytes(most))
     }
 
     /// The peak and the pool of the orders with fixes.

@@ -296,7 +296,7 @@ impl Ran {
     /// The most that was asked for at once.
     #[must_use]
     pub fn load(&self) -> Bytes {
-        packing::load(&self.program)
+        self.program.load()
     }
 
     /// The fragmentation and the bounds. `run` is the same replay, at its beginning.

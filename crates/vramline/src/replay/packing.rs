@@ -66,9 +66,12 @@ pub(super) fn bounds(program: &Program, rounded: impl Fn(Bytes) -> u64 + Copy) -
     }
 }
 
-/// The most that was asked for at once.
-pub(super) fn load(program: &Program) -> Bytes {
-    Bytes(loads(program, |bytes| bytes.0).0) + program.always_held
+impl Program {
+    /// The most that is asked for at once.
+    #[must_use]
+    pub fn load(&self) -> Bytes {
+        Bytes(loads(self, |bytes| bytes.0).0) + self.always_held
+    }
 }
 
 /// What a pool of the driver (`cudaMallocAsync`) takes at most, if it puts each request into the smallest hole that fits,

@@ -33,7 +33,7 @@ pub fn remedies(ran: &Ran, asked: Option<Bytes>) -> Option<Remedies> {
         rules: &ran.rules,
         limit: ran.limit.or(ran.least_limit),
         bases: ran.exact.growths.iter().map(|growth| growth.base).collect(),
-        load: super::packing::load(program),
+        load: program.load(),
     };
     let fits = |setting: &Setting| questions.ask(setting, None).filter(|answer| answer.fits == Some(true));
     if fits(&Setting::default()).is_some() {

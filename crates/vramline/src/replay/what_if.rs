@@ -424,7 +424,7 @@ impl Questions<'_> {
             }
         });
         let program = cut.as_ref().unwrap_or(self.program);
-        let load = if cut.is_some() { packing::load(program) } else { self.load };
+        let load = if cut.is_some() { program.load() } else { self.load };
         let most = packing::stream_ordered(program);
         Answered {
             setting: setting.clone(),

@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{Framework, History, WORTH_A_THREAD};
 use crate::names::Name;
+use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::Inventory;
 use crate::snapshot::{Held, Role, Snapshot};
 use crate::stack::Stack;
@@ -113,6 +114,16 @@ impl Trace {
     pub fn with_inventory(mut self, inventory: &Inventory) -> Trace {
         self.owned = recorded::owned(inventory, &self.history, &self.pools);
         self.listed = recorded::listed(&self.owned, &self.history);
+        self
+    }
+
+    /// Takes the steps that a process announced where the trace shows none: ops that are run one by one leave no call in it.
+    #[must_use]
+    pub fn with_announced(mut self, process: &RecordedProcess) -> Trace {
+        if !self.steps.iter().any(|step| step.phase == Phase::Train) {
+            let announced = recorded::announced(process, &self.history);
+            self.steps = if announced.is_empty() { self.steps } else { announced };
+        }
         self
     }
 

@@ -142,7 +142,7 @@ fn trace_peaks(process: &RecordedProcess, trace: &Trace, spans: &mut [RecordedSt
 }
 
 /// The steps that a process announced while it was traced, on the trace's axis. One whose begin is not known lasts since the last.
-pub(crate) fn announced(process: &RecordedProcess, history: &History) -> Vec<Step> {
+pub(super) fn announced(process: &RecordedProcess, history: &History) -> Vec<Step> {
     let stopped = process.trace_stopped().map_or(i64::MAX, |time| time.monotonic);
     let mut steps: Vec<Step> = Vec::new();
     for span in self::steps(process, None).iter().filter(|span| span.end.monotonic <= stopped) {
