@@ -1,8 +1,9 @@
 // The page of a comparison: the gate's verdict, each run's peak, curves and steps over each other, what differs by role and op.
 
-import { bytes, canvas, colour, el, font, percent, section, size, whole } from "./dom";
+import { chart } from "./chart";
+import { bytes, colour, el, percent, section, size, whole } from "./dom";
 import { table } from "./table";
-import { capital, ticks } from "./timeline";
+import { capital } from "./timeline";
 
 interface Row {
   what: string; by: string; figure: string; pool: string; device: string; layer: string; role: string; step?: number; phase?: string;
@@ -36,24 +37,8 @@ function legend(diff: Diff): HTMLElement {
 function lines(label: string, series: (number | null)[][], names: string[], perName: number, height: number): HTMLElement {
   const length = Math.max(1, ...series.map((one) => one.length));
   const most = Math.max(1, ...series.map((one) => one.reduce<number>((a, b) => Math.max(a, b ?? 0), 0)));
-  const draw = () => {
-    const g = plot.getContext("2d");
-    if (!g) return;
-    const scale = plot.width / Math.max(1, plot.clientWidth), W = plot.clientWidth, H = plot.clientHeight;
-    const [x0, x1, y0, y1] = [W < 520 ? 52 : 68, W - 12, 10, H - 24];
-    g.setTransform(scale, 0, 0, scale, 0, 0);
-    g.clearRect(0, 0, W, H);
-    g.font = font();
-    g.textBaseline = "middle";
-    const X = (at: number) => x0 + (at / length) * (x1 - x0), Y = (value: number) => y1 - (value / (most * 1.06)) * (y1 - y0);
-    g.textAlign = "right";
-    for (const at of ticks(0, most * 1.06, 4, 2)) {
-      g.fillStyle = colour("line");
-      g.fillRect(x0, Math.round(Y(at)), x1 - x0, 1);
-      g.fillStyle = colour("soft");
-      g.fillText(at === 0 ? "0" : bytes(at), x0 - 8, Y(at));
-    }
-    g.textAlign = "center";
+  return chart(label, height, most, ({ g, x0, x1, y0, y1, names: below, y: Y }) => {
+    const X = (at: number) => x0 + (at / length) * (x1 - x0);
     let free = x0;
     names.forEach((name, at) => {
       const x = X(at * perName);
@@ -61,7 +46,7 @@ function lines(label: string, series: (number | null)[][], names: string[], perN
       const middle = x + (X(perName) - x0) / 2, wide = g.measureText(name).width;
       if (middle - wide / 2 >= free && middle + wide / 2 <= x1) {
         g.fillStyle = colour("soft");
-        g.fillText(name, middle, H - 11);
+        g.fillText(name, middle, below);
         free = middle + wide / 2 + 10;
       }
     });
@@ -81,9 +66,7 @@ function lines(label: string, series: (number | null)[][], names: string[], perN
       g.stroke();
       g.lineWidth = 1;
     }
-  };
-  const plot = canvas(label, height, draw);
-  return plot;
+  });
 }
 
 // Rows with a bar for each run, side by side.

@@ -1,9 +1,9 @@
 // The allocation map: time to the right, addresses upwards, a rectangle for each allocation. What stays empty is a hole.
 
 import { Blocks, Data, PARTS, Picture } from "./data";
+import { ticks } from "./chart";
 import { Clock, steer } from "./clock";
 import { bytes, canvas, colour, duration, el, font, section, time, whole as count } from "./dom";
-import { ticks } from "./timeline";
 
 // Stretches of addresses with little between them; what lies between is left out of the picture.
 function stretches(blocks: Blocks): { from: number; to: number; at: number }[] {

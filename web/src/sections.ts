@@ -1,9 +1,10 @@
 // The parts of the page around the charts: numbers, steps, findings, the post-mortem, tables, notes.
 
+import { chart } from "./chart";
 import { Data, Failure, Pool, Report } from "./data";
-import { bytes, canvas, colour, copyButton, duration, el, font, section, size, time, whole } from "./dom";
+import { bytes, colour, copyButton, duration, el, section, size, time, whole } from "./dom";
 import { table } from "./table";
-import { capital, swatch, ticks } from "./timeline";
+import { capital, swatch } from "./timeline";
 
 function reasonOf(report: Report, path: string): string {
   return report.unknowns.find((unknown) => unknown.path === path)?.reason ?? "nothing that was read tells it";
@@ -35,26 +36,9 @@ interface Bar { name: string; peak: number | null; end: number | null; group: st
 
 function bars(label: string, list: Bar[], height: number): HTMLElement {
   const most = Math.max(1, ...list.map((bar) => Math.max(bar.peak ?? 0, bar.end ?? 0)));
-  const draw = () => {
-    const g = plot.getContext("2d");
-    if (!g) return;
-    const scale = plot.width / Math.max(1, plot.clientWidth), W = plot.clientWidth, H = plot.clientHeight;
-    const [x0, x1, y0, y1] = [W < 520 ? 52 : 68, W - 12, 10, H - 24];
-    g.setTransform(scale, 0, 0, scale, 0, 0);
-    g.clearRect(0, 0, W, H);
-    g.font = font();
-    g.textBaseline = "middle";
-    const Y = (v: number) => y1 - (v / (most * 1.05)) * (y1 - y0);
-    g.textAlign = "right";
-    for (const at of ticks(0, most * 1.05, 4, 2)) {
-      g.fillStyle = colour("line");
-      g.fillRect(x0, Math.round(Y(at)), x1 - x0, 1);
-      g.fillStyle = colour("soft");
-      g.fillText(at === 0 ? "0" : bytes(at), x0 - 8, Y(at));
-    }
+  return chart(label, height, most, ({ g, x0, x1, y1, names, y: Y }) => {
     const step = Math.min(64, (x1 - x0) / list.length), wide = Math.max(0.7, step * (step > 6 ? 0.72 : 1));
     let free = 0;
-    g.textAlign = "center";
     list.forEach((bar, at) => {
       const x = x0 + at * step + (step - wide) / 2;
       if (bar.peak !== null) {
@@ -68,13 +52,11 @@ function bars(label: string, list: Bar[], height: number): HTMLElement {
       const middle = x + wide / 2, width = g.measureText(bar.name).width;
       if (middle - width / 2 > free) {
         g.fillStyle = colour("soft");
-        g.fillText(bar.name, middle, H - 11);
+        g.fillText(bar.name, middle, names);
         free = middle + width / 2 + 8;
       }
     });
-  };
-  const plot = canvas(label, height, draw);
-  return plot;
+  });
 }
 
 const GROUPS: Record<string, string> = { train: "parameters", validation: "activations", predict: "optimizer", other: "inputs" };

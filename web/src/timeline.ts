@@ -1,6 +1,7 @@
 // The memory of a pool over time, stacked by role, on canvas. A pixel shows what was held at its own highest moment.
 
 import { Data, HeldRow, Moment, PARTS, Picture, momentOf, placeOf } from "./data";
+import { ticks } from "./chart";
 import { Clock, steer } from "./clock";
 import { bytes, canvas, colour, duration, el, font, percent, section, size, time, whole } from "./dom";
 import { Server } from "./server";
@@ -11,21 +12,6 @@ export const titleOf = (part: string) => TITLES[part] ?? part;
 
 export function swatch(part: string): HTMLElement {
   return el("i", { class: "swatch " + part, "aria-hidden": "true" });
-}
-
-// Round numbers for an axis.
-export function ticks(from: number, to: number, count: number, base = 10): number[] {
-  const rough = (to - from) / Math.max(1, count);
-  if (!(rough > 0)) return [];
-  let step: number;
-  if (base === 2) step = Math.pow(2, Math.ceil(Math.log2(rough)));
-  else {
-    const power = Math.pow(10, Math.floor(Math.log10(rough)));
-    step = [1, 2, 5, 10].map((by) => by * power).find((by) => by >= rough) ?? power * 10;
-  }
-  const out = [];
-  for (let at = Math.ceil(from / step) * step; at <= to && out.length < 50; at += step) out.push(at);
-  return out;
 }
 
 // A colour "#rrggbb" as a pixel of a canvas, lowest byte first.

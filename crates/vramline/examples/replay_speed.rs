@@ -24,18 +24,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let trace = &reading.hosts.first().ok_or("no host")?.trace;
     let pool = trace.pools.first().ok_or("no pool")?;
     let replayed = replay(trace, pool, None)?;
-    let acts = repeated(&replayed.program, wanted);
-    let program = Program { acts, ..replayed.program.clone() };
+    let acts = repeated(&replayed.ran.program, wanted);
+    let program = Program { acts, ..replayed.ran.program.clone() };
     println!(
         "{}: {} events, made {}; {}",
         path.display(),
-        replayed.program.acts.len(),
+        replayed.ran.program.acts.len(),
         program.acts.len(),
-        replayed.rules.preset()
+        replayed.ran.rules.preset()
     );
     for part in [4, 2, 1] {
         let acts = &program.acts[..program.acts.len() / part];
-        let best = best_of(5, || match &replayed.rules {
+        let best = best_of(5, || match &replayed.ran.rules {
             Rules::Bfc(preset) => run_bfc(acts, &replayed, &program, preset.options),
             Rules::Torch(rules) => run_torch(acts, &program, rules.options),
         });
@@ -46,8 +46,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             acts.len() as f64 / best / 1e6
         );
     }
-    let pool = replayed.exact.pool;
-    let is_bfc = matches!(replayed.rules, Rules::Bfc(_));
+    let pool = replayed.ran.exact.pool;
+    let is_bfc = matches!(replayed.ran.rules, Rules::Bfc(_));
     let settings: Vec<Setting> = (0..10)
         .map(|number| Setting {
             limit: Some(Bytes(pool.0 + number * (8 << 20))),
@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn run_bfc(acts: &[Act], replayed: &PoolReplay, program: &Program, options: bfc::Options) -> u64 {
-    let limit = replayed.limit.unwrap_or(Bytes(1 << 46));
+    let limit = replayed.ran.limit.unwrap_or(Bytes(1 << 46));
     let Some(mut bfc) = Bfc::new("pool", limit, options) else { return 0 };
     let mut supplier = Placed::new(Placement::Ascending);
     let mut tickets = vec![bfc::Ticket::NONE; program.slots];

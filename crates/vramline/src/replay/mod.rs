@@ -121,9 +121,39 @@ impl Rules {
     }
 }
 
-/// A pool, replayed.
+/// A pool, replayed and explained.
 #[derive(Debug)]
 pub struct PoolReplay {
+    /// The run.
+    pub ran: Ran,
+    /// What the lifetimes need at least.
+    pub bounds: Bounds,
+    /// What is fragmented, and why.
+    pub fragmentation: Fragmentation,
+}
+
+impl PoolReplay {
+    /// What-if questions to it.
+    #[must_use]
+    pub fn questions(&self) -> Questions<'_> {
+        Questions {
+            program: &self.ran.program,
+            rules: &self.ran.rules,
+            limit: self.ran.assumed_limit(),
+            bases: self.ran.exact.growths.iter().map(|growth| growth.base).collect(),
+            load: self.bounds.load_requested,
+        }
+    }
+}
+
+/// What a caching allocator's pool tells besides its events.
+fn caching(trace: &Trace, pool: PoolId) -> Option<&Caching> {
+    trace.history.pool(pool)?.caching.as_ref()
+}
+
+/// A pool's trace, run through its allocator and compared; nothing explained yet.
+#[derive(Debug)]
+pub struct Ran {
     /// The pool's name.
     pub name: String,
     /// Which of the trace's it is.
@@ -142,17 +172,17 @@ pub struct PoolReplay {
     pub from_start: Option<bool>,
     /// How the allocator was chosen.
     pub chosen_by: &'static str,
-    /// What the lifetimes need at least.
-    pub bounds: Bounds,
-    /// What is fragmented, and why.
-    pub fragmentation: Fragmentation,
 }
 
-impl PoolReplay {
+impl Ran {
     /// Whether everything is reproduced from the start.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        is_exact(&self.exact, &self.rules, self.from_start)
+        let is_whole = match &self.rules {
+            Rules::Bfc(_) => true,
+            Rules::Torch(rules) => rules.driver.is_whole(),
+        };
+        self.from_start == Some(true) && self.exact.is_whole() && is_whole
     }
 
     /// The limit that what-ifs without one have.
@@ -190,18 +220,6 @@ impl PoolReplay {
         caching(trace, self.pool)?.failures.get(number)
     }
 
-    /// What-if questions to it.
-    #[must_use]
-    pub fn questions(&self) -> Questions<'_> {
-        Questions {
-            program: &self.program,
-            rules: &self.rules,
-            limit: self.assumed_limit(),
-            bases: self.exact.growths.iter().map(|growth| growth.base).collect(),
-            load: self.bounds.load_requested,
-        }
-    }
-
     /// What a request of `bytes` by `op` would meet after everything up to `time`; at the end where that is `None`. Only
     /// of BFC pools.
     #[must_use]
@@ -232,40 +250,6 @@ impl PoolReplay {
         }?;
         let begins = |answer: &Answer| trace.history.events.time(answer.event as usize) >= step.begin;
         self.program.answers.iter().position(begins)
-    }
-}
-
-/// What a caching allocator's pool tells besides its events.
-fn caching(trace: &Trace, pool: PoolId) -> Option<&Caching> {
-    trace.history.pool(pool)?.caching.as_ref()
-}
-
-/// A pool's trace, run through its allocator and compared; nothing explained yet.
-#[derive(Debug)]
-pub struct Ran {
-    /// The pool's name.
-    pub name: String,
-    /// What it was asked to do.
-    pub program: Program,
-    /// The allocator.
-    pub rules: Rules,
-    /// Whether that is reproduced.
-    pub exact: Exact,
-    /// The limit, where the trace tells it.
-    pub limit: Option<Bytes>,
-    /// What was certainly to be had, where only that is known.
-    pub least_limit: Option<Bytes>,
-    /// Whether the trace begins before the pool's first allocation.
-    pub from_start: Option<bool>,
-    /// How the allocator was chosen.
-    pub chosen_by: &'static str,
-}
-
-impl Ran {
-    /// Whether everything is reproduced from the start.
-    #[must_use]
-    pub fn is_exact(&self) -> bool {
-        is_exact(&self.exact, &self.rules, self.from_start)
     }
 
     /// What the same requests would take where regions can be joined, and what that would be, in words. `None` where they
@@ -316,14 +300,6 @@ impl Ran {
     }
 }
 
-fn is_exact(exact: &Exact, rules: &Rules, from_start: Option<bool>) -> bool {
-    let is_whole = match rules {
-        Rules::Bfc(_) => true,
-        Rules::Torch(rules) => rules.driver.is_whole(),
-    };
-    from_start == Some(true) && exact.is_whole() && is_whole
-}
-
 /// Replays a pool and explains it. `version` is the framework's, where it is known.
 pub fn replay(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<PoolReplay, NotReplayed> {
     let ran = run(trace, pool, version)?;
@@ -338,20 +314,7 @@ pub fn replay(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<
             ran.explained(trace, Some(torch_caching::Run::new(&ran.program, rules.options)))
         }
     };
-    let Ran { name, program, rules, exact, limit, least_limit, from_start, chosen_by } = ran;
-    Ok(PoolReplay {
-        name,
-        pool: pool.id,
-        program,
-        rules,
-        exact,
-        limit,
-        least_limit,
-        from_start,
-        chosen_by,
-        bounds,
-        fragmentation,
-    })
+    Ok(PoolReplay { ran, bounds, fragmentation })
 }
 
 /// Replays a pool and compares. `version` is the framework's, where it is known.
@@ -394,6 +357,7 @@ fn run_bfc(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<Ran
     let Some((exact, preset)) = best else { return Err(NotReplayed::UnknownAllocator { pool: name }) };
     Ok(Ran {
         name,
+        pool: pool.id,
         program,
         rules: Rules::Bfc(preset),
         exact,
@@ -451,6 +415,7 @@ fn run_torch(trace: &Trace, pool: &PoolTrace, caching: &Caching) -> Result<Ran, 
     }
     Ok(Ran {
         name,
+        pool: pool.id,
         program,
         rules: Rules::Torch(Box::new(rules)),
         exact,

@@ -87,20 +87,22 @@ impl Pyramid {
         }
     }
 
+    /// The coarsest level with an entry that begins at a point and does not reach beyond `end`, and how many points it covers.
+    fn coarsest(&self, at: usize, end: usize) -> (usize, usize) {
+        let (mut level, mut width) = (0, 1);
+        while level < self.levels.len() && at.is_multiple_of(width * FAN_OUT) && at + width * FAN_OUT <= end {
+            (level, width) = (level + 1, width * FAN_OUT);
+        }
+        (level, width)
+    }
+
     /// What the points of a stretch come to; `None` where there are none.
     #[must_use]
     pub fn summary(&self, range: Range<usize>) -> Option<Summary> {
         let Range { start: mut at, end } = range.start..range.end.min(self.len());
         let mut all = None;
         while at < end {
-            // The coarsest entry that begins here and does not reach beyond the end.
-            let (mut level, mut width) = (0, 1);
-            while level < self.levels.len()
-                && at.is_multiple_of(width * FAN_OUT)
-                && at + width * FAN_OUT <= end
-            {
-                (level, width) = (level + 1, width * FAN_OUT);
-            }
+            let (level, width) = self.coarsest(at, end);
             all = join(all, self.entry(level, at / width)?);
             at += width;
         }
@@ -114,13 +116,7 @@ impl Pyramid {
         let end = range.end.min(self.len());
         let mut at = range.start;
         while at < end {
-            let (mut level, mut width) = (0, 1);
-            while level < self.levels.len()
-                && at.is_multiple_of(width * FAN_OUT)
-                && at + width * FAN_OUT <= end
-            {
-                (level, width) = (level + 1, width * FAN_OUT);
-            }
+            let (mut level, mut width) = self.coarsest(at, end);
             // Down to the point, where it is in here.
             while self.entry(level, at / width)?.max == max {
                 if level == 0 {

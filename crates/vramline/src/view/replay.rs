@@ -240,7 +240,7 @@ pub fn replay(reading: &Reading, wanted: &Wanted) -> Result<Replay, NotForThis> 
                 Ok(replayed) => {
                     document.pools.push(pool_view(trace, &replayed));
                     document.doubts(&replayed);
-                    if main.as_ref().is_none_or(|(main, _)| replayed.exact.peak > main.exact.peak) {
+                    if main.as_ref().is_none_or(|(main, _)| replayed.ran.exact.peak > main.ran.exact.peak) {
                         main = Some((replayed, trace));
                     }
                 }
@@ -290,20 +290,23 @@ pub fn replay(reading: &Reading, wanted: &Wanted) -> Result<Replay, NotForThis> 
 
 impl Replay {
     fn doubts(&mut self, pool: &PoolReplay) {
-        if pool.program.reordered > 0 {
+        if pool.ran.program.reordered > 0 {
             self.warnings.push(Warning {
                 code: "reordered",
                 text: format!(
                     "{}: {} events were written in another order than the allocator's count tells; they were put right",
-                    pool.name, pool.program.reordered
+                    pool.ran.name, pool.ran.program.reordered
                 ),
                 hint: String::new(),
             });
         }
-        if pool.program.unusable > 0 {
+        if pool.ran.program.unusable > 0 {
             self.warnings.push(Warning {
                 code: "unusable-events",
-                text: format!("{}: {} events could not be replayed", pool.name, pool.program.unusable),
+                text: format!(
+                    "{}: {} events could not be replayed",
+                    pool.ran.name, pool.ran.program.unusable
+                ),
                 hint: "events are missing from the trace: record fewer steps".to_owned(),
             });
         }
@@ -311,12 +314,12 @@ impl Replay {
 
     fn answer(&mut self, main: &PoolReplay, trace: &Trace, wanted: &Wanted) -> Result<(), NotForThis> {
         for setting in &wanted.what_if {
-            setting.check(&main.rules, &main.name, main.assumed_limit())?;
+            setting.check(&main.ran.rules, &main.ran.name, main.ran.assumed_limit())?;
         }
-        if wanted.ask.is_some() && matches!(main.rules, Rules::Torch(_)) {
+        if wanted.ask.is_some() && matches!(main.ran.rules, Rules::Torch(_)) {
             self.warnings.push(Warning {
                 code: "not-asked",
-                text: format!("--ask is for TensorFlow's and JAX's pools; {} is PyTorch's", main.name),
+                text: format!("--ask is for TensorFlow's and JAX's pools; {} is PyTorch's", main.ran.name),
                 hint: "limit and --find limit answer whether more would fit".to_owned(),
             });
         }
@@ -326,8 +329,8 @@ impl Replay {
                 // A moment of whole nanoseconds holds what happened within it.
                 Picos(picos.saturating_add(999))
             });
-            self.asked = main.ask(trace, time, ask.bytes, &ask.op).map(|asked| AskedView {
-                pool: main.name.clone(),
+            self.asked = main.ran.ask(trace, time, ask.bytes, &ask.op).map(|asked| AskedView {
+                pool: main.ran.name.clone(),
                 asked_bytes: asked.bytes,
                 after_ns: asked.after.and_then(|act| clock(trace, main, act)),
                 fits: asked.fits,
@@ -337,7 +340,7 @@ impl Replay {
         let questions = main.questions();
         let mut answers: Vec<Answered> = Vec::new();
         for setting in &wanted.what_if {
-            let from = setting.restart.map(|restart| main.restart_at(trace, restart));
+            let from = setting.restart.map(|restart| main.ran.restart_at(trace, restart));
             if from == Some(None) {
                 self.warnings.push(Warning {
                     code: "no-such-step",
@@ -356,8 +359,8 @@ impl Replay {
             }
         }
         if wanted.find_limit {
-            let twice = main.exact.pool + main.exact.pool;
-            let (least, most) = (main.bounds.load_rounded, main.limit.unwrap_or(twice).min(twice));
+            let twice = main.ran.exact.pool + main.ran.exact.pool;
+            let (least, most) = (main.bounds.load_rounded, main.ran.limit.unwrap_or(twice).min(twice));
             match questions.smallest_limit(&Setting::default(), None, least, most) {
                 Some(answer) => answers.push(answer),
                 None => self.warnings.push(Warning {
@@ -399,7 +402,7 @@ impl Replay {
 fn what_if_view(trace: &Trace, pool: &PoolReplay, answer: &Answered) -> WhatIfView {
     let failed = answer.failure.map(|failure| FailedView {
         at_ns: failure.act.and_then(|act| clock(trace, pool, act)),
-        op: failure.act.map_or(String::new(), |act| op(trace, pool.op(trace, act))),
+        op: failure.act.map_or(String::new(), |act| op(trace, pool.ran.op(trace, act))),
         asked_bytes: failure.asked,
         in_use_bytes: failure.in_use,
         free_bytes: failure.free,
@@ -407,7 +410,7 @@ fn what_if_view(trace: &Trace, pool: &PoolReplay, answer: &Answered) -> WhatIfVi
     });
     WhatIfView {
         setting: answer.setting.text.clone(),
-        pool: pool.name.clone(),
+        pool: pool.ran.name.clone(),
         by: match answer.by {
             AnsweredBy::Replay => "replay",
             AnsweredBy::Bounds => "bounds",
@@ -427,7 +430,7 @@ fn what_if_view(trace: &Trace, pool: &PoolReplay, answer: &Answered) -> WhatIfVi
 }
 
 fn clock(trace: &Trace, pool: &PoolReplay, act: usize) -> Option<Nanos> {
-    pool.time(trace, act).map(|time| time.on_clock(trace.history.origin))
+    pool.ran.time(trace, act).map(|time| time.on_clock(trace.history.origin))
 }
 
 fn op(trace: &Trace, name: Name) -> String {
@@ -465,22 +468,22 @@ fn pool_view(trace: &Trace, pool: &PoolReplay) -> PoolView {
                 .collect(),
         })
     };
-    let exact = &pool.exact;
+    let exact = &pool.ran.exact;
     PoolView {
-        name: pool.name.clone(),
+        name: pool.ran.name.clone(),
         host: trace.history.host.clone(),
-        model: pool.rules.model(),
-        preset: pool.rules.preset(),
-        chosen_by: pool.chosen_by,
-        exact: pool.is_exact(),
-        from_start: pool.from_start,
+        model: pool.ran.rules.model(),
+        preset: pool.ran.rules.preset(),
+        chosen_by: pool.ran.chosen_by,
+        exact: pool.ran.is_exact(),
+        from_start: pool.ran.from_start,
         assumes: exact.assumed.clone(),
-        limit_bytes: pool.limit,
-        least_limit_bytes: pool.limit.or(pool.least_limit),
+        limit_bytes: pool.ran.limit,
+        least_limit_bytes: pool.ran.limit.or(pool.ran.least_limit),
         allocs: exact.allocs,
         address_matches: exact.address_matches,
         size_matches: exact.size_matches,
-        driver: match &pool.rules {
+        driver: match &pool.ran.rules {
             Rules::Bfc(_) => None,
             Rules::Torch(rules) => Some(DriverView {
                 calls: rules.driver.calls,
@@ -497,7 +500,7 @@ fn pool_view(trace: &Trace, pool: &PoolReplay) -> PoolView {
         first_mismatch: exact.first_mismatch.as_ref().map(|mismatch| MismatchView {
             alloc: mismatch.request,
             at_ns: at(mismatch.act),
-            op: op(trace, pool.op(trace, mismatch.act)),
+            op: op(trace, pool.ran.op(trace, mismatch.act)),
             asked_bytes: mismatch.asked,
             address: mismatch.address,
             chunk_bytes: mismatch.chunk,
@@ -523,7 +526,7 @@ fn pool_view(trace: &Trace, pool: &PoolReplay) -> PoolView {
                 released_bytes: growth.released,
                 missed_by_bytes: growth.rounded.saturating_sub(growth.largest_free),
                 got_bytes: growth.got,
-                op: op(trace, pool.op(trace, growth.act)),
+                op: op(trace, pool.ran.op(trace, growth.act)),
             })
             .collect(),
         at_peak: moment(&pool.fragmentation.at_peak),

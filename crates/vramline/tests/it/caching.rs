@@ -269,25 +269,30 @@ fn every_snapshot_is_replayed() {
     for (name, truth) in snapshots_with_truths() {
         let trace = trace(&format!("torch/{name}.pickle.gz"));
         let pool = replayed(&trace);
-        assert_eq!(pool.is_exact(), pool.from_start == Some(true), "{name}: {:?}", pool.exact.first_mismatch);
-        assert!(pool.exact.is_whole(), "{name}");
-        assert_eq!((pool.rules.model(), pool.rules.preset()), ("torch-caching", "pytorch"));
-        if pool.from_start == Some(true) {
+        assert_eq!(
+            pool.ran.is_exact(),
+            pool.ran.from_start == Some(true),
+            "{name}: {:?}",
+            pool.ran.exact.first_mismatch
+        );
+        assert!(pool.ran.exact.is_whole(), "{name}");
+        assert_eq!((pool.ran.rules.model(), pool.ran.rules.preset()), ("torch-caching", "pytorch"));
+        if pool.ran.from_start == Some(true) {
             let told = |key: &str| truth["stats"][key].as_u64().map(Bytes);
-            assert_eq!(Some(pool.exact.peak), told("allocated_bytes.all.peak"), "{name}");
-            assert_eq!(Some(pool.exact.pool), told("reserved_bytes.all.peak"), "{name}");
+            assert_eq!(Some(pool.ran.exact.peak), told("allocated_bytes.all.peak"), "{name}");
+            assert_eq!(Some(pool.ran.exact.pool), told("reserved_bytes.all.peak"), "{name}");
             assert!(pool.bounds.load_requested <= pool.bounds.load_rounded);
             assert!(pool.bounds.load_rounded <= pool.bounds.packing, "{name}");
         } else {
-            assert!(pool.exact.assumed[0].starts_with("before the trace there were"), "{name}");
+            assert!(pool.ran.exact.assumed[0].starts_with("before the trace there were"), "{name}");
         }
         for moment in [&pool.fragmentation.at_peak, &pool.fragmentation.at_end] {
             let moment = moment.as_ref().unwrap();
             assert_eq!(moment.requested + moment.slack, moment.in_use, "{name}");
             assert!(moment.external <= moment.cached && moment.idle <= moment.cached, "{name}");
         }
-        let highest = pool.exact.curve.iter().map(|point| point.in_use).max();
-        assert_eq!(highest, Some(pool.exact.peak), "{name}");
+        let highest = pool.ran.exact.curve.iter().map(|point| point.in_use).max();
+        assert_eq!(highest, Some(pool.ran.exact.peak), "{name}");
     }
 }
 
@@ -297,26 +302,26 @@ fn a_what_if_of_what_was() {
     for (name, truth) in snapshots_with_truths() {
         let trace = trace(&format!("torch/{name}.pickle.gz"));
         let pool = replayed(&trace);
-        let Rules::Torch(rules) = &pool.rules else { panic!("{name}") };
+        let Rules::Torch(rules) = &pool.ran.rules else { panic!("{name}") };
         let questions = pool.questions();
         let cap = cap_of(&name);
         // Where the driver refused something, what was taken before is known to have been there.
-        assert_eq!(pool.least_limit.is_some(), rules.driver.refused.is_some(), "{name}");
-        assert!(pool.least_limit <= cap.or(pool.least_limit), "{name}");
+        assert_eq!(pool.ran.least_limit.is_some(), rules.driver.refused.is_some(), "{name}");
+        assert!(pool.ran.least_limit <= cap.or(pool.ran.least_limit), "{name}");
         for limit in [cap, None] {
             let answer = questions.ask(&Setting { limit, ..Setting::default() }, None).unwrap();
             let failures = truth["failures"].as_array().map_or(0, Vec::len);
             // Other placements may do better or worse than the recorded one, which is among them.
             assert_ne!(answer.fits, Some(failures > 0), "{name}: {answer:?}");
             assert!(
-                answer.peak.0 <= pool.exact.peak && pool.exact.peak <= answer.peak.1,
+                answer.peak.0 <= pool.ran.exact.peak && pool.ran.exact.peak <= answer.peak.1,
                 "{name}: {answer:?}"
             );
             assert!(
-                answer.pool.0 <= pool.exact.pool && pool.exact.pool <= answer.pool.1,
+                answer.pool.0 <= pool.ran.exact.pool && pool.ran.exact.pool <= answer.pool.1,
                 "{name}: {answer:?}"
             );
-            if let (Some(_), Some(true)) = (cap, pool.from_start) {
+            if let (Some(_), Some(true)) = (cap, pool.ran.from_start) {
                 let told = truth["stats"]["num_alloc_retries"].as_u64().unwrap();
                 assert!(answer.retries >= told, "{name}: {} of {told}", answer.retries);
             }
@@ -332,23 +337,23 @@ fn what_if() {
     let questions = pool.questions();
     let ask = |text: &str| {
         let setting: Setting = text.parse().unwrap();
-        setting.check(&pool.rules, &pool.name, pool.assumed_limit()).unwrap();
-        let from = setting.restart.and_then(|restart| pool.restart_at(&trace, restart));
+        setting.check(&pool.ran.rules, &pool.ran.name, pool.ran.assumed_limit()).unwrap();
+        let from = setting.restart.and_then(|restart| pool.ran.restart_at(&trace, restart));
         questions.ask(&setting, from).unwrap()
     };
     let now = ask("");
     assert_eq!((now.fits, now.limit, now.retries), (Some(true), None, 0));
     let grown = ask("expandable=on");
-    assert!(grown.fits == Some(true) && grown.pool.1 < pool.exact.pool);
+    assert!(grown.fits == Some(true) && grown.pool.1 < pool.ran.exact.pool);
     assert!(grown.pool.0 >= pool.bounds.load_rounded);
     // The story of these bytes is told by the replay itself, too.
     let told = pool.fragmentation.causes.iter().find(|cause| cause.word == "growth-regions").unwrap();
-    assert_eq!(told.bytes + grown.pool.1, pool.exact.pool);
+    assert_eq!(told.bytes + grown.pool.1, pool.ran.exact.pool);
     let rounded = ask("roundup=8");
     assert!(rounded.peak.0 > now.peak.1);
     let unsplit = ask("split_size=20MiB");
     assert!(unsplit.fits == Some(true) && unsplit.pool != now.pool);
-    for (limit, fits) in [(pool.exact.peak.0 - 512, false), (pool.exact.pool.0, true)] {
+    for (limit, fits) in [(pool.ran.exact.peak.0 - 512, false), (pool.ran.exact.pool.0, true)] {
         let answer = ask(&format!("limit={limit}"));
         assert_eq!(answer.fits, Some(fits), "{answer:?}");
         assert!(answer.pool.1 <= Bytes(limit));
@@ -359,9 +364,9 @@ fn what_if() {
     let collected = ask("limit=6800MiB,gc=0.8");
     assert!(collected.pool.1 < now.pool.0 && collected.returned > 0);
     let least = pool.bounds.load_rounded;
-    let found = questions.smallest_limit(&Setting::default(), None, least, pool.exact.pool).unwrap();
+    let found = questions.smallest_limit(&Setting::default(), None, least, pool.ran.exact.pool).unwrap();
     let limit = found.limit.unwrap();
-    assert!(found.fits == Some(true) && limit >= least && limit < pool.exact.pool);
+    assert!(found.fits == Some(true) && limit >= least && limit < pool.ran.exact.pool);
     assert_ne!(ask(&format!("limit={}", limit.0 - MIB)).fits, Some(true));
     assert!(ask("restart=on").peak.1 <= now.peak.1);
     // The driver's own pool: never less than the load, and a no only where even that is too much.
@@ -378,7 +383,7 @@ fn what_if() {
         ("gc=0.8", "the share is one of a limit, and the trace tells none"),
         ("allocator=cuda_malloc_async,expandable=on", "the driver's pool has none of these"),
     ] {
-        let refused = setting.parse::<Setting>().unwrap().check(&pool.rules, "cuda:0", None).unwrap_err();
+        let refused = setting.parse::<Setting>().unwrap().check(&pool.ran.rules, "cuda:0", None).unwrap_err();
         assert_eq!(refused.to_string(), format!("'{setting}' does not apply to cuda:0: {why}"));
         assert!(!refused.hint().is_empty());
     }
@@ -393,11 +398,14 @@ fn growths_are_the_calls_of_the_trace() {
         let is_taken = |call: &&Call| matches!(call.kind, CallKind::SegmentAlloc | CallKind::SegmentMap);
         let told: Vec<(u64, Bytes)> =
             calls(&trace).list.iter().filter(is_taken).map(|call| (call.address, call.size)).collect();
-        let mut replayed = pool.exact.growths.iter().map(|growth| (growth.base, growth.got));
+        let mut replayed = pool.ran.exact.growths.iter().map(|growth| (growth.base, growth.got));
         // What was taken for a request that failed all the same is of no growth.
         let mut rest = told.iter();
         assert!(replayed.all(|growth| rest.any(|&told| told == growth)), "{name}");
-        assert!(pool.exact.growths.len() == told.len() || !pool.program.driver.failures.eq(&0), "{name}");
+        assert!(
+            pool.ran.exact.growths.len() == told.len() || !pool.ran.program.driver.failures.eq(&0),
+            "{name}"
+        );
     }
 }
 
@@ -411,7 +419,7 @@ fn a_line_in_the_report() {
     let pool = replayed(trace);
     let peak = pool.fragmentation.at_peak.as_ref().unwrap();
     assert!(line.exact && line.address_matches == line.allocs);
-    assert_eq!((line.pool_bytes, line.load_bytes), (pool.exact.pool, pool.bounds.load_requested));
+    assert_eq!((line.pool_bytes, line.load_bytes), (pool.ran.exact.pool, pool.bounds.load_requested));
     assert_eq!(
         (line.cached_at_peak_bytes, line.pool_at_peak_bytes),
         (peak.cached, peak.in_use + peak.cached)

@@ -21,7 +21,7 @@ fn replays(name: &str, version: Option<&str>) -> Vec<PoolReplay> {
 }
 
 fn growths(pool: &PoolReplay) -> Vec<u64> {
-    pool.exact.growths.iter().map(|growth| growth.got.0 / MIB).collect()
+    pool.ran.exact.growths.iter().map(|growth| growth.got.0 / MIB).collect()
 }
 
 #[test]
@@ -57,19 +57,19 @@ fn every_address_of_the_traces_from_the_start() {
     for (name, preset, allocs, peak, regions) in expected {
         let pools = replays(name, None);
         let pool = &pools[0];
-        assert!(pools.iter().all(PoolReplay::is_exact), "{name}: {:?}", pool.exact.first_mismatch);
+        assert!(pools.iter().all(|pool| pool.ran.is_exact()), "{name}: {:?}", pool.ran.exact.first_mismatch);
         assert_eq!(
-            (pool.rules.preset(), pool.exact.allocs, pool.exact.peak.0),
+            (pool.ran.rules.preset(), pool.ran.exact.allocs, pool.ran.exact.peak.0),
             (preset, allocs, peak),
             "{name}"
         );
-        assert_eq!(pool.exact.address_matches, allocs);
+        assert_eq!(pool.ran.exact.address_matches, allocs);
         assert_eq!(growths(pool), regions, "{name}");
         // TensorFlow's and JAX's own high-water mark, which this does not look at.
         let reading = vramline::read(&fixture(name)).unwrap();
         let trace = &reading.hosts[0].trace;
         let told = trace.history.pool(trace.pools[0].id).and_then(|pool| pool.lifetime_peak);
-        assert_eq!(told, Some(pool.exact.peak), "{name}");
+        assert_eq!(told, Some(pool.ran.exact.peak), "{name}");
     }
 }
 
@@ -79,15 +79,15 @@ fn another_allocator_does_not_agree() {
     let reading = vramline::read(&fixture("jax0112_h200_from_start.xplane.pb")).unwrap();
     let trace = &reading.hosts[0].trace;
     let pool = replay(trace, &trace.pools[0], Some("0.4.38")).unwrap();
-    assert_eq!(pool.rules.model(), "bfc-classic");
+    assert_eq!(pool.ran.rules.model(), "bfc-classic");
     // The growing pool is the same in both versions, the preallocated one is not.
-    assert_eq!(pool.rules.preset(), "jax-0.4-growth");
+    assert_eq!(pool.ran.rules.preset(), "jax-0.4-growth");
     let older = replay(trace, &trace.pools[0], Some("0.4.38")).unwrap();
-    assert!(older.is_exact());
+    assert!(older.ran.is_exact());
     let reading = vramline::read(&fixture("tf221_cpu_mlp_window.xplane.pb")).unwrap();
     let trace = &reading.hosts[0].trace;
     let pool = replay(trace, &trace.pools[0], None).unwrap();
-    let mismatch = pool.exact.first_mismatch.as_ref().unwrap();
+    let mismatch = pool.ran.exact.first_mismatch.as_ref().unwrap();
     assert!(mismatch.replayed.is_some_and(|(address, _)| Some(address) != mismatch.address));
     assert!(mismatch.around.iter().any(|line| line.contains(&format!("{:x}", mismatch.address.unwrap()))));
 }
@@ -97,12 +97,16 @@ fn another_allocator_does_not_agree() {
 fn windows_are_seeded_and_say_so() {
     let pools = replays("jax0112_h200_prealloc_window.xplane.pb", Some("0.11.2"));
     let pool = &pools[0];
-    assert_eq!(pool.rules.model(), "bfc-spatial");
-    assert_eq!((pool.from_start, pool.is_exact()), (Some(false), false));
-    assert_eq!((pool.exact.address_matches, pool.exact.size_matches, pool.exact.allocs), (228, 228, 228));
-    assert_eq!(pool.exact.peak, Bytes(752_119_040));
+    assert_eq!(pool.ran.rules.model(), "bfc-spatial");
+    assert_eq!((pool.ran.from_start, pool.ran.is_exact()), (Some(false), false));
+    assert_eq!(
+        (pool.ran.exact.address_matches, pool.ran.exact.size_matches, pool.ran.exact.allocs),
+        (228, 228, 228)
+    );
+    assert_eq!(pool.ran.exact.peak, Bytes(752_119_040));
     assert!(
-        pool.exact
+        pool.ran
+            .exact
             .assumed
             .iter()
             .any(|words| words.contains("163 MiB in 31 blocks are known by their frees"))
@@ -111,8 +115,8 @@ fn windows_are_seeded_and_say_so() {
         [("tf221_cpu_mlp_window.xplane.pb", 600), ("jax0112_h200_growth_window.xplane.pb", 100)]
     {
         let pool = &replays(name, None)[0];
-        assert!(!pool.is_exact() && !pool.exact.assumed.is_empty());
-        assert!(pool.exact.address_matches > least, "{name}: {}", pool.exact.address_matches);
+        assert!(!pool.ran.is_exact() && !pool.ran.exact.assumed.is_empty());
+        assert!(pool.ran.exact.address_matches > least, "{name}: {}", pool.ran.exact.address_matches);
     }
 }
 
@@ -120,7 +124,7 @@ fn windows_are_seeded_and_say_so() {
 #[test]
 fn what_has_no_rules_is_not_replayed() {
     for name in ["tf221_cpu_mlp_nobfc_window.xplane.pb", "jax0112_h200_cuda_async.xplane.pb.gz"] {
-        assert!(replays(name, None).iter().all(|pool| pool.name.contains("bfc")));
+        assert!(replays(name, None).iter().all(|pool| pool.ran.name.contains("bfc")));
     }
     let reading = vramline::read(&fixture("tf221_cpu_mlp_nobfc_window.xplane.pb")).unwrap();
     let trace = &reading.hosts[0].trace;
@@ -133,7 +137,7 @@ fn bounds_moments_and_stories() {
     let pool = &replays("tf221_cpu_cnn_from_start.xplane.pb", None)[0];
     let bounds = pool.bounds;
     assert!(bounds.load_requested <= bounds.load_rounded && bounds.load_rounded <= bounds.packing);
-    assert!(bounds.packing <= pool.exact.peak && pool.exact.peak <= pool.exact.pool);
+    assert!(bounds.packing <= pool.ran.exact.peak && pool.ran.exact.peak <= pool.ran.exact.pool);
     let peak = pool.fragmentation.at_peak.as_ref().unwrap();
     assert_eq!(
         (peak.in_use, peak.requested, peak.slack),
@@ -146,13 +150,13 @@ fn bounds_moments_and_stories() {
         assert_eq!(moment.requested + moment.slack, moment.in_use);
         assert!(moment.external <= moment.cached && moment.largest_free <= moment.cached);
     }
-    for growth in &pool.exact.growths {
+    for growth in &pool.ran.exact.growths {
         assert!(growth.largest_free < growth.rounded && growth.rounded <= growth.got);
         assert!(growth.largest_free <= growth.free);
     }
-    let got: Bytes = pool.exact.growths.iter().map(|growth| growth.got).sum();
-    assert_eq!(got, pool.exact.pool);
-    assert_eq!(pool.exact.curve.iter().map(|point| point.in_use).max(), Some(pool.exact.peak));
+    let got: Bytes = pool.ran.exact.growths.iter().map(|growth| growth.got).sum();
+    assert_eq!(got, pool.ran.exact.pool);
+    assert_eq!(pool.ran.exact.curve.iter().map(|point| point.in_use).max(), Some(pool.ran.exact.peak));
     assert!(pool.fragmentation.causes.iter().any(|cause| cause.word == "growth-regions"));
 }
 
@@ -165,7 +169,7 @@ fn what_if_answers() {
     let ask = |text: &str| questions.ask(&text.parse::<Setting>().unwrap(), None).unwrap();
     // Nothing changed: what was, was.
     let same = ask("");
-    assert_eq!((same.fits, same.peak.0, same.pool.0), (Some(true), pool.exact.peak, pool.exact.pool));
+    assert_eq!((same.fits, same.peak.0, same.pool.0), (Some(true), pool.ran.exact.peak, pool.ran.exact.pool));
     let whole = ask("growth=off,limit=128MiB");
     assert_eq!((whole.fits, whole.placements, whole.pool.1), (Some(true), 1, Bytes(128 * MIB)));
     let small = ask("limit=50MiB");
@@ -173,7 +177,7 @@ fn what_if_answers() {
     let failure = small.failure.unwrap();
     assert!(failure.largest_free < failure.asked);
     assert!(ask("limit=50MiB,growth=off").fits == Some(false));
-    let (least, most) = (pool.bounds.load_rounded, pool.exact.pool);
+    let (least, most) = (pool.bounds.load_rounded, pool.ran.exact.pool);
     let found = questions.smallest_limit(&Setting::default(), None, least, most).unwrap();
     assert_eq!(found.fits, Some(true));
     let limit = found.limit.unwrap();
@@ -183,15 +187,16 @@ fn what_if_answers() {
     let driver = ask("allocator=cuda_malloc_async,limit=200MiB");
     assert_eq!((driver.fits, driver.pool.0), (None, pool.bounds.load_requested));
     assert_eq!(ask("allocator=cuda_malloc_async,limit=50MiB").fits, Some(false));
-    let refused = "expandable=on".parse::<Setting>().unwrap().check(&pool.rules, "pool", None).unwrap_err();
+    let refused =
+        "expandable=on".parse::<Setting>().unwrap().check(&pool.ran.rules, "pool", None).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "'expandable=on' does not apply to pool: it is a setting of PyTorch's allocator"
     );
-    let from = pool.restart_at(trace, Restart::LastStep).unwrap();
+    let from = pool.ran.restart_at(trace, Restart::LastStep).unwrap();
     let restart = questions.ask(&"restart=on".parse().unwrap(), Some(from)).unwrap();
     assert_eq!(restart.fits, Some(true));
-    assert!(restart.peak.1 <= pool.exact.peak);
+    assert!(restart.peak.1 <= pool.ran.exact.peak);
 }
 
 /// A request that fails at the end of a growing pool fits one that took its limit at once, or a larger limit.
@@ -274,10 +279,10 @@ fn jax_runs_out_of_memory_as_it_did() {
         let reading = vramline::read(&fixture(&format!("{name}.xplane.pb.gz"))).unwrap();
         let trace = &reading.hosts[0].trace;
         let pool = replay(trace, &trace.pools[0], Some("0.11.2")).unwrap();
-        assert!(pool.is_exact(), "{name}: {:?}", pool.exact.first_mismatch);
+        assert!(pool.ran.is_exact(), "{name}: {:?}", pool.ran.exact.first_mismatch);
         // A request that fails waits ten seconds, and leaves no event.
         let times: Vec<Picos> =
-            (0..pool.program.acts.len()).map(|act| pool.time(trace, act).unwrap()).collect();
+            (0..pool.ran.program.acts.len()).map(|act| pool.ran.time(trace, act).unwrap()).collect();
         let waits = times.windows(2).filter(|pair| pair[1].0 - pair[0].0 > WAIT).map(|pair| pair[0]);
         let log = std::fs::read_to_string(fixture(&format!("{name}.log"))).unwrap();
         let lines: Vec<&str> =
@@ -288,7 +293,7 @@ fn jax_runs_out_of_memory_as_it_did() {
         assert_eq!((begins.len(), waits.clone().count()), (failures, failures), "{name}");
         for (begin, time) in begins.into_iter().zip(waits) {
             let rounded = lines[begin].split_once("(rounded to ").unwrap().1.split(')').next().unwrap();
-            let asked = pool.ask(trace, Some(time), Bytes(rounded.parse().unwrap()), "").unwrap();
+            let asked = pool.ran.ask(trace, Some(time), Bytes(rounded.parse().unwrap()), "").unwrap();
             assert!(!asked.fits, "{name}");
             let end = begin
                 + lines[begin..]
