@@ -320,6 +320,55 @@ def test_a_fresh_recording(open_page, binary, vramline, tmp_path):
     assert_rows_add_up(page, pool["peak_bytes"])
 
 
+TWO = """
+import sys, time
+import tensorflow as tf
+held = [tf.ones((int(sys.argv[1]), 1024)) for _ in range(4)]
+product = tf.function(lambda x: tf.reduce_sum(x @ tf.transpose(x)))
+for _ in range(3):
+    product(held[0])
+    time.sleep(0.2)
+"""
+
+
+def test_each_process_has_its_own_numbers(open_page, binary, vramline, tmp_path):
+    pytest.importorskip("tensorflow")
+    (tmp_path / "two.py").write_text(TWO, encoding="utf-8")
+    recording = tmp_path / "two.vram"
+    both = '"$0" two.py 128 & "$0" two.py 1024; wait'
+    command = [binary, "run", "--no-report", "-o", recording, "--", "sh", "-c", both, sys.executable]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    report = vramline(recording)
+    large, small = report["pools"]
+    assert large["pid"] != small["pid"] and large["peak_bytes"] > 3 * small["peak_bytes"]
+    # The ledger is of the moment at which the larger one held the most.
+    in_use = [line["bytes"] for line in report["ledger"] if line["line"] == "in use" and line["source"] == "trace"]
+    assert large["peak_bytes"] in in_use
+    held = {line["detail"]: line["bytes"] for line in report["ledger"] if line["line"] == "this job"}
+    page = open_page(recording)
+    for place, pool in enumerate((large, small)):
+        page.select_option("#pool", str(place))
+        assert figure(page, "#peak .figure") == pool["peak_bytes"]
+        assert figure(page, "#taken .figure") == held[f"process {pool['pid']}"] > pool["peak_bytes"]
+        assert "by the kernel" in page.locator("#taken").inner_text()
+        # The line of what the pool took is its own: never below what is in use, and not far above.
+        most = page.evaluate("() => Math.max(...vramline.picture.lines.find(line => line.name.startsWith('pool')).value)")
+        assert most == pool["replay"]["pool_bytes"]
+    listed = subprocess.run([binary, "report", recording], check=True, capture_output=True, text=True).stdout
+    assert all(f"{pool['pid']}  {pool['name']}" in listed for pool in (large, small))
+
+
+def test_a_run_goes_on_after_its_trace(open_page, vramline, fixtures):
+    report = vramline(fixtures / PAGES["tensorflow_recording"])
+    page = open_page(fixtures / PAGES["tensorflow_recording"])
+    times = page.evaluate("() => ({ end: vramline.picture.end, run: [...vramline.picture.run.time] })")
+    last = max(step["begin_ns"] for step in report["steps"])
+    assert times["end"] < last < times["run"][-1]
+    assert "highest reading" in page.locator("#run canvas").get_attribute("aria-label")
+    # A trace without counters has nothing to add.
+    assert open_page(fixtures / PAGES["tensorflow"]).locator("#run").count() == 0
+
+
 @pytest.fixture
 def open_diff(open_page, binary, tmp_path):
     """A function: the page of a comparison, and its JSON."""

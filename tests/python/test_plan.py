@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -61,12 +62,27 @@ def test_samples_in_the_pool_make_nothing_sure(binary, tmp_path):
     assert document["largest_batch"]["sure"] is None and document["largest_batch"]["likely"] > 23
 
 
-def test_what_is_there_is_not_run_again(binary, planned):
-    folder, document, _, _ = planned
-    command = ["plan", "--json", "--batches", "7,11,13", "--repeats", "1", "--batch", TARGET, "--steps", "6", "--trace-steps", "6", "-o", folder / "probes"]
-    done = call(binary, *command, "--", "false", "{batch}")
+def test_what_is_there_of_this_job_is_not_run_again(binary, planned, tmp_path):
+    folder, document, ends, _ = planned
+    command = ["plan", "--json", "--batches", "7,11,13", "--repeats", "1", "--batch", TARGET, "--steps", "6", "--trace-steps", "6"]
+    job = [sys.executable, JOB, "{batch}", "--ends", ends]
+    done = call(binary, *command, "-o", folder / "probes", "--", *job)
     assert json.loads(done.stdout)["predictions"] == document["predictions"]
     assert done.stderr.count("is there already") == 3
+    # What is there of another job is not taken for this one, be it another command or other settings.
+    copy = shutil.copytree(folder / "probes", tmp_path / "probes")
+    for other, more in ((["false", "{batch}"], {}), (["false", *job[1:]], {}), (["sh", "-c", "exit 255; {batch}"], {})):
+        done = call(binary, *command, "-o", copy, "--", *other, codes=(1,), **more)
+        assert "of another job" in done.stderr and "is there already" not in done.stderr
+    done = call(binary, *command[:-1], "1000000", "-o", copy, "--", *job[:2], "not a number", *job[2:], codes=(1,))
+    assert "of another job" in done.stderr and (copy / "probe-7-0.vram").is_dir()
+
+
+@pytest.mark.parametrize(("ending", "said"), [("exit 255", "code 255"), ("kill -9 $$", "signal 9"), ("exit 3", "code 3")])
+def test_a_probe_that_fails_ends_the_plan_with_its_last_words(ending, said, binary, tmp_path):
+    script = f"echo 'no such data'; {ending}; {{batch}}"
+    done = call(binary, "plan", "--batches", "7,11", "--repeats", "1", "-o", tmp_path, "--", "bash", "-c", script, codes=(1,))
+    assert said in done.stderr and "no such data" in done.stderr
 
 
 def test_the_prediction_holds_in_real_runs(binary, planned, tmp_path):

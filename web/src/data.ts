@@ -33,7 +33,7 @@ export interface Report {
   pools: Pool[]; steps: Step[];
   run?: { command: string[]; exit: string | null };
   epochs: { pool: string; epoch: number; begin_ns: number; peak_bytes: number | null; current_bytes: number | null }[];
-  marks: { kind: string; label: string; time_ns: number; device: string; current_bytes: number | null; peak_bytes: number | null }[];
+  marks: { pid: number | null; kind: string; label: string; time_ns: number; device: string; current_bytes: number | null; peak_bytes: number | null }[];
   ledger: LedgerLine[];
   findings: { rule: string; bytes: number; text: string; fix: string; verify: string }[];
   warnings: { code: string; text: string; hint: string }[];
@@ -62,7 +62,7 @@ export interface RawHeld { roles: string[]; moment: RawMoment; strings: string[]
 interface RawPicture {
   pool: number; by: "trace" | "counters"; events: number; each: number; columns: number; end_ns: number; data: string;
   moments: RawMoment[];
-  map: RawMap | null; lines: RawLine[]; notes: string[];
+  map: RawMap | null; lines: RawLine[]; run: RawLine | null; notes: string[];
 }
 export interface Raw {
   report: Report; oom: null | { failures: Failure[] }; roles: string[]; pools: RawPicture[]; strings: string[]; aggregated: string[];
@@ -82,7 +82,7 @@ export interface Columns {
 }
 export interface Picture extends Columns {
   pool: Pool; place: number; by: "trace" | "counters"; events: number; each: number; begin: number; end: number;
-  moments: Moment[]; blocks: Blocks | null; lines: Line[]; notes: string[];
+  moments: Moment[]; blocks: Blocks | null; lines: Line[]; run: Line | null; notes: string[];
   // What the server told of a window; the columns above have it already.
   near: Near | null;
 }
@@ -169,7 +169,7 @@ export function unpack(raw: Raw): Data {
     pictures.push({
       ...columns, pool, place: from.pool, by: from.by, events: from.events, each: from.each, begin, end: Math.max(from.end_ns, begin + 1),
       moments: from.moments.map((moment) => momentOf(moment, raw.roles, raw.strings)), blocks: blocksOf(from.map), lines: from.lines.map(lineOf),
-      notes: from.notes, near: null,
+      run: from.run ? lineOf(from.run) : null, notes: from.notes, near: null,
     });
   }
   return { report: raw.report, failures: raw.oom?.failures ?? [], pictures, strings: raw.strings, aggregated: raw.aggregated };

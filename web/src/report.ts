@@ -4,7 +4,7 @@
 import { Data, Picture, Pool, Raw, closer, placeOf, unpack } from "./data";
 import { Clock } from "./clock";
 import { bytes, el, whole } from "./dom";
-import { findings, notes, numbers, postmortem, steps, tables } from "./sections";
+import { findings, notes, numbers, postmortem, steps, tables, wholeRun } from "./sections";
 import { ledger } from "./ledger";
 import { map } from "./map";
 import { columnAt, timeline } from "./timeline";
@@ -29,7 +29,7 @@ function show(look: Look | null) {
   if (picture) {
     clock = new Clock(picture);
     if (look) { clock.from = Math.max(look.from, picture.begin); clock.to = Math.min(Math.max(look.to, clock.from + 1), picture.end); }
-    parts.push(timeline(data, picture, clock, server, look?.chosen ?? null), map(data, picture, clock));
+    parts.push(timeline(data, picture, clock, server, look?.chosen ?? null), map(data, picture, clock), wholeRun(picture));
     if (server) approach(server, picture, clock);
     // For those who measure how smoothly it pans.
     (window as unknown as { vramline: unknown }).vramline = { clock, picture };

@@ -1,7 +1,7 @@
 // The parts of the page around the charts: numbers, steps, findings, the post-mortem, tables, notes.
 
-import { chart } from "./chart";
-import { Data, Failure, Pool, Report } from "./data";
+import { chart, ticks } from "./chart";
+import { Data, Failure, LedgerLine, Picture, Pool, Report } from "./data";
 import { bytes, colour, copyButton, duration, el, section, size, time, whole } from "./dom";
 import { table } from "./table";
 import { capital, swatch } from "./timeline";
@@ -15,18 +15,24 @@ export function numbers(report: Report, pool: Pool): HTMLElement {
   const at = report.pools.indexOf(pool);
   const card = (id: string, title: string, amount: number | null, words: string) =>
     el("div", { class: "card", id }, el("h2", {}, title), el("p", { class: "figure" }, size(amount, "unknown")), el("p", { class: "hint" }, words));
-  const line = (name: string) => report.ledger.find((entry) => entry.device === pool.device && entry.line === name);
+  const line = (name: string, is: (entry: LedgerLine) => boolean = () => true) =>
+    report.ledger.find((entry) => entry.device === pool.device && entry.line === name && is(entry));
+  // A job may have many processes; the driver may number the only one otherwise.
+  const job = line("this job", (entry) => entry.detail === `process ${pool.pid}`)
+    ?? (report.pools.every((one) => one.pid === pool.pid) ? line("this job", (entry) => entry.bytes !== null) ?? line("this job") : undefined);
+  const taken = line("pool", (entry) => job === undefined || (entry.part_of !== null && report.ledger[entry.part_of] === job));
+  // Host memory has no driver.
+  const teller = (entry: LedgerLine) => (entry.source === "driver" && pool.device.startsWith("CPU") ? "kernel" : entry.source);
   const ever = pool.lifetime_peak_bytes !== null && pool.lifetime_peak_bytes > (pool.peak_bytes ?? 0) && report.run ? pool.lifetime_peak_bytes : null;
   const peak = card("peak", "Peak in use", pool.peak_bytes, pool.peak_bytes === null ? capital(reasonOf(report, `pools[${at}].peak_bytes`))
     : (pool.peak_at_ns === null ? `in ${pool.name}` : `in ${pool.name}, at ${time(pool.peak_at_ns)}`) + (ever ? `; ${bytes(ever)} later in the run` : ""));
-  const job = line("this job"), taken = line("pool");
-  const held = job && job.bytes !== null ? card("taken", "Held by the process", job.bytes, `by the ${job.source}, everything included`)
-    : taken && taken.bytes !== null ? card("taken", "Taken by the pool", taken.bytes, `from the driver, by the ${taken.source}`)
+  const held = job && job.bytes !== null ? card("taken", "Held by the process", job.bytes, `by the ${teller(job)}, everything included`)
+    : taken && taken.bytes !== null ? card("taken", "Taken by the pool", taken.bytes, `from the driver, by the ${teller(taken)}`)
     : pool.replay?.exact ? card("taken", "Taken by the pool", pool.replay.pool_bytes, "from the driver at most, by exact replay")
     : pool.caching ? card("taken", "Reserved by the pool", pool.caching.reserved_peak_bytes, "from the driver at most, by the snapshot")
     : card("taken", "Taken from the driver", null, capital(job?.reason || taken?.reason || "no figure of the driver, and no replay from the start"));
   const free = line("free");
-  const left = free && free.bytes !== null ? card("free", "Free on the device", free.bytes, `by the ${free.source}`)
+  const left = free && free.bytes !== null ? card("free", "Free on the device", free.bytes, `by the ${teller(free)}`)
     : pool.limit_bytes !== null && pool.peak_bytes !== null ? card("free", "Headroom", pool.limit_bytes - pool.peak_bytes, `to the pool's limit of ${bytes(pool.limit_bytes)}`)
     : card("free", "Headroom", null, capital(free?.reason || reasonOf(report, `pools[${at}].limit_bytes`)));
   return el("section", { class: "cards", "aria-label": "The three numbers that matter" }, peak, held, left);
@@ -57,6 +63,43 @@ function bars(label: string, list: Bar[], height: number): HTMLElement {
       }
     });
   });
+}
+
+// A run that goes on after its trace, by the framework's counters.
+export function wholeRun(picture: Picture): HTMLElement | null {
+  const { run, pool } = picture;
+  if (!run || run.time.length === 0) return null;
+  const begin = Math.min(picture.begin, run.time[0]!), end = run.time[run.time.length - 1]!;
+  const highest = run.value.reduce((a, b) => Math.max(a, b), 0), ever = pool.lifetime_peak_bytes;
+  const out = section("run", "The whole run",
+    "The trace covers the stretch that is shaded, and is drawn above. After it the framework's counters were read now and then: what was between two readings is not seen.");
+  out.append(chart(`Memory in use over the whole run of ${duration(end - begin)}, the highest reading ${bytes(highest)}.`, 190, Math.max(1, highest, ever ?? 0), ({ g, x0, x1, y0, y1, names, y: Y }) => {
+    const X = (at: number) => x0 + ((at - begin) / Math.max(1, end - begin)) * (x1 - x0);
+    g.fillStyle = colour("mark");
+    g.fillRect(X(picture.begin), y0, Math.max(1, X(picture.end) - X(picture.begin)), y1 - y0);
+    g.strokeStyle = colour("activations");
+    g.lineWidth = 1.5;
+    g.beginPath();
+    run.value.forEach((value, at) => {
+      if (at > 0) g.lineTo(X(run.time[at]!), Y(run.value[at - 1]!));
+      g.lineTo(X(run.time[at]!), Y(value));
+    });
+    g.stroke();
+    g.lineWidth = 1;
+    g.fillStyle = colour("soft");
+    const times = ticks(begin / 1e9, end / 1e9, Math.max(2, (x1 - x0) / 110));
+    for (const at of times) {
+      const x = X(at * 1e9);
+      if (x > x0 + 18 && x < x1 - 18) g.fillText(time(at * 1e9, 1e9 * ((times[1] ?? 0) - (times[0] ?? 0) || 1)), x, names);
+    }
+    if (ever !== null && ever > highest) {
+      g.fillStyle = colour("limit");
+      g.fillRect(x0, Math.round(Y(ever)), x1 - x0, 1);
+      g.textAlign = "right";
+      g.fillText(`peak of the run ${bytes(ever)}, between readings`, x1 - 4, Y(ever) + 10);
+    }
+  }));
+  return out;
 }
 
 const GROUPS: Record<string, string> = { train: "parameters", validation: "activations", predict: "optimizer", other: "inputs" };

@@ -189,9 +189,9 @@ pub(crate) struct PlanArgs {
     /// Trace so many steps of each: every step is another order.
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) trace_steps: u32,
-    /// Keep the probes in this folder; what is there already is not run again.
-    #[arg(short, long, value_name = "FOLDER")]
-    pub(crate) output: Option<PathBuf>,
+    /// Keep the probes in this folder; what is there already of the same command, settings and script is not run again.
+    #[arg(short, long, value_name = "FOLDER", default_value = "plan.probes")]
+    pub(crate) output: PathBuf,
     /// The batch to predict; several with commas [default: the largest that surely fits].
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) batch: Vec<u64>,

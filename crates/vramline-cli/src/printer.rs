@@ -9,6 +9,7 @@ pub(crate) mod replay;
 pub(crate) mod top;
 pub(crate) mod verify;
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use vramline::snapshot::Role;
@@ -91,13 +92,15 @@ pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
         }
     }
     held_long(&mut out, main, style);
+    // A recording's steps come in phases; without any, the trace shows steps by itself.
+    if report.phases.is_empty() {
+        steps(&mut out, report, main, style);
+    }
     if report.run.is_some() {
         phases(&mut out, report, style);
         epochs(&mut out, report, main, style);
         inventory(&mut out, report, style);
         happenings(&mut out, report, style);
-    } else {
-        steps(&mut out, report, main, style);
     }
     findings(&mut out, report, style);
     notes(&mut out, report, style);
@@ -247,8 +250,10 @@ fn replayed(out: &mut String, replay: &ReplayedView) {
 }
 
 fn pools(out: &mut String, report: &Report, style: Style) {
-    let several_hosts =
-        report.pools.iter().any(|pool| Some(&pool.host) != report.pools.first().map(|first| &first.host));
+    let differ =
+        |of: &dyn Fn(&PoolView) -> String| report.pools.iter().map(of).collect::<HashSet<_>>().len() > 1;
+    let several_hosts = differ(&|pool| pool.host.clone());
+    let several_processes = differ(&|pool| or_dash(pool.pid));
     let mut columns: Vec<Column> = vec![
         ("pool", false),
         (title("pools[].device"), false),
@@ -261,6 +266,9 @@ fn pools(out: &mut String, report: &Report, style: Style) {
         (title("pools[].fragmentation_at_peak"), true),
         (title("pools[].from_start"), false),
     ];
+    if several_processes {
+        columns.insert(0, (title("pools[].pid"), true));
+    }
     if several_hosts {
         columns.insert(0, (title("pools[].host"), false));
     }
@@ -282,6 +290,9 @@ fn pools(out: &mut String, report: &Report, style: Style) {
             }
             .to_owned(),
         ];
+        if several_processes {
+            row.insert(0, or_dash(pool.pid));
+        }
         if several_hosts {
             row.insert(0, pool.host.clone());
         }
@@ -545,8 +556,11 @@ fn held_long(out: &mut String, pool: &PoolView, style: Style) {
 }
 
 fn steps(out: &mut String, report: &Report, main: &PoolView, style: Style) {
-    let steps: Vec<&StepView> =
-        report.steps.iter().filter(|step| step.pool == main.name && step.host == main.host).collect();
+    let steps: Vec<&StepView> = report
+        .steps
+        .iter()
+        .filter(|step| step.pool == main.name && step.host == main.host && step.pid == main.pid)
+        .collect();
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else { return };
     let Some(highest) = steps.iter().max_by_key(|step| step.peak_bytes) else { return };
     let Some(lowest) = steps.iter().min_by_key(|step| step.peak_bytes) else { return };

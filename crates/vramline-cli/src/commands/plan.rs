@@ -75,10 +75,9 @@ fn document(args: &PlanArgs) -> Result<Result<PlanView, u8>, Hinted> {
 /// What XLA compiles at the batches that are asked for, and no more; a code where a signal ended that.
 fn compile_only(args: &PlanArgs) -> Result<Result<PlanView, u8>, Hinted> {
     probes::check(&args.command, &args.variable)?;
-    let folder = folder_of(args);
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make '{}'", folder.display()))?;
+    fs::create_dir_all(&args.output).with_context(|| format!("cannot make '{}'", args.output.display()))?;
     let (variable, command) = (args.variable.as_str(), args.command.as_slice());
-    let wanted = compile::Wanted { variable, command, folder: &folder, patience: LONGEST_PATIENCE };
+    let wanted = compile::Wanted { variable, command, folder: &args.output, patience: LONGEST_PATIENCE };
     let mut compiled = Vec::new();
     for &batch in &args.batch {
         // Which program is the step is not known before all are there.
@@ -97,7 +96,6 @@ fn compile_only(args: &PlanArgs) -> Result<Result<PlanView, u8>, Hinted> {
 /// Where a compiler may be behind requests of the probes, compiles at their batches, at those that are asked for, and where there is
 /// a limit at some near the largest that fits; a code where a signal ended that.
 fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<Result<(), u8>, Hinted> {
-    let folder = folder_of(args);
     let times = read.iter().filter_map(|probe| {
         let clocks = &probe.reading.recorded.as_ref()?.manifest.as_ref()?.clocks;
         let took = clocks.end.as_ref()?.monotonic_ns.0.checked_sub(clocks.begin.monotonic_ns.0)?;
@@ -107,7 +105,7 @@ fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<Resul
     let wanted = compile::Wanted {
         variable: &args.variable,
         command: &args.command,
-        folder: &folder,
+        folder: &args.output,
         patience: longest.saturating_mul(PATIENCE).max(LEAST_PATIENCE),
     };
     let mut batches: Vec<u64> = plan.probes.iter().map(|probe| probe.batch).collect();
@@ -175,7 +173,6 @@ pub(crate) fn probes_of(args: &PlanArgs) -> Result<Result<Vec<(u64, PathBuf)>, u
         }
         return Ok(Ok(args.probe.clone()));
     }
-    let folder = folder_of(args);
     let batches = if args.batches.is_empty() { BATCHES.as_slice() } else { &args.batches };
     probes::make(&probes::Wanted {
         batches,
@@ -183,16 +180,12 @@ pub(crate) fn probes_of(args: &PlanArgs) -> Result<Result<Vec<(u64, PathBuf)>, u
         trace_steps: args.trace_steps,
         variable: &args.variable,
         command: &args.command,
-        folder: &folder,
+        folder: &args.output,
         name: "probe",
         more: &Variables::new(),
         allocator: None,
+        is_anew: false,
     })
-}
-
-/// Where probes are kept.
-fn folder_of(args: &PlanArgs) -> PathBuf {
-    args.output.clone().unwrap_or_else(|| PathBuf::from("plan.probes"))
 }
 
 /// What XLA wrote, as it was given.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
@@ -26,6 +26,16 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<ExitCode, Hinted> {
     let &[batch] = args.plan.batch.as_slice() else {
         return Err(refusal("verify needs one batch", "give the batch to measure at, such as --batch 256"));
     };
+    if args.plan.html.is_some() || args.plan.curve || args.plan.compile_only {
+        let hint = "--html, --curve and --compile-only are for `vramline plan`";
+        return Err(refusal("verify measures one batch, and draws nothing", hint));
+    }
+    if !(args.tolerance.is_finite() && args.tolerance >= 0.0) {
+        return Err(refusal(
+            format!("{} is no tolerance", args.tolerance),
+            "give a share, such as 0.05 for 5 %",
+        ));
+    }
     if args.plan.command.is_empty() {
         return Err(refusal(
             "there is nothing to run",
@@ -77,6 +87,9 @@ fn from_plan(args: &VerifyArgs, batch: u64) -> Result<Result<Predicted, u8>, Hin
             offered.iter().filter(|fix| fix.is_from_outside()).map(|fix| fix.name()).collect();
         let hint = format!("those that apply here: {}", known.join(", "));
         let fix = found.ok_or_else(|| refusal(format!("there is no fix '{name}' for this job"), &hint))?;
+        if fixes.contains(&fix) {
+            return Err(refusal(format!("'{name}' is given twice"), "each fix is applied once"));
+        }
         if !fix.is_from_outside() {
             let hint = "change the code, and verify the changed command with --batch alone";
             return Err(refusal(format!("'{name}' is a change of the code"), hint));
@@ -148,17 +161,18 @@ fn measure(args: &VerifyArgs, batch: u64, fixes: &[Fix]) -> Result<Result<Measur
     }
     let names: Vec<&str> = fixes.iter().map(|fix| fix.name()).collect();
     let name = if names.is_empty() { "measured".to_owned() } else { format!("measured-{}", names.join("-")) };
-    let folder = args.plan.output.clone().unwrap_or_else(|| PathBuf::from("plan.probes"));
     let made = probes::make(&probes::Wanted {
         batches: &[run_at],
         repeats: args.runs,
         trace_steps: args.plan.trace_steps,
         variable: &args.plan.variable,
         command: &args.plan.command,
-        folder: &folder,
+        folder: &args.plan.output,
         name: &name,
         more: &more,
         allocator,
+        // What is measured is measured now.
+        is_anew: true,
     })?;
     let made = match made {
         Ok(made) => made,

@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use vramline::plan::Compiled;
+use vramline::recording::manifest::RunManifest;
 use vramline::source::read_programs;
 
 use crate::Hinted;
 use crate::cli::RunArgs;
 use crate::commands::run;
 use crate::launch::environment::Variables;
-use crate::launch::probes::{last_words, replaced};
+use crate::launch::probes::{ENDED, is_of, last_words, replaced};
 use crate::launch::say;
 use crate::launch::settings::Trace;
 use crate::variables::{JAX_CACHE, XLA_FLAGS};
@@ -36,9 +37,6 @@ const BEGUN: &str = "before_optimizations.hlo.pb";
 
 /// Nothing more is compiled where nothing was for so long, or longer.
 const QUIET: Duration = Duration::from_secs(10);
-
-/// How a job ends that somebody wants to end: hang-up, Ctrl-C, terminate.
-const ENDED: [u8; 3] = [129, 130, 143];
 
 /// What is to be compiled.
 pub(crate) struct Wanted<'a> {
@@ -60,7 +58,8 @@ impl Wanted<'_> {
     ) -> Result<Result<Option<Compiled>, u8>, Hinted> {
         let folder = self.folder.join(format!("compiled-{batch}"));
         let begin = format!("compiling at {} {batch}", self.variable);
-        if let Some(known) = read(batch, &folder) {
+        let args = self.args(batch);
+        if let Some(known) = read(batch, &folder).filter(|_| is_of(&folder, &args)) {
             say(format_args!("{begin} is done already"));
             return Ok(Ok(Some(known)));
         }
@@ -70,7 +69,7 @@ impl Wanted<'_> {
         let began = Instant::now();
         let part = self.folder.join(format!("compiled-{batch}.part"));
         let log_path = self.folder.join(format!("compiled-{batch}.log"));
-        let code = self.run(batch, &part, &log_path, enough)?;
+        let (code, manifest) = self.run(batch, &args, &part, &log_path, enough)?;
         // A job that crashes at a batch that does not fit has compiled before that; one that the user ends ends the plan.
         if let Some(code) = code.filter(|code| ENDED.contains(code)) {
             return Ok(Err(code));
@@ -84,22 +83,29 @@ impl Wanted<'_> {
             let _ = fs::remove_dir_all(&part);
             return Ok(Ok(None));
         }
+        manifest.write(&part).with_context(|| format!("cannot complete '{}'", part.display()))?;
         let _ = fs::remove_dir_all(&folder);
         fs::rename(&part, &folder).with_context(|| format!("cannot name '{}'", folder.display()))?;
         say(format_args!("{begin} took {took:.1} s"));
         Ok(Ok(read(batch, &folder)))
     }
 
-    /// The job's exit code, where it was not ended from here.
+    fn args(&self, batch: u64) -> RunArgs {
+        let braces = format!("{{{}}}", self.variable);
+        let command = self.command.iter().map(|word| replaced(word, &braces, &batch.to_string())).collect();
+        let recording = self.folder.join(format!("compiled-{batch}.vram"));
+        RunArgs { trace: Trace::Steps(STEPS), stop: true, ..RunArgs::of(recording, command) }
+    }
+
+    /// The job's exit code, where it was not ended from here, and what was run.
     fn run(
         &self,
         batch: u64,
+        args: &RunArgs,
         part: &Path,
         log_path: &Path,
         enough: &(dyn Fn(&Compiled) -> bool + Sync),
-    ) -> Result<Option<u8>, Hinted> {
-        let braces = format!("{{{}}}", self.variable);
-        let command = self.command.iter().map(|word| replaced(word, &braces, &batch.to_string())).collect();
+    ) -> Result<(Option<u8>, RunManifest), Hinted> {
         let log = File::create(log_path).with_context(|| format!("cannot write '{}'", log_path.display()))?;
         let _ = fs::remove_dir_all(part);
         fs::create_dir_all(part).with_context(|| format!("cannot make '{}'", part.display()))?;
@@ -111,21 +117,20 @@ impl Wanted<'_> {
             // What is taken from a cache is not compiled, and not told.
             (JAX_CACHE.to_owned(), "false".to_owned()),
         ]);
-        let recording = self.folder.join(format!("compiled-{batch}.vram"));
-        let _ = fs::remove_dir_all(&recording);
-        let args =
-            RunArgs { trace: Trace::Steps(STEPS), stop: true, ..RunArgs::of(recording.clone(), command) };
+        if let Some(recording) = &args.output {
+            let _ = fs::remove_dir_all(recording);
+        }
         let watch = Mutex::new(Watch::new(self.patience));
         let is_enough = || {
             let Ok(mut watch) = watch.lock() else { return true };
             let is_new = watch.look(&dumps);
             watch.is_over() || (is_new && read(batch, &dumps).is_some_and(|compiled| enough(&compiled)))
         };
-        let recorded = run::record(&args, Some(&log), &more, Some(&is_enough))?;
+        let recorded = run::record(args, Some(&log), &more, Some(&is_enough))?;
         if let Some(path) = recorded.path {
             let _ = fs::remove_dir_all(path);
         }
-        Ok((!recorded.is_cut).then_some(recorded.code))
+        Ok(((!recorded.is_cut).then_some(recorded.code), recorded.manifest))
     }
 }
 

@@ -1,23 +1,28 @@
 //! Makes the probes of a plan: the user's command with several batches, each traced and ended after a few steps.
 //!
 //! A probe is a job as any other; what it prints goes into a file beside its recording, so that the plan's own output stays
-//! readable. One that fails ends the planning, with its last words.
+//! readable. One that fails ends the planning, with its last words. What an earlier plan has made is taken again if it is of the very same
+//! job, as far as its manifest tells: a change in a module that the script imports does not show there.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, anyhow};
+use vramline::recording::manifest::{self, Exit, RunManifest};
 
 use crate::Hinted;
 use crate::cli::{Allocator, RunArgs};
 use crate::commands::run;
-use crate::launch::environment::Variables;
+use crate::launch::environment::{self, Variables};
 use crate::launch::say;
 use crate::launch::settings::{Trace, refusal};
+
+/// How a job ends that somebody wants to end: hang-up, Ctrl-C, terminate.
+pub(super) const ENDED: [u8; 3] = [129, 130, 143];
 
 /// Lines of a failed probe that are shown.
 const LAST_WORDS: usize = 15;
@@ -35,6 +40,41 @@ pub(crate) struct Wanted<'a> {
     /// What the job gets besides.
     pub(crate) more: &'a Variables,
     pub(crate) allocator: Option<Allocator>,
+    /// Whether what is there already is run all the same.
+    pub(crate) is_anew: bool,
+}
+
+impl Wanted<'_> {
+    fn args(&self, batch: u64, braces: &str, output: PathBuf) -> RunArgs {
+        let command = self.command.iter().map(|word| replaced(word, braces, &batch.to_string())).collect();
+        RunArgs {
+            trace: Trace::Steps(self.trace_steps),
+            stop: true,
+            allocator: self.allocator,
+            ..RunArgs::of(output, command)
+        }
+    }
+}
+
+/// Whether what is kept in a folder was recorded of this job: the same command in the same place, with the same settings and variables, and
+/// no script in it has changed since.
+pub(super) fn is_of(folder: &Path, args: &RunArgs) -> bool {
+    let Ok(kept) = RunManifest::read(folder) else { return false };
+    let began = SystemTime::UNIX_EPOCH
+        + Duration::from_nanos(u64::try_from(kept.clocks.begin.realtime_ns.0).unwrap_or_default());
+    let is_newer = |word: &OsString| {
+        let path = Path::new(word);
+        path.extension().is_some_and(|end| end == "py" || end == "sh")
+            && path.metadata().and_then(|known| known.modified()).is_ok_and(|changed| changed > began)
+    };
+    let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
+    let variables = manifest::environment(environment::of_user());
+    kept.command == words
+        && std::env::current_dir().is_ok_and(|cwd| cwd.to_string_lossy() == kept.cwd)
+        && kept.settings.trace == args.trace.to_string()
+        && kept.settings.allocator.as_deref() == args.allocator.map(Allocator::word)
+        && variables.iter().all(|(name, value)| kept.environment.get(name) == Some(value))
+        && !args.command.iter().any(is_newer)
 }
 
 /// Runs what is not there yet, the smallest first. Gives each batch with its recording; `Err` of a code where a signal ended a probe.
@@ -52,17 +92,20 @@ pub(crate) fn make(wanted: &Wanted<'_>) -> Result<Result<Vec<(u64, PathBuf)>, u8
             let path = wanted.folder.join(format!("{}-{batch}-{repeat}.vram", wanted.name));
             let number = made.len() + 1;
             let begin = format!("{} {number} of {count}: {} {batch}", wanted.name, wanted.variable);
-            if path.is_dir() {
+            // A probe that was cut short must not be taken for a whole one.
+            let args = wanted.args(batch, &braces, path.with_extension("part.vram"));
+            if !wanted.is_anew && is_of(&path, &args) {
                 say(format_args!("{begin} is there already"));
                 made.push((batch, path));
                 continue;
             }
-            if io::stderr().is_terminal() {
+            if path.is_dir() && !wanted.is_anew {
+                say(format_args!("{begin} is there of another job, or of an older script: it is run again"));
+            } else if io::stderr().is_terminal() {
                 say(format_args!("{begin} ..."));
             }
             let began = Instant::now();
-            let code = one(wanted, batch, &braces, &path)?;
-            if code > 128 {
+            if let Err(code) = one(wanted, batch, &args, &path)? {
                 return Ok(Err(code));
             }
             say(format_args!("{begin} took {:.1} s", began.elapsed().as_secs_f64()));
@@ -84,26 +127,22 @@ pub(crate) fn check(command: &[OsString], variable: &str) -> Result<String, Hint
     Err(refusal(format!("the command has no {braces} in it"), hint))
 }
 
-fn one(wanted: &Wanted<'_>, batch: u64, braces: &str, path: &Path) -> Result<u8, Hinted> {
-    let command: Vec<OsString> =
-        wanted.command.iter().map(|word| replaced(word, braces, &batch.to_string())).collect();
+/// Makes one probe; `Err` of a code where somebody ended it.
+fn one(wanted: &Wanted<'_>, batch: u64, args: &RunArgs, path: &Path) -> Result<Result<(), u8>, Hinted> {
     let log_path = path.with_extension("log");
     let log = File::create(&log_path).with_context(|| format!("cannot write '{}'", log_path.display()))?;
-    // A probe that was cut short must not be taken for a whole one.
-    let part = path.with_extension("part.vram");
-    let _ = fs::remove_dir_all(&part);
-    let args = RunArgs {
-        trace: Trace::Steps(wanted.trace_steps),
-        stop: true,
-        allocator: wanted.allocator,
-        ..RunArgs::of(part, command)
-    };
-    let recorded = run::record(&args, Some(&log), wanted.more, None)?;
-    if recorded.code > 128 {
-        return Ok(recorded.code);
+    if let Some(part) = &args.output {
+        let _ = fs::remove_dir_all(part);
     }
-    if recorded.code != 0 {
-        let error = anyhow!("the run of {} {batch} ended with code {}", wanted.variable, recorded.code);
+    let recorded = run::record(args, Some(&log), wanted.more, None)?;
+    let ended = match recorded.manifest.exit {
+        _ if ENDED.contains(&recorded.code) => return Ok(Err(recorded.code)),
+        Some(Exit::Signal(signal)) => Some(format!("was ended by signal {signal}")),
+        _ if recorded.code != 0 => Some(format!("ended with code {}", recorded.code)),
+        _ => None,
+    };
+    if let Some(ended) = ended {
+        let error = anyhow!("the run of {} {batch} {ended}", wanted.variable);
         return Err(Hinted { error, hint: format!("the last it said:\n{}", last_words(&log_path)) });
     }
     let recording = recorded.path.ok_or_else(|| anyhow!("'{}' could not be recorded", path.display()))?;
@@ -111,8 +150,9 @@ fn one(wanted: &Wanted<'_>, batch: u64, braces: &str, path: &Path) -> Result<u8,
         .manifest
         .write(&recording)
         .with_context(|| format!("cannot complete '{}'", recording.display()))?;
+    let _ = fs::remove_dir_all(path);
     fs::rename(&recording, path).with_context(|| format!("cannot name '{}'", path.display()))?;
-    Ok(0)
+    Ok(Ok(()))
 }
 
 pub(super) fn last_words(log: &Path) -> String {

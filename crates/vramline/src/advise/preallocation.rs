@@ -20,9 +20,9 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
     }
     let fix = match device.kind? {
         Kind::TensorFlow => {
-            "vramline run --growth -- ..., or tf.config.experimental.set_memory_growth(gpu, True)"
+            "vramline run --growth on -- ..., or tf.config.experimental.set_memory_growth(gpu, True)"
         }
-        Kind::Jax => "vramline run --growth -- ..., or XLA_PYTHON_CLIENT_PREALLOCATE=false",
+        Kind::Jax => "vramline run --growth on -- ..., or XLA_PYTHON_CLIENT_PREALLOCATE=false",
         // PyTorch takes what it needs; what it keeps is its cache.
         Kind::PyTorch => return None,
     };

@@ -89,6 +89,13 @@ pub struct DeviceFigures {
     pub free: Bytes,
 }
 
+impl DeviceFigures {
+    /// What processes hold of it.
+    fn in_use(&self) -> Bytes {
+        self.total.saturating_sub(self.reserved.unwrap_or_default()).saturating_sub(self.free)
+    }
+}
+
 /// A process of the job.
 #[derive(Clone, Debug, Default)]
 pub struct JobProcess {

@@ -29,8 +29,8 @@ pub struct PoolSeries {
     pub in_use: Vec<(i64, Told)>,
     /// Why it is not known.
     pub not_in_use: String,
-    /// When the most was in use, where a trace tells.
-    pub peak_at: Option<i64>,
+    /// The most that was in use, and when, where a trace tells.
+    pub peak: Option<(Bytes, i64)>,
 }
 
 impl PoolSeries {
@@ -180,9 +180,21 @@ impl Books<'_> {
         let most = |pool: &PoolSeries| pool.in_use.iter().map(|&(at, told)| (told.bytes, at)).max();
         fullest
             .map(|(time, ..)| time)
-            .or_else(|| self.pools.iter().find_map(|pool| pool.peak_at))
+            .or_else(|| self.pools.iter().filter_map(|pool| pool.peak).max().map(|(_, at)| at))
             .or_else(|| self.pools.iter().filter_map(most).max().map(|(_, at)| at))
             .or_else(|| self.rows.last().map(|row| row.time.monotonic))
+    }
+
+    /// What the driver said of the whole device at a moment. It is asked for processes and for the device in turns: where a process was just
+    /// told to hold more than the device had in use before, the device's next figure is the one of that moment.
+    fn device_at(&self, time: i64, told: &DriverRow, held: Bytes) -> Option<DeviceFigures> {
+        let now = self.figures(told)?;
+        if now.in_use() >= held || self.is_stand_in {
+            return Some(now);
+        }
+        let mut later = self.rows.iter().skip_while(|row| row.time.monotonic <= time);
+        let next = later.find(|row| row.subject == Subject::Device).and_then(|row| self.figures(row));
+        Some(next.filter(|next| next.in_use() >= held).unwrap_or(now))
     }
 
     /// The ledger at a moment. `parts` tells what a pool's bytes in use are, where a trace does.
@@ -192,9 +204,11 @@ impl Books<'_> {
         for row in self.rows.iter().take_while(|row| row.time.monotonic <= time) {
             state.take(row);
         }
-        let memory = state.devices.first().and_then(|row| self.figures(row));
-        let told = state.devices.first().and_then(|row| row.reason.clone());
         let pids = self.pids();
+        let of_job = |row: &&&DriverRow| row.pid.is_some_and(|pid| pids.contains(&pid));
+        let held: Bytes = state.processes.iter().filter(of_job).filter_map(|row| row.used).sum();
+        let memory = state.devices.first().and_then(|row| self.device_at(time, row, held));
+        let told = state.devices.first().and_then(|row| row.reason.clone());
         let job = pids.iter().map(|&pid| self.process(pid, time, &state, parts)).collect();
         let is_other = |row: &&&DriverRow| row.pid.is_some_and(|pid| !pids.contains(&pid));
         let other = |row: &&DriverRow| OtherProcess {

@@ -110,6 +110,19 @@ pub struct ProcessFacts {
     pub forked_from: Option<String>,
 }
 
+impl ProcessFacts {
+    /// The framework that holds the memory, as it is imported, and its version; others are imported beside it.
+    #[must_use]
+    pub fn framework(&self) -> Option<(&str, &str)> {
+        let known = |name: &str| self.frameworks.get_key_value(name);
+        let backend = self.backend.as_deref().and_then(known);
+        let (name, version) = backend
+            .or_else(|| ["tensorflow", "torch", "jax"].into_iter().find_map(known))
+            .or_else(|| self.frameworks.iter().next())?;
+        Some((name, version))
+    }
+}
+
 /// Whether a path is the folder of a recording.
 #[must_use]
 pub fn is_recording(path: &Path) -> bool {

@@ -84,6 +84,9 @@ impl Room {
 /// Rows of a pool's peak that a report for a page should have.
 pub const ROWS: usize = 400;
 
+/// The name of the counters' line.
+const IN_USE: &str = "in use, by the framework's counters";
+
 /// Pools that are drawn in full.
 const IN_FULL: usize = 2;
 
@@ -115,6 +118,8 @@ struct PoolPicture {
     moments: Vec<MomentPicture>,
     map: Option<MapPicture>,
     lines: Vec<LinePicture>,
+    /// What the counters told of the whole run, where that goes on after the trace.
+    run: Option<LinePicture>,
     notes: Vec<String>,
 }
 
@@ -433,6 +438,7 @@ impl Page {
             moments,
             map,
             lines: Vec::new(),
+            run: None,
             notes,
         })
     }
@@ -446,6 +452,8 @@ impl Page {
                 counted.lines.into_iter().map(|(name, points)| line(name, &Series::new(points), None));
             if let Some(picture) = pictures.iter_mut().find(|picture| picture.pool == place) {
                 picture.lines = lines.collect();
+                let goes_on = counted.in_use.last().is_some_and(|point| point.0 > picture.end_ns.0);
+                picture.run = goes_on.then(|| line(IN_USE.to_owned(), &Series::new(counted.in_use), None));
             } else if !counted.in_use.is_empty() && pictures.len() < self.room.drawn {
                 let end_ns = Nanos(counted.in_use.last().map_or(0, |point| point.0));
                 let count = counted.in_use.len();
@@ -461,6 +469,7 @@ impl Page {
                     moments: Vec::new(),
                     map: None,
                     lines: lines.collect(),
+                    run: None,
                     notes: vec![
                         "drawn from the framework's counters, read now and then: what was between two readings is not seen, and no trace says what held it"
                             .to_owned(),
@@ -482,19 +491,26 @@ pub(super) struct Counted {
 impl Counted {
     pub(super) fn of(accounts: &Accounts<'_>, view: &PoolView) -> Option<Counted> {
         let books = accounts.books.iter().find(|books| books.device == view.device)?;
-        let series = books.pools.iter().find(|series| series.name == view.name);
+        let pids = books.pids();
+        // The driver may number the only process otherwise.
+        let is_it = |pid: u32| pids.len() == 1 || view.pid == Some(u64::from(pid));
+        let series = books.pools.iter().find(|series| series.name == view.name && is_it(series.pid));
+        let pid = series.map_or(0, |series| series.pid);
+        let clock = |time: i64| accounts.clock(pid, time).0;
         let on_clock = |points: &[(i64, Told)]| -> Vec<(i64, u64)> {
-            points.iter().map(|(time, told)| (accounts.clock(*time).0, told.bytes.0)).collect()
+            points.iter().map(|(time, told)| (clock(*time), told.bytes.0)).collect()
         };
         let mut lines = Vec::new();
         if let Some(series) = series.filter(|series| !series.taken.is_empty()) {
             lines.push(("pool, taken from the driver".to_owned(), on_clock(&series.taken)));
         }
-        let of_job = books.rows.iter().filter(|row| row.is_job == Some(true));
+        let of_process =
+            books.rows.iter().filter(|row| row.is_job == Some(true) && row.pid.is_some_and(is_it));
         let held: Vec<(i64, u64)> =
-            of_job.filter_map(|row| Some((accounts.clock(row.time.monotonic).0, row.used?.0))).collect();
-        if !held.is_empty() && books.pids().len() == 1 {
-            lines.push(("process, by the driver".to_owned(), held));
+            of_process.filter_map(|row| Some((clock(row.time.monotonic), row.used?.0))).collect();
+        if !held.is_empty() {
+            let teller = if books.is_stand_in { "kernel" } else { "driver" };
+            lines.push((format!("process, by the {teller}"), held));
         }
         Some(Counted { lines, in_use: series.map_or(Vec::new(), |series| on_clock(&series.in_use)) })
     }

@@ -39,6 +39,8 @@ pub struct Accounts<'a> {
     pub books: Vec<Books<'a>>,
     /// The trace of each process that has one, with its pools.
     traces: Vec<(u32, &'a Trace)>,
+    /// Where the clock of each process begins on the monotonic clock: with its trace, else with its first mark.
+    begins: Vec<(u32, i64)>,
 }
 
 impl<'a> Accounts<'a> {
@@ -46,11 +48,14 @@ impl<'a> Accounts<'a> {
     #[must_use]
     pub fn of(reading: &'a Reading, pools: &[PoolView]) -> Option<Accounts<'a>> {
         let recorded = reading.recorded.as_ref()?;
-        let mut accounts = Accounts { recorded, books: Vec::new(), traces: Vec::new() };
+        let mut accounts = Accounts { recorded, books: Vec::new(), traces: Vec::new(), begins: Vec::new() };
         for (number, process) in recorded.processes.iter().enumerate() {
             let host = reading.hosts.iter().find(|host| host.process == Some(number));
             let trace = host.map(|host| &host.trace);
             accounts.traces.extend(trace.map(|trace| (process.id.pid(), trace)));
+            let zero = trace.and_then(|trace| trace.history.monotonic_zero).map(|zero| zero.0);
+            let first = process.marks.first().map(|mark| mark.time.monotonic);
+            accounts.begins.extend(zero.or(first).map(|begin| (process.id.pid(), begin)));
             let whole = Whole { process, trace, pools: std::collections::BTreeMap::default() };
             for device in whole.lifetime_peaks().into_keys().filter(|device| !device.is_empty()) {
                 let is_it = |pool: &&PoolView| {
@@ -120,17 +125,17 @@ impl<'a> Accounts<'a> {
         books.at(time, &parts)
     }
 
-    /// A moment of the monotonic clock on the clock of the report.
-    pub(super) fn clock(&self, time: i64) -> Nanos {
-        let zero = self.traces.iter().find_map(|(_, trace)| {
-            trace.history.monotonic_zero.map(|zero| zero.0.saturating_add(trace.history.origin.0))
-        });
-        let origin = self.traces.first().map_or(0, |(_, trace)| trace.history.origin.0);
-        let first = || self.recorded.processes.first()?.marks.first().map(|mark| mark.time.monotonic);
-        match zero {
-            Some(zero) => Nanos(time.saturating_sub(zero).saturating_add(origin)),
-            None => Nanos(time.saturating_sub(first().unwrap_or_default())),
-        }
+    /// A moment of the monotonic clock on the clock that a process has in the report.
+    pub(super) fn clock(&self, pid: u32, time: i64) -> Nanos {
+        // The driver may number the only process otherwise.
+        let of_pid = self.begins.iter().find(|(of, _)| *of == pid).or(self.begins.first());
+        Nanos(time.saturating_sub(of_pid.map_or(0, |(_, begin)| *begin)))
+    }
+
+    /// The same on the clock of the process that held the most of a device.
+    fn clock_of(&self, books: &Books<'_>, time: i64) -> Nanos {
+        let fullest = books.pools.iter().max_by_key(|pool| pool.peak);
+        self.clock(fullest.map_or(0, |pool| pool.pid), time)
     }
 
     fn rows(&self) -> Vec<LedgerView> {
@@ -138,7 +143,7 @@ impl<'a> Accounts<'a> {
         for books in &self.books {
             let Some(time) = books.best_moment() else { continue };
             let before = rows.len();
-            rows.extend(lines(&self.at(books, time), self.clock(time), before));
+            rows.extend(lines(&self.at(books, time), self.clock_of(books, time), before));
         }
         rows
     }
@@ -147,7 +152,7 @@ impl<'a> Accounts<'a> {
     #[must_use]
     pub fn at_times(&self, times: &[i64]) -> Vec<Vec<LedgerView>> {
         let each = |&time: &i64| {
-            self.books.iter().map(move |books| lines(&self.at(books, time), self.clock(time), 0))
+            self.books.iter().map(move |books| lines(&self.at(books, time), self.clock_of(books, time), 0))
         };
         times.iter().flat_map(each).collect()
     }
@@ -229,17 +234,19 @@ fn series(
         not_in_use: told.iter().find_map(|(_, read)| read.reason.clone()).unwrap_or_default(),
         ..PoolSeries::default()
     };
+    let zero = trace.and_then(|trace| trace.history.monotonic_zero).map(|zero| zero.0);
+    // A nanosecond later everything of that moment has happened.
+    let at = pool
+        .and_then(|pool| pool.peak_at_ns)
+        .zip(zero)
+        .map(|(at, zero)| zero.saturating_add(at.0).saturating_add(1));
+    series.peak = pool.and_then(|pool| pool.peak_bytes).zip(at);
     let replayed = pool.and_then(|pool| pool.replay.as_ref()).filter(|replayed| replayed.exact);
-    let zero =
-        trace.and_then(|trace| Some(trace.history.monotonic_zero?.0.saturating_add(trace.history.origin.0)));
-    if let (true, Some(replayed), Some(zero)) = (series.taken.is_empty(), replayed, zero) {
-        let on_clock = |time: Picos| zero.saturating_add(time.0 / 1000);
+    if let (true, Some(replayed), Some(zero), Some(trace)) = (series.taken.is_empty(), replayed, zero, trace)
+    {
+        let on_clock = |time: Picos| zero.saturating_add(time.on_clock(trace.history.origin).0);
         let point = |&(time, bytes): &(Picos, Bytes)| (on_clock(time), Told { bytes, by: Teller::Replay });
         series.taken = replayed.taken.iter().map(point).collect();
-        // A nanosecond later everything of that moment has happened.
-        series.peak_at = pool.and_then(|pool| pool.peak_at_ns).zip(trace).map(|(at, trace)| {
-            zero.saturating_add(at.0.saturating_sub(trace.history.origin.0)).saturating_add(1)
-        });
         series.taken_until = process.trace_stopped().map(|stopped| stopped.monotonic);
         "the trace is over: from here on nobody tells what the pool took".clone_into(&mut series.not_taken);
     }

@@ -20,7 +20,7 @@ use crate::names::{Name, Names};
 use crate::recording::reader::Recorded;
 use crate::snapshot::{Held, Role, Snapshot, Still};
 use crate::stack::{Stack, Stacks};
-use crate::trace::{LongHeld, PoolTrace, Trace};
+use crate::trace::{LongHeld, PoolTrace, StepUse, Trace};
 use crate::units::{Bytes, Nanos, Picos};
 use crate::warning::{Unknown, Warning};
 
@@ -364,20 +364,7 @@ impl Report {
         if self.run.is_some() {
             return;
         }
-        self.steps.extend(trace.step_uses(pool).into_iter().map(|used| StepView {
-            pool: name.to_owned(),
-            host: history.host.clone(),
-            pid: history.pid,
-            step: used.step.number,
-            batches: 1,
-            epoch: None,
-            phase: used.step.phase.word(),
-            how: used.step.how.word(),
-            name: history.names.get(used.step.name).to_owned(),
-            begin_ns: clock(used.step.begin),
-            peak_bytes: Some(used.peak),
-            current_bytes: Some(used.current),
-        }));
+        self.steps.extend(traced_steps(trace, pool));
     }
 
     /// A file that knows one moment: there, every pool stands at its peak.
@@ -454,17 +441,22 @@ impl Report {
             }
             let steps = whole.steps();
             self.steps.extend(steps.iter().map(|step| whole.step_view(step)));
+            if let (true, Some(trace)) = (steps.is_empty(), trace) {
+                let seen = trace.pools.iter().flat_map(|pool| traced_steps(trace, pool));
+                self.steps.extend(seen.map(|step| StepView { pid: Some(pid), ..step }));
+            }
             self.epochs.extend(whole.epochs(&steps));
             self.phases.extend(whole.phases(&steps));
             self.marks.extend(whole.marks());
             self.inventory.extend(whole.inventory());
             if self.source.framework.is_none() {
-                let known = [Framework::TensorFlow, Framework::Jax, Framework::PyTorch];
-                let used = |framework: &&Framework| {
-                    let name = if **framework == Framework::PyTorch { "torch" } else { framework.word() };
-                    process.facts.frameworks.contains_key(name)
+                let framework = match process.facts.framework() {
+                    Some(("tensorflow", _)) => Some(Framework::TensorFlow),
+                    Some(("jax", _)) => Some(Framework::Jax),
+                    Some(("torch", _)) => Some(Framework::PyTorch),
+                    _ => None,
                 };
-                self.source.framework = known.iter().find(used).map(|framework| framework.word());
+                self.source.framework = framework.map(Framework::word);
             }
         }
         self.pools.sort_by_key(|pool| std::cmp::Reverse(pool.lifetime_peak_bytes.max(pool.peak_bytes)));
@@ -837,6 +829,26 @@ impl Row {
         keep(&mut self.dtype, other.dtype);
         keep(&mut self.evidence, other.evidence);
     }
+}
+
+/// The steps that a trace itself shows.
+fn traced_steps(trace: &Trace, pool: &PoolTrace) -> Vec<StepView> {
+    let history = &trace.history;
+    let view = |used: StepUse| StepView {
+        pool: history.pool(pool.id).map_or("", |pool| &pool.name).to_owned(),
+        host: history.host.clone(),
+        pid: history.pid,
+        step: used.step.number,
+        batches: 1,
+        epoch: None,
+        phase: used.step.phase.word(),
+        how: used.step.how.word(),
+        name: history.names.get(used.step.name).to_owned(),
+        begin_ns: used.step.begin.on_clock(history.origin),
+        peak_bytes: Some(used.peak),
+        current_bytes: Some(used.current),
+    };
+    trace.step_uses(pool).into_iter().map(view).collect()
 }
 
 fn long_view(words: Words<'_>, long: &LongHeld) -> LongView {

@@ -17,7 +17,7 @@ use crate::ledger::{
 use crate::recording::folder::ProcessId;
 use crate::recording::live::News;
 use crate::recording::manifest::{Exit, RunManifest};
-use crate::recording::reader::{ProcessFacts, RecordedProcess};
+use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Counters, HOST, Mark, Moment, Sample, Subject};
 use crate::recording::running::State;
 use crate::source::driver::{DriverError, Library};
@@ -702,7 +702,11 @@ fn recorded_row(
         job: Some(entry.job),
         rank: process.recorded.facts.rank,
         command: command.unwrap_or_default(),
-        framework: framework(&process.recorded.facts),
+        framework: process
+            .recorded
+            .facts
+            .framework()
+            .map(|(name, version)| format!("{name} {version}").trim_end().to_owned()),
         held_bytes: held,
         pool_bytes: taken,
         in_use_bytes: in_use,
@@ -721,16 +725,6 @@ fn recorded_row(
         roles: process.roles.clone(),
         steps,
     }
-}
-
-/// The framework that holds the memory; others are imported beside it.
-fn framework(facts: &ProcessFacts) -> Option<String> {
-    let known = |name: &str| facts.frameworks.get_key_value(name);
-    let backend = facts.backend.as_deref().and_then(known);
-    let (name, version) = backend
-        .or_else(|| ["tensorflow", "torch", "jax"].into_iter().find_map(known))
-        .or_else(|| facts.frameworks.iter().next())?;
-    Some(format!("{name} {version}").trim_end().to_owned())
 }
 
 impl TopProcess {

@@ -96,6 +96,8 @@ fn keras_on_pytorch_counts_its_own_steps() {
     assert_eq!(phases, [("train", 16, "keras"), ("validation", 4, "keras"), ("predict", 1, "keras")]);
     assert_eq!(report.pools[0].lifetime_peak_bytes, Some(Bytes(74_939_392)));
     assert_eq!(report.run.unwrap().processes[0].backend.as_deref(), Some("torch"));
+    // JAX is imported beside it and holds nothing.
+    assert_eq!(report.source.framework, Some("pytorch"));
 }
 
 /// JAX 0.11 on an H200: the trace begins when the backend is open, before the first array.
@@ -106,6 +108,10 @@ fn jax_on_a_gpu_is_traced_from_the_start() {
     assert_eq!((pool.from_start, pool.peak_bytes), (Some(true), Some(Bytes(243_597_568))));
     assert_eq!(pool.lifetime_peak_bytes, Some(Bytes(243_597_568)));
     assert_eq!(pool.at_peak.as_ref().unwrap().before_recording_bytes, Bytes::ZERO);
+    // Nothing announces the steps of a plain loop: they are those that the trace shows.
+    let steps: Vec<_> =
+        report.steps.iter().filter(|step| step.pool == pool.name && step.pid == pool.pid).collect();
+    assert_eq!((steps.len(), steps[0].how, steps[0].peak_bytes), (8, "inferred", pool.peak_bytes));
 }
 
 /// TensorFlow 2.15 does not say when its profiler began; the recording does.
