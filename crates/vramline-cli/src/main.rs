@@ -59,13 +59,22 @@ fn main() -> ExitCode {
         Err(Hinted { error, hint }) => {
             // Nothing can be said if even the error cannot be written.
             let mut stderr = io::stderr().lock();
-            let _ = writeln!(stderr, "error: {error:#}");
+            let _ = writeln!(stderr, "error: {}", told(&error));
             if !hint.is_empty() {
                 let _ = writeln!(stderr, "hint: {hint}");
             }
             if error.is::<Refusal>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// An error with its causes; what a message has said already is not said again.
+fn told(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |said, cause| match cause.to_string() {
+        more if said.is_empty() => more,
+        more if said.contains(&more) => said,
+        more => format!("{said}: {more}"),
+    })
 }
 
 /// `vramline report ... | head` is not an error.

@@ -52,7 +52,7 @@ pub(crate) fn summary(document: &Top) -> String {
         printable(&document.host),
         many(gpus, "GPU", "GPUs"),
         many(pids.len(), "process", "processes"),
-        many(running, "recorded job", "recorded jobs")
+        many(running, "recorded job runs", "recorded jobs run")
     )
 }
 

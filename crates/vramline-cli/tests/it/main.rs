@@ -220,6 +220,7 @@ fn errors_have_a_hint() {
         assert!(output.stdout.is_empty());
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(error.contains(expected) && error.contains("\nhint: ") && error.contains(hint), "{error}");
+        assert!(error.matches("os error").count() <= 1, "{error}");
     }
 }
 

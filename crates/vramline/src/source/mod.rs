@@ -103,7 +103,8 @@ impl SourceError {
     pub fn hint(&self) -> &str {
         match self {
             SourceError::Io { error, .. } if error.kind() == io::ErrorKind::NotFound => {
-                "profilers write to <logdir>/plugins/profile/<run>/<host>.xplane.pb; a folder on that way will do"
+                "give a recording (*.vram), a PyTorch snapshot, a log or a trace; of a profiler's <logdir>/plugins/profile/<run>/<host>.xplane.pb \
+                 any folder on the way will do"
             }
             SourceError::Io { .. } => "",
             SourceError::Empty { .. } => {
