@@ -159,7 +159,8 @@ def fit_within(
         record: A folder to record into, such as "run.vram".
         build: What makes the compiled model anew in the probes' processes, where it cannot be saved and loaded: a function
             without arguments, or its name as "module:function".
-        plan: A plan to go by instead of making one: what `vramline plan --json` printed, as a dict or a file.
+        plan: A plan to go by instead of making one: what `vramline plan --json --limit ...` printed, as a dict or a file. It must have been
+            made for a limit, and for no more than may be taken here.
         probes: The batches that are probed.
         keep: A folder to keep the probes in; what is there already is not run again.
         **fit_arguments: Whatever else `Model.fit` takes, such as epochs; not steps_per_epoch.
@@ -170,6 +171,7 @@ def fit_within(
     Raises:
         DoesNotFit: If not even a batch of one fits the limit, or memory ran out again after the step down.
         CannotPlan: If the model cannot be rebuilt in another process, or its probes do not lead to a plan.
+        ValueError: If an argument is not possible, also a plan that was made for more memory than this limit.
         NotImplementedError: On backends other than TensorFlow.
     """
     limit_bytes = size_of(limit)
@@ -321,14 +323,17 @@ def _chosen(
     keep: Union[str, os.PathLike[str], None],
     class_weight: Optional[dict[int, float]],
 ) -> Within:
-    if plan is not None:
-        told = plan if isinstance(plan, dict) else json.loads(Path(plan).read_text(encoding="utf-8"))
-        return _within(wanted, told, *_parts(wanted, told))
     room = wanted.limit - wanted.others
     if room <= 0:
         raise DoesNotFit(
             f"this process holds {size_text(wanted.others)} beside the model, all of the {size_text(wanted.limit)}"
         )
+    if plan is not None:
+        told = _given(plan, room)
+        micro, steps = _parts(wanted, told)
+        # Whether its runs accumulated gradients it does not say.
+        is_roomy = steps == 1 or told["limit_bytes"] + wanted.accumulators <= room
+        return _within(wanted, told if is_roomy else told | {"certain": False}, micro, steps)
     with tempfile.TemporaryDirectory(prefix="vramline-") as temporary:
         folder = Path(temporary)
         made = _Probes(wanted, folder, Path(keep) if keep is not None else folder, tuple(probes))
@@ -346,6 +351,66 @@ def _chosen(
         if steps > 1:
             told = made.plan(2, micro, room)
         return _within(wanted, told, micro, steps)
+
+
+def _given(plan: Union[dict[str, Any], str, os.PathLike[str]], room: int) -> dict[str, Any]:
+    """A plan that somebody made: one for no more than the room that there is."""
+    make = f"hint: vramline plan --json --limit {_limit_text(room)} --batches 5,7,11 -- python train.py --batch {{batch}} > plan.json"
+    told: Any = plan
+    if not isinstance(plan, dict):
+        try:
+            told = json.loads(Path(plan).read_text(encoding="utf-8"))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"plan: expected what `vramline plan --json` prints, found {plan!r}: {error}\n{make}") from error
+    wrong = _wrong(told)
+    if wrong is not None:
+        raise ValueError(f"plan: expected what `vramline plan --json` prints, found {wrong}\n{make}")
+    if told["limit_bytes"] is None:
+        raise ValueError(f"plan: it was made without a limit, so it does not tell what fits\n{make}")
+    if told["limit_bytes"] > room:
+        raise ValueError(
+            f"plan: it was made for {size_text(told['limit_bytes'])} ({told['limit_bytes']} bytes), and no more than "
+            f"{size_text(room)} ({room} bytes) may be taken here\n{make}"
+        )
+    return told
+
+
+def _wrong(plan: Any) -> Optional[str]:
+    """What makes a document no plan of batches for TensorFlow; None where it is one."""
+    if not isinstance(plan, dict):
+        return f"a document that is no object but {type(plan).__name__}"
+    if plan.get("kind") != "plan":
+        return f"a document whose kind is {plan['kind']!r}" if "kind" in plan else "a document without a kind"
+    if plan.get("variable", "batch") != "batch":
+        return f"a plan of {plan['variable']!r}, not of the batch"
+    if plan.get("framework") not in (None, "tensorflow"):
+        return f"a plan of {plan['framework']!r}, not of TensorFlow"
+
+    def is_count(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+    largest, predictions, warnings = plan.get("largest_batch"), plan.get("predictions"), plan.get("warnings")
+    sound = {
+        "limit_bytes": "limit_bytes" in plan and (plan["limit_bytes"] is None or is_count(plan["limit_bytes"])),
+        "certain": isinstance(plan.get("certain"), bool),
+        "verdict": isinstance(plan.get("verdict"), str),
+        "largest_batch": isinstance(largest, dict)
+        and all(name in largest and (largest[name] is None or is_count(largest[name])) for name in ("sure", "likely")),
+        "predictions": isinstance(predictions, list)
+        and all(isinstance(each, dict) and is_count(each.get("batch")) and _is_predicted(each) for each in predictions),
+        "warnings": isinstance(warnings, list) and all(isinstance(each, dict) and "text" in each for each in warnings),
+    }
+    return next((f"a plan without a usable {name}" for name, is_sound in sound.items() if not is_sound), None)
+
+
+def _is_predicted(at: dict[str, Any]) -> bool:
+    sizes = [at.get(name) for name in ("peak_bytes", "low_bytes", "high_bytes")]
+    return all(isinstance(size, int) for size in sizes) and isinstance(at.get("minimum_bytes"), (int, type(None)))
+
+
+def _limit_text(size: int) -> str:
+    """A size as `--limit` takes it, no larger than it is."""
+    return f"{size >> 20}MiB" if size >= 1 << 20 else str(size)
 
 
 def _parts(wanted: _Wanted, plan: dict[str, Any]) -> tuple[int, int]:

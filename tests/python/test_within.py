@@ -120,10 +120,11 @@ def test_what_fits_at_once_is_not_accumulated(facts):
     assert np.allclose(facts["at once"]["history"]["loss"], facts["seed 1"]["history"]["loss"], rtol=1e-4)
 
 
-def plan_for(largest):
+def plan_for(largest, limit=500 * MIB):
     """A plan that says how much fits, and nothing else."""
     sure = {"sure": largest, "likely": largest}
-    return {"predictions": [], "largest_batch": sure, "certain": True, "warnings": [], "verdict": ""}
+    told = {"kind": "plan", "variable": "batch", "framework": "tensorflow", "limit_bytes": limit, "largest_batch": sure}
+    return told | {"predictions": [], "certain": True, "warnings": [], "verdict": ""}
 
 
 @pytest.mark.parametrize(
@@ -228,6 +229,56 @@ def test_what_is_refused():
         fit(plan=plan_for(None))
     with pytest.raises(ValueError, match="no name by which"):
         fit(plan=None, build=lambda: None)
+
+
+def small(optimizer="sgd"):
+    import keras
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile(optimizer, "mse")
+    return model
+
+
+def fit_small(model=None, **arguments):
+    import vramline.keras
+
+    settings = {"batch_size": 4, "limit": "1GiB", "plan": plan_for(2), "verbose": 0} | arguments
+    return vramline.keras.fit_within(model or small(), np.zeros((8, 4)), np.zeros((8, 3)), **settings)
+
+
+def test_a_plan_for_more_memory_than_there_is(tmp_path):
+    for limit in (60 * MIB, 10 * MIB + 1):
+        with pytest.raises(ValueError, match=r"no more than 10 MiB \(10485760 bytes\) may be taken.*\n.*--limit 10MiB"):
+            fit_small(limit="10MiB", plan=plan_for(2, limit))
+    with pytest.raises(ValueError, match=r"made without a limit.*\n.*--limit 10MiB"):
+        fit_small(limit="10MiB", plan=plan_for(None, None))
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan_for(4, 10 * MIB)))
+    told = fit_small(limit="10MiB", plan=path).within
+    assert (told.micro_batch, told.accumulation_steps, told.certain) == (4, 1, True)
+    # Accumulated gradients come on top of what the plan knows.
+    told = fit_small(limit="10MiB", plan=plan_for(2, 10 * MIB)).within
+    assert (told.micro_batch, told.accumulation_steps, told.certain) == (2, 2, False)
+    assert fit_small(limit="10MiB", plan=plan_for(2, 9 * MIB)).within.certain
+
+
+def test_what_is_no_plan_is_said(tmp_path):
+    plan = plan_for(2)
+    documents = [{}, [], None, {"kind": "verify"}, plan | {"kind": "replay"}, plan | {"variable": "length"}]
+    documents += [plan | {"framework": "pytorch"}, plan | {"largest_batch": {"sure": 2}}, plan | {"predictions": [{}]}]
+    documents += [{each: value for each, value in plan.items() if each != name} for name in plan if name not in ("variable", "framework")]
+    path = tmp_path / "plan.json"
+    for document in documents:
+        path.write_text(json.dumps(document))
+        for given in (document, path) if isinstance(document, dict) else (path,):
+            with pytest.raises(ValueError, match=r"plan: expected what `vramline plan --json` prints, found .*\nhint: "):
+                fit_small(plan=given)
+    for text in ("", "batch 64 fits", "[" * 100_000):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="plan: expected what `vramline plan --json` prints"):
+            fit_small(plan=path)
+    with pytest.raises(FileNotFoundError):
+        fit_small(plan=tmp_path / "none.json")
 
 
 def test_other_backends_are_told_what_to_do():

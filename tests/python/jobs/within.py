@@ -59,7 +59,8 @@ if __name__ == "__main__":
             plan = None
             if how == "wrong":
                 sure = {"sure": BATCH, "likely": BATCH}
-                plan = {"predictions": [], "largest_batch": sure, "certain": True, "warnings": [], "verdict": ""}
+                plan = {"kind": "plan", "limit_bytes": int(limit.removesuffix("MiB")) << 20, "largest_batch": sure}
+                plan |= {"predictions": [], "certain": True, "warnings": [], "verdict": ""}
             told = build if how == "build" else None
             history = vramline.keras.fit_within(model, x, y, limit=limit, plan=plan, build=told, verbose=2, **settings)
             facts["within"] = {name: value for name, value in vars(history.within).items() if name != "plan"}
