@@ -201,7 +201,8 @@ def fit_within(
                 from vramline.keras import MemoryCallback
 
                 hooks.append(MemoryCallback(batches="all", record=record, logs=False))
-            arguments = dict(fit_arguments, verbose=verbose, callbacks=hooks, shuffle=False)
+            watched = [each for hook in hooks for each in (peaks.callback(), hook)]
+            arguments = dict(fit_arguments, verbose=verbose, callbacks=watched, shuffle=False)
             if validation_data is not None:
                 size = arguments.pop("validation_batch_size", None) or within.micro_batch
                 arguments["validation_data"] = _validation(validation_data, size)
@@ -213,7 +214,7 @@ def fit_within(
                 raise
 
     restore = accumulation.state(model)
-    counters.reset_all()
+    peaks = _Peaks()
     try:
         history = train(chosen)
     except _TooLarge as error:
@@ -233,10 +234,10 @@ def fit_within(
                 f"memory ran out at micro-batches of {chosen.micro_batch} too, the second that was tried\n"
                 "hint: the plan is far off; `vramline oom` tells what held the memory, a smaller limit= leaves more room"
             ) from again.__cause__
-    peaks = [read.peak for read in counters.read_all() if read.peak is not None]
-    history.within = _replaced(chosen, measured_peak_bytes=max(peaks, default=None))
-    if verbose and peaks:
-        print(f"vramline: measured peak {size_text(max(peaks))}", flush=True)
+    peaks.note()
+    history.within = _replaced(chosen, measured_peak_bytes=peaks.highest)
+    if verbose and peaks.highest is not None:
+        print(f"vramline: measured peak {size_text(peaks.highest)}", flush=True)
     return history
 
 
@@ -275,6 +276,31 @@ class _First:
                 self.is_done = self.is_done or batch + 1 >= self._steps
 
         return First()
+
+
+class _Peaks:
+    """The most that was in use on a device from now on, whoever resets the framework's own count meanwhile."""
+
+    def __init__(self) -> None:
+        self.highest: Optional[int] = None
+        counters.reset_all()
+
+    def note(self) -> None:
+        for read in counters.read_all():
+            if read.peak is not None:
+                self.highest = max(read.peak, self.highest or 0)
+
+    def callback(self) -> Any:
+        """A callback that belongs before every one that may reset the count: it reads first, at whatever Keras tells."""
+        import keras
+
+        def told(callback: Any, *_: Any, **__: Any) -> None:
+            self.note()
+
+        # An epoch's, a batch's and a loop's: these are all that callbacks of a training are told.
+        loops = ("train", "test", "epoch", "train_batch", "test_batch")
+        hooks = {f"on_{loop}_{edge}": told for loop in loops for edge in ("begin", "end")}
+        return type("Note", (keras.callbacks.Callback,), hooks)()
 
 
 def _check(model: Any, batch: int, fit_arguments: dict[str, Any]) -> None:

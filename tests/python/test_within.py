@@ -25,6 +25,8 @@ JOBS = {
     "fails": ("direct", 1, 30),
     "within": ("within", 1, 30),
     "wrong plan": ("wrong", 1, 36),
+    "recorded": ("recorded", 1, 30),
+    "reset": ("reset", 1, 100),
     "tiny": ("within", 1, 5),
     "custom": ("custom", 1, 30),
     "at once": ("build", 1, 400),
@@ -47,7 +49,7 @@ def facts(binary, tmp_path_factory):
         command = [sys.executable, str(JOB), how, str(seed), str(path), *([f"{limit}MiB"] if limit else [])]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
-        return json.loads(path.read_text()) | {"printed": done.stdout}
+        return json.loads(path.read_text()) | {"printed": done.stdout, "record": path.with_suffix(".vram")}
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(JOBS, pool.map(run, JOBS)))
@@ -84,6 +86,16 @@ def test_what_was_done_is_told(facts):
     # The prediction is of a pool with room, from one run of each probe: few orders of many.
     assert abs(told["measured_peak_bytes"] / told["predicted_peak_bytes"] - 1) < 0.3
     assert f"256 as {told['accumulation_steps']} micro-batches of {told['micro_batch']}" in facts["within"]["printed"]
+
+
+def test_the_measured_peak_is_of_the_whole_run(facts, vramline):
+    ran = facts["recorded"]
+    report = vramline(ran["record"])
+    measured = ran["within"]["measured_peak_bytes"]
+    assert measured == max(epoch["peak_bytes"] for epoch in report["epochs"])
+    # The callback that records has reset the peak since: the framework knows of a small batch of validation only.
+    assert measured > 2 * ran["memory"]["peak"]
+    assert facts["reset"]["within"]["measured_peak_bytes"] == facts["reset"]["seen"] > 60 * MIB
 
 
 def test_afterwards_the_optimizer_is_as_without(facts):

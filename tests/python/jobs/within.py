@@ -1,8 +1,9 @@
 """Trains a model whose memory is in its activations, at a batch of 256, and writes down how that went.
 
-    python within.py direct|within|wrong|custom|build SEED FACTS [LIMIT]
+    python within.py direct|within|wrong|recorded|reset|custom|build SEED FACTS [LIMIT]
 
-`direct` is Keras' own `fit`; `within` is `fit_within`; `wrong` gives it a plan that promises too much; `custom` has a layer that no other
+`direct` is Keras' own `fit`; `within` is `fit_within`; `wrong` gives it a plan that promises too much; `recorded` records
+and validates in small batches; in `reset` a callback takes much for a moment and another resets the peak then; `custom` has a layer that no other
 process knows, and `build` tells how it is made.
 """
 
@@ -39,6 +40,20 @@ def build():
     return model
 
 
+class Takes(keras.callbacks.Callback):
+    seen = None
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 1:
+            tf.zeros((60 << 18,)).numpy()
+            self.seen = tf.config.experimental.get_memory_info("CPU:0")["peak"]
+
+
+class Resets(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        tf.config.experimental.reset_memory_stats("CPU:0")
+
+
 if __name__ == "__main__":
     seed, path = int(sys.argv[2]), sys.argv[3]
     keras.utils.set_random_seed(seed)
@@ -57,13 +72,20 @@ if __name__ == "__main__":
 
             limit = sys.argv[4]
             plan = None
-            if how == "wrong":
-                sure = {"sure": BATCH, "likely": BATCH}
+            if how in ("wrong", "recorded", "reset"):
+                largest = BATCH if how == "wrong" else 64
+                sure = {"sure": largest, "likely": largest}
                 plan = {"kind": "plan", "limit_bytes": int(limit.removesuffix("MiB")) << 20, "largest_batch": sure}
                 plan |= {"predictions": [], "certain": True, "warnings": [], "verdict": ""}
+            if how == "recorded":
+                settings |= {"record": path.replace(".json", ".vram"), "validation_batch_size": 4}
+            takes = Takes()
+            if how == "reset":
+                settings["callbacks"] = [takes, Resets()]
             told = build if how == "build" else None
             history = vramline.keras.fit_within(model, x, y, limit=limit, plan=plan, build=told, verbose=2, **settings)
             facts["within"] = {name: value for name, value in vars(history.within).items() if name != "plan"}
+            facts["seen"] = takes.seen
         facts["history"] = history.history
     except (tf.errors.ResourceExhaustedError, MemoryError, RuntimeError) as error:
         facts["failed"] = type(error).__name__
