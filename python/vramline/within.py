@@ -6,9 +6,12 @@ process is not touched meanwhile: neither its pool nor the model. `vramline.kera
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 import math
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -162,7 +165,7 @@ def fit_within(
         plan: A plan to go by instead of making one: what `vramline plan --json --limit ...` printed, as a dict or a file. It must have been
             made for a limit, and for no more than may be taken here.
         probes: The batches that are probed.
-        keep: A folder to keep the probes in; what is there already is not run again.
+        keep: A folder to keep the probes in; what is there already of this very model is not run again.
         **fit_arguments: Whatever else `Model.fit` takes, such as epochs; not steps_per_epoch.
 
     Returns:
@@ -252,7 +255,7 @@ def predicted(
     _check(model, batch, {})
     wanted = _Wanted(model, batch, 1)
     with tempfile.TemporaryDirectory(prefix="vramline-") as temporary:
-        made = _Probes(wanted, Path(temporary), Path(temporary), tuple(probes))
+        made = _Probes(wanted, Path(temporary), None, tuple(probes))
         made.save(data, build, None)
         return made.plan(1, batch, None)
 
@@ -362,7 +365,7 @@ def _chosen(
         return _within(wanted, told if is_roomy else told | {"certain": False}, micro, steps)
     with tempfile.TemporaryDirectory(prefix="vramline-") as temporary:
         folder = Path(temporary)
-        made = _Probes(wanted, folder, Path(keep) if keep is not None else folder, tuple(probes))
+        made = _Probes(wanted, folder, Path(keep) if keep is not None else None, tuple(probes))
         made.save(data, build, class_weight)
         told = made.plan(2, wanted.batch, room)
         direct = told["predictions"][0]
@@ -524,8 +527,9 @@ def _validation(data: Any, batch: int) -> Any:
 class _Probes:
     """Small runs of a model in processes of their own, and the plans from them."""
 
-    def __init__(self, wanted: _Wanted, folder: Path, kept: Path, batches: tuple[int, ...]) -> None:
-        self._wanted, self._folder, self._kept = wanted, folder, kept
+    def __init__(self, wanted: _Wanted, folder: Path, keep: Optional[Path], batches: tuple[int, ...]) -> None:
+        self._wanted, self._folder, self._keep = wanted, folder, keep
+        self._kept = folder
         self._batches = sorted(set(batches))
         if len(self._batches) < 2 or self._batches[0] < 1:
             raise ValueError(f"probes: expected two batches or more, found {batches}")
@@ -557,6 +561,9 @@ class _Probes:
                 tf.config.threading.get_intra_op_parallelism_threads(),
             ],
         }
+        if self._keep is not None:
+            shapes = [[list(array.shape[1:]), str(array.dtype)] for array in arrays]
+            self._kept = self._keep / f"model-{_fingerprint(self._wanted.model, shapes, self._told)}"
         if build is None:
             try:
                 self._wanted.model.save(self._folder / "model.keras")
@@ -582,6 +589,83 @@ class _Probes:
                 raise CannotPlan(f"the model cannot be rebuilt in another process: {said[1]}\n{_BUILD}")
             raise CannotPlan(f"no plan could be made:\n{done.stderr.strip()}")
         return json.loads(done.stdout)
+
+
+def _fingerprint(model: Any, shapes: list[Any], told: dict[str, Any]) -> str:
+    """What probes belong to: a model, how it is trained, on which kind of data, and what runs it. Neither batch nor limit.
+
+    Names that Keras numbers (dense_3) count for nothing, nor do values of weights or of a learning rate.
+    """
+    import keras
+    import tensorflow as tf
+
+    layers = [model, *model._flatten_layers(include_self=False)]
+    optimizer = accumulation.inner(model.optimizer)
+    named = dict.fromkeys(part.name for part in [*layers, model.optimizer, optimizer])
+    names = {name: f"#{number}" for number, name in enumerate(named)}
+    settings = {name: value for name, value in _config(optimizer).items() if not (name == "learning_rate" and _is_number(value))}
+    compiled = {name: value for name, value in _attempted(model.get_compile_config, {}).items() if name != "optimizer"}
+    facts = {
+        "layers": [[type(layer).__module__, type(layer).__qualname__, _config(layer)] for layer in layers],
+        "weights": [[list(each.shape), str(each.dtype), bool(each.trainable)] for each in model.weights],
+        "optimizer": [type(model.optimizer).__qualname__, type(optimizer).__qualname__, settings],
+        "states": [[list(each.shape), str(each.dtype)] for each in model.optimizer.variables],
+        "compiled": compiled,
+        "how": [str(getattr(model, name, None)) for name in ("jit_compile", "run_eagerly", "steps_per_execution")],
+        "code": [_code(each) for each in [*layers, optimizer, *keras.tree.flatten(getattr(model, "loss", None))]],
+        "data": shapes,
+        "told": {name: value for name, value in told.items() if name != "path"},
+        "versions": [platform.python_version(), tf.__version__, keras.__version__, _version()],
+        "devices": [[device.device_type, device.name] for device in tf.config.list_physical_devices()],
+        "environment": {
+            name: value
+            for name, value in sorted(_environment().items())
+            if name in ("XLA_FLAGS", "CUDA_VISIBLE_DEVICES") or (name.startswith("TF_") and "LOG" not in name)
+        },
+    }
+    text = json.dumps(_renamed(facts, names), sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
+def _attempted(function: Callable[[], Any], otherwise: Any) -> Any:
+    try:
+        return function()
+    except Exception:  # Whatever a user's class does when it is asked: the other facts remain.
+        return otherwise
+
+
+def _config(part: Any) -> dict[str, Any]:
+    return _attempted(part.get_config, {})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) or getattr(value, "shape", None) == ()
+
+
+def _code(part: Any) -> Optional[str]:
+    """The source of what is not Keras' own: a configuration does not tell what a user's class computes."""
+    kinds = [part] if inspect.isroutine(part) else type(part).__mro__
+    own = [kind for kind in kinds if getattr(kind, "__module__", "").partition(".")[0] not in ("keras", "tensorflow", "builtins")]
+    return "\n".join(_attempted(lambda kind=kind: inspect.getsource(kind), "") for kind in own) or None  # type: ignore[misc]
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {str(_renamed(name, names)): _renamed(part, names) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_renamed(part, names) for part in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def _plain(value: Any) -> str:
+    """What JSON does not know: by its kind, as an address would differ each time."""
+    return str(value) if getattr(value, "shape", None) == () else f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    return _attempted(lambda: metadata.version("vramline"), "")
 
 
 _BUILD = (

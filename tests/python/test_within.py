@@ -3,6 +3,7 @@
 The job trains a model that fails at its batch under the limit. Trained within, it must take the same way as without a limit.
 """
 
+import importlib
 import json
 import os
 import subprocess
@@ -291,6 +292,70 @@ def test_what_is_no_plan_is_said(tmp_path):
             fit_small(plan=path)
     with pytest.raises(FileNotFoundError):
         fit_small(plan=tmp_path / "none.json")
+
+
+def test_kept_probes_belong_to_one_model(tmp_path, monkeypatch):
+    import keras
+
+    asked = []
+
+    def made(command, **_):
+        asked.append(command[command.index("--output") + 1])
+        predicted = dict.fromkeys(["peak_bytes", "low_bytes", "high_bytes", "minimum_bytes"], MIB) | {"batch": 4, "fits": True}
+        plan = plan_for(4) | {"predictions": [predicted]}
+        return subprocess.CompletedProcess(command, 0, json.dumps(plan), "")
+
+    monkeypatch.setattr(within.subprocess, "run", made)
+    monkeypatch.setenv("VRAMLINE_BIN", sys.executable)
+
+    def model(units=3, optimizer="sgd", loss="mse", activation=None, trainable=True, **compiled):
+        layers = [keras.layers.Dense(5, activation=activation, trainable=trainable), keras.layers.Dense(units)]
+        made = keras.Sequential([keras.Input((4,)), *layers])
+        made.compile(optimizer, loss, **compiled)
+        return made
+
+    def doubled(text):
+        """The same class of the same module, with another text."""
+        (tmp_path / "doubled.py").write_text(
+            f"import keras\nclass Doubled(keras.layers.Layer):\n    def call(self, inputs):\n        return {text}\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        sys.modules.pop("doubled", None)
+        return importlib.import_module("doubled").Doubled
+
+    def custom(kind):
+        made = keras.Sequential([keras.Input((4,)), kind(), keras.layers.Dense(3)])
+        made.compile("sgd", "mse")
+        return made
+
+    def folder(of, x=np.zeros((8, 4), "float32"), y=None, **arguments):
+        import vramline.keras
+
+        asked.clear()
+        y = np.zeros((8, of.output_shape[-1])) if y is None else y
+        settings = {"batch_size": 4, "limit": "1GiB", "keep": tmp_path / "kept", "verbose": 0} | arguments
+        vramline.keras.fit_within(of, x, y, **settings)
+        (told,) = set(asked)
+        assert Path(told).parents[1] == tmp_path / "kept"
+        return told
+
+    kept = model(optimizer=keras.optimizers.SGD(0.1))
+    own = folder(kept)
+    # After a training, made anew with other names, with another rate, batch or limit: the same.
+    assert own == folder(kept) == folder(model()) == folder(model(optimizer=keras.optimizers.SGD(0.5)), batch_size=8, limit="2GiB")
+    others = [
+        folder(model(units=2)),
+        folder(model(optimizer="adam")),
+        folder(model(optimizer=keras.optimizers.SGD(momentum=0.9))),
+        folder(model(loss="mae")),
+        folder(model(activation="relu")),
+        folder(model(trainable=False)),
+        folder(model(jit_compile=True)),
+        folder(model(), y=np.zeros((8, 3), "float32")),
+        folder(custom(doubled("inputs + inputs"))),
+        folder(custom(doubled("2 * inputs"))),
+    ]
+    assert len({own, *others}) == 1 + len(others)
 
 
 def test_other_backends_are_told_what_to_do():
