@@ -60,7 +60,8 @@ class Within:
     accumulator_bytes: int
     """What accumulating gradients holds all the time; 0 where nothing is accumulated."""
     predicted_peak_bytes: Optional[int]
-    """The most in use at the micro-batch, in the middle of many runs, as planned."""
+    """The most in use at the micro-batch, in the middle of many runs, as planned for a pool with memory to spare: it may be more
+    than the limit. Under one the allocator packs tighter and ops wait; `minimum_bytes` decides."""
     predicted_low_bytes: Optional[int]
     predicted_high_bytes: Optional[int]
     minimum_bytes: Optional[int]
@@ -81,7 +82,12 @@ class Within:
         text = f"{parts} within {size_text(self.limit_bytes)}"
         if self.predicted_peak_bytes is not None:
             between = f"{size_text(self.predicted_low_bytes)} to {size_text(self.predicted_high_bytes)}"
-            text += f": predicted peak {size_text(self.predicted_peak_bytes)} ({between})"
+            if max(self.predicted_peak_bytes, self.predicted_high_bytes or 0) <= self.limit_bytes:
+                text += f": predicted peak {size_text(self.predicted_peak_bytes)} ({between})"
+            else:
+                if self.minimum_bytes is not None:
+                    text += f": passes with {size_text(self.minimum_bytes)}"
+                text += f"; with memory to spare it would take {size_text(self.predicted_peak_bytes)} ({between})"
         if self.accumulator_bytes:
             text += f", {size_text(self.accumulator_bytes)} of it for accumulated gradients"
         if not self.certain:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -356,6 +357,31 @@ def test_kept_probes_belong_to_one_model(tmp_path, monkeypatch):
         folder(custom(doubled("2 * inputs"))),
     ]
     assert len({own, *others}) == 1 + len(others)
+
+
+def test_a_peak_above_the_limit_is_said_to_be_of_more_memory():
+    told = within.Within(
+        batch_size=256,
+        micro_batch=16,
+        accumulation_steps=16,
+        limit_bytes=14 * MIB,
+        accumulator_bytes=0,
+        predicted_peak_bytes=17 * MIB,
+        predicted_low_bytes=16 * MIB,
+        predicted_high_bytes=18 * MIB,
+        minimum_bytes=13 * MIB,
+        certain=True,
+        measured_peak_bytes=None,
+        stepped_down=False,
+        plan={},
+    )
+    begin = "batch 256 as 16 micro-batches of 16 within"
+    spare = "with memory to spare it would take 17 MiB (16 MiB to 18 MiB)"
+    assert str(told) == f"{begin} 14 MiB: passes with 13 MiB; {spare}"
+    assert str(replace(told, minimum_bytes=None)) == f"{begin} 14 MiB; {spare}"
+    # An interval that reaches beyond the limit contradicts it as well.
+    assert spare in str(replace(told, limit_bytes=17 * MIB))
+    assert str(replace(told, limit_bytes=18 * MIB)) == f"{begin} 18 MiB: predicted peak 17 MiB (16 MiB to 18 MiB)"
 
 
 def test_other_backends_are_told_what_to_do():
