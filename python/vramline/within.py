@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import json
 import math
+import operator
 import os
 import platform
 import re
@@ -26,7 +27,9 @@ from typing import Any, Optional, Union
 from vramline import accumulation, counters
 from vramline.plot import size_text
 
+# As `--limit` takes them.
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+_UNITS |= {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _UNITS |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 # Small, and hardly ever a dimension of a model.
@@ -97,19 +100,40 @@ class Within:
         return text
 
 
+def _whole(value: Any) -> Optional[int]:
+    """A whole number of any type, NumPy's too; None where it is none."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return int(value) if isinstance(value, float) and value.is_integer() else None
+
+
 def size_of(limit: Union[int, str]) -> int:
-    """Bytes of a number or of a text such as 8GiB."""
-    if isinstance(limit, int):
-        size = limit
-    else:
-        match = re.fullmatch(r"\s*([0-9]+)(?:\.([0-9]+))?\s*([A-Za-z]*)\s*", str(limit))
+    """Bytes of a number or of a text such as 8GiB or 8G."""
+    size = None
+    if isinstance(limit, str):
+        match = re.fullmatch(r"\s*([0-9]+)(?:\.([0-9]+))?\s*([A-Za-z]*)\s*", limit)
         factor = _UNITS.get(match[3].upper()) if match else None
-        if match is None or factor is None:
-            raise ValueError(f"limit: expected bytes or a size such as '8GiB', found {limit!r}")
-        digits = match[2] or ""
-        size = int(match[1] + digits) * factor // 10 ** len(digits)
+        # There are no parts of a byte.
+        if match is not None and factor is not None and (match[2] is None or factor > 1):
+            digits = match[2] or ""
+            size = int(match[1] + digits) * factor // 10 ** len(digits)
+    else:
+        size = _whole(limit)
+    if size is None:
+        raise ValueError(f"limit: expected bytes or a size such as '8GiB', found {limit!r}")
     if size <= 0:
         raise ValueError(f"limit: expected more than nothing, found {limit!r}")
+    return size
+
+
+def samples_of(batch: Any) -> int:
+    """A batch size, of any type of whole numbers."""
+    size = None if isinstance(batch, float) else _whole(batch)
+    if size is None or size < 1:
+        raise ValueError(f"batch_size: expected a number of samples, found {batch!r}")
     return size
 
 
@@ -140,7 +164,7 @@ def fit_within(
     validation_data: Any = None,
     shuffle: bool = True,
     verbose: Union[int, str] = "auto",
-    callbacks: Optional[Sequence[Any]] = None,
+    callbacks: Any = None,
     record: Union[str, os.PathLike[str], None] = None,
     build: Union[Callable[[], Any], str, None] = None,
     plan: Union[dict[str, Any], str, os.PathLike[str], None] = None,
@@ -183,8 +207,8 @@ def fit_within(
         ValueError: If an argument is not possible, also a plan that was made for more memory than this limit.
         NotImplementedError: On backends other than TensorFlow.
     """
-    limit_bytes = size_of(limit)
-    _check(model, batch_size, fit_arguments)
+    limit_bytes, batch_size = size_of(limit), samples_of(batch_size)
+    _check(model, fit_arguments)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split)
     data = tuple(part for part in (x, y, sample_weight) if part is not None)
@@ -205,7 +229,7 @@ def fit_within(
         batches = accumulation.Batches(data, batch_size, within.micro_batch, shuffle)
         with accumulation.Accumulation(model, within.accumulation_steps) as accumulated:
             first = _First(min(within.accumulation_steps, len(batches)))
-            hooks = [first.callback(), accumulated.callback(len(batches)), *(callbacks or [])]
+            hooks = [first.callback(), accumulated.callback(len(batches)), *_flat(callbacks)]
             if record is not None:
                 from vramline.keras import MemoryCallback
 
@@ -258,7 +282,8 @@ def predicted(
     probes: Sequence[int] = PROBES,
 ) -> dict[str, Any]:
     """The plan of a compiled model at a batch, as it is and without a limit: what `vramline plan --json` prints."""
-    _check(model, batch, {})
+    batch = samples_of(batch)
+    _check(model, {})
     wanted = _Wanted(model, batch, 1)
     with tempfile.TemporaryDirectory(prefix="vramline-") as temporary:
         made = _Probes(wanted, Path(temporary), None, tuple(probes))
@@ -287,6 +312,15 @@ class _First:
         return First()
 
 
+def _flat(callbacks: Any) -> list[Any]:
+    """As Keras takes them: one, several, or its own list of them."""
+    import keras
+
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks.callbacks
+    return keras.tree.flatten(callbacks) if callbacks else []
+
+
 class _Peaks:
     """The most that was in use on a device from now on, whoever resets the framework's own count meanwhile."""
 
@@ -312,7 +346,7 @@ class _Peaks:
         return type("Note", (keras.callbacks.Callback,), hooks)()
 
 
-def _check(model: Any, batch: int, fit_arguments: dict[str, Any]) -> None:
+def _check(model: Any, fit_arguments: dict[str, Any]) -> None:
     """Refuses what is not possible at all."""
     import keras
 
@@ -325,8 +359,6 @@ def _check(model: Any, batch: int, fit_arguments: dict[str, Any]) -> None:
         )
     if getattr(model, "optimizer", None) is None:
         raise ValueError("the model is not compiled\nhint: model.compile(optimizer, loss)")
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise ValueError(f"batch_size: expected a number of samples, found {batch!r}")
     if "steps_per_epoch" in fit_arguments:
         raise ValueError("steps_per_epoch: fit_within goes through all of the data in every epoch")
     accumulation.Accumulation(model, 1)

@@ -384,6 +384,20 @@ def test_a_peak_above_the_limit_is_said_to_be_of_more_memory():
     assert str(replace(told, limit_bytes=18 * MIB)) == f"{begin} 18 MiB: predicted peak 17 MiB (16 MiB to 18 MiB)"
 
 
+def test_whole_numbers_of_numpy_and_a_callback_alone():
+    import keras
+
+    told = fit_small(batch_size=np.int64(4)).within
+    assert (told.batch_size, told.micro_batch, type(told.batch_size)) == (4, 2, int)
+    for wrong in (True, 4.0, "4", None, np.int64(0), -1):
+        with pytest.raises(ValueError, match="batch_size: expected a number of samples"):
+            fit_small(batch_size=wrong)
+    for wrap in (lambda one: one, lambda one: [one], lambda one: (one, [one]), lambda one: keras.callbacks.CallbackList([one])):
+        epochs = []
+        fit_small(callbacks=wrap(keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epochs.append(epoch))))
+        assert epochs in ([0], [0, 0])
+
+
 def test_other_backends_are_told_what_to_do():
     pytest.importorskip("jax")
     script = """
@@ -425,7 +439,10 @@ def test_sizes():
     assert within.size_of("8GiB") == 8 << 30
     assert within.size_of("1.5 GiB") == 3 << 29
     assert within.size_of("500MB") == 500_000_000
-    assert within.size_of(12) == within.size_of("12") == within.size_of("12b") == 12
-    for wrong in ("", "GiB", "8GiBs", "-1", 0, "1e3"):
+    assert within.size_of("8G") == within.size_of("8 g") == 8 << 30
+    assert (within.size_of("400M"), within.size_of("2.5k"), within.size_of("1T")) == (400 * MIB, 2560, 1 << 40)
+    assert within.size_of(12) == within.size_of("12") == within.size_of("12b") == within.size_of(np.int64(12)) == 12
+    assert within.size_of(8e9) == 8_000_000_000
+    for wrong in ("", "GiB", "8GiBs", "-1", 0, "1e3", "1.5", "8E", True, False, 1.5, float("nan"), float("inf"), None, [8]):
         with pytest.raises(ValueError, match="limit"):
             within.size_of(wrong)
