@@ -37,7 +37,13 @@ def size_text(size: Optional[int]) -> str:
     if size is None:
         return "?"
     factor, name = _unit([size])
-    return f"{size} B" if factor == 1 else f"{size / factor:.3g} {name}"
+    if factor == 1:
+        return f"{size} B"
+    # 1023.6 would be shown as 1024, which is one of the next unit.
+    if abs(size) / factor >= 1023.5 and factor < _UNITS[0][0]:
+        factor, name = next((larger, unit) for larger, unit in reversed(_UNITS) if larger > factor)
+    value = size / factor
+    return f"{value:.0f} {name}" if abs(value) >= 999.5 else f"{value:.3g} {name}"
 
 
 def _shorten(name: str, most: int = 40) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Optional, Union
 
 from vramline import plot
 from vramline.plot import size_text
+from vramline.within import samples_of
 
 # The least bytes of an element; types of less than a byte are stored as bytes.
 _SIZES = {"bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int4": 1, "uint4": 1}
@@ -135,8 +136,9 @@ def summary(
         **planning: `build` and `probes`, as of `fit_within`.
 
     Raises:
-        ValueError: If the model is not built, or predict lacks data.
+        ValueError: If the model is not built, batch_size is no number of samples, or predict lacks data.
     """
+    batch_size = samples_of(batch_size)
     if not getattr(model, "built", False):
         raise ValueError("the model has no weights yet\nhint: begin it with keras.Input, or call it once")
     optimizer = getattr(model, "optimizer", None)

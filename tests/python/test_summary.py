@@ -5,9 +5,11 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
+import numpy as np
 import pytest
 
 import vramline.keras
+from vramline.plot import size_text
 
 layers = keras.layers
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -151,9 +153,37 @@ def test_what_is_not_known_is_none_with_a_reason():
         vramline.keras.summary(model, predict=True, show=False)
 
 
-def test_a_predicted_peak(binary, monkeypatch):
-    import numpy as np
+def test_batches_that_are_none():
+    model = compiled(small())
+    for wrong in (-3, 0, "64", 2.5, 64.0, True, None):
+        with pytest.raises(ValueError, match="batch_size: expected a number of samples"):
+            vramline.keras.summary(model, batch_size=wrong, show=False)
+    told = vramline.keras.summary(model, batch_size=np.int64(5), show=False)
+    assert told.activation_bytes == 3 * 5 * 8 * 8 * 4 * 4 + 5 * 10 * 4
 
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (30 << 20, "30 MiB"),
+        (999 << 10, "999 KiB"),
+        (1014 << 10, "1014 KiB"),
+        ((1 << 20) - 513, "1023 KiB"),
+        ((1 << 20) - 512, "1 MiB"),
+        ((1 << 30) - 1, "1 GiB"),
+        (-1014 << 10, "-1014 KiB"),
+        (1500 << 30, "1500 GiB"),
+        (None, "?"),
+    ],
+)
+def test_sizes_have_no_exponents(size, text):
+    assert size_text(size) == text
+
+
+def test_a_predicted_peak(binary, monkeypatch):
     monkeypatch.setenv("VRAMLINE_BIN", str(binary))
     x, y = np.zeros((20, 8, 8, 3), "float32"), np.zeros(20, "int32")
     model = compiled(small())
