@@ -396,10 +396,10 @@ def _chosen(
             f"this process holds {size_text(wanted.others)} beside the model, all of the {size_text(wanted.limit)}"
         )
     if plan is not None:
-        told = _given(plan, room)
+        told = _given(plan, wanted.limit)
         micro, steps = _parts(wanted, told)
-        # Whether its runs accumulated gradients it does not say.
-        is_roomy = steps == 1 or told["limit_bytes"] + wanted.accumulators <= room
+        # Whether its runs accumulated gradients, or held what this process holds beside the model, it does not say.
+        is_roomy = told["limit_bytes"] + (wanted.accumulators if steps > 1 else 0) <= room
         return _within(wanted, told if is_roomy else told | {"certain": False}, micro, steps)
     with tempfile.TemporaryDirectory(prefix="vramline-") as temporary:
         folder = Path(temporary)
@@ -420,9 +420,9 @@ def _chosen(
         return _within(wanted, told, micro, steps)
 
 
-def _given(plan: Union[dict[str, Any], str, os.PathLike[str]], room: int) -> dict[str, Any]:
-    """A plan that somebody made: one for no more than the room that there is."""
-    make = f"hint: vramline plan --json --limit {_limit_text(room)} --batches 5,7,11 -- python train.py --batch {{batch}} > plan.json"
+def _given(plan: Union[dict[str, Any], str, os.PathLike[str]], limit: int) -> dict[str, Any]:
+    """A plan that somebody made: one for no more than the limit."""
+    make = f"hint: vramline plan --json --limit {_limit_text(limit)} --batches 5,7,11 -- python train.py --batch {{batch}} > plan.json"
     told: Any = plan
     if not isinstance(plan, dict):
         try:
@@ -434,10 +434,10 @@ def _given(plan: Union[dict[str, Any], str, os.PathLike[str]], room: int) -> dic
         raise ValueError(f"plan: expected what `vramline plan --json` prints, found {wrong}\n{make}")
     if told["limit_bytes"] is None:
         raise ValueError(f"plan: it was made without a limit, so it does not tell what fits\n{make}")
-    if told["limit_bytes"] > room:
+    if told["limit_bytes"] > limit:
         raise ValueError(
             f"plan: it was made for {size_text(told['limit_bytes'])} ({told['limit_bytes']} bytes), and no more than "
-            f"{size_text(room)} ({room} bytes) may be taken here\n{make}"
+            f"{size_text(limit)} ({limit} bytes) may be taken here\n{make}"
         )
     return told
 

@@ -106,6 +106,12 @@ def test_afterwards_the_optimizer_is_as_without(facts):
         assert facts[name]["states"] == facts["seed 1"]["states"]
 
 
+def test_a_given_plan_is_certain_where_all_that_it_may_not_know_has_room(facts):
+    # The process holds more than the model and its optimizer: the plan, made for the whole limit, may know of it or not.
+    assert not facts["recorded"]["within"]["certain"]
+    assert facts["reset"]["within"]["certain"]
+
+
 def test_a_wrong_plan_costs_one_step_down(facts):
     ran = facts["wrong plan"]
     assert ran["failed"] is None
