@@ -617,9 +617,10 @@ class _Probes:
             *("--batches", ",".join(map(str, self._batches)), "--batch", str(batch)),
             *(("--limit", str(limit)) if limit is not None else ()),
             *("--output", str(self._kept / f"accumulate-{accumulate}")),
-            *("--", sys.executable, str(script), str(self._folder), "{batch}"),
+            *("--", sys.executable, str(script), "{batch}"),
         ]
-        done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+        environment = _environment() | {"VRAMLINE_PROBE": str(self._folder)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         # Fits, does not, not certain: these are plans.
         if done.returncode not in (0, 3, 4):
             said = re.search(r"cannot rebuild: (.*)", done.stderr)

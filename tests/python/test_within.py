@@ -365,6 +365,27 @@ def test_kept_probes_belong_to_one_model(tmp_path, monkeypatch):
     assert len({own, *others}) == 1 + len(others)
 
 
+KEPT = """
+import keras, numpy as np, sys, vramline.keras
+for _ in range(2):
+    model = keras.Sequential([keras.Input((256,)), keras.layers.Dense(512)])
+    model.compile("sgd", "mse")
+    x, y = np.zeros((32, 256), "float32"), np.zeros((32, 512), "float32")
+    vramline.keras.fit_within(model, x, y, batch_size=16, limit="1GiB", probes=(3, 5), keep=sys.argv[1], verbose=0)
+    print([(path.parent.name, path.stat().st_mtime_ns) for path in sorted(__import__("pathlib").Path(sys.argv[1]).glob("*/*/*/run.json"))])
+"""
+
+
+def test_kept_probes_are_not_run_again(binary, tmp_path):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    kept |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPU_ALLOCATOR_USE_BFC": "1", "VRAMLINE_BIN": str(binary)}
+    command = [sys.executable, "-c", KEPT, str(tmp_path / "kept")]
+    done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = done.stdout.splitlines()
+    assert "probe-5-0.vram" in first and first == second
+
+
 def test_a_peak_above_the_limit_is_said_to_be_of_more_memory():
     told = within.Within(
         batch_size=256,

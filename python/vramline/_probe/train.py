@@ -1,15 +1,16 @@
 """A probe of `fit_within`: a few steps of the user's model at a small batch, in a process of its own.
 
-    python train.py FOLDER BATCH
+    VRAMLINE_PROBE=FOLDER python train.py BATCH
 
-FOLDER holds `probe.json`, the arrays, and the model unless a function builds it. What goes wrong with the model is said in one line
-that begins with `cannot rebuild:`.
+FOLDER holds `probe.json`, the arrays, and the model unless a function builds it. It is no argument, because it is another each time, and
+the same command is taken for the same job. What goes wrong with the model is said in one line that begins with `cannot rebuild:`.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -91,4 +92,4 @@ def _numbered(weights: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(os.environ["VRAMLINE_PROBE"]), int(sys.argv[1]))
