@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from vramline import _vramline, plot
@@ -95,14 +95,29 @@ def compare(runs: Sequence[Union[Source, Sequence[Source]]]) -> Comparison:
 
     Raises:
         OSError: If a file cannot be read.
+        TypeError: If it is a single run, or something else than a list of runs.
         ValueError: If there are fewer than two.
     """
+    # A text is a sequence too, of letters; a dictionary of its names.
+    if isinstance(runs, (str, bytes, os.PathLike, Run)):
+        raise TypeError(
+            f"runs: expected a list of two or more, found {runs!r} alone\n"
+            'hint: vramline.compare(["before.vram", "after.vram"])'
+        )
+    if isinstance(runs, (Mapping, Set)) or not isinstance(runs, Iterable):
+        raise TypeError(
+            f"runs: expected a list of two or more, found a {type(runs).__name__}\n"
+            "hint: runs are named after their files, and the first is what the others are compared with; "
+            "of a dictionary: vramline.compare(list(runs.values()))"
+        )
 
     def path_of(source: Source) -> Union[str, os.PathLike[str]]:
+        if not isinstance(source, (str, os.PathLike, Run)):
+            raise TypeError(f"runs: expected a path, a Run or a list of repeats, found {source!r}")
         return source.path if isinstance(source, Run) else source
 
     def paths_of(side: Union[Source, Sequence[Source]]) -> list[Union[str, os.PathLike[str]]]:
-        if isinstance(side, (str, os.PathLike, Run)):
+        if isinstance(side, (str, bytes, os.PathLike, Run, Mapping)) or not isinstance(side, Iterable):
             return [path_of(side)]
         return [path_of(source) for source in side]
 

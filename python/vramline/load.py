@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
@@ -89,8 +90,15 @@ class Run:
 
     def __init__(self, path: Union[str, os.PathLike[str]]) -> None:
         self.path = pathlib.Path(path)
-        if not self.path.is_dir():
+        if self.path.is_dir():
+            return
+        if not self.path.exists():
             raise FileNotFoundError(f"no recording at '{self.path}'")
+        raise NotADirectoryError(
+            f"'{self.path}' is a file, and a recording is a folder (NAME.vram)\n"
+            f"hint: traces, snapshots, logs and dumps are read by `vramline report {shlex.quote(str(self.path))}`, "
+            "with --json for programs, and by vramline.compare"
+        )
 
     def _stream(self, kind: str) -> Columns:
         tables = []
@@ -171,5 +179,6 @@ def load(path: Union[str, os.PathLike[str]]) -> Run:
 
     Raises:
         FileNotFoundError: If there is none.
+        NotADirectoryError: If it is a file of another kind, such as a trace or a snapshot.
     """
     return Run(path)

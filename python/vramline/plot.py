@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -11,14 +12,21 @@ if TYPE_CHECKING:
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
-def _axes(ax: Optional[Axes]) -> Axes:
+# What a step is compared by: in words, and how it is drawn.
+_FIGURES = {"peak": ("peak", ".-"), "in-use": ("in use at the end", ".:")}
+
+
+def _axes(ax: Optional[Axes], least: float = 0) -> Axes:
+    """Where to draw; axes of our own are at least so many inches wide."""
     if ax is not None:
         return ax
     try:
         from matplotlib import pyplot
     except ImportError as error:
         raise ImportError("plots need matplotlib, which is not installed\nhint: pip install matplotlib") from error
-    return pyplot.subplots()[1]
+    # Names are long: the figure leaves room for them. One that was made elsewhere keeps its layout.
+    width, height = pyplot.rcParams["figure.figsize"]
+    return pyplot.subplots(layout="constrained", figsize=(max(width, least), height))[1]
 
 
 def _unit(sizes: Iterable[Optional[int]]) -> tuple[int, str]:
@@ -50,6 +58,40 @@ def _shorten(name: str, most: int = 40) -> str:
     return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-most // 2 :]}"
 
 
+def _key(step: dict[str, Any]) -> tuple[Any, ...]:
+    return step["phase"], step.get("epoch"), step["step"]
+
+
+def _name_steps(axes: Axes, rows: Sequence[dict[str, Any]], most: int = 24) -> None:
+    """Ticks with the steps' own numbers; where an epoch or a phase begins, with its name and a line before it."""
+    names, starts = [], []
+    before: Optional[dict[str, Any]] = None
+    for at, row in enumerate(rows):
+        is_epoch = before is None or before.get("epoch") != row.get("epoch")
+        is_start = before is None or is_epoch or before["phase"] != row["phase"]
+        epoch = f"epoch {row['epoch']}, " if is_epoch and row.get("epoch") is not None else ""
+        names.append(f"{epoch}{row['phase']} {row['step']}" if is_start else str(row["step"]))
+        if is_start:
+            starts.append(at)
+        before = row
+    # Not more than there is room for; what begins something first.
+    apart = max(1, -(-len(rows) // most))
+    kept: list[int] = []
+    for at in (*starts, *range(0, len(rows), apart)):
+        place = bisect.bisect(kept, at)
+        if all(abs(at - other) >= apart for other in kept[max(place - 1, 0) : place + 1]):
+            kept.insert(place, at)
+    if len(starts) > 1:
+        axes.set_xticks(kept, [names[at] for at in kept], rotation=45, ha="right", rotation_mode="anchor")
+        # Only where it is named: hundreds of them would be a wall.
+        begins = [at - 0.5 for at in starts[1:] if at in kept]
+        axes.vlines(begins, 0, 1, transform=axes.get_xaxis_transform(), colors="0.8", linewidth=0.8, zorder=0)
+    else:
+        axes.set_xticks(kept, [str(rows[at]["step"]) for at in kept])
+    phase = f"{rows[0]['phase']} step" if len(starts) == 1 and rows[0]["phase"] != "other" else "step"
+    axes.set_xlabel(phase)
+
+
 def steps(report: dict[str, Any], pool: Optional[str] = None, ax: Optional[Axes] = None) -> Axes:
     """Memory over the steps of a run: the peak of each, and what was in use at its end."""
     rows = report["steps"]
@@ -64,6 +106,9 @@ def steps(report: dict[str, Any], pool: Optional[str] = None, ax: Optional[Axes]
             if any(size is not None for size in sizes):
                 axes.plot(range(len(own)), _scaled(sizes, factor), style, label=f"{behind}, {words}")
     axes.set_xlabel("step")
+    # Pools that took part in other steps share no names.
+    if series and all([_key(row) for row in own] == [_key(row) for row in series[0]] for own in series):
+        _name_steps(axes, series[0])
     axes.set_ylabel(unit)
     axes.set_ylim(bottom=0)
     if series:
@@ -85,27 +130,46 @@ def bars(labels: Sequence[str], sizes: Sequence[Optional[int]], ax: Optional[Axe
 def compared(report: dict[str, Any], by: str, top: int, ax: Optional[Axes] = None) -> Axes:
     """A comparison: bars side by side, or lines over the steps."""
     rows = [row for row in report["rows"] if row["by"] == by]
-    axes = _axes(ax)
+    axes = _axes(ax, least=8)
+    runs = [_shorten(run, 32) for run in report["runs"]]
+    title = f"memory by {by}"
     if by == "step":
+        # Steps of several pools are no line: those of the first pool that has any are drawn.
+        pools = list(dict.fromkeys(row["pool"] for row in rows))
+        rows = [row for row in rows if row["pool"] == pools[0]]
         factor, unit = _unit(size for row in rows for size in row["bytes"])
-        for number, run in enumerate(report["runs"]):
-            axes.plot(range(len(rows)), _scaled([row["bytes"][number] for row in rows], factor), ".-", label=run)
-        axes.set_xlabel("step")
+        figures = [figure for figure in _FIGURES if any(row["figure"] == figure for row in rows)]
+        for number, run in enumerate(runs):
+            for figure in figures:
+                words, style = _FIGURES[figure]
+                # A peak is not joined with what is in use at a step's end.
+                own = [row["bytes"][number] if row["figure"] == figure else None for row in rows]
+                label = f"{run}, {words}" if len(figures) > 1 else run
+                axes.plot(range(len(rows)), _scaled(own, factor), style, color=f"C{number}", label=label)
+        if rows:
+            _name_steps(axes, rows)
         axes.set_ylabel(unit)
+        if len(figures) == 1:
+            title = f"{title}: {_FIGURES[figures[0]][0]}"
+        if len(pools) > 1:
+            title = f"{title}, {_shorten(pools[0])}"
     else:
         rows = [row for row in rows if any(row["bytes"])][:top]
         factor, unit = _unit(size for row in rows for size in row["bytes"])
-        height = 0.8 / max(len(report["runs"]), 1)
-        for number, run in enumerate(report["runs"]):
+        height = 0.8 / max(len(runs), 1)
+        for number, run in enumerate(runs):
             places = [place + number * height for place in range(len(rows))]
             axes.barh(places, _scaled([row["bytes"][number] for row in rows], factor), height, label=run)
-        middle = (len(report["runs"]) - 1) * height / 2
-        axes.set_yticks([place + middle for place in range(len(rows))], [_shorten(row["what"]) for row in rows])
+        middle = (len(runs) - 1) * height / 2
+        # A role that several pools hold has a bar for each.
+        several = by != "device" and len({row["pool"] for row in rows}) > 1
+        names = [f"{_shorten(row['what'], 24)}, {_shorten(row['pool'], 16)}" if several else _shorten(row["what"]) for row in rows]
+        axes.set_yticks([place + middle for place in range(len(rows))], names)
         axes.invert_yaxis()
         axes.set_xlabel(unit)
-    if report["runs"]:
+    if runs:
         axes.legend()
-    axes.set_title(f"memory by {by}")
+    axes.set_title(title)
     return axes
 
 

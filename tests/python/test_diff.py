@@ -86,3 +86,20 @@ def test_python_says_the_same(binary, runs):
         package.compare([runs[0]])
     with pytest.raises(OSError, match="hint"):
         package.compare([runs[0], runs[0] / "missing"])
+
+
+@pytest.mark.parametrize("kind", [str, Path, os.fsencode, package.load, lambda path: {"before": path}, lambda path: {path}, lambda _: 7])
+def test_one_run_is_no_list_of_runs(fixtures, kind):
+    """A text is a sequence of letters, and a dictionary one of names: neither is taken for runs."""
+    with pytest.raises(TypeError, match=r"runs: expected a list of two or more(.|\n)*hint: "):
+        package.compare(kind(fixtures / "tf221_cpu_keras.vram"))
+    with pytest.raises(TypeError, match="found 7"):
+        package.compare([7, fixtures / "tf221_cpu_keras.vram"])
+
+
+def test_a_file_of_another_kind_is_no_recording(fixtures, tmp_path):
+    snapshot = fixtures / "torch" / "late.pickle.gz"
+    with pytest.raises(NotADirectoryError, match=r"late.pickle.gz' is a file, (.|\n)*hint: (.|\n)*vramline report .*late.pickle.gz"):
+        package.load(snapshot)
+    with pytest.raises(FileNotFoundError, match="no recording at"):
+        package.load(tmp_path / "missing.vram")

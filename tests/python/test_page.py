@@ -39,6 +39,20 @@ READ = [*FIXTURES.glob("*.vram"), *FIXTURES.glob("*.xplane.pb*"), *FIXTURES.glob
 OTHERS = sorted(str(path.relative_to(FIXTURES)) for path in READ if str(path.relative_to(FIXTURES)) not in PAGES.values())
 
 
+# Every text that stands on a canvas, with its box in pixels of the bitmap.
+LISTEN = """(() => {
+  const of = CanvasRenderingContext2D.prototype, { clearRect, fillText } = of;
+  of.clearRect = function (...box) { this.canvas.told = []; clearRect.apply(this, box); };
+  of.fillText = function (text, x, y) {
+    const wide = this.measureText(text).width, from = x - wide * ({ right: 1, center: 0.5 }[this.textAlign] ?? 0);
+    const corners = [[from, y - 4], [from + wide, y + 4]].map(([x, y]) => this.getTransform().transformPoint({ x, y }));
+    const [left, right] = corners.map(at => at.x).sort((a, b) => a - b), [top, bottom] = corners.map(at => at.y).sort((a, b) => a - b);
+    (this.canvas.told ??= []).push({ text, left, right, top, bottom });
+    fillText.call(this, text, x, y);
+  };
+})()"""
+
+
 @pytest.fixture(scope="module")
 def browser():
     flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
@@ -69,6 +83,7 @@ def open_page(browser, binary, tmp_path):
             subprocess.run([binary, "report", path, "--html", file], check=True, capture_output=True)
         context = browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce", **options)
         contexts.append(context)
+        context.add_init_script(LISTEN)
         page = context.new_page()
         watch(page)
         page.goto(file.as_uri())
@@ -88,6 +103,11 @@ def keep(page, name):
     page.screenshot(path=ARTEFACTS / f"{name}.png", full_page=True)
 
 
+def told(page, section):
+    """What stands on the first canvas of a section."""
+    return page.evaluate("section => document.querySelector(`#${section} canvas`).told", section)
+
+
 def figure(page, selector):
     return int(page.locator(f"{selector} data").first.get_attribute("value"))
 
@@ -103,7 +123,10 @@ def test_page_says_what_the_json_says(name, open_page, vramline, fixtures):
     # A page without a title, a language or a level of headings cannot be listened to.
     assert page.locator("h1").count() == 1 and page.locator("html[lang=en]").count() == 1
     assert page.locator("canvas:not([aria-label]), input:not([aria-label]), button:empty").count() == 0
-    if pool["at_peak"] is None or pool["allocs"] is None or page.locator("#timeline").count() == 0:
+    if page.locator("#timeline").count() == 0:
+        assert_held_says_what_the_json_says(page, pool)
+        return
+    if pool["at_peak"] is None or pool["allocs"] is None:
         return
     page.locator("#timeline button", has_text="Peak").click()
     assert_rows_add_up(page, pool["peak_bytes"])
@@ -122,6 +145,30 @@ def test_page_of_every_other_fixture(name, open_page, vramline, fixtures):
     if pools[0]["at_peak"] is not None and pools[0]["allocs"] and page.locator("#timeline").count():
         page.locator("#timeline button", has_text="Peak").click()
         assert_rows_add_up(page, pools[0]["peak_bytes"])
+    if page.locator("#timeline").count() == 0:
+        assert_held_says_what_the_json_says(page, pools[0])
+
+
+def assert_held_says_what_the_json_says(page, pool):
+    """Without a picture over time, the rows of the one moment that is known."""
+    if pool["at_peak"] is None:
+        assert page.locator("#held").count() == 0
+        return
+    rows, foot = held_rows(page, "#held")
+    assert rows and sorted(rows, reverse=True) == sorted((row["bytes"] for row in pool["at_peak"]["rows"]), reverse=True)[: len(rows)]
+    assert foot.pop() == pool["at_peak"]["in_use_bytes"] == sum(rows) + sum(foot)
+
+
+@pytest.mark.parametrize("name", ["jax_profile", "jax_program", "tensorflow_dump"])
+def test_every_pool_without_a_picture_has_its_rows(name, open_page, vramline, fixtures):
+    pools = vramline(fixtures / PAGES[name])["pools"]
+    page = open_page(fixtures / PAGES[name])
+    for at, pool in enumerate(pools):
+        if len(pools) > 1:
+            page.locator("#pool").select_option(str(at))
+        assert_held_says_what_the_json_says(page, pool)
+        if pool["at_peak"]["unnamed_bytes"] == 0:
+            assert "no name" not in page.locator("#held tbody").inner_text()
 
 
 def test_everything_is_reached_by_keys(open_page, fixtures):
@@ -157,11 +204,77 @@ def test_a_print_has_everything(open_page, fixtures):
     keep(page, "printed")
 
 
+# What each canvas is while the page is laid out for paper: the last to hear of a print looks at it.
+LOOK = """() => matchMedia('print').addEventListener('change', event => {
+  if (event.matches) window.printed = [...document.querySelectorAll('canvas')].map(one => {
+    const pixels = new Uint32Array(one.getContext('2d').getImageData(0, 0, one.width, one.height).data.buffer);
+    const lowest = Math.floor(pixels.findLastIndex(pixel => pixel !== 0) / one.width);
+    return { of: one.closest('section').id, wide: one.width, tall: one.height, box: [one.clientWidth, one.clientHeight], lowest, told: one.told };
+  });
+})"""
+
+
+def assert_printed_whole(page, sections, file):
+    page.evaluate(LOOK)
+    page.pdf(path=file, print_background=True)
+    printed = page.evaluate("() => window.printed")
+    assert sections <= {one["of"] for one in printed}
+    for one in printed:
+        across, down = (one[side] / box for side, box in zip(("wide", "tall"), one["box"], strict=True))
+        assert across == pytest.approx(down, rel=0.01), one
+        # Names of steps or times stand below the plot.
+        assert one["tall"] - 24 * down < one["lowest"] < one["tall"], one
+        assert all(0 <= text["left"] and text["right"] <= one["wide"] and text["bottom"] <= one["tall"] for text in one["told"]), one
+
+
+def test_a_print_cuts_no_chart(open_page, open_diff, fixtures, tmp_path):
+    page = open_page(fixtures / PAGES["tensorflow_recording"])
+    assert_printed_whole(page, {"timeline", "map", "steps"}, tmp_path / "page.pdf")
+    page, _ = open_diff(*(fixtures / file for file in COMPARED["tensorflow"][0]))
+    assert_printed_whole(page, {"curves", "steps"}, tmp_path / "page.pdf")
+
+
+def test_a_print_has_what_is_behind_buttons(open_page, fixtures):
+    page = open_page(fixtures / PAGES["tensorflow_recording"])
+    rows = page.locator("#timeline .held tbody tr")
+    every = int(page.locator("#timeline .held .more").inner_text().split()[-1])
+    few, closed = rows.count(), page.locator("details:not([open])").count()
+    assert few < every and closed > 2
+    # The page hears of it with its next frame.
+    page.emulate_media(media="print")
+    sync_api.expect(rows).to_have_count(every)
+    assert page.locator("details:not([open])").count() == 0
+    assert all(one.is_visible() for one in page.locator("summary").all())
+    # A sum is not repeated on each sheet of a table.
+    assert page.evaluate("() => getComputedStyle(document.querySelector('tfoot')).display") == "table-row-group"
+    page.emulate_media(media="screen")
+    sync_api.expect(rows).to_have_count(few)
+    assert page.locator("details:not([open])").count() == closed
+    # Words of other columns than the names are whole.
+    page.set_viewport_size({"width": 720, "height": 1000})
+    page.emulate_media(media="print")
+    sync_api.expect(rows).to_have_count(every)
+    heights = page.evaluate("() => [...document.querySelectorAll('#timeline .held tbody td:nth-child(5) > span')].map(one => one.getClientRects().length)")
+    assert set(heights) == {1}
+    page.emulate_media(media="screen")
+    sync_api.expect(rows).to_have_count(few)
+    # What was left out by a filter is said, as the field itself is not printed.
+    page.locator("#timeline .held input").fill("gradients")
+    found = page.locator("#timeline .held .tools .hint").inner_text()
+    page.emulate_media(media="print")
+    sync_api.expect(page.locator("#timeline .held")).to_contain_text(f"{found} with “gradients”")
+
+
+def held_rows(page, table):
+    """The bytes of every row of a table of what was held, and of those below its line."""
+    while page.locator(f"{table} .more:visible").count():
+        page.locator(f"{table} .more").click()
+    cells = "rows => [...document.querySelectorAll(rows + ' tr td:first-child data')].map(d => Number(d.value))"
+    return page.evaluate(cells, f"{table} tbody"), page.evaluate(cells, f"{table} tfoot")
+
+
 def assert_rows_add_up(page, peak):
-    while page.locator("#timeline .held .more:visible").count():
-        page.locator("#timeline .held .more").click()
-    cells = "part => [...document.querySelectorAll(`#timeline .held ${part} tr td:first-child data`)].map(d => Number(d.value))"
-    rows, foot = page.evaluate(cells, "tbody"), page.evaluate(cells, "tfoot")
+    rows, foot = held_rows(page, "#timeline .held")
     assert foot.pop() == peak
     assert sum(rows) + sum(foot) == peak
 
@@ -208,6 +321,50 @@ def test_chart_goes_by_keys_and_wheel(open_page, fixtures):
     keep(page, "zoomed")
 
 
+@pytest.mark.parametrize("name", ["torch2110_h200_keras.vram", "torch2110_h200_loop.vram", "jax0112_h200_loop.vram", "tf215_cpu_keras2.vram"])
+def test_names_on_the_chart_lie_apart(name, open_page, vramline, fixtures):
+    document = vramline(fixtures / name)
+    page = open_page(fixtures / name)
+    marks = {mark["label"][:28] for mark in document["marks"]}
+    steps = {str(step["step"]) for step in document["steps"]}
+    texts = told(page, "timeline")
+    right = page.evaluate("() => document.querySelector('#timeline canvas').width") - 12
+    assert all(text["right"] <= right for text in texts if text["text"] in marks | steps), texts
+    named = [text for text in texts if text["text"] in marks]
+    for at, one in enumerate(named):
+        for other in named[:at]:
+            apart = one["left"] >= other["right"] or one["right"] <= other["left"] or one["top"] >= other["bottom"] or one["bottom"] <= other["top"]
+            assert apart, (one, other)
+    if name == "torch2110_h200_keras.vram":
+        # Those with the room for it are named.
+        assert len(named) > 1
+
+
+def test_an_axis_has_no_parts_of_bytes(open_page, binary, fixtures, tmp_path):
+    """The steps of a pool that held nothing."""
+    file = tmp_path / "nothing.html"
+    subprocess.run([binary, "report", fixtures / PAGES["tensorflow_recording"], "--html", file], check=True, capture_output=True)
+    before, data, after = re.fullmatch(r'(.*<script[^>]* id="data">)(.*?)(</script>.*)', file.read_text(), re.DOTALL).groups()
+    data = json.loads(data)
+    for step in data["report"]["steps"]:
+        step["peak_bytes"] = step["current_bytes"] = 0
+    file.write_text(before + json.dumps(data).replace("<", "\\u003c") + after)
+    texts = [text["text"] for text in told(open_page(file), "steps")]
+    assert texts[:2] == ["0", "1 B"] and [text for text in texts if text.endswith(" B")] == ["1 B"]
+
+
+def test_a_reading_below_the_peak_is_not_called_the_peak(open_page, fixtures):
+    flags = lambda page: [text["text"] for text in told(page, "timeline") if re.match("peak|highest", text["text"])]  # noqa: E731
+    page = open_page(fixtures / "jax0112_h200_preallocated_pool.vram")
+    assert page.locator("#peak .figure").inner_text() == "896 MiB"
+    assert flags(page) == ["highest reading 800 MiB"]
+    assert "highest reading 800 MiB" in (label := page.locator("#timeline canvas").get_attribute("aria-label")) and "peak" not in label
+    assert page.locator("#timeline button", has_text="Peak").count() == 0
+    page.locator("#timeline button", has_text="Highest").click()
+    page = open_page(fixtures / PAGES["torch_recording"])
+    assert flags(page) == ["peak 148 MiB"] and page.locator("#timeline button", has_text="Peak").count() == 1
+
+
 def test_map_names_blocks_and_filters(open_page, fixtures):
     page = open_page(fixtures / PAGES["tensorflow"])
     canvas = page.locator("#map canvas")
@@ -247,6 +404,22 @@ def test_tables_sort_and_filter(open_page, fixtures):
     assert held.locator("th[aria-sort=descending]").inner_text().startswith("age")
 
 
+def test_filter_and_order_stay_with_another_moment(open_page, fixtures):
+    page = open_page(fixtures / PAGES["tensorflow"])
+    held = page.locator("#timeline .held")
+    held.locator("input").fill("conv2d")
+    held.locator("th button", has_text="role").click()
+    before = held.locator("h3").inner_text()
+    box = page.locator("#timeline canvas").bounding_box()
+    page.locator("#timeline canvas").click(position={"x": box["width"] * 0.8, "y": box["height"] / 2})
+    assert held.locator("h3").inner_text() != before
+    assert held.locator("input").input_value() == "conv2d"
+    names = held.locator("tbody td.wide").all_inner_texts()
+    assert names and all("conv2d" in name.lower() for name in names)
+    assert held.locator("th[aria-sort=ascending]").inner_text().startswith("role")
+    assert re.fullmatch(rf"{len(names)} of \d+ rows", held.locator(".tools .hint").inner_text())
+
+
 def test_ledger_opens(open_page, fixtures):
     page = open_page(fixtures / PAGES["tensorflow_recording"])
     piece = page.locator("#ledger .piece", has_text="in use").first
@@ -256,6 +429,37 @@ def test_ledger_opens(open_page, fixtures):
     page.locator("#ledger summary").click()
     assert page.locator("#ledger table").inner_text().count("MiB") > 3
     keep(page, "ledger")
+
+
+# How far texts stand out from what is behind them; 1 is not at all.
+CONTRAST = """selector => {
+  const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
+  const light = colour => numbers(colour).slice(0, 3).map(part => part / 255)
+    .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4).reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+  const behind = one => { const colour = getComputedStyle(one).backgroundColor; return numbers(colour)[3] === 0 ? behind(one.parentElement) : colour; };
+  return [...document.querySelectorAll(selector)].map(one => {
+    if ([one, ...one.querySelectorAll('*')].some(part => getComputedStyle(part).opacity !== '1')) return [one.className, 0];
+    const both = [light(getComputedStyle(one).color), light(behind(one))].sort((a, b) => b - a);
+    return [one.className, (both[0] + 0.05) / (both[1] + 0.05)];
+  });
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_stand_out(scheme, open_page, open_diff, fixtures):
+    page = open_page(fixtures / PAGES["tensorflow_recording"], color_scheme=scheme)
+    # Those of every other ledger too.
+    parts = ["parameters", "gradients", "optimizer", "activations", "inputs", "temporaries", "unknown", "slack", "before", "free", "reserved", "others", "whole"]
+    page.evaluate("""parts => { for (const part of parts) {
+      const piece = document.querySelector('.piece').cloneNode(true);
+      piece.className = 'piece ' + part;
+      document.querySelector('#ledger .icicle').append(piece);
+    } }""", parts)  # fmt: skip
+    compared, _ = open_diff(*(fixtures / file for file in COMPARED["tensorflow"][0]), color_scheme=scheme)
+    for where, selector, least in [(page, ".piece", len(parts) + 5), (page, ".hint, summary, th", 10), (compared, ".fall", 3), (compared, ".rise", 3), (compared, ".hint", 3)]:
+        found = where.evaluate(CONTRAST, selector)
+        assert len(found) >= least
+        assert [(name, round(contrast, 2)) for name, contrast in found if contrast < 4.5] == [], selector
 
 
 def test_why_memory_ran_out(open_page, fixtures):
@@ -305,6 +509,17 @@ def test_narrow_dark_and_printed(name, open_page, fixtures, tmp_path):
     keep(dark_page, f"{name}_dark")
     printed = dark_page.pdf(path=tmp_path / "page.pdf", print_background=True)
     assert printed.startswith(b"%PDF")
+
+
+def test_no_size_is_cut_where_it_is_narrow(open_page, open_diff, fixtures):
+    page = open_page(fixtures / PAGES["tensorflow_recording"], width=400, height=800)
+    compared, _ = open_diff(*(fixtures / file for file in COMPARED["tensorflow"][0]), width=400, height=800)
+    for where, section in [(page, "timeline"), (page, "map"), (page, "steps"), (compared, "curves"), (compared, "steps")]:
+        sizes = [text for text in told(where, section) if re.fullmatch(r"[\d.]+ [KMG]?i?B", text["text"])]
+        assert sizes and all(text["left"] >= 0 for text in sizes), (section, sizes)
+    # Times stand below each other on both.
+    times = [{text["text"]: text["left"] for text in told(page, section) if text["text"].endswith(" s")} for section in ("timeline", "map")]
+    assert times[0] and times[0] == times[1]
 
 
 def test_a_fresh_recording(open_page, binary, vramline, tmp_path):
@@ -421,6 +636,13 @@ def test_comparison_says_what_the_json_says(name, open_diff, fixtures):
     assert bars == sum(1 for row in rows if row["by"] == "role" and any(row["bytes"]))
     if name == "tensorflow":
         assert page.locator("#curves canvas").count() == 1 and page.locator("#ops .pair").count() == 12
+    if name == "three":
+        steps = [row["figure"] for row in rows if row["by"] == "step"]
+        peaks, ends = steps.count("peak"), steps.count("in-use")
+        assert peaks and ends
+        told = f"Peaks of {peaks} steps and memory in use at the end of {ends} steps of 3 runs"
+        assert told in page.locator("#steps canvas").get_attribute("aria-label")
+        assert "dashed: in use at its end" in page.locator("#steps").inner_text()
 
 
 def test_comparison_narrow_dark_and_printed(open_diff, fixtures, tmp_path):

@@ -68,17 +68,89 @@ def test_models_side_by_side(fixtures, by):
     for number, bars in enumerate(axes.containers):
         drawn = in_bytes([bar.get_width() for bar in bars], axes.get_xlabel())
         assert drawn == [row["bytes"][number] for row in rows]
-        assert bars.get_label() == compared.runs[number]
+        assert bars.get_label() == package.plot._shorten(compared.runs[number], 32)
 
 
-def test_runs_over_steps(fixtures):
+def drawn_texts(axes):
+    """The tick labels of the steps, by place."""
+    return {round(place): label.get_text() for place, label in zip(axes.get_xticks(), axes.get_xticklabels())}
+
+
+def test_runs_over_steps(fixtures, run):
     compared = package.compare([fixtures / "tf221_cpu_keras.vram"] * 2)
     axes = compared.plot("step")
     rows = [row for row in compared.rows if row["by"] == "step"]
-    for number, line in enumerate(axes.lines):
-        assert in_bytes(line.get_ydata(), axes.get_ylabel()) == [row["bytes"][number] for row in rows]
+    # As they ran: training, validation after each epoch, prediction last.
+    ran = [(step["phase"], step["epoch"], step["step"]) for step in run.report["steps"]]
+    assert [(row["phase"], row.get("epoch"), row["step"]) for row in rows] == ran
+    # Peaks are not joined with what is in use at a step's end: a line for each figure, with gaps where the other is told.
+    figures = ("peak", "in-use")
+    assert [row["figure"] for row in rows] == ["peak"] * 5 + ["in-use"] * 13
+    lines = iter(axes.lines)
+    for number, name in enumerate(compared.runs):
+        for figure, words in zip(figures, ("peak", "in use at the end")):
+            line = next(lines)
+            told = [row["bytes"][number] if row["figure"] == figure else None for row in rows]
+            assert in_bytes(line.get_ydata(), axes.get_ylabel()) == told
+            assert line.get_label() == f"{package.plot._shorten(name, 32)}, {words}"
+    assert next(lines, None) is None
     with pytest.raises(ValueError, match="layer"):
         compared.plot("epoch")
+
+
+@pytest.mark.parametrize("what", ["comparison", "run"])
+def test_steps_have_their_names(fixtures, run, what):
+    axes = run.plot() if what == "run" else package.compare([run, run]).plot("step")
+    names = drawn_texts(axes)
+    steps = run.report["steps"]
+    begins = {0: "epoch 0, train 0", 6: "validation 0", 8: "epoch 1, train 0", 14: "validation 0", 16: "predict 0"}
+    assert names == {place: begins.get(place, str(step["step"])) for place, step in enumerate(steps)}
+
+
+def test_many_steps_have_room(run):
+    """What begins an epoch has a name before others have; no two stand on each other."""
+    report = run.report
+    step = report["steps"][0]
+    report["steps"] = [
+        step | {"epoch": number // 300, "step": number % 300, "phase": "train"} for number in range(1000)
+    ]
+    places = drawn_texts(package.plot.steps(report))
+    assert {0: "epoch 0, train 0", 300: "epoch 1, train 0", 600: "epoch 2, train 0", 900: "epoch 3, train 0"}.items() <= places.items()
+    order = sorted(places)
+    assert 12 <= len(order) <= 24
+    assert min(after - before for before, after in zip(order, order[1:])) >= 1000 // 24
+    report["steps"] = [step | {"epoch": None, "step": 7 + number} for number in range(3)]
+    axes = package.plot.steps(report)
+    assert drawn_texts(axes) == {0: "7", 1: "8", 2: "9"} and axes.get_xlabel() == "train step"
+
+
+@pytest.mark.parametrize("by", ["device", "role", "op", "layer", "step"])
+def test_no_name_is_cut_by_the_edge(fixtures, tmp_path, by):
+    long = tmp_path / ("a run with a very long name, which nobody reads to its end" + "." * 40 + "vram")
+    long.symlink_to(fixtures / "tf221_cpu_keras.vram")
+    compared = package.compare([fixtures / "tf221_cpu_cnn_from_start.xplane.pb", long])
+    axes = compared.plot(by)
+    axes.figure.savefig(tmp_path / "plot.png")
+    page, drawn = axes.figure.bbox, axes.get_tightbbox()
+    assert page.x0 <= drawn.x0 and drawn.x1 <= page.x1 and page.y0 <= drawn.y0 and drawn.y1 <= page.y1
+    legend = axes.get_legend().get_window_extent()
+    assert legend.width < axes.bbox.width
+    assert axes.bbox.width > page.width / 3
+
+
+def test_bars_of_several_pools_are_told_apart(fixtures):
+    names = ("jax0112_h200_from_start.xplane.pb", "jax0112_h200_convolution.xplane.pb.gz")
+    compared = package.compare([fixtures / name for name in names])
+    labels = [label.get_text() for label in compared.plot("role").get_yticklabels()]
+    assert len({row["pool"] for row in compared.rows if row["by"] == "role" and any(row["bytes"])}) > 1
+    assert len(labels) == len(set(labels)) and "temporaries, GPU_0_bfc" in labels
+
+
+def test_a_figure_of_the_caller_keeps_its_layout(run):
+    figure, axes = pyplot.subplots()
+    engine = figure.get_layout_engine()
+    assert run.plot(ax=axes) is axes and package.compare([run, run]).plot(ax=axes) is axes
+    assert figure.get_layout_engine() is engine
 
 
 def test_a_callback_is_drawn_and_displayed():

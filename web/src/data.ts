@@ -69,7 +69,7 @@ export interface Raw {
 }
 
 export interface Moment {
-  time: number; inUse: number; slack: number; before: number; rows: HeldRow[]; restRows: number; restBytes: number;
+  time: number | null; inUse: number; slack: number; before: number; rows: HeldRow[]; restRows: number; restBytes: number;
 }
 export interface Blocks {
   count: number; allocations: number; isWhole: boolean; base: string; leftOut: number; leftOutMost: number;
@@ -150,12 +150,20 @@ function lineOf(line: RawLine): Line {
 export function momentOf(from: RawMoment, roles: string[], strings: string[]): Moment {
   const name = (at: number | null | undefined) => strings[at ?? 0] ?? "";
   return {
-    time: from.time_ns ?? 0, inUse: from.in_use_bytes, slack: from.slack_bytes, before: from.before_recording_bytes,
+    time: from.time_ns, inUse: from.in_use_bytes, slack: from.slack_bytes, before: from.before_recording_bytes,
     restRows: from.rest_rows, restBytes: from.rest_bytes,
     rows: from.rows.map((row) => ({
       bytes: row[0] ?? 0, count: row[1] ?? 0, role: roles[row[2] ?? 6] ?? "unknown", op: name(row[3]), layer: name(row[4]),
       shape: name(row[5]), dtype: name(row[6]), source: name(row[7]), variable: name(row[8]), evidence: name(row[9]), age_ns: row[10] ?? null,
     })),
+  };
+}
+
+// The moment of a report, which may be of no time.
+export function momentAt(held: Held): Moment {
+  return {
+    time: held.time_ns, inUse: held.in_use_bytes, slack: held.slack_bytes, before: held.before_recording_bytes, rows: held.rows,
+    restRows: held.rest?.rows ?? 0, restBytes: held.rest?.bytes ?? 0,
   };
 }
 

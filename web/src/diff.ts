@@ -6,7 +6,7 @@ import { table } from "./table";
 import { capital } from "./timeline";
 
 interface Row {
-  what: string; by: string; figure: string; pool: string; device: string; layer: string; role: string; step?: number; phase?: string;
+  what: string; by: string; figure: string; pool: string; device: string; layer: string; role: string; step?: number; phase?: string; epoch?: number;
   bytes: (number | null)[]; low_bytes: (number | null)[]; high_bytes: (number | null)[]; delta_bytes: number | null; deltas_bytes: (number | null)[];
   spread_bytes: number | null; within_spread: boolean;
 }
@@ -33,37 +33,53 @@ function legend(diff: Diff): HTMLElement {
   return el("ul", { class: "legend" }, ...diff.runs.map((run, at) => el("li", {}, el("i", { class: "swatch " + colourOf(at), "aria-hidden": "true" }), `${letter(at)}: ${run}`)));
 }
 
-// Lines of several runs over each other. `breaks` are where steps begin.
-function lines(label: string, series: (number | null)[][], names: string[], perName: number, height: number): HTMLElement {
+// Steps by name: with epoch and phase where one begins, else by number alone.
+function stepNames(rows: Row[]): { text: string; isStart: boolean }[] {
+  return rows.map((row, at) => {
+    const before = rows[at - 1];
+    const isOther = !before || before.epoch !== row.epoch, isStart = isOther || before.phase !== row.phase;
+    const epoch = isOther && row.epoch !== undefined ? `epoch ${row.epoch}, ` : "";
+    return { text: (isStart ? `${epoch}${row.phase ?? ""} ` : "") + (row.step ?? ""), isStart };
+  });
+}
+
+// Lines of several runs over each other, so many values for each name. A name that starts something has room before the others, and a
+// mark. Where `figures` change the line ends: a peak is not joined with what is in use at a step's end, which is dashed.
+function lines(label: string, series: (number | null)[][], names: { text: string; isStart: boolean }[], perName: number, height: number, figures?: string[]): HTMLElement {
   const length = Math.max(1, ...series.map((one) => one.length));
   const most = Math.max(1, ...series.map((one) => one.reduce<number>((a, b) => Math.max(a, b ?? 0), 0)));
   return chart(label, height, most, ({ g, x0, x1, y0, y1, names: below, y: Y }) => {
     const X = (at: number) => x0 + (at / length) * (x1 - x0);
-    let free = x0;
-    names.forEach((name, at) => {
+    const taken: [number, number][] = [];
+    for (const isStart of [true, false]) names.forEach((name, at) => {
+      if (name.isStart !== isStart) return;
       const x = X(at * perName);
-      if (perName > 1 && at > 0) { g.fillStyle = colour("mark"); g.fillRect(x, y0, 1, y1 - y0); }
-      const middle = x + (X(perName) - x0) / 2, wide = g.measureText(name).width;
-      if (middle - wide / 2 >= free && middle + wide / 2 <= x1) {
-        g.fillStyle = colour("soft");
-        g.fillText(name, middle, below);
-        free = middle + wide / 2 + 10;
-      }
+      if (isStart && at > 0) { g.fillStyle = colour("mark"); g.fillRect(x, y0, 1, y1 - y0); }
+      const wide = g.measureText(name.text).width;
+      const middle = Math.min(Math.max((x + X((at + 1) * perName)) / 2, x0 + wide / 2), x1 - wide / 2);
+      const [from, to] = [middle - wide / 2 - 5, middle + wide / 2 + 5];
+      if (taken.some(([a, b]) => from < b && a < to)) return;
+      g.fillStyle = colour("soft");
+      g.fillText(name.text, middle, below);
+      taken.push([from, to]);
     });
+    const isDashed = (at: number) => figures?.[at] === "in-use" && figures.includes("peak");
     // The first run last, as a line over the others' areas would hide it.
-    for (let run = series.length - 1; run >= 0; run--) {
+    for (let run = series.length - 1; run >= 0; run--) for (const dashed of [true, false]) {
       const one = series[run]!;
       g.strokeStyle = colour(colourOf(run));
       g.lineWidth = run === 0 ? 2 : 1.6;
+      g.setLineDash(dashed ? [5, 3] : []);
       g.beginPath();
       let isOn = false;
       one.forEach((value, at) => {
-        if (value === null) { isOn = false; return; }
+        if (value === null || isDashed(at) !== dashed) { isOn = false; return; }
         if (isOn) g.lineTo(X(at), Y(value)); else g.moveTo(X(at), Y(value));
         g.lineTo(X(at + 1), Y(value));
         isOn = true;
       });
       g.stroke();
+      g.setLineDash([]);
       g.lineWidth = 1;
     }
   });
@@ -117,15 +133,17 @@ export function comparison(raw: RawDiff, page: HTMLElement) {
       const out = section("curves", "Within the steps", "Each step is drawn as wide as the others, whatever time it took: the first step of each run over the first of the others, and so on. Each point is the highest of its part of the step.");
       const count = Math.max(...curves.map((curve) => curve?.steps.length ?? 0));
       out.append(legend(diff), lines(`Memory of ${pool} within ${count} traced steps of ${diff.runs.length} runs; the tables below have the figures.`,
-        curves.map((curve) => curve?.bytes ?? []), Array.from({ length: count }, (_, at) => `step ${at + 1}`), raw.columns, 260));
+        curves.map((curve) => curve?.bytes ?? []), Array.from({ length: count }, (_, at) => ({ text: `step ${at + 1}`, isStart: true })), raw.columns, 260));
       parts.push(out);
     }
     const steps = rows.filter((row) => row.by === "step");
     if (steps.length > 1) {
-      const isPeak = steps.every((row) => row.figure === "peak");
-      const out = section("steps", "Step by step", isPeak ? "The peak of each step, steps matched by number." : "In use at the end of each step (its peak where every run tells it), steps matched by number.");
-      out.append(legend(diff), lines(`${isPeak ? "Peaks" : "Memory in use"} of ${steps.length} steps of ${diff.runs.length} runs; the table has each.`,
-        diff.runs.map((_, run) => steps.map((row) => row.bytes[run] ?? null)), steps.map((row) => String(row.step ?? "")), 1, 200));
+      const peaks = steps.filter((row) => row.figure === "peak").length, ends = steps.length - peaks;
+      const told = ends === 0 ? "The peak of each step" : peaks === 0 ? "In use at the end of each step" : "Solid: the peak of a step; dashed: in use at its end, where not every run tells the peak";
+      const out = section("steps", "Step by step", told + ". Steps are matched by number and stand in the order in which they ran.");
+      const figures = [peaks > 0 ? `peaks of ${whole(peaks)} steps` : "", ends > 0 ? `memory in use at the end of ${whole(ends)} steps` : ""].filter(Boolean).join(" and ");
+      out.append(legend(diff), lines(`${capital(figures)} of ${diff.runs.length} runs; the table has each.`,
+        diff.runs.map((_, run) => steps.map((row) => row.bytes[run] ?? null)), stepNames(steps), 1, 200, steps.map((row) => row.figure)));
       parts.push(out);
     }
     const isHeld = (row: Row) => row.bytes.some((value) => (value ?? 0) > 0);

@@ -76,18 +76,29 @@ export function section(id: string, title: string, hint = ""): HTMLElement {
   return el("section", { id, "aria-labelledby": id + "-title" }, el("h2", { id: id + "-title" }, title), hint ? el("p", { class: "hint" }, hint) : null);
 }
 
-// A canvas as large as its box, sharp on every screen. Calls back when its size or the colours change.
+// A canvas that calls back when its size or the colours change.
 export function canvas(label: string, height: number, draw: () => void): HTMLCanvasElement {
   const made = el("canvas", { tabindex: "0", role: "img", "aria-label": label });
   made.style.height = height + "px";
-  new ResizeObserver(() => {
-    const box = made.getBoundingClientRect(), scale = window.devicePixelRatio || 1;
-    const [w, h] = [Math.max(1, Math.round(box.width * scale)), Math.max(1, Math.round(box.height * scale))];
-    if (made.width !== w || made.height !== h) { made.width = w; made.height = h; }
-    draw();
-  }).observe(made);
+  new ResizeObserver(draw).observe(made);
   for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", draw);
   return made;
+}
+
+export interface Sheet { g: CanvasRenderingContext2D; scale: number; W: number; H: number }
+
+// The canvas, empty, as large as its box is now and sharp on every screen; drawn on in CSS pixels. A print lays the page out
+// anew and no observer of sizes hears of it: so every drawing begins here.
+export function sheet(made: HTMLCanvasElement): Sheet | null {
+  const g = made.getContext("2d");
+  if (!g) return null;
+  const scale = window.devicePixelRatio || 1, W = made.clientWidth, H = made.clientHeight;
+  const [w, h] = [Math.max(1, Math.round(W * scale)), Math.max(1, Math.round(H * scale))];
+  if (made.width !== w || made.height !== h) { made.width = w; made.height = h; }
+  g.setTransform(scale, 0, 0, scale, 0, 0);
+  g.clearRect(0, 0, W, H);
+  g.font = font();
+  return { g, scale, W, H };
 }
 
 export function copyButton(text: string, what: string): HTMLElement {

@@ -2,6 +2,7 @@
 
 import { Raw } from "./data";
 import { RawDiff, comparison } from "./diff";
+import { printable } from "./print";
 import { report } from "./report";
 
 const holder = document.getElementById("data"), page = document.getElementById("page");
@@ -9,4 +10,5 @@ if (holder && page) {
   const raw: unknown = JSON.parse(holder.textContent ?? "{}");
   if (holder.dataset["kind"] === "diff") comparison(raw as RawDiff, page);
   else report(raw as Raw, Number(holder.dataset["version"] ?? 0), page);
+  printable();
 }

@@ -1,9 +1,9 @@
 // The allocation map: time to the right, addresses upwards, a rectangle for each allocation. What stays empty is a hole.
 
 import { Blocks, Data, PARTS, Picture } from "./data";
-import { ticks } from "./chart";
+import { GAP, left, ticks } from "./chart";
 import { Clock, steer } from "./clock";
-import { bytes, canvas, colour, duration, el, font, section, time, whole as count } from "./dom";
+import { bytes, canvas, colour, duration, el, section, sheet, time, whole as count } from "./dom";
 
 // Stretches of addresses with little between them; what lies between is left out of the picture.
 function stretches(blocks: Blocks): { from: number; to: number; at: number }[] {
@@ -56,19 +56,16 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
     if (close?.blocks !== near.blocks) { close = layerOf(near.blocks, near.strings); kept = null; filter(); }
     return close;
   };
-  const margin = () => [plot.clientWidth < 520 ? 52 : 68, 12] as [number, number];
+  const margin = () => [left(plot.clientWidth), 12] as [number, number];
   const until = (blocks: Blocks, i: number) => (blocks.life[i]! > 0 ? blocks.born[i]! + blocks.life[i]! - 1 : picture.end);
 
   let cost = 0, kept: { image: HTMLCanvasElement; from: number; to: number } | null = null;
   const area = () => ({ y0: 8, y1: plot.clientHeight - 24 });
   const draw = () => {
-    const g = plot.getContext("2d");
-    if (!g) return;
-    const scale = plot.width / Math.max(1, plot.clientWidth);
-    const W = plot.clientWidth, H = plot.clientHeight, [left, right] = margin(), { y0, y1 } = area();
-    const [x0, x1] = [left, W - right];
-    g.setTransform(scale, 0, 0, scale, 0, 0);
-    g.clearRect(0, 0, W, H);
+    const on = sheet(plot);
+    if (!on) return;
+    const { g, scale, W, H } = on, [before, after] = margin(), { y0, y1 } = area();
+    const [x0, x1] = [before, W - after];
     const span = clock.to - clock.from;
     const X = (t: number) => x0 + ((t - clock.from) / span) * (x1 - x0);
     const Y = (v: number) => y1 - (v / height) * (y1 - y0);
@@ -111,13 +108,12 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
         kept = { image, from: clock.from, to: clock.to };
       }
     }
-    g.font = font();
     g.fillStyle = colour("soft");
     g.textAlign = "right";
     g.textBaseline = "middle";
     for (const part of parts.length <= 12 ? parts : []) {
       const h = Y(part.at) - Y(part.at + part.to - part.from);
-      if (h > 12) g.fillText(bytes(part.to - part.from), x0 - 8, (Y(part.at) + Y(part.at + part.to - part.from)) / 2);
+      if (h > 12) g.fillText(bytes(part.to - part.from), x0 - GAP, (Y(part.at) + Y(part.at + part.to - part.from)) / 2);
     }
     g.textAlign = "center";
     const times = ticks(clock.from / 1e9, clock.to / 1e9, Math.max(2, (x1 - x0) / 110));
@@ -139,8 +135,8 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
   tip.hidden = true;
   const found = (x: number, y: number): number => {
     const { blocks, place, shown } = layer();
-    const [left, right] = margin(), { y0, y1 } = area();
-    const t = clock.from + ((x - left) / (plot.clientWidth - left - right)) * (clock.to - clock.from);
+    const [before, after] = margin(), { y0, y1 } = area();
+    const t = clock.from + ((x - before) / (plot.clientWidth - before - after)) * (clock.to - clock.from);
     const v = ((y1 - y) / (y1 - y0)) * height;
     let best = -1;
     for (let i = 0; i < blocks.count; i++) {

@@ -1,4 +1,4 @@
-// What somebody did to a page: what was opened, typed and focused. Taken before it is drawn again, and put back.
+// What somebody did to a page: what was opened, typed, sorted by and focused. Taken before it is drawn again, and put back.
 
 type Field = HTMLInputElement | HTMLSelectElement;
 
@@ -13,6 +13,7 @@ export function remember(page: HTMLElement | null): () => void {
   if (!page) return () => undefined;
   const opened = new Set([...page.querySelectorAll("details[open]")].map(key));
   const typed = new Map([...page.querySelectorAll<Field>("input, select:not(#pool)")].map((field) => [key(field), field.value]));
+  const sorted = new Map([...page.querySelectorAll("th[aria-sort]:not([aria-sort=none])")].map((head) => [key(head), head.getAttribute("aria-sort")]));
   const active = document.activeElement;
   const focused = active && page.contains(active) ? key(active) : null;
   const cursor = active instanceof HTMLInputElement ? active.selectionStart : null;
@@ -24,6 +25,11 @@ export function remember(page: HTMLElement | null): () => void {
       if (value === undefined || value === field.value) continue;
       field.value = value;
       field.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+    for (const head of page.querySelectorAll("th[aria-sort]")) {
+      const order = sorted.get(key(head));
+      // The first press sorts by it, a second one the other way round.
+      for (let press = 0; order && press < 2 && head.getAttribute("aria-sort") !== order; press++) head.querySelector("button")?.click();
     }
     if (focused) {
       for (const one of page.querySelectorAll<HTMLElement>("input, select, button, canvas, summary, [tabindex]")) {

@@ -7,7 +7,7 @@ import { bytes, el, whole } from "./dom";
 import { findings, notes, numbers, postmortem, steps, tables, wholeRun } from "./sections";
 import { ledger } from "./ledger";
 import { map } from "./map";
-import { columnAt, timeline } from "./timeline";
+import { columnAt, heldAtPeak, timeline } from "./timeline";
 import { Document, Server, Standing } from "./server";
 import { remember } from "./remember";
 
@@ -33,7 +33,7 @@ function show(look: Look | null) {
     if (server) approach(server, picture, clock);
     // For those who measure how smoothly it pans.
     (window as unknown as { vramline: unknown }).vramline = { clock, picture };
-  }
+  } else if (pool) parts.push(heldAtPeak(pool));
   if (pool) parts.push(steps(data.report, pool), findings(data.report), tables(data.report, pool));
   else parts.push(postmortem(data), findings(data.report));
   parts.push(notes(data));

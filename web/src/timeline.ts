@@ -1,11 +1,12 @@
 // The memory of a pool over time, stacked by role, on canvas. A pixel shows what was held at its own highest moment.
 
-import { Data, HeldRow, Moment, PARTS, Picture, momentOf, placeOf } from "./data";
-import { ticks } from "./chart";
+import { Data, HeldRow, Moment, PARTS, Picture, Pool, momentAt, momentOf, placeOf } from "./data";
+import { GAP, left, ticks } from "./chart";
 import { Clock, steer } from "./clock";
-import { bytes, canvas, colour, duration, el, font, percent, section, size, time, whole } from "./dom";
+import { bytes, canvas, colour, duration, el, percent, section, sheet, size, time, whole } from "./dom";
+import { remember } from "./remember";
 import { Server } from "./server";
-import { table } from "./table";
+import { Column, View, table } from "./table";
 
 const TITLES: Record<string, string> = { before: "before the recording" };
 export const titleOf = (part: string) => TITLES[part] ?? part;
@@ -31,6 +32,9 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Ser
   const { pool } = picture;
   const out = section("timeline", "Memory over time");
   let peak = peakOf(picture), total = picture.total;
+  // Counters that are read now and then may miss it.
+  const isPeak = picture.total[peak]! >= (pool.peak_bytes ?? (picture.by === "counters" ? Infinity : 0));
+  const highest = isPeak ? "peak" : "highest reading";
   const used = PARTS.map((_, at) => picture.parts[at]!.some((value) => value > 0));
   const steps = data.report.steps.filter((step) => step.pool === pool.name && step.pid === pool.pid);
   const marks = data.report.marks.filter((mark) => mark.label && mark.pid === pool.pid && (mark.device === "" || mark.device === pool.device));
@@ -41,22 +45,18 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Ser
   const top = Math.max(...most.filter((_, at) => isNear[at]), picture.total[peak]!, 1);
   const isLimitNear = limit !== null && limit <= top * 3;
   const height = (isLimitNear ? Math.max(top, limit) : top) * 1.08;
-  const margin = () => [plot.clientWidth < 520 ? 52 : 68, 12] as [number, number];
+  const margin = () => [left(plot.clientWidth), 12] as [number, number];
 
-  const sheet = document.createElement("canvas");
+  const pixelwise = document.createElement("canvas");
   let image: ImageData | null = null, words = new Uint32Array(0);
   const draw = () => {
-    const g = plot.getContext("2d");
-    if (!g) return;
+    const on = sheet(plot);
+    if (!on) return;
+    const { g, scale, W, H } = on;
     if (total !== picture.total) { peak = peakOf(picture); total = picture.total; }
     const near = picture.near && picture.near.from <= clock.from && picture.near.to >= clock.to ? picture.near : null;
-    const scale = plot.width / Math.max(1, plot.clientWidth);
-    const W = plot.clientWidth, H = plot.clientHeight;
-    const [left, right] = margin();
-    const [x0, x1, y0, y1] = [left, W - right, 22, H - 26];
-    g.setTransform(scale, 0, 0, scale, 0, 0);
-    g.clearRect(0, 0, W, H);
-    g.font = font();
+    const [before, after] = margin();
+    const [x0, x1, y0, y1] = [before, W - after, 22, H - 26];
     const span = clock.to - clock.from;
     const X = (t: number) => x0 + ((t - clock.from) / span) * (x1 - x0);
     const Y = (v: number) => y1 - (v / height) * (y1 - y0);
@@ -68,7 +68,7 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Ser
       g.fillStyle = line;
       g.fillRect(x0, Math.round(Y(at)), x1 - x0, 1);
       g.fillStyle = text;
-      g.fillText(at === 0 ? "0" : bytes(at), x0 - 8, Y(at));
+      g.fillText(at === 0 ? "0" : bytes(at), x0 - GAP, Y(at));
     }
     // Which column each pixel shows: the highest that reaches into it.
     const pixels = Math.max(1, Math.round((x1 - x0) * scale)), tall = Math.max(1, Math.round((y1 - y0) * scale));
@@ -94,8 +94,8 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Ser
     if (!image || image.width !== pixels || image.height !== tall) {
       image = new ImageData(pixels, tall);
       words = new Uint32Array(image.data.buffer);
-      sheet.width = pixels;
-      sheet.height = tall;
+      pixelwise.width = pixels;
+      pixelwise.height = tall;
     }
     words.fill(0);
     const paints = PARTS.map((part) => paint(colour(picture.by === "counters" ? "activations" : part)));
@@ -110,8 +110,8 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Ser
         bottom = Math.min(bottom, top);
       }
     }
-    sheet.getContext("2d")?.putImageData(image, 0, 0);
-    g.drawImage(sheet, x0, y0, x1 - x0, y1 - y0);
+    pixelwise.getContext("2d")?.putImageData(image, 0, 0);
+    g.drawImage(pixelwise, x0, y0, x1 - x0, y1 - y0);
     // Where steps begin, while they are apart.
     const inside = steps.filter((step) => step.begin_ns >= clock.from && step.begin_ns <= clock.to);
     if (inside.length > 0 && inside.length < (x1 - x0) / 5) {
@@ -122,23 +122,30 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Ser
         g.fillStyle = colour("mark");
         g.fillRect(x, y0 - 4, 1, y1 - y0 + 4);
         const name = String(step.step);
-        if (x > free) {
+        const wide = g.measureText(name).width;
+        if (x > free && x + 3 + wide <= x1) {
           g.fillStyle = text;
           g.fillText(name, x + 3, y0 - 8);
-          free = x + g.measureText(name).width + 10;
+          free = x + wide + 10;
         }
       }
     }
     g.setLineDash([2, 3]);
+    // Where names of marks stand: one that would lie over another, or beyond the plot, is left out. The notes have them all.
+    const named: number[] = [];
     for (const mark of marks) {
       if (mark.time_ns < clock.from || mark.time_ns > clock.to) continue;
+      const x = X(mark.time_ns);
       g.strokeStyle = colour("soft");
       g.beginPath();
-      g.moveTo(X(mark.time_ns), y0);
-      g.lineTo(X(mark.time_ns), y1);
+      g.moveTo(x, y0);
+      g.lineTo(x, y1);
       g.stroke();
+      const beside = x - 12 < x0 ? x + 7 : x - 6;
+      if (beside + 6 > x1 || named.some((other) => Math.abs(other - beside) < 12)) continue;
+      named.push(beside);
       g.save();
-      g.translate(X(mark.time_ns) - 6, y0 + 2);
+      g.translate(beside, y0 + 2);
       g.rotate(-Math.PI / 2);
       g.textAlign = "right";
       g.fillStyle = text;
@@ -189,10 +196,17 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Ser
       g.beginPath();
       g.arc(px, py, 3.5, 0, 7);
       g.fill();
-      const label = "peak " + bytes(picture.total[peak]!);
+      const label = highest + " " + bytes(picture.total[peak]!);
       const wide = g.measureText(label).width;
       g.textAlign = px + wide + 14 > x1 ? "right" : "left";
-      g.fillText(label, px + (g.textAlign === "right" ? -9 : 9), Math.max(y0 - 8, py - 7));
+      const place = [px + (g.textAlign === "right" ? -9 : 9), Math.max(y0 - 8, py - 7)] as const;
+      // Whatever it stands on, it can be read.
+      g.strokeStyle = colour("paper");
+      g.lineJoin = "round";
+      g.lineWidth = 3;
+      g.strokeText(label, ...place);
+      g.lineWidth = 1;
+      g.fillText(label, ...place);
     }
     g.restore();
     g.textAlign = "center";
@@ -208,14 +222,15 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Ser
   plot.setAttribute("role", "application");
   plot.setAttribute("aria-roledescription", "chart");
   plot.setAttribute("aria-label",
-    `Memory of ${pool.name} over time, highest ${bytes(picture.total[peak]!)} at ${time(picture.high[peak]!)}. ` +
-    "Left and right choose a moment, with Shift they pan, plus and minus zoom, 0 shows all, P goes to the peak.");
+    `Memory of ${pool.name} over time, ${highest} ${bytes(picture.total[peak]!)} at ${time(picture.high[peak]!)}. ` +
+    "Left and right choose a moment, with Shift they pan, plus and minus zoom, 0 shows all, P goes to the " + highest + ".");
   clock.watch(draw);
 
   const held = el("div", { class: "held", "aria-live": "polite" });
+  const view: View = { words: "", by: null, isDown: true };
   const show = (at: number) => {
     clock.chosen = at;
-    held.replaceChildren(heldAt(data, picture, at));
+    held.replaceChildren(heldAt(data, picture, at, view));
     clock.redraw();
     // The server knows every moment.
     if (!server || picture.moments.length === 0 || keptAt(data, picture, at)) return;
@@ -224,7 +239,10 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Ser
       if (!told || picture.high[clock.chosen] !== when || picture.total[clock.chosen] !== amount) return;
       picture.moments.push(momentOf(told.moment, told.roles, told.strings));
       if (picture.moments.length > 300) picture.moments.splice(100, 100);
-      held.replaceChildren(heldAt(data, picture, clock.chosen));
+      // Somebody may be typing in the filter by now.
+      const restore = remember(held);
+      held.replaceChildren(heldAt(data, picture, clock.chosen, view));
+      restore();
     });
   };
   const choose = (at: number) => {
@@ -232,9 +250,9 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Ser
     show(at);
   };
   const nearest = (x: number): number => {
-    const [left, right] = margin();
-    const per = (clock.to - clock.from) / Math.max(1, plot.clientWidth - left - right);
-    const t = clock.from + (x - left) * per;
+    const [before, after] = margin();
+    const per = (clock.to - clock.from) / Math.max(1, plot.clientWidth - before - after);
+    const t = clock.from + (x - before) * per;
     if (Math.abs(picture.high[peak]! - t) < per * 6) return peak;
     // The highest within two pixels: one aims at what one sees.
     let best = Math.max(0, placeOf(picture.time, t - 2 * per));
@@ -278,9 +296,10 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Ser
     el("div", { class: "bar" }, legend, el("div", { class: "buttons" },
       button("Zoom in", "+", () => clock.zoom(0.5, clock.chosen >= 0 ? picture.high[clock.chosen]! : undefined)),
       button("Zoom out", "−", () => clock.zoom(2)),
-      button("Show all", "All", () => clock.whole()), button("Go to the peak", "Peak", () => choose(peak)))),
+      button("Show all", "All", () => clock.whole()), button("Go to the " + highest, isPeak ? "Peak" : "Highest", () => choose(peak)))),
     plot,
-    el("p", { class: "hint" }, "Click a moment to see who held what. Drag to pan; click once, then the wheel zooms. Keys: ← → choose, Shift pans, + − zoom, 0 all, P peak.",
+    el("p", { class: "hint" }, "Click a moment to see who held what. Drag to pan; click once, then the wheel zooms. Keys: ← → choose, Shift pans, + − zoom, 0 all, P " + highest + ".",
+      isPeak || pool.peak_bytes === null ? "" : ` No reading shows the peak, ${bytes(pool.peak_bytes)}.`,
       limit !== null && !isLimitNear ? ` The limit, ${bytes(limit)}, is far above.` : ""),
     ...picture.notes.map((note) => el("p", { class: "hint" }, capital(note) + ".")),
     held);
@@ -336,7 +355,7 @@ function alive(data: Data, picture: Picture, at: number): Moment | null {
   return { time: picture.high[at]!, inUse: picture.total[at]!, slack, before, rows: list, restRows: 0, restBytes: 0 };
 }
 
-function heldAt(data: Data, picture: Picture, at: number): HTMLElement {
+function heldAt(data: Data, picture: Picture, at: number, view: View): HTMLElement {
   const when = picture.high[at]!, total = picture.total[at]!;
   const heading = (moment: number, amount: number) => el("h3", {}, `Held at ${time(moment)}: `, size(amount));
   if (picture.moments.length === 0) {
@@ -345,32 +364,49 @@ function heldAt(data: Data, picture: Picture, at: number): HTMLElement {
   }
   let moment = keptAt(data, picture, at), note: HTMLElement | null = null;
   if (!moment) {
-    moment = picture.moments.reduce((a, b) => (Math.abs(b.time - when) < Math.abs(a.time - when) ? b : a));
+    const since = (moment: Moment) => (moment.time ?? 0) - when;
+    moment = picture.moments.reduce((a, b) => (Math.abs(since(b)) < Math.abs(since(a)) ? b : a));
     note = el("p", { class: "note" },
       `Of the chosen moment, ${time(when)} with ${bytes(total)}, only the sums by role are in this page. ` +
-      `This is the nearest kept moment, ${duration(Math.abs(moment.time - when))} ${moment.time < when ? "before" : "after"} it.`);
+      `This is the nearest kept moment, ${duration(Math.abs(since(moment)))} ${since(moment) < 0 ? "before" : "after"} it.`);
   }
+  return el("div", {}, heading(moment.time ?? when, moment.inUse), note, heldTable(moment, "What was held at the chosen moment", view));
+}
+
+// Where there is no chart to choose a moment on: what a profile, a program or a dump tells of its own.
+export function heldAtPeak(pool: Pool): HTMLElement | null {
+  if (!pool.at_peak) return null;
+  const moment = momentAt(pool.at_peak);
+  const out = section("held", "Held at the peak");
+  out.append(el("p", {}, size(moment.inUse), ` in ${pool.name}`, moment.time === null ? "" : ` at ${time(moment.time)}`),
+    heldTable(moment, "What was held at the peak"));
+  return out;
+}
+
+function heldTable(moment: Moment, caption: string, view?: View): HTMLElement {
   const inUse = moment.inUse;
   const extra: [string, string, number][] = [];
   if (moment.restBytes > 0) extra.push(["", `${whole(moment.restRows)} smaller rows`, moment.restBytes]);
   if (moment.slack > 0) extra.push(["slack", "slack: taken beyond what was asked for", moment.slack]);
   if (moment.before > 0) extra.push(["before", "in use since before the recording", moment.before]);
+  // Without a history nothing has an age.
+  const hasAge = moment.rows.some((row) => row.age_ns !== null);
+  const empty = () => el("td", { class: "number", colspan: hasAge ? "2" : "1" });
   const foot = el("tfoot", {}, ...extra.map(([part, text, amount]) => el("tr", { class: "extra" },
-    el("td", { class: "number" }, size(amount)), el("td", { class: "number" }, percent(amount, inUse)), el("td", { class: "number" }),
-    el("td", { class: "number" }), el("td", { colspan: "3" }, part ? swatch(part) : null, text))),
-    el("tr", { class: "total" }, el("td", { class: "number" }, size(inUse)), el("td", { class: "number" }, "100 %"),
-      el("td", { class: "number" }), el("td", { class: "number" }), el("td", { colspan: "3" }, "in use")));
-  const rows = table<HeldRow>([
+    el("td", { class: "number" }, size(amount)), el("td", { class: "number" }, percent(amount, inUse)), empty(),
+    el("td", { colspan: "3" }, part ? swatch(part) : null, text))),
+    el("tr", { class: "total" }, el("td", { class: "number" }, size(inUse)), el("td", { class: "number" }, "100 %"), empty(), el("td", { colspan: "3" }, "in use")));
+  const age: Column<HeldRow> = { title: "age", number: true, value: (row) => row.age_ns, show: (row) => (row.age_ns === null ? "–" : duration(row.age_ns)) };
+  return table<HeldRow>([
     { title: "bytes", number: true, value: (row) => row.bytes, show: (row) => size(row.bytes) },
     { title: "share", number: true, value: (row) => row.bytes, show: (row) => percent(row.bytes, inUse) },
     { title: "count", number: true, value: (row) => row.count, show: (row) => whole(row.count) },
-    { title: "age", number: true, value: (row) => row.age_ns, show: (row) => (row.age_ns === null ? "–" : duration(row.age_ns)) },
+    ...(hasAge ? [age] : []),
     { title: "role", value: (row) => row.role, show: (row) => el("span", { title: row.evidence || null }, swatch(row.role), row.role) },
     { title: "what", wide: true, value: (row) => [row.variable, row.op, row.source, row.layer].join(" "), show: (row) => {
       const name = row.variable || row.op || row.source;
       return el("span", { title: [row.op, row.source, row.evidence].filter(Boolean).join("\n") || null }, name || el("span", { class: "none" }, "no name"));
     } },
     { title: "shape", value: (row) => [row.shape, row.dtype].filter(Boolean).join(" ") },
-  ], moment.rows, { filter: "Filter by name, role or shape", sort: 0, foot, first: 12, caption: "What was held at the chosen moment" });
-  return el("div", {}, heading(moment.time, inUse), note, rows);
+  ], moment.rows, { filter: "Filter by name, role or shape", sort: 0, foot, first: 12, caption, view });
 }

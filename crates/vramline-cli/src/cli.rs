@@ -569,13 +569,14 @@ pub(crate) struct TopArgs {
 }
 
 const DIFF_HELP: &str = "\
-Every run is compared with the first. Pools are matched by name, else by device; what they held at the
-peak by role, op and layer; steps by number, not by time. Recordings and any file that `report` reads
-can be compared: eager with graph mode, two models, two versions, two batch sizes.
+Every run is compared with the first. Pools are matched by name, else by device (those of compiled
+programs by what they are for); what they held at the peak by role, op and layer; steps by number,
+not by time. Recordings and any file that `report` reads can be compared: eager with graph mode, two
+models, two versions, two batch sizes.
 
 A job does not need the same memory each time it runs. Make it a few times, and give the repeats of
-each run together: figures are then medians, and a difference that is no larger than what repeats of
-one run differ by is no alarm.
+each run together: figures are then medians (of an even number the mean of the two in the middle),
+and a difference that is no larger than what repeats of one run differ by is no alarm.
 
 Examples:
     vramline diff before.vram after.vram

@@ -155,7 +155,7 @@ fn fixes(document: &PlanView) -> String {
         format!(
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td><code>{}</code></td></tr>",
             escaped(&fix.name),
-            or_measure(fix.saves_bytes),
+            document.saving(fix),
             or_measure(fix.peak_bytes),
             escaped(&fix.text),
             escaped(&fix.snippet)

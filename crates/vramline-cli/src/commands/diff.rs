@@ -47,6 +47,8 @@ pub(crate) fn run(args: &DiffArgs) -> Result<ExitCode, Hinted> {
         let data = diff_page::payload(&mut document, &curves);
         let page = page::comparison(&document.runs, &verdict, &data);
         page::write(file, &page, &mut out)?;
+        // A log of CI shows no page.
+        out.write_all(printer::diff::gate_lines(&document).as_bytes()).map_err(anyhow::Error::from)?;
     } else if args.json {
         serde_json::to_writer_pretty(&mut out, &document)
             .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;

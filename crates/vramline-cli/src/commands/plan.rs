@@ -67,6 +67,17 @@ fn document(args: &PlanArgs) -> Result<Result<PlanView, u8>, Hinted> {
         return Ok(Err(code));
     }
     let document = plan::view(&plan, &read, &wanted);
+    let is_told = |batch: u64| document.predictions.iter().any(|prediction| prediction.batch == batch);
+    if let Some(batch) = args.batch.iter().find(|batch| !is_told(**batch)) {
+        let hint = format!("see that this is the {} that you mean", args.variable);
+        return Err(refusal(
+            format!(
+                "nothing is predicted for {} {batch}: it would take more than any pool can have",
+                args.variable
+            ),
+            &hint,
+        ));
+    }
     // Giving back what large traces take would cost more than it is worth at the end.
     std::mem::forget((plan, read));
     Ok(Ok(document))

@@ -14,7 +14,7 @@ pub(crate) fn diff(document: &Diff, by: Option<By>, top: usize, style: Style) ->
         let _ = writeln!(out, "{}{letter}: {}{}", style.dim, files.join(", "), style.plain);
     }
     let _ = writeln!(out, "\n{}{}{}", style.bold, printable(&document.verdict), style.plain);
-    gate(&mut out, document);
+    out.push_str(&gate_lines(document));
     rows(&mut out, document, by, top, style);
     notes_of(&mut out, &document.warnings, style);
     out
@@ -31,8 +31,7 @@ fn letters(document: &Diff) -> Vec<String> {
 
 /// What a page begins with: the gate, where there is one, then the difference.
 pub(crate) fn verdict_lines(document: &Diff) -> Vec<String> {
-    let mut told = String::new();
-    gate(&mut told, document);
+    let told = gate_lines(document);
     let gate = told.lines().map(|line| match line.strip_suffix(':') {
         Some(line) => format!("{line}."),
         None => line.trim_start_matches("  - ").to_owned(),
@@ -40,9 +39,16 @@ pub(crate) fn verdict_lines(document: &Diff) -> Vec<String> {
     gate.chain([printable(&document.verdict)]).collect()
 }
 
-fn gate(out: &mut String, document: &Diff) {
-    let Some(threshold) = &document.fail_over else { return };
+/// What the gate says, and why; nothing where there is none.
+pub(crate) fn gate_lines(document: &Diff) -> String {
+    let mut out = String::new();
+    let Some(threshold) = &document.fail_over else { return out };
+    let is_noisy = !document.tolerated.is_empty();
     let _ = match document.gate {
+        "pass" if is_noisy => writeln!(
+            out,
+            "The gate passes though a peak grew by more than {threshold}, as repeats of one run differ by no less:"
+        ),
         "pass" => writeln!(out, "The gate passes: no peak grew by more than {threshold}."),
         "fail" => writeln!(out, "The gate fails:"),
         _ => writeln!(out, "The gate cannot tell: no peak is known in both runs."),
@@ -50,6 +56,14 @@ fn gate(out: &mut String, document: &Diff) {
     for alarm in &document.alarms {
         let _ = writeln!(out, "  - {}", printable(&alarm.text));
     }
+    if is_noisy && document.gate != "pass" {
+        let _ =
+            writeln!(out, "No alarm, as repeats of one run differ by no less, though more than {threshold}:");
+    }
+    for noise in &document.tolerated {
+        let _ = writeln!(out, "  - {}", printable(&noise.text));
+    }
+    out
 }
 
 /// Groupings that are shown where none is asked for; a layer is the sum of its ops.

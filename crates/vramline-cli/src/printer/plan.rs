@@ -126,10 +126,9 @@ fn fixes(out: &mut String, document: &PlanView, style: Style) {
         (title("fixes[].snippet"), false),
     ];
     let row = |fix: &vramline::view::plan::FixView| {
-        let saves = fix.saves_bytes.map_or("measure".to_owned(), |bytes| bytes.to_string());
         let time = fix.time_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
         vec![
-            saves,
+            document.saving(fix),
             or_dash(fix.peak_bytes),
             or_dash(fix.pool_bytes),
             time,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use vramline::units::Bytes;
 use vramline::view::verify::Verify;
 
-use super::{Style, or_dash, printable, table};
+use super::{Style, notes_of, or_dash, printable, table};
 
 pub(crate) fn verify(document: &Verify, style: Style) -> String {
     let mut out = String::new();
@@ -27,5 +27,6 @@ pub(crate) fn verify(document: &Verify, style: Style) -> String {
         ]);
     }
     table(&mut out, &columns, &rows, style);
+    notes_of(&mut out, &document.warnings, style);
     out
 }

@@ -47,6 +47,53 @@ fn repeats_stand_together() {
     assert_eq!(document["rows"][0]["spread_bytes"], 0);
 }
 
+/// Where only the noise of repeats saves a run, the gate does not say that nothing grew; nor does the page.
+#[test]
+fn a_gate_that_noise_opens_says_so() {
+    let of = |batch: u32| format!("fixtures/plan/torch2110_h200_small-{batch}.vram");
+    let (two, four, eight) = (of(2), of(4), of(8));
+    let args = ["diff", "--repeats", &two, &four, "--repeats", &eight, &four, "--fail-over", "2%"];
+    let text = told(&args);
+    assert!(text.starts_with("exit 0\n"), "{text}");
+    assert!(text.contains("The gate passes though a peak grew by more than 2 %, as repeats of one run differ by no less:\n  - cuda:0, peak of torch2110_h200_small-8.vram and 1 more: "), "{text}");
+    assert!(text.contains(" more than the first run; repeats of one run differ by 65.2 MiB\n"), "{text}");
+    assert!(!text.contains("no peak grew"), "{text}");
+    // Of two repeats the lower one is not the median.
+    let text = told(&["diff", "--repeats", &two, &two, "--repeats", &two, &eight, "--fail-over", "2%"]);
+    assert!(
+        !text.contains("need the same") && text.contains("though a peak grew by more than 2 %"),
+        "{text}"
+    );
+    let scratch = tempfile::tempdir().unwrap();
+    let page = scratch.path().join("page.html");
+    assert_eq!(code(&[&args[..], &["--html", page.to_str().unwrap()]].concat()), 0);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains(
+        "<p>The gate passes though a peak grew by more than 2 %, as repeats of one run differ by no less.</p>"
+    ));
+    assert!(page.contains("repeats of one run differ by 65.2 MiB</p>"));
+}
+
+/// A log of CI shows no page: the gate speaks beside it, and only where there is a gate.
+#[test]
+fn a_page_leaves_the_gate_in_the_log() {
+    let scratch = tempfile::tempdir().unwrap();
+    let page = scratch.path().join("page.html");
+    let page = page.to_str().unwrap();
+    let text = told(&["diff", CNN, KERAS, "--fail-over", "2%", "--html", page]);
+    assert!(text.starts_with("exit 3\n"), "{text}");
+    assert!(
+        text.contains(
+            "open it in a browser\nThe gate fails:\n  - bfc_cpu_allocator_for_gpu, peak of the run of "
+        ),
+        "{text}"
+    );
+    let text = told(&["diff", KERAS, TORCH, "--fail-over", "2%", "--html", page]);
+    assert!(text.starts_with("exit 4\n") && text.contains("The gate cannot tell"), "{text}");
+    let text = told(&["diff", CNN, KERAS, "--html", page]);
+    assert!(text.ends_with("open it in a browser\n") && !text.contains("gate"), "{text}");
+}
+
 #[test]
 fn a_file_that_cannot_be_read_is_named() {
     let scratch = tempfile::tempdir().unwrap();

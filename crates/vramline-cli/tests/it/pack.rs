@@ -43,6 +43,17 @@ fn jobs_have_names_and_plans_batches() {
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.starts_with("2 jobs fit 1.00 GiB"), "{shown}");
     assert!(shown.contains("vramline run --limit 2MiB -- CMD"), "{shown}");
+    // A plan of recordings on a GPU tells what its process holds beside the pool; a batch may be uncertain by itself.
+    let known = text.replace(r#""certain":true"#, r#""certain":false,"outside_bytes":3145728"#);
+    let known = known.replace(r#""batch":16"#, r#""batch":16,"certain":true"#);
+    std::fs::write(&plan, known).unwrap();
+    let device = ["--device-memory", "1GiB", "--reserved", "1MiB"];
+    let output = run(&[&["pack", &job, "--headroom", "0", "--json"], device.as_slice()].concat());
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["jobs"][0]["outside_bytes"], 3_145_728);
+    assert_eq!((&document["warnings"], output.status.code()), (&serde_json::json!([]), Some(0)));
+    let other = format!("{}@8", plan.display());
+    assert_eq!(code(&["pack", &other, "--device-memory", "1GiB"]), 4);
     // No such batch; a batch of what is no plan; a plan that is none.
     let other = format!("{}@7", plan.display());
     assert_eq!(code(&["pack", &other, "--device-memory", "1GiB"]), 2);

@@ -18,8 +18,45 @@ const BRIEF: usize = 3;
 /// How many others before and after may tell how scratch grows.
 const NEIGHBOURS: usize = 8;
 
-/// The sizes of every request of every probe, in the order of its asks.
-pub(super) fn sizes(probes: &[Probe]) -> Vec<Vec<Size>> {
+/// How much two probes have in common, in hundredths.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Likeness {
+    /// Their batches.
+    pub(super) of: (u64, u64),
+    /// Of the requests, those that are as large in both, or in proportion to the batch. Of one program nearly all are, but for
+    /// libraries' scratch.
+    pub(super) asked: u64,
+    /// Of the bytes that are never freed, those that both keep: weights, and what an optimizer has for each.
+    pub(super) kept: u64,
+}
+
+impl Likeness {
+    fn of(one: &Probe, other: &Probe, pairs: &[(usize, usize)]) -> Likeness {
+        let (mut same, mut kept) = (0_usize, 0_u64);
+        for &(a, b) in pairs {
+            let (Some(left), Some(right)) = (one.asks.get(a), other.asks.get(b)) else { continue };
+            same += usize::from(score(left, one.batch, right, other.batch) >= SAME);
+            if left.life.is_none() && right.life.is_none() {
+                kept = kept.saturating_add(left.bytes).saturating_add(right.bytes);
+            }
+        }
+        let both = one.asks.iter().chain(&other.asks).filter(|ask| ask.life.is_none());
+        let all_kept = both.fold(0_u64, |sum, ask| sum.saturating_add(ask.bytes));
+        let requests = one.asks.len().saturating_add(other.asks.len());
+        Likeness {
+            of: (one.batch, other.batch),
+            asked: same.saturating_mul(200).checked_div(requests).map_or(100, |share| share as u64),
+            kept: u128::from(kept)
+                .saturating_mul(100)
+                .checked_div(u128::from(all_kept))
+                .map_or(100, |share| u64::try_from(share).unwrap_or(100)),
+        }
+    }
+}
+
+/// The sizes of every request of every probe, in the order of its asks; and how much each two probes have in common.
+pub(super) fn sizes(probes: &[Probe]) -> (Vec<Vec<Size>>, Vec<Likeness>) {
+    let mut alike = Vec::new();
     let mut seen: Vec<Vec<BTreeMap<u64, u64>>> = probes
         .iter()
         .map(|probe| probe.asks.iter().map(|ask| BTreeMap::from([(probe.batch, ask.bytes)])).collect())
@@ -29,7 +66,9 @@ pub(super) fn sizes(probes: &[Probe]) -> Vec<Vec<Size>> {
             if one.batch == other.batch {
                 continue;
             }
-            for (a, b) in aligned(one, other) {
+            let pairs = aligned(one, other);
+            alike.push(Likeness::of(one, other, &pairs));
+            for (a, b) in pairs {
                 let (Some(first), Some(second)) = (one.asks.get(a), other.asks.get(b)) else { continue };
                 let (first, second) = (first.bytes, second.bytes);
                 if let Some(points) = seen.get_mut(left).and_then(|all| all.get_mut(a)) {
@@ -41,7 +80,8 @@ pub(super) fn sizes(probes: &[Probe]) -> Vec<Vec<Size>> {
             }
         }
     }
-    probes.iter().zip(seen).map(|(probe, seen)| of_probe(probe, &seen)).collect()
+    let sizes = probes.iter().zip(seen).map(|(probe, seen)| of_probe(probe, &seen)).collect();
+    (sizes, alike)
 }
 
 fn of_probe(probe: &Probe, seen: &[BTreeMap<u64, u64>]) -> Vec<Size> {
@@ -145,9 +185,11 @@ impl Ask {
     }
 }
 
+/// Two requests that are as large, or in proportion to the batch.
+const SAME: i32 = 4;
+
 /// How well two requests belong together.
 fn score(one: &Ask, left: u64, other: &Ask, right: u64) -> i32 {
-    const SAME: i32 = 4;
     const LIKELY: i32 = 1;
     const NEVER: i32 = -6;
     let is_proportional =

@@ -52,7 +52,8 @@ pub struct Chance {
 /// The largest batches under a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Largest {
-    /// Nearly every run passes, at this and every smaller batch that was tried, with some room. `None` where not even the smallest does.
+    /// Nearly every run passes, at this and every smaller batch that was tried, with some room, and the probes tell that much. `None`
+    /// where not even the smallest does.
     pub sure: Option<u64>,
     /// The same if compiled programs take, between and beyond the batches that they were compiled at, what straight lines say.
     pub edge: Option<u64>,
@@ -135,9 +136,14 @@ impl Plan {
         let passing = largest_where(guess, from, |batch| chance(batch, limit) >= SURE);
         let likely =
             largest_where(passing.unwrap_or(guess), u64::MAX, |batch| chance(batch, limit) >= LIKELY);
-        let edge = passing.map(|batch| self.less_room(batch)).and_then(|most| {
-            let passes = |batch| batch <= most && chance(batch, tighter(limit)) >= SURE;
-            if self.is_ordered { Some(most) } else { largest_where(most, from, passes) }
+        let edge = passing.map(|batch| self.less_room(batch)).and_then(|passing| {
+            // What passes farther beyond the probes than they tell is not called sure.
+            let most = passing.min(self.farthest());
+            if self.is_ordered && most == passing {
+                return Some(most);
+            }
+            let limit = if self.is_ordered { limit } else { tighter(limit) };
+            largest_where(most, from, |batch| batch <= most && chance(batch, limit) >= SURE)
         });
         Largest { sure: edge.and_then(|batch| self.known_at_most(batch)), edge, likely }
     }

@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
+use super::by_sequence::Likeness;
 use super::probe::{Key, Probe};
 use super::size::{Basis, Size};
 use super::{Form, Plan};
@@ -31,7 +32,7 @@ pub enum NotPlanned {
     },
     /// They are of different programs.
     #[error(
-        "the probes of batch {one} and {other} are not of the same program: {share} % of the bytes are asked for by both"
+        "the probes of batch {one} and {other} are not of the same program: they have {share} % of their requests in common"
     )]
     Different {
         /// A batch.
@@ -41,13 +42,33 @@ pub enum NotPlanned {
         /// What they have in common.
         share: u64,
     },
+    /// They keep different things: of one model, but not with the same optimizer or settings.
+    #[error(
+        "the probes of batch {one} and {other} are not of the same program: they have {share} % of what they keep in common"
+    )]
+    KeepsOthers {
+        /// A batch.
+        one: u64,
+        /// Another.
+        other: u64,
+        /// What they have in common.
+        share: u64,
+    },
     /// Nothing grows.
-    #[error("no request grows with the batch: it takes the same memory at {smallest} and at {largest}")]
+    #[error("no request grows with the batch, from {smallest} to {largest}")]
     NothingGrows {
         /// The smallest batch.
         smallest: u64,
         /// The largest.
         largest: u64,
+    },
+    /// Nothing grows, and the whole becomes less.
+    #[error("memory falls where the batch grows: {} at batch {}, {} at {}", from.1, from.0, to.1, to.0)]
+    Falls {
+        /// A batch and its peak.
+        from: (u64, Bytes),
+        /// A larger one, with less.
+        to: (u64, Bytes),
     },
 }
 
@@ -62,11 +83,14 @@ impl NotPlanned {
             NotPlanned::NotReplayed { .. } => {
                 "record the probe with `vramline run --trace steps=5 -- ...`, or see what `vramline replay` says of it"
             }
-            NotPlanned::Different { .. } => {
+            NotPlanned::Different { .. } | NotPlanned::KeepsOthers { .. } => {
                 "record all probes of one plan with the same script and settings; only the batch may differ"
             }
             NotPlanned::NothingGrows { .. } => {
                 "see that the batch of the probes is the one that the script really used; data that is kept on the device as a whole does not grow"
+            }
+            NotPlanned::Falls { .. } => {
+                "see that the probes differ in nothing but the batch, and that each has the one that is said; then measure instead: vramline run"
             }
         }
     }
@@ -84,6 +108,17 @@ pub enum Doubt {
         /// A larger one, with less.
         to: (u64, Bytes),
     },
+    /// Two probes keep different things.
+    KeepsOthers {
+        /// A batch.
+        one: u64,
+        /// Another.
+        other: u64,
+        /// The hundredths of what they keep that they have in common.
+        share: u64,
+    },
+    /// What a probe is said to be of is no dimension of what grows with it.
+    NotInShapes(u64),
     /// A probe's trace begins late.
     Late(u64),
     /// A probe's trace is not reproduced.
@@ -98,6 +133,10 @@ pub enum Doubt {
     NotCompiled(u64),
     /// Far beyond the probes; by how much.
     Far(u64),
+    /// The batch would take more than any pool can have.
+    TooLarge(u64),
+    /// Batches beyond this may fit, but are far beyond the probes.
+    Beyond(u64),
     /// Requests that come once a sample: their number grows, not their size.
     OncePerSample {
         /// What each asks for, in the mean.
@@ -116,12 +155,15 @@ impl Doubt {
         match self {
             Doubt::Inexact(_)
             | Doubt::Falls { .. }
+            | Doubt::KeepsOthers { .. }
+            | Doubt::NotInShapes(_)
             | Doubt::Late(_)
             | Doubt::Compiled(_)
             | Doubt::NotCompiled(_)
             | Doubt::Far(_)
+            | Doubt::TooLarge(_)
             | Doubt::OncePerSample { .. } => true,
-            Doubt::NotReproduced(_) | Doubt::FewSteps(_) | Doubt::TwoBatches => false,
+            Doubt::NotReproduced(_) | Doubt::FewSteps(_) | Doubt::TwoBatches | Doubt::Beyond(_) => false,
         }
     }
 
@@ -131,6 +173,8 @@ impl Doubt {
         match self {
             Doubt::Inexact(_) => "inexact",
             Doubt::Falls { .. } => "falls",
+            Doubt::KeepsOthers { .. } => "keeps-others",
+            Doubt::NotInShapes(_) => "not-in-shapes",
             Doubt::Late(_) => "late-probe",
             Doubt::NotReproduced(_) => "not-reproduced",
             Doubt::FewSteps(_) => "few-steps",
@@ -138,6 +182,8 @@ impl Doubt {
             Doubt::Compiled(_) => "compiled",
             Doubt::NotCompiled(_) => "not-compiled",
             Doubt::Far(_) => "far",
+            Doubt::TooLarge(_) => "too-large",
+            Doubt::Beyond(_) => "beyond-probes",
             Doubt::OncePerSample { .. } => "once-per-sample",
         }
     }
@@ -158,6 +204,12 @@ impl Doubt {
                     from.1, from.0, to.1, to.0
                 )
             }
+            Doubt::KeepsOthers { one, other, share } => format!(
+                "the probes of batch {one} and {other} keep different things: {share} % of it is in both"
+            ),
+            Doubt::NotInShapes(batch) => format!(
+                "of what grows with the batch in the probe of batch {batch}, hardly anything has {batch} or a multiple of it in its shape"
+            ),
             Doubt::Late(batch) => {
                 format!("the probe of batch {batch} does not begin before the pool's first allocation")
             }
@@ -179,6 +231,10 @@ impl Doubt {
                 )
             }
             Doubt::Far(times) => format!("the batch is {times} times that of the largest probe"),
+            Doubt::TooLarge(batch) => format!("at {batch} it would take more than any pool can have"),
+            Doubt::Beyond(batch) => format!(
+                "larger ones than {batch} may fit too, but are {FAR} times the largest probe and more: that is beyond what the probes tell"
+            ),
             Doubt::OncePerSample { bytes, from, to } => format!(
                 "requests of {bytes} come once a sample, {} a step at batch {} and {} at {}: what more of them leave of the pool is not modelled",
                 from.1, from.0, to.1, to.0
@@ -196,6 +252,12 @@ impl Doubt {
             Doubt::Falls { .. } => {
                 "see that the probes differ in nothing but the batch; then measure instead: vramline run"
             }
+            Doubt::KeepsOthers { .. } => {
+                "record all probes of one plan with the same script and settings; only the batch may differ"
+            }
+            Doubt::NotInShapes(_) => {
+                "see that each probe has the batch that is said; where what is varied is no dimension of the tensors, name it: --variable length"
+            }
             Doubt::Late(_) => "record with `vramline run`, which traces from before the first allocation",
             Doubt::NotReproduced(_) => "`vramline replay` says where it differs",
             Doubt::FewSteps(_) => "let the probe train for five steps: --trace steps=5",
@@ -206,7 +268,8 @@ impl Doubt {
             Doubt::NotCompiled(_) => {
                 "give what XLA wrote when it compiled at that batch: --compiled N=FOLDER"
             }
-            Doubt::Far(_) => "add a probe of a larger batch",
+            Doubt::TooLarge(_) => "see that this is the batch that you mean",
+            Doubt::Far(_) | Doubt::Beyond(_) => "add a probe of a larger batch",
             Doubt::OncePerSample { .. } => {
                 "a data pipeline makes single samples in this pool: batch before shuffle, or keep it in host memory; on a GPU it is there anyway"
             }
@@ -220,35 +283,59 @@ const FAR: u64 = 64;
 const ORDERLY: u64 = 90;
 /// Requests below this break nothing up.
 const SMALL: u64 = 1024;
+/// In hundredths of what is asked for: two probes that have less in common are of different programs.
+const ALIKE: u64 = 50;
+/// In hundredths of what is never freed: the same.
+const KEPT: u64 = 90;
+/// And below this nothing is certain.
+const NEARLY_KEPT: u64 = 98;
 /// Below this share of exact bytes nothing is certain.
 const MOSTLY: f64 = 0.9;
 
 /// Whether probes are of the same program, and anything grows.
-pub(super) fn check(probes: &[Probe], sizes: &[Vec<Size>], is_ordered: bool) -> Result<(), NotPlanned> {
+pub(super) fn check(
+    probes: &[Probe],
+    sizes: &[Vec<Size>],
+    is_ordered: bool,
+    alike: &[Likeness],
+) -> Result<(), NotPlanned> {
     let (Some(first), Some(last)) = (probes.first(), probes.last()) else { return Err(NotPlanned::NoProbe) };
     if first.batch == last.batch {
         return Err(NotPlanned::OneBatch { batch: first.batch });
     }
     for (one, other) in probes.iter().zip(probes.iter().skip(1)) {
         let share = if is_ordered { 100 } else { in_common(one, other) };
-        if share < 50 {
+        if share < ALIKE {
             return Err(NotPlanned::Different { one: one.batch, other: other.batch, share });
         }
     }
-    if is_ordered {
-        for (probe, sizes) in probes.iter().zip(sizes) {
-            let matched = sizes.iter().filter(|size| size.basis != Basis::Held).count();
-            let share = u64::try_from(matched * 100 / sizes.len().max(1)).unwrap_or(0);
-            if share < 50 {
-                return Err(NotPlanned::Different { one: probe.batch, other: first.batch, share });
-            }
+    for &Likeness { of: (one, other), asked, kept } in alike {
+        if asked < ALIKE {
+            return Err(NotPlanned::Different { one, other, share: asked });
+        }
+        if kept < KEPT {
+            return Err(NotPlanned::KeepsOthers { one, other, share: kept });
         }
     }
     let grows = |size: &Size| !matches!(size.form, Form::Constant(_));
     if !sizes.iter().flatten().any(|size| grows(size) && size.form.at(last.batch).0 >= 256) {
-        return Err(NotPlanned::NothingGrows { smallest: first.batch, largest: last.batch });
+        return Err(match falls(probes) {
+            Some((from, to)) => NotPlanned::Falls { from, to },
+            None => NotPlanned::NothingGrows { smallest: first.batch, largest: last.batch },
+        });
     }
     Ok(())
+}
+
+/// A batch and its peak.
+type Height = (u64, Bytes);
+
+/// The smallest batch and the largest, where the peak of the largest is lower by more than orders of ops differ.
+fn falls(probes: &[Probe]) -> Option<(Height, Height)> {
+    let peaks = probes.iter().map(|probe| (probe.batch, probe.ran.exact.peak));
+    let from = peaks.clone().min_by_key(|&(batch, peak)| (batch, std::cmp::Reverse(peak)))?;
+    let to = peaks.max_by_key(|&(batch, peak)| (batch, peak))?;
+    (to.1.0.saturating_mul(100) < from.1.0.saturating_mul(ORDERLY)).then_some((from, to))
 }
 
 /// The share, in hundredths, of the named bytes of two probes that both ask for.
@@ -275,14 +362,13 @@ impl Plan {
         if exact_share < MOSTLY {
             doubts.push(Doubt::Inexact(exact_share));
         }
-        let peaks = self.probes.iter().map(|probe| (probe.batch, probe.ran.exact.peak));
-        let lowest = peaks.clone().min_by_key(|&(batch, peak)| (batch, std::cmp::Reverse(peak)));
-        let highest = peaks.max_by_key(|&(batch, peak)| (batch, peak));
-        if let (Some(from), Some(to)) = (lowest, highest)
-            && to.1.0.saturating_mul(100) < from.1.0.saturating_mul(ORDERLY)
-        {
-            doubts.push(Doubt::Falls { from, to });
-        }
+        doubts.extend(falls(&self.probes).map(|(from, to)| Doubt::Falls { from, to }));
+        let apart = self.alike.iter().min_by_key(|alike| alike.kept).filter(|alike| alike.kept < NEARLY_KEPT);
+        doubts.extend(apart.map(|apart| Doubt::KeepsOthers {
+            one: apart.of.0,
+            other: apart.of.1,
+            share: apart.kept,
+        }));
         let mut batches = Vec::new();
         for probe in &self.probes {
             let is_new = !batches.contains(&probe.batch);
@@ -301,12 +387,41 @@ impl Plan {
             doubts.push(Doubt::TwoBatches);
         }
         let largest = batches.last().copied().unwrap_or(1).max(1);
-        if batch / largest >= FAR {
+        if batch > self.farthest() {
             doubts.push(Doubt::Far(batch / largest));
         }
         doubts.extend(self.once_per_sample());
         doubts.extend(self.compiled_doubt(batch));
         doubts
+    }
+
+    /// A probe whose batch is not in the shapes of what grows with it, as a dimension or a factor of one. Only a batch need be there:
+    /// other things that are varied may be no dimension of anything.
+    #[must_use]
+    pub fn not_in_shapes(&self) -> Option<Doubt> {
+        let is_missing = |(probe, sizes): &(&Probe, &Vec<Size>)| {
+            let (mut there, mut all) = (0_u64, 0_u64);
+            for (ask, size) in probe.asks.iter().zip(*sizes) {
+                let grows = size.basis != Basis::Held && !matches!(size.form, Form::Constant(_));
+                if !grows || ask.shape.is_empty() {
+                    continue;
+                }
+                let is_there =
+                    ask.shape.iter().any(|&length| length > 0 && length.is_multiple_of(probe.batch));
+                all = all.saturating_add(ask.bytes);
+                there = there.saturating_add(if is_there { ask.bytes } else { 0 });
+            }
+            there < all / 2
+        };
+        let found = self.probes.iter().zip(&self.sizes).find(is_missing);
+        found.map(|(probe, _)| Doubt::NotInShapes(probe.batch))
+    }
+
+    /// The largest batch that is not far beyond the probes.
+    #[must_use]
+    pub fn farthest(&self) -> u64 {
+        let largest = self.probes.last().map_or(1, |probe| probe.batch).max(1);
+        largest.saturating_mul(FAR) - 1
     }
 
     /// The largest requests of which a step has one more for nearly every sample more.

@@ -78,7 +78,7 @@ impl Fix {
     pub fn text(self) -> String {
         match self {
             Fix::Accumulate { micro, times } => {
-                format!("batches of {micro}, gradients added up over {times}: one more tensor for each weight, and statistics of BatchNorm over the smaller batch")
+                format!("batches of {micro}, gradients added up over {times}, {} in all: one more tensor for each weight, and statistics of BatchNorm over the smaller batch", micro.saturating_mul(times))
             }
             Fix::MixedPrecision => "results of the forward pass in 16 bits; weights stay in 32 and get a copy in 16".to_owned(),
             Fix::PlainOptimizer => "plain SGD keeps no state; training converges differently".to_owned(),
@@ -239,11 +239,8 @@ impl Plan {
     #[must_use]
     pub fn candidates(&self, batch: u64, fitting: Option<u64>) -> Vec<Fix> {
         let mut all = Vec::new();
-        let most = fitting.filter(|&fitting| fitting < batch).unwrap_or(batch / 2);
-        // The largest part that divides the batch.
-        if let Some(micro) = (1..=most.min(1 << 20)).rev().find(|&micro| batch.is_multiple_of(micro)) {
-            all.push(Fix::Accumulate { micro, times: batch / micro });
-        }
+        let most = fitting.filter(|&fitting| fitting < batch).unwrap_or(batch.div_ceil(2));
+        all.extend(parts(batch, most).map(|(micro, times)| Fix::Accumulate { micro, times }));
         let has =
             |wanted: &dyn Fn(&Ask) -> bool| self.probes.iter().any(|probe| probe.asks.iter().any(wanted));
         let is_16 =
@@ -257,22 +254,30 @@ impl Plan {
         all.push(Fix::Recompute);
         all.push(Fix::DataOnHost);
         let framework = self.framework();
+        let is_on_device = self.probes.iter().any(|probe| probe.is_on_device);
         // PyTorch has no such setting; cuDNN's own variable for it did nothing there (PyTorch 2.11, cuDNN 9.19).
-        if framework == Some(Framework::TensorFlow) {
+        if framework == Some(Framework::TensorFlow) && is_on_device {
             all.push(Fix::ScratchLimit);
         }
         if let Some(Rules::Torch(rules)) = self.probes.first().map(|probe| &probe.ran.rules)
             && !rules.options.expandable
+            && is_on_device
         {
             all.push(Fix::Expandable);
         }
         if framework == Some(Framework::TensorFlow) {
             all.push(Fix::OneThread);
         }
-        if framework != Some(Framework::Jax) && self.compiled_batches().is_none() {
+        let is_compiled = || {
+            let is_open = |probe: &Probe| !self.is_explained(probe.batch);
+            self.compiled_batches().is_some() || self.probes.iter().any(is_open)
+        };
+        if framework != Some(Framework::Jax) && !is_compiled() {
             all.push(Fix::Compile);
         }
-        all.push(Fix::AsyncAllocator);
+        if is_on_device {
+            all.push(Fix::AsyncAllocator);
+        }
         all
     }
 
@@ -375,6 +380,17 @@ impl Plan {
         let ratio = at(micro)? * times as f64 / at(batch)?;
         ratio.is_finite().then_some((ratio * 100.0).round() / 100.0)
     }
+}
+
+/// A batch in parts of at most so many: how large, and how many. The largest that divides it, unless that is much smaller than it may be;
+/// then parts as equal as can be, the last a little smaller. `None` where there is nothing to divide.
+fn parts(batch: u64, most: u64) -> Option<(u64, u64)> {
+    let most = most.min(batch.saturating_sub(1));
+    let times = batch.checked_div(most)? + u64::from(!batch.is_multiple_of(most));
+    let near = (most.div_ceil(2)..=most).rev().take(1 << 20);
+    let divisor = near.into_iter().find(|&micro| batch.is_multiple_of(micro));
+    let (micro, times) = divisor.map_or((batch.div_ceil(times), times), |micro| (micro, batch / micro));
+    (micro < batch && times > 1).then_some((micro, times))
 }
 
 /// What fixes make of a request.
@@ -561,5 +577,24 @@ impl Writer {
             None if *dropped => {}
             None => self.program.acts.push(act),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_batch_are_as_large_as_they_may_be() {
+        assert_eq!(parts(104, 60), Some((52, 2)));
+        assert_eq!(parts(96, 40), Some((32, 3)));
+        assert_eq!(parts(3, 2), Some((1, 3)));
+        // A prime, and what has no divisor near: never parts of one.
+        assert_eq!(parts(97, 49), Some((49, 2)));
+        assert_eq!(parts(97, 40), Some((33, 3)));
+        assert_eq!(parts(106, 52), Some((36, 3)));
+        assert_eq!((parts(1, 1), parts(0, 0), parts(8, 0)), (None, None, None));
+        assert_eq!(parts(2, 5), Some((1, 2)));
+        assert!(parts(u64::MAX, u64::MAX / 2).is_some());
     }
 }

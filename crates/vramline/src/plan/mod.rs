@@ -20,6 +20,8 @@ mod size;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use by_sequence::Likeness;
+
 use crate::allocator::Placement;
 use crate::event::Framework;
 use crate::replay::{Program, Rehearsal, Rehearsed};
@@ -50,6 +52,8 @@ pub struct Plan {
     sizes: Vec<Vec<Size>>,
     /// Whether the program asks in the same order every time.
     is_ordered: bool,
+    /// What each two probes of such a program have in common.
+    alike: Vec<Likeness>,
     /// What was compiled at several batches, where that was given.
     pub compiled: Vec<Compiled>,
     places: Vec<ProgramRequest>,
@@ -67,9 +71,10 @@ impl Plan {
         probes.sort_by_key(|probe| probe.batch);
         let is_ordered =
             sources.iter().all(|source| source.trace.history.framework == Some(Framework::PyTorch));
-        let sizes = if is_ordered { by_sequence::sizes(&probes) } else { by_key::sizes(&probes) };
-        doubt::check(&probes, &sizes, is_ordered)?;
-        let mut plan = Plan { probes, sizes, is_ordered, compiled: Vec::new(), places: Vec::new() };
+        let (sizes, alike) =
+            if is_ordered { by_sequence::sizes(&probes) } else { (by_key::sizes(&probes), Vec::new()) };
+        doubt::check(&probes, &sizes, is_ordered, &alike)?;
+        let mut plan = Plan { probes, sizes, is_ordered, alike, compiled: Vec::new(), places: Vec::new() };
         // Traces hold the programs that ran in them.
         plan.add_compiled(sources.iter().filter_map(Compiled::of_probe).collect());
         Ok(plan)

@@ -20,6 +20,9 @@ const SELDOM: f64 = 0.25;
 /// The chance of the ends of an interval.
 const ENDS: (f64, f64) = (0.05, 0.97);
 
+/// Nothing is predicted where more is asked for at once: sums of sizes end somewhere.
+const MOST: Bytes = Bytes(1 << 55);
+
 /// What a part of a run takes.
 #[derive(Clone, Debug)]
 pub struct PartPeak {
@@ -68,7 +71,7 @@ impl Prediction {
 }
 
 impl Plan {
-    /// What a batch takes in runs of so many steps.
+    /// What a batch takes in runs of so many steps; `None` where that is more than any pool can have.
     #[must_use]
     pub fn predict(&self, batch: u64, steps: u64) -> Option<Prediction> {
         let mut parts = Parts::default();
@@ -77,8 +80,12 @@ impl Plan {
         let ways = self.ways();
         let rehearsed = each(&ways, |&(number, irregular, placement)| {
             let program = self.program_at(number, batch, irregular)?;
+            let asked = program.acts.iter().filter_map(|act| act.requested()).max().unwrap_or_default();
+            if asked > MOST {
+                return None;
+            }
             let rehearsed = self.rehearse(number, &program, placement)?;
-            Some((program, rehearsed))
+            (rehearsed.failure.is_none() && rehearsed.peak <= MOST).then_some((program, rehearsed))
         });
         for (&(number, irregular, _), rehearsed) in ways.iter().zip(rehearsed) {
             let (program, rehearsed) = rehearsed?;

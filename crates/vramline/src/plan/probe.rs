@@ -222,6 +222,8 @@ pub struct Probe {
     /// How long its later training steps take, in the middle.
     pub(super) step_time: Option<Span>,
     pub(super) framework: Option<Framework>,
+    /// Whether its pool is of a device, not of the host.
+    pub(super) is_on_device: bool,
 }
 
 impl Probe {
@@ -235,7 +237,9 @@ impl Probe {
         }
         let asks = asks(source, &ran, &stretches, keys);
         let step_time = step_time(trace);
-        Ok(Probe { batch, ran, asks, stretches, step_time, steps, framework: trace.history.framework })
+        let framework = trace.history.framework;
+        let is_on_device = trace.device_of(pool).starts_with("GPU");
+        Ok(Probe { batch, ran, asks, stretches, step_time, steps, framework, is_on_device })
     }
 
     /// The acts at which its stretches but the first begin.

@@ -1,7 +1,7 @@
 //! The comparison of runs: whose peak is higher, by how much, and what makes the difference.
 //!
-//! A pure function of finished reports. Pools are matched by name, then by device; what they held by role, op and layer; steps
-//! by their number, never by time. A figure of a run that was repeated is the median of its repeats, and a difference that is
+//! A pure function of finished reports. Pools are matched by name, then by device, or, where no device is told, by what they are
+//! for; what they held by role, op and layer; steps by their number, never by time. A figure of a run that was repeated is the median of its repeats, and a difference that is
 //! no larger than what repeats of one run differ by is no alarm. In every pool the rows of a grouping (with slack and what was
 //! there before the recording) add up to the traced peak, so their differences add up to its difference.
 
@@ -137,6 +137,7 @@ pub struct Diff {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fail_over: Option<String>,
     pub alarms: Vec<AlarmView>,
+    pub tolerated: Vec<AlarmView>,
     pub warnings: Vec<Warning>,
     pub unknowns: Vec<Unknown>,
 }
@@ -199,14 +200,16 @@ pub fn names(sides: &[Vec<PathBuf>]) -> Vec<String> {
     };
     let full = |paths: &Vec<PathBuf>| paths.first().map(|path| path.display().to_string());
     let shorts: Vec<String> = sides.iter().map(|side| short(side).unwrap_or_default()).collect();
+    let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     let mut names: Vec<String> = Vec::new();
     for (side, short) in sides.iter().zip(&shorts) {
         let is_alone = shorts.iter().filter(|other| *other == short).count() == 1;
         let name = if is_alone { short.clone() } else { full(side).unwrap_or_default() };
         let more = if side.len() > 1 { format!(" and {} more", side.len() - 1) } else { String::new() };
-        let same =
-            names.iter().filter(|other| **other == name || other.starts_with(&format!("{name} ("))).count();
-        let number = if same > 0 { format!(" ({})", same + 1) } else { String::new() };
+        // Sides of repeats may begin with the same file.
+        let same = taken.entry(name.clone()).or_default();
+        *same += 1;
+        let number = if *same > 1 { format!(" ({same})") } else { String::new() };
         names.push(format!("{name}{number}{more}"));
     }
     names
@@ -255,16 +258,17 @@ pub fn diff(sides: &[Side], wanted: &Wanted) -> Diff {
                 "the runs have no pool in common: {}",
                 sides.iter().map(pools).collect::<Vec<_>>().join("; ")
             ),
-            hint: "runs on the same kind of device can be compared".to_owned(),
+            hint: "runs on the same kind of device can be compared, and compiled programs with compiled programs".to_owned(),
         });
     }
     if let Some(slot) = main {
         warnings.extend(table.different_starts(slot));
     }
+    warnings.extend(table.other_programs(&common));
     let verdict = table.verdict(main, &rows, is_few);
-    let (gate, alarms) = match wanted.fail_over {
+    let (gate, alarms, tolerated) = match wanted.fail_over {
         Some(threshold) => table.gate(threshold, &common, &rows),
-        None => ("none", Vec::new()),
+        None => ("none", Vec::new(), Vec::new()),
     };
     if let Some(by) = wanted.by {
         rows.retain(|row| row.by == by.word() || row.by == By::Device.word());
@@ -279,6 +283,7 @@ pub fn diff(sides: &[Side], wanted: &Wanted) -> Diff {
         gate,
         fail_over: wanted.fail_over.map(|threshold| threshold.to_string()),
         alarms,
+        tolerated,
         warnings,
         unknowns,
     }
@@ -326,7 +331,14 @@ struct Slot {
     pools: BTreeMap<usize, usize>,
 }
 
-/// Pools of one name and device belong together; what is left over of a device, largest with largest.
+/// What a pool is for, of one without a device: a compiled program has one for its temporaries, one for its arguments and so on, and
+/// their names begin with the program's, which has another number after each compilation.
+fn purpose(name: &str) -> &str {
+    name.rsplit(' ').next().unwrap_or(name)
+}
+
+/// Pools of one name and device belong together; what is left over of a device, largest with largest. Where no device is told,
+/// only pools for the same purpose meet: temporaries are not compared with arguments.
 fn slots(reports: &[&Report]) -> Vec<Slot> {
     /// A file with more pools than this on a device was not written by a framework.
     const MOST: usize = 256;
@@ -343,9 +355,10 @@ fn slots(reports: &[&Report]) -> Vec<Slot> {
             *count += 1;
         }
     }
-    let mut by_device: BTreeMap<&str, Vec<BTreeMap<usize, usize>>> = BTreeMap::new();
-    for ((device, _, _), pools) in named {
-        by_device.entry(device).or_default().push(pools);
+    let mut by_device: BTreeMap<(&str, &str), Vec<BTreeMap<usize, usize>>> = BTreeMap::new();
+    for ((device, name, _), pools) in named {
+        let purpose = if device.is_empty() { purpose(name) } else { "" };
+        by_device.entry((device, purpose)).or_default().push(pools);
     }
     let pool_of = |report: usize, at: usize| reports.get(report).and_then(|report| report.pools.get(at));
     let highest = |pools: &BTreeMap<usize, usize>| {
@@ -353,7 +366,7 @@ fn slots(reports: &[&Report]) -> Vec<Slot> {
     };
     let mut slots = Vec::new();
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
-    for (device, mut groups) in by_device {
+    for ((device, purpose), mut groups) in by_device {
         groups.sort_by_key(|pools| Reverse(highest(pools)));
         let mut joined: Vec<BTreeMap<usize, usize>> = Vec::new();
         for pools in groups {
@@ -369,6 +382,7 @@ fn slots(reports: &[&Report]) -> Vec<Slot> {
                 pools.iter().filter_map(|(&report, &at)| Some(pool_of(report, at)?.name.as_str())).collect();
             let name = match names.first() {
                 Some(name) if names.len() == 1 => *name,
+                _ if device.is_empty() => purpose,
                 _ => device,
             };
             let same = taken.entry(name.to_owned()).or_default();
@@ -403,6 +417,7 @@ struct Part<'a> {
     role: Option<&'static str>,
 }
 
+const NO_NAME: &str = "(no name)";
 const SLACK: &str = "(slack)";
 const BEFORE: &str = "(before the recording)";
 
@@ -436,9 +451,7 @@ impl<'a> Table<'a> {
             known
         };
         let known: Vec<Vec<u64>> = values.iter().map(known).collect();
-        // Of an even number the lower one of the two in the middle: a figure that a run really had.
-        let bytes: Vec<Option<u64>> =
-            known.iter().map(|known| known.get(known.len().saturating_sub(1) / 2).copied()).collect();
+        let bytes: Vec<Option<u64>> = known.iter().map(|known| median(known)).collect();
         let spread = known.iter().filter(|known| known.len() > 1);
         let spread = spread.filter_map(|known| Some(known.last()? - known.first()?)).max();
         let base = bytes.first().copied().flatten();
@@ -530,7 +543,7 @@ impl<'a> Table<'a> {
         rows
     }
 
-    /// Steps by number; where runs number them in ways that never meet, by order.
+    /// Steps by number; where runs number them in ways that never meet, by order. Rows are in the order in which they ran.
     fn steps(&self, slot: usize, warnings: &mut Vec<Warning>) -> Vec<DiffRow> {
         let all: Vec<BTreeMap<StepKey, &StepView>> =
             (0..self.reports.len()).map(|report| self.steps_of(slot, report, false)).collect();
@@ -551,7 +564,7 @@ impl<'a> Table<'a> {
             });
             (0..self.reports.len()).map(|report| self.steps_of(slot, report, true)).collect()
         };
-        let keys: BTreeSet<StepKey> = all.iter().flat_map(BTreeMap::keys).copied().collect();
+        let keys = as_they_ran(&all);
         let row = |key: StepKey| {
             let at = |report: usize| all.get(report).and_then(|steps| steps.get(&key)).copied();
             let known = all.iter().filter_map(|steps| steps.get(&key));
@@ -636,6 +649,31 @@ impl<'a> Table<'a> {
         })
     }
 
+    /// Pools of programs with other names are compared by what they are for: whether they are the same program, nobody tells.
+    fn other_programs(&self, common: &[usize]) -> Option<Warning> {
+        let names = |slot: usize| -> Vec<&str> {
+            let pools = (0..self.reports.len()).filter_map(|report| self.pool(slot, report));
+            let mut names: Vec<&str> = Vec::new();
+            for pool in pools.filter(|pool| pool.device.is_empty()) {
+                if !names.contains(&pool.name.as_str()) {
+                    names.push(&pool.name);
+                }
+            }
+            names
+        };
+        let names = common.iter().map(|&slot| names(slot)).find(|names| names.len() > 1)?;
+        let others: Vec<String> = names.iter().skip(1).take(4).map(|name| format!("'{name}'")).collect();
+        Some(Warning {
+            code: "other-programs",
+            text: format!(
+                "'{}' is compared with {}: pools for the same purpose, of programs with other names",
+                names.first()?,
+                others.join(", ")
+            ),
+            hint: String::new(),
+        })
+    }
+
     fn verdict(&self, main: Option<usize>, rows: &[DiffRow], is_few: bool) -> String {
         let Some(slot) = main else { return "The runs have no pool in common.".to_owned() };
         let Some(base) = self.sides.first() else { return String::new() };
@@ -648,7 +686,12 @@ impl<'a> Table<'a> {
             );
         };
         let traced = Self::rows_of(slot, rows, By::Device).find(|row| row.figure == "peak");
-        let when = if peak.figure == "ever" { "at the peak of the run" } else { "at the peak" };
+        let when = match self.slots.get(slot) {
+            // One of several pools of a program: the verdict says which.
+            Some(slot) if slot.device.is_empty() => format!("at the peak of '{}'", slot.label),
+            _ if peak.figure == "ever" => "at the peak of the run".to_owned(),
+            _ => "at the peak".to_owned(),
+        };
         let mut sentences = Vec::new();
         for (number, side) in self.sides.iter().enumerate().skip(1) {
             let of = |row: &DiffRow| row.deltas_bytes.get(number).copied().flatten();
@@ -658,12 +701,11 @@ impl<'a> Table<'a> {
                     .push(format!("{} and {} need the same {when}: {base_bytes}.", side.name, base.name));
                 continue;
             }
-            let share = Bytes(delta.unsigned_abs()).share_of(*base_bytes);
-            let share = share.map_or(String::new(), |share| format!(" ({:.1} %)", share * 100.0));
+            let share = share_text(Bytes(delta.unsigned_abs()), *base_bytes);
             let word = if delta > 0 { "more" } else { "less" };
             let cause = traced.and_then(of).map_or(String::new(), |traced| {
                 let by = if is_few { By::Role } else { By::Op };
-                self.cause(slot, rows, by, number, traced, delta)
+                Self::cause(slot, rows, by, number, traced, delta)
             });
             let noise = match peak.spread_bytes {
                 Some(spread) if delta.unsigned_abs() <= spread.0 => {
@@ -684,7 +726,7 @@ impl<'a> Table<'a> {
     }
 
     /// The row that makes most of a difference of the traced peak.
-    fn cause(&self, slot: usize, rows: &[DiffRow], by: By, number: usize, traced: i64, delta: i64) -> String {
+    fn cause(slot: usize, rows: &[DiffRow], by: By, number: usize, traced: i64, delta: i64) -> String {
         if traced == 0 {
             return "; the traced steps need the same".to_owned();
         }
@@ -695,8 +737,38 @@ impl<'a> Table<'a> {
             return format!("; the traced steps differ by {} only", change_text(traced));
         }
         let of = |row: &DiffRow| row.deltas_bytes.get(number).copied().flatten().unwrap_or(0);
-        let is_asked =
-            |row: &&DiffRow| ![SLACK, BEFORE].contains(&&*row.what) && of(row).signum() == traced.signum();
+        let told = |(row, is_most): (&DiffRow, bool)| {
+            let how = if is_most { "most of it is" } else { "the largest part is" };
+            let kind = if row.by == By::Op.word() && !row.what.starts_with('(') { "op " } else { "" };
+            format!("; {how} {kind}{} ({})", row.what, change_text(of(row)))
+        };
+        let largest = Self::largest(slot, rows, by, traced.signum(), of);
+        // What has no name may have a role.
+        let by_role = || Self::largest(slot, rows, By::Role, traced.signum(), of);
+        let is_nameless = |row: &DiffRow| row.by == By::Op.word() && row.what == NO_NAME;
+        let largest = match largest {
+            Some((row, _)) if is_nameless(row) => {
+                by_role().filter(|(row, _)| row.what != Role::Unknown.word()).or(largest)
+            }
+            _ => largest,
+        };
+        let mut text = largest.map_or(String::new(), told);
+        let slack = Self::rows_of(slot, rows, by).find(|row| row.what == SLACK).map_or(0, of);
+        if slack.signum() == traced.signum() && slack.unsigned_abs() >= traced.unsigned_abs() / 2 {
+            let _ = write!(text, "; chunks larger than what was asked for make {}", change_text(slack));
+        }
+        text
+    }
+
+    /// The row of a grouping that changed most in a direction, and whether it makes half of what did.
+    fn largest(
+        slot: usize,
+        rows: &[DiffRow],
+        by: By,
+        sign: i64,
+        of: impl Fn(&DiffRow) -> i64,
+    ) -> Option<(&DiffRow, bool)> {
+        let is_asked = |row: &&DiffRow| ![SLACK, BEFORE].contains(&&*row.what) && of(row).signum() == sign;
         // What repeats of one run differ by as well explains nothing, if there is anything else.
         let mut found: Vec<&DiffRow> = Self::rows_of(slot, rows, by).filter(is_asked).collect();
         if found.iter().any(|row| !row.within_spread) {
@@ -707,30 +779,21 @@ impl<'a> Table<'a> {
         let is_forward = |row: &DiffRow| !row.what.starts_with("gradient");
         let largest = found
             .into_iter()
-            .max_by_key(|row| (of(row).unsigned_abs(), is_forward(row), Reverse(row.what.clone())));
-        let mut text = largest.map_or(String::new(), |row| {
-            let is_most = u128::from(of(row).unsigned_abs()) * 2 >= all;
-            let how = if is_most { "most of it is" } else { "the largest part is" };
-            let kind = if by == By::Op && !row.what.starts_with('(') { "op " } else { "" };
-            format!("; {how} {kind}{} ({})", row.what, change_text(of(row)))
-        });
-        let slack = Self::rows_of(slot, rows, by).find(|row| row.what == SLACK).map_or(0, of);
-        if slack.signum() == traced.signum() && slack.unsigned_abs() >= traced.unsigned_abs() / 2 {
-            let _ = write!(text, "; chunks larger than what was asked for make {}", change_text(slack));
-        }
-        text
+            .max_by_key(|row| (of(row).unsigned_abs(), is_forward(row), Reverse(row.what.clone())))?;
+        Some((largest, u128::from(of(largest).unsigned_abs()) * 2 >= all))
     }
 
-    /// Whether a run needs too much more than the first, and in which pools.
+    /// Whether a run needs too much more than the first, and in which pools; then where it does and repeats of one run differ by as
+    /// much, which is no alarm.
     fn gate(
         &self,
         threshold: Threshold,
         common: &[usize],
         rows: &[DiffRow],
-    ) -> (&'static str, Vec<AlarmView>) {
+    ) -> (&'static str, Vec<AlarmView>, Vec<AlarmView>) {
         let peaks = || rows.iter().filter(|row| row.by == By::Device.word());
         let largest = peaks().filter_map(|row| *row.bytes.first()?).max().unwrap_or_default();
-        let mut alarms = Vec::new();
+        let (mut alarms, mut tolerated) = (Vec::new(), Vec::new());
         let mut is_certain = common.iter().any(|&slot| {
             Self::rows_of(slot, rows, By::Device).any(|row| row.bytes.iter().all(Option::is_some))
         });
@@ -749,21 +812,27 @@ impl<'a> Table<'a> {
                 };
                 let Some(bytes) = *bytes else { continue };
                 let more = bytes.saturating_sub(from);
-                let is_noise = row.spread_bytes.is_some_and(|spread| more <= spread);
-                if more > Bytes::ZERO && !is_noise && threshold.is_exceeded(more.0, against.0) {
-                    alarms.push(AlarmView {
-                        run: side.name.clone(),
-                        pool: row.pool.clone(),
-                        figure: row.figure,
-                        base_bytes: from,
-                        bytes,
-                        more_bytes: more,
-                        text: format!(
-                            "{} of {}: {bytes}, {more} more than the first run; at most {threshold} more is allowed",
-                            row.what, side.name
-                        ),
-                    });
+                if more == Bytes::ZERO || !threshold.is_exceeded(more.0, against.0) {
+                    continue;
                 }
+                let noise = row.spread_bytes.filter(|&spread| more <= spread);
+                let share = share_text(more, from);
+                let what =
+                    format!("{} of {}: {bytes}, {more}{share} more than the first run", row.what, side.name);
+                let text = match noise {
+                    Some(spread) => format!("{what}; repeats of one run differ by {spread}"),
+                    None => format!("{what}; at most {threshold} more is allowed"),
+                };
+                let list = if noise.is_some() { &mut tolerated } else { &mut alarms };
+                list.push(AlarmView {
+                    run: side.name.clone(),
+                    pool: row.pool.clone(),
+                    figure: row.figure,
+                    base_bytes: from,
+                    bytes,
+                    more_bytes: more,
+                    text,
+                });
             }
         }
         let gate = match (alarms.is_empty(), is_certain) {
@@ -771,7 +840,7 @@ impl<'a> Table<'a> {
             (true, true) => "pass",
             (true, false) => "unknown",
         };
-        (gate, alarms)
+        (gate, alarms, tolerated)
     }
 
     fn has_pool_of(&self, side: &Side, row: &DiffRow) -> bool {
@@ -785,6 +854,35 @@ impl<'a> Table<'a> {
             values.get(side).is_some_and(|side| side.iter().any(Option::is_some))
         })
     }
+}
+
+/// Every step of several runs once. Clocks differ, so each is put behind the step that ran before it in the first run that has it.
+fn as_they_ran(all: &[BTreeMap<StepKey, &StepView>]) -> Vec<StepKey> {
+    let mut order: Vec<StepKey> = Vec::new();
+    let mut seen: BTreeSet<StepKey> = BTreeSet::new();
+    for steps in all {
+        let mut own: Vec<(StepKey, &StepView)> = steps.iter().map(|(key, step)| (*key, *step)).collect();
+        own.sort_by_key(|(key, step)| (step.begin_ns, *key));
+        let mut behind: BTreeMap<Option<StepKey>, Vec<StepKey>> = BTreeMap::new();
+        let mut before = None;
+        for (key, _) in own {
+            if seen.contains(&key) {
+                before = Some(key);
+            } else {
+                behind.entry(before).or_default().push(key);
+            }
+        }
+        if behind.is_empty() {
+            continue;
+        }
+        seen.extend(behind.values().flatten());
+        let begin = behind.remove(&None).unwrap_or_default();
+        let rest = order.iter().flat_map(|key| {
+            std::iter::once(*key).chain(behind.get(&Some(*key)).into_iter().flatten().copied())
+        });
+        order = begin.into_iter().chain(rest).collect();
+    }
+    order
 }
 
 /// What was held, grouped; with slack and what is older than the trace it adds up to what was in use.
@@ -817,9 +915,17 @@ fn op_of(row: &Row) -> String {
         return row.variable.clone();
     }
     match (row.op.as_str(), row.source.as_str()) {
-        ("", "") => "(no name)".to_owned(),
+        ("", "") => NO_NAME.to_owned(),
         ("", source) => format!("(no name, in {source})"),
         (op, _) => op.strip_prefix("StatefulPartitionedCall/").unwrap_or(op).to_owned(),
+    }
+}
+
+/// ` (12.3 %)`; nothing beyond ten times as much, where a share says no more than the bytes.
+fn share_text(more: Bytes, base: Bytes) -> String {
+    match more.share_of(base) {
+        Some(share) if share < 10.0 => format!(" ({:.1} %)", share * 100.0),
+        _ => String::new(),
     }
 }
 
@@ -838,6 +944,13 @@ pub fn change_text(delta: i64) -> String {
 #[must_use]
 pub fn change(row: &DiffRow) -> u64 {
     row.deltas_bytes.iter().flatten().map(|delta| delta.unsigned_abs()).max().unwrap_or(0)
+}
+
+/// Of an even number the mean of the two in the middle, whole bytes: of two repeats neither stands for both.
+fn median(sorted: &[u64]) -> Option<u64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    Some(lower + (upper - lower) / 2)
 }
 
 fn signed(bytes: u64, base: u64) -> i64 {

@@ -41,6 +41,8 @@ pub struct PlanRead {
     pub kind: String,
     pub framework: Option<String>,
     pub certain: bool,
+    #[serde(default)]
+    pub outside_bytes: Option<Bytes>,
     pub predictions: Vec<PredictionRead>,
 }
 
@@ -51,6 +53,9 @@ pub struct PredictionRead {
     pub batch: u64,
     pub high_bytes: Bytes,
     pub minimum_bytes: Option<Bytes>,
+    /// Where it is not told, what is said of the whole plan counts.
+    #[serde(default)]
+    pub certain: Option<bool>,
 }
 
 /// What a packing is asked for.
@@ -62,7 +67,7 @@ pub struct Wanted {
     pub reserved: Option<Bytes>,
     /// What others hold on it.
     pub taken: Option<Bytes>,
-    /// What every job holds beside its pool, where its recording does not tell.
+    /// What every job holds beside its pool, where its recording or plan does not tell.
     pub context: Option<Bytes>,
     /// Percent of a pool's minimum that are added to it.
     pub headroom: u64,
@@ -272,8 +277,8 @@ fn of_plan(job: &Job, plan: &PlanRead, batch: Option<u64>, wanted: &Wanted) -> R
     Ok(Found {
         need: Need {
             minimum,
-            is_sure: plan.certain && prediction.minimum_bytes.is_some(),
-            outside: wanted.context,
+            is_sure: prediction.certain.unwrap_or(plan.certain) && prediction.minimum_bytes.is_some(),
+            outside: plan.outside_bytes.or(wanted.context),
         },
         basis,
         framework: plan.framework.clone(),
@@ -481,3 +486,5 @@ pub fn plan_of(text: &str) -> Result<PlanRead, serde_json::Error> {
 // The two documents must not drift apart: what is read here is written there.
 const _: fn(&plan::PredictionView) -> (u64, Bytes, Option<Bytes>) =
     |each| (each.batch, each.high_bytes, each.minimum_bytes);
+const _: fn(&plan::PredictionView) -> bool = |each| each.certain;
+const _: fn(&plan::PlanView) -> (bool, Option<Bytes>) = |plan| (plan.certain, plan.outside_bytes);

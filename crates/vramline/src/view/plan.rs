@@ -3,6 +3,7 @@
 //! These structures are the JSON document (`docs/json.md`); the terminal prints the same values.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use serde::Serialize;
 
@@ -102,6 +103,7 @@ pub struct PredictionView {
     pub pool_high_bytes: Bytes,
     pub process_bytes: Option<Bytes>,
     pub minimum_bytes: Option<Bytes>,
+    pub certain: bool,
     pub fits: Option<bool>,
     pub exact_share: f64,
     pub bases: BTreeMap<&'static str, Bytes>,
@@ -233,13 +235,14 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
             .extend(largest.and_then(|largest| largest.sure).or(plan.probes.last().map(|probe| probe.batch)));
     }
     for &batch in &batches {
-        let Some(prediction) = plan.predict(batch, wanted.steps) else { continue };
-        let new = plan.doubts(batch, prediction.exact_share());
-        let is_certain = !new.iter().any(Doubt::is_serious);
-        doubts.extend(new.into_iter().filter(|doubt| !doubts.contains(doubt)).collect::<Vec<_>>());
+        let Some(prediction) = plan.predict(batch, wanted.steps) else {
+            doubts.push(Doubt::TooLarge(batch));
+            continue;
+        };
+        let is_certain = add_doubts(plan, wanted, &prediction, &mut doubts);
         let fits =
             wanted.limit.and_then(|limit| plan.fits(batch, limit, wanted.steps)).filter(|_| is_certain);
-        let shown = prediction_view(&prediction, plan.minimum(batch), fits, outside);
+        let shown = prediction_view(&prediction, plan.minimum(batch), fits, outside, is_certain);
         predictions.push(shown);
         if outside.is_none() {
             let path = format!("predictions[{}].process_bytes", predictions.len() - 1);
@@ -268,22 +271,35 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
         let reason = "no limit was found that it passes with".to_owned();
         unknowns.push(Unknown { path: format!("predictions[{at}].minimum_bytes"), reason, switch: None });
     }
+    // What is called sure stands for itself, whatever else was asked for.
+    let sure = largest.and_then(|largest| largest.sure);
+    let is_sure = sure.is_some_and(|sure| match predictions.iter().find(|known| known.batch == sure) {
+        Some(known) => known.certain,
+        None => {
+            let prediction = plan.predict(sure, wanted.steps);
+            prediction.is_some_and(|prediction| add_doubts(plan, wanted, &prediction, &mut doubts))
+        }
+    });
+    let largest_batch =
+        LargestView { sure: sure.filter(|_| is_sure), likely: largest.and_then(|largest| largest.likely) };
+    if largest_batch.sure.is_some() && largest_batch.likely > Some(plan.farthest()) {
+        doubts.push(Doubt::Beyond(plan.farthest()));
+    }
     let certain = !doubts.iter().any(Doubt::is_serious);
-    let largest_batch = LargestView {
-        sure: largest.and_then(|largest| largest.sure).filter(|_| certain),
-        likely: largest.and_then(|largest| largest.likely),
-    };
     for (path, value) in
         [("largest_batch.sure", largest_batch.sure), ("largest_batch.likely", largest_batch.likely)]
     {
         if value.is_none() {
-            let reason = match (wanted.limit, certain) {
-                (None, _) => "no limit was given",
-                (Some(_), false) => "the plan is not certain; the warnings say why",
-                (Some(_), true) if plan.compiled_batches().is_some() && largest_batch.likely.is_some() => {
+            let reason = match wanted.limit {
+                None => "no limit was given",
+                Some(_) if sure.is_some() => "the plan is not certain; the warnings say why",
+                Some(_) if plan.compiled_batches().is_some() && largest_batch.likely.is_some() => {
                     "no batch that was compiled is sure to fit; others are not known"
                 }
-                (Some(_), true) => "not even a batch of one fits",
+                Some(_) if largest_batch.likely.is_some() => {
+                    "some of the runs fail at any batch, or leave no room for orders that no probe has shown"
+                }
+                Some(_) => "not even a batch of one fits",
             };
             let switch = wanted.limit.is_none().then(|| "--limit 16GiB".to_owned());
             unknowns.push(Unknown { path: path.to_owned(), reason: reason.to_owned(), switch });
@@ -348,6 +364,21 @@ pub fn view(plan: &Plan, probes: &[ProbeRead], wanted: &Wanted) -> PlanView {
     shown
 }
 
+/// Adds what makes a prediction uncertain; whether it is certain nevertheless.
+fn add_doubts(plan: &Plan, wanted: &Wanted, prediction: &Prediction, doubts: &mut Vec<Doubt>) -> bool {
+    let mut new = plan.doubts(prediction.batch, prediction.exact_share());
+    if wanted.variable == "batch" {
+        new.extend(plan.not_in_shapes());
+    }
+    let is_certain = !new.iter().any(Doubt::is_serious);
+    for doubt in new {
+        if !doubts.contains(&doubt) {
+            doubts.push(doubt);
+        }
+    }
+    is_certain
+}
+
 /// What does not belong into the table of fixes, and why.
 const NO_HELP: &str = "Pruning and quantization make a trained model smaller; while it trains they save next to nothing, and \
     quantization-aware training costs more.";
@@ -382,7 +413,29 @@ fn fix_views(
             name,
         }
     };
-    plan.fixes(first.batch, fitting, wanted.steps).into_iter().map(view).collect()
+    let views = plan.fixes(first.batch, fitting, wanted.steps).into_iter().map(view);
+    // Those that make nothing less are none.
+    let saves = |fix: &FixView| {
+        fix.saves_bytes != Some(Bytes::ZERO) || fix.pool_bytes.is_none_or(|pool| pool < first.pool_bytes)
+    };
+    views.filter(saves).collect()
+}
+
+impl PlanView {
+    /// What a fix saves, in words: off the peak, or of what the pool takes where only that becomes less.
+    #[must_use]
+    pub fn saving(&self, fix: &FixView) -> String {
+        let pool = self.predictions.iter().find(|prediction| prediction.batch == fix.batch);
+        let pool = pool.map(|prediction| prediction.pool_bytes);
+        match (fix.saves_bytes, pool.zip(fix.pool_bytes)) {
+            (Some(Bytes::ZERO), Some((before, after))) => {
+                format!("{} of the pool", before.saturating_sub(after))
+            }
+            // Nothing to speak of, and what the pool takes is not known.
+            (None | Some(Bytes::ZERO), _) => "measure".to_owned(),
+            (Some(saves), _) => saves.to_string(),
+        }
+    }
 }
 
 fn fix_unknowns(at: usize, fix: &FixView, has_limit: bool) -> Vec<Unknown> {
@@ -416,8 +469,9 @@ fn curve(plan: &Plan, wanted: &Wanted, batches: &[u64], largest: Option<Largest>
     let likely = largest.and_then(|largest| largest.likely).map(|likely| likely.saturating_add(likely / 4));
     let last = batches.iter().copied().chain(likely).chain(plan.probes.last().map(|probe| probe.batch)).max();
     let last = last.unwrap_or(smallest);
-    let step = (last.saturating_sub(smallest) / POINTS).max(1);
-    let mut wanted_batches: Vec<u64> = (0..=POINTS).map(|at| smallest.saturating_add(at * step)).collect();
+    let step = last.saturating_sub(smallest).div_ceil(POINTS).max(1);
+    let mut wanted_batches: Vec<u64> =
+        (0..=POINTS).map(|at| smallest.saturating_add(at.saturating_mul(step))).collect();
     wanted_batches.extend_from_slice(batches);
     wanted_batches.sort_unstable();
     wanted_batches.dedup();
@@ -456,6 +510,7 @@ fn prediction_view(
     minimum: Option<Bytes>,
     fits: Option<bool>,
     outside: Option<Bytes>,
+    certain: bool,
 ) -> PredictionView {
     let part = |part: &PartPeak| {
         let [low_bytes, median_bytes, high_bytes] = part.range;
@@ -472,6 +527,7 @@ fn prediction_view(
         pool_high_bytes,
         process_bytes: outside.map(|outside| outside + pool_bytes),
         minimum_bytes: minimum,
+        certain,
         fits,
         exact_share: (prediction.exact_share() * 1e6).round() / 1e6,
         bases: Basis::ALL.iter().map(|&basis| (basis.word(), of(&prediction.bases, basis))).collect(),
@@ -639,14 +695,25 @@ fn not_modelled(framework: Option<&str>, knows_process: bool) -> Vec<String> {
 fn verdict(shown: &PlanView) -> String {
     let name = &shown.variable;
     let Some(first) = shown.predictions.first() else { return compiled_verdict(shown) };
+    let others = shown.predictions.get(1..).unwrap_or_default();
     let about = format!("{name} {} takes about {}", first.batch, first.peak_bytes);
     let Some(limit) = shown.limit_bytes else {
-        return format!("{about} in use at its peak ({} to {}).", first.low_bytes, first.high_bytes);
+        let about = format!("{about} in use at its peak ({} to {})", first.low_bytes, first.high_bytes);
+        let more: String =
+            others.iter().map(|other| format!(", {} about {}", other.batch, other.peak_bytes)).collect();
+        let unsure = all_of(&shown.predictions, |each| !each.certain);
+        return match unsure {
+            None => format!("{about}{more}."),
+            Some(_) if others.is_empty() => {
+                format!("Not certain: {about}, but the plan rests on too little; see below.")
+            }
+            Some(unsure) => format!("{about}{more}. Not certain: {unsure}; see below."),
+        };
     };
     let beyond =
         |bytes: Bytes| if bytes > limit { bytes.saturating_sub(limit) } else { limit.saturating_sub(bytes) };
     let minimum = first.minimum_bytes.unwrap_or(first.high_bytes);
-    match first.fits {
+    let mut told = match first.fits {
         Some(true) if minimum > limit => format!(
             "{name} {} fits {limit}: nearly every run passes. To pass in every order, and without waiting, it needs {minimum}.",
             first.batch,
@@ -661,12 +728,32 @@ fn verdict(shown: &PlanView) -> String {
             first.batch,
             beyond(minimum)
         ),
-        None if shown.certain => format!(
+        None if first.certain => format!(
             "{name} {} is at the edge of {limit}: it needs {minimum} to pass every time, {about_short}.",
             first.batch,
             about_short =
                 format_args!("and takes {} to {} where there is room", first.low_bytes, first.high_bytes)
         ),
         None => format!("Not certain: {about}, but the plan rests on too little; see below."),
+    };
+    if let Some(fitting) = all_of(others, |each| each.fits == Some(true)) {
+        let _ = write!(told, " Fits: {fitting}.");
     }
+    if let Some(failing) = all_of(others, |each| each.fits == Some(false)) {
+        let _ = write!(told, " Does not fit: {failing}.");
+    }
+    if let Some(at_edge) = all_of(others, |each| each.fits.is_none() && each.certain) {
+        let _ = write!(told, " At the edge: {at_edge}.");
+    }
+    if let Some(unsure) = all_of(others, |each| !each.certain) {
+        let _ = write!(told, " Not certain: {unsure}.");
+    }
+    told
+}
+
+/// The batches of which something holds; `None` where there are none.
+fn all_of(predictions: &[PredictionView], is_it: impl Fn(&PredictionView) -> bool) -> Option<String> {
+    let batches: Vec<String> =
+        predictions.iter().filter(|each| is_it(each)).map(|each| each.batch.to_string()).collect();
+    (!batches.is_empty()).then(|| batches.join(", "))
 }

@@ -37,6 +37,12 @@ impl Measured {
         Measured(peaks)
     }
 
+    /// What they differ by; not known of one alone.
+    fn spread(&self) -> Option<Bytes> {
+        let [least, .., most] = self.0.as_slice() else { return None };
+        Some(most.saturating_sub(*least))
+    }
+
     /// The middle one.
     #[must_use]
     pub fn median(&self) -> Option<Bytes> {
@@ -110,6 +116,8 @@ pub fn verify(predicted: &Predicted, base: Measured, fixed: Option<Measured>, to
             unknowns.push(Unknown { path: path.to_owned(), reason, switch: None });
         }
     }
+    let spread = base.spread().max(fixed.as_ref().and_then(Measured::spread));
+    let is_noise = has_fix && spread.is_none_or(|spread| Bytes(measured_saving.unsigned_abs()) <= spread);
     let mut document = Verify {
         kind: "verify",
         verdict: String::new(),
@@ -128,11 +136,22 @@ pub fn verify(predicted: &Predicted, base: Measured, fixed: Option<Measured>, to
         off_share,
         tolerance,
         agrees,
-        warnings: Vec::new(),
+        warnings: if is_noise { vec![noise(spread)] } else { Vec::new() },
         unknowns,
     };
     document.verdict = verdict(&document);
     document
+}
+
+/// A saving that may be none.
+fn noise(spread: Option<Bytes>) -> Warning {
+    let text = match spread {
+        Some(spread) => {
+            format!("runs of the same job differ by {spread} here: the difference may be no more than that")
+        }
+        None => "each was run once: what runs of the same job differ by is not known".to_owned(),
+    };
+    Warning { code: "noise", text, hint: "measure more often: --runs 8".to_owned() }
 }
 
 fn verdict(document: &Verify) -> String {

@@ -1,6 +1,6 @@
 //! Comparisons: a seeded regression is named, repeats are no alarm, differences add up, and any two files can be compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use vramline::units::Bytes;
@@ -144,6 +144,13 @@ fn what_repeats_differ_by_is_no_alarm() {
         "{}",
         within.verdict
     );
+    // That it passes is not that it did not grow.
+    let told: Vec<(&str, Bytes, &str)> =
+        within.tolerated.iter().map(|one| (one.run.as_str(), one.more_bytes, one.text.as_str())).collect();
+    let text = "GPU_0_bfc, peak of B: 41.6 MiB, 1.00 MiB (2.5 %) more than the first run; repeats of one run differ by 1.17 MiB";
+    assert_eq!(told, [("B", Bytes(MIB.unsigned_abs()), text)]);
+    // What is allowed anyway needs no excuse.
+    assert!(diff(&[side("A", noisy(0)), side("B", noisy(MIB))], &over("2MiB")).tolerated.is_empty());
     // Without the repeats it would be one.
     let alone = [side("A", vec![run(&[])]), side("B", vec![run(&[(4, MIB)])])];
     assert_eq!(diff(&alone, &over("2%")).gate, "fail");
@@ -153,6 +160,28 @@ fn what_repeats_differ_by_is_no_alarm() {
     // Repeats that do not differ allow nothing.
     let same = |more: i64| (0..3).map(|_| run(&[(4, more)])).collect::<Vec<_>>();
     assert_eq!(diff(&[side("A", same(0)), side("B", same(MIB))], &over("2%")).gate, "fail");
+}
+
+#[test]
+fn the_median_of_repeats() {
+    let base = 20 * 2 * MIB + 190 * 256;
+    let repeats = |more: &[i64]| more.iter().map(|&more| run(&[(4, more)])).collect::<Vec<_>>();
+    for (more, median) in [
+        (&[100][..], 100),
+        (&[0, MIB], MIB / 2),
+        (&[MIB, 0], MIB / 2),
+        (&[5, 8], 6),
+        (&[9 * MIB, 0, 7], 7),
+        (&[9 * MIB, 0, 7, 11], 9),
+    ] {
+        let sides = [side("A", repeats(&[0, 0])), side("B", repeats(more))];
+        let document = diff(&sides, &Wanted::default());
+        let peak = rows(&document, "device")[0];
+        let bytes = |bytes: i64| Some(Bytes((base + bytes).unsigned_abs()));
+        assert_eq!(peak.bytes, [bytes(0), bytes(median)], "{more:?}");
+        assert_eq!(peak.low_bytes[1], bytes(*more.iter().min().unwrap()), "{more:?}");
+        assert_eq!(peak.high_bytes[1], bytes(*more.iter().max().unwrap()), "{more:?}");
+    }
 }
 
 #[test]
@@ -215,6 +244,55 @@ fn runs_without_a_common_pool() {
     assert_eq!((document.gate, rows(&document, "device")[0].pool.as_str()), ("pass", "GPU:0"));
 }
 
+/// A compiled program has several pools and no device: its temporaries are never compared with another's arguments.
+#[test]
+fn pools_without_a_device_meet_by_what_they_are_for() {
+    let read = |path: &str| {
+        let reading = vramline::read(&fixture(path)).unwrap();
+        checked_report(&reading, &report::Wanted::default())
+    };
+    let (jax, tensorflow) =
+        (|| read("jax0102_cpu_step.hlo.pb"), || read("plan/tf221_cpu_compiled-140.hlo.pb.gz"));
+    let peak_of = |report: &Report, purpose: &str| {
+        report.pools.iter().find(|pool| pool.name.ends_with(purpose)).and_then(|pool| pool.peak_bytes)
+    };
+    let document = diff(&[side("A", vec![jax()]), side("B", vec![tensorflow()])], &over("2%"));
+    assert_adds_up(&document);
+    let mut purposes = Vec::new();
+    for row in rows(&document, "device") {
+        assert_eq!(
+            row.bytes,
+            [peak_of(&jax(), &row.pool), peak_of(&tensorflow(), &row.pool)],
+            "{}",
+            row.pool
+        );
+        assert_eq!(row.what, format!("{}, peak", row.pool));
+        purposes.push(row.pool.as_str());
+    }
+    assert_eq!(purposes, ["temporaries", "arguments", "results", "constants"]);
+    assert!(
+        document.verdict.starts_with("B needs 67.1 MiB more than A at the peak of 'temporaries'"),
+        "{}",
+        document.verdict
+    );
+    assert!(document.warnings.iter().any(|warning| warning.code == "other-programs"));
+    // The same program again: pools have their own names.
+    let document = diff(&[side("A", vec![jax()]), side("B", vec![jax()])], &over("0%"));
+    assert_eq!(rows(&document, "device")[0].pool, "jit_step arguments");
+    assert!(document.warnings.is_empty(), "{:?}", document.warnings);
+    // Nothing of one purpose: nothing is compared, which is said.
+    let only = |mut report: Report, purpose: &str| {
+        report.pools.retain(|pool| pool.name.ends_with(purpose));
+        report
+    };
+    let sides =
+        [side("A", vec![only(jax(), "arguments")]), side("B", vec![only(tensorflow(), "temporaries")])];
+    let document = diff(&sides, &over("2%"));
+    assert_eq!((document.gate, document.verdict.as_str()), ("unknown", "The runs have no pool in common."));
+    let told = document.warnings.iter().find(|warning| warning.code == "no-common-pool").unwrap();
+    assert!(told.text.contains("A has jit_step arguments; B has a_inference"), "{}", told.text);
+}
+
 #[test]
 fn names_that_never_meet_are_compared_by_role() {
     let graph = [("model/dense/Relu", 4 * MIB), ("model/dense_1/Relu", 4 * MIB)];
@@ -230,6 +308,59 @@ fn names_that_never_meet_are_compared_by_role() {
     );
     assert!(!document.verdict.contains(" op "), "{}", document.verdict);
     assert_eq!(document.gate, "none");
+}
+
+/// PyTorch's backward pass has no Python frame: its tensors have a role and no name.
+#[test]
+fn what_has_no_name_is_told_by_its_role() {
+    let of = |batch: u32| {
+        let reading = vramline::read(&fixture(&format!("plan/torch2110_h200_small-{batch}.vram"))).unwrap();
+        checked_report(&reading, &report::Wanted::default())
+    };
+    let document = diff(&[side("A", vec![of(2)]), side("B", vec![of(8)])], &Wanted::default());
+    let first = rows(&document, "op")[0];
+    assert_eq!((first.what.as_str(), first.role), ("(no name)", "gradients"));
+    let role = rows(&document, "role").into_iter().find(|row| row.what == "gradients").unwrap();
+    assert_eq!(role.delta_bytes, first.delta_bytes);
+    assert!(document.verdict.ends_with("; most of it is gradients (+73.6 MiB)."), "{}", document.verdict);
+    // Where no role is known either, that is said.
+    let nameless = |bytes: i64| job("GPU_0_bfc", &[("", bytes), ("a", MIB)], 2);
+    let sides = [side("A", vec![nameless(MIB)]), side("B", vec![nameless(3 * MIB)])];
+    let document = diff(&sides, &Wanted::default());
+    assert!(document.verdict.ends_with("; most of it is (no name) (+2.00 MiB)."), "{}", document.verdict);
+}
+
+/// Training, validation and prediction take turns: rows stand as they ran, also those that only a later run has.
+#[test]
+fn steps_stand_in_the_order_in_which_they_ran() {
+    let reading = vramline::read(&fixture("tf221_cpu_keras.vram")).unwrap();
+    let without = |is_left_out: fn(usize) -> bool| {
+        let mut report = checked_report(&reading, &report::Wanted::default());
+        let mut at = 0..;
+        report.steps.retain(|_| !is_left_out(at.next().unwrap()));
+        report
+    };
+    let whole = without(|_| false);
+    assert!(whole.steps.is_sorted_by_key(|step| step.begin_ns));
+    let ran: Vec<_> =
+        whole.steps.iter().map(|step| (Some(step.phase), step.epoch, Some(step.step))).collect();
+    assert_eq!(ran.iter().map(|step| step.0).collect::<BTreeSet<_>>().len(), 3);
+    let left_out: [fn(usize) -> bool; 5] =
+        [|_| false, |at| at < 3, |at| at % 4 == 1, |at| (5..11).contains(&at), |at| at > 12];
+    for of_first in left_out {
+        for of_second in left_out {
+            let sides = [side("A", vec![without(of_first)]), side("B", vec![without(of_second)])];
+            let document = diff(&sides, &Wanted::default());
+            let told: Vec<_> =
+                rows(&document, "step").iter().map(|row| (row.phase, row.epoch, row.step)).collect();
+            let both: Vec<_> = (0..)
+                .zip(&ran)
+                .filter(|(at, _)| !(of_first(*at) && of_second(*at)))
+                .map(|(_, step)| *step)
+                .collect();
+            assert_eq!(told, both);
+        }
+    }
 }
 
 #[test]
@@ -253,4 +384,8 @@ fn runs_are_told_apart_by_name() {
     assert_eq!(of(&[&["x/a.vram"], &["y/a.vram"]]), ["x/a.vram", "y/a.vram"]);
     assert_eq!(of(&[&["a.vram"], &["a.vram"]]), ["a.vram", "a.vram (2)"]);
     assert_eq!(of(&[&["a1.vram", "a2.vram"], &["b.vram"]]), ["a1.vram and 1 more", "b.vram"]);
+    assert_eq!(
+        of(&[&["a.vram", "b.vram"], &["a.vram", "c.vram"], &["a.vram"]]),
+        ["a.vram and 1 more", "a.vram (2) and 1 more", "a.vram (3)"]
+    );
 }

@@ -7,7 +7,7 @@ use vramline::plan::{Basis, Compiled, Doubt, Fix, Largest, NotPlanned, Part, Pla
 use vramline::replay::Rehearsal;
 use vramline::source::read_programs;
 use vramline::units::Bytes;
-use vramline::view::plan::{NoPlan, ProbeRead, Wanted, prepare, view};
+use vramline::view::plan::{NoPlan, PlanView, ProbeRead, Wanted, prepare, view};
 
 use crate::fixture;
 
@@ -37,6 +37,24 @@ fn dump(batch: u64) -> Compiled {
 
 fn plan(probes: &[ProbeRead]) -> Plan {
     prepare(probes, &Wanted::default()).unwrap()
+}
+
+/// The document for batches of the autoencoder, probed at 5, 7 and 13, in runs of 4 steps.
+fn answer(batches: &[u64], limit: Option<Bytes>) -> PlanView {
+    let probes = autoencoder();
+    let wanted = Wanted {
+        batches: batches.to_vec(),
+        limit,
+        steps: 4,
+        variable: "batch".to_owned(),
+        curve: true,
+        ..Wanted::default()
+    };
+    view(&prepare(&probes, &wanted).unwrap(), &probes, &wanted)
+}
+
+fn reason_of<'a>(document: &'a PlanView, path: &str) -> &'a str {
+    document.unknowns.iter().find(|unknown| unknown.path == path).map_or("", |unknown| &unknown.reason)
 }
 
 fn refusal(probes: &[ProbeRead]) -> NotPlanned {
@@ -273,6 +291,145 @@ fn probes_that_make_no_plan_say_why() {
 }
 
 #[test]
+fn nothing_far_beyond_the_probes_is_called_sure() {
+    let limit = Bytes(8 << 30);
+    let document = answer(&[10], Some(limit));
+    let sure = document.largest_batch.sure.unwrap();
+    // The same batch, asked for: the two agree.
+    let asked = answer(&[sure, sure * 2], Some(limit));
+    assert_eq!(asked.predictions.iter().map(|each| each.fits).collect::<Vec<_>>(), [Some(true), None]);
+    assert_eq!(asked.predictions.iter().map(|each| each.certain).collect::<Vec<_>>(), [true, false]);
+    assert!(document.certain && (13 * 60..13 * 64).contains(&sure), "{sure}");
+    // Larger ones may fit, and that is said.
+    assert!(document.largest_batch.likely > Some(sure * 4), "{:?}", document.largest_batch);
+    assert!(document.warnings.iter().any(|warning| warning.code == "beyond-probes"), "{document:?}");
+    // PyTorch's, whose order is always the same.
+    let plan = plan(&torch("gpt-adamw"));
+    let largest = plan.largest(Bytes(1 << 42), 4);
+    assert_eq!(largest.sure, Some(8 * 64 - 1), "{largest:?}");
+    assert!(largest.likely > Some(8 * 64));
+}
+
+#[test]
+fn memory_that_falls_is_not_said_to_stay() {
+    let probes = [5, 20].map(|batch| probe(batch, &format!("tf221_cpu_falls-{batch}.xplane.pb.gz")));
+    let told = refusal(&probes);
+    let NotPlanned::Falls { from, to } = &told else { panic!("{told}") };
+    assert!((from.0, to.0) == (5, 20) && from.1 > to.1);
+    assert!(told.to_string().starts_with("memory falls where the batch grows"), "{told}");
+}
+
+#[test]
+fn a_batch_in_doubt_leaves_others_certain() {
+    let document = answer(&[20, 1_000_000], Some(Bytes(100 << 20)));
+    let alone = answer(&[20], Some(Bytes(100 << 20)));
+    assert_eq!(document.predictions.iter().map(|each| each.fits).collect::<Vec<_>>(), [Some(true), None]);
+    assert!(!document.certain && alone.certain);
+    assert!(alone.largest_batch.sure.is_some());
+    assert_eq!(document.largest_batch.sure, alone.largest_batch.sure);
+    assert!(document.verdict.starts_with(&alone.verdict), "{}", document.verdict);
+    assert!(document.verdict.ends_with(" Not certain: 1000000."), "{}", document.verdict);
+}
+
+#[test]
+fn a_verdict_speaks_of_every_batch() {
+    let document = answer(&[20, 200, 15, 300], Some(Bytes(100 << 20)));
+    assert!(document.verdict.starts_with("batch 20 fits 100 MiB: it needs "), "{}", document.verdict);
+    assert!(document.verdict.ends_with(". Fits: 15. Does not fit: 200, 300."), "{}", document.verdict);
+    // Without a limit too, and what is not certain is said at once.
+    let free = answer(&[20, 52], None).verdict;
+    assert!(free.starts_with("batch 20 takes about ") && free.contains(", 52 about 11"), "{free}");
+    let far = answer(&[1000], None);
+    assert!(!far.certain && far.verdict.starts_with("Not certain: batch 1000 takes about "), "{far:?}");
+    let both = answer(&[20, 1000], None).verdict;
+    assert!(both.ends_with(". Not certain: 1000; see below."), "{both}");
+}
+
+#[test]
+fn what_is_not_sure_has_its_true_reason() {
+    let document = answer(&[], Some(Bytes(71 << 20)));
+    assert!(document.largest_batch.sure.is_none() && document.largest_batch.likely.is_some());
+    assert!(reason_of(&document, "largest_batch.sure").starts_with("some of the runs fail"), "{document:?}");
+    let none = answer(&[], Some(Bytes(1 << 20)));
+    assert_eq!(reason_of(&none, "largest_batch.sure"), "not even a batch of one fits");
+}
+
+#[test]
+fn a_curve_goes_beyond_the_largest_batch() {
+    let document = answer(&[], Some(Bytes(92 << 20)));
+    let likely = document.largest_batch.likely.unwrap();
+    let last = document.curve.last().unwrap().batch;
+    assert!(last > likely && document.curve[0].batch == 5, "{likely} and {last}");
+}
+
+#[test]
+fn fixes_are_of_the_kind_of_pool_and_save_something() {
+    let names = |plan: &Plan, batch| -> Vec<&str> {
+        plan.candidates(batch, None).into_iter().map(Fix::name).collect()
+    };
+    let of_host = names(&plan(&autoencoder()), 97);
+    assert!(of_host.contains(&"accumulate") && of_host.contains(&"one-thread"), "{of_host:?}");
+    assert!(["async-allocator", "scratch-limit", "expandable"].iter().all(|name| !of_host.contains(name)));
+    let of_device = names(&plan(&torch("gpt-adamw")), 97);
+    assert!(["async-allocator", "expandable"].iter().all(|name| of_device.contains(name)), "{of_device:?}");
+    assert!(!names(&plan(&compiled()), 97).contains(&"compile"));
+    assert!(!names(&plan(&autoencoder()), 1).contains(&"accumulate"));
+    let probes = torch("gpt-adamw");
+    let wanted = Wanted { batches: vec![64], steps: 4, fixes: true, ..Wanted::default() };
+    let document = view(&prepare(&probes, &wanted).unwrap(), &probes, &wanted);
+    assert!(!document.fixes.is_empty());
+    assert!(document.fixes.iter().all(|fix| document.saving(fix) != "0 B"), "{:?}", document.fixes);
+}
+
+#[test]
+fn probes_of_different_programs_of_pytorch_make_no_plan() {
+    let of = |cases: [(u64, &str); 3]| {
+        cases.map(|(batch, case)| probe(batch, &format!("{case}-{batch}.pickle.gz")))
+    };
+    let two = [probe(2, "gpt-adam-2.pickle.gz"), probe(4, "resnet50-adam-4.pickle.gz")];
+    assert!(matches!(refusal(&two), NotPlanned::Different { one: 2, other: 4, .. }));
+    let others = of([(2, "vgg16-sgd"), (4, "vgg16-sgd"), (8, "resnet50-sgd")]);
+    assert!(matches!(refusal(&others), NotPlanned::Different { other: 8, .. }));
+    // The same model with another optimizer.
+    for [one, other] in [["resnet50-sgd", "resnet50-adam"], ["vgg16-adam", "vgg16-sgd"]] {
+        let probes = of([(2, one), (4, other), (8, one)]);
+        assert!(matches!(refusal(&probes), NotPlanned::KeepsOthers { one: 2, other: 4, .. }));
+    }
+}
+
+#[test]
+fn a_batch_that_is_not_in_the_shapes_is_doubted() {
+    let wanted = Wanted {
+        batches: vec![100],
+        limit: Some(Bytes(400 << 20)),
+        steps: 4,
+        variable: "batch".to_owned(),
+        ..Wanted::default()
+    };
+    let said = |said: [u64; 3], wanted: &Wanted| {
+        let names = [5, 7, 13].map(|batch| format!("tf221_cpu_autoencoder-{batch}.xplane.pb.gz"));
+        let probes: Vec<ProbeRead> =
+            said.iter().zip(&names).map(|(&batch, name)| probe(batch, name)).collect();
+        view(&prepare(&probes, wanted).unwrap(), &probes, wanted)
+    };
+    // Ten times as many, and one more each: both lie on lines.
+    for wrong in [[50, 70, 130], [6, 8, 14]] {
+        let document = said(wrong, &wanted);
+        assert!(!document.certain && document.largest_batch.sure.is_none(), "{document:?}");
+        assert_eq!(document.predictions[0].fits, None);
+        assert!(document.warnings.iter().any(|warning| warning.code == "not-in-shapes"));
+    }
+    assert!(said([5, 7, 13], &wanted).certain);
+    // What is no batch need be no dimension.
+    let length = Wanted { variable: "length".to_owned(), ..wanted };
+    assert!(said([50, 70, 130], &length).certain);
+    // Of a compiled step little has a shape.
+    let probes = compiled();
+    let wanted = Wanted { batches: vec![19], steps: 4, variable: "batch".to_owned(), ..Wanted::default() };
+    assert!(view(&prepare(&probes, &wanted).unwrap(), &probes, &wanted).certain);
+}
+
+#[test]
 fn wrong_batches_are_never_a_confident_answer() {
     // The files of 5, 7 and 13, said to be of others.
     let names = [5, 7, 13].map(|batch| format!("tf221_cpu_autoencoder-{batch}.xplane.pb.gz"));
@@ -288,12 +445,25 @@ fn wrong_batches_are_never_a_confident_answer() {
 }
 
 #[test]
-fn absurd_batches_stay_finite() {
-    let plan = plan(&torch("vgg16-sgd"));
-    for batch in [1, 3, u64::from(u32::MAX), u64::MAX] {
-        let found = plan.predict(batch, u64::MAX);
-        assert!(found.is_some_and(|found| found.peak > Bytes::ZERO), "{batch}");
+fn absurd_batches_are_not_predicted() {
+    for plan in [plan(&torch("vgg16-sgd")), plan(&autoencoder())] {
+        let mut before = Bytes::ZERO;
+        for batch in [1, 3, 64, 4096, 1 << 20] {
+            let found = plan.predict(batch, u64::MAX).unwrap();
+            assert!(found.peak > before, "{batch}");
+            before = found.peak;
+        }
+        // Where sizes no longer can be counted, or no pool can be that large.
+        for batch in [1 << 40, 1 << 54, u64::MAX - 1, u64::MAX] {
+            assert!(plan.predict(batch, u64::MAX).is_none(), "{batch}");
+        }
     }
+    // Nor is it passed over in silence.
+    let wanted = Wanted { batches: vec![20, u64::MAX], steps: 4, ..Wanted::default() };
+    let probes = autoencoder();
+    let document = view(&prepare(&probes, &wanted).unwrap(), &probes, &wanted);
+    assert_eq!(document.predictions.len(), 1);
+    assert!(!document.certain && document.warnings.iter().any(|warning| warning.code == "too-large"));
 }
 
 #[test]
