@@ -318,6 +318,11 @@ impl Report {
             // A moment of whole nanoseconds holds what happened within it.
             trace.snapshot(pool, Picos(time.0.saturating_add(999))).as_ref().map(view)
         });
+        let last = clock(pool.last_time(&history.events));
+        if wanted.at.is_some_and(|at| at > last) {
+            let text = format!("{name}: the trace ends at {last}; what was held then is shown");
+            self.warnings.push(Warning { code: "after-the-trace", text, hint: String::new() });
+        }
         let peak = pool.peak();
         let few_names = at_peak.as_ref().is_some_and(|at| at.unnamed_bytes.0 > at.named_bytes.0 / 10);
         // A pool of a few bytes beside one of gigabytes needs no excuse.

@@ -693,7 +693,8 @@ fn recorded_row(
     let name = entry.pool.map_or("", |(device, _)| device);
     let steps = process.steps(name);
     let newest = steps.last();
-    let is_running = job.is_some_and(|job| matches!(job.state, State::Running | State::Elsewhere));
+    let is_here = job.is_some_and(|job| job.state == State::Running);
+    let is_running = is_here || job.is_some_and(|job| job.state == State::Elsewhere);
     let seen = entry.pids.iter().find_map(|pid| sight.seen.get(pid)).map(|seen| seen.command.clone());
     let command = seen.filter(|command| !command.is_empty()).or_else(|| job.map(Job::command));
     TopProcess {
@@ -713,7 +714,10 @@ fn recorded_row(
         cached_bytes: taken.zip(in_use).and_then(|(taken, in_use)| taken.0.checked_sub(in_use.0)).map(Bytes),
         limit_bytes: limit,
         peak_bytes: peak,
-        headroom_bytes: reach.zip(peak).map(|(reach, peak)| reach.saturating_sub(peak)),
+        headroom_bytes: reach
+            .zip(peak)
+            .filter(|_| is_running)
+            .map(|(reach, peak)| reach.saturating_sub(peak)),
         step: newest.map(|step| step.step),
         phase: newest.map(|step| step.phase),
         epoch: newest.and_then(|step| step.epoch),
@@ -860,7 +864,12 @@ fn reasons(document: &Top) -> Vec<Unknown> {
         (row(|of| of.cached_bytes.is_none()), "processes[].cached_bytes", recorded, run),
         (row(|of| of.limit_bytes.is_none()), "processes[].limit_bytes", recorded, run),
         (row(|of| of.peak_bytes.is_none()), "processes[].peak_bytes", recorded, run),
-        (row(|of| of.headroom_bytes.is_none()), "processes[].headroom_bytes", recorded, run),
+        (
+            row(|of| of.headroom_bytes.is_none()),
+            "processes[].headroom_bytes",
+            "only recorded processes that run here have any, where their framework tells a peak",
+            run,
+        ),
         (row(|of| of.step.is_none()), "processes[].step", no_step, run),
         (row(|of| of.phase.is_none()), "processes[].phase", no_step, run),
         (row(|of| of.epoch.is_none()), "processes[].epoch", "its step belongs to none", None),

@@ -198,6 +198,12 @@ fn what_was_held_at_any_moment() {
     assert_eq!(at(2_176_220_144).at.unwrap().in_use_bytes, Bytes(72_718_080 - 12_845_056));
     assert!(at(0).at.is_none(), "nothing is known before the first event");
     assert!(at(i64::MAX).at.unwrap().in_use_bytes > Bytes::ZERO);
+    // What is asked for beyond the last event is said to be of that.
+    let told = |ns: i64| {
+        let report = read(name, &Wanted { at: Some(Nanos(ns)), ..Wanted::default() });
+        report.warnings.iter().any(|warning| warning.code == "after-the-trace")
+    };
+    assert!(told(i64::MAX) && !told(2_176_220_145));
 }
 
 #[test]

@@ -183,6 +183,11 @@ fn a_recorded_process_has_its_place_in_the_bar() {
     let document = shown(asked(&script), &[job(Some(120), Some(200), None)]);
     let row = document.processes.iter().find(|row| row.pid == 77).unwrap();
     assert_eq!(row.headroom_bytes, Some(Bytes(200 + 560 - 120)));
+    // What is free here is nothing to a job that has ended.
+    let mut gone = job(Some(120), Some(200), None);
+    gone.state = State::Gone;
+    let document = shown(asked(&script), &[gone]);
+    assert!(document.processes.iter().all(|row| row.headroom_bytes.is_none()));
 }
 
 #[test]
