@@ -2,7 +2,7 @@
 
     make screenshots
 
-needs Playwright, a Chromium and TensorFlow; `make test` installs them. $VRAMLINE_BIN is the tool, else the release build.
+needs Playwright, a Chromium and TensorFlow; `make test` installs them. $VRAMLINE_BIN is the tool, else the installed one.
 """
 
 import os
@@ -22,7 +22,7 @@ LARGEST = 250_000
 
 
 def main():
-    binary = os.environ.get("VRAMLINE_BIN") or REPOSITORY / "target" / "release" / "vramline"
+    binary = os.environ.get("VRAMLINE_BIN") or REPOSITORY / ".venv" / "bin" / "vramline"
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         recording, file = Path(folder) / "demo.vram", Path(folder) / "demo.html"
