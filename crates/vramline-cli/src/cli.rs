@@ -43,6 +43,12 @@ pub(crate) enum Command {
     Plan(Box<PlanArgs>),
     /// Run a few steps with a fix or another batch, and print what was predicted beside what is measured.
     #[command(after_long_help = VERIFY_HELP, override_usage = "vramline verify [OPTIONS] --batch N [--fix NAME] -- CMD {batch} ...")]
+    // What of a plan's options has no meaning here is refused, and not offered.
+    #[command(mut_args = |arg| match arg.get_id().as_str() {
+        "html" | "curve" | "compile_only" | "probe" => arg.hide(true),
+        "batch" => arg.help("The batch to measure at"),
+        _ => arg,
+    })]
     Verify(Box<VerifyArgs>),
     /// Say whether jobs fit one device together, with which limits, and how to start them.
     #[command(after_long_help = PACK_HELP)]
