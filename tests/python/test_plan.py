@@ -71,8 +71,8 @@ def test_what_is_there_of_this_job_is_not_run_again(binary, planned, tmp_path):
     assert done.stderr.count("is there already") == 3
     # What is there of another job is not taken for this one, be it another command or other settings.
     copy = shutil.copytree(folder / "probes", tmp_path / "probes")
-    for other, more in ((["false", "{batch}"], {}), (["false", *job[1:]], {}), (["sh", "-c", "exit 255; {batch}"], {})):
-        done = call(binary, *command, "-o", copy, "--", *other, codes=(1,), **more)
+    for other in (["false", "{batch}"], ["false", *job[1:]], ["sh", "-c", "exit 255; {batch}"]):
+        done = call(binary, *command, "-o", copy, "--", *other, codes=(1,))
         assert "of another job" in done.stderr and "is there already" not in done.stderr
     done = call(binary, *command[:-1], "1000000", "-o", copy, "--", *job[:2], "not a number", *job[2:], codes=(1,))
     assert "of another job" in done.stderr and (copy / "probe-7-0.vram").is_dir()

@@ -56,8 +56,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Whether what is kept in a folder was recorded of this job: the same command in the same place, with the same settings and variables, and
-/// no script in it has changed since.
+/// Whether what is kept in a folder was recorded of this job: the same command in the same place, with the same settings and what
+/// variables are set now, and no script in it has changed since.
 pub(super) fn is_of(folder: &Path, args: &RunArgs) -> bool {
     let Ok(kept) = RunManifest::read(folder) else { return false };
     let began = SystemTime::UNIX_EPOCH

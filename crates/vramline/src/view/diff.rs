@@ -1,9 +1,10 @@
 //! The comparison of runs: whose peak is higher, by how much, and what makes the difference.
 //!
 //! A pure function of finished reports. Pools are matched by name, then by device, or, where no device is told, by what they are
-//! for; what they held by role, op and layer; steps by their number, never by time. A figure of a run that was repeated is the median of its repeats, and a difference that is
-//! no larger than what repeats of one run differ by is no alarm. In every pool the rows of a grouping (with slack and what was
-//! there before the recording) add up to the traced peak, so their differences add up to its difference.
+//! for; what they held by role, op and layer; steps by their number, never by time. A figure of a run that was repeated is the
+//! median of its repeats, and a difference that is no larger than what repeats of one run differ by is no alarm. In every pool the
+//! rows of a grouping (with slack and what was there before the recording) add up to the traced peak, so their differences add up
+//! to its difference.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
