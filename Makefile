@@ -1,7 +1,10 @@
 # The commands of this project. Each installs what it needs by itself.
 #
 #   make demo    build, install TensorFlow, train a small Keras model under `vramline run`, print the report
-#   make test    the everyday suite: formatting, lints, Rust and Python tests (under 15 minutes on two cores)
+#   make test    the everyday suite: formatting, lints, Rust and Python tests
+#   make test-integrations   tests with heavy packages, in an environment of their own
+#   make dist    the wheel and the source archive of a release, into dist/ (RELEASING.md)
+#   make test-dist   make dist, then installs and uses both
 #   make bench   time and memory against xprof on a large trace made here; a large log; what a recording costs; replay
 #   make proof   the long tables, written into docs/ with versions and date
 #   make gpu-proof   the ledger on a real GPU, written into docs/gpu-proof.md (vramline installed there, PyTorch, JAX)
@@ -9,56 +12,90 @@
 #   make web     the script of the report page, from web/src into web/dist (needs Node; what is there is kept in git)
 #   make screenshots   the pictures of the README, from the demo (docs/images)
 #   make fmt     format everything
+#
+# Times of these, and where they go: CONTRIBUTING.md.
 
 PYTHON ?= python3
 VENV := .venv
 OLDER := .venv-2.15
-PIP_ENV := PIP_DISABLE_PIP_VERSION_CHECK=1
-STAMP := $(VENV)/.installed
+INTEGRATIONS := .venv-integrations
+RELEASE := .venv-release
+INSTALL := -m pip install -q --disable-pip-version-check
 
 # The package brings the binary along: what the tests run is what users install.
 BINARY := $(VENV)/bin/vramline
 export VRAMLINE_BIN := $(abspath $(BINARY))
 
-.PHONY: screenshots gpu-proof all demo build package older tools test lint test-rust test-python bench proof fuzz fmt clean
+.PHONY: all demo build package older tools test lint lint-rust lint-python test-rust test-python test-integrations dist test-dist \
+  web browser screenshots bench proof gpu-proof fuzz fmt clean
 
 all: build
 
+# One command for library and binary: apart, cargo would compile what they share twice.
 build: tools
-	cargo build --release --locked
+	cargo build --release --locked -p vramline-cli -p vramline-py
 
 # A linker is the one thing that a Rust toolchain may lack.
 tools:
 	@command -v cc >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q gcc libc6-dev; }
 
-demo: package
-	$(BINARY) demo
+# TensorFlow is downloaded while cargo compiles.
+demo:
+	@$(MAKE) -j2 --no-print-directory build $(VENV)/.demo
+	@$(MAKE) --no-print-directory package
+	$(BINARY) demo -o target/demo.vram
 
-test: lint test-rust test-python
+# On a fresh machine packages are downloaded while cargo compiles. With warm caches there is nothing to do beside it.
+test:
+	@$(MAKE) -j2 --no-print-directory lint-rust $(VENV)/.tests
+	@$(MAKE) --no-print-directory lint-python test-rust test-python
 
-lint: tools
+lint: lint-rust lint-python
+
+# In the profile that everything is built with: it shares what runs at compile time.
+lint-rust: tools
 	cargo fmt --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --release --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc -q --release --workspace --no-deps --locked
+
+lint-python: $(VENV)/.tests
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/mypy
 
 test-rust: tools
-	cargo test --workspace --locked
+	cargo test --release --workspace --locked
 
-# Always installed anew: cargo and maturin do only what has changed.
-package: tools $(STAMP)
-	PATH="$(abspath $(VENV))/bin:$$PATH" $(PIP_ENV) $(VENV)/bin/python -m pip install -q --no-deps --force-reinstall --no-build-isolation .
+# Always installed anew: cargo does only what has changed.
+package: tools $(VENV)/.demo
+	$(VENV)/bin/python $(INSTALL) --no-deps --force-reinstall --no-build-isolation .
 
 # Vramline is built without Node: this is for those who change the page.
 web:
 	cd web && npm ci --no-audit --no-fund && npx tsc --noEmit && npm run --silent build
 
 # For the tests of the page. Debian's where that can be had, else Playwright's own; without either these tests say so and are skipped.
-browser: $(STAMP)
+browser: $(VENV)/.tests
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q chromium fonts-dejavu-core; } \
 	  || $(VENV)/bin/python -m playwright install chromium || echo "no browser: the page is not tested"
 	@command -v npm >/dev/null && [ ! -d web/node_modules/esbuild ] && (cd web && npm ci --no-audit --no-fund --silent) || true
 
 test-python: package browser
-	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile tests/python
+	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/python
+
+# For packages that are large or take long to start. Each test there says why it is not in the everyday suite.
+test-integrations: package $(INTEGRATIONS)/.installed
+	$(INTEGRATIONS)/bin/python $(INSTALL) --no-deps --force-reinstall --no-build-isolation .
+	VRAMLINE_BIN=$(abspath $(INTEGRATIONS))/bin/vramline $(INTEGRATIONS)/bin/python -m pytest -q tests/integrations
+
+# The wheel is made from the source archive, which so is known to build.
+dist: tools $(RELEASE)/.installed
+	rm -rf dist
+	PATH="$(abspath $(RELEASE))/bin:$$PATH" VRAMLINE_BUILD=dist CARGO_TARGET_DIR=$(abspath target) \
+	  $(RELEASE)/bin/python -m build --no-isolation --outdir dist
+
+test-dist: dist
+	@command -v debootstrap >/dev/null || [ "$$(id -u)" != 0 ] || { apt-get update -q && apt-get install -y -q debootstrap; } || true
+	$(RELEASE)/bin/python -m pytest -q tests/dist
 
 # Each is made by a script, from the demo.
 screenshots: package browser
@@ -74,6 +111,7 @@ bench: package
 	cargo run --release --locked -p vramline --example replay_speed -- fixtures/torch2110_h200_resnet50_b64.snapshot.pickle.gz
 
 proof: package
+	cargo test --release --workspace --locked --test it -- --ignored every_bit_flipped
 	$(VENV)/bin/python benches/against_xprof.py --write docs/benchmarks.md
 	$(VENV)/bin/python benches/against_pickle.py --write docs/benchmarks.md
 	$(VENV)/bin/python benches/page.py --write docs/benchmarks.md
@@ -94,7 +132,7 @@ gpu-proof:
 
 # The oldest TensorFlow that is supported, with Keras 2. It needs Python 3.11 or older.
 older: package $(OLDER)/.installed
-	PATH="$(abspath $(OLDER))/bin:$$PATH" $(PIP_ENV) $(OLDER)/bin/python -m pip install -q --no-deps --force-reinstall --no-build-isolation .
+	$(OLDER)/bin/python $(INSTALL) --no-deps --force-reinstall --no-build-isolation .
 	VRAMLINE_BIN=$(abspath $(OLDER))/bin/vramline $(OLDER)/bin/python -m pytest -q tests/python/test_run.py
 
 fuzz:
@@ -114,17 +152,35 @@ fuzz:
 fmt:
 	cargo fmt
 
-# A virtual environment inside the tree. On Debian its module is a package of its own.
-$(STAMP): tests/python/requirements.txt
-	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q python3-venv; }
-	$(PYTHON) -m venv $(VENV)
-	$(PIP_ENV) $(VENV)/bin/python -m pip install -q -r tests/python/requirements.txt
+# Virtual environments inside the tree. On Debian the module for them is a package of its own.
+define new-environment
+$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q python3-venv; }
+$(PYTHON) -m venv $(@D)
+endef
+
+$(VENV)/.demo: tests/python/demo.txt
+	$(new-environment)
+	$(VENV)/bin/python $(INSTALL) -r $<
+	touch $@
+
+$(VENV)/.tests: tests/python/requirements.txt $(VENV)/.demo
+	$(VENV)/bin/python $(INSTALL) -r $<
 	touch $@
 
 $(OLDER)/.installed: Makefile
-	$(PYTHON) -m venv $(OLDER)
-	$(PIP_ENV) $(OLDER)/bin/python -m pip install -q 'tensorflow-cpu~=2.15.0' 'numpy<2' 'maturin>=1.16,<2' 'pytest>=8'
+	$(new-environment)
+	$(OLDER)/bin/python $(INSTALL) 'tensorflow-cpu~=2.15.0' 'numpy<2' 'hatchling>=1.27' 'pytest>=8'
+	touch $@
+
+$(INTEGRATIONS)/.installed: tests/integrations/requirements.txt
+	$(new-environment)
+	$(INTEGRATIONS)/bin/python $(INSTALL) -r $<
+	touch $@
+
+$(RELEASE)/.installed: tests/dist/requirements.txt
+	$(new-environment)
+	$(RELEASE)/bin/python $(INSTALL) -r $<
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDER) target benches/out .pytest_cache
+	rm -rf $(VENV) $(OLDER) $(INTEGRATIONS) $(RELEASE) target dist benches/out .pytest_cache

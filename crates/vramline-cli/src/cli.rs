@@ -75,6 +75,9 @@ pub(crate) enum Command {
         after_help = "For bash: vramline completions bash > ~/.local/share/bash-completion/completions/vramline"
     )]
     Completions(CompletionsArgs),
+    /// Write the manual pages, one for each command, into a folder. For those who make packages.
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 const RUN_HELP: &str = "\
@@ -814,4 +817,10 @@ pub(crate) struct UnpickleArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// An existing folder.
+    pub(crate) folder: PathBuf,
 }

@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => commands::demo::run(args),
         Command::Unpickle(args) => commands::unpickle::run(args).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => commands::completions::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Man(args) => commands::man::run(args).map(|()| ExitCode::SUCCESS),
     };
     match done {
         Ok(code) => code,

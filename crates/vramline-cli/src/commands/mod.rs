@@ -12,6 +12,7 @@ pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod export;
+pub(crate) mod man;
 pub(crate) mod oom;
 pub(crate) mod pack;
 pub(crate) mod plan;

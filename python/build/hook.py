@@ -1,0 +1,92 @@
+"""Compiles what the wheel carries: the library that a training process loads, and the binary that starts it.
+
+One wheel holds both, so that the two always fit. Manual pages and shell completions come from that binary.
+Hatchling runs this file; it does the rest. A clone builds quickly; `VRAMLINE_BUILD=dist` builds what is released.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sysconfig
+import tempfile
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+# The library keeps to the stable part of Python's C interface, so one wheel serves this version and every later one.
+PYTHON = "cp310-abi3"
+LIBRARY = "_vramline.abi3.so"
+COMPLETIONS = {
+    "bash": "share/bash-completion/completions/vramline",
+    "zsh": "share/zsh/site-functions/_vramline",
+    "fish": "share/fish/vendor_completions.d/vramline.fish",
+}
+
+
+class Compiled(BuildHookInterface):
+    """Adds library, binary, manual pages and completions to a wheel."""
+
+    def initialize(self, version, build_data):
+        root = pathlib.Path(self.root)
+        platform, artifacts = compile_workspace(root)
+        binary = artifacts["vramline"]
+        self._folder = tempfile.TemporaryDirectory(prefix="vramline-wheel-")
+        build_data["pure_python"] = False
+        build_data["tag"] = f"{PYTHON}-{platform}"
+        build_data["shared_scripts"][str(binary)] = "vramline"
+        build_data["shared_data"] |= shared_data(binary, pathlib.Path(self._folder.name))
+        if version == "editable":
+            # Python imports the sources, and looks for the library beside them.
+            replace(artifacts["_vramline"], root / "python" / "vramline" / LIBRARY)
+        else:
+            build_data["force_include"][str(artifacts["_vramline"])] = f"vramline/{LIBRARY}"
+
+    def finalize(self, version, build_data, artifact_path):
+        self._folder.cleanup()
+
+
+def compile_workspace(root):
+    """The wheel's platform, and the files that cargo made, by the name of their target.
+
+    Library and binary are compiled by one command: apart, cargo would compile shared dependencies twice, with other features.
+    """
+    match os.environ.get("VRAMLINE_BUILD", "local"):
+        case "local":
+            command = ["cargo", "build", "--release"]
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        case "dist":
+            # Zig links against the symbols of an old glibc, whichever is installed here.
+            command = ["cargo", "zigbuild", "--profile", "dist", "--target", "x86_64-unknown-linux-gnu.2.17"]
+            platform = "manylinux_2_17_x86_64"
+        case other:
+            raise SystemExit(f"error: VRAMLINE_BUILD is {other!r}\nhint: use local or dist")
+    command += ["--locked", "-p", "vramline-cli", "-p", "vramline-py", "--message-format=json-render-diagnostics"]
+    try:
+        done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True)
+    except FileNotFoundError:
+        raise SystemExit("error: cargo was not found\nhint: install Rust, or install a released wheel of vramline") from None
+    messages = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    made = [message for message in messages if message["reason"] == "compiler-artifact"]
+    return platform, {
+        message["target"]["name"]: pathlib.Path(message["executable"] or message["filenames"][0])
+        for message in made
+        if {"bin", "cdylib"} & set(message["target"]["kind"])
+    }
+
+
+def shared_data(binary, folder):
+    """Manual pages and completions that the binary writes, each with its place in an environment."""
+    subprocess.run([binary, "man", folder], check=True)
+    placed = {str(page): f"share/man/man1/{page.name}" for page in folder.glob("*.1")}
+    for shell, place in COMPLETIONS.items():
+        script = folder / shell
+        script.write_bytes(subprocess.run([binary, "completions", shell], check=True, stdout=subprocess.PIPE).stdout)
+        placed[str(script)] = place
+    return placed
+
+
+def replace(source, target):
+    """Copies a file whole or not at all: a process that has the old one loaded keeps it."""
+    new = target.with_suffix(".new")
+    new.write_bytes(source.read_bytes())
+    os.replace(new, target)
