@@ -12,6 +12,10 @@ pub(crate) enum Part {
     Forward,
     /// Backward pass.
     Gradient,
+    /// An op without a scope, so it ran eagerly, of a kind that only a backward pass has.
+    EagerGradient,
+    /// An op without a scope, so it ran eagerly, that multiplies or adds up tensors: in a backward pass, gradients.
+    EagerProduct,
     /// The optimizer's scope.
     Optimizer(Update),
     /// Reads or prepares training data.
@@ -131,8 +135,20 @@ pub(crate) fn part_of(name: &str) -> Part {
     match (is_initializer, scopes.is_empty()) {
         (true, _) => Part::Initializer,
         (false, false) => Part::Forward,
+        (false, true) if is_backward_kind(kind) => Part::EagerGradient,
+        (false, true) if is_product_kind(kind) => Part::EagerProduct,
         (false, true) => Part::Plain,
     }
+}
+
+/// Whether only a backward pass has such an op: `ReluGrad`, `Conv2DBackpropFilter`. Two mark where gradients end.
+fn is_backward_kind(kind: &str) -> bool {
+    (kind.contains("Grad") || kind.contains("Backprop"))
+        && !matches!(kind, "StopGradient" | "PreventGradient")
+}
+
+fn is_product_kind(kind: &str) -> bool {
+    matches!(kind, "MatMul" | "BatchMatMul" | "BatchMatMulV2" | "BatchMatMulV3" | "Einsum" | "AddN")
 }
 
 /// The model layer of an op: its scope without the model's own name and without the op. Empty where there is none.
@@ -203,6 +219,10 @@ mod tests {
         assert_eq!(part_of("IteratorGetNext"), Part::Input);
         assert_eq!(part_of("PrefetchDataset"), Part::Input);
         assert_eq!(part_of("AddV2"), Part::Plain);
+        assert_eq!(part_of("StopGradient"), Part::Plain);
+        assert_eq!(part_of("Conv2DBackpropFilter"), Part::EagerGradient);
+        assert_eq!(part_of("ReluGrad"), Part::EagerGradient);
+        assert_eq!(part_of("MatMul"), Part::EagerProduct);
         assert_eq!(part_of(""), Part::Plain);
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct Roles {
     parts: Vec<Option<Part>>,
     /// For each run of the executor that has a backward part: when that began.
     training_runs: FxHashMap<i64, Picos>,
+    /// When ops that ran eagerly, and that only a backward pass has, allocated; in order.
+    eager_gradients: Vec<Picos>,
     /// Where the source tells call stacks instead of ops.
     stacks: Option<StackRoles>,
 }
@@ -40,6 +42,9 @@ impl Roles {
         let mut known: Option<(i64, Picos)> = None;
         for event in history.events.unordered().filter(|event| event.is_alloc()) {
             let part = roles.learn(history, event.op());
+            if part == Part::EagerGradient {
+                roles.eager_gradients.push(event.time());
+            }
             if part != Part::Gradient || event.run() == 0 {
                 continue;
             }
@@ -50,6 +55,7 @@ impl Roles {
                 known = Some((run, *began));
             }
         }
+        roles.eager_gradients.sort_unstable();
         roles
     }
 
@@ -64,7 +70,7 @@ impl Roles {
 
     /// Ops that only training programs run.
     pub(crate) fn trains(&self, op: Name) -> bool {
-        matches!(self.part(op), Part::Gradient | Part::Optimizer(_))
+        matches!(self.part(op), Part::Gradient | Part::EagerGradient | Part::Optimizer(_))
     }
 
     /// Runs of the executor that have a backward part.
@@ -126,7 +132,7 @@ impl Roles {
                 };
             }
             Part::Initializer => return (Role::Parameters, "first value of a variable"),
-            Part::Gradient | Part::Forward | Part::Plain => {}
+            Part::Gradient | Part::EagerGradient | Part::EagerProduct | Part::Forward | Part::Plain => {}
         }
         if event.region() == Region::Temp {
             return (Role::Temporaries, "scratch, as the op said");
@@ -174,7 +180,33 @@ impl Roles {
                 (Role::Unknown, NO_TENSOR)
             };
         }
-        (Role::Unknown, "neither the op's name nor its lifetime tells")
+        self.of_eager_op(part, steps, born, freed)
+            .unwrap_or((Role::Unknown, "neither the op's name nor its lifetime tells"))
+    }
+
+    /// The role of a block that an op without a scope made, and that does not outlive its step. Such ops run one after the other,
+    /// so the first that only a backward pass has divides the step.
+    fn of_eager_op(
+        &self,
+        part: Part,
+        steps: &[Step],
+        born: Picos,
+        freed: Option<Picos>,
+    ) -> Option<(Role, &'static str)> {
+        if part == Part::EagerGradient {
+            return Some((Role::Gradients, "an op that only a backward pass has"));
+        }
+        let step = &steps[steps.partition_point(|step| step.begin <= born).checked_sub(1)?];
+        let first = self.eager_gradients.partition_point(|&time| time < step.begin);
+        let backward = *self.eager_gradients.get(first).filter(|&&time| time < step.until)?;
+        match freed {
+            _ if born >= backward => (part == Part::EagerProduct)
+                .then_some((Role::Gradients, "a product or sum made in the backward pass")),
+            Some(freed) if freed < backward => {
+                Some((Role::Temporaries, "made and consumed in the forward pass"))
+            }
+            _ => Some((Role::Activations, "made in the forward pass, alive in the backward pass")),
+        }
     }
 }
 
