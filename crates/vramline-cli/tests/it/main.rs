@@ -1,5 +1,11 @@
-//! The binary's tests, in one binary: whole commands with exit code, output and errors. `run` and what has to do with the driver
-//! have their own modules, the other verbs are here.
+//! The binary's tests, in one binary: whole commands with exit code, output and errors. Verbs without a module are tested here.
+//!
+//! - `diff`: `vramline diff`, its gate and its errors
+//! - `driver`: `run` and `doctor` with a driver that plays a script
+//! - `export`: files for other tools
+//! - `pack`: exit codes, names and batches of `vramline pack`
+//! - `run`: a job behaves as if it had been started without us
+//! - `top`: a live view that breaks gives the terminal back
 
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -8,7 +8,7 @@
 //! filled is zeros, which are the end of an Arrow stream; a stream that is closed has none.
 //!
 //! **The training job comes first.** Nothing here panics or waits on a lock that a training step could hold. Where one write
-//! takes longer than [`SLOW`], the file system is in trouble: from then on a thread writes, the program only queues, and
+//! takes longer than `SLOW`, the file system is in trouble: from then on a thread writes, the program only queues, and
 //! what does not fit the queue is counted as lost.
 
 use std::collections::HashMap;

@@ -97,6 +97,26 @@ fn the_map_is_complete() {
     }
 }
 
+/// The head of each test binary says what every one of its modules shows.
+#[test]
+fn the_map_of_tests_is_complete() {
+    for tests in ["crates/vramline/tests/it", "crates/vramline-cli/tests/it"] {
+        let main = fs::read_to_string(root().join(tests).join("main.rs")).unwrap();
+        let head: String = main.lines().take_while(|line| line.starts_with("//!")).collect();
+        let modules: Vec<&str> =
+            main.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';')).collect();
+        assert!(!modules.is_empty());
+        for module in &modules {
+            assert!(
+                head.contains(&format!("- `{module}`: ")),
+                "the head of {tests} does not say what {module} shows"
+            );
+        }
+        let listed = head.matches("//! - `").count();
+        assert_eq!(listed, modules.len(), "the head of {tests} names a module that is not there");
+    }
+}
+
 fn sources(path: &Path) -> Vec<(String, String)> {
     if path.is_dir() {
         return fs::read_dir(path).unwrap().flat_map(|entry| sources(&entry.unwrap().path())).collect();

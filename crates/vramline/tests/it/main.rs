@@ -1,18 +1,37 @@
-//! The core's integration tests, in one binary.
+//! The core's integration tests, in one binary. A new test goes into the module that is named after what it shows:
 //!
-//! A new test goes into the module that is named after what it shows: `fixtures` (real traces and their known truths),
-//! `encodings` (every form the format allows, in traces written here), `damage` (cut, flipped and lying input),
-//! `house` (who imports whom), `document` (the JSON and its table of fields), `recording` (streams and folders, written,
-//! cut and damaged), `recorded` (real recordings), `jax` (memory profiles and compiled programs), `torch` (PyTorch's
-//! snapshots: real, cut, hostile), `oom` (out-of-memory texts and dumps), `replay` (the simulators), `ledger` (sums), `findings` (each rule),
-//! `diff` (comparisons), `driver` (NVML,
-//! and what a driver can do).
+//! - `caching`: PyTorch's caching allocator against real runs, address by address
+//! - `damage`: cut, flipped and lying input
+//! - `dependencies`: compilers and licences of what the project is built from
+//! - `diff`: comparisons of runs
+//! - `doctor`: what a machine can measure, and the switch for what it cannot
+//! - `document`: the JSON documents and the table of their fields
+//! - `driver`: NVML through a stub, and everything that a driver can do
+//! - `encodings`: every form that a trace may have, in traces written here
+//! - `findings`: each rule of advice, on both sides of its threshold
+//! - `fixtures`: real traces and their known truths
+//! - `house`: who imports whom, and whether the maps of the project are complete
+//! - `jax`: memory profiles and compiled programs
+//! - `ledger`: sums
+//! - `live`: recordings that are read while they grow
+//! - `oom`: out-of-memory logs and dumps
+//! - `pack`: several jobs on one device
+//! - `page`: the data of the report page
+//! - `plan`: predictions against what large batches really took
+//! - `recorded`: real recordings
+//! - `recording`: streams and folders, written, cut and damaged
+//! - `replay`: traces through the simulators
+//! - `timeline`: the pyramid that keeps every peak
+//! - `top`: the document of the live view
+//! - `torch`: PyTorch's memory snapshots
+//! - `writer`: no tests; writes the traces of the others
 
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod caching;
 mod damage;
+mod dependencies;
 mod diff;
 mod doctor;
 mod document;
