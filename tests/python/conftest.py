@@ -25,6 +25,36 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 pytest.register_assert_rewrite("xplane_truth")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+ABSENT = Path(__file__).parent / "absent"
+
+
+def job_environment(*paths, lean=True, **variables):
+    """The environment of a job, with these paths to import from and these variables.
+
+    Settings of whoever runs the tests do not decide what is tested. The exception is oneDNN: TensorFlow uses its kernels on
+    some processors and not on others, the tests must pass with both, and this variable chooses.
+    TensorFlow imports JAX, Matplotlib and pandas where they are installed, a third of its start; a `lean` job has none of them.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name == "TF_ENABLE_ONEDNN_OPTS" or not name.startswith(("TF_", "KERAS_"))
+    }
+    searched = [*paths, *([ABSENT] if lean else []), *filter(None, [kept.get("PYTHONPATH")])]
+    return kept | {
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "PYTHONPATH": os.pathsep.join(map(str, searched)),
+    } | variables
+
+
+# The files that take longest, which begin first: a worker takes a file at a time, and none shall be left with a long one.
+LONGEST = ["within", "tensorflow", "run", "examples", "page", "plan", "serve", "crash", "replay", "oom", "diff"]
+
+
+def pytest_collection_modifyitems(items):
+    order = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.module.__name__, len(order)))
 
 
 def pytest_configure(config):
@@ -85,7 +115,7 @@ def assert_held_adds_up(held):
         assert listed + held["rest"]["bytes"] == requested
     else:
         assert listed == requested
-        by_role = Counter({role: 0 for role in held["by_role"]})
+        by_role = Counter(dict.fromkeys(held["by_role"], 0))
         for row in held["rows"]:
             by_role[row["role"]] += row["bytes"]
         # A row that joins several roles has none.

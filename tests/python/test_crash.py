@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import killed
 import pytest
+from conftest import job_environment
 from killed import SECONDS
 
 # As much of PyTorch as the recorder touches: counters, and a hook that is called after each step.
@@ -54,8 +56,7 @@ class Jobs:
             path = folder / "stand_in" / "torch" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(textwrap.dedent(text))
-        paths = [str(folder / "stand_in"), os.environ.get("PYTHONPATH", "")]
-        self.environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        self.environment = job_environment(folder / "stand_in")
 
     def command(self, script, *arguments):
         """The command of a job: the text of a script."""
@@ -245,7 +246,9 @@ INTERRUPTED = """
     count = 0
     try:
         print("ready", flush=True)
-        time.sleep(1000)
+        # Not one long sleep: Python does not notice a signal that arrives just before the call until the call returns.
+        while True:
+            time.sleep(0.05)
     except KeyboardInterrupt:
         count += 1
     try:
@@ -270,6 +273,9 @@ def typed_into(command, environment, folder):
     said = b""
     typed = False
     while True:
+        if not select.select([terminal], [], [], SECONDS)[0]:
+            os.kill(pid, signal.SIGKILL)
+            pytest.fail(f"nothing more was said in {SECONDS} s after: {said.decode()}")
         try:
             read = os.read(terminal, 4096)
         except OSError:  # The other side is closed.

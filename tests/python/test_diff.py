@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from conftest import job_environment
 
 import vramline as package
 
@@ -21,7 +22,7 @@ BATCH, WIDTH, WIDER = 2048, 1000, 1030
 def runs(binary, tmp_path_factory):
     """Recordings of the same model ten times, and three times with a layer that is 3 % wider."""
     folder = tmp_path_factory.mktemp("diff")
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = job_environment()
 
     def record(name, width):
         recording = folder / f"{name}.vram"

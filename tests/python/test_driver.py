@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from vramline import _vramline
 
 GIB = 1 << 30

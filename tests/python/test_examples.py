@@ -5,15 +5,15 @@ frameworks log and scripts print times, only what cannot be the same may differ.
 TensorFlow's own counts, so a recorder that allocates, resets a count or keeps a tensor alive shows here.
 """
 
-import os
 import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from conftest import REPOSITORY, job_environment
+
 import vramline
-from conftest import REPOSITORY
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 SECONDS = 150
@@ -25,7 +25,7 @@ MEASURED = re.compile(r"\d+(\.\d+)? (ms|s|MiB)\b")
 
 
 def run(command, folder):
-    environment = os.environ | {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = job_environment(TF_CPU_ALLOCATOR_USE_BFC="1")
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS
     )

@@ -1,6 +1,7 @@
 """`vramline export`: other tools open the files, and what they add up is what the report says."""
 
 import csv
+import itertools
 import json
 import subprocess
 
@@ -95,7 +96,7 @@ def test_the_perfetto_trace_has_the_peak(exported):
         lanes.setdefault((event["pid"], event["tid"]), []).append((round(event["ts"] * 1000), round(event["dur"] * 1000)))
     for lane in lanes.values():
         lane.sort()
-        assert all(begin + dur <= later for (begin, dur), (later, _) in zip(lane, lane[1:]))
+        assert all(begin + dur <= later for (begin, dur), (later, _) in itertools.pairwise(lane))
 
 
 def test_what_has_no_history_is_told(binary, fixtures, tmp_path):

@@ -1,12 +1,12 @@
 """Leaks that a program really has: found, with their slope, and named. Programs without one: silence."""
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
 
 import pytest
+from conftest import job_environment
 
 # Each keeps this many float32 of every step, in blocks that the pool does not round up.
 KEPT = 65536
@@ -69,7 +69,7 @@ def run(folder, binary, script, *options):
     path = folder / "job.py"
     path.write_text(textwrap.dedent(script).replace("KEPT", str(KEPT)))
     command = [binary, "run", "--no-report", "-o", folder / "job.vram", *options, "--", sys.executable, path]
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = job_environment()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     report = subprocess.run(

@@ -1,10 +1,11 @@
 """The ledger on the real thing: TensorFlow's pool on the CPU, in the process and from its recording."""
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
+
+from conftest import job_environment
 
 import vramline
 
@@ -36,7 +37,7 @@ LIVE = """
 
 
 def run(command, folder):
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_CPU_ALLOCATOR_USE_BFC": "1"}
+    environment = job_environment(TF_CPU_ALLOCATOR_USE_BFC="1")
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=200)
 
 

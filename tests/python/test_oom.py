@@ -5,7 +5,6 @@ is computed here, from the binary dump and the definitions, with a decoder and e
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from conftest import job_environment
 
 JOB = Path(__file__).parent / "jobs" / "ooms.py"
 MIB = 1 << 20
@@ -102,16 +102,14 @@ def verdict(request, limit, chunks):
 class Ended:
     def __init__(self, binary, folder, situation):
         self.limit = SITUATIONS[situation][0] * MIB
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-        environment |= {
-            "TF_CPU_ALLOCATOR_USE_BFC": "1",
-            "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(SITUATIONS[situation][0]),
-            "TF_BFC_MEMORY_DUMP": str(folder / "dump"),
-            "TF_CPP_MIN_LOG_LEVEL": "0",
-            "CUDA_VISIBLE_DEVICES": "-1",
+        environment = job_environment(
+            TF_CPU_ALLOCATOR_USE_BFC="1",
+            TF_CPU_BFC_MEM_LIMIT_IN_MB=str(SITUATIONS[situation][0]),
+            TF_BFC_MEMORY_DUMP=str(folder / "dump"),
+            TF_CPP_MIN_LOG_LEVEL="0",
             # oneDNN's convolution goes on without the memory it did not get, and the process dies.
-            "TF_ENABLE_ONEDNN_OPTS": "0",
-        }
+            TF_ENABLE_ONEDNN_OPTS="0",
+        )
         command = [sys.executable, JOB, situation]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
         assert done.returncode == 0, done.stderr

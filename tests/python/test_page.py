@@ -224,7 +224,7 @@ def assert_printed_whole(page, sections, file):
         assert across == pytest.approx(down, rel=0.01), one
         # Names of steps or times stand below the plot.
         assert one["tall"] - 24 * down < one["lowest"] < one["tall"], one
-        assert all(0 <= text["left"] and text["right"] <= one["wide"] and text["bottom"] <= one["tall"] for text in one["told"]), one
+        assert all(text["left"] >= 0 and text["right"] <= one["wide"] and text["bottom"] <= one["tall"] for text in one["told"]), one
 
 
 def test_a_print_cuts_no_chart(open_page, open_diff, fixtures, tmp_path):
@@ -387,7 +387,7 @@ def test_map_names_blocks_and_filters(open_page, fixtures):
     assert x > 0
     canvas.hover(position={"x": x, "y": y})
     tip = page.locator(".tip").inner_text()
-    assert re.search(r"asked, .* taken", tip) and "held" in tip or "not freed" in tip
+    assert (re.search(r"asked, .* taken", tip) and "held" in tip) or "not freed" in tip
     keep(page, "map")
     page.locator("#map select").first.select_option("gradients")
     assert re.fullmatch(r"[\d,]+ of [\d,]+", page.locator("#map .tools .hint").inner_text())
@@ -449,14 +449,23 @@ CONTRAST = """selector => {
 def test_texts_stand_out(scheme, open_page, open_diff, fixtures):
     page = open_page(fixtures / PAGES["tensorflow_recording"], color_scheme=scheme)
     # Those of every other ledger too.
-    parts = ["parameters", "gradients", "optimizer", "activations", "inputs", "temporaries", "unknown", "slack", "before", "free", "reserved", "others", "whole"]
+    parts = [
+        *("parameters", "gradients", "optimizer", "activations", "inputs", "temporaries", "unknown"),
+        *("slack", "before", "free", "reserved", "others", "whole"),
+    ]
     page.evaluate("""parts => { for (const part of parts) {
       const piece = document.querySelector('.piece').cloneNode(true);
       piece.className = 'piece ' + part;
       document.querySelector('#ledger .icicle').append(piece);
     } }""", parts)  # fmt: skip
     compared, _ = open_diff(*(fixtures / file for file in COMPARED["tensorflow"][0]), color_scheme=scheme)
-    for where, selector, least in [(page, ".piece", len(parts) + 5), (page, ".hint, summary, th", 10), (compared, ".fall", 3), (compared, ".rise", 3), (compared, ".hint", 3)]:
+    for where, selector, least in [
+        (page, ".piece", len(parts) + 5),
+        (page, ".hint, summary, th", 10),
+        (compared, ".fall", 3),
+        (compared, ".rise", 3),
+        (compared, ".hint", 3),
+    ]:
         found = where.evaluate(CONTRAST, selector)
         assert len(found) >= least
         assert [(name, round(contrast, 2)) for name, contrast in found if contrast < 4.5] == [], selector
@@ -477,7 +486,10 @@ def test_why_memory_ran_out_of_a_bare_log_or_dump(name, open_page, binary, fixtu
     first = page.locator("#oom article").first
     assert (failure["verdict"] or "cannot be told") in first.locator("h3").inner_text()
     # A dump alone does not tell what was asked for.
-    figures = [failure["requested_bytes"] or failure["requested_low_bytes"], *(failure[f"{name}_bytes"] for name in ("in_use", "free", "largest_free", "limit", "short_by"))]
+    figures = [
+        failure["requested_bytes"] or failure["requested_low_bytes"],
+        *(failure[f"{name}_bytes"] for name in ("in_use", "free", "largest_free", "limit", "short_by")),
+    ]
     shown = first.locator(".figures dd data").evaluate_all("all => all.map(one => Number(one.value))")
     assert shown == [figure for figure in figures if figure is not None]
     assert first.locator(".strip").count() == min(40, len(failure["regions"]))

@@ -1,5 +1,6 @@
 """Plots draw the recording's own numbers, and show nothing by themselves."""
 
+import itertools
 import subprocess
 import sys
 
@@ -9,9 +10,9 @@ import pytest
 
 matplotlib.use("Agg")
 
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot
 
-import vramline as package  # noqa: E402
+import vramline as package
 
 SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -118,7 +119,7 @@ def test_many_steps_have_room(run):
     assert {0: "epoch 0, train 0", 300: "epoch 1, train 0", 600: "epoch 2, train 0", 900: "epoch 3, train 0"}.items() <= places.items()
     order = sorted(places)
     assert 12 <= len(order) <= 24
-    assert min(after - before for before, after in zip(order, order[1:])) >= 1000 // 24
+    assert min(after - before for before, after in itertools.pairwise(order)) >= 1000 // 24
     report["steps"] = [step | {"epoch": None, "step": 7 + number} for number in range(3)]
     axes = package.plot.steps(report)
     assert drawn_texts(axes) == {0: "7", 1: "8", 2: "9"} and axes.get_xlabel() == "train step"

@@ -4,8 +4,8 @@ Nothing is tolerated: one address that differs fails the test. `models/families.
 own; `models/random_tensors.py` makes and drops tensors until the pool is exhausted.
 """
 
+import itertools
 import json
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import xplane_truth
+from conftest import job_environment
 
 MODELS = Path(__file__).parent / "models"
 POOL = "bfc_cpu_allocator_for_gpu"
@@ -37,14 +38,9 @@ PREFIX = re.compile(r"^(?:\d{4}-\d\d-\d\d [\d:.]+: [IWEF] \S+\] |[IWEF]\d{4} [\d
 
 
 def environment(limit):
-    # Settings of whoever runs the tests must not decide which allocator is tested.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-    return kept | {
-        "TF_CPP_MIN_LOG_LEVEL": "0",
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "TF_CPU_ALLOCATOR_USE_BFC": "1",
-        "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit),
-    }
+    return job_environment(
+        TF_CPP_MIN_LOG_LEVEL="0", TF_CPU_ALLOCATOR_USE_BFC="1", TF_CPU_BFC_MEM_LIMIT_IN_MB=str(limit)
+    )
 
 
 def python(limit, *arguments):
@@ -171,7 +167,7 @@ def last_before_the_wait(trace):
     """The time of the last memory event before the longest pause, read with TensorFlow's own schema."""
     events = xplane_truth.read(trace)[POOL].events
     times = sorted(event.time_ps // 1000 for event in events)
-    pause, before = max((later - earlier, earlier) for earlier, later in zip(times, times[1:]))
+    pause, before = max((later - earlier, earlier) for earlier, later in itertools.pairwise(times))
     assert pause > 9e9
     return before
 

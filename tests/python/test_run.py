@@ -8,7 +8,6 @@ those of all chosen tests are started when the first is needed, a few at a time.
 import importlib.metadata
 import importlib.util
 import json
-import os
 import re
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
-from conftest import assert_adds_up
+from conftest import assert_adds_up, job_environment
 
 import vramline as package
 
@@ -43,6 +42,8 @@ class Job:
     command: list
     options: list = field(default_factory=list)
     is_recorded: bool = True
+    paths: tuple = ()
+    lean: bool = True
     environment: dict = field(default_factory=dict)
 
 
@@ -117,7 +118,7 @@ def script(name, *words, **options):
     return python(JOBS / f"{name}.py", *words, **options)
 
 
-OWN_SITE = {"PYTHONPATH": str(JOBS / "own_site") + os.pathsep + os.environ.get("PYTHONPATH", "")}
+OWN_SITE = (JOBS / "own_site",)
 SQUARE = "import tensorflow as tf; f = tf.function(lambda x: x @ x); [f(tf.ones((64, 64))) for _ in range(3)]"
 MODELS = ["cnn_adam", "mlp_momentum", "transformer_adamw", "batchnorm_rmsprop", "mlp_mixed", "lstm_adam", "tape_adam"]
 
@@ -128,8 +129,8 @@ ALL = {
     "out of memory": script("exhausts", options=["--limit", "40MiB"]),
     "out of memory, alone": script("exhausts", is_recorded=False, environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "40"}),
     "children": script("children", "FACTS"),
-    "behaviour": script("behaviour", "a", "b c", environment=OWN_SITE),
-    "behaviour, alone": script("behaviour", "a", "b c", environment=OWN_SITE, is_recorded=False),
+    "behaviour": script("behaviour", "a", "b c", paths=OWN_SITE),
+    "behaviour, alone": script("behaviour", "a", "b c", paths=OWN_SITE, is_recorded=False),
     "fails": script("fails", "callback"),
     "fails, alone": script("fails", "callback", is_recorded=False),
     "fails in a function": script("fails", "function"),
@@ -140,13 +141,13 @@ ALL = {
     "step peaks": script("peaks", "FACTS", options=["--step-peaks", "--trace", "off", "--rate", "0"]),
     "two steps traced": script("peaks", "FACTS", options=["--trace", "steps=2"]),
     "-c": python("-c", SQUARE),
-    "-m": python("-m", "accumulates", environment={"PYTHONPATH": str(JOBS)}),
+    "-m": python("-m", "accumulates", paths=(JOBS,)),
     "-I": python("-I", "-c", "print('done')"),
     "-E": python("-E", "-c", "print('done')"),
     "-S": python("-S", "-c", "print('done')"),
     "callback": script("callback", "FACTS", "FOLDER", options=["--trace", "all"]),
     "api": script("api", "FACTS", "FOLDER", is_recorded=False, environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "2000"}),
-    "jax": script("jax_backend", "FACTS"),
+    "jax": script("jax_backend", "FACTS", lean=False),
     **{f"model {name}": script("model", name, "FACTS") for name in MODELS},
 }
 
@@ -155,9 +156,7 @@ def run(binary, folder, job):
     places = {"FACTS": folder / "facts.json", "FOLDER": folder / "work"}
     places["FOLDER"].mkdir()
     command = [places.get(word, word) for word in job.command]
-    # Settings of whoever runs the tests must not decide what is tested.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TF_", "KERAS_"))}
-    environment |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"} | job.environment
+    environment = job_environment(*job.paths, lean=job.lean, **job.environment)
     if job.is_recorded:
         command = [binary, "run", "--no-report", "-o", folder / "job.vram", *job.options, "--", *command]
     else:

@@ -323,7 +323,7 @@ def test_tiles_are_exact(serve, vramline, fixtures, lives):
         inside = [row for row in lives if row["born_ns"] <= end and (row["freed_ns"] is None or row["freed_ns"] >= begin)]
         drawn = tile["map"]
         assert drawn["blocks"] + drawn["left_out"] == len(inside)
-        address, chunk, slack, born, life, *_ = unpacked(drawn["data"], 8, drawn["blocks"])
+        address, chunk, _, born, life, *_ = unpacked(drawn["data"], 8, drawn["blocks"])
         base = int(drawn["base"], 16)
         found = sorted((base + a, c, b, None if n == 0 else b + n - 1) for a, c, b, n in zip(address, chunk, born, life, strict=True))
         truth = sorted((int(row["address"]), row["chunk_bytes"], row["born_ns"], row["freed_ns"]) for row in inside)

@@ -11,7 +11,6 @@ the facts of the same run.
 
 import gzip
 import json
-import os
 import subprocess
 import sys
 from bisect import bisect_left
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import pytest
 import xplane_truth
+from conftest import job_environment
 
 PROGRAM = Path(__file__).parent / "models" / "train.py"
 LIMIT_MIB = 1000
@@ -66,9 +66,7 @@ def train(tmp_path_factory):
 
 
 def run_program(folder, model, options, pooled):
-    # Settings of whoever runs the tests must not decide which allocator is tested.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-    environment |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    environment = job_environment()
     if pooled:
         environment |= {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(LIMIT_MIB)}
     logdir, facts = folder / "logdir", folder / "facts.json"

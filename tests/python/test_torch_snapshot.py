@@ -91,7 +91,7 @@ class Device:
         self.peak = max(self.peak, self.allocated)
 
     def final(self):
-        for begin, used, stream in self.segments:
+        for begin, _, stream in self.segments:
             blocks, at = [], begin
             for address in sorted(address for address in self.live if begin <= address < begin + 20 * MIB):
                 asked, taken, _, frames = self.live[address]

@@ -1,13 +1,12 @@
 """`vramline run` traces PyTorch: a stand-in hands out snapshots that a real one took on an H200, since there is no GPU here."""
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
 
 import pytest
-from conftest import REPOSITORY
+from conftest import REPOSITORY, job_environment
 from test_crash import TORCH
 
 FIXTURES = REPOSITORY / "fixtures"
@@ -55,8 +54,7 @@ def recorded(binary, tmp_path):
     def run(script, snapshot, folder, *options):
         source = FIXTURES / "plan" / f"{snapshot}.pickle.gz"
         assert source.exists()
-        paths = [str(tmp_path / "stand_in"), os.environ.get("PYTHONPATH", "")]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "SNAPSHOT": str(source)}
+        environment = job_environment(tmp_path / "stand_in", SNAPSHOT=str(source))
         command = [binary, "run", "--no-report", "-o", str(tmp_path / folder), *options, "--", sys.executable, "-c", textwrap.dedent(script)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120, check=False)
         assert done.returncode == 0, done.stderr

@@ -5,7 +5,6 @@ The job trains a model that fails at its batch under the limit. Trained within, 
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import job_environment
 
 from vramline import within
 
@@ -39,8 +39,7 @@ JOBS = {
 def facts(binary, tmp_path_factory):
     """What every job has written down."""
     folder = tmp_path_factory.mktemp("within")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-    kept |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPU_ALLOCATOR_USE_BFC": "1"}
+    kept = job_environment(TF_CPU_ALLOCATOR_USE_BFC="1")
 
     def run(name):
         how, seed, limit = JOBS[name]
@@ -335,10 +334,11 @@ def test_kept_probes_belong_to_one_model(tmp_path, monkeypatch):
         made.compile("sgd", "mse")
         return made
 
-    def folder(of, x=np.zeros((8, 4), "float32"), y=None, **arguments):
+    def folder(of, x=None, y=None, **arguments):
         import vramline.keras
 
         asked.clear()
+        x = np.zeros((8, 4), "float32") if x is None else x
         y = np.zeros((8, of.output_shape[-1])) if y is None else y
         settings = {"batch_size": 4, "limit": "1GiB", "keep": tmp_path / "kept", "verbose": 0} | arguments
         vramline.keras.fit_within(of, x, y, **settings)
@@ -377,8 +377,7 @@ for _ in range(2):
 
 
 def test_kept_probes_are_not_run_again(binary, tmp_path):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-    kept |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPU_ALLOCATOR_USE_BFC": "1", "VRAMLINE_BIN": str(binary)}
+    kept = job_environment(TF_CPU_ALLOCATOR_USE_BFC="1", VRAMLINE_BIN=str(binary))
     command = [sys.executable, "-c", KEPT, str(tmp_path / "kept")]
     done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -421,7 +420,8 @@ def test_whole_numbers_of_numpy_and_a_callback_alone():
             fit_small(batch_size=wrong)
     for wrap in (lambda one: one, lambda one: [one], lambda one: (one, [one]), lambda one: keras.callbacks.CallbackList([one])):
         epochs = []
-        fit_small(callbacks=wrap(keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epochs.append(epoch))))
+        note = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs, epochs=epochs: epochs.append(epoch))
+        fit_small(callbacks=wrap(note))
         assert epochs in ([0], [0, 0])
 
 
@@ -436,7 +436,7 @@ try:
 except NotImplementedError as error:
     print(error)
 """
-    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    environment = job_environment(lean=False, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert "works on the TensorFlow backend, found jax" in done.stdout
     assert "hint: `vramline plan" in done.stdout

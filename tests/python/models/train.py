@@ -203,6 +203,14 @@ def start(logdir):
     tf.profiler.experimental.start(logdir, options)
 
 
+def counted():
+    """What TensorFlow counts, or None: its plain allocator counts where oneDNN is on, and refuses where it is off."""
+    try:
+        return tf.config.experimental.get_memory_info(DEVICE)
+    except ValueError:
+        return None
+
+
 def capture(logdir, level, train):
     """Lets a client outside record a window at a host tracer level, as TensorBoard's capture button does.
 
@@ -271,11 +279,11 @@ def main():
             train(lambda: None)
             gc.collect()  # What the first training left behind must not go in the middle of the count.
             tf.config.experimental.reset_memory_stats(DEVICE)
-            facts["before"] = tf.config.experimental.get_memory_info(DEVICE)
+            facts["before"] = counted()
             start(asked.logdir)
         note()
         train(note)
-        facts["after"] = tf.config.experimental.get_memory_info(DEVICE)
+        facts["after"] = counted()
         tf.profiler.experimental.stop()
         facts |= {whose: described(variables) for whose, variables in owned().items()}
         facts["scalars"] = [v.path for variables in owned().values() for v in variables if not is_tensor(v)]
