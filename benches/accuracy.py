@@ -30,8 +30,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/python/models"))
-import planned  # noqa: E402
-from what_if import environment  # noqa: E402
+import planned
+from what_if import environment
 
 PROGRAM = ROOT / "tests/python/models/planned.py"
 OUT = ROOT / "benches/out/accuracy"
@@ -148,7 +148,7 @@ def forked(model, batch, limit):
         os.close(reader)
         if not told:
             os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+        os.waitpid(child, 0)
     if not ready:
         raise RuntimeError(f"{model} {batch} under {limit} MiB took more than {DEADLINE} s")
     # Where memory is very short TensorFlow may die of a signal instead of raising: that is not passing either.
@@ -441,7 +441,8 @@ def peak_table(rows):
 
 def edge_table(rows):
     lines = [
-        "| model | limit | always passed | first failure | last pass | never passed | sure | likely | sure passed | sure, of always | likely, of last pass | line |",
+        "| model | limit | always passed | first failure | last pass | never passed | sure | likely "
+        "| sure passed | sure, of always | likely, of last pass | line |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -92,10 +92,12 @@ def main():
         )
         head = "# Plan against real batches on a GPU\n\n`make proof` writes this file; how it is measured stands in `benches/accuracy_gpu.py`.\n"
         notes = (
-            "VGG-16 reserves twice what it allocates: the scratch of its convolutions has another size in each layer, and cached blocks of one size do not serve "
-            "the next. cuDNN chooses its algorithm by the size of the problem, so the scratch is no line from 2 to 8; but two batches with the same algorithm "
-            "differ by a whole number of granules a sample, and layers next to each other tell how it goes on. ConvNeXt is the worst: up to batch 8 its "
-            "depthwise convolutions ask for a tensor that they no longer ask for from 16 on, which nothing in the probes tells."
+            "VGG-16 reserves twice what it allocates: the scratch of its convolutions has another size in each layer, "
+            "and cached blocks of one size do not serve the next. cuDNN chooses its algorithm by the size of the "
+            "problem, so the scratch is no line from 2 to 8; but two batches with the same algorithm differ by a "
+            "whole number of granules a sample, and layers next to each other tell how it goes on. ConvNeXt is the "
+            "worst: up to batch 8 its depthwise convolutions ask for a tensor that they no longer ask for from 16 on, "
+            "which nothing in the probes tells."
         )
         asked.write.write_text(f"{head}\n{about}\n\n{notes}\n\n{text}\n", encoding="utf-8")
 

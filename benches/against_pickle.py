@@ -183,10 +183,11 @@ def watch(pid, peak, stop):
     """Samples the kernel's high-water mark of a process. Not `ru_maxrss`: that counts what the parent held."""
     while not stop.is_set():
         try:
-            for line in open(f"/proc/{pid}/status"):
-                name, _, value = line.partition(":")
-                if name == "VmHWM":
-                    peak[0] = max(peak[0], int(value.split()[0]) * 1024)
+            with open(f"/proc/{pid}/status") as status:
+                for line in status:
+                    name, _, value = line.partition(":")
+                    if name == "VmHWM":
+                        peak[0] = max(peak[0], int(value.split()[0]) * 1024)
         except OSError:
             return
         time.sleep(0.002)
@@ -247,10 +248,11 @@ def main():
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--write", type=pathlib.Path, help="put the table into this file too")
     args = parser.parse_args()
-    if args.snapshot:
-        made = [(args.snapshot, None)]
-    else:
-        made = [make("half.snapshot.pickle", 500), make("whole.snapshot.pickle", 1000)]
+    made = (
+        [(args.snapshot, None)]
+        if args.snapshot
+        else [make("half.snapshot.pickle", 500), make("whole.snapshot.pickle", 1000)]
+    )
     lines = [
         f"CPython {platform.python_version()}; {os.cpu_count()} cores, {platform.machine()}, Linux"
         f" {platform.release().split('-')[0]}; {datetime.date.today()}",

@@ -45,10 +45,11 @@ def watch(pid, peak, stop):
     """
     while not stop.is_set():
         try:
-            for line in open(f"/proc/{pid}/status"):
-                name, _, value = line.partition(":")
-                if name in peak:
-                    peak[name] = max(peak[name], int(value.split()[0]) * 1024)
+            with open(f"/proc/{pid}/status") as status:
+                for line in status:
+                    name, _, value = line.partition(":")
+                    if name in peak:
+                        peak[name] = max(peak[name], int(value.split()[0]) * 1024)
         except OSError:
             return
         time.sleep(0.002)

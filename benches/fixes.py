@@ -69,7 +69,8 @@ def main():
     asked = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
     lines = [
-        "| model | batch | fix | without: predicted, measured (MiB) | with: predicted, measured (MiB) | saving: predicted, measured (MiB) | apart, of the peak |",
+        "| model | batch | fix | without: predicted, measured (MiB) | with: predicted, measured (MiB) "
+        "| saving: predicted, measured (MiB) | apart, of the peak |",
         "|---|---|---|---|---|---|---|",
     ]
     size = lambda number: "none" if number is None else f"{number / MIB:.1f}"  # noqa: E731
@@ -84,7 +85,11 @@ def main():
             )
             print(lines[-1], flush=True)
     lines += ["", "PyTorch 2.11 on an H200, `expandable_segments`, predicted from batches 2, 4 and 8; reserved bytes:", ""]
-    lines += ["| model | batch | without: measured (MiB) | with: predicted (MiB) | with: measured (MiB) | off | saving apart, of the peak |", "|---|---|---|---|---|---|---|"]
+    lines += [
+        "| model | batch | without: measured (MiB) | with: predicted (MiB) | with: measured (MiB) | off "
+        "| saving apart, of the peak |",
+        "|---|---|---|---|---|---|---|",
+    ]
     lines += expandable()
     text = "\n".join(lines)
     print(text)

@@ -17,7 +17,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/python"))
 
-import killed  # noqa: E402
+import killed
 
 BINARY = pathlib.Path(os.environ.get("VRAMLINE_BIN", ROOT / "target/release/vramline"))
 

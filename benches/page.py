@@ -70,7 +70,7 @@ def fields(data):
 
 def shifted(line, by):
     """A line (XLine) that begins so many nanoseconds later."""
-    for number, begin, content, end in fields(line):
+    for number, _, content, end in fields(line):
         if number == 3:
             stamp, _ = varint(line, content)
             return bytes(line[:content]) + encoded(stamp + by), line[end:]
@@ -190,7 +190,11 @@ def main():
             *rows,
         ]
     )
-    text = f"{BEGIN}\n{table}\n\nChromium {version}, headless, without a GPU, {os.cpu_count()} cores; 360 frames of panning, at half, a tenth and a hundredth of the time.\n{END}"
+    about = (
+        f"Chromium {version}, headless, without a GPU, {os.cpu_count()} cores; 360 frames of panning, at half, "
+        "a tenth and a hundredth of the time."
+    )
+    text = f"{BEGIN}\n{table}\n\n{about}\n{END}"
     if args.write:
         before = args.write.read_text()
         if BEGIN in before:

@@ -167,7 +167,10 @@ def window_cost():
         bare += json.loads(output([sys.executable, "-c", FIT]).splitlines()[-1])
         hooked += run("--trace", "off")
         traced += run("--trace", "steps=1000")
-    ratio = lambda values: statistics.median(values) / statistics.median(bare)
+
+    def ratio(values):
+        return statistics.median(values) / statistics.median(bare)
+
     return [
         f"| a step of a small Keras model, bare | {spread(bare, 1e3, 'ms')} | |",
         f"| under `run --trace off` | {spread(hooked, 1e3, 'ms')}, {ratio(hooked):.3f} times | |",

@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/gpu"))
-import plan_probes  # noqa: E402
+import plan_probes
 
 CASES = (("resnet50-adam", 8), ("resnet50-adam", 64), ("gpt-adamw", 4), ("gpt-adamw", 32))
 TRACED = 5
@@ -79,7 +79,7 @@ def table(turns):
                 runs[how].append(run(case, batch, how))
         said = runs["bare"][0]
 
-        def step(how, begin, end, of=statistics.median):
+        def step(how, begin, end, of=statistics.median, runs=runs):
             return statistics.median(of(each["seconds"][begin:end]) for each in runs[how])
 
         bare = step("bare", SETTLED, None)

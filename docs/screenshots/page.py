@@ -37,7 +37,8 @@ def main():
             # What one sees first, and the two pictures; the tables between them are long and say little at this size.
             page.evaluate(
                 """() => {
-                for (const one of document.querySelectorAll('#timeline .held, #ledger details, #ledger .hint, #timeline > .hint, #map .hint')) one.hidden = true;
+                const unseen = '#timeline .held, #ledger details, #ledger .hint, #timeline > .hint, #map .hint';
+                for (const one of document.querySelectorAll(unseen)) one.hidden = true;
                 for (const one of document.querySelectorAll('section')) one.style.marginBottom = '1.6rem';
                 document.body.style.paddingTop = '1.6rem';
                 // The steps, and of the ledger the pool: on a machine without a GPU it is a sliver of the memory of all.

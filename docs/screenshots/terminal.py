@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "tests" / "python"))
 
-from screen import Screen  # noqa: E402
+from screen import Screen
 
 COLUMNS, LINES = 118, 34
 WIDTH, HEIGHT, EDGE = 8.4, 18, 14

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Optional
+from typing import Any
 
 Arrays = Any
 """An array, or dicts, lists and tuples of arrays, all with one row a sample."""
@@ -171,7 +171,7 @@ class Accumulation:
         import keras
 
         class Flush(keras.callbacks.Callback):
-            def on_train_batch_end(callback, batch: int, logs: Optional[dict[str, Any]] = None) -> None:  # noqa: N805
+            def on_train_batch_end(callback, batch: int, logs: dict[str, Any] | None = None) -> None:
                 if batch + 1 >= parts:
                     self.flush()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal
 
 from vramline import _vramline, plot
 from vramline.load import Run
@@ -13,7 +13,7 @@ from vramline.load import Run
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Source = Union[str, os.PathLike[str], Run]
+Source = str | os.PathLike[str] | Run
 
 
 class Comparison:
@@ -45,7 +45,7 @@ class Comparison:
         self,
         by: Literal["device", "role", "op", "layer", "step"] = "role",
         top: int = 12,
-        ax: Optional[Axes] = None,
+        ax: Axes | None = None,
     ) -> Axes:
         """Draws bars side by side, or lines over the steps, with matplotlib.
 
@@ -80,13 +80,13 @@ class Comparison:
         return plot.table(self.verdict, ["by", *self.runs, "change", "what"], self._lines())
 
 
-def _change(delta: Optional[int]) -> str:
+def _change(delta: int | None) -> str:
     if delta is None:
         return "?"
     return ("+" if delta > 0 else "-" if delta < 0 else "") + plot.size_text(abs(delta))
 
 
-def compare(runs: Sequence[Union[Source, Sequence[Source]]]) -> Comparison:
+def compare(runs: Sequence[Source | Sequence[Source]]) -> Comparison:
     """Compares recordings, or any files that `vramline report` reads, with the first of them.
 
     Args:
@@ -111,12 +111,12 @@ def compare(runs: Sequence[Union[Source, Sequence[Source]]]) -> Comparison:
             "of a dictionary: vramline.compare(list(runs.values()))"
         )
 
-    def path_of(source: Source) -> Union[str, os.PathLike[str]]:
+    def path_of(source: Source) -> str | os.PathLike[str]:
         if not isinstance(source, (str, os.PathLike, Run)):
             raise TypeError(f"runs: expected a path, a Run or a list of repeats, found {source!r}")
         return source.path if isinstance(source, Run) else source
 
-    def paths_of(side: Union[Source, Sequence[Source]]) -> list[Union[str, os.PathLike[str]]]:
+    def paths_of(side: Source | Sequence[Source]) -> list[str | os.PathLike[str]]:
         if isinstance(side, (str, bytes, os.PathLike, Run, Mapping)) or not isinstance(side, Iterable):
             return [path_of(side)]
         return [path_of(source) for source in side]

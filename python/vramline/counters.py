@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from types import ModuleType
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from vramline import _vramline
 
@@ -20,12 +20,12 @@ class Counters(NamedTuple):
     """What a framework says about one device; None where it does not say, with the reason."""
 
     device: str
-    current: Optional[int] = None
-    peak: Optional[int] = None
-    peak_since_ns: Optional[int] = None
-    pool: Optional[int] = None
-    limit: Optional[int] = None
-    reason: Optional[str] = None
+    current: int | None = None
+    peak: int | None = None
+    peak_since_ns: int | None = None
+    pool: int | None = None
+    limit: int | None = None
+    reason: str | None = None
 
 
 class NotResettable(RuntimeError):
@@ -80,7 +80,7 @@ def _load(framework: str) -> ModuleType:
 
 # The one framework in use, asked in as few calls as there can be: this happens at every step, in code that lies cold. It
 # tells so many times, then all frameworks are looked at again.
-plan: Optional[_vramline.Plan] = None
+plan: _vramline.Plan | None = None
 
 
 def read_all() -> list[Counters]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from vramline import _vramline
 
@@ -18,17 +18,17 @@ _NO_RESERVE = "nothing of the machine's own memory is reserved by a driver"
 class Figures(NamedTuple):
     """Bytes of a device by the driver's count; None where it does not tell, with the reason."""
 
-    total: Optional[int] = None
-    reserved: Optional[int] = None
-    free: Optional[int] = None
-    used: Optional[int] = None
-    process: Optional[int] = None
-    why: Optional[str] = None
-    why_process: Optional[str] = None
-    uuid: Optional[str] = None
+    total: int | None = None
+    reserved: int | None = None
+    free: int | None = None
+    used: int | None = None
+    process: int | None = None
+    why: str | None = None
+    why_process: str | None = None
+    uuid: str | None = None
 
 
-def _script() -> Optional[str]:
+def _script() -> str | None:
     # For tests: a fake driver that plays this file.
     return os.environ.get("VRAMLINE_FAKE_DRIVER") or None
 
@@ -38,7 +38,7 @@ def facts() -> dict[str, Any]:
     return json.loads(_vramline.driver_json(_script()))
 
 
-def _asked_of_cuda(ordinal: int) -> Optional[str]:
+def _asked_of_cuda(ordinal: int) -> str | None:
     """The end of a device's uuid, from the CUDA library that the program has loaded and initialised."""
     import ctypes
 
@@ -54,7 +54,7 @@ def _asked_of_cuda(ordinal: int) -> Optional[str]:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def uuid_of(ordinal: int) -> Optional[str]:
+def uuid_of(ordinal: int) -> str | None:
     """The uuid of the device that CUDA counts as `ordinal` in this process."""
     told = None if _script() else _asked_of_cuda(ordinal)
     if told is not None:
@@ -66,15 +66,15 @@ def uuid_of(ordinal: int) -> Optional[str]:
     return uuid
 
 
-def figures(device: str, ordinal: Optional[int] = None) -> Figures:
+def figures(device: str, ordinal: int | None = None) -> Figures:
     """The driver's figures of a device such as `GPU:0`; of a CPU the machine's own. Never raises."""
     kind, _, number = device.partition(":")
     if kind.upper() == "CPU":
         host = _vramline.host_memory()
         if host is None:
             return Figures(why="the kernel tells no memory", why_process="the kernel tells no memory")
-        total, available = host
-        return Figures(total, None, available, total - available, _vramline.resident_bytes(), _NO_RESERVE)
+        whole, available = host
+        return Figures(whole, None, available, whole - available, _vramline.resident_bytes(), _NO_RESERVE)
     if kind.upper() != "GPU" or not (number.isdigit() or ordinal is not None):
         return Figures(why=f"no driver is asked about {device}", why_process=f"no driver is asked about {device}")
     uuid = uuid_of(int(number) if ordinal is None else ordinal)
@@ -82,5 +82,5 @@ def figures(device: str, ordinal: Optional[int] = None) -> Figures:
         error = facts().get("error")
         why = error or f"CUDA shows no {device} here: see CUDA_VISIBLE_DEVICES"
         return Figures(why=why, why_process=why)
-    told, why, why_process = _vramline.driver_memory(uuid, _script())
-    return Figures(*told, why, why_process, uuid)
+    (total, reserved, free, used, process), why, why_process = _vramline.driver_memory(uuid, _script())
+    return Figures(total, reserved, free, used, process, why, why_process, uuid)

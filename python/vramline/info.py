@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from types import ModuleType, TracebackType
-from typing import Any, Optional
+from typing import Any
 
 from vramline import _vramline, counters, driver
 from vramline.ledger import Ledger, parse
@@ -17,43 +17,53 @@ class MemoryInfo:
     """Bytes of a device as its framework counts them. What is not known is None; `why` says why."""
 
     device: str
-    framework: Optional[str]
-    current: Optional[int]
+    framework: str | None
+    current: int | None
     """In use now: chunks of the pool, slack included."""
-    peak: Optional[int]
+    peak: int | None
     """The most that was in use since the program began or `reset_peak` was called."""
-    limit: Optional[int]
+    limit: int | None
     """The most that the pool may take from the driver."""
-    pool: Optional[int]
+    pool: int | None
     """Taken from the driver, in use or not."""
-    driver_used: Optional[int]
+    driver_used: int | None
     """In use on the whole device, by the driver's count."""
-    driver_total: Optional[int]
+    driver_total: int | None
     """The device's memory."""
-    driver_free: Optional[int]
+    driver_free: int | None
     """Not taken, by the driver's count."""
-    driver_reserved: Optional[int]
+    driver_reserved: int | None
     """Kept by the driver."""
-    process: Optional[int]
+    process: int | None
     """What this process holds on the device, by the driver's count: its pools, the CUDA context and libraries."""
-    host_resident: Optional[int]
+    host_resident: int | None
     """Host memory that this process holds."""
     reasons: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
 
     def ledger(self) -> Ledger:
         """Who holds which byte of the device: it adds up, and what remains has a line of its own."""
-        figures = (self.driver_total, self.driver_reserved, self.driver_free)
-        told = [(getattr(self, field), self.why(field) or "") for field in ("process", "pool", "current")]
-        return parse(_vramline.ledger_json(self.device, *figures, *(each for pair in told for each in pair)))[0]
+        document = _vramline.ledger_json(
+            self.device,
+            self.driver_total,
+            self.driver_reserved,
+            self.driver_free,
+            self.process,
+            self.why("process") or "",
+            self.pool,
+            self.why("pool") or "",
+            self.current,
+            self.why("current") or "",
+        )
+        return parse(document)[0]
 
-    def why(self, field: str) -> Optional[str]:
+    def why(self, field: str) -> str | None:
         """Why a field is None; None where it is not."""
         if getattr(self, field) is not None:
             return None
         return self.reasons.get(field, "the framework does not tell")
 
 
-def _find(device: Optional[str], framework: Optional[str]) -> tuple[ModuleType, str]:
+def _find(device: str | None, framework: str | None) -> tuple[ModuleType, str]:
     used = [adapter for adapter in counters.adapters() if framework in (None, adapter.NAME)]
     for adapter in used:
         for name in adapter.devices():
@@ -70,26 +80,27 @@ def _find(device: Optional[str], framework: Optional[str]) -> tuple[ModuleType, 
 class Device(str):
     """The name of a device, as in `GPU:0`, with what the driver says of it. What is not known is None."""
 
-    model: Optional[str]
-    capability: Optional[tuple[int, int]]
-    uuid: Optional[str]
-    pci_bus_id: Optional[str]
-    driver_version: Optional[str]
-    driver_total: Optional[int]
-    driver_reserved: Optional[int]
-    driver_free: Optional[int]
-    driver_used: Optional[int]
-    process: Optional[int]
+    model: str | None
+    capability: tuple[int, int] | None
+    uuid: str | None
+    pci_bus_id: str | None
+    driver_version: str | None
+    driver_total: int | None
+    driver_reserved: int | None
+    driver_free: int | None
+    driver_used: int | None
+    process: int | None
     reasons: dict[str, str]
 
-    def why(self, field: str) -> Optional[str]:
+    def why(self, field: str) -> str | None:
         """Why a field is None; None where it is not."""
         return None if getattr(self, field) is not None else self.reasons.get(field, "the driver does not tell")
 
 
-def _device(name: str, ordinal: Optional[int], facts: dict[str, Any]) -> Device:
+def _device(name: str, ordinal: int | None, facts: dict[str, Any]) -> Device:
     device, told = Device(name), driver.figures(name, ordinal)
-    known = next((each for each in facts["devices"] if told.uuid and each["uuid"].endswith(told.uuid)), {})
+    fitting = (each for each in facts["devices"] if told.uuid and each["uuid"].endswith(told.uuid))
+    known: dict[str, Any] = next(fitting, {})
     capability = known.get("capability")
     device.model, device.uuid, device.pci_bus_id = known.get("name"), known.get("uuid"), known.get("pci_bus_id")
     device.capability = tuple(capability) if capability else None
@@ -127,7 +138,7 @@ def devices() -> list[Device]:
     return list(found.values())
 
 
-def _ordinal(adapter: ModuleType, name: str) -> Optional[int]:
+def _ordinal(adapter: ModuleType, name: str) -> int | None:
     if not name.startswith("GPU:"):
         return None
     try:
@@ -136,7 +147,7 @@ def _ordinal(adapter: ModuleType, name: str) -> Optional[int]:
         return None
 
 
-def memory_info(device: Optional[str] = None, *, framework: Optional[str] = None) -> MemoryInfo:
+def memory_info(device: str | None = None, *, framework: str | None = None) -> MemoryInfo:
     """The memory of a device now: of the first one in use, unless told which.
 
     Before the program has used the device only the driver's figures are there: asking a framework would initialise it, and
@@ -168,7 +179,7 @@ def memory_info(device: Optional[str] = None, *, framework: Optional[str] = None
     )
 
 
-def reset_peak(device: Optional[str] = None, *, framework: Optional[str] = None) -> None:
+def reset_peak(device: str | None = None, *, framework: str | None = None) -> None:
     """Resets the peak of a device, so that what follows is measured on its own.
 
     Raises:
@@ -181,11 +192,11 @@ def reset_peak(device: Optional[str] = None, *, framework: Optional[str] = None)
 class Watch:
     """The memory before and after a block of code. Printing it tells what the block changed."""
 
-    def __init__(self, label: str, device: Optional[str], framework: Optional[str]) -> None:
+    def __init__(self, label: str, device: str | None, framework: str | None) -> None:
         self.label = label
         self._asked = (device, framework)
-        self.before: Optional[MemoryInfo] = None
-        self.after: Optional[MemoryInfo] = None
+        self.before: MemoryInfo | None = None
+        self.after: MemoryInfo | None = None
 
     def __enter__(self) -> Watch:
         device, framework = self._asked
@@ -193,12 +204,12 @@ class Watch:
         return self
 
     def __exit__(
-        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         device, framework = self._asked
         self.after = memory_info(device, framework=framework)
 
-    def change(self, field: str) -> Optional[int]:
+    def change(self, field: str) -> int | None:
         """By how many bytes a figure changed; None where one of the two is not known."""
         before, after = (getattr(info, field, None) for info in (self.before, self.after))
         return None if before is None or after is None else after - before
@@ -240,6 +251,6 @@ class Watch:
         return ways.get(self.after.framework or "" if self.after else "", "the end of the process")
 
 
-def watch(label: str = "", device: Optional[str] = None, *, framework: Optional[str] = None) -> Watch:
+def watch(label: str = "", device: str | None = None, *, framework: str | None = None) -> Watch:
     """Measures before and after a block: `with vramline.watch("delete x") as w: del x`, then `print(w)`."""
     return Watch(label, device, framework)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Iterable, Optional
+from collections.abc import Iterable
+from typing import Any
 
 from vramline.counters import shape_text
 
-Row = tuple[Optional[str], str, str, Optional[str], Optional[str], int, Optional[str], Optional[int]]
+Row = tuple[str | None, str, str, str | None, str | None, int, str | None, int | None]
 
 
 def of_keras(model: Any, optimizer: Any = None) -> list[Row]:
@@ -55,24 +56,23 @@ def _add_states(rows: list[Row], seen: set[int], optimizer: Any) -> None:
     _add(rows, seen, states or [], getattr(optimizer, "name", None), "optimizer")
 
 
-def _torch_row(owner: Optional[str], name: str, role: str, tensor: Any) -> Row:
+def _torch_row(owner: str | None, name: str, role: str, tensor: Any) -> Row:
     device = f"GPU:{tensor.device.index or 0}" if tensor.device.type == "cuda" else "CPU:0"
     size = tensor.numel() * tensor.element_size()
     dtype = str(tensor.dtype).removeprefix("torch.")
     return (owner, name, role, shape_text(tensor.shape), dtype, size, device, tensor.data_ptr() or None)
 
 
-def _add(rows: list[Row], seen: set[int], variables: Iterable[Any], owner: Optional[str], role: str) -> None:
+def _add(rows: list[Row], seen: set[int], variables: Iterable[Any], owner: str | None, role: str) -> None:
     for variable in variables:
         if id(variable) in seen:
             continue
         seen.add(id(variable))
-        name = getattr(variable, "path", None) or getattr(variable, "name", "")
+        name = getattr(variable, "path", "") or getattr(variable, "name", "")
         # Keras 3 wraps the framework's variable.
         value = getattr(variable, "_value", None)
         value = variable if value is None or callable(value) else value
-        for each in _replicas(value):
-            rows.append(_row(owner, name, role, each))
+        rows.extend(_row(owner, name, role, each) for each in _replicas(value))
 
 
 def _replicas(value: Any) -> list[Any]:
@@ -81,7 +81,7 @@ def _replicas(value: Any) -> list[Any]:
     return list(values) if isinstance(values, tuple) else [value]
 
 
-def _row(owner: Optional[str], name: str, role: str, value: Any) -> Row:
+def _row(owner: str | None, name: str, role: str, value: Any) -> Row:
     dtype = getattr(value.dtype, "name", None) or str(value.dtype).removeprefix("torch.")
     shape = shape_text(value.shape)
     device, address = None, None

@@ -6,7 +6,7 @@ JAX tells the bytes in use, the peak, the pool and its limit of a GPU, and nothi
 from __future__ import annotations
 
 import sys
-from typing import Any, Optional
+from typing import Any
 
 from vramline.counters import Counters, NotResettable
 
@@ -67,7 +67,7 @@ def ordinal(device: str) -> int:
     return int(device.partition(":")[2]) if number is None else int(number)
 
 
-def limit(device: str) -> tuple[Optional[int], Optional[str]]:
+def limit(device: str) -> tuple[int | None, str | None]:
     """The most that the device's pool may take, or why that is not known."""
     read_now = read(device)
     return read_now.limit, read_now.reason or "this version of JAX tells no limit"

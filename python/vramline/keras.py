@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal
 
 from vramline import batches as executions
 from vramline import counters, inventory, plot, recorder
@@ -44,7 +44,7 @@ def _base() -> type:
     return keras.callbacks.Callback
 
 
-class MemoryCallback(_base()):  # type: ignore[misc]
+class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only when the program runs.
     """Measures memory while a model is trained, evaluated or asked to predict.
 
     Each figure is the peak of its own unit: the framework's peak is reset when a unit begins, and an epoch's peak is the highest of
@@ -66,10 +66,10 @@ class MemoryCallback(_base()):  # type: ignore[misc]
 
     def __init__(
         self,
-        batches: Union[Literal["all"], Collection[int], None] = None,
-        record: Union[str, os.PathLike[str], None] = None,
+        batches: Literal["all"] | Collection[int] | None = None,
+        record: str | os.PathLike[str] | None = None,
         print_stats: bool = False,
-        devices: Optional[Collection[str]] = None,
+        devices: Collection[str] | None = None,
         logs: bool = True,
     ) -> None:
         super().__init__()
@@ -81,18 +81,18 @@ class MemoryCallback(_base()):  # type: ignore[misc]
         self._devices = None if devices is None else {device.upper() for device in devices}
         self._logs = logs
         self._recording = None if record is None else recorder.record(record, step_peaks=False)
-        self._epoch: Optional[int] = None
+        self._epoch: int | None = None
         self._first_batch = 0
         self._in_fit = False
         self._is_counted = False
         # Units that are open, outermost first: what, when it began, and the highest peak of each device in it so far.
-        self._open: list[tuple[str, int, dict[str, Optional[int]]]] = []
+        self._open: list[tuple[str, int, dict[str, int | None]]] = []
         # The highest peak of each device that was ever told: what a framework that cannot reset goes by.
         self._ever: dict[str, int] = {}
-        self._validation: dict[str, Optional[int]] = {}
+        self._validation: dict[str, int | None] = {}
 
     @property
-    def path(self) -> Optional[str]:
+    def path(self) -> str | None:
         """The folder that is recorded into."""
         return None if self._recording is None else str(self._recording.path)
 
@@ -102,11 +102,11 @@ class MemoryCallback(_base()):  # type: ignore[misc]
         return [row["label"] for row in self._first()]
 
     @property
-    def memory_usage(self) -> list[Optional[float]]:
+    def memory_usage(self) -> list[float | None]:
         """The peaks of the first device's figures in GiB, None where not known."""
         return [None if row["peak_bytes"] is None else row["peak_bytes"] / _GIB for row in self._first()]
 
-    def plot(self, ax: Optional[Axes] = None) -> Axes:
+    def plot(self, ax: Axes | None = None) -> Axes:
         """Draws the peaks of the first device with matplotlib, one bar for each label, into new axes by default."""
         return plot.bars(self.labels, [row["peak_bytes"] for row in self._first()], ax)
 
@@ -145,11 +145,12 @@ class MemoryCallback(_base()):  # type: ignore[misc]
         # The first reading after a reset is where the unit starts from.
         self._open.append((unit, time.monotonic_ns(), {}))
 
-    def _end(self, unit: str, label: str, phase: str, batch: Optional[int], batches: int = 1) -> dict[str, Any]:
+    def _end(self, unit: str, label: str, phase: str, batch: int | None, batches: int = 1) -> dict[str, Any]:
         """Ends a unit and gives its figures by device. Units that were left open by an exception end with it."""
         reads = self._read()
         self._note(reads)
-        begin, peaks = None, {}
+        begin: int | None = None
+        peaks: dict[str, int | None] = {}
         while self._open:
             name, begin, peaks = self._open.pop()
             if name == unit:
@@ -180,8 +181,8 @@ class MemoryCallback(_base()):  # type: ignore[misc]
             ]
             number = None if kind != "step" else batch
             count = batches if kind == "step" else None
-            name = label if kind == "phase" else None
-            self._recording._session.mark(kind, name, phase, "keras", number, count, self._epoch, begin, told)
+            text = label if kind == "phase" else None
+            self._recording._session.mark(kind, text, phase, "keras", number, count, self._epoch, begin, told)
         return figures
 
     def _line(self, label: str, figures: dict[str, Any]) -> str:
@@ -193,7 +194,7 @@ class MemoryCallback(_base()):  # type: ignore[misc]
             parts.append(f"{device or 'no device'} peak {shown}, in use {in_use}")
         return f"{label}: " + "; ".join(parts)
 
-    def _tell(self, logs: Optional[dict[str, Any]], figures: dict[str, Any]) -> None:
+    def _tell(self, logs: dict[str, Any] | None, figures: dict[str, Any]) -> None:
         if logs is None or not self._logs:
             return
         for number, (device, row) in enumerate(figures.items()):
@@ -205,17 +206,17 @@ class MemoryCallback(_base()):  # type: ignore[misc]
 
     # What Keras calls.
 
-    def set_params(self, params: Optional[dict[str, Any]]) -> None:
+    def set_params(self, params: dict[str, Any] | None) -> None:
         # The first call of every fit, evaluation and prediction. One that ended by an exception before left things open.
         super().set_params(params)
         self._in_fit, self._epoch = False, None
         self._open.clear()
 
-    def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._in_fit, self._epoch = True, None
         self._begin("train")
 
-    def on_train_end(self, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self._epoch = None
         self._end("train", "Training", "train", None)
         self._in_fit = False
@@ -223,7 +224,7 @@ class MemoryCallback(_base()):  # type: ignore[misc]
         if self._recording is not None:
             self._recording.close()
 
-    def on_epoch_begin(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = int(epoch)
         self._validation = {}
         self._begin("epoch")
@@ -241,7 +242,7 @@ class MemoryCallback(_base()):  # type: ignore[misc]
                 }
             )
 
-    def on_epoch_end(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         figures = self._end("epoch", f"Epoch {epoch + 1} end", "train", None)
         self._tell(logs, figures)
         validated = next(iter(self._validation.values()), None)
@@ -250,38 +251,38 @@ class MemoryCallback(_base()):  # type: ignore[misc]
         if not self._is_counted:
             self._count()
 
-    def on_test_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._begin("test")
 
-    def on_test_end(self, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         epoch = "" if self._epoch is None or not self._in_fit else f" of epoch {self._epoch + 1}"
         figures = self._end("test", f"Validation{epoch}", "validation", None)
         self._validation = {device: row["peak_bytes"] for device, row in figures.items()}
         if not self._in_fit:
             self._tell(logs, figures)
 
-    def on_predict_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_predict_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._begin("predict")
 
-    def on_predict_end(self, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_predict_end(self, logs: dict[str, Any] | None = None) -> None:
         self._end("predict", "Prediction", "predict", None)
 
-    def on_train_batch_begin(self, batch: int, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._batch_begin(batch)
 
-    def on_train_batch_end(self, batch: int, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._batch_end("train", batch, logs)
 
-    def on_test_batch_begin(self, batch: int, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_test_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._batch_begin(batch)
 
-    def on_test_batch_end(self, batch: int, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._batch_end("test", batch, logs)
 
-    def on_predict_batch_begin(self, batch: int, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_predict_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._batch_begin(batch)
 
-    def on_predict_batch_end(self, batch: int, logs: Optional[dict[str, Any]] = None) -> None:
+    def on_predict_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         # Its logs are the outputs.
         self._batch_end("predict", batch, None)
 
@@ -295,7 +296,7 @@ class MemoryCallback(_base()):  # type: ignore[misc]
         if self.batches is not None:
             self._begin("batch")
 
-    def _batch_end(self, kind: str, batch: int, logs: Optional[dict[str, Any]]) -> None:
+    def _batch_end(self, kind: str, batch: int, logs: dict[str, Any] | None) -> None:
         if self.batches is None:
             return
         first = self._first_batch

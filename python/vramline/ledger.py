@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 
 class Line(NamedTuple):
@@ -13,12 +13,12 @@ class Line(NamedTuple):
     line: str
     """What it is, as in `device total`, `this job`, `pool`, `in use`."""
     detail: str
-    bytes: Optional[int]
+    bytes: int | None
     """None where nobody tells; negative where something is taken off again."""
     source: str
     """Who told: driver, framework, trace, replay, derived or estimated."""
     reason: str
-    part_of: Optional[int]
+    part_of: int | None
     depth: int
 
 
@@ -32,7 +32,7 @@ class Ledger:
     def __iter__(self) -> Iterator[Line]:
         return iter(self.lines)
 
-    def __getitem__(self, line: str) -> Optional[int]:
+    def __getitem__(self, line: str) -> int | None:
         """The bytes of a line by its name, of all such lines together; None where nobody tells."""
         found = [each.bytes for each in self.lines if each.line == line]
         if not found:

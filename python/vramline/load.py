@@ -7,7 +7,7 @@ import os
 import pathlib
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal
 
 from vramline import _vramline, plot
 from vramline.ledger import Ledger, parse
@@ -88,7 +88,7 @@ def _joined(tables: list[dict[str, Any]]) -> Columns:
 class Run:
     """A recording. Streams are read when they are asked for; `process` names whose row it is."""
 
-    def __init__(self, path: Union[str, os.PathLike[str]]) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
         if self.path.is_dir():
             return
@@ -145,7 +145,7 @@ class Run:
         return parse(_vramline.ledgers_json(self.path, [int(time) for time in times_ns]))
 
     def plot(
-        self, what: Literal["steps", "labels"] = "steps", pool: Optional[str] = None, ax: Optional[Axes] = None
+        self, what: Literal["steps", "labels"] = "steps", pool: str | None = None, ax: Axes | None = None
     ) -> Axes:
         """Draws memory with matplotlib: over the steps, or as one bar for each mark that the program set.
 
@@ -174,7 +174,7 @@ class Run:
         return f"vramline.load({str(self.path)!r})"
 
 
-def load(path: Union[str, os.PathLike[str]]) -> Run:
+def load(path: str | os.PathLike[str]) -> Run:
     """Opens a recording, of a finished run or of one that is still going.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +16,7 @@ _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 _FIGURES = {"peak": ("peak", ".-"), "in-use": ("in use at the end", ".:")}
 
 
-def _axes(ax: Optional[Axes], least: float = 0) -> Axes:
+def _axes(ax: Axes | None, least: float = 0) -> Axes:
     """Where to draw; axes of our own are at least so many inches wide."""
     if ax is not None:
         return ax
@@ -29,18 +29,18 @@ def _axes(ax: Optional[Axes], least: float = 0) -> Axes:
     return pyplot.subplots(layout="constrained", figsize=(max(width, least), height))[1]
 
 
-def _unit(sizes: Iterable[Optional[int]]) -> tuple[int, str]:
+def _unit(sizes: Iterable[int | None]) -> tuple[int, str]:
     """The unit in which the largest figure is read best."""
     largest = max((abs(size) for size in sizes if size is not None), default=0)
     return next(((factor, name) for factor, name in _UNITS if largest >= factor), _UNITS[-1])
 
 
-def _scaled(sizes: Sequence[Optional[int]], factor: int) -> list[float]:
+def _scaled(sizes: Sequence[int | None], factor: int) -> list[float]:
     """A figure that is not known is a gap."""
     return [float("nan") if size is None else size / factor for size in sizes]
 
 
-def size_text(size: Optional[int]) -> str:
+def size_text(size: int | None) -> str:
     """A size as people read it, `?` where it is not known."""
     if size is None:
         return "?"
@@ -65,7 +65,7 @@ def _key(step: dict[str, Any]) -> tuple[Any, ...]:
 def _name_steps(axes: Axes, rows: Sequence[dict[str, Any]], most: int = 24) -> None:
     """Ticks with the steps' own numbers; where an epoch or a phase begins, with its name and a line before it."""
     names, starts = [], []
-    before: Optional[dict[str, Any]] = None
+    before: dict[str, Any] | None = None
     for at, row in enumerate(rows):
         is_epoch = before is None or before.get("epoch") != row.get("epoch")
         is_start = before is None or is_epoch or before["phase"] != row["phase"]
@@ -92,7 +92,7 @@ def _name_steps(axes: Axes, rows: Sequence[dict[str, Any]], most: int = 24) -> N
     axes.set_xlabel(phase)
 
 
-def steps(report: dict[str, Any], pool: Optional[str] = None, ax: Optional[Axes] = None) -> Axes:
+def steps(report: dict[str, Any], pool: str | None = None, ax: Axes | None = None) -> Axes:
     """Memory over the steps of a run: the peak of each, and what was in use at its end."""
     rows = report["steps"]
     pools = list(dict.fromkeys((row["pool"], row["pid"]) for row in rows if pool is None or pool in row["pool"]))
@@ -116,7 +116,7 @@ def steps(report: dict[str, Any], pool: Optional[str] = None, ax: Optional[Axes]
     return axes
 
 
-def bars(labels: Sequence[str], sizes: Sequence[Optional[int]], ax: Optional[Axes] = None) -> Axes:
+def bars(labels: Sequence[str], sizes: Sequence[int | None], ax: Axes | None = None) -> Axes:
     """One bar for each label."""
     axes = _axes(ax)
     factor, unit = _unit(sizes)
@@ -127,7 +127,7 @@ def bars(labels: Sequence[str], sizes: Sequence[Optional[int]], ax: Optional[Axe
     return axes
 
 
-def compared(report: dict[str, Any], by: str, top: int, ax: Optional[Axes] = None) -> Axes:
+def compared(report: dict[str, Any], by: str, top: int, ax: Axes | None = None) -> Axes:
     """A comparison: bars side by side, or lines over the steps."""
     rows = [row for row in report["rows"] if row["by"] == by]
     axes = _axes(ax, least=8)

@@ -6,7 +6,6 @@ import os
 import pathlib
 import tempfile
 from types import TracebackType
-from typing import Optional, Union
 
 from vramline import _vramline, counters, session
 from vramline.counters import Counters
@@ -42,7 +41,7 @@ class Recording(_vramline.Steps):
         self._session.mark("mark", label, self._phase, "api", number, None, None, None, read)
         self._to_job("mark", label, number, None, None, read)
 
-    def _end_step(self, number: Optional[int], begin: int) -> None:
+    def _end_step(self, number: int | None, begin: int) -> None:
         """What becomes of a step that is more than a mark."""
         read = counters.read_all()
         if number is None:
@@ -57,10 +56,10 @@ class Recording(_vramline.Steps):
     def _to_job(
         self,
         kind: str,
-        label: Optional[str],
+        label: str | None,
         number: int,
-        batches: Optional[int],
-        begin: Optional[int],
+        batches: int | None,
+        begin: int | None,
         read: list[Counters],
     ) -> None:
         """Under `vramline run` the job's own recording gets the steps too."""
@@ -75,7 +74,7 @@ class Recording(_vramline.Steps):
         return self
 
     def __exit__(
-        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
             self._session.mark("exception", f"{type(error).__name__}: {error}"[:4000], read=counters.read_all())
@@ -83,10 +82,10 @@ class Recording(_vramline.Steps):
 
 
 # The session of `vramline run`, where this process runs under it.
-_attached: Optional[session.Session] = None
+_attached: session.Session | None = None
 
 
-def attached() -> Optional[session.Session]:
+def attached() -> session.Session | None:
     """The recording of the job that this process belongs to."""
     return _attached
 
@@ -109,7 +108,7 @@ def _line(what: str, read: list[Counters], before: list[Counters]) -> str:
     return f"{what}: " + ("; ".join(parts) or "no device in use yet")
 
 
-def folder_for(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
+def folder_for(path: str | os.PathLike[str]) -> pathlib.Path:
     """A folder for a recording: a new one, or this process's own of that name. Never fails the job."""
     wanted = pathlib.Path(path)
     if wanted.suffix != ".vram":
@@ -131,7 +130,7 @@ def folder_for(path: Union[str, os.PathLike[str]]) -> pathlib.Path:
 
 
 def record(
-    path: Union[str, os.PathLike[str]] = "run.vram",
+    path: str | os.PathLike[str] = "run.vram",
     *,
     print_every: int = 0,
     step_peaks: bool = True,

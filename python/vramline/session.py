@@ -8,13 +8,14 @@ import os
 import pathlib
 import sys
 import time
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
 
 from vramline import _vramline, counters
 from vramline.counters import Counters
 
 # By folder: a program that records into one name several times goes on with the same files.
-_sessions: dict[str, "Session"] = {}
+_sessions: dict[str, Session] = {}
 
 
 def warn(text: str) -> None:
@@ -34,7 +35,7 @@ class Session:
         self._facts: dict[str, Any] = {}
         self._recorder: Any = None
         self._name = ""
-        self._pace: Optional[float] = None
+        self._pace: float | None = None
 
     @property
     def name(self) -> str:
@@ -50,7 +51,7 @@ class Session:
             self._recorder.start_sampling(self._pace, counters.read_all)
         return self._recorder
 
-    def attempt(self, write: Callable[[], None]) -> None:
+    def attempt(self, write: Callable[[], object]) -> None:
         """Writes; says once where that fails."""
         try:
             write()
@@ -66,14 +67,14 @@ class Session:
     def mark(
         self,
         kind: str,
-        label: Optional[str] = None,
-        phase: Optional[str] = None,
-        how: Optional[str] = None,
-        step: Optional[int] = None,
-        batches: Optional[int] = None,
-        epoch: Optional[int] = None,
-        begin_ns: Optional[int] = None,
-        read: Optional[list[Counters]] = None,
+        label: str | None = None,
+        phase: str | None = None,
+        how: str | None = None,
+        step: int | None = None,
+        batches: int | None = None,
+        epoch: int | None = None,
+        begin_ns: int | None = None,
+        read: list[Counters] | None = None,
     ) -> None:
         """Writes a mark that ends now. It is on its way to the disk when this returns."""
         try:
@@ -84,13 +85,13 @@ class Session:
 
     def step(
         self,
-        label: Optional[str],
+        label: str | None,
         phase: str,
         how: str,
         step: int,
         batches: int,
-        epoch: Optional[int],
-        begin_ns: Optional[int],
+        epoch: int | None,
+        begin_ns: int | None,
     ) -> None:
         """Writes a step that ends now, with the counters of this moment."""
         recorder, plan = self._recorder, counters.plan
@@ -179,7 +180,7 @@ def facts_of_process() -> dict[str, Any]:
     }
 
 
-def _keras_backend() -> Optional[str]:
+def _keras_backend() -> str | None:
     config = getattr(sys.modules.get("keras"), "config", None)
     try:
         return config.backend() if config else None
@@ -187,7 +188,7 @@ def _keras_backend() -> Optional[str]:
         return None
 
 
-def rank() -> Optional[int]:
+def rank() -> int | None:
     """Which part of a larger job this process is."""
     for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
         told = os.environ.get(name, "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Optional, Union
+from typing import Any
 
 from vramline import plot
 from vramline.plot import size_text
@@ -39,12 +39,12 @@ class Row:
     parameter_bytes: int
     gradient_bytes: int
     """A gradient for each variable that is trained."""
-    optimizer_bytes: Optional[int]
-    activation_bytes: Optional[int]
+    optimizer_bytes: int | None
+    activation_bytes: int | None
     """Outputs at the batch; of a layer that is used several times, all of them."""
     shared: bool
     """True where variables of it stand in a row above."""
-    reason: Optional[str] = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ class Summary:
     count: int
     parameter_bytes: int
     gradient_bytes: int
-    optimizer_bytes: Optional[int]
+    optimizer_bytes: int | None
     """All of the optimizer's variables, also those that belong to no layer."""
-    activation_bytes: Optional[int]
-    peak_bytes: Optional[int] = None
-    peak_low_bytes: Optional[int] = None
-    peak_high_bytes: Optional[int] = None
+    activation_bytes: int | None
+    peak_bytes: int | None = None
+    peak_low_bytes: int | None = None
+    peak_high_bytes: int | None = None
     reasons: list[str] = field(default_factory=list)
-    plan: Optional[dict[str, Any]] = field(default=None, repr=False)
+    plan: dict[str, Any] | None = field(default=None, repr=False)
 
     @property
-    def sum_bytes(self) -> Optional[int]:
+    def sum_bytes(self) -> int | None:
         """Parameters, gradients, optimizer and activations. Not a peak."""
         parts = [self.parameter_bytes, self.gradient_bytes, self.optimizer_bytes, self.activation_bytes]
         return None if None in parts else sum(part for part in parts if part is not None)
@@ -188,13 +188,13 @@ class _Use:
 
     layer: Any
     depth: int
-    outputs: Optional[list[Any]]
+    outputs: list[Any] | None
     """The symbolic tensors of all its uses in its model; None where the model is no graph of layers."""
-    times: Optional[int]
+    times: int | None
     """How often its model is used itself."""
 
 
-def _uses(model: Any, depth: int, times: Optional[int]) -> Iterator[_Use]:
+def _uses(model: Any, depth: int, times: int | None) -> Iterator[_Use]:
     """What a model consists of, in order; a model within it stands before its own parts."""
     import keras
 
@@ -213,7 +213,7 @@ def _uses(model: Any, depth: int, times: Optional[int]) -> Iterator[_Use]:
             yield from _uses(part, depth + 1, None if own is None or times is None else times * len(own))
 
 
-def _row(use: _Use, batch: int, states: Optional[dict[int, int]], seen: set[int]) -> Row:
+def _row(use: _Use, batch: int, states: dict[int, int] | None, seen: set[int]) -> Row:
     layer = use.layer
     is_model = bool(getattr(layer, "layers", None))
     # The layers of a model have rows of their own; what is left belongs to the model itself.
@@ -234,14 +234,14 @@ def _row(use: _Use, batch: int, states: Optional[dict[int, int]], seen: set[int]
     )
 
 
-def _own(model: Any, weights: list[Any], states: Optional[dict[int, int]], seen: set[int]) -> Row:
+def _own(model: Any, weights: list[Any], states: dict[int, int] | None, seen: set[int]) -> Row:
     """Variables of the model that are in none of its layers."""
     seen.update(map(id, weights))
     kind = type(model).__name__
     return Row(model.name, kind, 0, "", activation_bytes=0, shared=False, **_sums(weights, states))
 
 
-def _sums(weights: list[Any], states: Optional[dict[int, int]]) -> dict[str, Any]:
+def _sums(weights: list[Any], states: dict[int, int] | None) -> dict[str, Any]:
     return {
         "count": sum(math.prod(weight.shape) for weight in weights),
         "parameter_bytes": sum(map(_bytes_of, weights)),
@@ -250,7 +250,7 @@ def _sums(weights: list[Any], states: Optional[dict[int, int]]) -> dict[str, Any
     }
 
 
-def _states(optimizer: Any) -> Optional[dict[int, int]]:
+def _states(optimizer: Any) -> dict[int, int] | None:
     """By trained variable: the bytes that the optimizer holds for it. None where the optimizer has no variables yet."""
     if optimizer is None or not optimizer.built:
         return None
@@ -265,7 +265,7 @@ def _states(optimizer: Any) -> Optional[dict[int, int]]:
     return held
 
 
-def _outputs(use: _Use, batch: int) -> tuple[str, Optional[int], Optional[str]]:
+def _outputs(use: _Use, batch: int) -> tuple[str, int | None, str | None]:
     """What a layer gives at the batch, in all of its uses: a text, bytes, or why they are not known."""
     import keras
 
@@ -285,7 +285,7 @@ def _outputs(use: _Use, batch: int) -> tuple[str, Optional[int], Optional[str]]:
     return text, total * use.times, None
 
 
-def _shape(shape: tuple[Optional[int], ...]) -> str:
+def _shape(shape: tuple[int | None, ...]) -> str:
     return "[" + ",".join("?" if size is None else str(size) for size in shape) + "]"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Optional
+from typing import Any
 
 from vramline import _vramline
 from vramline.counters import Counters, resets
@@ -92,7 +92,7 @@ def ordinal(device: str) -> int:
     return int(told) if told.isdigit() else int(number)
 
 
-def limit(device: str) -> tuple[Optional[int], Optional[str]]:
+def limit(device: str) -> tuple[int | None, str | None]:
     """The most that the device's pool may take, or why that is not known."""
     kind, _, number = device.partition(":")
     if kind == "CPU":
@@ -110,7 +110,7 @@ def reset(device: str) -> None:
     _forget(_handle, device)
 
 
-def address(tensor: Any) -> Optional[int]:
+def address(tensor: Any) -> int | None:
     """Where an eager tensor lies. The value is shared for a moment; nothing is copied or kept."""
     value = tensor.read_value() if hasattr(tensor, "read_value") else tensor
     if value.device.endswith("CPU:0"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Optional
+from typing import Any
 
 from vramline.counters import Counters, resets
 
@@ -42,7 +42,7 @@ def ordinal(device: str) -> int:
     return int(device.partition(":")[2])
 
 
-def limit(device: str) -> tuple[Optional[int], Optional[str]]:
+def limit(device: str) -> tuple[int | None, str | None]:
     """The most that the device's pool may take, or why that is not known."""
     number = int(device.partition(":")[2])
     ask = getattr(_torch().cuda, "get_per_process_memory_fraction", None)

@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any
 
 from vramline import accumulation, counters
 from vramline.plot import size_text
@@ -62,16 +62,16 @@ class Within:
     """What the pool may take."""
     accumulator_bytes: int
     """What accumulating gradients holds all the time; 0 where nothing is accumulated."""
-    predicted_peak_bytes: Optional[int]
+    predicted_peak_bytes: int | None
     """The most in use at the micro-batch, in the middle of many runs, as planned for a pool with memory to spare: it may be more
     than the limit. Under one the allocator packs tighter and ops wait; `minimum_bytes` decides."""
-    predicted_low_bytes: Optional[int]
-    predicted_high_bytes: Optional[int]
-    minimum_bytes: Optional[int]
+    predicted_low_bytes: int | None
+    predicted_high_bytes: int | None
+    minimum_bytes: int | None
     """The least limit with which every order of ops passes, as planned."""
     certain: bool
     """False where the plan says that it rests on too little, or only some orders pass."""
-    measured_peak_bytes: Optional[int]
+    measured_peak_bytes: int | None
     """The most in use in truth, by the framework's own count."""
     stepped_down: bool
     """True where the plan was wrong and a smaller micro-batch was taken."""
@@ -100,7 +100,7 @@ class Within:
         return text
 
 
-def _whole(value: Any) -> Optional[int]:
+def _whole(value: Any) -> int | None:
     """A whole number of any type, NumPy's too; None where it is none."""
     if isinstance(value, bool):
         return None
@@ -110,7 +110,7 @@ def _whole(value: Any) -> Optional[int]:
         return int(value) if isinstance(value, float) and value.is_integer() else None
 
 
-def size_of(limit: Union[int, str]) -> int:
+def size_of(limit: int | str) -> int:
     """Bytes of a number or of a text such as 8GiB or 8G."""
     size = None
     if isinstance(limit, str):
@@ -158,18 +158,18 @@ def fit_within(
     y: Any = None,
     *,
     batch_size: int = 32,
-    limit: Union[int, str],
+    limit: int | str,
     sample_weight: Any = None,
     validation_split: float = 0.0,
     validation_data: Any = None,
     shuffle: bool = True,
-    verbose: Union[int, str] = "auto",
+    verbose: int | str = "auto",
     callbacks: Any = None,
-    record: Union[str, os.PathLike[str], None] = None,
-    build: Union[Callable[[], Any], str, None] = None,
-    plan: Union[dict[str, Any], str, os.PathLike[str], None] = None,
+    record: str | os.PathLike[str] | None = None,
+    build: Callable[[], Any] | str | None = None,
+    plan: dict[str, Any] | str | os.PathLike[str] | None = None,
     probes: Sequence[int] = PROBES,
-    keep: Union[str, os.PathLike[str], None] = None,
+    keep: str | os.PathLike[str] | None = None,
     **fit_arguments: Any,
 ) -> Any:
     """Trains a compiled Keras 3 model at an effective batch inside a limit.
@@ -278,7 +278,7 @@ def predicted(
     model: Any,
     data: tuple[Any, ...],
     batch: int,
-    build: Union[Callable[[], Any], str, None] = None,
+    build: Callable[[], Any] | str | None = None,
     probes: Sequence[int] = PROBES,
 ) -> dict[str, Any]:
     """The plan of a compiled model at a batch, as it is and without a limit: what `vramline plan --json` prints."""
@@ -306,7 +306,7 @@ class _First:
         import keras
 
         class First(keras.callbacks.Callback):
-            def on_train_batch_end(callback, batch: int, logs: Optional[dict[str, Any]] = None) -> None:  # noqa: N805
+            def on_train_batch_end(callback, batch: int, logs: dict[str, Any] | None = None) -> None:
                 self.is_done = self.is_done or batch + 1 >= self._steps
 
         return First()
@@ -325,7 +325,7 @@ class _Peaks:
     """The most that was in use on a device from now on, whoever resets the framework's own count meanwhile."""
 
     def __init__(self) -> None:
-        self.highest: Optional[int] = None
+        self.highest: int | None = None
         counters.reset_all()
 
     def note(self) -> None:
@@ -384,11 +384,11 @@ def _rounded(value: Any) -> int:
 def _chosen(
     wanted: _Wanted,
     data: tuple[Any, ...],
-    plan: Union[dict[str, Any], str, os.PathLike[str], None],
-    build: Union[Callable[[], Any], str, None],
+    plan: dict[str, Any] | str | os.PathLike[str] | None,
+    build: Callable[[], Any] | str | None,
     probes: Sequence[int],
-    keep: Union[str, os.PathLike[str], None],
-    class_weight: Optional[dict[int, float]],
+    keep: str | os.PathLike[str] | None,
+    class_weight: dict[int, float] | None,
 ) -> Within:
     room = wanted.limit - wanted.others
     if room <= 0:
@@ -420,7 +420,7 @@ def _chosen(
         return _within(wanted, told, micro, steps)
 
 
-def _given(plan: Union[dict[str, Any], str, os.PathLike[str]], limit: int) -> dict[str, Any]:
+def _given(plan: dict[str, Any] | str | os.PathLike[str], limit: int) -> dict[str, Any]:
     """A plan that somebody made: one for no more than the limit."""
     make = f"hint: vramline plan --json --limit {_limit_text(limit)} --batches 5,7,11 -- python train.py --batch {{batch}} > plan.json"
     told: Any = plan
@@ -442,7 +442,7 @@ def _given(plan: Union[dict[str, Any], str, os.PathLike[str]], limit: int) -> di
     return told
 
 
-def _wrong(plan: Any) -> Optional[str]:
+def _wrong(plan: Any) -> str | None:
     """What makes a document no plan of batches for TensorFlow; None where it is one."""
     if not isinstance(plan, dict):
         return f"a document that is no object but {type(plan).__name__}"
@@ -495,7 +495,7 @@ def _parts(wanted: _Wanted, plan: dict[str, Any]) -> tuple[int, int]:
 
 
 def _within(wanted: _Wanted, plan: dict[str, Any], micro: int, steps: int) -> Within:
-    at = next((each for each in plan["predictions"] if each["batch"] == micro), {})
+    at: dict[str, Any] = next((each for each in plan["predictions"] if each["batch"] == micro), {})
     is_sure = plan["certain"] and (plan["largest_batch"]["sure"] or 0) >= micro
     return Within(
         batch_size=wanted.batch,
@@ -514,11 +514,11 @@ def _within(wanted: _Wanted, plan: dict[str, Any], micro: int, steps: int) -> Wi
     )
 
 
-def _beside(size: Optional[int], wanted: _Wanted) -> Optional[int]:
+def _beside(size: int | None, wanted: _Wanted) -> int | None:
     return None if size is None else size + wanted.others
 
 
-def _smaller(chosen: Within, accumulators: int) -> Optional[Within]:
+def _smaller(chosen: Within, accumulators: int) -> Within | None:
     if chosen.micro_batch == 1:
         return None
     micro, steps = parts_of(chosen.batch_size, max(chosen.micro_batch * 3 // 4, 1))
@@ -565,7 +565,7 @@ def _validation(data: Any, batch: int) -> Any:
 class _Probes:
     """Small runs of a model in processes of their own, and the plans from them."""
 
-    def __init__(self, wanted: _Wanted, folder: Path, keep: Optional[Path], batches: tuple[int, ...]) -> None:
+    def __init__(self, wanted: _Wanted, folder: Path, keep: Path | None, batches: tuple[int, ...]) -> None:
         self._wanted, self._folder, self._keep = wanted, folder, keep
         self._kept = folder
         self._batches = sorted(set(batches))
@@ -573,7 +573,7 @@ class _Probes:
             raise ValueError(f"probes: expected two batches or more, found {batches}")
 
     def save(
-        self, data: tuple[Any, ...], build: Union[Callable[[], Any], str, None], class_weight: Optional[dict[int, float]]
+        self, data: tuple[Any, ...], build: Callable[[], Any] | str | None, class_weight: dict[int, float] | None
     ) -> None:
         """Writes down what the processes need."""
         import keras
@@ -608,7 +608,7 @@ class _Probes:
             except Exception as error:
                 raise CannotPlan(f"the model cannot be saved for its probes: {error}\n{_BUILD}") from error
 
-    def plan(self, accumulate: int, batch: int, limit: Optional[int]) -> dict[str, Any]:
+    def plan(self, accumulate: int, batch: int, limit: int | None) -> dict[str, Any]:
         """The plan for a batch from probes that accumulate over so many micro-batches; made if they are not there."""
         (self._folder / "probe.json").write_text(json.dumps(self._told | {"accumulate": accumulate}), encoding="utf-8")
         script = Path(__file__).parent / "_probe" / "train.py"
@@ -681,7 +681,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) or getattr(value, "shape", None) == ()
 
 
-def _code(part: Any) -> Optional[str]:
+def _code(part: Any) -> str | None:
     """The source of what is not Keras' own: a configuration does not tell what a user's class computes."""
     kinds = [part] if inspect.isroutine(part) else type(part).__mro__
     own = [kind for kind in kinds if getattr(kind, "__module__", "").partition(".")[0] not in ("keras", "tensorflow", "builtins")]
@@ -713,7 +713,7 @@ _BUILD = (
 )
 
 
-def _place(build: Union[Callable[[], Any], str, None]) -> Optional[str]:
+def _place(build: Callable[[], Any] | str | None) -> str | None:
     """Where another process finds a function."""
     if build is None:
         return None

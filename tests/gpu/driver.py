@@ -184,13 +184,13 @@ def watched(out, binary):
         rows = [dict(zip(columns, values)) for values in zip(*(load_column(columns, name) for name in columns))]
         check("nothing torn", torn == 0)
 
-        def fits(row, place):
+        def fits(row, place, samples=told["samples"]):
             # The answers around the row: whatever the device showed between them. A figure that came and went between two
             # answers of ours is no contradiction; one that was there before and after is.
             # While a context is made the driver answers nobody for a tenth of a second, and what it says then is of some moment in it.
-            before = [each for each in told["samples"] if each[0] <= row["time_ns"]][-1:]
-            after = [each for each in told["samples"] if each[0] >= row["time_ns"]][:1]
-            near = [each for each in told["samples"] if abs(each[0] - row["time_ns"]) < 150_000_000]
+            before = [each for each in samples if each[0] <= row["time_ns"]][-1:]
+            after = [each for each in samples if each[0] >= row["time_ns"]][:1]
+            near = [each for each in samples if abs(each[0] - row["time_ns"]) < 150_000_000]
             known = [each[place] for each in before + near + after if each[place] is not None]
             return not known or row["used_bytes"] in known or min(known) <= (row["used_bytes"] or 0) <= max(known)
 

@@ -98,7 +98,7 @@ def jax_loop():
     for _ in range(STEPS):
         params, state = step(params, state, jax.random.normal(key, (512, 1024)))
     jax.block_until_ready(params)
-    return {name: value for name, value in jax.devices()[0].memory_stats().items()}
+    return dict(jax.devices()[0].memory_stats())
 
 
 def jax_own_profiler():

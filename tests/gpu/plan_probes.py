@@ -14,6 +14,7 @@ as most of the device's memory stays free: libraries choose their workspaces by 
 
 import argparse
 import gzip
+import itertools
 import json
 import os
 import pathlib
@@ -246,7 +247,7 @@ def made_jax(case, batch):
     key = jax.random.key(0)
     if case == "mlp":
         widths = (1024, 4096, 4096, 2048, 512)
-        params = [jax.random.normal(key, shape) * 0.02 for shape in zip(widths, widths[1:])]
+        params = [jax.random.normal(key, shape) * 0.02 for shape in itertools.pairwise(widths)]
         x = jax.random.normal(key, (batch, 1024))
 
         def apply(params, x):
@@ -404,7 +405,8 @@ def main():
         room.enter(need)
         try:
             row = run(asked.out, kind, case, batch)
-        except Exception as error:  # noqa: BLE001 - one job that hangs must not cost the others
+        except Exception as error:
+            # One job that hangs must not cost the others.
             row = {"kind": kind, "case": case, "batch": batch, "exit": None, "error": repr(error)[:1500]}
         finally:
             room.leave(need)

@@ -90,7 +90,10 @@ def observe(out, number, name, mode, environment, options):
     for place, line in enumerate(report["ledger"]):
         parts = [part["bytes"] for part in report["ledger"] if part["part_of"] == place and part["bytes"] is not None]
         assert line["bytes"] is None or not parts or sum(parts) == line["bytes"], (name, line, parts)
-    total = lambda word: sum(line["bytes"] or 0 for line in lines if line["line"] == word)
+
+    def total(word):
+        return sum(line["bytes"] or 0 for line in lines if line["line"] == word)
+
     told = {word: total(word) for word in ("this job", "context at start", "pool", "in use", "cached free", "outside the pools",
                                           "unexplained", "other process", "unattributed", "context and outside the pools")}
     grown = [f"{line['bytes'] / MIB:+.0f} MiB with {line['detail']}" for line in lines if line["line"] == "outside the pools"]

@@ -135,7 +135,9 @@ def jax_train(apply, params, x, seconds):
 
     @jax.jit
     def step(params, x):
-        loss = lambda params: jnp.mean((apply(params, x) - x) ** 2)
+        def loss(params):
+            return jnp.mean((apply(params, x) - x) ** 2)
+
         return jax.tree.map(lambda p, g: p - 0.01 * g, params, jax.grad(loss)(params))
 
     end = time.time() + seconds

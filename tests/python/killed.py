@@ -116,8 +116,9 @@ def read_whole(path):
             return None, True
         batches, is_torn = [], False
         try:
+            # One by one: what was read before a torn message stays.
             for batch in reader:
-                batches.append(batch)
+                batches.append(batch)  # noqa: PERF402
         except (OSError, pyarrow.ArrowInvalid):
             is_torn = True
         return pyarrow.Table.from_batches(batches, reader.schema), is_torn

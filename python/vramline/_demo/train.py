@@ -40,7 +40,7 @@ def with_torch() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 10)).to(device)
     optimizer = torch.optim.Adam(model.parameters())
-    for step in range(20):
+    for _ in range(20):
         x = torch.randn(256, 1024, device=device)
         y = torch.randint(0, 10, (256,), device=device)
         loss = torch.nn.functional.cross_entropy(model(x), y)

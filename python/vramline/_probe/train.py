@@ -20,7 +20,8 @@ from typing import Any
 def main(folder: Path, batch: int) -> None:
     told = json.loads((folder / "probe.json").read_text(encoding="utf-8"))
     sys.path += [path for path in told["path"] if path not in sys.path]
-    import keras
+    # Before our package: importing a framework attaches, and attaching loads the package of the launcher's version.
+    import keras  # noqa: F401
     import numpy as np
 
     from vramline import accumulation

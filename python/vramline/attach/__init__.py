@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Callable
 from types import ModuleType
-from typing import Callable
 
 from vramline import recorder, session
 from vramline.attach import ending, fixes, imports, jax, keras, settings, tensorflow, torch
 from vramline.attach.steps import Steps
 from vramline.attach.window import Window
+
 
 def begin() -> None:
     """Opens the recording and waits for the frameworks."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Optional
 
 
 class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
-def total_memory() -> Optional[int]:
+def total_memory() -> int | None:
     """Bytes of the first visible GPU; None where there is none or the driver's library is absent."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip() or "-1"
     try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Callable, Optional
+from typing import Any
 
 from vramline import _vramline, counters
 from vramline.attach.steps import Steps
@@ -23,7 +24,7 @@ def watch(job: Session, steps: Steps) -> None:
     owner = os.getpid()
 
     ended: list[bool] = []
-    told: list[Optional[BaseException]] = [None]
+    told: list[BaseException | None] = [None]
 
     def tell(kind: type[BaseException], error: BaseException) -> None:
         if told[0] is error:
@@ -32,7 +33,7 @@ def watch(job: Session, steps: Steps) -> None:
         text = f"{kind.__name__}: {error}"
         job.mark("exception", text[:4000], read=counters.read_all())
         path = job.folder / f"exception-{job.name}.txt"
-        job.attempt(lambda: path.write_text(text[:_MOST_TEXT], encoding="utf-8", errors="replace") and None)
+        job.attempt(lambda: path.write_text(text[:_MOST_TEXT], encoding="utf-8", errors="replace"))
 
     def at_exit() -> None:
         # A hook of the program's own took the place of ours; Python has kept what it was called with.
@@ -53,7 +54,7 @@ def watch(job: Session, steps: Steps) -> None:
 
     before = sys.excepthook
 
-    def at_exception(kind: type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> Any:
+    def at_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
         try:
             tell(kind, error)
         except Exception:
@@ -80,7 +81,7 @@ def at_exit_of(steps: Steps) -> None:
     atexit.register(steps.finish, "the program ended")
 
 
-def _without_us(trace: Optional[TracebackType]) -> Optional[TracebackType]:
+def _without_us(trace: TracebackType | None) -> TracebackType | None:
     """The traceback as it would be without our hooks in the calls."""
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
         trace = trace.tb_next

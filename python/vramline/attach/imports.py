@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, Callable, Optional
+from typing import Any
 
 from vramline.session import warn
 
@@ -35,7 +36,7 @@ class _Finder:
     def __init__(self) -> None:
         self._is_asking = False
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name not in _waiting or self._is_asking:
             return None
         self._is_asking = True

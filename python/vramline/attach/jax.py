@@ -6,8 +6,9 @@ import functools
 import os
 import pathlib
 import sys
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Callable
+from typing import Any
 
 from vramline.attach import ending
 from vramline.attach.driver import total_memory
@@ -60,7 +61,7 @@ def _hook_profiler(steps: Steps) -> None:
 
         return save
 
-    bridge = sys.modules["jax._src.xla_bridge"]
+    bridge: Any = sys.modules["jax._src.xla_bridge"]
     backends = bridge.backends
 
     @functools.wraps(backends)

@@ -10,8 +10,9 @@ import functools
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Callable, Optional
+from typing import Any
 
 from vramline import batches, inventory
 from vramline.attach.steps import Steps, quietly
@@ -23,9 +24,9 @@ class _State:
     """Where a fit, evaluation or prediction stands."""
 
     def __init__(self) -> None:
-        self.begin: dict[str, Optional[int]] = {}
+        self.begin: dict[str, int | None] = {}
         self.first_batch = 0
-        self.epoch: Optional[int] = None
+        self.epoch: int | None = None
 
 
 def _state(callbacks: Any) -> _State:
@@ -191,7 +192,8 @@ def _hook_optimizers(keras: ModuleType, steps: Steps) -> None:
 
 
 def _subclasses(kind: type) -> list[type]:
-    found = []
+    found: list[type] = []
+    sub: type
     for sub in kind.__subclasses__():
         found += [sub, *_subclasses(sub)]
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Optional
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +15,7 @@ class Asked:
     trace_seconds: float = 60.0
     rate: float = 10.0
     step_peaks: bool = False
-    limit: Optional[int] = None
+    limit: int | None = None
     """Bytes that a pool may take."""
     stop: bool = False
     """Whether the process ends when its trace is over."""

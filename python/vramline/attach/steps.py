@@ -10,7 +10,8 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
 
 from vramline import counters
 from vramline.attach.window import Window
@@ -47,11 +48,11 @@ class Steps:
         self,
         phase: str,
         how: str,
-        begin: Optional[int],
-        step: Optional[int] = None,
+        begin: int | None,
+        step: int | None = None,
         batches: int = 1,
-        epoch: Optional[int] = None,
-        label: Optional[str] = None,
+        epoch: int | None = None,
+        label: str | None = None,
     ) -> None:
         """A step has ended."""
         if step is None:
@@ -85,7 +86,7 @@ class Steps:
         phase = "train" if trains else "other"
         self.job.mark("call", name, phase, "inferred", count, 1, None, begin, counters.read_all())
 
-    def span(self, kind: str, label: Optional[str], phase: str, begin: Optional[int], epoch: Optional[int]) -> None:
+    def span(self, kind: str, label: str | None, phase: str, begin: int | None, epoch: int | None) -> None:
         """An epoch or a phase has ended."""
         self.job.mark(kind, label, phase, "keras", None, None, epoch, begin, counters.read_all())
         if not self._is_counted and not self.window.is_open:
@@ -127,7 +128,7 @@ class _Local(threading.local):
     def __init__(self) -> None:
         # Inside a batch that this list of callbacks was told of, a call such as `train_on_batch`, a compiled function, or an
         # optimizer's update.
-        self.batch_of: Optional[Callable[[], Any]] = None
+        self.batch_of: Callable[[], Any] | None = None
         self.in_single = False
         self.depth = 0
         self.in_update = False
@@ -135,7 +136,7 @@ class _Local(threading.local):
         self.saw_update = False
         self.saw_gradient = False
         # Where the eager step that is going on began: at the first tape since the last update.
-        self.boundary: Optional[int] = None
+        self.boundary: int | None = None
 
     @property
     def in_keras(self) -> bool:

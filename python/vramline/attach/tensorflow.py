@@ -6,8 +6,9 @@ import functools
 import pathlib
 import sys
 import warnings
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Callable
+from typing import Any
 
 from vramline.attach import ending, keras
 from vramline.attach.settings import Asked
@@ -61,8 +62,7 @@ def _hook_profiler(steps: Steps) -> None:
 
 def _hook_functions(steps: Steps) -> None:
     """Calls of the outermost compiled function, outside of Keras."""
-    from tensorflow.python.eager import backprop
-    from tensorflow.python.eager import context
+    from tensorflow.python.eager import backprop, context
     from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
     function = polymorphic_function.Function

@@ -10,8 +10,9 @@ import os
 import pathlib
 import pickle
 import threading
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Callable, Optional
+from typing import Any
 
 from vramline import inventory
 from vramline.attach import ending
@@ -30,7 +31,7 @@ def hook(torch: ModuleType, steps: Steps, asked: Asked) -> None:
         limit = asked.limit
         torch.cuda._lazy_call(lambda: _set_limit(torch, limit, steps))
     # After the limit: what allocates first is the program.
-    history: Optional[_History] = None
+    history: _History | None = None
     try:
         history = _History(torch, steps)
         torch.cuda._lazy_call(quietly(history.begin))

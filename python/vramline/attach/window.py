@@ -12,7 +12,8 @@ import os
 import pathlib
 import threading
 import time
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
 
 from vramline import _vramline
 from vramline.attach.settings import Asked
@@ -40,15 +41,15 @@ class Window:
         if asked.trace.startswith("steps="):
             self._most = max(int(asked.trace[len("steps=") :] or 0), 1)
         self._steps = 0
-        self._first_step: Optional[float] = None
+        self._first_step: float | None = None
         self._resident_then = 0
         self._grown = 0
         self._most_grown = _MOST_MEMORY
-        self._save: Optional[Callable[[pathlib.Path], None]] = None
-        self._stop: Optional[Callable[[], None]] = None
+        self._save: Callable[[pathlib.Path], None] | None = None
+        self._stop: Callable[[], None] | None = None
         self._opened = 0.0
-        self._writer: Optional[threading.Thread] = None
-        self._timer: Optional[threading.Timer] = None
+        self._writer: threading.Thread | None = None
+        self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
         self._kept: list[Any] = []
         self.is_open = False

@@ -37,9 +37,8 @@ facts["no reset"] = refused(vramline.reset_peak)
 with vramline.watch("nothing") as nothing:
     pass
 facts["watched nothing"] = str(nothing)
-with vramline.record(f"{folder}/early") as rec:
-    with rec.step(5):
-        rec.mark("nothing yet")
+with vramline.record(f"{folder}/early") as rec, rec.step(5):
+    rec.mark("nothing yet")
 facts["early"] = str(rec.path)
 
 # All of these fail once TensorFlow has been initialised.
@@ -94,9 +93,8 @@ with vramline.record(f"{folder}/loop.vram", step_peaks=False, phase="validation"
 facts["not reset"] = truth()["peak"] == whole
 
 try:
-    with vramline.record(f"{folder}/fails.vram") as rec:
-        with rec.step(0):
-            raise RuntimeError("enough is enough")
+    with vramline.record(f"{folder}/fails.vram") as rec, rec.step(0):
+        raise RuntimeError("enough is enough")
 except RuntimeError as error:
     facts["raised"] = str(error)
 with open(path, "w", encoding="utf-8") as file:

@@ -9,6 +9,7 @@ import time
 
 import keras
 import small
+
 from vramline.keras import MemoryCallback
 
 path, folder = sys.argv[1:]

@@ -11,6 +11,7 @@ os.environ["KERAS_BACKEND"] = "jax"
 
 import keras
 import numpy as np
+
 import vramline
 from vramline.keras import MemoryCallback
 

@@ -47,8 +47,7 @@ def main():
     for _ in range(40):
         if len(held) > 1:
             held.pop(chance.randrange(len(held)))
-    for _ in range(30):
-        held.append(tf.zeros([chance.randrange(1, 60_000)], tf.uint8))
+    held.extend(tf.zeros([chance.randrange(1, 60_000)], tf.uint8) for _ in range(30))
     tf.profiler.experimental.stop()
     with open(facts, "w", encoding="utf-8") as file:
         json.dump({"asked": failed, "made": made}, file)
