@@ -2,7 +2,7 @@
 //!
 //! **Crash behaviour.** Each append encodes its rows as one Arrow message and gives it to the kernel: with one `write(2)` on
 //! an append-only descriptor, or, in streams of more than a few messages, by stores into room behind the end of the file
-//! ([`super::room`]). What the kernel has taken survives the death of the process; kill -9 costs at most the
+//! (module `room`). What the kernel has taken survives the death of the process; kill -9 costs at most the
 //! message in flight. A message that was written in part (a full disk) is cut off again at once; one that could not be cut
 //! off is left out by the reader, and by the next writer, which cuts a torn tail before it appends. Room that was not
 //! filled is zeros, which are the end of an Arrow stream; a stream that is closed has none.
