@@ -26,7 +26,8 @@ INSTALL := -m pip install -q --disable-pip-version-check
 BINARY := $(VENV)/bin/vramline
 export VRAMLINE_BIN := $(abspath $(BINARY))
 
-.PHONY: all demo build package older tools test lint lint-rust lint-python test-rust test-python test-integrations dist test-dist \
+.PHONY: all demo build package optimized older tools test lint lint-rust lint-python compile-tests test-rust test-python test-integrations \
+  dist test-dist \
   web browser screenshots bench proof gpu-proof fuzz fmt clean
 
 all: build
@@ -45,10 +46,13 @@ demo:
 	@$(MAKE) --no-print-directory package
 	$(BINARY) demo -o target/demo.vram
 
-# On a fresh machine packages are downloaded while cargo compiles. With warm caches there is nothing to do beside it.
+# On a fresh machine packages and the browser are downloaded while cargo compiles. With warm caches both have nothing to do.
 test:
-	@$(MAKE) -j2 --no-print-directory lint-rust $(VENV)/.tests
+	@$(MAKE) -j2 --no-print-directory compile-tests browser
 	@$(MAKE) --no-print-directory lint-python test-rust test-python
+
+compile-tests: lint-rust build
+	cargo test --release --workspace --locked --no-run
 
 lint: lint-rust lint-python
 
@@ -69,6 +73,10 @@ test-rust: tools
 package: tools $(VENV)/.demo
 	$(VENV)/bin/python $(INSTALL) --no-deps --force-reinstall --no-build-isolation .
 
+# With the optimisation of a release, for what is measured.
+optimized: tools $(VENV)/.tests
+	VRAMLINE_BUILD=optimized $(VENV)/bin/python $(INSTALL) --no-deps --force-reinstall --no-build-isolation .
+
 # Vramline is built without Node: this is for those who change the page.
 web:
 	cd web && npm ci --no-audit --no-fund && npx tsc --noEmit && npm run --silent build
@@ -80,10 +88,10 @@ browser: $(VENV)/.tests
 	@command -v npm >/dev/null && [ ! -d web/node_modules/esbuild ] && (cd web && npm ci --no-audit --no-fund --silent) || true
 
 test-python: package browser
-	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/python
+	$(VENV)/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/python
 
 # For packages that are large or take long to start. Each test there says why it is not in the everyday suite.
-test-integrations: package $(INTEGRATIONS)/.installed
+test-integrations: build $(INTEGRATIONS)/.installed
 	$(INTEGRATIONS)/bin/python $(INSTALL) --no-deps --force-reinstall --no-build-isolation .
 	VRAMLINE_BIN=$(abspath $(INTEGRATIONS))/bin/vramline $(INTEGRATIONS)/bin/python -m pytest -q tests/integrations
 
@@ -101,17 +109,17 @@ test-dist: dist
 screenshots: package browser
 	for script in docs/screenshots/*.py; do $(VENV)/bin/python $$script || exit 1; done
 
-bench: package
+bench: optimized
 	$(VENV)/bin/python benches/against_xprof.py
 	$(VENV)/bin/python benches/against_pickle.py
 	$(VENV)/bin/python benches/oom_log.py
 	$(VENV)/bin/python benches/recording_cost.py
 	$(VENV)/bin/python benches/page.py
-	cargo run --release --locked -p vramline --example replay_speed -- fixtures/tf221_cpu_cnn_from_start.xplane.pb
-	cargo run --release --locked -p vramline --example replay_speed -- fixtures/torch2110_h200_resnet50_b64.snapshot.pickle.gz
+	cargo run --profile dist --locked -p vramline --example replay_speed -- fixtures/tf221_cpu_cnn_from_start.xplane.pb
+	cargo run --profile dist --locked -p vramline --example replay_speed -- fixtures/torch2110_h200_resnet50_b64.snapshot.pickle.gz
 
-proof: package
-	cargo test --release --workspace --locked --test it -- --ignored every_bit_flipped
+proof: optimized
+	cargo test --release --workspace --locked --test it -- --ignored every_cut_and_every_bit
 	$(VENV)/bin/python benches/against_xprof.py --write docs/benchmarks.md
 	$(VENV)/bin/python benches/against_pickle.py --write docs/benchmarks.md
 	$(VENV)/bin/python benches/page.py --write docs/benchmarks.md

@@ -1,7 +1,8 @@
 """Compiles what the wheel carries: the library that a training process loads, and the binary that starts it.
 
 One wheel holds both, so that the two always fit. Manual pages and shell completions come from that binary.
-Hatchling runs this file; it does the rest. A clone builds quickly; `VRAMLINE_BUILD=dist` builds what is released.
+Hatchling runs this file; it does the rest. `VRAMLINE_BUILD` chooses how: `local` (the default) compiles quickly, `optimized` for
+speed at run time, `dist` does so for the old C library that a release promises.
 """
 
 import json
@@ -50,16 +51,18 @@ def compile_workspace(root):
 
     Library and binary are compiled by one command: apart, cargo would compile shared dependencies twice, with other features.
     """
+    here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     match os.environ.get("VRAMLINE_BUILD", "local"):
         case "local":
-            command = ["cargo", "build", "--release"]
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            command, platform = ["cargo", "build", "--release"], here
+        case "optimized":
+            command, platform = ["cargo", "build", "--profile", "dist"], here
         case "dist":
             # Zig links against the symbols of an old glibc, whichever is installed here.
             command = ["cargo", "zigbuild", "--profile", "dist", "--target", "x86_64-unknown-linux-gnu.2.17"]
             platform = "manylinux_2_17_x86_64"
         case other:
-            raise SystemExit(f"error: VRAMLINE_BUILD is {other!r}\nhint: use local or dist")
+            raise SystemExit(f"error: VRAMLINE_BUILD is {other!r}\nhint: use local, optimized or dist")
     command += ["--locked", "-p", "vramline-cli", "-p", "vramline-py", "--message-format=json-render-diagnostics"]
     try:
         done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True)

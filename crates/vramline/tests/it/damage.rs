@@ -45,29 +45,33 @@ fn small_fixture() -> Vec<u8> {
     fs::read(fixture("tf221_cpu_mlp_nobfc_window.xplane.pb")).unwrap()
 }
 
+/// The everyday suite damages one byte of so many; `every_cut_and_every_bit` damages them all.
+const STRIDE: usize = 3;
+
 #[test]
-fn cut_at_every_byte() {
+fn cut_anywhere() {
     let whole = small_fixture();
-    for_all(whole.len(), |length| {
-        survive(&whole[..length]);
+    for_all(whole.len() / STRIDE, |third| {
+        survive(&whole[..third * STRIDE]);
     });
 }
 
 #[test]
-fn every_byte_flipped() {
+fn flipped_anywhere() {
     let whole = small_fixture();
-    for_all(whole.len(), |at| {
+    for_all(whole.len() / STRIDE, |third| {
         let mut bytes = whole.clone();
-        bytes[at] ^= if at % 2 == 0 { 0xff } else { 1 << (at / 2 % 8) };
+        bytes[third * STRIDE + 1] ^= if third % 2 == 0 { 0xff } else { 1 << (third / 2 % 8) };
         survive(&bytes);
     });
 }
 
 #[test]
 #[ignore = "takes ten minutes: make proof"]
-fn every_bit_flipped() {
+fn every_cut_and_every_bit() {
     let whole = small_fixture();
     for_all(whole.len(), |at| {
+        survive(&whole[..at]);
         let mut bytes = whole.clone();
         for bit in 0..8 {
             bytes[at] = whole[at] ^ 1 << bit;
