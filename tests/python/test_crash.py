@@ -385,13 +385,15 @@ def test_forks_of_tensorflow_end_as_they_would(jobs):
 # No place to write
 
 FILLS = """
-    import os, sys, torch, vramline
+    import os, sys, time, torch, vramline
     recording, ballast = sys.argv[1], sys.argv[2]
     with vramline.record(recording, rate=100.0) as rec:
         for number in range(3000):
             with rec.step(number):
                 rec.mark("x" * 600)
             if number == 2980:
+                # A write that took long, as on a busy machine, has left the rest to a thread, which must catch up to see the room.
+                time.sleep(2)
                 os.remove(ballast)
         print("done")
 """

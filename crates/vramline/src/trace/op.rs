@@ -114,9 +114,15 @@ fn split(name: &str) -> (Vec<&str>, &str) {
     (scopes, leaf)
 }
 
+/// The kind of an op, whichever library's kernel it runs: oneDNN's kernels have names of their own, `_MklMatMul`.
+fn kind_of(leaf: &str) -> &str {
+    let kind = without_number(leaf);
+    ["_MklNative", "_MklEager", "_Mkl"].into_iter().find_map(|mark| kind.strip_prefix(mark)).unwrap_or(kind)
+}
+
 pub(crate) fn part_of(name: &str) -> Part {
     let (scopes, leaf) = split(name);
-    let kind = without_number(leaf);
+    let kind = kind_of(leaf);
     if kind.starts_with("Iterator") || kind.ends_with("Dataset") || kind.starts_with("Optional") {
         return Part::Input;
     }
@@ -223,6 +229,8 @@ mod tests {
         assert_eq!(part_of("Conv2DBackpropFilter"), Part::EagerGradient);
         assert_eq!(part_of("ReluGrad"), Part::EagerGradient);
         assert_eq!(part_of("MatMul"), Part::EagerProduct);
+        assert_eq!(part_of("_MklMatMul"), Part::EagerProduct);
+        assert_eq!(part_of("_MklNativeConv2DBackpropInput"), Part::EagerGradient);
         assert_eq!(part_of(""), Part::Plain);
     }
 

@@ -185,7 +185,7 @@ impl Roles {
     }
 
     /// The role of a block that an op without a scope made, and that does not outlive its step. Such ops run one after the other,
-    /// so the first that only a backward pass has divides the step.
+    /// so the first and the last that only a backward pass has divide the step in three.
     fn of_eager_op(
         &self,
         part: Part,
@@ -193,20 +193,20 @@ impl Roles {
         born: Picos,
         freed: Option<Picos>,
     ) -> Option<(Role, &'static str)> {
-        if part == Part::EagerGradient {
-            return Some((Role::Gradients, "an op that only a backward pass has"));
-        }
         let step = &steps[steps.partition_point(|step| step.begin <= born).checked_sub(1)?];
-        let first = self.eager_gradients.partition_point(|&time| time < step.begin);
-        let backward = *self.eager_gradients.get(first).filter(|&&time| time < step.until)?;
-        match freed {
-            _ if born >= backward => (part == Part::EagerProduct)
-                .then_some((Role::Gradients, "a product or sum made in the backward pass")),
-            Some(freed) if freed < backward => {
-                Some((Role::Temporaries, "made and consumed in the forward pass"))
+        let begin = self.eager_gradients.partition_point(|&time| time < step.begin);
+        let end = self.eager_gradients.partition_point(|&time| time < step.until);
+        let backward = self.eager_gradients.get(begin..end)?;
+        let (&first, &last) = (backward.first()?, backward.last()?);
+        Some(match freed {
+            // The last gradients of weights are products.
+            _ if born > last && part != Part::EagerProduct => {
+                (Role::Temporaries, "made after the backward pass: arithmetic of the optimizer")
             }
-            _ => Some((Role::Activations, "made in the forward pass, alive in the backward pass")),
-        }
+            _ if born >= first => (Role::Gradients, "made in the backward pass"),
+            Some(freed) if freed < first => (Role::Temporaries, "made and consumed in the forward pass"),
+            _ => (Role::Activations, "made in the forward pass, alive in the backward pass"),
+        })
     }
 }
 
