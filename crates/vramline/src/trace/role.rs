@@ -180,8 +180,9 @@ impl Roles {
                 (Role::Unknown, NO_TENSOR)
             };
         }
-        self.of_eager_op(part, steps, born, freed)
-            .unwrap_or((Role::Unknown, "neither the op's name nor its lifetime tells"))
+        let of_eager_op =
+            if event.op().is_empty() { None } else { self.of_eager_op(part, steps, born, freed) };
+        of_eager_op.unwrap_or((Role::Unknown, "neither the op's name nor its lifetime tells"))
     }
 
     /// The role of a block that an op without a scope made, and that does not outlive its step. Such ops run one after the other,
