@@ -4,7 +4,7 @@
 #   make test    the everyday suite: formatting, lints, Rust and Python tests
 #   make test-integrations   tests with heavy packages, in an environment of their own
 #   make dist    the wheel and the source archive of a release, into dist/ (RELEASING.md)
-#   make test-dist   make dist, then installs and uses both
+#   make test-dist   make dist, then installs the wheel and uses it
 #   make bench   time and memory against xprof on a large trace made here; a large log; what a recording costs; replay
 #   make proof   the long tables, written into docs/ with versions and date
 #   make gpu-proof   the ledger on a real GPU, written into docs/gpu-proof.md (vramline installed there, PyTorch, JAX)

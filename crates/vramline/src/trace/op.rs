@@ -147,7 +147,7 @@ pub(crate) fn part_of(name: &str) -> Part {
     }
 }
 
-/// Whether only a backward pass has such an op: `ReluGrad`, `Conv2DBackpropFilter`. Two mark where gradients end.
+/// Whether only a backward pass has such an op: `ReluGrad`, `Conv2DBackpropFilter`. `StopGradient` and `PreventGradient` belong to the forward pass.
 fn is_backward_kind(kind: &str) -> bool {
     (kind.contains("Grad") || kind.contains("Backprop"))
         && !matches!(kind, "StopGradient" | "PreventGradient")

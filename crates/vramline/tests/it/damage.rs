@@ -67,7 +67,7 @@ fn flipped_anywhere() {
 }
 
 #[test]
-#[ignore = "takes ten minutes: make proof"]
+#[ignore = "takes minutes: make proof"]
 fn every_cut_and_every_bit() {
     let whole = small_fixture();
     for_all(whole.len(), |at| {
