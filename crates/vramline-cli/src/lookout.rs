@@ -34,7 +34,7 @@ const DISTANCE: u32 = 20;
 /// How often a list of processes is asked for, at most.
 const SLOW_LANE: Duration = Duration::from_secs(1);
 /// What is read of a recording at one look.
-const MOST: u64 = 64 << 20;
+const MAX_BYTES_PER_LOOK: u64 = 64 << 20;
 /// How long a job that has ended stays in sight.
 const AFTERGLOW: Duration = Duration::from_secs(60);
 /// A recording of another machine is being written where it was written to so lately.
@@ -247,7 +247,7 @@ impl Followed {
         }
         loop {
             let job = &mut self.job;
-            match self.live.look(MOST, &mut |news| job.take(news)) {
+            match self.live.look(MAX_BYTES_PER_LOOK, &mut |news| job.take(news)) {
                 Ok(true) if is_all => {}
                 Ok(_) => break,
                 Err(error) => {

@@ -16,7 +16,7 @@ const FEWEST: usize = 12;
 /// So many of the first steps are not looked at: a tenth, and at least two, which build what the others use.
 const WARM_UP: (usize, usize) = (10, 2);
 /// More points than this are thinned out: pairs grow with the square.
-const MOST: usize = 400;
+const MAX_POINTS: usize = 400;
 /// The quantile of the normal distribution for an interval of 99 %.
 const QUANTILE: f64 = 2.576;
 /// Less growth than this over all steps seen is not worth a word: blocks that come to lie in larger chunks look like that too.
@@ -44,7 +44,7 @@ pub struct Growth {
 pub fn growth(points: &[(f64, f64)]) -> Option<Growth> {
     let skipped = (points.len() / WARM_UP.0).max(WARM_UP.1);
     let seen = points.get(skipped..).filter(|seen| seen.len() >= FEWEST)?;
-    let thinned: Vec<(f64, f64)> = seen.iter().step_by(seen.len().div_ceil(MOST)).copied().collect();
+    let thinned: Vec<(f64, f64)> = seen.iter().step_by(seen.len().div_ceil(MAX_POINTS)).copied().collect();
     let (slope, interval) = theil_sen(&thinned)?;
     let (first, last) = (seen.first()?, seen.last()?);
     let bytes = slope * (last.0 - first.0);

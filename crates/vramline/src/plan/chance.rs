@@ -22,13 +22,13 @@ const SURE: f64 = 0.9;
 const LIKELY: f64 = 0.5;
 
 /// A run that passes with less does not.
-const NONE: f64 = 0.01;
+const MIN_PASS_PROBABILITY: f64 = 0.01;
 
 /// What is called sure is smaller by one part in so many: the orders of a few probes are not all there are.
-const ROOM: u64 = 20;
+const BATCH_MARGIN_DIVISOR: u64 = 20;
 
 /// The same where there is one order only.
-const ROOM_IN_ORDER: u64 = 100;
+const ORDERED_BATCH_MARGIN_DIVISOR: u64 = 100;
 
 /// What is called sure passes under a limit that is smaller by one part in so many too: of a model that holds much whatever the
 /// batch, a smaller batch alone leaves no room.
@@ -38,7 +38,7 @@ const TIGHTER: u64 = 32;
 const NEXT: u64 = 100;
 
 /// Nobody has so large a batch.
-const MOST: u64 = 1 << 40;
+const MAX_BATCH: u64 = 1 << 40;
 
 /// How likely it is to pass under a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,16 +109,16 @@ impl Plan {
     #[must_use]
     pub fn fits(&self, batch: u64, limit: Bytes, steps: u64) -> Option<bool> {
         let with_room = batch.saturating_add(if self.is_ordered {
-            batch / (ROOM_IN_ORDER - 1)
+            batch / (ORDERED_BATCH_MARGIN_DIVISOR - 1)
         } else {
-            batch.div_ceil(ROOM - 1)
+            batch.div_ceil(BATCH_MARGIN_DIVISOR - 1)
         });
         if self.chance(with_room, limit, steps).run >= SURE
             && (self.is_ordered || self.chance(batch, tighter(limit), steps).run >= SURE)
         {
             return Some(true);
         }
-        (self.chance(batch, limit, steps).short < NONE).then_some(false)
+        (self.chance(batch, limit, steps).short < MIN_PASS_PROBABILITY).then_some(false)
     }
 
     /// The largest batches that pass under a limit.
@@ -160,12 +160,16 @@ impl Plan {
             .checked_div(high - low)
             .filter(|_| high > low)
             .map_or(last, |more| first + more);
-        u64::try_from(guess.clamp(1, i128::from(MOST / 2))).unwrap_or(1)
+        u64::try_from(guess.clamp(1, i128::from(MAX_BATCH / 2))).unwrap_or(1)
     }
 
     /// What is called sure where a batch passes.
     fn less_room(&self, batch: u64) -> u64 {
-        if self.is_ordered { batch - batch / ROOM_IN_ORDER } else { (batch - batch.div_ceil(ROOM)).max(1) }
+        if self.is_ordered {
+            batch - batch / ORDERED_BATCH_MARGIN_DIVISOR
+        } else {
+            (batch - batch.div_ceil(BATCH_MARGIN_DIVISOR)).max(1)
+        }
     }
 
     /// How the stretches of a probe's order fare at a batch.
@@ -252,7 +256,7 @@ fn largest_where(guess: u64, from: u64, mut fits: impl FnMut(u64) -> bool) -> Op
     let (mut low, mut high) = (guess, guess);
     let mut stride = (guess / 16).max(1);
     if fits(guess) {
-        while low == high || (high < MOST && fits(high)) {
+        while low == high || (high < MAX_BATCH && fits(high)) {
             low = high;
             high = high.saturating_add(stride);
             stride = stride.saturating_mul(2);

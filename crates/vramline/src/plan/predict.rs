@@ -21,7 +21,7 @@ const SELDOM: f64 = 0.25;
 const ENDS: (f64, f64) = (0.05, 0.97);
 
 /// Nothing is predicted where more is asked for at once: sums of sizes end somewhere.
-const MOST: Bytes = Bytes(1 << 55);
+const MAX_PREDICTED_BYTES: Bytes = Bytes(1 << 55);
 
 /// What a part of a run takes.
 #[derive(Clone, Debug)]
@@ -81,11 +81,12 @@ impl Plan {
         let rehearsed = each(&ways, |&(number, irregular, placement)| {
             let program = self.program_at(number, batch, irregular)?;
             let asked = program.acts.iter().filter_map(|act| act.requested()).max().unwrap_or_default();
-            if asked > MOST {
+            if asked > MAX_PREDICTED_BYTES {
                 return None;
             }
             let rehearsed = self.rehearse(number, &program, placement)?;
-            (rehearsed.failure.is_none() && rehearsed.peak <= MOST).then_some((program, rehearsed))
+            (rehearsed.failure.is_none() && rehearsed.peak <= MAX_PREDICTED_BYTES)
+                .then_some((program, rehearsed))
         });
         for (&(number, irregular, _), rehearsed) in ways.iter().zip(rehearsed) {
             let (program, rehearsed) = rehearsed?;
@@ -121,11 +122,11 @@ impl Plan {
     /// An interval with room for what no probe has shown.
     fn widened(&self, low: Bytes, high: Bytes) -> (Bytes, Bytes) {
         /// In thousandths, on each side: the orders of a few probes are not all there are.
-        const ROOM: u64 = 15;
+        const MARGIN_PER_MILLE: u64 = 15;
         if self.is_ordered {
             return (low, high);
         }
-        (Bytes(low.0 - low.0 / 1000 * ROOM), Bytes(high.0 + high.0 / 1000 * ROOM))
+        (Bytes(low.0 - low.0 / 1000 * MARGIN_PER_MILLE), Bytes(high.0 + high.0 / 1000 * MARGIN_PER_MILLE))
     }
 
     /// Roles, bases and slack where a run is highest.

@@ -115,16 +115,16 @@ pub(crate) struct Heavy {
 
 impl Heaviest {
     /// How many are kept. Nearly every allocation is lighter than all of them.
-    const MOST: usize = 10;
+    const MAX_ALLOCATIONS: usize = 10;
 
     fn offer(&mut self, heavy: Heavy) {
-        let is_full = self.0.len() >= Heaviest::MOST;
+        let is_full = self.0.len() >= Heaviest::MAX_ALLOCATIONS;
         if is_full && self.0.last().is_some_and(|last| heavy.byte_seconds <= last.byte_seconds) {
             return;
         }
         let at = self.0.partition_point(|known| known.byte_seconds >= heavy.byte_seconds);
         self.0.insert(at, heavy);
-        self.0.truncate(Heaviest::MOST);
+        self.0.truncate(Heaviest::MAX_ALLOCATIONS);
     }
 }
 
