@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use vramline::recording::manifest::{Device, RunManifest};
-use vramline::recording::watch::{Found, Watch};
+use vramline::recording::watch::{DriverFacts, Watch};
 use vramline::source::driver::probe::Probe;
 use vramline::source::driver::{Driver, DriverError};
 
@@ -46,7 +46,7 @@ pub(crate) fn watch(folder: &Path, job: u32, rate: f64, manifest: &RunManifest) 
     let (mut manifest, into) = (manifest.clone(), folder.to_owned());
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
-    let begun = move |found: &Found| {
+    let begun = move |found: &DriverFacts| {
         complete(&mut manifest, found.clone());
         if !over.load(Ordering::Acquire) {
             // What fails here is written again at the end.
@@ -65,7 +65,7 @@ pub(crate) fn finish(watching: Option<Watching>, manifest: &mut RunManifest) {
     is_over.store(true, Ordering::Release);
 }
 
-fn complete(manifest: &mut RunManifest, found: Found) {
+fn complete(manifest: &mut RunManifest, found: DriverFacts) {
     // Without the library the kernel's own files tell a little.
     if found.run.error.is_none() {
         manifest.devices = found.devices;

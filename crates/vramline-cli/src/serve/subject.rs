@@ -66,9 +66,9 @@ pub(super) struct Now {
     pub(super) standing: Standing,
     /// From the version before to this one.
     pub(super) patch: Option<Arc<str>>,
-    seen: Seen,
+    seen: PathState,
     /// Seen once, and others than before: read when they have come to rest.
-    unsettled: Option<Seen>,
+    unsettled: Option<PathState>,
     read_at: Instant,
     wait: Duration,
     /// Pages that are told of changes.
@@ -85,7 +85,7 @@ pub(super) struct Subject {
 
 impl Subject {
     pub(super) fn open(path: &Path) -> Result<Subject, SourceError> {
-        let seen = Seen::of(path);
+        let seen = PathState::of(path);
         let began = Instant::now();
         let shown = read(path, 1)?;
         let standing = if goes_on(&shown, &seen) { Standing::Going } else { Standing::Whole };
@@ -145,7 +145,7 @@ impl Subject {
         if !is_due {
             return;
         }
-        let seen = Seen::of(&self.path);
+        let seen = PathState::of(&self.path);
         if standing != Standing::Going {
             let mut now = self.now();
             let is_settled = now.unsettled == Some(seen);
@@ -213,7 +213,7 @@ fn patch_of(old: &Shown, new: &Shown) -> Option<Arc<str>> {
 }
 
 /// Whether the run of a recording goes on.
-fn goes_on(shown: &Shown, seen: &Seen) -> bool {
+fn goes_on(shown: &Shown, seen: &PathState) -> bool {
     let Some(recorded) = &shown.tiles.reading().recorded else { return false };
     let manifest = recorded.manifest.as_ref();
     if manifest.is_some_and(|manifest| manifest.exit.is_some()) {
@@ -240,17 +240,17 @@ fn is_launcher(pid: u32) -> bool {
 
 /// A path from outside: whether its files are others than before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
+struct PathState {
     sum: u64,
     newest: Option<SystemTime>,
 }
 
-impl Seen {
+impl PathState {
     /// Names, lengths and times of at most so many files, so deep.
-    fn of(path: &Path) -> Seen {
-        const MOST: usize = 4096;
+    fn of(path: &Path) -> PathState {
+        const MAX_FILES: usize = 4096;
         const DEEPEST: usize = 6;
-        let mut seen = Seen { sum: 0, newest: None };
+        let mut seen = PathState { sum: 0, newest: None };
         let mut left = vec![(path.to_owned(), 0)];
         let mut count = 0;
         while let Some((path, depth)) = left.pop() {
@@ -262,9 +262,9 @@ impl Seen {
             // In whatever order a folder lists them.
             seen.sum = seen.sum.wrapping_add(sum.finish());
             seen.newest = seen.newest.max(time);
-            if facts.is_dir() && depth < DEEPEST && count < MOST {
+            if facts.is_dir() && depth < DEEPEST && count < MAX_FILES {
                 let below = std::fs::read_dir(&path).into_iter().flatten().flatten();
-                left.extend(below.take(MOST - count).map(|entry| (entry.path(), depth + 1)));
+                left.extend(below.take(MAX_FILES - count).map(|entry| (entry.path(), depth + 1)));
             }
         }
         seen

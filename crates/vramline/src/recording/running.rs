@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// A recording that processes of this machine write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct RunningRecording {
     /// Its folder.
     pub path: PathBuf,
     /// The processes, by their numbers here.
@@ -49,9 +49,9 @@ impl Lookout {
     }
 
     /// The recordings of these processes, in the order of their paths.
-    pub fn look(&mut self, processes: &[Seen]) -> Vec<Found> {
+    pub fn look(&mut self, processes: &[Seen]) -> Vec<RunningRecording> {
         let mut known = std::mem::take(&mut self.known);
-        let mut found: Vec<Found> = Vec::new();
+        let mut found: Vec<RunningRecording> = Vec::new();
         for seen in processes {
             let key = (seen.pid, seen.start);
             let is_fresh = |known: &Known| {
@@ -65,7 +65,7 @@ impl Lookout {
             if let Some(path) = &entry.path {
                 match found.iter_mut().find(|found| found.path == *path) {
                     Some(found) => found.pids.push(seen.pid),
-                    None => found.push(Found { path: path.clone(), pids: vec![seen.pid] }),
+                    None => found.push(RunningRecording { path: path.clone(), pids: vec![seen.pid] }),
                 }
             }
             self.known.insert(key, entry);

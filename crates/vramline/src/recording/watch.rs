@@ -37,7 +37,7 @@ const MOST_ROWS: usize = 4096;
 
 /// What was found out about the driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct DriverFacts {
     /// The devices, with their figures when the run began.
     pub devices: Vec<Device>,
     /// Who told of them, and what it cost so far.
@@ -48,7 +48,7 @@ pub struct Found {
 #[derive(Debug)]
 pub struct Watch {
     stop: Sender<()>,
-    done: Receiver<Found>,
+    done: Receiver<DriverFacts>,
 }
 
 impl Watch {
@@ -60,7 +60,7 @@ impl Watch {
         job: u32,
         pace: Option<Duration>,
         open: impl FnOnce() -> Result<Box<dyn Driver>, DriverError> + Send + 'static,
-        begun: impl FnOnce(&Found) + Send + 'static,
+        begun: impl FnOnce(&DriverFacts) + Send + 'static,
     ) -> Option<Watch> {
         let folder = folder.to_owned();
         let (stop, stopped) = channel();
@@ -81,7 +81,7 @@ impl Watch {
 
     /// Ends the watch after a last look. `None` where the thread does not answer within `patience`: it is left behind.
     #[must_use]
-    pub fn stop(self, patience: Duration) -> Option<Found> {
+    pub fn stop(self, patience: Duration) -> Option<DriverFacts> {
         drop(self.stop);
         self.done.recv_timeout(patience).ok()
     }
@@ -102,7 +102,7 @@ struct Noted {
 struct Watcher {
     folder: PathBuf,
     probe: Option<Probe>,
-    found: Found,
+    found: DriverFacts,
     appender: Option<Appender>,
     rows: Vec<DriverRow>,
     began: Instant,
@@ -118,7 +118,7 @@ struct Watcher {
 
 impl Watcher {
     fn new(folder: &Path, job: u32, open: impl FnOnce() -> Result<Box<dyn Driver>, DriverError>) -> Watcher {
-        let mut found = Found::default();
+        let mut found = DriverFacts::default();
         found.run.namespace = procfs::namespace();
         let probe = Probe::open(open).map_err(|error| found.run.error = Some(error)).ok();
         let devices = probe.as_ref().map_or(0, |probe| probe.devices().len());
@@ -186,7 +186,7 @@ impl Watcher {
         }
     }
 
-    fn finish(mut self) -> Found {
+    fn finish(mut self) -> DriverFacts {
         self.look_at_devices();
         self.look_at_processes();
         self.count();

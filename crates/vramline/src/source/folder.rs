@@ -13,14 +13,14 @@ const MOST_ENTRIES: usize = 100_000;
 
 /// The traces of a folder.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct FolderTraces {
     /// One file for each host of the chosen run, by name.
     pub(crate) hosts: Vec<PathBuf>,
     /// The folders of other runs, newest first.
     pub(crate) other_runs: Vec<PathBuf>,
 }
 
-pub(crate) fn find(folder: &Path) -> io::Result<Found> {
+pub(crate) fn find(folder: &Path) -> io::Result<FolderTraces> {
     let mut runs: Vec<(SystemTime, PathBuf, Vec<PathBuf>)> = Vec::new();
     let mut left = MOST_ENTRIES;
     let mut ahead = vec![(folder.to_owned(), 0)];
@@ -56,8 +56,8 @@ pub(crate) fn find(folder: &Path) -> io::Result<Found> {
     }
     // Runs are named by their time; the name decides between runs copied in one go.
     runs.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-    let Some((_, _, hosts)) = runs.pop() else { return Ok(Found::default()) };
-    Ok(Found { hosts, other_runs: runs.into_iter().rev().map(|(_, folder, _)| folder).collect() })
+    let Some((_, _, hosts)) = runs.pop() else { return Ok(FolderTraces::default()) };
+    Ok(FolderTraces { hosts, other_runs: runs.into_iter().rev().map(|(_, folder, _)| folder).collect() })
 }
 
 fn is_trace(path: &Path) -> bool {

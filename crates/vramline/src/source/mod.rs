@@ -270,13 +270,13 @@ fn read_input(input: &Input, path: &Path) -> Result<Content, SourceError> {
             "a checkpoint holds weights, not what held memory: torch.cuda.memory._dump_snapshot(file) writes that",
         ),
         Format::Pprof => match pprof::read(input).map_err(at)? {
-            pprof::Found::Still(still) => return Ok(Content::Still(still)),
-            pprof::Found::GoHeap => (
+            pprof::ProfileContent::Still(still) => return Ok(Content::Still(still)),
+            pprof::ProfileContent::GoHeap => (
                 "a heap profile of a Go program (pprof)",
                 "read it with `go tool pprof`; JAX's profiles of device memory come from \
                  jax.profiler.save_device_memory_profile(file)",
             ),
-            pprof::Found::Foreign => (
+            pprof::ProfileContent::Foreign => (
                 "a pprof profile of something else than device memory",
                 "JAX's profiles of device memory come from jax.profiler.save_device_memory_profile(file)",
             ),

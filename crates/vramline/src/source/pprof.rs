@@ -31,7 +31,7 @@ use crate::warning::Warnings;
 /// Profiles are kilobytes; a larger one than this is none.
 const LARGEST: usize = 256 << 20;
 /// More entries of a table, or calls in all stacks, than this are not read.
-const MOST: usize = 4 << 20;
+const MAX_ENTRIES: usize = 4 << 20;
 /// A stack is told up to so many calls.
 const DEEPEST: usize = 512;
 /// Names longer than this are cut.
@@ -45,7 +45,7 @@ const OTHER: &str = "JAX tells neither a buffer nor an executable";
 
 /// What a profile was good for.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum ProfileContent {
     /// What devices held.
     Still(Box<Still>),
     /// What a Go program had on its heap.
@@ -54,7 +54,7 @@ pub(crate) enum Found {
     Foreign,
 }
 
-pub(crate) fn read(input: &Input) -> io::Result<Found> {
+pub(crate) fn read(input: &Input) -> io::Result<ProfileContent> {
     let bytes = input.whole(LARGEST)?;
     let profile = Profile::of(&bytes);
     let types: Vec<(&[u8], &[u8])> = profile.types.iter().map(|kind| profile.value_type(kind)).collect();
@@ -62,10 +62,10 @@ pub(crate) fn read(input: &Input) -> io::Result<Found> {
     let counts = place((b"allocations", b"count"));
     match (place((b"space", b"bytes")), counts) {
         (Some(bytes_at), counts_at) => {
-            Ok(Found::Still(Box::new(still(&profile, bytes_at, counts_at, bytes.len()))))
+            Ok(ProfileContent::Still(Box::new(still(&profile, bytes_at, counts_at, bytes.len()))))
         }
-        (None, _) if place((b"inuse_space", b"bytes")).is_some() => Ok(Found::GoHeap),
-        (None, _) => Ok(Found::Foreign),
+        (None, _) if place((b"inuse_space", b"bytes")).is_some() => Ok(ProfileContent::GoHeap),
+        (None, _) => Ok(ProfileContent::Foreign),
     }
 }
 
@@ -95,15 +95,15 @@ impl<'a> Profile<'a> {
                 }
             };
             match field {
-                1 if profile.types.len() < MOST => profile.types.push(message),
-                2 if profile.samples.len() < MOST => profile.samples.push(message),
-                4 if profile.locations.len() < MOST => {
+                1 if profile.types.len() < MAX_ENTRIES => profile.types.push(message),
+                2 if profile.samples.len() < MAX_ENTRIES => profile.samples.push(message),
+                4 if profile.locations.len() < MAX_ENTRIES => {
                     profile.locations.insert(number(message, 1), message);
                 }
-                5 if profile.functions.len() < MOST => {
+                5 if profile.functions.len() < MAX_ENTRIES => {
                     profile.functions.insert(number(message, 1), message);
                 }
-                6 if profile.texts.len() < MOST => profile.texts.push(message),
+                6 if profile.texts.len() < MAX_ENTRIES => profile.texts.push(message),
                 _ => {}
             }
         }
@@ -216,7 +216,7 @@ fn still(profile: &Profile<'_>, bytes_at: usize, counts_at: Option<usize>, lengt
         for &location in sample.locations.iter().rev() {
             for &(whole, short, is_own) in frames.of(location, &mut still.names).iter().rev() {
                 calls += 1;
-                if calls > MOST {
+                if calls > MAX_ENTRIES {
                     break;
                 }
                 stack = still.stacks.push(stack, whole);

@@ -11,7 +11,7 @@ use vramline::recording::folder;
 use vramline::recording::manifest::RunManifest;
 use vramline::recording::reader;
 use vramline::recording::rows::{DriverRow, DriverState, HOST, Subject};
-use vramline::recording::watch::{Found, Watch};
+use vramline::recording::watch::{DriverFacts, Watch};
 use vramline::source::driver::fake::{Fake, FakeDevice, FakeProcess, Pid, PidWord, Script, Used};
 use vramline::source::driver::nvml::NvmlDriver;
 use vramline::source::driver::probe::{Cost, Probe};
@@ -230,7 +230,7 @@ impl Drop for Job {
 }
 
 /// Watches a job under a script until `is_enough` of what is on disk; then the job ends, and the watch after it.
-fn watched(script: Script, is_enough: impl Fn(&[DriverRow]) -> bool) -> (Vec<DriverRow>, Found, u32) {
+fn watched(script: Script, is_enough: impl Fn(&[DriverRow]) -> bool) -> (Vec<DriverRow>, DriverFacts, u32) {
     watched_with(|_| script, is_enough)
 }
 
@@ -238,7 +238,7 @@ fn watched(script: Script, is_enough: impl Fn(&[DriverRow]) -> bool) -> (Vec<Dri
 fn watched_with(
     script: impl FnOnce(u32) -> Script,
     is_enough: impl Fn(&[DriverRow]) -> bool,
-) -> (Vec<DriverRow>, Found, u32) {
+) -> (Vec<DriverRow>, DriverFacts, u32) {
     let folder = tempfile::tempdir().unwrap();
     let mut job = Job::start();
     let pid = job.0.id();

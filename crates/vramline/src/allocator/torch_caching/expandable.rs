@@ -2,7 +2,7 @@
 
 use super::block::{Block, State};
 use super::shelf::Shelf;
-use super::{Supplier, TorchCaching, Wanted};
+use super::{Supplier, TorchCaching, UnservedRequest};
 use crate::allocator::free_set::Free;
 use crate::allocator::slab::Handle;
 use crate::units::Bytes;
@@ -43,7 +43,11 @@ impl TorchCaching {
     }
 
     /// Maps what a request misses behind a free block, or in a new segment; the block is on no shelf.
-    pub(super) fn grow_in_place(&mut self, wanted: &Wanted, supplier: &mut impl Supplier) -> Option<Handle> {
+    pub(super) fn grow_in_place(
+        &mut self,
+        wanted: &UnservedRequest,
+        supplier: &mut impl Supplier,
+    ) -> Option<Handle> {
         let mut handle = self.find_room(wanted, supplier)?;
         let block = *self.blocks.at(handle);
         if block.state == State::Unmapped {
@@ -66,7 +70,7 @@ impl TorchCaching {
     }
 
     /// The lowest free or unmapped block from which on nobody holds enough bytes; else a new segment.
-    fn find_room(&mut self, wanted: &Wanted, supplier: &mut impl Supplier) -> Option<Handle> {
+    fn find_room(&mut self, wanted: &UnservedRequest, supplier: &mut impl Supplier) -> Option<Handle> {
         let is_open = |block: &Block| matches!(block.state, State::Free | State::Unmapped);
         let shelf = self.shelf(wanted.shelf)?;
         for &unmapped in shelf.unmapped.values() {
@@ -100,7 +104,7 @@ impl TorchCaching {
         &mut self,
         handle: Handle,
         size: u64,
-        wanted: &Wanted,
+        wanted: &UnservedRequest,
         supplier: &mut impl Supplier,
     ) -> Option<Handle> {
         let block = *self.blocks.at(handle);

@@ -331,7 +331,7 @@ impl TorchCaching {
         supplier: &mut impl Supplier,
     ) -> Result<Allocation, Refused> {
         let Some(met) = self.meet(shelf) else { return Err(Refused::UnknownLane) };
-        let wanted = Wanted { shelf, rounded, segment: self.options.segment(Bytes(rounded)).0, met };
+        let wanted = UnservedRequest { shelf, rounded, segment: self.options.segment(Bytes(rounded)).0, met };
         if let Some(handle) = self.obtain(&wanted, request.capturing, supplier) {
             return Ok(self.finish(handle, request.bytes.0, rounded));
         }
@@ -340,7 +340,12 @@ impl TorchCaching {
     }
 
     /// Takes what no free block can serve from the driver, and gives back what is idle where it refuses.
-    fn obtain(&mut self, wanted: &Wanted, capturing: bool, supplier: &mut impl Supplier) -> Option<Handle> {
+    fn obtain(
+        &mut self,
+        wanted: &UnservedRequest,
+        capturing: bool,
+        supplier: &mut impl Supplier,
+    ) -> Option<Handle> {
         if self.options.collects() {
             self.collect_garbage(supplier);
         }
@@ -428,7 +433,7 @@ impl TorchCaching {
     }
 
     /// A free block of the same stream in a pool that helps out.
-    fn find_overflow(&mut self, wanted: &Wanted) -> Option<Handle> {
+    fn find_overflow(&mut self, wanted: &UnservedRequest) -> Option<Handle> {
         let shelf = self.shelf(wanted.shelf).filter(|shelf| shelf.pool == PoolId::DEFAULT.0)?;
         let (stream, is_small) = (shelf.stream, shelf.is_small);
         let helping = self.pools.iter().filter(|pool| pool.options.use_on_oom);
@@ -643,7 +648,7 @@ impl TorchCaching {
     }
 
     /// Takes memory from the driver; the block is on no shelf.
-    fn grow(&mut self, wanted: &Wanted, supplier: &mut impl Supplier) -> Option<Handle> {
+    fn grow(&mut self, wanted: &UnservedRequest, supplier: &mut impl Supplier) -> Option<Handle> {
         let reserved = self.stats.reserved_bytes.current();
         if self.options.cap.is_some_and(|cap| reserved.saturating_add(wanted.segment) > cap.0) {
             return None;
@@ -667,7 +672,7 @@ impl TorchCaching {
         Some(handle)
     }
 
-    fn note_growth(&mut self, wanted: &Wanted, base: u64, got: u64) {
+    fn note_growth(&mut self, wanted: &UnservedRequest, base: u64, got: u64) {
         self.growths.push(Growth {
             allocation: self.next_id,
             lane: Lane(wanted.shelf / 2),
@@ -854,7 +859,7 @@ impl TorchCaching {
 
 /// A request that no free block serves.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
+struct UnservedRequest {
     shelf: u32,
     rounded: u64,
     /// What it takes from the driver where segments do not grow.

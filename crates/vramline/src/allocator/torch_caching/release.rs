@@ -1,7 +1,7 @@
 //! What goes back to the driver, and when.
 
 use super::block::{Block, State};
-use super::{Lane, Supplier, TorchCaching, Wanted};
+use super::{Lane, Supplier, TorchCaching, UnservedRequest};
 use crate::allocator::free_set::Free;
 use crate::allocator::slab::Handle;
 use crate::units::Bytes;
@@ -101,7 +101,11 @@ impl TorchCaching {
     }
 
     /// Gives back blocks that are too large to be split, until a request has room; whether it has.
-    pub(super) fn release_available(&mut self, wanted: &Wanted, supplier: &mut impl Supplier) -> bool {
+    pub(super) fn release_available(
+        &mut self,
+        wanted: &UnservedRequest,
+        supplier: &mut impl Supplier,
+    ) -> bool {
         let Some(Bytes(most)) = self.options.max_split else { return false };
         let needed = wanted.rounded.max(most);
         let Some(shelf) = self.shelf(wanted.shelf) else { return false };

@@ -56,8 +56,9 @@ struct Placed {
     size: u64,
 }
 
+/// The tables of an assignment.
 #[derive(Default)]
-struct Told<'a> {
+struct AssignmentTables<'a> {
     /// Where each value is made.
     values: FxHashMap<i64, &'a [u8]>,
     /// Values that are part of the program's result.
@@ -105,8 +106,8 @@ pub(super) fn read<'a>(
     made
 }
 
-fn gather<'a>(assignments: &[&'a [u8]], root: Option<i64>) -> Told<'a> {
-    let mut told = Told::default();
+fn gather<'a>(assignments: &[&'a [u8]], root: Option<i64>) -> AssignmentTables<'a> {
+    let mut told = AssignmentTables::default();
     let mut left = MOST_VALUES;
     for assignment in assignments {
         let mut cursor = Cursor(assignment);
@@ -231,7 +232,7 @@ fn allocation(message: &[u8], left: &mut usize) -> (i64, Allocation, Vec<Placed>
 type Simulated = FxHashMap<i64, bool>;
 
 /// Runs through the compiler's own simulation, twice: how full each allocation gets, then who is there at that moment.
-fn simulate(told: &Told<'_>) -> Simulated {
+fn simulate(told: &AssignmentTables<'_>) -> Simulated {
     let mut home: FxHashMap<i64, (usize, u64)> = FxHashMap::default();
     if !told.traces.is_empty() {
         for (number, (_, _, placed)) in told.allocations.iter().enumerate() {
@@ -348,7 +349,7 @@ fn parts(
     size: Bytes,
     placed: &[Placed],
     at_peak: &Simulated,
-    told: &Told<'_>,
+    told: &AssignmentTables<'_>,
 ) -> Vec<(u64, Option<i64>, How)> {
     // Those that are surely there come first, then those with a place of their own.
     let mut order: Vec<(u8, &Placed)> = placed

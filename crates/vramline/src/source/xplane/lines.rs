@@ -69,7 +69,7 @@ struct Done {
 
 /// What one worker found.
 #[derive(Default)]
-struct Found {
+struct WorkerOutput {
     tally: Tally,
     done: Vec<Done>,
     lines: Vec<(usize, Line)>,
@@ -81,7 +81,7 @@ struct Found {
 /// Reads every line that matters into `history`.
 pub(crate) fn read(input: &Input, index: &Index, history: &mut History) -> io::Result<()> {
     let mut found = gather(input, index, &history.names);
-    let sum = |count: fn(&Found) -> u64| found.iter().map(count).fold(0, u64::saturating_add);
+    let sum = |count: fn(&WorkerOutput) -> u64| found.iter().map(count).fold(0, u64::saturating_add);
     let skipped = sum(|found| found.skipped_events);
     if skipped > 0 {
         let text = format!("{skipped} events larger than {LONGEST_EVENT} bytes were skipped");
@@ -100,7 +100,7 @@ pub(crate) fn read(input: &Input, index: &Index, history: &mut History) -> io::R
     failure.map_or(Ok(()), Err)
 }
 
-fn gather(input: &Input, index: &Index, names: &Names) -> Vec<Found> {
+fn gather(input: &Input, index: &Index, names: &Names) -> Vec<WorkerOutput> {
     let lines =
         index.planes.iter().flat_map(|plane| plane.lines.iter().map(move |range| (plane, range.clone())));
     let mut tasks: Vec<Task<'_>> =
@@ -210,7 +210,7 @@ struct Worker<'a, 'q> {
     input: &'q Input,
     queue: &'q Queue<'a>,
     decoder: Decoder<'q>,
-    found: Found,
+    found: WorkerOutput,
     stream: Option<Stream>,
 }
 
@@ -218,10 +218,10 @@ impl<'a, 'q> Worker<'a, 'q> {
     fn new(number: usize, input: &'q Input, queue: &'q Queue<'a>, names: &'q Names) -> Self {
         let events = if input.length() > LARGE_FILE { Batch::for_many() } else { Batch::default() };
         let decoder = Decoder::new(names, events);
-        Worker { number, input, queue, decoder, found: Found::default(), stream: None }
+        Worker { number, input, queue, decoder, found: WorkerOutput::default(), stream: None }
     }
 
-    fn run(mut self) -> Found {
+    fn run(mut self) -> WorkerOutput {
         let mut was_reading = false;
         while let Some(job) = self.queue.next(was_reading) {
             was_reading = matches!(job, Job::Read(_));
@@ -379,7 +379,7 @@ impl Translation {
 }
 
 /// One history of what the workers found.
-fn merge(found: Vec<Found>, history: &mut History) {
+fn merge(found: Vec<WorkerOutput>, history: &mut History) {
     let mut done: Vec<Done> = Vec::new();
     let mut batches: Vec<Batch> = Vec::new();
     let mut translations: Vec<Translation> = Vec::new();

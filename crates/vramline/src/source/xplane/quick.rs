@@ -75,7 +75,7 @@ impl Decoder<'_> {
             *template = Template::of(plane, bytes, range.clone(), lengths)?;
             template.find(bytes, range, &mut places)?;
         }
-        let found = Found { template, places: &places };
+        let found = EventStats { template, places: &places };
         let pool_name = found.reference(plane, bytes, StatKind::AllocatorName)?.map(|entry| entry.name);
         let in_use = found.size(bytes, StatKind::BytesAllocated)?;
         // What has no allocator's name or no count is for the careful way.
@@ -279,7 +279,7 @@ impl Template {
 }
 
 /// The values of an event's stats.
-struct Found<'t> {
+struct EventStats<'t> {
     template: &'t Template,
     places: &'t Places,
 }
@@ -299,7 +299,7 @@ const INT: u8 = 0x20;
 const REF: u8 = 0x38;
 
 /// Each answers `Some(None)` where the event has no such stat, and `None` where its form is not the usual one.
-impl Found<'_> {
+impl EventStats<'_> {
     #[inline(always)]
     fn place(&self, kind: StatKind) -> Option<Place> {
         let slot = self.template.slots.get(kind as usize)?;
@@ -317,7 +317,7 @@ impl Found<'_> {
     fn integer(&self, bytes: &[u8], kind: StatKind) -> Option<Option<u64>> {
         let place = self.place(kind)?;
         match place.tag {
-            INT | UINT => Found::varint(place, bytes),
+            INT | UINT => EventStats::varint(place, bytes),
             0 => Some(None),
             _ => None,
         }
@@ -349,7 +349,7 @@ impl Found<'_> {
             DOUBLE if place.value + 8 == place.end => {
                 Some(Some(f64::from_bits(word_at(bytes, place.value)?) as f32))
             }
-            INT | UINT => Some(Found::varint(place, bytes)?.map(|value| value as f32)),
+            INT | UINT => Some(EventStats::varint(place, bytes)?.map(|value| value as f32)),
             0 => Some(None),
             _ => None,
         }
