@@ -2,6 +2,7 @@
 
 mod cli;
 mod commands;
+mod exit;
 mod export;
 mod launch;
 mod lookout;
@@ -19,20 +20,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::{Cli, Command};
-use launch::settings::Refusal;
-
-/// What went wrong, with what to do now.
-#[derive(Debug)]
-struct Hinted {
-    error: anyhow::Error,
-    hint: String,
-}
-
-impl From<anyhow::Error> for Hinted {
-    fn from(error: anyhow::Error) -> Self {
-        Hinted { error, hint: String::new() }
-    }
-}
+use exit::{Hinted, Refusal};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

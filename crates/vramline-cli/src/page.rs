@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use vramline::Reading;
 
-use crate::Hinted;
+use crate::exit::Hinted;
 
 const SCRIPT: &str = include_str!("../../../web/dist/page.js");
 const STYLE: &str = include_str!("../../../web/dist/page.css");

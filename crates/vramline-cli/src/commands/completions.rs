@@ -4,8 +4,8 @@ use std::io;
 
 use clap::CommandFactory;
 
-use crate::Hinted;
 use crate::cli::{Cli, CompletionsArgs};
+use crate::exit::Hinted;
 
 pub(crate) fn run(args: &CompletionsArgs) -> Result<(), Hinted> {
     let mut script = Vec::new();

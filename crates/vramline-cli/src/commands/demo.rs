@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 
-use crate::Hinted;
 use crate::cli::{DemoArgs, RunArgs};
 use crate::commands::run;
+use crate::exit::Hinted;
 use crate::launch::package;
 
 pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, Hinted> {

@@ -9,12 +9,9 @@ use vramline::view::diff_page::{self, Curve};
 use vramline::view::report::{self, Report};
 
 use crate::cli::{DiffArgs, DiffBy};
-use crate::launch::settings::refusal;
+use crate::exit::{Hinted, NO, NOT_CERTAIN, refusal};
 use crate::printer::Style;
-use crate::{Hinted, page, printer, watched};
-
-const NO: u8 = 3;
-const NOT_CERTAIN: u8 = 4;
+use crate::{page, printer, watched};
 
 pub(crate) fn run(args: &DiffArgs) -> Result<ExitCode, Hinted> {
     let alone = args.paths.iter().map(|path| vec![path.clone()]);

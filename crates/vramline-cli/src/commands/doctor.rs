@@ -14,9 +14,9 @@ use vramline::source::driver::probe::Probe;
 use vramline::source::procfs;
 use vramline::view::doctor::{DeviceLook, DriverLook, Machine, PythonLook, doctor};
 
-use crate::Hinted;
 use crate::cli::DoctorArgs;
 use crate::commands::answer;
+use crate::exit::Hinted;
 use crate::launch::{driver, environment, package};
 use crate::printer;
 

@@ -7,8 +7,9 @@ use anyhow::{Context, anyhow};
 use vramline::view::export;
 
 use crate::cli::{ExportArgs, ExportFormat};
+use crate::exit::Hinted;
 use crate::export::{parquet, perfetto, table};
-use crate::{Hinted, watched};
+use crate::watched;
 
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Hinted> {
     let reading = watched::read(&args.path)

@@ -3,8 +3,8 @@
 use anyhow::Context;
 use clap::CommandFactory;
 
-use crate::Hinted;
 use crate::cli::{Cli, ManArgs};
+use crate::exit::Hinted;
 
 pub(crate) fn run(args: &ManArgs) -> Result<(), Hinted> {
     Ok(clap_mangen::generate_to(Cli::command(), &args.folder)

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
-use crate::Hinted;
+use crate::exit::Hinted;
 use crate::printer::Style;
 
 pub(crate) mod completions;

@@ -6,9 +6,9 @@ use std::path::Path;
 use vramline::source::SourceError;
 use vramline::view::oom::oom;
 
-use crate::Hinted;
 use crate::cli::OomArgs;
 use crate::commands::answer;
+use crate::exit::Hinted;
 use crate::printer::{self, Style};
 use crate::watched;
 

@@ -10,12 +10,10 @@ use vramline::view::pack::{self, Job, Known, Wanted};
 
 use crate::cli::PackArgs;
 use crate::commands::answer;
+use crate::exit::{Hinted, NO, NOT_CERTAIN, refusal};
 use crate::launch::driver;
-use crate::launch::settings::refusal;
-use crate::{Hinted, printer, watched};
+use crate::{printer, watched};
 
-const NO: u8 = 3;
-const NOT_CERTAIN: u8 = 4;
 /// More than a plan ever has to say.
 const LONGEST_PLAN: u64 = 64 << 20;
 

@@ -12,13 +12,10 @@ use vramline::view::plan::{self, PlanView, ProbeRead, Wanted};
 
 use crate::cli::PlanArgs;
 use crate::commands::answer;
+use crate::exit::{Hinted, NO, NOT_CERTAIN, refusal};
 use crate::launch::environment::Variables;
-use crate::launch::settings::refusal;
 use crate::launch::{compile, probes, say};
-use crate::{Hinted, page, plan_page, printer, watched};
-
-const NO: u8 = 3;
-const NOT_CERTAIN: u8 = 4;
+use crate::{page, plan_page, printer, watched};
 
 /// Probes where the user names none: small, and hardly ever a dimension of a model.
 const BATCHES: [u64; 3] = [7, 11, 13];

@@ -8,11 +8,8 @@ use vramline::view::replay::{self, Ask, Replay, Wanted};
 
 use crate::cli::{Find, Gate, ReplayArgs};
 use crate::commands::answer;
-use crate::launch::settings::refusal;
-use crate::{Hinted, printer, watched};
-
-const NO: u8 = 3;
-const NOT_CERTAIN: u8 = 4;
+use crate::exit::{Hinted, NO, NOT_CERTAIN, refusal};
+use crate::{printer, watched};
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode, Hinted> {
     let mut what_if = args.what_if.clone();

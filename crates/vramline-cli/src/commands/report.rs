@@ -8,8 +8,8 @@ use vramline::Reading;
 use vramline::view::html;
 use vramline::view::report::{self, Report, Wanted};
 
-use crate::Hinted;
 use crate::cli::{By, ReportArgs};
+use crate::exit::Hinted;
 use crate::page;
 use crate::printer::{self, Style};
 use crate::watched;

@@ -14,9 +14,9 @@ use vramline::recording::manifest::{self, ClockPair, Clocks, RunManifest};
 use vramline::recording::rows::Moment;
 use vramline::units::Nanos;
 
-use crate::Hinted;
 use crate::cli::{ReportArgs, RunArgs};
 use crate::commands::{oom, report};
+use crate::exit::Hinted;
 use crate::launch::child::Ending;
 use crate::launch::environment::{self, Planned, Variables};
 use crate::launch::{child, devices, driver, package, place, say, settings};

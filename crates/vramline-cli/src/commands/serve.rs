@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::anyhow;
 
-use crate::Hinted;
 use crate::cli::ServeArgs;
+use crate::exit::Hinted;
 use crate::launch::kernel::Held;
 use crate::serve::{NoServer, Server};
 

@@ -7,9 +7,10 @@ use anyhow::anyhow;
 
 use crate::cli::TopArgs;
 use crate::commands::answer;
+use crate::exit::Hinted;
 use crate::lookout::Lookout;
 use crate::printer;
-use crate::{Hinted, tui};
+use crate::tui;
 
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Hinted> {
     if let Some(missing) = args.paths.iter().find(|path| !path.is_dir()) {

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use crate::Hinted;
 use crate::cli::UnpickleArgs;
+use crate::exit::Hinted;
 
 pub(crate) fn run(args: &UnpickleArgs) -> Result<(), Hinted> {
     let mut out = io::BufWriter::new(io::stdout().lock());

@@ -13,13 +13,12 @@ use vramline::view::verify::{Measured, Predicted, verify};
 
 use crate::cli::{Allocator, VerifyArgs};
 use crate::commands::{answer, plan};
+use crate::exit::{Hinted, NO, refusal};
 use crate::launch::environment::Variables;
 use crate::launch::probes;
-use crate::launch::settings::refusal;
 use crate::variables::{FIX, TF_CUDNN_SCRATCH, TF_INTEROP_THREADS};
-use crate::{Hinted, printer, watched};
+use crate::{printer, watched};
 
-const NO: u8 = 3;
 const SCRATCH_MIB: &str = "256";
 
 pub(crate) fn run(args: &VerifyArgs) -> Result<ExitCode, Hinted> {

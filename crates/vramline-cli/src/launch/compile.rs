@@ -17,9 +17,9 @@ use vramline::plan::Compiled;
 use vramline::recording::manifest::RunManifest;
 use vramline::source::read_programs;
 
-use crate::Hinted;
 use crate::cli::RunArgs;
 use crate::commands::run;
+use crate::exit::Hinted;
 use crate::launch::environment::Variables;
 use crate::launch::probes::{ENDED, is_of, last_words, replaced};
 use crate::launch::say;

@@ -10,9 +10,9 @@ use std::path::Path;
 
 use vramline::recording::manifest::StandIn;
 
-use crate::Hinted;
 use crate::cli::{Allocator, RunArgs, Switch};
-use crate::launch::settings::{MIB, refusal};
+use crate::exit::{Hinted, refusal};
+use crate::launch::settings::MIB;
 use crate::variables::{
     ALLOCATOR, CUDA_VISIBLE_DEVICES, GROWTH, LIMIT, RATE, STAND_IN, STEP_PEAKS, STOP, TF_CPU_BFC,
     TF_CPU_BFC_LIMIT, TF_FORCE_GPU_ALLOW_GROWTH, TF_GPU_ALLOCATOR, TORCH_CONF, TRACE, TRACE_SECONDS,

@@ -8,24 +8,8 @@ use std::str::FromStr;
 use vramline::recording::manifest::{self, StandIn};
 use vramline::units::Bytes;
 
-use crate::Hinted;
 use crate::cli::{Allocator, RunArgs, Switch};
-
-/// Settings that cannot be had together. Nothing has been started then, and the exit code is that of wrong usage.
-#[derive(Debug)]
-pub(crate) struct Refusal(String);
-
-pub(crate) fn refusal(reason: impl Into<String>, hint: impl Into<String>) -> Hinted {
-    Hinted { error: anyhow::Error::new(Refusal(reason.into())), hint: hint.into() }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Refusal {}
+use crate::exit::{Hinted, refusal};
 
 /// How much of the job's allocations is traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use crossterm::event::{self, Event};
 use vramline::snapshot::Role;
 use vramline::view::report::{Wanted, report};
 
-use crate::Hinted;
+use crate::exit::Hinted;
 use crate::launch::kernel::{self, Held};
 use crate::lookout::{Look, Lookout};
 use draw::Paint;
