@@ -1,5 +1,7 @@
 //! Every argument of every verb. Only clap lives here; verbs turn these into what the core understands.
 
+pub(crate) mod values;
+
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,7 +11,7 @@ use vramline::replay::Setting;
 use vramline::units::{Bytes, Nanos};
 use vramline::view::diff::Threshold;
 
-use crate::launch::settings::{self, Gpus, Trace};
+use values::{Gpus, Trace};
 
 /// Shows, to the byte, what holds a GPU's memory while a model trains.
 #[derive(Debug, Parser)]
@@ -426,7 +428,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) step_peaks: bool,
     /// Read the counters so many times a second; 0 is never.
-    #[arg(long, value_name = "HZ", default_value_t = 10.0, value_parser = settings::rate)]
+    #[arg(long, value_name = "HZ", default_value_t = 10.0, value_parser = values::rate)]
     pub(crate) rate: f64,
     /// Let the job see only these GPUs, such as 0,1, or none.
     #[arg(long, value_name = "LIST|none")]
@@ -567,7 +569,7 @@ pub(crate) struct TopArgs {
     #[arg(value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
     /// Look so many times a second.
-    #[arg(long, value_name = "HZ", default_value_t = 1.0, value_parser = settings::looks)]
+    #[arg(long, value_name = "HZ", default_value_t = 1.0, value_parser = values::looks)]
     pub(crate) rate: f64,
     /// Print one look as text and end.
     #[arg(long)]

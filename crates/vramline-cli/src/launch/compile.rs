@@ -18,12 +18,12 @@ use vramline::recording::manifest::RunManifest;
 use vramline::source::read_programs;
 
 use crate::cli::RunArgs;
+use crate::cli::values::Trace;
 use crate::commands::run;
 use crate::exit::Hinted;
 use crate::launch::environment::Variables;
 use crate::launch::probes::{ENDED, is_of, last_words, replaced};
 use crate::launch::say;
-use crate::launch::settings::Trace;
 use crate::variables::{JAX_CACHE, XLA_FLAGS};
 
 /// Steps after which a job is stopped that has not been ended before.

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, anyhow};
 use vramline::recording::manifest::{self, Exit, RunManifest};
 
+use crate::cli::values::Trace;
 use crate::cli::{Allocator, RunArgs};
 use crate::commands::run;
 use crate::exit::{Hinted, refusal};
 use crate::launch::environment::{self, Variables};
 use crate::launch::say;
-use crate::launch::settings::Trace;
 
 /// How a job ends that somebody wants to end: hang-up, Ctrl-C, terminate.
 pub(super) const ENDED: [u8; 3] = [129, 130, 143];

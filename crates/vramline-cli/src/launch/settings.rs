@@ -1,109 +1,13 @@
-//! What a user may ask of `vramline run`: values, which of them exclude each other, and how they are recorded.
+//! What a user may ask of `vramline run`: which settings exclude each other, and how they are recorded.
 //!
-//! What they do to the job's environment is in `environment`.
-
-use std::fmt;
-use std::str::FromStr;
+//! The values themselves are in `cli`; what they do to the job's environment is in `environment`.
 
 use vramline::recording::manifest::{self, StandIn};
 use vramline::units::Bytes;
 
+use crate::cli::values::Gpus;
 use crate::cli::{Allocator, RunArgs, Switch};
 use crate::exit::{Hinted, refusal};
-
-/// How much of the job's allocations is traced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trace {
-    Auto,
-    Off,
-    Steps(u32),
-    All,
-}
-
-impl FromStr for Trace {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Trace, String> {
-        match text {
-            "auto" => Ok(Trace::Auto),
-            "off" => Ok(Trace::Off),
-            "all" => Ok(Trace::All),
-            _ => text
-                .strip_prefix("steps=")
-                .and_then(|steps| steps.parse().ok())
-                .filter(|&steps| steps > 0)
-                .map(Trace::Steps)
-                .ok_or_else(|| "expected auto, off, all, or steps=N with N from 1 on".to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for Trace {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Trace::Auto => out.write_str("auto"),
-            Trace::Off => out.write_str("off"),
-            Trace::Steps(steps) => write!(out, "steps={steps}"),
-            Trace::All => out.write_str("all"),
-        }
-    }
-}
-
-/// Samples a second.
-pub(crate) fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate| (0.0..=1000.0).contains(rate));
-    rate.ok_or_else(|| "expected samples a second, from 0 (off) to 1000".to_owned())
-}
-
-/// Looks a second.
-pub(crate) fn looks(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate| (0.1..=20.0).contains(rate));
-    rate.ok_or_else(|| "expected looks a second, from 0.1 to 20".to_owned())
-}
-
-/// The devices that a job may use; empty for none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Gpus(Vec<String>);
-
-impl Gpus {
-    pub(crate) fn is_none(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// What CUDA takes. An empty list hides all devices too, but an empty variable gets lost on the way through scripts.
-    pub(crate) fn variable(&self) -> String {
-        if self.is_none() { "-1".to_owned() } else { self.0.join(",") }
-    }
-}
-
-impl FromStr for Gpus {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Gpus, String> {
-        if text == "none" {
-            return Ok(Gpus(Vec::new()));
-        }
-        let mut gpus: Vec<String> = Vec::new();
-        for gpu in text.split(',').map(str::trim) {
-            let is_number = !gpu.is_empty() && gpu.bytes().all(|digit| digit.is_ascii_digit());
-            if !is_number && !gpu.starts_with("GPU-") && !gpu.starts_with("MIG-") {
-                return Err("expected none, or a list such as 0,1 or GPU-8c5a...".to_owned());
-            }
-            // CUDA would silently drop the list from a device that stands there twice.
-            if gpus.iter().any(|known| known == gpu) {
-                return Err(format!("{gpu} is named twice"));
-            }
-            gpus.push(gpu.to_owned());
-        }
-        Ok(Gpus(gpus))
-    }
-}
-
-impl fmt::Display for Gpus {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_none() { out.write_str("none") } else { out.write_str(&self.0.join(",")) }
-    }
-}
 
 /// Refuses options that exclude each other, whatever the machine and the environment are.
 pub(crate) fn check(args: &RunArgs) -> Result<(), Hinted> {
@@ -168,36 +72,5 @@ pub(crate) fn recorded(args: &RunArgs, stand_in: StandIn) -> manifest::Settings 
         limit_bytes: args.limit,
         allocator: args.allocator.map(|allocator| allocator.word().to_owned()),
         stand_in,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_read_and_told_alike() {
-        for text in ["auto", "off", "all", "steps=1", "steps=250"] {
-            assert_eq!(text.parse::<Trace>().unwrap().to_string(), text);
-        }
-        for text in ["none", "0", "0,1", "GPU-8c5a,MIG-77"] {
-            assert_eq!(text.parse::<Gpus>().unwrap().to_string(), text);
-        }
-        assert_eq!("1, 0".parse::<Gpus>().unwrap().variable(), "1,0");
-        assert_eq!("none".parse::<Gpus>().unwrap().variable(), "-1");
-    }
-
-    #[test]
-    fn other_values_are_refused() {
-        for text in ["", "steps", "steps=", "steps=0", "steps=-1", "Auto"] {
-            assert!(text.parse::<Trace>().is_err(), "{text}");
-        }
-        for text in ["", "0,", "-1", "0,0", "all", "0;1", "None"] {
-            assert!(text.parse::<Gpus>().is_err(), "{text}");
-        }
-        for text in ["", "-1", "nan", "inf", "1001", "fast"] {
-            assert!(rate(text).is_err(), "{text}");
-        }
-        assert_eq!(rate("0.5"), Ok(0.5));
     }
 }
