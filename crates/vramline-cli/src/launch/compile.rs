@@ -19,11 +19,10 @@ use vramline::source::read_programs;
 
 use crate::cli::RunArgs;
 use crate::cli::values::Trace;
-use crate::commands::run;
 use crate::exit::Hinted;
 use crate::launch::environment::Variables;
 use crate::launch::probes::{ENDED, is_of, last_words, replaced};
-use crate::launch::say;
+use crate::launch::{job, say};
 use crate::variables::{JAX_CACHE, XLA_FLAGS};
 
 /// Steps after which a job is stopped that has not been ended before.
@@ -126,7 +125,7 @@ impl Wanted<'_> {
             let is_new = watch.look(&dumps);
             watch.is_over() || (is_new && read(batch, &dumps).is_some_and(|compiled| enough(&compiled)))
         };
-        let recorded = run::record(args, Some(&log), &more, Some(&is_enough))?;
+        let recorded = job::record(args, Some(&log), &more, Some(&is_enough))?;
         if let Some(path) = recorded.path {
             let _ = fs::remove_dir_all(path);
         }

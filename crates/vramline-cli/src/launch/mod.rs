@@ -8,6 +8,7 @@ pub(crate) mod compile;
 pub(crate) mod devices;
 pub(crate) mod driver;
 pub(crate) mod environment;
+pub(crate) mod job;
 pub(crate) mod kernel;
 pub(crate) mod package;
 pub(crate) mod place;

@@ -16,10 +16,9 @@ use vramline::recording::manifest::{self, Exit, RunManifest};
 
 use crate::cli::values::Trace;
 use crate::cli::{Allocator, RunArgs};
-use crate::commands::run;
 use crate::exit::{Hinted, refusal};
 use crate::launch::environment::{self, Variables};
-use crate::launch::say;
+use crate::launch::{job, say};
 
 /// How a job ends that somebody wants to end: hang-up, Ctrl-C, terminate.
 pub(super) const ENDED: [u8; 3] = [129, 130, 143];
@@ -134,7 +133,7 @@ fn one(wanted: &Wanted<'_>, batch: u64, args: &RunArgs, path: &Path) -> Result<R
     if let Some(part) = &args.output {
         let _ = fs::remove_dir_all(part);
     }
-    let recorded = run::record(args, Some(&log), wanted.more, None)?;
+    let recorded = job::record(args, Some(&log), wanted.more, None)?;
     let ended = match recorded.manifest.exit {
         _ if ENDED.contains(&recorded.code) => return Ok(Err(recorded.code)),
         Some(Exit::Signal(signal)) => Some(format!("was ended by signal {signal}")),
