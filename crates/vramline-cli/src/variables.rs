@@ -1,10 +1,14 @@
-//! Every environment variable that Vramline reads or sets, in one place.
+//! Every environment variable that the binary reads or sets by name, in one place.
 //!
 //! Two kinds: those by which `vramline run` tells its Python side inside the job what to do, and those of frameworks,
-//! which launch settings set. What they are set to is decided in `launch/environment.rs`.
+//! which launch settings set. What they are set to is decided in `launch/environment.rs`. Not here: what libraries read by
+//! themselves (`TMPDIR`, `PATH`), and which variables of a job a recording keeps (`recording/manifest.rs` of the core).
 
 /// Read: whether to write without colour (any value but the empty one).
 pub(crate) const NO_COLOR: &str = "NO_COLOR";
+
+/// Read: the kind of terminal; on one that is `dumb`, `top` prints one look instead of drawing.
+pub(crate) const TERM: &str = "TERM";
 
 /// Read: the folder of the Python package `vramline`, where it is not found by itself.
 pub(crate) const PACKAGE: &str = "VRAMLINE_PACKAGE";

@@ -11,6 +11,7 @@ use crate::exit::Hinted;
 use crate::lookout::Lookout;
 use crate::printer;
 use crate::tui;
+use crate::variables::TERM;
 
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Hinted> {
     if let Some(missing) = args.paths.iter().find(|path| !path.is_dir()) {
@@ -21,7 +22,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Hinted> {
         });
     }
     let is_terminal = io::stdout().is_terminal();
-    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let is_dumb = std::env::var_os(TERM).is_some_and(|term| term == "dumb");
     if is_terminal && !is_dumb && !args.once && !args.json {
         return tui::run(&args.paths, args.rate);
     }
