@@ -7,7 +7,6 @@ mod export;
 mod launch;
 mod lookout;
 mod page;
-mod plan_page;
 mod printer;
 mod serve;
 mod tui;

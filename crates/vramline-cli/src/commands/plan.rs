@@ -15,7 +15,7 @@ use crate::commands::answer;
 use crate::exit::{Hinted, NO, NOT_CERTAIN, refusal};
 use crate::launch::environment::Variables;
 use crate::launch::{compile, probes, say};
-use crate::{page, plan_page, printer, watched};
+use crate::{page, printer, watched};
 
 /// Probes where the user names none: small, and hardly ever a dimension of a model.
 const BATCHES: [u64; 3] = [7, 11, 13];
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode, Hinted> {
         Err(code) => return Ok(ExitCode::from(code)),
     };
     if let Some(file) = &args.html {
-        page::write(file, &plan_page::page(&document), &mut io::stderr())?;
+        page::write(file, &page::plan::page(&document), &mut io::stderr())?;
     }
     answer(&document, args.json, |style| printer::plan::plan(&document, args.curve, style))?;
     Ok(ExitCode::from(code(&document)))

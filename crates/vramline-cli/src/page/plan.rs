@@ -5,7 +5,7 @@ use std::fmt::Write;
 use vramline::units::Bytes;
 use vramline::view::plan::{CurvePoint, PlanView, PredictionView};
 
-use crate::page::{escaped, static_page};
+use super::{escaped, static_page};
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 360.0;

@@ -4,6 +4,8 @@
 //! What they are is fixed by their hashes in the page's own policy: nothing else in it runs, whatever a name in a trace says. A page
 //! from `vramline serve` may ask its own server, and nobody else.
 
+pub(crate) mod plan;
+
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +15,10 @@ use vramline::Reading;
 
 use crate::exit::Hinted;
 
-const SCRIPT: &str = include_str!("../../../web/dist/page.js");
-const STYLE: &str = include_str!("../../../web/dist/page.css");
+const SCRIPT: &str = include_str!("../../../../web/dist/page.js");
+const STYLE: &str = include_str!("../../../../web/dist/page.css");
 /// The hashes of both, as a policy names them; made with them.
-const HASHES: &str = include_str!("../../../web/dist/hashes.txt");
+const HASHES: &str = include_str!("../../../../web/dist/hashes.txt");
 
 /// Adds why memory ran out, where the path is a log or a dump of that: the page shows it as that of a recording.
 pub(crate) fn add_failures(reading: &mut Reading, path: &Path) {
