@@ -4,16 +4,15 @@
 //! What they are is fixed by their hashes in the page's own policy: nothing else in it runs, whatever a name in a trace says. A page
 //! from `vramline serve` may ask its own server, and nobody else.
 
+mod file;
 pub(crate) mod plan;
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::anyhow;
 use vramline::Reading;
 
-use crate::exit::Hinted;
+pub(crate) use file::write;
 
 const SCRIPT: &str = include_str!("../../../../web/dist/page.js");
 const STYLE: &str = include_str!("../../../../web/dist/page.css");
@@ -79,17 +78,6 @@ pub(crate) fn static_page(name: &str, content: &str) -> String {
     let style = HASHES.lines().nth(1).unwrap_or_default();
     let policy = format!("default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'");
     around(&escaped(name), &policy, content, "")
-}
-
-/// Writes a page, whole or not at all: a file that is half written shows nothing.
-pub(crate) fn write(file: &Path, page: &str, out: &mut impl Write) -> Result<(), Hinted> {
-    std::fs::write(file, page).map_err(|error| Hinted {
-        error: anyhow!("cannot write '{}': {error}", file.display()),
-        hint: "give a file in a folder that you may write to".to_owned(),
-    })?;
-    writeln!(out, "{}: {:.1} MB, open it in a browser", file.display(), page.len() as f64 / 1e6)
-        .map_err(anyhow::Error::from)?;
-    Ok(())
 }
 
 /// Everything around the content, with the script; `name` is escaped.
