@@ -48,7 +48,7 @@ pub(crate) fn write(args: &ReportArgs, out: impl Write, is_terminal: bool) -> Re
         write_json(&mut out, &report)?;
     } else {
         let style = Style::of_terminal(is_terminal);
-        let text = printer::report(&report, args.by, style);
+        let text = printer::report::report(&report, args.by, style);
         out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
     }
     out.flush().map_err(anyhow::Error::from)?;
@@ -72,7 +72,7 @@ fn write_page(
     let wanted = Wanted { top: Some(html::ROWS), pool: args.pool.clone(), ..Wanted::default() };
     let mut report = report::report(&reading, &wanted);
     check_pool(args, &report)?;
-    let verdict = printer::verdict_lines(&report);
+    let verdict = printer::report::verdict_lines(&report);
     page::add_failures(&mut reading, &args.path);
     let page = page::page(&args.path, &verdict, &html::payload(&reading, &mut report), None);
     std::mem::forget(reading);

@@ -197,7 +197,7 @@ fn read(path: &Path, version: u64) -> Result<Shown, SourceError> {
     let mut reading = if version == 1 { watched::read(path)? } else { vramline::read(path)? };
     let wanted = Wanted { top: Some(html::ROWS), ..Wanted::default() };
     let mut report = report::report(&reading, &wanted);
-    let verdict = printer::verdict_lines(&report);
+    let verdict = printer::report::verdict_lines(&report);
     page::add_failures(&mut reading, path);
     let data = html::payload(&reading, &mut report);
     Ok(Shown { version, verdict, data, tiles: Tiles::new(reading, report) })

@@ -1,0 +1,161 @@
+//! Draws what a pool held as text: at one moment, and for long.
+
+use std::fmt::Write;
+
+use vramline::units::{Bytes, Span};
+use vramline::view::fields::title;
+use vramline::view::report::{HeldView, LongView, PoolView, Row};
+
+use super::{Column, Style, clock, heading, percent, printable, shorten, table, thousands};
+use crate::cli::By;
+
+/// How many of the blocks held for long are shown.
+const LONG_ROWS: usize = 5;
+
+pub(super) fn held_at(out: &mut String, pool: &PoolView, held: &HeldView, when: &str, by: By, style: Style) {
+    heading(
+        out,
+        &match held.time_ns {
+            Some(time) => format!("{when}, {} of {}: {} in use", clock(time), pool.name, held.in_use_bytes),
+            None => format!("What {} held: {}", pool.name, held.in_use_bytes),
+        },
+        style,
+    );
+    let lines = [
+        ("named", held.named_bytes, "requested by ops that are known"),
+        ("without a name", held.unnamed_bytes, "requested; size and time are known"),
+        ("slack", held.slack_bytes, "taken beyond what was requested"),
+        ("before the recording", held.before_recording_bytes, "in use; allocated before the trace begins"),
+    ];
+    for (name, bytes, meaning) in lines.iter().filter(|(_, bytes, _)| *bytes > Bytes::ZERO) {
+        let share = percent(*bytes, held.in_use_bytes);
+        let _ = writeln!(
+            out,
+            "  {:>9}  {share:>6}  {name:<21} {}{meaning}{}",
+            bytes.to_string(),
+            style.dim,
+            style.plain
+        );
+    }
+    if held.rows.is_empty() {
+        return;
+    }
+    out.push('\n');
+    if by == By::Stack {
+        stacks(out, held, style);
+    } else {
+        let (columns, rows) = held_rows(held, by);
+        table(out, &columns, &rows, style);
+    }
+    if let Some(rest) = &held.rest {
+        let _ = writeln!(
+            out,
+            "  {:>9}  in {} more rows (--top {})",
+            rest.bytes.to_string(),
+            rest.rows,
+            rest.rows + held.rows.len()
+        );
+    }
+}
+
+fn held_rows(held: &HeldView, by: By) -> (Vec<Column>, Vec<Vec<String>>) {
+    const PREFIX: &str = "pools[].at_peak.rows[].";
+    let column = |field: &str, right: bool| (title(&format!("{PREFIX}{field}")), right);
+    let mut columns: Vec<Column> =
+        vec![column("bytes", true), ("share", true), column("count", true), column("age_ns", true)];
+    match by {
+        By::Op => columns.extend([
+            column("role", false),
+            column("op", false),
+            column("shape", false),
+            column("op_time_ns", true),
+        ]),
+        By::Layer => columns.push(column("layer", false)),
+        By::Role => columns.push(column("role", false)),
+        By::Stack => {}
+    }
+    let row = |row: &Row| {
+        let mut cells = vec![
+            row.bytes.to_string(),
+            percent(row.bytes, held.in_use_bytes),
+            thousands(row.count),
+            row.age_ns.map_or("-".to_owned(), |ns| Span(ns.saturating_mul(1000)).to_string()),
+        ];
+        match by {
+            By::Op => cells.extend([
+                row.role.to_owned(),
+                shown_op(row),
+                format!("{} {}", row.shape, row.dtype).trim().to_owned(),
+                row.op_time_ns.map_or(String::new(), |ns| Span(ns.saturating_mul(1000)).to_string()),
+            ]),
+            By::Layer => {
+                cells.push(if row.layer.is_empty() { "(no layer)".to_owned() } else { row.layer.clone() });
+            }
+            By::Role => cells.push(row.role.to_owned()),
+            By::Stack => {}
+        }
+        cells
+    };
+    (columns, held.rows.iter().map(row).collect())
+}
+
+/// Whole stacks take a line for each frame.
+fn stacks(out: &mut String, held: &HeldView, style: Style) {
+    for row in &held.rows {
+        let _ = writeln!(
+            out,
+            "  {:>9}  {:>6}  {} in {} blocks{}",
+            row.bytes.to_string(),
+            percent(row.bytes, held.in_use_bytes),
+            if row.role.is_empty() { "several roles" } else { row.role },
+            thousands(row.count),
+            if row.stack.is_empty() { ", no stack told" } else { "" }
+        );
+        for frame in &row.stack {
+            let _ = writeln!(out, "{}{:22}{}{}", style.dim, "", printable(frame), style.plain);
+        }
+    }
+}
+
+fn shown_op(row: &Row) -> String {
+    if !row.variable.is_empty() {
+        return shorten(&row.variable);
+    }
+    match (row.op.as_str(), row.source.as_str()) {
+        ("", "") => "(no name)".to_owned(),
+        ("", source) => format!("(no name, in {source})"),
+        (op, _) => shorten(op),
+    }
+}
+
+pub(super) fn held_long(out: &mut String, pool: &PoolView, style: Style) {
+    let shown: Vec<&LongView> = pool.held_long.iter().take(LONG_ROWS).collect();
+    if shown.is_empty() {
+        return;
+    }
+    const PREFIX: &str = "pools[].held_long[].";
+    heading(out, "Large and held for long", style);
+    let column = |field: &str, right: bool| (title(&format!("{PREFIX}{field}")), right);
+    let columns = [
+        column("bytes", true),
+        column("held_ns", true),
+        column("freed_ns", true),
+        column("role", false),
+        column("op", false),
+        column("shape", false),
+    ];
+    let rows = shown
+        .into_iter()
+        .map(|long| {
+            vec![
+                long.bytes.to_string(),
+                Span(long.held_ns.saturating_mul(1000)).to_string(),
+                long.freed_ns.map_or("never".to_owned(), clock),
+                long.role.to_owned(),
+                if long.op.is_empty() { "(no name)".to_owned() } else { shorten(&long.op) },
+                format!("{} {}", long.shape, long.dtype).trim().to_owned(),
+            ]
+        })
+        .collect::<Vec<_>>();
+    table(out, &columns, &rows, style);
+}

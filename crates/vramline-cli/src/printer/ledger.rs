@@ -1,0 +1,36 @@
+//! Draws the ledger of a report as text.
+
+use std::fmt::Write;
+
+use vramline::view::ledger::LedgerView;
+use vramline::view::report::Report;
+
+use super::{Style, clock, heading, printable, signed, table};
+
+/// Who holds which byte. Lines that are nothing, and machines of which nothing is known, are not worth a line.
+pub(super) fn ledger(out: &mut String, report: &Report, style: Style) {
+    let mut devices: Vec<&str> = report.ledger.iter().map(|line| line.device.as_str()).collect();
+    devices.dedup();
+    for device in devices {
+        let lines: Vec<_> = report.ledger.iter().filter(|line| line.device == device).collect();
+        let Some(first) = lines.first() else { continue };
+        heading(out, &format!("The ledger of {device} at {}", clock(first.at_ns)), style);
+        if first.bytes.is_none() {
+            let _ = writeln!(out, "  {}", printable(&first.reason));
+        }
+        let is_worth = |line: &&&LedgerView| {
+            line.bytes != Some(0) && (line.bytes.is_some() || line.reason != first.reason)
+        };
+        let row = |line: &&LedgerView| {
+            let name = format!("{}{}", "  ".repeat(line.depth), line.line);
+            vec![
+                line.bytes.map_or("-".to_owned(), signed),
+                name,
+                if line.bytes.is_none() { line.reason.clone() } else { line.detail.clone() },
+                line.source.to_owned(),
+            ]
+        };
+        let rows: Vec<Vec<String>> = lines.iter().filter(is_worth).map(row).collect();
+        table(out, &[("bytes", true), ("line", false), ("", false), ("source", false)], &rows, style);
+    }
+}

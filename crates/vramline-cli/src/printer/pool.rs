@@ -1,0 +1,159 @@
+//! Draws the pools of a report as text: their sizes, and what PyTorch's allocator kept from the driver.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+
+use vramline::units::Bytes;
+use vramline::view::fields::title;
+use vramline::view::report::{PoolView, Report};
+
+use super::{Column, Style, clock, heading, or_dash, printable, table, thousands};
+
+/// How many streams and failed requests are shown.
+const STREAM_ROWS: usize = 6;
+const FAILURE_ROWS: usize = 3;
+
+pub(super) fn pools(out: &mut String, report: &Report, style: Style) {
+    let differ =
+        |of: &dyn Fn(&PoolView) -> String| report.pools.iter().map(of).collect::<HashSet<_>>().len() > 1;
+    let several_hosts = differ(&|pool| pool.host.clone());
+    let several_processes = differ(&|pool| or_dash(pool.pid));
+    let mut columns: Vec<Column> = vec![
+        ("pool", false),
+        (title("pools[].device"), false),
+        (title("pools[].limit_bytes"), true),
+        (title("pools[].peak_bytes"), true),
+        (title("pools[].lifetime_peak_bytes"), true),
+        (title("pools[].peak_at_ns"), true),
+        (title("pools[].allocs"), true),
+        (title("pools[].frees"), true),
+        (title("pools[].fragmentation_at_peak"), true),
+        (title("pools[].from_start"), false),
+    ];
+    if several_processes {
+        columns.insert(0, (title("pools[].pid"), true));
+    }
+    if several_hosts {
+        columns.insert(0, (title("pools[].host"), false));
+    }
+    let rows = report.pools.iter().map(|pool| {
+        let mut row = vec![
+            pool.name.clone(),
+            pool.device.clone(),
+            or_dash(pool.limit_bytes),
+            or_dash(pool.peak_bytes),
+            or_dash(pool.lifetime_peak_bytes),
+            or_dash(pool.peak_at_ns),
+            or_dash(pool.allocs.map(thousands)),
+            or_dash(pool.frees.map(thousands)),
+            pool.fragmentation_at_peak.map_or("-".to_owned(), |value| format!("{:.1} %", value * 100.0)),
+            match pool.from_start {
+                Some(true) => "yes",
+                Some(false) => "no",
+                None => "-",
+            }
+            .to_owned(),
+        ];
+        if several_processes {
+            row.insert(0, or_dash(pool.pid));
+        }
+        if several_hosts {
+            row.insert(0, pool.host.clone());
+        }
+        row
+    });
+    heading(out, "Pools", style);
+    table(out, &columns, &rows.collect::<Vec<_>>(), style);
+}
+
+/// What PyTorch's allocator kept from the driver beyond what was allocated.
+pub(super) fn cached(out: &mut String, pool: &PoolView, style: Style) {
+    let Some(caching) = &pool.caching else { return };
+    heading(out, &format!("Taken from the driver by {}", pool.name), style);
+    const PREFIX: &str = "pools[].caching.moments[].";
+    let column = |field: &str| (title(&format!("{PREFIX}{field}")), true);
+    let has_expandable = caching.moments.iter().any(|moment| moment.expandable_bytes > Bytes::ZERO);
+    let mut columns: Vec<Column> = vec![
+        (title("pools[].caching.moments[].when"), false),
+        column("reserved_bytes"),
+        column("allocated_bytes"),
+        column("pending_bytes"),
+        column("whole_segments_bytes"),
+        column("split_remainders_bytes"),
+    ];
+    if has_expandable {
+        columns.push(column("expandable_bytes"));
+    }
+    let rows = caching.moments.iter().map(|moment| {
+        let when = match moment.when {
+            "peak" => "most allocated",
+            "reserved-peak" => "most reserved",
+            _ => "at the end",
+        };
+        let mut row = vec![when.to_owned()];
+        let bytes = [
+            moment.reserved_bytes,
+            moment.allocated_bytes,
+            moment.pending_bytes,
+            moment.whole_segments_bytes,
+            moment.split_remainders_bytes,
+        ];
+        row.extend(bytes.map(|bytes| bytes.to_string()));
+        row.extend(has_expandable.then(|| moment.expandable_bytes.to_string()));
+        row
+    });
+    table(out, &columns, &rows.collect::<Vec<_>>(), style);
+    if let Some(end) = caching.moments.last() {
+        let _ = writeln!(
+            out,
+            "  cached at the end: {} in whole segments, which torch.cuda.empty_cache() returns; {} in split remainders, \
+             which it does not{}",
+            end.whole_segments_bytes,
+            end.split_remainders_bytes,
+            if has_expandable {
+                format!("; {} in expandable segments, of which it returns whole pages", end.expandable_bytes)
+            } else {
+                String::new()
+            }
+        );
+    }
+    let is_plain = caching.streams.iter().all(|used| used.stream == 0 && used.private_pool.is_empty());
+    for used in caching.streams.iter().filter(|_| !is_plain).take(STREAM_ROWS) {
+        let private = if used.private_pool.is_empty() {
+            String::new()
+        } else {
+            format!(", private pool {}", used.private_pool)
+        };
+        let _ = writeln!(
+            out,
+            "  stream {}{private}: {} reserved in {} segments, {} allocated",
+            used.stream,
+            used.reserved_bytes,
+            thousands(used.segments),
+            used.allocated_bytes
+        );
+    }
+    let more = caching.streams.len().saturating_sub(STREAM_ROWS);
+    if more > 0 && !is_plain {
+        let _ = writeln!(out, "  and {more} more streams (--json has them all)");
+    }
+    for failure in caching.failures.iter().take(FAILURE_ROWS) {
+        let place =
+            if failure.op.is_empty() { String::new() } else { format!(", at {}", printable(&failure.op)) };
+        let _ = writeln!(
+            out,
+            "  {}out of memory{} at {}: {} asked for with {} free on the device; {} allocated, {} reserved then{place}",
+            style.bold,
+            style.plain,
+            clock(failure.at_ns),
+            or_dash(failure.asked_bytes),
+            or_dash(failure.device_free_bytes),
+            failure.allocated_bytes,
+            failure.reserved_bytes
+        );
+    }
+    let more = caching.failures.len().saturating_sub(FAILURE_ROWS);
+    if more > 0 {
+        let _ = writeln!(out, "  and {more} more requests that failed (--json has them all)");
+    }
+}

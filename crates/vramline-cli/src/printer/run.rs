@@ -1,0 +1,169 @@
+//! Draws a run as text: its command, its steps, epochs and variables, and what happened in it.
+
+use std::fmt::Write;
+
+use vramline::view::fields::title;
+use vramline::view::report::{PoolView, Report, StepView};
+
+use super::{Style, heading, or_dash, printable, table, thousands};
+
+pub(super) fn steps(out: &mut String, report: &Report, main: &PoolView, style: Style) {
+    let steps: Vec<&StepView> = report
+        .steps
+        .iter()
+        .filter(|step| step.pool == main.name && step.host == main.host && step.pid == main.pid)
+        .collect();
+    let (Some(first), Some(last)) = (steps.first(), steps.last()) else { return };
+    let Some(highest) = steps.iter().max_by_key(|step| step.peak_bytes) else { return };
+    let Some(lowest) = steps.iter().min_by_key(|step| step.peak_bytes) else { return };
+    let how = if first.how == "inferred" { ", inferred" } else { "" };
+    heading(out, &format!("{} steps{how}", steps.len()), style);
+    let _ = writeln!(
+        out,
+        "  peaks from {} (step {}) to {} (step {}); in use after the first {}, after the last {}",
+        or_dash(lowest.peak_bytes),
+        lowest.step,
+        or_dash(highest.peak_bytes),
+        highest.step,
+        or_dash(first.current_bytes),
+        or_dash(last.current_bytes)
+    );
+}
+
+/// The command, how it ended, and who took part.
+pub(super) fn job(out: &mut String, report: &Report, style: Style) {
+    let Some(run) = &report.run else { return };
+    if !run.command.is_empty() {
+        let exit =
+            run.exit.as_deref().map_or("still running, or its launcher was killed".to_owned(), |exit| {
+                if exit == "code 0" { "done".to_owned() } else { format!("ended with {exit}") }
+            });
+        let command = printable(&run.command.join(" "));
+        let _ = writeln!(out, "{}{command}: {exit}{}", style.dim, style.plain);
+    }
+    if run.processes.len() > 1 {
+        let _ = writeln!(out, "{}{} processes{}", style.dim, run.processes.len(), style.plain);
+    }
+}
+
+/// Steps by phase, warm-up against steady state.
+pub(super) fn phases(out: &mut String, report: &Report, style: Style) {
+    if report.phases.is_empty() {
+        return;
+    }
+    let several = report.run.as_ref().is_some_and(|run| run.processes.len() > 1);
+    heading(out, "Steps", style);
+    const PREFIX: &str = "phases[].";
+    let column = |field: &str, right: bool| (title(&format!("{PREFIX}{field}")), right);
+    let mut columns = vec![
+        column("phase", false),
+        column("steps", true),
+        column("batches", true),
+        column("first_peak_bytes", true),
+        column("later_peak_bytes", true),
+        column("later_peaks_known", true),
+        column("current_bytes", true),
+        column("how", false),
+        column("pool", false),
+    ];
+    if several {
+        columns.push(column("pid", true));
+    }
+    let rows = report.phases.iter().map(|phase| {
+        let mut row = vec![
+            phase.phase.to_owned(),
+            thousands(phase.steps),
+            thousands(phase.batches),
+            or_dash(phase.first_peak_bytes),
+            or_dash(phase.later_peak_bytes),
+            thousands(phase.later_peaks_known),
+            or_dash(phase.current_bytes),
+            phase.how.to_owned(),
+            phase.pool.clone(),
+        ];
+        if several {
+            row.push(or_dash(phase.pid));
+        }
+        row
+    });
+    table(out, &columns, &rows.collect::<Vec<_>>(), style);
+    if report.steps.iter().any(|step| step.peak_bytes.is_none()) {
+        let _ = writeln!(
+            out,
+            "  {}a step's own peak is known in the trace, and with --step-peaks{}",
+            style.dim, style.plain
+        );
+    }
+}
+
+/// Epochs that fit a screen.
+const EPOCHS: usize = 8;
+
+pub(super) fn epochs(out: &mut String, report: &Report, main: &PoolView, style: Style) {
+    let epochs: Vec<_> =
+        report.epochs.iter().filter(|epoch| epoch.pool == main.name && epoch.host == main.host).collect();
+    if epochs.is_empty() {
+        return;
+    }
+    heading(out, &format!("{} epochs", epochs.len()), style);
+    let column = |field: &str| (title(&format!("epochs[].{field}")), true);
+    let columns = [column("epoch"), column("peak_bytes"), column("current_bytes")];
+    let row = |epoch: &&vramline::view::run::EpochView| {
+        vec![epoch.epoch.to_string(), or_dash(epoch.peak_bytes), or_dash(epoch.current_bytes)]
+    };
+    let left_out = epochs.len().saturating_sub(EPOCHS);
+    table(out, &columns, &epochs.iter().skip(left_out).map(row).collect::<Vec<_>>(), style);
+    if left_out > 0 {
+        let _ = writeln!(out, "  the first {left_out} are in --json");
+    }
+}
+
+pub(super) fn inventory(out: &mut String, report: &Report, style: Style) {
+    let told: Vec<String> = report
+        .inventory
+        .iter()
+        .filter(|entry| entry.role != "unknown")
+        .map(|entry| format!("{} {} in {} variables", entry.role, entry.bytes, thousands(entry.variables)))
+        .collect();
+    if !told.is_empty() {
+        heading(out, "Variables that the program lists", style);
+        let _ = writeln!(out, "  {}", told.join(", "));
+    }
+}
+
+/// Labels, settings, the trace's ends and exceptions; the last ones, where there are many.
+const HAPPENINGS: usize = 10;
+
+pub(super) fn happenings(out: &mut String, report: &Report, style: Style) {
+    let is_told = |kind: &str| matches!(kind, "mark" | "trace" | "setting" | "exception");
+    let mut marks: Vec<_> = report.marks.iter().filter(|mark| is_told(&mark.kind)).collect();
+    let left_out = marks.len().saturating_sub(HAPPENINGS);
+    marks.drain(..left_out);
+    if marks.is_empty() {
+        return;
+    }
+    heading(out, "What happened", style);
+    let column = |field: &str, right: bool| (title(&format!("marks[].{field}")), right);
+    let columns = [
+        column("time_ns", true),
+        column("kind", false),
+        column("current_bytes", true),
+        column("peak_bytes", true),
+        column("label", false),
+    ];
+    let row = |mark: &&vramline::view::run::MarkView| {
+        let label = mark.label.lines().next().unwrap_or_default();
+        let label: String = label.chars().take(100).collect();
+        vec![
+            mark.time_ns.to_string(),
+            mark.kind.clone(),
+            or_dash(mark.current_bytes),
+            or_dash(mark.peak_bytes),
+            label,
+        ]
+    };
+    table(out, &columns, &marks.iter().map(row).collect::<Vec<_>>(), style);
+    if left_out > 0 {
+        let _ = writeln!(out, "  {left_out} earlier ones are in --json");
+    }
+}
