@@ -9,47 +9,20 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Widget};
 use vramline::units::{Bytes, Nanos};
-use vramline::view::top::{TopDevice, TopJob, TopProcess};
+use vramline::view::top::{TopDevice, TopProcess};
 
-use super::state::{Mode, Roles, Sort, State};
+use super::detail::detail;
+use super::pen::{Paint, Pen};
+use super::state::{Mode, Sort, State};
 use crate::lookout::Look;
-use crate::printer::top::{bytes, command, elapsed, summary};
+use crate::printer::top::{bytes, command, summary};
 use crate::printer::{percent, printable};
-use crate::variables::NO_COLOR;
 
 /// How far back the history of a device goes.
 const PAST: Nanos = Nanos(300_000_000_000);
 
 /// From nothing to all.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-
-/// How things stand out.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Paint {
-    pub(super) is_coloured: bool,
-}
-
-impl Paint {
-    pub(super) fn of_terminal() -> Paint {
-        Paint { is_coloured: std::env::var_os(NO_COLOR).is_none_or(|value| value.is_empty()) }
-    }
-
-    fn colour(self, colour: Color) -> Style {
-        if self.is_coloured { Style::new().fg(colour) } else { Style::new() }
-    }
-
-    fn bold(self) -> Style {
-        Style::new().add_modifier(Modifier::BOLD)
-    }
-
-    fn dim(self) -> Style {
-        Style::new().add_modifier(Modifier::DIM)
-    }
-
-    fn chosen(self) -> Style {
-        Style::new().add_modifier(Modifier::REVERSED)
-    }
-}
 
 /// The sign and colour of a part of a bar.
 fn look_of(part: &str) -> (char, Color) {
@@ -61,42 +34,6 @@ fn look_of(part: &str) -> (char, Color) {
         "other processes" => ('=', Color::Yellow),
         "unattributed" => ('-', Color::LightBlue),
         _ => ('·', Color::DarkGray),
-    }
-}
-
-/// Lines from the top of an area down.
-struct Pen<'a> {
-    buffer: &'a mut Buffer,
-    area: Rect,
-    used: u16,
-}
-
-impl<'a> Pen<'a> {
-    fn new(buffer: &'a mut Buffer, area: Rect) -> Pen<'a> {
-        let area = area.intersection(buffer.area);
-        Pen { buffer, area, used: 0 }
-    }
-
-    fn left(&self) -> u16 {
-        self.area.height.saturating_sub(self.used)
-    }
-
-    fn line<'b>(&mut self, line: impl Into<Line<'b>>) {
-        if self.left() == 0 || self.area.width == 0 {
-            return;
-        }
-        let row = Rect { y: self.area.y + self.used, height: 1, ..self.area };
-        line.into().render(row, self.buffer);
-        self.used += 1;
-    }
-
-    /// The same, in a style from edge to edge.
-    fn band<'b>(&mut self, line: impl Into<Line<'b>>, style: Style) {
-        if self.left() > 0 {
-            let row = Rect { y: self.area.y + self.used, height: 1, ..self.area };
-            self.line(line);
-            self.buffer.set_style(row, style);
-        }
     }
 }
 
@@ -405,134 +342,6 @@ fn table(pen: &mut Pen<'_>, state: &State, paint: Paint) {
         let line = Line::styled(cells, style);
         if at == place { pen.band(line, paint.chosen()) } else { pen.line(line) }
     }
-}
-
-/// One process: what it is, its pool, its roles, its steps.
-fn detail(pen: &mut Pen<'_>, state: &State, look: &Look, paint: Paint) {
-    let rows = state.rows();
-    let Some(row) = state.chosen(&rows) else {
-        pen.line("  the process has gone; Esc goes back");
-        return;
-    };
-    let job = row.job.and_then(|job| look.document.jobs.get(job));
-    about(pen, row, job, look, paint);
-    let (left, right) = (roles(state, row, job, paint), steps(row, paint));
-    let area = Rect { y: pen.area.y + pen.used, height: pen.left(), ..pen.area };
-    // Side by side where there is room, else one below the other; both scroll.
-    if area.width >= 100 {
-        let half = (area.width / 2).min(60);
-        let mut pen_left = Pen::new(pen.buffer, Rect { width: half.saturating_sub(2), ..area });
-        left.into_iter().for_each(|line| pen_left.line(line));
-        let rest = Rect { x: area.x + half, width: area.width - half, ..area };
-        let mut pen_right = Pen::new(pen.buffer, rest);
-        right.into_iter().skip(state.scroll).for_each(|line| pen_right.line(line));
-    } else {
-        left.into_iter().chain(right).skip(state.scroll).for_each(|line| pen.line(line));
-    }
-}
-
-fn about(pen: &mut Pen<'_>, row: &TopProcess, job: Option<&TopJob>, look: &Look, paint: Paint) {
-    let rank = row.rank.map_or(String::new(), |rank| format!(", rank {rank}"));
-    pen.line(vec![
-        Span::styled(format!("process {} on {}{rank}  ", row.pid, row.device), paint.bold()),
-        Span::raw(command(row)),
-    ]);
-    if let Some(job) = job {
-        let age = job.began_ns.map_or(String::new(), |began| {
-            format!(" for {}", elapsed(Nanos(look.document.time_ns.0.saturating_sub(began.0))))
-        });
-        let framework =
-            row.framework.as_deref().map_or(String::new(), |name| format!(", {}", printable(name)));
-        pen.line(format!("{}{age}{framework}, {}", job.state, printable(&job.path)));
-    } else {
-        pen.line(Line::styled("not recorded: only the driver tells of it", paint.dim()));
-        pen.line(Line::styled("vramline run -- CMD would show its pools, roles and steps", paint.dim()));
-    }
-    let figure = |name: &str, value: Option<Bytes>| format!("{name} {}   ", bytes(value));
-    pen.line(
-        [
-            figure("held", row.held_bytes),
-            figure("pool", row.pool_bytes),
-            figure("in use", row.in_use_bytes),
-            figure("cached", row.cached_bytes),
-        ]
-        .concat(),
-    );
-    pen.line(
-        [
-            figure("peak", row.peak_bytes),
-            figure("limit", row.limit_bytes),
-            figure("headroom", row.headroom_bytes),
-            row.silent_ns
-                .filter(|silent| silent.0 > 3_000_000_000)
-                .map_or(String::new(), |silent| format!("silent for {}", elapsed(silent))),
-        ]
-        .concat(),
-    );
-    if let Some(exception) = &row.exception {
-        pen.line(Line::styled(printable(exception), paint.colour(Color::Red)));
-    }
-}
-
-fn roles(state: &State, row: &TopProcess, job: Option<&TopJob>, paint: Paint) -> Vec<Line<'static>> {
-    let mut lines = Vec::new();
-    if job.is_none() {
-        return lines;
-    }
-    let title = |text: String| Line::styled(text, paint.bold());
-    match state.roles(row) {
-        Some(Roles::Told { pool, peak, rows }) => {
-            lines.push(title(format!("At the peak of the traced steps: {peak} in {}", printable(pool))));
-            for (role, bytes) in rows {
-                let share = percent(*bytes, *peak);
-                lines.push(Line::from(format!("  {:>9} {share:>7}  {role}", bytes.to_string())));
-            }
-        }
-        Some(Roles::Awaited) => lines.push(title("Reading the trace ...".to_owned())),
-        Some(Roles::NotTold(why)) => lines.push(title(printable(why))),
-        None => lines.push(Line::styled("no trace is written yet: roles come from it", paint.dim())),
-    }
-    if !row.roles.is_empty() {
-        lines.push(title("Variables that the program lists".to_owned()));
-    }
-    for role in &row.roles {
-        lines.push(Line::from(format!(
-            "  {:>9} in {} variables: {}",
-            role.bytes.to_string(),
-            role.variables,
-            printable(&role.role)
-        )));
-    }
-    lines
-}
-
-fn steps(row: &TopProcess, paint: Paint) -> Vec<Line<'static>> {
-    if row.steps.is_empty() {
-        return Vec::new();
-    }
-    let head =
-        format!("{:>8} {:>6} {:<11}{:>9} {:>9} {:>9}", "STEP", "EPOCH", "PHASE", "TOOK", "PEAK", "AT END");
-    let mut lines = vec![Line::styled(head, paint.bold())];
-    let most = row.steps.iter().filter_map(|step| step.peak_bytes.or(step.current_bytes)).max();
-    for step in row.steps.iter().rev() {
-        let size = step.peak_bytes.or(step.current_bytes).zip(most);
-        let length = size.and_then(|(size, most)| {
-            usize::try_from(u128::from(size.0) * 16 / u128::from(most.0.max(1))).ok()
-        });
-        let epoch = step.epoch.map_or("-".to_owned(), |epoch| epoch.to_string());
-        lines.push(Line::from(vec![
-            Span::raw(format!(
-                "{:>8} {epoch:>6} {:<11}{:>9} {:>9} {:>9} ",
-                step.step,
-                step.phase,
-                step.duration_ns.to_string(),
-                bytes(step.peak_bytes),
-                bytes(step.current_bytes)
-            )),
-            Span::styled("█".repeat(length.unwrap_or(0)), paint.colour(Color::Green)),
-        ]));
-    }
-    lines
 }
 
 fn keys(pen: &mut Pen<'_>, state: &State, paint: Paint) {

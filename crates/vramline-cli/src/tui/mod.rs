@@ -1,9 +1,11 @@
 //! The live screen of `vramline top`. One thread looks, one reads keys, one waits for signals; this one alone draws.
 //!
-//! `terminal` has the terminal and gives it back whatever happens, `state` knows what is chosen, `draw` paints it. What there is to see comes from
-//! `lookout`; nothing here asks a driver or reads a recording.
+//! `terminal` has the terminal and gives it back whatever happens, `state` knows what is chosen, `draw` paints it with `pen`, and `detail` paints one
+//! process. What there is to see comes from `lookout`; nothing here asks a driver or reads a recording.
 
+mod detail;
 mod draw;
+mod pen;
 mod state;
 mod terminal;
 
@@ -20,7 +22,7 @@ use vramline::view::report::{Wanted, report};
 use crate::exit::Hinted;
 use crate::launch::kernel::{self, Held};
 use crate::lookout::{Look, Lookout};
-use draw::Paint;
+use pen::Paint;
 use state::{Roles, State, Wish};
 use terminal::Screen;
 
