@@ -1,8 +1,4 @@
-"""What every framework's adapter tells, in one form.
-
-An adapter is a module with `NAME`, `is_used()`, `devices()`, `read(device)` and `reset(device)`. It never imports its
-framework and never sets a device or backend to work: in TensorFlow that would make later settings of the program fail.
-"""
+"""The counters of every framework that the program uses, read through the adapters."""
 
 from __future__ import annotations
 
@@ -11,31 +7,12 @@ import os
 import sys
 import time
 from types import ModuleType
-from typing import NamedTuple
 
 from vramline import _vramline
-
-
-class Counters(NamedTuple):
-    """What a framework says about one device; None where it does not say, with the reason."""
-
-    device: str
-    current: int | None = None
-    peak: int | None = None
-    peak_since_ns: int | None = None
-    pool: int | None = None
-    limit: int | None = None
-    reason: str | None = None
-
-
-class NotResettable(RuntimeError):
-    """The framework cannot reset its peak."""
-
+from vramline.adapter import Counters, resets
+from vramline.adapter import NotResettable as NotResettable  # Whoever resets a peak catches it here.
 
 _loaded: dict[str, ModuleType] = {}
-
-# By framework and device: when the peak was last reset through us, on the monotonic clock.
-_resets: dict[str, dict[str, int]] = {}
 
 # Frameworks in the order in which one is chosen where several are in use.
 _ADAPTERS = {"tensorflow": "vramline.tensorflow", "jax": "vramline.jax", "torch": "vramline.torch"}
@@ -53,11 +30,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def resets(framework: str) -> dict[str, int]:
-    """By device: when the peak of a framework was last reset through us."""
-    return _resets.setdefault(framework, {})
 
 
 def adapters() -> list[ModuleType]:
@@ -121,7 +93,7 @@ def reset(adapter: ModuleType, device: str) -> None:
         NotResettable: If the framework has no way to do so.
     """
     adapter.reset(device)
-    _resets[adapter.NAME][device] = time.monotonic_ns()
+    resets(adapter.NAME)[device] = time.monotonic_ns()
 
 
 def shape_text(shape: object) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from vramline.counters import Counters, NotResettable
+from vramline.adapter import Counters, NotResettable
 
 NAME = "jax"
 _PLATFORMS = {"cuda": "GPU", "gpu": "GPU", "rocm": "GPU", "tpu": "TPU", "cpu": "CPU"}

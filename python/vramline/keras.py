@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vramline import batches as executions
 from vramline import counters, inventory, plot, recorder
-from vramline.counters import Counters
+from vramline.adapter import Counters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

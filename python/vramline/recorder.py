@@ -8,7 +8,7 @@ import tempfile
 from types import TracebackType
 
 from vramline import _vramline, counters, session
-from vramline.counters import Counters
+from vramline.adapter import Counters
 
 _GIB = 1 << 30
 

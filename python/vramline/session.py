@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vramline import _vramline, counters
-from vramline.counters import Counters
+from vramline.adapter import Counters
 
 # By folder: a program that records into one name several times goes on with the same files.
 _sessions: dict[str, Session] = {}

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from vramline import _vramline
-from vramline.counters import Counters, resets
+from vramline.adapter import Counters, resets
 
 NAME = "tensorflow"
 _MIB = 1 << 20

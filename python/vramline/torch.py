@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from vramline.counters import Counters, resets
+from vramline.adapter import Counters, resets
 
 NAME = "torch"
 _reset_at = resets(NAME)
