@@ -231,7 +231,7 @@ def fit_within(
             first = _First(min(within.accumulation_steps, len(batches)))
             hooks = [first.callback(), accumulated.callback(len(batches)), *_flat(callbacks)]
             if record is not None:
-                from vramline.keras import MemoryCallback
+                from vramline.callback import MemoryCallback
 
                 hooks.append(MemoryCallback(batches="all", record=record, logs=False))
             watched = [each for hook in hooks for each in (peaks.callback(), hook)]

@@ -1,0 +1,327 @@
+"""A Keras callback that measures memory: epochs, batches, validation and prediction, each with its own peak.
+
+    from vramline.keras import MemoryCallback
+
+    memory = MemoryCallback(batches=[0, 10], print_stats=True)
+    model.fit(x, y, callbacks=[memory, CSVLogger("log.csv")])
+    memory.history, memory.labels, memory.memory_usage
+
+Works with Keras 3 on any backend, Keras 2 and tf_keras. Put it before callbacks that should see its values in `logs`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Literal
+
+from vramline import batches as executions
+from vramline import counters, inventory, plot, recorder
+from vramline.adapter import Counters
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_GIB = 1 << 30
+_LABELS = {"train": "Training", "test": "Validation", "predict": "Prediction"}
+
+
+def _base() -> type:
+    """The callback class of the Keras that the program uses."""
+    for name in ("keras", "tf_keras"):
+        callbacks = getattr(sys.modules.get(name), "callbacks", None)
+        if callbacks is not None:
+            return callbacks.Callback
+    import keras
+
+    return keras.callbacks.Callback
+
+
+class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only when the program runs.
+    """Measures memory while a model is trained, evaluated or asked to predict.
+
+    Each figure is the peak of its own unit: the framework's peak is reset when a unit begins, and an epoch's peak is the highest of
+    its parts. JAX cannot reset its peak: there a unit's peak is known only where it is the highest so far, and None otherwise.
+
+    Args:
+        batches: "all", a collection of batch numbers (counted from zero, in every epoch), or None for epochs only.
+        record: A folder to record into, such as "run.vram".
+        print_stats: Print a line for each unit measured.
+        devices: Which devices, such as ["GPU:0"]; all by default.
+        logs: Add `vram_peak_gib` and `vram_current_gib` to Keras' logs (of the first device; others with their name behind), and
+            `val_vram_peak_gib` after validation. Progress bar, History, CSVLogger and TensorBoard show them.
+
+    Attributes:
+        history: A dict for each figure: label, phase, epoch, batch, device, current_bytes, peak_bytes, time.
+        labels: The labels of the first device's figures, for a plot.
+        memory_usage: Their peaks in GiB, None where not known.
+    """
+
+    def __init__(
+        self,
+        batches: Literal["all"] | Collection[int] | None = None,
+        record: str | os.PathLike[str] | None = None,
+        print_stats: bool = False,
+        devices: Collection[str] | None = None,
+        logs: bool = True,
+    ) -> None:
+        super().__init__()
+        if isinstance(batches, str) and batches != "all":
+            raise ValueError(f'batches: expected "all", batch numbers or None, found {batches!r}')
+        self.batches = batches if batches is None or batches == "all" else frozenset(int(b) for b in batches)
+        self.history: list[dict[str, Any]] = []
+        self._print = print_stats
+        self._devices = None if devices is None else {device.upper() for device in devices}
+        self._logs = logs
+        self._recording = None if record is None else recorder.record(record, step_peaks=False)
+        self._epoch: int | None = None
+        self._first_batch = 0
+        self._in_fit = False
+        self._is_counted = False
+        # Units that are open, outermost first: what, when it began, and the highest peak of each device in it so far.
+        self._open: list[tuple[str, int, dict[str, int | None]]] = []
+        # The highest peak of each device that was ever told: what a framework that cannot reset goes by.
+        self._ever: dict[str, int] = {}
+        self._validation: dict[str, int | None] = {}
+
+    @property
+    def path(self) -> str | None:
+        """The folder that is recorded into."""
+        return None if self._recording is None else str(self._recording.path)
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the first device's figures."""
+        return [row["label"] for row in self._first()]
+
+    @property
+    def memory_usage(self) -> list[float | None]:
+        """The peaks of the first device's figures in GiB, None where not known."""
+        return [None if row["peak_bytes"] is None else row["peak_bytes"] / _GIB for row in self._first()]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws the peaks of the first device with matplotlib, one bar for each label, into new axes by default."""
+        return plot.bars(self.labels, [row["peak_bytes"] for row in self._first()], ax)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [row["label"], row["device"], plot.size_text(row["peak_bytes"]), plot.size_text(row["current_bytes"])]
+            for row in self.history
+        ]
+        return plot.table("Memory by Keras' units", ["label", "device", "peak", "in use"], rows)
+
+    def _first(self) -> list[dict[str, Any]]:
+        first = self.history[0]["device"] if self.history else None
+        return [row for row in self.history if row["device"] == first]
+
+    # What is measured.
+
+    def _read(self) -> list[Counters]:
+        return [read for read in counters.read_all() if self._devices is None or read.device.upper() in self._devices]
+
+    def _note(self, reads: list[Counters]) -> None:
+        """What was told belongs to every unit that is open."""
+        for read in reads:
+            peak = read.peak
+            if peak is not None and read.peak_since_ns is None:
+                # Never reset: a peak that is no higher than before says nothing of now.
+                risen = peak > self._ever.get(read.device, -1)
+                self._ever[read.device] = max(peak, self._ever.get(read.device, 0))
+                peak = peak if risen else None
+            for _, _, peaks in self._open:
+                known = peaks.get(read.device)
+                peaks[read.device] = peak if known is None else max(known, peak or 0)
+
+    def _begin(self, unit: str) -> None:
+        self._note(self._read())
+        counters.reset_all()
+        # The first reading after a reset is where the unit starts from.
+        self._open.append((unit, time.monotonic_ns(), {}))
+
+    def _end(self, unit: str, label: str, phase: str, batch: int | None, batches: int = 1) -> dict[str, Any]:
+        """Ends a unit and gives its figures by device. Units that were left open by an exception end with it."""
+        reads = self._read()
+        self._note(reads)
+        begin: int | None = None
+        peaks: dict[str, int | None] = {}
+        while self._open:
+            name, begin, peaks = self._open.pop()
+            if name == unit:
+                break
+        figures: dict[str, Any] = {}
+        for read in reads or [Counters("", reason="no device in use")]:
+            row = {
+                "label": label,
+                "phase": phase,
+                "epoch": self._epoch,
+                "batch": batch,
+                "device": read.device,
+                "current_bytes": read.current,
+                "peak_bytes": peaks.get(read.device),
+                "time": time.time(),
+            }
+            self.history.append(row)
+            figures[read.device] = row
+        if self._print:
+            print(self._line(label, figures), flush=True)
+        if self._recording is not None:
+            kind = {"batch": "step", "epoch": "epoch"}.get(unit, "phase")
+            told = [
+                read._replace(peak=peaks.get(read.device), peak_since_ns=begin)
+                if peaks.get(read.device) is not None
+                else read
+                for read in reads
+            ]
+            number = None if kind != "step" else batch
+            count = batches if kind == "step" else None
+            text = label if kind == "phase" else None
+            self._recording._session.mark(kind, text, phase, "keras", number, count, self._epoch, begin, told)
+        return figures
+
+    def _line(self, label: str, figures: dict[str, Any]) -> str:
+        parts = []
+        for device, row in figures.items():
+            peak, current = row["peak_bytes"], row["current_bytes"]
+            shown = "not known" if peak is None else f"{peak / _GIB:.3f} GiB"
+            in_use = "not known" if current is None else f"{current / _GIB:.3f} GiB"
+            parts.append(f"{device or 'no device'} peak {shown}, in use {in_use}")
+        return f"{label}: " + "; ".join(parts)
+
+    def _tell(self, logs: dict[str, Any] | None, figures: dict[str, Any]) -> None:
+        if logs is None or not self._logs:
+            return
+        for number, (device, row) in enumerate(figures.items()):
+            behind = "" if number == 0 else "_" + device.lower().replace(":", "")
+            for name in ("peak", "current"):
+                value = row[f"{name}_bytes"]
+                if value is not None:
+                    logs[f"vram_{name}_gib{behind}"] = value / _GIB
+
+    # What Keras calls.
+
+    def set_params(self, params: dict[str, Any] | None) -> None:
+        # The first call of every fit, evaluation and prediction. One that ended by an exception before left things open.
+        super().set_params(params)
+        self._in_fit, self._epoch = False, None
+        self._open.clear()
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._in_fit, self._epoch = True, None
+        self._begin("train")
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        self._epoch = None
+        self._end("train", "Training", "train", None)
+        self._in_fit = False
+        self._count()
+        if self._recording is not None:
+            self._recording.close()
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._epoch = int(epoch)
+        self._validation = {}
+        self._begin("epoch")
+        for read in self._read():
+            self.history.append(
+                {
+                    "label": f"Epoch {epoch + 1} begin",
+                    "phase": "train",
+                    "epoch": self._epoch,
+                    "batch": None,
+                    "device": read.device,
+                    "current_bytes": read.current,
+                    "peak_bytes": read.current,
+                    "time": time.time(),
+                }
+            )
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        figures = self._end("epoch", f"Epoch {epoch + 1} end", "train", None)
+        self._tell(logs, figures)
+        validated = next(iter(self._validation.values()), None)
+        if logs is not None and self._logs and validated is not None:
+            logs["val_vram_peak_gib"] = validated / _GIB
+        if not self._is_counted:
+            self._count()
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._begin("test")
+
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        epoch = "" if self._epoch is None or not self._in_fit else f" of epoch {self._epoch + 1}"
+        figures = self._end("test", f"Validation{epoch}", "validation", None)
+        self._validation = {device: row["peak_bytes"] for device, row in figures.items()}
+        if not self._in_fit:
+            self._tell(logs, figures)
+
+    def on_predict_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._begin("predict")
+
+    def on_predict_end(self, logs: dict[str, Any] | None = None) -> None:
+        self._end("predict", "Prediction", "predict", None)
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._batch_begin(batch)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._batch_end("train", batch, logs)
+
+    def on_test_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._batch_begin(batch)
+
+    def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._batch_end("test", batch, logs)
+
+    def on_predict_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._batch_begin(batch)
+
+    def on_predict_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        # Its logs are the outputs.
+        self._batch_end("predict", batch, None)
+
+    def _wanted(self, first: int, last: int) -> bool:
+        if self.batches is None:
+            return False
+        return self.batches == "all" or any(batch in self.batches for batch in range(first, last + 1))
+
+    def _batch_begin(self, batch: int) -> None:
+        self._first_batch = int(batch)
+        if self.batches is not None:
+            self._begin("batch")
+
+    def _batch_end(self, kind: str, batch: int, logs: dict[str, Any] | None) -> None:
+        if self.batches is None:
+            return
+        first = self._first_batch
+        last = max(executions.last_of(batch, kind, self, self._in_fit), first)
+        if not self._wanted(first, last):
+            self._note(self._read())
+            if self._open and self._open[-1][0] == "batch":
+                self._open.pop()
+            return
+        number = f"{last}" if first == last else f"{first} to {last}"
+        where = f"Epoch {self._epoch + 1}, " if self._epoch is not None and self._in_fit else ""
+        label = f"{where}{_LABELS[kind].lower() + ' ' if kind != 'train' else ''}batch {number}"
+        figures = self._end("batch", label[0].upper() + label[1:], executions.PHASES[kind], last, last - first + 1)
+        if kind == "train" or not self._in_fit:
+            self._tell(logs, figures)
+
+    def _count(self) -> None:
+        """Writes the variables down, once."""
+        if self._recording is not None and not self._is_counted:
+            self._is_counted = True
+            session = self._recording._session
+            session.attempt(lambda: session.inventory(inventory.of_keras(self.model)))
+
+    # Keras 2 asks these before it calls the hooks of batches.
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return self.batches is not None
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return self.batches is not None
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return self.batches is not None
