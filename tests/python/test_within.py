@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from conftest import job_environment
 
-from vramline import within
+from vramline import probes, within
 
 JOB = Path(__file__).parent / "jobs" / "within.py"
 MIB = 1 << 20
@@ -311,7 +311,7 @@ def test_kept_probes_belong_to_one_model(tmp_path, monkeypatch):
         plan = plan_for(4) | {"predictions": [predicted]}
         return subprocess.CompletedProcess(command, 0, json.dumps(plan), "")
 
-    monkeypatch.setattr(within.subprocess, "run", made)
+    monkeypatch.setattr(probes.subprocess, "run", made)
     monkeypatch.setenv("VRAMLINE_BIN", sys.executable)
 
     def model(units=3, optimizer="sgd", loss="mse", activation=None, trainable=True, **compiled):

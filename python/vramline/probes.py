@@ -1,0 +1,226 @@
+"""The probes of a model: small runs of it in processes of their own, from which `vramline plan` makes its plans.
+
+What a process needs is written into a folder: the model or where to make it anew, some of the data, and how this process is set up.
+`_probe/train.py` reads it there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from vramline import accumulation
+
+# Small, and hardly ever a dimension of a model.
+PROBES = (5, 7, 11)
+# Micro-batches that are traced in each: three updates, where each takes two.
+_STEPS = 6
+
+
+class CannotPlan(RuntimeError):
+    """No plan can be made: the model cannot be rebuilt in another process, or its probes tell too little."""
+
+
+class Probes:
+    """Small runs of a model in processes of their own, and the plans from them."""
+
+    def __init__(self, model: Any, folder: Path, keep: Path | None, batches: tuple[int, ...]) -> None:
+        self._model, self._folder, self._keep = model, folder, keep
+        self._kept = folder
+        self._batches = sorted(set(batches))
+        if len(self._batches) < 2 or self._batches[0] < 1:
+            raise ValueError(f"probes: expected two batches or more, found {batches}")
+
+    def save(
+        self, data: tuple[Any, ...], build: Callable[[], Any] | str | None, class_weight: dict[int, float] | None
+    ) -> None:
+        """Writes down what the processes need."""
+        import keras
+        import numpy as np
+        import tensorflow as tf
+
+        arrays = [np.asarray(array) for array in keras.tree.flatten(data)]
+        rows = min(self._batches[-1] * _STEPS, len(arrays[0]))
+        for number, array in enumerate(arrays):
+            np.save(self._folder / f"{number}.npy", array[:rows])
+        self._told = {
+            "path": [os.path.abspath(path) for path in sys.path],
+            "build": _place(build),
+            "arrays": len(arrays),
+            "structure": keras.tree.map_structure(lambda _: 0, data),
+            "steps": _STEPS,
+            "class_weight": class_weight,
+            "floatx": keras.config.floatx(),
+            "image_data_format": keras.config.image_data_format(),
+            "dtype_policy": keras.config.dtype_policy().name,
+            "threads": [
+                tf.config.threading.get_inter_op_parallelism_threads(),
+                tf.config.threading.get_intra_op_parallelism_threads(),
+            ],
+        }
+        if self._keep is not None:
+            shapes = [[list(array.shape[1:]), str(array.dtype)] for array in arrays]
+            self._kept = self._keep / f"model-{_fingerprint(self._model, shapes, self._told)}"
+        if build is None:
+            try:
+                self._model.save(self._folder / "model.keras")
+            except Exception as error:
+                raise CannotPlan(f"the model cannot be saved for its probes: {error}\n{_BUILD}") from error
+
+    def plan(self, accumulate: int, batch: int, limit: int | None) -> dict[str, Any]:
+        """The plan for a batch from probes that accumulate over so many micro-batches; made if they are not there."""
+        (self._folder / "probe.json").write_text(json.dumps(self._told | {"accumulate": accumulate}), encoding="utf-8")
+        script = Path(__file__).parent / "_probe" / "train.py"
+        command = [
+            *(_binary(), "plan", "--json", "--repeats", "1", "--trace-steps", str(_STEPS)),
+            *("--batches", ",".join(map(str, self._batches)), "--batch", str(batch)),
+            *(("--limit", str(limit)) if limit is not None else ()),
+            *("--output", str(self._kept / f"accumulate-{accumulate}")),
+            *("--", sys.executable, str(script), "{batch}"),
+        ]
+        environment = _environment() | {"VRAMLINE_PROBE": str(self._folder)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        # Fits, does not, not certain: these are plans.
+        if done.returncode not in (0, 3, 4):
+            said = re.search(r"cannot rebuild: (.*)", done.stderr)
+            if said:
+                raise CannotPlan(f"the model cannot be rebuilt in another process: {said[1]}\n{_BUILD}")
+            raise CannotPlan(f"no plan could be made:\n{done.stderr.strip()}")
+        return json.loads(done.stdout)
+
+
+def _fingerprint(model: Any, shapes: list[Any], told: dict[str, Any]) -> str:
+    """What probes belong to: a model, how it is trained, on which kind of data, and what runs it. Neither batch nor limit.
+
+    Names that Keras numbers (dense_3) count for nothing, nor do values of weights or of a learning rate.
+    """
+    import keras
+    import tensorflow as tf
+
+    layers = [model, *model._flatten_layers(include_self=False)]
+    optimizer = accumulation.inner(model.optimizer)
+    named = dict.fromkeys(part.name for part in [*layers, model.optimizer, optimizer])
+    names = {name: f"#{number}" for number, name in enumerate(named)}
+    settings = {name: value for name, value in _config(optimizer).items() if not (name == "learning_rate" and _is_number(value))}
+    compiled = {name: value for name, value in _attempted(model.get_compile_config, {}).items() if name != "optimizer"}
+    facts = {
+        "layers": [[type(layer).__module__, type(layer).__qualname__, _config(layer)] for layer in layers],
+        "weights": [[list(each.shape), str(each.dtype), bool(each.trainable)] for each in model.weights],
+        "optimizer": [type(model.optimizer).__qualname__, type(optimizer).__qualname__, settings],
+        "states": [[list(each.shape), str(each.dtype)] for each in model.optimizer.variables],
+        "compiled": compiled,
+        "how": [str(getattr(model, name, None)) for name in ("jit_compile", "run_eagerly", "steps_per_execution")],
+        "code": [_code(each) for each in [*layers, optimizer, *keras.tree.flatten(getattr(model, "loss", None))]],
+        "data": shapes,
+        "told": {name: value for name, value in told.items() if name != "path"},
+        "versions": [platform.python_version(), tf.__version__, keras.__version__, _version()],
+        "devices": [[device.device_type, device.name] for device in tf.config.list_physical_devices()],
+        "environment": {
+            name: value
+            for name, value in sorted(_environment().items())
+            if name in ("XLA_FLAGS", "CUDA_VISIBLE_DEVICES") or (name.startswith("TF_") and "LOG" not in name)
+        },
+    }
+    text = json.dumps(_renamed(facts, names), sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
+def _attempted(function: Callable[[], Any], otherwise: Any) -> Any:
+    try:
+        return function()
+    except Exception:  # Whatever a user's class does when it is asked: the other facts remain.
+        return otherwise
+
+
+def _config(part: Any) -> dict[str, Any]:
+    return _attempted(part.get_config, {})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) or getattr(value, "shape", None) == ()
+
+
+def _code(part: Any) -> str | None:
+    """The source of what is not Keras' own: a configuration does not tell what a user's class computes."""
+    kinds = [part] if inspect.isroutine(part) else type(part).__mro__
+    own = [kind for kind in kinds if getattr(kind, "__module__", "").partition(".")[0] not in ("keras", "tensorflow", "builtins")]
+    return "\n".join(_attempted(lambda kind=kind: inspect.getsource(kind), "") for kind in own) or None  # type: ignore[misc]
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {str(_renamed(name, names)): _renamed(part, names) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_renamed(part, names) for part in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def _plain(value: Any) -> str:
+    """What JSON does not know: by its kind, as an address would differ each time."""
+    return str(value) if getattr(value, "shape", None) == () else f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    return _attempted(lambda: metadata.version("vramline"), "")
+
+
+_BUILD = (
+    "hint: give build=, a function that returns the compiled model, or its name as 'module:function'; or keep custom "
+    "objects in a module, registered with keras.saving.register_keras_serializable"
+)
+
+
+def _place(build: Callable[[], Any] | str | None) -> str | None:
+    """Where another process finds a function."""
+    if build is None:
+        return None
+    if isinstance(build, str):
+        if not re.fullmatch(r"[\w.]+:[\w.]+", build):
+            raise ValueError(f"build: expected a function or 'module:function', found {build!r}")
+        return build
+    name = getattr(build, "__qualname__", "")
+    module = getattr(build, "__module__", None)
+    if not name or "<" in name or module is None:
+        raise ValueError(f"build: {build!r} has no name by which another process finds it\nhint: def it in a module")
+    if module == "__main__":
+        script = getattr(sys.modules["__main__"], "__file__", None)
+        if script is None:
+            raise ValueError("build: this session has no file in which another process finds it\nhint: def it in a module")
+        return f"{os.path.abspath(script)}:{name}"
+    return f"{module}:{name}"
+
+
+def _binary() -> str:
+    beside = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(__file__).parents[1] / "bin"]
+    told = os.environ.get("VRAMLINE_BIN")
+    places = ([told] if told else []) + [str(folder / "vramline") for folder in beside]
+    found = next((place for place in places if os.access(place, os.X_OK)), None) or shutil.which("vramline")
+    if found is None:
+        raise CannotPlan("the command vramline was not found\nhint: pip install vramline, or set VRAMLINE_BIN")
+    return found
+
+
+def _environment() -> dict[str, str]:
+    """A probe has no limit of its own, and a GPU's memory is not its alone."""
+    package = Path(__file__).parent
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPU_BFC_MEM_LIMIT_IN_MB"}
+    environment["VRAMLINE_PACKAGE"] = str(package)
+    environment["KERAS_BACKEND"] = "tensorflow"
+    environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    paths = [environment.get("PYTHONPATH"), str(package.parent)]
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    return environment
