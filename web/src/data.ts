@@ -59,6 +59,8 @@ export interface RawTile {
   map: RawMap | null; lines: RawLine[]; strings: string[];
 }
 export interface RawHeld { roles: string[]; moment: RawMoment; strings: string[] }
+// Whoever knows what was held at a moment that the page has no rows of.
+export interface MomentSource { held(pool: number, at: number, amount: number): Promise<RawHeld | null> }
 interface RawPicture {
   pool: number; by: "trace" | "counters"; events: number; each: number; columns: number; end_ns: number; data: string;
   moments: RawMoment[];

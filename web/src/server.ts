@@ -1,6 +1,6 @@
 // Where the page comes from a server (vramline serve): closer looks, and news of a run that goes on. From disk there is none.
 
-import { RawHeld, RawTile } from "./data";
+import { MomentSource, RawHeld, RawTile } from "./data";
 
 export type Standing = "whole" | "going" | "ended" | "gone" | "lost";
 interface Whole { version: number; standing: Standing; verdict: string[]; data: unknown }
@@ -29,7 +29,7 @@ async function ask<T>(what: string): Promise<T | null> {
   }
 }
 
-export class Server {
+export class Server implements MomentSource {
   constructor(private version: number, private document: Document) {}
 
   tile(pool: number, from: number, to: number, width: number): Promise<RawTile | null> {

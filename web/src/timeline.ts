@@ -1,11 +1,10 @@
 // The memory of a pool over time, stacked by role, on canvas. A pixel shows what was held at its own highest moment.
 
-import { Data, HeldRow, Moment, PARTS, Picture, Pool, momentAt, momentOf, placeOf } from "./data";
+import { Data, HeldRow, Moment, MomentSource, PARTS, Picture, Pool, momentAt, momentOf, placeOf } from "./data";
 import { GAP, left, ticks } from "./chart";
 import { Clock, steer } from "./clock";
 import { bytes, canvas, colour, duration, el, percent, section, sheet, size, time, whole } from "./dom";
 import { remember } from "./remember";
-import { Server } from "./server";
 import { Column, View, table } from "./table";
 
 const TITLES: Record<string, string> = { before: "before the recording" };
@@ -28,7 +27,7 @@ export function peakOf(picture: Picture): number {
 }
 
 // `chosen` is a moment that was chosen before, when what is shown was less.
-export function timeline(data: Data, picture: Picture, clock: Clock, server: Server | null, chosen: number | null): HTMLElement {
+export function timeline(data: Data, picture: Picture, clock: Clock, server: MomentSource | null, chosen: number | null): HTMLElement {
   const { pool } = picture;
   const out = section("timeline", "Memory over time");
   let peak = peakOf(picture), total = picture.total;
