@@ -10,7 +10,7 @@
 //! - `encodings`: every form that a trace may have, in traces written here
 //! - `findings`: each rule of advice, on both sides of its threshold
 //! - `fixtures`: real traces and their known truths
-//! - `house`: who imports whom, and whether the maps of the project are complete
+//! - `house`: who imports whom, how long files are, and whether the maps of the project are complete
 //! - `jax`: memory profiles and compiled programs
 //! - `ledger`: sums
 //! - `live`: recordings that are read while they grow
