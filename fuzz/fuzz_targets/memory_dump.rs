@@ -7,8 +7,10 @@ use libfuzzer_sys::fuzz_target;
 use vramline::OutOfMemory;
 use vramline::postmortem::witness;
 use vramline::units::Bytes;
-use vramline::view::oom::oom;
-use vramline::view::report::{Wanted, report};
+use vramline::analysis::oom::oom;
+use vramline::view::oom::OomReport;
+use vramline::analysis::report::{ReportOptions, report};
+use vramline::view::report::Report;
 
 fuzz_target!(|bytes: &[u8]| {
     let path = Path::new("fuzz.1794708904662683");
@@ -23,11 +25,12 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(sums.largest_usable <= sums.usable && sums.usable <= sums.free);
     }
     let proofs = vec![None; failures.list.len()];
-    let post_mortem = oom(&OutOfMemory { failures, proofs, ..OutOfMemory::default() });
+    let read = OutOfMemory { failures, proofs, ..OutOfMemory::default() };
+    let post_mortem = OomReport::from(&oom(&read));
     assert!(!serde_json::to_vec(&post_mortem).expect("JSON").is_empty());
     if let Ok(content) = vramline::source::read_bytes(&dump, path) {
         let reading = vramline::Reading::of(path.to_owned(), content);
-        for pool in report(&reading, &Wanted::default()).pools {
+        for pool in Report::from(report(&reading, &ReportOptions::default())).pools {
             let Some(held) = pool.at_peak else { continue };
             let requested: Bytes = held.named_bytes + held.unnamed_bytes;
             assert_eq!(requested + held.slack_bytes + held.before_recording_bytes, held.in_use_bytes);

@@ -6,15 +6,18 @@ use std::path::Path;
 use libfuzzer_sys::fuzz_target;
 use vramline::OutOfMemory;
 use vramline::postmortem::witness;
-use vramline::view::oom::oom;
-use vramline::view::report::{Wanted, report};
+use vramline::analysis::oom::oom;
+use vramline::view::oom::OomReport;
+use vramline::analysis::report::{ReportOptions, report};
+use vramline::view::report::Report;
 
 fuzz_target!(|bytes: &[u8]| {
     let path = Path::new("fuzz");
     let Ok(mut failures) = vramline::source::read_failures_in(bytes, path) else { return };
     witness::join(&mut failures);
     let proofs = vec![None; failures.list.len()];
-    let post_mortem = oom(&OutOfMemory { failures, proofs, ..OutOfMemory::default() });
+    let read = OutOfMemory { failures, proofs, ..OutOfMemory::default() };
+    let post_mortem = OomReport::from(&oom(&read));
     for failure in &post_mortem.failures {
         let ends = [
             (failure.rounded_low_bytes, failure.rounded_bytes, failure.rounded_high_bytes),
@@ -34,6 +37,6 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(!serde_json::to_vec(&post_mortem).expect("JSON").is_empty());
     if let Ok(content) = vramline::source::read_bytes(bytes, path) {
         let reading = vramline::Reading::of(path.to_owned(), content);
-        assert!(!serde_json::to_vec(&report(&reading, &Wanted::default())).expect("JSON").is_empty());
+        assert!(!serde_json::to_vec(&Report::from(report(&reading, &ReportOptions::default()))).expect("JSON").is_empty());
     }
 });

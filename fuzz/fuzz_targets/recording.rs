@@ -6,7 +6,8 @@ use std::path::Path;
 use libfuzzer_sys::fuzz_target;
 use vramline::recording::folder::{Part, ProcessId};
 use vramline::recording::stream;
-use vramline::view::report::{Wanted, report};
+use vramline::analysis::report::{ReportOptions, report};
+use vramline::view::report::Report;
 
 thread_local! {
     /// One folder for all runs; in memory where the system has such a place.
@@ -33,7 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
             std::fs::write(folder.path().join(part.name(&id)), bytes).expect("room");
         }
         let reading = vramline::read(folder.path()).expect("a recording");
-        let json = serde_json::to_vec(&report(&reading, &Wanted::default())).expect("JSON");
+        let json = serde_json::to_vec(&Report::from(report(&reading, &ReportOptions::default()))).expect("JSON");
         assert!(!json.is_empty());
     });
 });

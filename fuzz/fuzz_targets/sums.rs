@@ -5,16 +5,19 @@ use std::path::PathBuf;
 use vramline::Reading;
 use vramline::snapshot::Role;
 use vramline::units::{Bytes, Nanos};
-use vramline::view::replay::{self, replay};
-use vramline::view::report::{By, HeldView, Wanted, report};
+use vramline::analysis::replay::{ReplayOptions, replay};
+use vramline::view::replay::Replay;
+use vramline::analysis::held::GroupBy;
+use vramline::analysis::report::{ReportOptions, report};
+use vramline::view::report::{HeldView, Report};
 
 /// Reads bytes as whatever they look like and reports on them; `None` where they are refused.
 pub fn check_bytes(bytes: &[u8], at: Option<Nanos>) -> Option<Reading> {
     let path = PathBuf::from("fuzz");
     let content = vramline::source::read_bytes(bytes, &path).ok()?;
     let reading = Reading::of(path, content);
-    let by = [By::Op, By::Layer, By::Role, By::Stack][bytes.len() % 4];
-    let report = report(&reading, &Wanted { by, at, ..Wanted::default() });
+    let by = [GroupBy::Op, GroupBy::Layer, GroupBy::Role, GroupBy::Stack][bytes.len() % 4];
+    let report = Report::from(report(&reading, &ReportOptions { by, at, ..ReportOptions::default() }));
     for pool in &report.pools {
         if let Some(held) = &pool.at_peak {
             assert_eq!(Some(held.in_use_bytes), pool.peak_bytes);
@@ -28,8 +31,8 @@ pub fn check_bytes(bytes: &[u8], at: Option<Nanos>) -> Option<Reading> {
 #[allow(dead_code)]
 pub fn check_replay(reading: &Reading, setting: &str) {
     let what_if = vec![setting.parse().expect("a setting")];
-    let Ok(replayed) = replay(reading, &replay::Wanted { what_if, ..replay::Wanted::default() }) else { return };
-    for pool in &replayed.pools {
+    let Ok(replayed) = replay(reading, &ReplayOptions { what_if, ..ReplayOptions::default() }) else { return };
+    for pool in &Replay::from(&replayed).pools {
         assert!(pool.address_matches <= pool.allocs && pool.load_rounded_bytes <= pool.packing_bound_bytes);
     }
 }

@@ -5,9 +5,17 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vramline.words import How, MarkKind, Phase, TraceState
+
 __version__: str
 SCHEMA: int
 """The version of what recordings hold."""
+MARK_KINDS: tuple[str, ...]
+"""The words of recordings: `vramline.words` has them as types."""
+PHASES: tuple[str, ...]
+HOWS: tuple[str, ...]
+ROLES: tuple[str, ...]
+TRACE_STATES: tuple[str, ...]
 
 class Recorder:
     """Writes what one process does into a recording. A forked child must make its own."""
@@ -15,22 +23,23 @@ class Recorder:
     def __init__(self, folder: str | os.PathLike[str], process: str) -> None: ...
     def mark(
         self,
-        kind: str,
+        kind: MarkKind,
         label: str | None,
-        phase: str | None,
-        how: str | None,
+        phase: Phase | None,
+        how: How | None,
         step: int | None,
         batches: int | None,
         epoch: int | None,
         begin_ns: int | None,
         counters: Sequence[tuple[Any, ...]],
+        trace_state: TraceState | None = None,
     ) -> None: ...
     def step(
         self,
         plan: Plan,
         label: str | None,
-        phase: str,
-        how: str,
+        phase: Phase,
+        how: How,
         step: int,
         batches: int,
         epoch: int | None,
@@ -64,7 +73,7 @@ class Steps:
     _now: int | None
 
     def __init__(self, *args: Any, **options: Any) -> None: ...
-    def _prepare(self, session: Any, counters: Any, phase: str, resets: bool, is_plain: bool) -> None: ...
+    def _prepare(self, session: Any, counters: Any, phase: Phase, resets: bool, is_plain: bool) -> None: ...
     def step(self, number: int | None = None) -> Step: ...
 
 class Step:

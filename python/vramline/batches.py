@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramline.words import Phase
+
 # What Keras calls its loops, and what they are called in recordings.
-PHASES = {"train": "train", "test": "validation", "predict": "predict"}
+PHASES: dict[str, Phase] = {"train": "train", "test": "validation", "predict": "predict"}
 
 
 def last_of(batch: Any, kind: str, callbacks: Any, in_fit: bool) -> int:

@@ -20,12 +20,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from vramline import batches as executions
 from vramline import counters, inventory, plot, recorder
 from vramline.adapter import Counters
+from vramline.words import MarkKind, Phase
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _GIB = 1 << 30
 _LABELS = {"train": "Training", "test": "Validation", "predict": "Prediction"}
+# What a unit is in a recording; all others are phases.
+_KINDS: dict[str, MarkKind] = {"batch": "step", "epoch": "epoch"}
 
 
 def _base() -> type:
@@ -140,7 +143,7 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
         # The first reading after a reset is where the unit starts from.
         self._open.append((unit, time.monotonic_ns(), {}))
 
-    def _end(self, unit: str, label: str, phase: str, batch: int | None, batches: int = 1) -> dict[str, Any]:
+    def _end(self, unit: str, label: str, phase: Phase, batch: int | None, batches: int = 1) -> dict[str, Any]:
         """Ends a unit and gives its figures by device. Units that were left open by an exception end with it."""
         reads = self._read()
         self._note(reads)
@@ -167,7 +170,7 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
         if self._print:
             print(self._line(label, figures), flush=True)
         if self._recording is not None:
-            kind = {"batch": "step", "epoch": "epoch"}.get(unit, "phase")
+            kind = _KINDS.get(unit, "phase")
             told = [
                 read._replace(peak=peaks.get(read.device), peak_since_ns=begin)
                 if peaks.get(read.device) is not None

@@ -39,7 +39,7 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """The answer in a sentence for each run."""
-        return self.report["verdict"]
+        return self.report["headline"]
 
     def plot(
         self,

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from vramline.counters import shape_text
+from vramline.words import Role
 
-Row = tuple[str | None, str, str, str | None, str | None, int, str | None, int | None]
+Row = tuple[str | None, str, Role, str | None, str | None, int, str | None, int | None]
 
 
 def of_keras(model: Any, optimizer: Any = None) -> list[Row]:
@@ -56,14 +57,14 @@ def _add_states(rows: list[Row], seen: set[int], optimizer: Any) -> None:
     _add(rows, seen, states or [], getattr(optimizer, "name", None), "optimizer")
 
 
-def _torch_row(owner: str | None, name: str, role: str, tensor: Any) -> Row:
+def _torch_row(owner: str | None, name: str, role: Role, tensor: Any) -> Row:
     device = f"GPU:{tensor.device.index or 0}" if tensor.device.type == "cuda" else "CPU:0"
     size = tensor.numel() * tensor.element_size()
     dtype = str(tensor.dtype).removeprefix("torch.")
     return (owner, name, role, shape_text(tensor.shape), dtype, size, device, tensor.data_ptr() or None)
 
 
-def _add(rows: list[Row], seen: set[int], variables: Iterable[Any], owner: str | None, role: str) -> None:
+def _add(rows: list[Row], seen: set[int], variables: Iterable[Any], owner: str | None, role: Role) -> None:
     for variable in variables:
         if id(variable) in seen:
             continue
@@ -81,7 +82,7 @@ def _replicas(value: Any) -> list[Any]:
     return list(values) if isinstance(values, tuple) else [value]
 
 
-def _row(owner: str | None, name: str, role: str, value: Any) -> Row:
+def _row(owner: str | None, name: str, role: Role, value: Any) -> Row:
     dtype = getattr(value.dtype, "name", None) or str(value.dtype).removeprefix("torch.")
     shape = shape_text(value.shape)
     device, address = None, None

@@ -71,13 +71,20 @@ def _integers(values: bytes, nulls: bytes) -> numpy.ndarray:
     return numpy.ma.MaskedArray(numbers, mask) if mask.any() else numbers
 
 
+def _nulls(rows: int, is_text: bool) -> Any:
+    import numpy
+
+    return [None] * rows if is_text else numpy.ma.masked_all(rows, numpy.int64)
+
+
 def _joined(tables: list[dict[str, Any]]) -> Columns:
     import numpy
 
-    names = dict.fromkeys(name for table in tables for name in table)
+    names = {name: isinstance(column, list) for table in tables for name, column in table.items()}
     columns: dict[str, Any] = {}
-    for name in names:
-        parts = [table[name] for table in tables]
+    for name, is_text in names.items():
+        # A process that ran an earlier version lacks the columns that were added since.
+        parts = [table[name] if name in table else _nulls(len(table["process"]), is_text) for table in tables]
         if isinstance(parts[0], list):
             columns[name] = [entry for part in parts for entry in part]
         else:

@@ -9,6 +9,7 @@ from types import TracebackType
 
 from vramline import _vramline, counters, session
 from vramline.adapter import Counters
+from vramline.words import MarkKind, Phase
 
 _GIB = 1 << 30
 
@@ -16,7 +17,7 @@ _GIB = 1 << 30
 class Recording(_vramline.Steps):
     """A recording that is being made: `step` measures one step of a loop. Leaving it, or the end of the program, closes it."""
 
-    def __init__(self, path: pathlib.Path, print_every: int, resets: bool, phase: str, pace: float) -> None:
+    def __init__(self, path: pathlib.Path, print_every: int, resets: bool, phase: Phase, pace: float) -> None:
         self.path = path
         """The folder. It has another name than asked for where that was taken."""
         files = session.session(path)
@@ -55,7 +56,7 @@ class Recording(_vramline.Steps):
 
     def _to_job(
         self,
-        kind: str,
+        kind: MarkKind,
         label: str | None,
         number: int,
         batches: int | None,
@@ -134,7 +135,7 @@ def record(
     *,
     print_every: int = 0,
     step_peaks: bool = True,
-    phase: str = "train",
+    phase: Phase = "train",
     rate: float = 0.0,
 ) -> Recording:
     """Records a loop: `with vramline.record("run.vram") as rec:`, then `rec.step(i)` and `rec.mark("...")`.

@@ -13,6 +13,7 @@ from typing import Any
 
 from vramline import _vramline, counters
 from vramline.adapter import Counters
+from vramline.words import How, MarkKind, Phase, TraceState
 
 # By folder: a program that records into one name several times goes on with the same files.
 _sessions: dict[str, Session] = {}
@@ -66,28 +67,29 @@ class Session:
 
     def mark(
         self,
-        kind: str,
+        kind: MarkKind,
         label: str | None = None,
-        phase: str | None = None,
-        how: str | None = None,
+        phase: Phase | None = None,
+        how: How | None = None,
         step: int | None = None,
         batches: int | None = None,
         epoch: int | None = None,
         begin_ns: int | None = None,
         read: list[Counters] | None = None,
+        trace_state: TraceState | None = None,
     ) -> None:
         """Writes a mark that ends now. It is on its way to the disk when this returns."""
         try:
             recorder = self._recorder or self._open()
-            recorder.mark(kind, label, phase, how, step, batches, epoch, begin_ns, read or [])
+            recorder.mark(kind, label, phase, how, step, batches, epoch, begin_ns, read or [], trace_state)
         except Exception as error:
             self.failed(error)
 
     def step(
         self,
         label: str | None,
-        phase: str,
-        how: str,
+        phase: Phase,
+        how: How,
         step: int,
         batches: int,
         epoch: int | None,

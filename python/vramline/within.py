@@ -447,7 +447,7 @@ def _wrong(plan: Any) -> str | None:
     sound = {
         "limit_bytes": "limit_bytes" in plan and (plan["limit_bytes"] is None or is_count(plan["limit_bytes"])),
         "certain": isinstance(plan.get("certain"), bool),
-        "verdict": isinstance(plan.get("verdict"), str),
+        "headline": isinstance(_sentence(plan), str),
         "largest_batch": isinstance(largest, dict)
         and all(name in largest and (largest[name] is None or is_count(largest[name])) for name in ("sure", "likely")),
         "predictions": isinstance(predictions, list)
@@ -455,6 +455,11 @@ def _wrong(plan: Any) -> str | None:
         "warnings": isinstance(warnings, list) and all(isinstance(each, dict) and "text" in each for each in warnings),
     }
     return next((f"a plan without a usable {name}" for name, is_sound in sound.items() if not is_sound), None)
+
+
+def _sentence(plan: dict[str, Any]) -> Any:
+    """The plan's answer in a sentence; plans of Vramline 0.1 have it under another name."""
+    return plan.get("headline", plan.get("verdict"))
 
 
 def _is_predicted(at: dict[str, Any]) -> bool:
@@ -472,7 +477,7 @@ def _parts(wanted: _Wanted, plan: dict[str, Any]) -> tuple[int, int]:
     if sure is None and likely is None:
         doubts = "".join(f"\n  not certain: {warning['text']}" for warning in plan["warnings"])
         raise DoesNotFit(
-            f"not even a batch of one fits {size_text(wanted.limit)}: {plan['verdict']}{doubts}\n"
+            f"not even a batch of one fits {size_text(wanted.limit)}: {_sentence(plan)}{doubts}\n"
             "hint: a smaller model, mixed precision or another optimizer; `vramline report` on a probe (keep=...) tells "
             "what holds the memory"
         )

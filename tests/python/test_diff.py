@@ -53,7 +53,7 @@ def test_a_wider_layer_is_found_and_named(binary, runs):
     # The verdict names what changed most. At which moment the peak is, threads decide: then a kernel's copy may be more than the layer.
     more = [row["what"] for row in ops.values() if (row["delta_bytes"] or 0) > relu["delta_bytes"] and not row["within_spread"]]
     named = [what for what in more if not what.startswith("(")] or ["model_1/changed_1/Relu (+240 KiB)"]
-    assert any(f"op {what}" in document["verdict"] for what in named), document["verdict"]
+    assert any(f"op {what}" in document["headline"] for what in named), document["headline"]
     layers = {row["what"]: row["delta_bytes"] for row in document["rows"] if row["by"] == "layer"}
     assert layers["changed_1"] == relu["delta_bytes"]
     assert layers["first_1"] == 0
@@ -83,7 +83,7 @@ def test_python_says_the_same(binary, runs):
     _, document = diff(binary, runs[0], runs[-1])
     compared = package.compare([runs[0], package.load(runs[-1])])
     assert compared.report == document
-    assert str(compared).startswith(document["verdict"])
+    assert str(compared).startswith(document["headline"])
     repeated = package.compare([runs[:3], str(runs[-1])])
     assert [side["repeats"] for side in repeated.report["sides"]] == [3, 1]
     with pytest.raises(ValueError, match="two or more"):

@@ -56,9 +56,8 @@ def test_the_pool_is_the_sum_of_the_regions_in_a_dump_of_the_same_moment(tmp_pat
     assert len(failures) == 1
     of_dump = failures[0]["in_use_bytes"] + failures[0]["free_bytes"]
     recorded = vramline.load(recording)
-    stops = recorded.marks.where(kind="trace")
-    ended = [time for time, label in zip(stops.time_ns, stops.label) if label.startswith("stops")]
-    assert ended, stops.label
+    ended = recorded.marks.where(trace_state="stopped").time_ns
+    assert len(ended) == 1, recorded.marks.label
     (ledger,) = recorded.ledgers(ended[0])
     assert ledger.adds_up
     assert ledger["pool"] == of_dump, ledger

@@ -38,9 +38,11 @@ class _Job:
     def __init__(self, folder):
         self.folder = folder
         self.labels = []
+        self.states = []
 
-    def mark(self, kind, label, **_):
+    def mark(self, kind, label, trace_state=None, **_):
         self.labels.append(label)
+        self.states.append(trace_state)
 
 
 def test_a_trace_that_takes_much_memory_ends(tmp_path, monkeypatch):
@@ -54,6 +56,20 @@ def test_a_trace_that_takes_much_memory_ends(tmp_path, monkeypatch):
     trace.close(trace.why_now, wait=True)
     assert job.labels[1].startswith("stops: its events may hold 2147 MB by now")
     assert job.labels[2].startswith("written: 3 steps")
+    assert job.states == ["begun", "stopped", "written"]
+
+
+def test_a_trace_that_cannot_be_made_says_so(tmp_path, capsys):
+    def fail(*_):
+        raise RuntimeError("no profiler")
+
+    for start, states in ((fail, ["failed"]), (lambda _: fail, ["begun", "stopped", "lost"])):
+        job = _Job(tmp_path)
+        trace = window.Window(job, settings.Asked(trace="all"))
+        trace.open("tensorflow", start)
+        trace.close("the program ended", wait=True)
+        assert job.states == states
+    assert capsys.readouterr().err.count("no profiler") == 2
 
 
 def test_everything_public_is_documented():

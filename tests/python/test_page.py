@@ -628,7 +628,7 @@ def test_comparison_says_what_the_json_says(name, open_diff, fixtures):
     assert document["gate"] == (gate or "none")
     if gate:
         assert {"fail": "The gate fails", "pass": "The gate passes", "unknown": "The gate cannot tell"}[gate] in first
-    assert document["verdict"] in page.locator("#verdict").inner_text()
+    assert document["headline"] in page.locator("#verdict").inner_text()
     pool = document["rows"][0]["pool"]
     rows = [row for row in document["rows"] if row["pool"] == pool]
     cards = page.evaluate("() => [...document.querySelectorAll('#peaks .figure')].map(f => f.querySelector('data')?.value ?? null)")

@@ -123,7 +123,7 @@ def test_the_page_of_a_plan_says_what_the_document_says(binary, planned, tmp_pat
     done = call(binary, "plan", "--json", *probes(folder), "--batch", TARGET, "--steps", "6", "--html", page)
     told = json.loads(done.stdout)
     text = page.read_text(encoding="utf-8")
-    assert told["verdict"] in text and "<script" not in text and "<polyline" in text and "http" not in text.split("<body>")[1]
+    assert told["headline"] in text and "<script" not in text and "<polyline" in text and "http" not in text.split("<body>")[1]
     assert all(fix["name"] in text for fix in told["fixes"]) and len(told["curve"]) > 10
 
 

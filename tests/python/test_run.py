@@ -413,6 +413,9 @@ class TestTheTraceOfAModel:
         assert job.report["warnings"] == []
 
     def test_it_ends_after_a_few_steps(self, name, job):
+        states = [mark["trace_state"] for mark in job.marks if mark["kind"] == "trace"]
+        assert states == ["begun", "stopped", "written"]
+        assert all(mark["trace_state"] is None for mark in job.marks if mark["kind"] != "trace")
         labels = job.labels("trace")
         assert labels[1] == "stops: its steps are over"
         assert labels[2].startswith("written: 5 steps ")

@@ -1,52 +1,20 @@
-// The page's data as Rust wrote it (crates/vramline/src/view/html.rs), unpacked.
+// The page's data as Rust wrote it (crates/vramline/src/view/page.rs), unpacked.
+
+import type { FailureView, HeldView, LedgerView, PoolView, Report, Row, StepView } from "./documents";
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
-export interface HeldRow {
-  bytes: number; count: number; op: string; layer: string; role: string; shape: string; dtype: string;
-  source: string; variable: string; evidence: string; age_ns: number | null;
-}
-export interface Held {
-  time_ns: number | null; in_use_bytes: number; slack_bytes: number; before_recording_bytes: number;
-  rows: HeldRow[]; rest?: { rows: number; bytes: number; count: number };
-  named_bytes: number; unnamed_bytes: number; by_role: Record<string, number>;
-}
-export interface Pool {
-  name: string; device: string; host: string; pid: number | null; from_start: boolean | null;
-  limit_bytes: number | null; allocs: number | null; frees: number | null; peak_bytes: number | null;
-  lifetime_peak_bytes: number | null; peak_at_ns: number | null; at_peak: Held | null;
-  fragmentation_at_peak: number | null;
-  caching?: { reserved_peak_bytes: number };
-  replay?: { exact: boolean; pool_bytes: number; pool_at_peak_bytes: number; cached_at_peak_bytes: number };
-  held_long: { bytes: number; op: string; role: string; shape: string; dtype: string; born_ns: number; freed_ns: number | null; held_ns: number }[];
-}
-export interface Step {
-  pool: string; pid: number | null; step: number; epoch: number | null; phase: string; how: string; name: string;
-  begin_ns: number; peak_bytes: number | null; current_bytes: number | null;
-}
-export interface LedgerLine {
-  device: string; at_ns: number; line: string; detail: string; part_of: number | null; depth: number;
-  bytes: number | null; source: string; reason: string;
-}
-export interface Report {
-  source: { format: string; framework: string | null; files: string[]; clock: string };
-  pools: Pool[]; steps: Step[];
-  run?: { command: string[]; exit: string | null };
-  epochs: { pool: string; epoch: number; begin_ns: number; peak_bytes: number | null; current_bytes: number | null }[];
-  marks: { pid: number | null; kind: string; label: string; time_ns: number; device: string; current_bytes: number | null; peak_bytes: number | null }[];
-  ledger: LedgerLine[];
-  findings: { rule: string; bytes: number; text: string; fix: string; verify: string }[];
-  warnings: { code: string; text: string; hint: string }[];
-  unknowns: { path: string; reason: string; switch: string | null }[];
-}
-export interface Failure {
-  allocator: string | null; op: string | null; shape: string | null; requested_bytes: number | null; requested_low_bytes: number | null;
-  limit_bytes: number | null; in_use_bytes: number | null; free_bytes: number | null; largest_free_bytes: number | null;
-  verdict: string | null; short_by_bytes: number | null; short_by_low_bytes: number | null; short_by_high_bytes: number | null; attempts: number;
-  regions: { address: number; bytes: number; in_use_bytes: number; free_bytes: number; largest_free_bytes: number; chunks: number; map: string }[];
-  holders: { bytes: number; count: number; chunk_bytes: number; op: string }[];
-  advice: { text: string; bytes: number | null }[];
-}
+// What the page takes of a row; those of kept moments have no more.
+export type HeldRow = Pick<
+  Row, "bytes" | "count" | "op" | "layer" | "role" | "shape" | "dtype" | "source" | "variable" | "evidence" | "age_ns"
+>;
+export type Held = HeldView;
+export type Pool = PoolView;
+export type Step = StepView;
+export type LedgerLine = LedgerView;
+export type LineKind = LedgerLine["line"];
+export type Failure = FailureView;
+export type { Report };
 interface RawMoment {
   time_ns: number | null; in_use_bytes: number; slack_bytes: number; before_recording_bytes: number;
   rows: (number | null)[][]; rest_rows: number; rest_bytes: number;
@@ -90,8 +58,11 @@ export interface Picture extends Columns {
 }
 export interface Near { from: number; to: number; width: number; isExact: boolean; blocks: Blocks | null; lines: Line[]; strings: string[] }
 
+// What a block is for, in the order in which roles are shown.
+export type Role = keyof Held["by_role"];
+export const ROLES: Role[] = ["parameters", "gradients", "optimizer", "activations", "inputs", "temporaries", "unknown"];
 // The parts of a column, in the order in which they are stacked.
-export const PARTS = ["parameters", "gradients", "optimizer", "activations", "inputs", "temporaries", "unknown", "slack", "before"];
+export const PARTS: string[] = [...ROLES, "slack", "before"];
 
 // Differences from one number to the next, seven bits a byte, the sign in the lowest; sums are exact up to 2^53.
 class Unpacker {

@@ -1,20 +1,11 @@
 // The page of a comparison: the gate's verdict, each run's peak, curves and steps over each other, what differs by role and op.
 
 import { chart } from "./chart";
+import type { Diff, DiffRow as Row } from "./documents";
 import { bytes, colour, el, percent, section, size, whole } from "./dom";
 import { table } from "./table";
 import { capital } from "./timeline";
 
-interface Row {
-  what: string; by: string; figure: string; pool: string; device: string; layer: string; role: string; step?: number; phase?: string; epoch?: number;
-  bytes: (number | null)[]; low_bytes: (number | null)[]; high_bytes: (number | null)[]; delta_bytes: number | null; deltas_bytes: (number | null)[];
-  spread_bytes: number | null; within_spread: boolean;
-}
-interface Diff {
-  runs: string[]; verdict: string; gate: string; fail_over?: string; rows: Row[];
-  sides: { name: string; files: string[]; format: string; framework: string | null; repeats: number }[];
-  warnings: { text: string; hint: string }[]; unknowns: { path: string; reason: string }[];
-}
 interface Curve { pool: string; device: string; steps: number[]; bytes: (number | null)[] }
 export interface RawDiff { diff: Diff; curves: Curve[][]; columns: number; aggregated: string[] }
 

@@ -1,12 +1,12 @@
 // Who holds which byte, from the whole device down to roles: a bar that splits open.
 
-import { LedgerLine, Pool, Report } from "./data";
+import { LedgerLine, LineKind, Pool, Report, ROLES } from "./data";
 import { bytes, duration, el, percent, section, size, time } from "./dom";
 import { PARTS } from "./data";
 
 interface Entry { name: string; part: string; bytes: number | null; source: string; reason: string; of: number | null }
 
-const CLASSES: Record<string, string> = {
+const CLASSES: Partial<Record<LineKind, string>> = {
   free: "free", "cached free": "free", "driver reserved": "reserved", "before the recording": "before", "pool not resident": "free",
   "context at start": "reserved", "other process": "others", unattributed: "others",
 };
@@ -34,7 +34,7 @@ function ofPool(pool: Pool): Entry[] {
   }
   const inUse = add("in use", "whole", held.in_use_bytes, "trace", of);
   if (of !== null && pool.replay) add("cached free", "free", pool.replay.cached_at_peak_bytes, "replay", of);
-  for (const role of PARTS.slice(0, 7)) add(role, role, held.by_role[role] ?? 0, "trace", inUse);
+  for (const role of ROLES) add(role, role, held.by_role[role] ?? 0, "trace", inUse);
   add("slack", "slack", held.slack_bytes, "trace", inUse);
   add("before the recording", "before", held.before_recording_bytes, "trace", inUse);
   return out;

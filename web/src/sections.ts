@@ -1,7 +1,7 @@
 // The parts of the page around the charts: numbers, steps, findings, the post-mortem, tables, notes.
 
 import { chart, ticks } from "./chart";
-import { Data, Failure, LedgerLine, Picture, Pool, Report } from "./data";
+import { Data, Failure, LedgerLine, LineKind, Picture, Pool, Report } from "./data";
 import { bytes, colour, copyButton, duration, el, section, size, time, whole } from "./dom";
 import { table } from "./table";
 import { capital, swatch } from "./timeline";
@@ -15,10 +15,10 @@ export function numbers(report: Report, pool: Pool): HTMLElement {
   const at = report.pools.indexOf(pool);
   const card = (id: string, title: string, amount: number | null, words: string) =>
     el("div", { class: "card", id }, el("h2", {}, title), el("p", { class: "figure" }, size(amount, "unknown")), el("p", { class: "hint" }, words));
-  const line = (name: string, is: (entry: LedgerLine) => boolean = () => true) =>
-    report.ledger.find((entry) => entry.device === pool.device && entry.line === name && is(entry));
+  const line = (kind: LineKind, is: (entry: LedgerLine) => boolean = () => true) =>
+    report.ledger.find((entry) => entry.device === pool.device && entry.line === kind && is(entry));
   // A job may have many processes; the driver may number the only one otherwise.
-  const job = line("this job", (entry) => entry.detail === `process ${pool.pid}`)
+  const job = line("this job", (entry) => entry.pid !== null && entry.pid === pool.pid)
     ?? (report.pools.every((one) => one.pid === pool.pid) ? line("this job", (entry) => entry.bytes !== null) ?? line("this job") : undefined);
   const taken = line("pool", (entry) => job === undefined || (entry.part_of !== null && report.ledger[entry.part_of] === job));
   // Host memory has no driver.

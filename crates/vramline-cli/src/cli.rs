@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
+use vramline::analysis::diff::Threshold;
 use vramline::replay::Setting;
 use vramline::units::{Bytes, Nanos};
-use vramline::view::diff::Threshold;
 
 use values::{Gpus, Trace};
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use vramline::analysis::doctor::DeviceLook;
+use vramline::analysis::top::{DeviceHistory, DriverSight, LiveJob, MachineSight, SeenProcess, top};
 use vramline::recording::folder::{self, ProcessId};
 use vramline::recording::live::Live;
 use vramline::recording::manifest::RunManifest;
@@ -18,10 +20,10 @@ use vramline::source::driver::DriverError;
 use vramline::source::driver::probe::Probe;
 use vramline::source::procfs;
 use vramline::units::{Bytes, Nanos};
-use vramline::view::doctor::DeviceLook;
-use vramline::view::top::{DriverSight, History, Job, SeenProcess, Sight, Top, top};
+use vramline::view::top::Top;
 use vramline::warning::Warning;
 
+use crate::bug;
 use crate::launch::driver;
 use crate::variables::RECORD;
 
@@ -45,7 +47,7 @@ const LATELY: Duration = Duration::from_secs(60);
 pub(crate) struct Look {
     pub(crate) now: Moment,
     pub(crate) document: Top,
-    pub(crate) history: History,
+    pub(crate) history: DeviceHistory,
 }
 
 /// Whoever looks.
@@ -61,12 +63,12 @@ pub(crate) struct Lookout {
     searched: Option<Instant>,
     commands: BTreeMap<u32, String>,
     driver: Arc<Answers>,
-    history: History,
+    history: DeviceHistory,
 }
 
 struct Followed {
     live: Live,
-    job: Job,
+    job: LiveJob,
     /// The processes that write it, as they were found.
     pids: Vec<u32>,
     is_named: bool,
@@ -88,7 +90,7 @@ impl Lookout {
         let answers = Arc::clone(&driver);
         let pace = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(SLOW_LANE);
         // Left behind where it does not answer.
-        std::thread::spawn(move || ask(&answers, pace));
+        bug::detach(move || ask(&answers, pace));
         let (named, mut folders): (Vec<PathBuf>, Vec<PathBuf>) =
             paths.iter().cloned().partition(|path| is_recording(path));
         if paths.is_empty() {
@@ -103,7 +105,7 @@ impl Lookout {
             searched: None,
             commands: BTreeMap::new(),
             driver,
-            history: History::default(),
+            history: DeviceHistory::default(),
         }
     }
 
@@ -127,11 +129,11 @@ impl Lookout {
         let mut keys = Vec::new();
         for (path, followed) in &mut self.followed {
             failed.extend(followed.failed.clone());
-            jobs.push(std::mem::replace(&mut followed.job, Job::new(PathBuf::new())));
+            jobs.push(std::mem::replace(&mut followed.job, LiveJob::new(PathBuf::new())));
             keys.push(path.clone());
         }
         let now = Moment::now();
-        let sight = Sight {
+        let sight = MachineSight {
             now,
             host: folder::host_name(),
             memory: procfs::host_memory(),
@@ -139,9 +141,10 @@ impl Lookout {
             driver,
             jobs: &jobs,
         };
-        let mut document = top(&sight);
-        document.warnings.extend(failed);
-        self.history.take(now, &document, &jobs);
+        let mut analysis = top(&sight);
+        analysis.warnings.extend(failed);
+        self.history.take(now, &analysis, &jobs);
+        let document = Top::from(&analysis);
         for (path, job) in keys.iter().zip(jobs) {
             if let Some(followed) = self.followed.get_mut(path) {
                 followed.job = job;
@@ -205,7 +208,7 @@ impl Lookout {
         let path = path.canonicalize().ok()?;
         let new = || Followed {
             live: Live::new(&path),
-            job: Job::new(path.clone()),
+            job: LiveJob::new(path.clone()),
             pids: Vec::new(),
             is_named: false,
             ended: None,
@@ -217,7 +220,11 @@ impl Lookout {
     }
 
     /// What the kernel knows of the processes that are shown.
-    fn seen(&self, driver: &Result<DriverSight, DriverError>, jobs: &[Job]) -> BTreeMap<u32, SeenProcess> {
+    fn seen(
+        &self,
+        driver: &Result<DriverSight, DriverError>,
+        jobs: &[LiveJob],
+    ) -> BTreeMap<u32, SeenProcess> {
         let devices = driver.iter().flat_map(|driver| &driver.devices);
         let listed = devices.flat_map(|device| device.seen_here.iter().copied());
         let command = |pid: u32| {

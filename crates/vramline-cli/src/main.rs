@@ -1,11 +1,13 @@
 //! The binary `vramline`. Parses, dispatches, and decides the exit code; each verb lives in `commands/`.
 
+mod bug;
 mod cli;
 mod commands;
 mod exit;
 mod export;
 mod launch;
 mod lookout;
+mod output;
 mod page;
 mod printer;
 mod serve;
@@ -22,6 +24,10 @@ use cli::{Cli, Command};
 use exit::{Hinted, Refusal};
 
 fn main() -> ExitCode {
+    bug::guarded(run)
+}
+
+fn run() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
         Command::Run(args) => commands::run::run(args),

@@ -20,6 +20,10 @@ pub(crate) const FAKE_DRIVER: &str = "VRAMLINE_FAKE_DRIVER";
 #[cfg(debug_assertions)]
 pub(crate) const TOP_PANIC: &str = "VRAMLINE_TOP_PANIC";
 
+/// Read, for tests and in builds with debug assertions only: the place at which a command panics.
+#[cfg(debug_assertions)]
+pub(crate) const PANIC: &str = "VRAMLINE_PANIC";
+
 /// Set, and read of other processes: the folder of the recording, absolute. Without it nothing is recorded.
 pub(crate) const RECORD: &str = "VRAMLINE_RECORD";
 /// Set: `auto`, `off`, `steps=N` or `all`.

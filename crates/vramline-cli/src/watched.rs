@@ -10,12 +10,17 @@ use vramline::source::{Progress, SourceError};
 use vramline::units::Bytes;
 use vramline::{OutOfMemory, Reading};
 
+use crate::bug;
+
 /// Most traces are read before this.
 const PATIENCE: Duration = Duration::from_millis(700);
 const TICK: Duration = Duration::from_millis(100);
 
 pub(crate) fn read(path: &Path) -> Result<Reading, SourceError> {
-    watched(|progress| vramline::read_watched(path, progress))
+    watched(|progress| {
+        bug::stumble("read");
+        vramline::read_watched(path, progress)
+    })
 }
 
 pub(crate) fn read_failures(paths: &[PathBuf], limit: Option<Bytes>) -> Result<OutOfMemory, SourceError> {

@@ -17,17 +17,22 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use vramline::analysis::accounts::{Accounts, DeviceLedger};
+use vramline::analysis::diff::{DiffOptions, RunSide, diff, names};
+use vramline::analysis::report::{ReportOptions, report};
+use vramline::event::{How, Phase};
 use vramline::ledger::{DeviceFigures, Facts, JobProcess, Ledger, PoolFigures, Teller, Told};
 use vramline::recording::folder::{self, ProcessId};
 use vramline::recording::process::ProcessRecorder;
-use vramline::recording::rows::{Counters, Inventory, Mark, Moment, Variable};
+use vramline::recording::rows::{Counters, Inventory, Mark, Moment, RecordedMarkKind, TraceState, Variable};
 use vramline::recording::sampler::Sampler;
 use vramline::recording::stream::{self, StreamError};
+use vramline::snapshot::Role;
 use vramline::units::{Bytes, Nanos};
-use vramline::view::diff;
-use vramline::view::ledger::{Accounts, lines};
-use vramline::view::report::{Wanted, report};
+use vramline::view::diff::Diff;
+use vramline::view::ledger;
+use vramline::view::report::Report;
 
 use plan::Plan;
 use step::{Step, Steps};
@@ -59,31 +64,33 @@ impl Recorder {
     }
 
     /// A mark that ends now, with the counters read just before.
-    #[pyo3(signature = (kind, label, phase, how, step, batches, epoch, begin_ns, counters))]
+    #[pyo3(signature = (kind, label, phase, how, step, batches, epoch, begin_ns, counters, trace_state = None))]
     #[expect(clippy::too_many_arguments, reason = "one for each column")]
     fn mark(
         &self,
-        kind: String,
+        kind: &str,
         label: Option<String>,
-        phase: Option<String>,
-        how: Option<String>,
+        phase: Option<&str>,
+        how: Option<&str>,
         step: Option<i64>,
         batches: Option<i64>,
         epoch: Option<i64>,
         begin_ns: Option<i64>,
         counters: Vec<Read>,
+        trace_state: Option<&str>,
     ) -> PyResult<()> {
         let mark = Mark {
-            kind,
+            kind: RecordedMarkKind::of_word(kind),
             label,
-            phase,
-            how,
+            phase: phase.map(|word| Phase::of_word(word).unwrap_or(Phase::Other)),
+            how: how.and_then(How::of_word),
             step,
             batches,
             epoch,
             begin: begin_ns,
             time: Moment::now(),
             counters: counters.into_iter().map(self::counters).collect(),
+            trace_state: trace_state.and_then(TraceState::of_word),
         };
         self.recorder.mark(&mark).map_err(|error| failed(&error))
     }
@@ -96,27 +103,25 @@ impl Recorder {
         py: Python<'_>,
         plan: &Bound<'_, Plan>,
         label: Option<String>,
-        phase: String,
-        how: String,
+        phase: &str,
+        how: &str,
         step: i64,
         batches: i64,
         epoch: Option<i64>,
         begin_ns: Option<i64>,
     ) -> PyResult<bool> {
-        let Some(counters) = plan.get().read(py) else { return Ok(false) };
         let mark = Mark {
-            kind: "step".to_owned(),
+            kind: RecordedMarkKind::Step,
             label,
-            phase: Some(phase),
-            how: Some(how),
+            phase: Some(Phase::of_word(phase).unwrap_or(Phase::Other)),
+            how: How::of_word(how),
             step: Some(step),
             batches: Some(batches),
             epoch,
             begin: begin_ns,
-            time: Moment::now(),
-            counters,
+            ..Mark::default()
         };
-        self.recorder.mark(&mark).map(|()| true).map_err(|error| failed(&error))
+        self.write_step(py, plan, mark)
     }
 
     /// Variables as (owner, name, role, shape, dtype, bytes, device, address).
@@ -138,7 +143,7 @@ impl Recorder {
             variables.into_iter().map(|(owner, name, role, shape, dtype, bytes, device, address)| Variable {
                 owner,
                 name,
-                role,
+                role: Role::of_word(&role).unwrap_or_default(),
                 shape,
                 dtype,
                 bytes: Bytes(bytes),
@@ -194,6 +199,15 @@ impl Recorder {
     }
 }
 
+impl Recorder {
+    /// Writes a step that ends now, with what the plan tells of its counters. False where the plan no longer holds.
+    fn write_step(&self, py: Python<'_>, plan: &Bound<'_, Plan>, mut step: Mark) -> PyResult<bool> {
+        let Some(counters) = plan.get().read(py) else { return Ok(false) };
+        (step.time, step.counters) = (Moment::now(), counters);
+        self.recorder.mark(&step).map(|()| true).map_err(|error| failed(&error))
+    }
+}
+
 /// Creates a folder for a recording; another name where that one is taken. Gives its path and whether it was renamed.
 #[pyfunction]
 fn create_folder(path: PathBuf) -> PyResult<(PathBuf, bool)> {
@@ -223,7 +237,7 @@ fn report_json(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     py.detach(|| {
         let reading = vramline::read(&path)
             .map_err(|error| PyOSError::new_err(format!("{error}\nhint: {}", error.hint())))?;
-        serde_json::to_string(&report(&reading, &Wanted::default()))
+        serde_json::to_string(&Report::from(report(&reading, &ReportOptions::default())))
             .map_err(|error| PyOSError::new_err(error.to_string()))
     })
 }
@@ -234,8 +248,9 @@ fn ledgers_json(py: Python<'_>, path: PathBuf, times: Vec<i64>) -> PyResult<Stri
     py.detach(|| {
         let reading = vramline::read(&path)
             .map_err(|error| PyOSError::new_err(format!("{error}\nhint: {}", error.hint())))?;
-        let pools = report(&reading, &Wanted::default()).pools;
+        let pools = report(&reading, &ReportOptions::default()).pools;
         let ledgers = Accounts::of(&reading, &pools).map_or(Vec::new(), |books| books.at_times(&times));
+        let ledgers: Vec<_> = ledgers.into_iter().map(|ledger| ledger::rows(&[ledger])).collect();
         serde_json::to_string(&ledgers).map_err(|error| PyOSError::new_err(error.to_string()))
     })
 }
@@ -280,8 +295,8 @@ fn ledger_json(
     let is_stand_in = device.starts_with("CPU");
     let facts =
         Facts { device, memory, no_memory: why_process, job: vec![job], is_stand_in, ..Facts::default() };
-    serde_json::to_string(&lines(&Ledger::of(&facts), Nanos(Moment::monotonic_now()), 0))
-        .map_err(|error| PyOSError::new_err(error.to_string()))
+    let ledger = DeviceLedger { at: Nanos(Moment::monotonic_now()), ledger: Ledger::of(&facts) };
+    serde_json::to_string(&ledger::rows(&[ledger])).map_err(|error| PyOSError::new_err(error.to_string()))
 }
 
 /// The comparison of runs, each with its repeats, as JSON.
@@ -291,15 +306,15 @@ fn diff_json(py: Python<'_>, sides: Vec<Vec<PathBuf>>) -> PyResult<String> {
         let read = |path: &PathBuf| {
             let reading = vramline::read(path)
                 .map_err(|error| PyOSError::new_err(format!("{error}\nhint: {}", error.hint())))?;
-            Ok(report(&reading, &Wanted::default()))
+            Ok(report(&reading, &ReportOptions::default()))
         };
         let side = |(name, paths): (String, &Vec<PathBuf>)| {
             let reports = paths.iter().map(read).collect::<PyResult<Vec<_>>>()?;
-            Ok(diff::Side { name, reports })
+            Ok(RunSide { name, reports })
         };
-        let named = diff::names(&sides).into_iter().zip(&sides);
+        let named = names(&sides).into_iter().zip(&sides);
         let compared = named.map(side).collect::<PyResult<Vec<_>>>()?;
-        serde_json::to_string(&diff::diff(&compared, &diff::Wanted::default()))
+        serde_json::to_string(&Diff::from(&diff(&compared, &DiffOptions::default())))
             .map_err(|error| PyOSError::new_err(error.to_string()))
     })
 }
@@ -332,6 +347,13 @@ fn resident_bytes() -> Option<i64> {
 fn _vramline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("SCHEMA", vramline::recording::schema::VERSION)?;
+    let words = |words: Vec<&str>| PyTuple::new(module.py(), words);
+    let kinds = RecordedMarkKind::known().iter().map(RecordedMarkKind::word).collect();
+    module.add("MARK_KINDS", words(kinds)?)?;
+    module.add("PHASES", words(Phase::ALL.map(Phase::word).to_vec())?)?;
+    module.add("HOWS", words(How::ALL.map(How::word).to_vec())?)?;
+    module.add("ROLES", words(Role::ALL.map(Role::word).to_vec())?)?;
+    module.add("TRACE_STATES", words(TraceState::ALL.map(TraceState::word).to_vec())?)?;
     module.add_class::<Recorder>()?;
     module.add_class::<Plan>()?;
     module.add_class::<Steps>()?;

@@ -4,7 +4,8 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use vramline::recording::rows::Moment;
+use vramline::event::{How, Phase};
+use vramline::recording::rows::{Mark, Moment, RecordedMarkKind};
 
 use crate::Recorder;
 use crate::plan::Plan;
@@ -17,7 +18,7 @@ pub(crate) struct Steps {
     _session: Option<Py<PyAny>>,
     /// The module that has the plan under `plan`.
     counters: Option<Py<PyAny>>,
-    phase: String,
+    phase: Phase,
     resets: bool,
     /// Whether nothing but a mark is to be made of a step.
     is_plain: bool,
@@ -36,7 +37,7 @@ impl Steps {
         Steps {
             _session: None,
             counters: None,
-            phase: String::new(),
+            phase: Phase::Other,
             resets: false,
             is_plain: false,
             _count: 0,
@@ -49,12 +50,13 @@ impl Steps {
         &mut self,
         session: Py<PyAny>,
         counters: Py<PyAny>,
-        phase: String,
+        phase: &str,
         resets: bool,
         is_plain: bool,
     ) {
         (self._session, self.counters) = (Some(session), Some(counters));
-        (self.phase, self.resets, self.is_plain) = (phase, resets, is_plain);
+        (self.phase, self.resets, self.is_plain) =
+            (Phase::of_word(phase).unwrap_or(Phase::Other), resets, is_plain);
     }
 
     /// Measures one step: `with rec.step(step): ...`. Its peak is its own: the framework's peak is reset at its beginning.
@@ -78,19 +80,16 @@ impl Steps {
         let session = self._session.as_ref()?.bind(py);
         let recorder = session.getattr(intern!(py, "_recorder")).ok()?.cast_into::<Recorder>().ok()?;
         let plan = self.plan(py)?;
-        let number = number.unwrap_or(self._count);
-        let result = recorder.get().step(
-            py,
-            &plan,
-            None,
-            self.phase.clone(),
-            "api".to_owned(),
-            number,
-            1,
-            None,
-            Some(begin),
-        );
-        match result {
+        let step = Mark {
+            kind: RecordedMarkKind::Step,
+            phase: Some(self.phase),
+            how: Some(How::Api),
+            step: Some(number.unwrap_or(self._count)),
+            batches: Some(1),
+            begin: Some(begin),
+            ..Mark::default()
+        };
+        match recorder.get().write_step(py, &plan, step) {
             Ok(is_written) => is_written.then_some(()),
             Err(error) => session.call_method1(intern!(py, "failed"), (error.into_value(py),)).ok().map(drop),
         }

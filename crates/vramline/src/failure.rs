@@ -110,25 +110,21 @@ pub enum Dialect {
     MemoryDump,
 }
 
-impl Dialect {
-    /// The word used everywhere.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Dialect::BfcA => "bfc-a",
-            Dialect::BfcB => "bfc-b",
-            Dialect::BfcC => "bfc-c",
-            Dialect::BfcD => "bfc-d",
-            Dialect::Bfc => "bfc",
-            Dialect::TensorFlowError => "tensorflow-error",
-            Dialect::JaxError => "jax-error",
-            Dialect::CudaMallocAsync => "cuda-malloc-async",
-            Dialect::PyTorch => "pytorch",
-            Dialect::TorchSnapshot => "torch-snapshot",
-            Dialect::MemoryDump => "memory-dump",
-        }
-    }
+words!(Dialect {
+    BfcA => "bfc-a",
+    BfcB => "bfc-b",
+    BfcC => "bfc-c",
+    BfcD => "bfc-d",
+    Bfc => "bfc",
+    TensorFlowError => "tensorflow-error",
+    JaxError => "jax-error",
+    CudaMallocAsync => "cuda-malloc-async",
+    PyTorch => "pytorch",
+    TorchSnapshot => "torch-snapshot",
+    MemoryDump => "memory-dump",
+});
 
+impl Dialect {
     /// Whether the pool is BFC's.
     #[must_use]
     pub fn is_bfc(self) -> bool {
@@ -447,9 +443,7 @@ impl Failures {
             }
         }
         self.list.append(&mut other.list);
-        for warning in other.warnings.into_vec() {
-            self.warnings.add(warning.code, warning.text, warning.hint);
-        }
+        self.warnings.append(other.warnings);
     }
 
     /// The pools as they were at their first failure.

@@ -11,7 +11,7 @@ use crate::units::{Bytes, Picos, Span};
 use crate::warning::Warnings;
 
 /// What a tensor is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Weights of the model, and their non-trained companions.
     Parameters,
@@ -26,35 +26,19 @@ pub enum Role {
     /// Scratch, and results that are soon consumed.
     Temporaries,
     /// Not known.
+    #[default]
     Unknown,
 }
 
-impl Role {
-    /// Every role, in the order in which they are shown.
-    pub const ALL: [Role; 7] = [
-        Role::Parameters,
-        Role::Gradients,
-        Role::Optimizer,
-        Role::Activations,
-        Role::Inputs,
-        Role::Temporaries,
-        Role::Unknown,
-    ];
-
-    /// The word used everywhere.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Role::Parameters => "parameters",
-            Role::Gradients => "gradients",
-            Role::Optimizer => "optimizer",
-            Role::Activations => "activations",
-            Role::Inputs => "inputs",
-            Role::Temporaries => "temporaries",
-            Role::Unknown => "unknown",
-        }
-    }
-}
+words!(Role {
+    Parameters => "parameters",
+    Gradients => "gradients",
+    Optimizer => "optimizer",
+    Activations => "activations",
+    Inputs => "inputs",
+    Temporaries => "temporaries",
+    Unknown => "unknown",
+});
 
 /// One block that is held.
 #[derive(Clone, Debug)]

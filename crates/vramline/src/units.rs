@@ -31,6 +31,12 @@ impl Bytes {
     pub fn share_of(self, whole: Bytes) -> Option<f64> {
         (whole.0 > 0).then(|| self.0 as f64 / whole.0 as f64)
     }
+
+    /// The same for people, `12.3 %`; `-` where there is no whole.
+    #[must_use]
+    pub fn percent_of(self, whole: Bytes) -> String {
+        self.share_of(whole).map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+    }
 }
 
 impl Add for Bytes {
@@ -80,6 +86,17 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// A change of bytes with its sign: `+12.3 MiB`.
+#[must_use]
+pub fn change_text(delta: i64) -> String {
+    let sign = match delta.signum() {
+        1 => "+",
+        -1 => "-",
+        _ => "",
+    };
+    format!("{sign}{}", Bytes(delta.unsigned_abs()))
+}
+
 /// A size that a user typed is not one.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("expected a size such as 8GiB, 800MiB or 1610612736, found '{0}'")]
@@ -121,6 +138,20 @@ impl FromStr for Bytes {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range")]
         Ok(Bytes(bytes as u64))
     }
+}
+
+/// A number with a comma between thousands.
+#[must_use]
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 /// A moment on a trace's own axis: picoseconds since the trace's origin.

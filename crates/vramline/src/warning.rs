@@ -5,52 +5,128 @@
 
 use serde::Serialize;
 
+use crate::document::Document;
+pub use crate::document::Unknown;
+
 /// Something about the input that the reader of a report should know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Document)]
 pub struct Warning {
-    /// A stable word for machines, such as `truncated`.
+    /// Stable, for machines.
     pub code: &'static str,
-    /// One sentence: what was expected and what was found.
+    /// What the reader should know.
     pub text: String,
-    /// What to do about it; empty where nothing can be done.
+    /// What to do about it; may be empty.
     pub hint: String,
 }
 
-/// Collects warnings while a source is read.
+/// Collects warnings while a source is read. Where there are too many to list, the last of the list says how many more there
+/// were.
 #[derive(Clone, Debug, Default)]
-pub struct Warnings(Vec<Warning>);
+pub struct Warnings {
+    list: Vec<Warning>,
+    left_out: u64,
+}
 
 impl Warnings {
-    /// A source that fails in a thousand ways is told in this many.
-    const MOST: usize = 50;
+    /// How many warnings are listed before the rest is only counted.
+    const MAX_LISTED: usize = 50;
 
-    /// Adds a warning, unless there are too many already.
+    /// Adds a warning, or counts it where the list is full.
     pub fn add(&mut self, code: &'static str, text: impl Into<String>, hint: impl Into<String>) {
-        if self.0.len() < Self::MOST {
-            self.0.push(Warning { code, text: text.into(), hint: hint.into() });
+        if self.list.len() < Self::MAX_LISTED {
+            self.list.push(Warning { code, text: text.into(), hint: hint.into() });
+        } else {
+            self.leave_out(1);
         }
+    }
+
+    /// Adds the warnings of another collection, those included that it only counted.
+    pub fn append(&mut self, mut other: Warnings) {
+        // What it says of them is said again, for both.
+        other.list.truncate(Self::MAX_LISTED);
+        for Warning { code, text, hint } in other.list {
+            self.add(code, text, hint);
+        }
+        self.leave_out(other.left_out);
+    }
+
+    /// Counts warnings that are not listed, and says so in the last one of the list.
+    fn leave_out(&mut self, more: u64) {
+        self.left_out = self.left_out.saturating_add(more);
+        let text = match self.left_out {
+            0 => return,
+            1 => "1 more warning is not listed".to_owned(),
+            count => format!("{count} more warnings are not listed"),
+        };
+        self.list.truncate(Self::MAX_LISTED);
+        self.list.push(Warning { code: "more-warnings", text, hint: String::new() });
     }
 
     /// What was collected, in order.
     #[must_use]
     pub fn into_vec(self) -> Vec<Warning> {
-        self.0
+        self.list
     }
 
     /// What was collected so far.
     #[must_use]
     pub fn as_slice(&self) -> &[Warning] {
-        &self.0
+        &self.list
     }
 }
 
-/// Why a value of a report is null.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unknown {
-    /// Where the null stands, such as `pools[0].limit_bytes`.
-    pub path: String,
-    /// Why it is not known.
-    pub reason: String,
-    /// The setting that would make it known, if one does.
-    pub switch: Option<String>,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warnings(count: usize) -> Warnings {
+        let mut warnings = Warnings::default();
+        (0..count).for_each(|number| warnings.add("cut", format!("cut at byte {number}"), "record again"));
+        warnings
+    }
+
+    /// How many warnings are listed, and what is said of the others.
+    fn told(warnings: &Warnings) -> (usize, Option<&str>) {
+        let is_count = |warning: &&Warning| warning.code == "more-warnings";
+        let said = warnings.as_slice().iter().filter(is_count).map(|warning| warning.text.as_str());
+        let said: Vec<&str> = said.collect();
+        assert!(said.len() <= 1, "{said:?}");
+        let last = warnings.as_slice().last().filter(is_count);
+        assert_eq!(said.first().copied(), last.map(|warning| warning.text.as_str()));
+        (warnings.as_slice().len() - said.len(), said.first().copied())
+    }
+
+    #[test]
+    fn warnings_beyond_the_most_are_counted() {
+        for (count, expected) in [
+            (0, (0, None)),
+            (50, (50, None)),
+            (51, (50, Some("1 more warning is not listed"))),
+            (87, (50, Some("37 more warnings are not listed"))),
+        ] {
+            let warnings = warnings(count);
+            assert_eq!(told(&warnings), expected, "{count}");
+            assert_eq!(warnings.as_slice(), warnings.clone().into_vec());
+        }
+        assert_eq!(warnings(60).as_slice()[49].text, "cut at byte 49");
+    }
+
+    #[test]
+    fn what_another_collection_left_out_is_counted_too() {
+        for (mine, others, expected) in [
+            (0, 87, (50, Some("37 more warnings are not listed"))),
+            (87, 0, (50, Some("37 more warnings are not listed"))),
+            (10, 60, (50, Some("20 more warnings are not listed"))),
+            (60, 60, (50, Some("70 more warnings are not listed"))),
+            (20, 20, (40, None)),
+        ] {
+            let mut both = warnings(mine);
+            both.append(warnings(others));
+            assert_eq!(told(&both), expected, "{mine} and {others}");
+        }
+        let mut both = warnings(60);
+        both.append(warnings(60));
+        both.add("late", "one more", "");
+        assert_eq!(told(&both), (50, Some("71 more warnings are not listed")));
+    }
 }

@@ -17,6 +17,7 @@ from vramline import counters
 from vramline.attach.window import Window
 from vramline.inventory import Row
 from vramline.session import Session
+from vramline.words import How, MarkKind, Phase
 
 # Calls of one function that is no training step, at most.
 _MOST_CALLS = 10_000
@@ -46,8 +47,8 @@ class Steps:
 
     def end(
         self,
-        phase: str,
-        how: str,
+        phase: Phase,
+        how: How,
         begin: int | None,
         step: int | None = None,
         batches: int = 1,
@@ -83,10 +84,10 @@ class Steps:
         self._calls[name] = count + 1
         if count >= _MOST_CALLS:
             return
-        phase = "train" if trains else "other"
+        phase: Phase = "train" if trains else "other"
         self.job.mark("call", name, phase, "inferred", count, 1, None, begin, counters.read_all())
 
-    def span(self, kind: str, label: str | None, phase: str, begin: int | None, epoch: int | None) -> None:
+    def span(self, kind: MarkKind, label: str | None, phase: Phase, begin: int | None, epoch: int | None) -> None:
         """An epoch or a phase has ended."""
         self.job.mark(kind, label, phase, "keras", None, None, epoch, begin, counters.read_all())
         if not self._is_counted and not self.window.is_open:

@@ -68,13 +68,13 @@ class Window:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._save = start(self.folder)
         except Exception as error:
-            self._job.mark("trace", f"{framework}: not traced: {error}")
+            self._job.mark("trace", f"{framework}: not traced: {error}", trace_state="failed")
             warn(f"no trace of {framework}: {error}")
             return
         self.is_open = True
         self._opened = time.monotonic()
         self._most_grown = min(int(available_bytes() * _MEMORY_SHARE) or _MOST_MEMORY, _MOST_MEMORY)
-        self._job.mark("trace", f"{framework}: begins")
+        self._job.mark("trace", f"{framework}: begins", trace_state="begun")
         if self._mode != "all":
             self._wait(self._seconds * _BEFORE_STEPS)
 
@@ -127,7 +127,7 @@ class Window:
             was_open, self.is_open = self.is_open, False
             if was_open:
                 # Where the trace ends; a reader goes by this mark.
-                self._job.mark("trace", f"stops: {why}")
+                self._job.mark("trace", f"stops: {why}", trace_state="stopped")
                 if self._timer is not None:
                     self._timer.cancel()
                 try:
@@ -149,7 +149,7 @@ class Window:
             assert self._save is not None
             self._save(self.folder)
         except Exception as error:
-            self._job.mark("trace", f"lost: {error}")
+            self._job.mark("trace", f"lost: {error}", trace_state="lost")
             warn(f"the trace could not be written: {error}")
             return
         end = time.monotonic()
@@ -163,6 +163,7 @@ class Window:
             "trace",
             f"written: {self._steps} steps in {traced:.1f} s, {size / 1e6:.1f} MB{rate},"
             f" in {end - begin:.1f} s, after at most {self._grown / 1e6:.1f} MB of memory{overshoot}",
+            trace_state="written",
         )
 
     def abandon(self) -> None:

@@ -4,11 +4,12 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use vramline::view::diff::{self, By, Side, Wanted};
-use vramline::view::diff_page::{self, Curve};
-use vramline::view::report::{self, Report};
+use vramline::analysis::diff::{DiffBy, DiffOptions, Gate, PoolCurve, RunSide, diff, names, pool_curves};
+use vramline::analysis::report::{ReportAnalysis, ReportOptions, report};
+use vramline::view::diff::Diff;
+use vramline::view::diff_page;
 
-use crate::cli::{DiffArgs, DiffBy};
+use crate::cli::{self, DiffArgs};
 use crate::exit::{Hinted, NO, NOT_CERTAIN, refusal};
 use crate::printer::Style;
 use crate::{page, printer, watched};
@@ -21,27 +22,28 @@ pub(crate) fn run(args: &DiffArgs) -> Result<ExitCode, Hinted> {
         return Err(refusal("there is nothing to compare the run with", hint));
     }
     let (mut sides, mut curves) = (Vec::new(), Vec::new());
-    for (name, paths) in diff::names(&paths).into_iter().zip(&paths) {
+    for (name, paths) in names(&paths).into_iter().zip(&paths) {
         let mut reports = Vec::new();
         for (repeat, path) in paths.iter().enumerate() {
             let (report, of_run) = read(path, args.html.is_some() && repeat == 0)?;
             reports.push(report);
             curves.extend(of_run);
         }
-        sides.push(Side { name, reports });
+        sides.push(RunSide { name, reports });
     }
     let by = args.by.map(|by| match by {
-        DiffBy::Device => By::Device,
-        DiffBy::Role => By::Role,
-        DiffBy::Op => By::Op,
-        DiffBy::Layer => By::Layer,
-        DiffBy::Step => By::Step,
+        cli::DiffBy::Device => DiffBy::Device,
+        cli::DiffBy::Role => DiffBy::Role,
+        cli::DiffBy::Op => DiffBy::Op,
+        cli::DiffBy::Layer => DiffBy::Layer,
+        cli::DiffBy::Step => DiffBy::Step,
     });
-    let mut document = diff::diff(&sides, &Wanted { by, fail_over: args.fail_over });
+    let analysis = diff(&sides, &DiffOptions { by, fail_over: args.fail_over });
+    let document = Diff::from(&analysis);
     let mut out = io::BufWriter::new(io::stdout().lock());
     if let Some(file) = &args.html {
         let verdict = printer::diff::verdict_lines(&document);
-        let data = diff_page::payload(&mut document, &curves);
+        let data = diff_page::payload(&analysis, &curves);
         let page = page::comparison(&document.runs, &verdict, &data);
         page::write(file, &page, &mut out)?;
         // A log of CI shows no page.
@@ -57,18 +59,18 @@ pub(crate) fn run(args: &DiffArgs) -> Result<ExitCode, Hinted> {
     }
     out.flush().map_err(anyhow::Error::from)?;
     Ok(match document.gate {
-        "fail" => ExitCode::from(NO),
-        "unknown" => ExitCode::from(NOT_CERTAIN),
-        _ => ExitCode::SUCCESS,
+        Gate::Fail => ExitCode::from(NO),
+        Gate::Unknown => ExitCode::from(NOT_CERTAIN),
+        Gate::Pass | Gate::None => ExitCode::SUCCESS,
     })
 }
 
 /// The report, and for a page the curves: what a large trace takes is given back before the next is read.
-fn read(path: &Path, with_curves: bool) -> Result<(Report, Option<Vec<Curve>>), Hinted> {
+fn read(path: &Path, with_curves: bool) -> Result<(ReportAnalysis, Option<Vec<PoolCurve>>), Hinted> {
     let reading = watched::read(path).map_err(|error| Hinted {
         hint: error.hint().to_owned(),
         error: anyhow::Error::from(error).context(format!("'{}' cannot be compared", path.display())),
     })?;
-    let curves = with_curves.then(|| diff_page::curves(&reading));
-    Ok((report::report(&reading, &report::Wanted::default()), curves))
+    let curves = with_curves.then(|| pool_curves(&reading));
+    Ok((report(&reading, &ReportOptions::default()), curves))
 }

@@ -9,11 +9,13 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use vramline::analysis::doctor::{DeviceLook, DriverLook, MachineLook, PythonLook, doctor};
 use vramline::source::driver::DriverError;
 use vramline::source::driver::probe::Probe;
 use vramline::source::procfs;
-use vramline::view::doctor::{DeviceLook, DriverLook, Machine, PythonLook, doctor};
+use vramline::view::doctor::Doctor;
 
+use crate::bug;
 use crate::cli::DoctorArgs;
 use crate::commands::answer;
 use crate::exit::Hinted;
@@ -67,7 +69,7 @@ print("\n" + json.dumps({"executable": sys.executable, "version": list(sys.versi
 "#;
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Hinted> {
-    let machine = Machine {
+    let machine = MachineLook {
         driver: asked_of_driver(),
         host: procfs::host_memory(),
         container_limit: procfs::container_limit(),
@@ -81,14 +83,14 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Hinted> {
         },
         no_boot: package::boot().err(),
     };
-    let document = doctor(&machine);
+    let document = Doctor::from(&doctor(&machine));
     answer(&document, args.json, |style| printer::doctor::doctor(&document, style))
 }
 
 fn asked_of_driver() -> Result<DriverLook, DriverError> {
     let (tell, told) = channel();
     // Left behind where it does not answer.
-    std::thread::spawn(move || {
+    bug::detach(move || {
         let _ = tell.send(Box::new(look()));
     });
     told.recv_timeout(DRIVER_PATIENCE).map_or_else(
@@ -128,7 +130,7 @@ fn asked_of_python(python: &Path, is_deep: bool) -> Result<PythonLook, String> {
     let mut child = command.spawn().map_err(|error| format!("'{shown}' cannot be started: {error}"))?;
     let Some(mut stdout) = child.stdout.take() else { return Err(format!("'{shown}' has no output")) };
     let (tell, told) = channel();
-    std::thread::spawn(move || {
+    bug::detach(move || {
         let mut text = Vec::new();
         let read = stdout.by_ref().take(MOST_WORDS).read_to_end(&mut text);
         let _ = tell.send(read.map(|_| text));

@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use vramline::analysis::oom::oom;
 use vramline::source::SourceError;
-use vramline::view::oom::oom;
+use vramline::view::oom::OomReport;
 
 use crate::cli::OomArgs;
 use crate::commands::answer;
@@ -14,7 +15,7 @@ use crate::watched;
 
 pub(crate) fn run(args: &OomArgs) -> Result<(), Hinted> {
     let read = watched::read_failures(&args.paths, args.limit).map_err(hinted)?;
-    let report = oom(&read);
+    let report = OomReport::from(&oom(&read));
     answer(&report, args.json, |style| printer::oom::oom(&report, args.all, style))
 }
 
@@ -23,7 +24,7 @@ pub(crate) fn write(path: &Path, mut out: impl Write, is_terminal: bool) -> Resu
     let paths = [path.to_owned()];
     let read = watched::read_failures(&paths, None).map_err(hinted)?;
     if !read.failures.list.is_empty() {
-        let text = printer::oom::oom(&oom(&read), false, Style::of_terminal(is_terminal));
+        let text = printer::oom::oom(&OomReport::from(&oom(&read)), false, Style::of_terminal(is_terminal));
         out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
     }
     Ok(())

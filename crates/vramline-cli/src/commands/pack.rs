@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use vramline::view::pack::{self, Job, Known, Wanted};
+use vramline::analysis::pack::{KnownNeed, PackJob, PackOptions, PlanRead, pack, plan_of};
+use vramline::view::pack::PackView;
 
 use crate::cli::PackArgs;
 use crate::commands::answer;
@@ -18,8 +19,8 @@ use crate::{printer, watched};
 const LONGEST_PLAN: u64 = 64 << 20;
 
 pub(crate) fn run(args: &PackArgs) -> Result<ExitCode, Hinted> {
-    let jobs = args.jobs.iter().map(|text| job(text)).collect::<Result<Vec<Job>, Hinted>>()?;
-    let mut wanted = Wanted {
+    let jobs = args.jobs.iter().map(|text| job(text)).collect::<Result<Vec<PackJob>, Hinted>>()?;
+    let mut options = PackOptions {
         memory: args.device_memory,
         reserved: args.reserved,
         taken: None,
@@ -27,11 +28,12 @@ pub(crate) fn run(args: &PackArgs) -> Result<ExitCode, Hinted> {
         headroom: args.headroom,
         device: String::new(),
     };
-    if wanted.memory.is_none() {
-        of_machine(args, &mut wanted);
+    if options.memory.is_none() {
+        of_machine(args, &mut options);
     }
-    let document = pack::view(&jobs, &wanted).map_err(|error| refusal(error.to_string(), error.hint()))?;
+    let packed = pack(&jobs, &options).map_err(|error| refusal(error.to_string(), error.hint()))?;
     std::mem::forget(jobs);
+    let document = PackView::from(packed);
     answer(&document, args.json, |style| printer::pack::pack(&document, style))?;
     Ok(ExitCode::from(match document.fits {
         Some(true) => 0,
@@ -41,40 +43,40 @@ pub(crate) fn run(args: &PackArgs) -> Result<ExitCode, Hinted> {
 }
 
 /// This machine's device, with what is taken on it now. Without a driver a recording may tell.
-fn of_machine(args: &PackArgs, wanted: &mut Wanted) {
+fn of_machine(args: &PackArgs, options: &mut PackOptions) {
     let Ok(mut driver) = driver::open() else { return };
     let Ok(devices) = driver.devices() else { return };
     let Some(facts) = devices.get(args.gpu) else { return };
     let Ok(memory) = driver.memory(args.gpu) else { return };
-    wanted.device = format!(
+    options.device = format!(
         "GPU {}{}",
         args.gpu,
         facts.name.as_ref().map(|name| format!(", {name}")).unwrap_or_default()
     );
-    wanted.memory = Some(memory.total);
-    wanted.reserved = wanted.reserved.or(Some(memory.reserved));
-    let kept = wanted.reserved.unwrap_or_default();
-    wanted.taken = Some(memory.total.saturating_sub(memory.free).saturating_sub(kept));
+    options.memory = Some(memory.total);
+    options.reserved = options.reserved.or(Some(memory.reserved));
+    let kept = options.reserved.unwrap_or_default();
+    options.taken = Some(memory.total.saturating_sub(memory.free).saturating_sub(kept));
 }
 
 /// `NAME=PATH@BATCH`, of which the path alone is needed.
-fn job(text: &str) -> Result<Job, Hinted> {
+fn job(text: &str) -> Result<PackJob, Hinted> {
     let (name, path, batch) = parts(text, &|path| path.exists());
     let file = path.display().to_string();
     let known = match plan(&path)? {
-        Some(plan) => Known::Plan(plan, batch),
+        Some(plan) => KnownNeed::Plan(plan, batch),
         None if batch.is_some() => {
             let hint = "a batch belongs to a plan: make one with `vramline plan --json ... > plan.json`";
             return Err(refusal(format!("'{file}' is no plan, and '@' chooses a batch of one"), hint));
         }
-        None => Known::Run(Box::new(
+        None => KnownNeed::Run(Box::new(
             watched::read(&path)
                 .map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?,
         )),
     };
     let name = name
         .unwrap_or_else(|| path.file_stem().map_or(file.clone(), |stem| stem.to_string_lossy().into_owned()));
-    Ok(Job { name, file, known })
+    Ok(PackJob { name, file, known })
 }
 
 /// A name, a path and a batch. What exists as it stands is a path.
@@ -92,7 +94,7 @@ fn parts(text: &str, exists: &dyn Fn(&Path) -> bool) -> (Option<String>, PathBuf
 }
 
 /// The plan in a file; nothing where it is something else.
-fn plan(path: &Path) -> Result<Option<pack::PlanRead>, Hinted> {
+fn plan(path: &Path) -> Result<Option<PlanRead>, Hinted> {
     if !path.is_file() {
         return Ok(None);
     }
@@ -104,7 +106,7 @@ fn plan(path: &Path) -> Result<Option<pack::PlanRead>, Hinted> {
     }
     let mut text = "{".to_owned();
     file.take(LONGEST_PLAN).read_to_string(&mut text).with_context(wrong)?;
-    let plan = pack::plan_of(&text).map_err(|error| Hinted {
+    let plan = plan_of(&text).map_err(|error| Hinted {
         error: anyhow::anyhow!("'{}' is no plan: {error}", path.display()),
         hint: "make one with `vramline plan --json ... > plan.json`".to_owned(),
     })?;

@@ -6,15 +6,18 @@ use std::time::Duration;
 use std::{fs, io};
 
 use anyhow::{Context, anyhow};
+use vramline::analysis::plan::{self, PlanAnalysis, PlanGate, PlanOptions, ProbeRead};
 use vramline::plan::{Compiled, Largest, Plan};
 use vramline::source::{SourceError, read_programs};
-use vramline::view::plan::{self, PlanView, ProbeRead, Wanted};
+use vramline::view::plan::PlanView;
 
 use crate::cli::PlanArgs;
 use crate::commands::answer;
 use crate::exit::{Hinted, NO, NOT_CERTAIN, refusal};
+use crate::launch::compile::CompileJob;
 use crate::launch::environment::Variables;
-use crate::launch::{compile, probes, say};
+use crate::launch::probes::{self, ProbeJob};
+use crate::launch::say;
 use crate::{page, printer, watched};
 
 /// Probes where the user names none: small, and hardly ever a dimension of a model.
@@ -34,19 +37,21 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(120);
 const LONGEST_PATIENCE: Duration = Duration::from_secs(1800);
 
 pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode, Hinted> {
-    let document = match document(args)? {
-        Ok(document) => document,
+    let analysis = match analysis(args)? {
+        Ok(analysis) => analysis,
         Err(code) => return Ok(ExitCode::from(code)),
     };
+    let code = code(analysis.gate());
+    let document = PlanView::from(analysis);
     if let Some(file) = &args.html {
         page::write(file, &page::plan::page(&document), &mut io::stderr())?;
     }
     answer(&document, args.json, |style| printer::plan::plan(&document, args.curve, style))?;
-    Ok(ExitCode::from(code(&document)))
+    Ok(ExitCode::from(code))
 }
 
 /// The plan; a code where a signal ended its making.
-fn document(args: &PlanArgs) -> Result<Result<PlanView, u8>, Hinted> {
+fn analysis(args: &PlanArgs) -> Result<Result<PlanAnalysis, u8>, Hinted> {
     if args.compile_only {
         return compile_only(args);
     }
@@ -55,16 +60,16 @@ fn document(args: &PlanArgs) -> Result<Result<PlanView, u8>, Hinted> {
         Err(code) => return Ok(Err(code)),
     };
     if probes.is_empty() {
-        return Ok(Ok(plan::of_compiled(&given(args)?, &wanted_of(args))));
+        return Ok(Ok(plan::of_compiled(&given(args)?, &options_of(args))));
     }
-    let (mut plan, read, wanted) = prepared(args, &probes)?;
+    let (mut prepared, read, options) = prepared(args, &probes)?;
     if !args.command.is_empty()
-        && let Err(code) = compile(args, &mut plan, &read)?
+        && let Err(code) = compile(args, &mut prepared, &read)?
     {
         return Ok(Err(code));
     }
-    let document = plan::view(&plan, &read, &wanted);
-    let is_told = |batch: u64| document.predictions.iter().any(|prediction| prediction.batch == batch);
+    let analysis = plan::plan(&prepared, &read, &options);
+    let is_told = |batch: u64| analysis.predictions.iter().any(|each| each.taken.batch == batch);
     if let Some(batch) = args.batch.iter().find(|batch| !is_told(**batch)) {
         let hint = format!("see that this is the {} that you mean", args.variable);
         return Err(refusal(
@@ -76,20 +81,20 @@ fn document(args: &PlanArgs) -> Result<Result<PlanView, u8>, Hinted> {
         ));
     }
     // Giving back what large traces take would cost more than it is worth at the end.
-    std::mem::forget((plan, read));
-    Ok(Ok(document))
+    std::mem::forget((prepared, read));
+    Ok(Ok(analysis))
 }
 
 /// What XLA compiles at the batches that are asked for, and no more; a code where a signal ended that.
-fn compile_only(args: &PlanArgs) -> Result<Result<PlanView, u8>, Hinted> {
+fn compile_only(args: &PlanArgs) -> Result<Result<PlanAnalysis, u8>, Hinted> {
     probes::check(&args.command, &args.variable)?;
     fs::create_dir_all(&args.output).with_context(|| format!("cannot make '{}'", args.output.display()))?;
     let (variable, command) = (args.variable.as_str(), args.command.as_slice());
-    let wanted = compile::Wanted { variable, command, folder: &args.output, patience: LONGEST_PATIENCE };
+    let job = CompileJob { variable, command, folder: &args.output, patience: LONGEST_PATIENCE };
     let mut compiled = Vec::new();
     for &batch in &args.batch {
         // Which program is the step is not known before all are there.
-        match wanted.at(batch, &|_| false)? {
+        match job.at(batch, &|_| false)? {
             Ok(found) => compiled.extend(found),
             Err(code) => return Ok(Err(code)),
         }
@@ -98,7 +103,7 @@ fn compile_only(args: &PlanArgs) -> Result<Result<PlanView, u8>, Hinted> {
         let hint = "is it compiled by XLA at all (JAX, Keras with jit_compile=True), and does it keep XLA_FLAGS as they are?";
         return Err(Hinted { error: anyhow!("the command compiled no program"), hint: hint.to_owned() });
     }
-    Ok(Ok(plan::of_compiled(&compiled, &wanted_of(args))))
+    Ok(Ok(plan::of_compiled(&compiled, &options_of(args))))
 }
 
 /// Where a compiler may be behind requests of the probes, compiles at their batches, at those that are asked for, and where there is
@@ -110,7 +115,7 @@ fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<Resul
         u64::try_from(took).ok().map(Duration::from_nanos)
     });
     let longest = times.max().unwrap_or_default();
-    let wanted = compile::Wanted {
+    let job = CompileJob {
         variable: &args.variable,
         command: &args.command,
         folder: &args.output,
@@ -124,7 +129,7 @@ fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<Resul
         if plan.is_explained(batch) {
             continue;
         }
-        let found = match wanted.at(batch, &|compiled| compiled.explains(&sizes))? {
+        let found = match job.at(batch, &|compiled| compiled.explains(&sizes))? {
             Ok(found) => found,
             Err(code) => return Ok(Err(code)),
         };
@@ -137,7 +142,7 @@ fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<Resul
         return Ok(Ok(()));
     }
     let compile_at = |plan: &mut Plan, batch: u64| -> Result<Result<bool, u8>, Hinted> {
-        let found = match wanted.at(batch, &|compiled| compiled.has(&places))? {
+        let found = match job.at(batch, &|compiled| compiled.has(&places))? {
             Ok(found) => found,
             Err(code) => return Ok(Err(code)),
         };
@@ -182,7 +187,7 @@ pub(crate) fn probes_of(args: &PlanArgs) -> Result<Result<Vec<(u64, PathBuf)>, u
         return Ok(Ok(args.probe.clone()));
     }
     let batches = if args.batches.is_empty() { BATCHES.as_slice() } else { &args.batches };
-    probes::make(&probes::Wanted {
+    probes::make(&ProbeJob {
         batches,
         repeats: args.repeats,
         trace_steps: args.trace_steps,
@@ -208,8 +213,8 @@ fn given(args: &PlanArgs) -> Result<Vec<Compiled>, Hinted> {
     args.compiled.iter().map(read).collect()
 }
 
-fn wanted_of(args: &PlanArgs) -> Wanted {
-    Wanted {
+fn options_of(args: &PlanArgs) -> PlanOptions {
+    PlanOptions {
         batches: args.batch.clone(),
         limit: args.limit,
         steps: args.steps,
@@ -224,7 +229,7 @@ fn wanted_of(args: &PlanArgs) -> Wanted {
 pub(crate) fn prepared(
     args: &PlanArgs,
     probes: &[(u64, PathBuf)],
-) -> Result<(Plan, Vec<ProbeRead>, Wanted), Hinted> {
+) -> Result<(Plan, Vec<ProbeRead>, PlanOptions), Hinted> {
     let mut read = Vec::new();
     for (batch, path) in probes {
         let reading = watched::read(path).map_err(|error| Hinted {
@@ -234,30 +239,20 @@ pub(crate) fn prepared(
         })?;
         read.push(ProbeRead { batch: *batch, file: path.display().to_string(), reading });
     }
-    let wanted = wanted_of(args);
+    let options = options_of(args);
     let refused =
         |error: plan::NoPlan| Hinted { hint: error.hint().to_owned(), error: anyhow::Error::new(error) };
-    let mut plan = plan::prepare(&read, &wanted).map_err(refused)?;
+    let mut plan = plan::prepare(&read, &options).map_err(refused)?;
     if !args.compiled.is_empty() {
         plan.add_compiled(given(args)?);
     }
-    Ok((plan, read, wanted))
+    Ok((plan, read, options))
 }
 
-/// A no outweighs what is not certain.
-fn code(document: &PlanView) -> u8 {
-    if document.compiled.iter().any(|one| one.fits == Some(false)) && document.probes.is_empty() {
-        return NO;
-    }
-    if document.limit_bytes.is_none() {
-        return if document.certain { 0 } else { NOT_CERTAIN };
-    }
-    let says = |fits: Option<bool>| document.predictions.iter().any(|prediction| prediction.fits == fits);
-    if says(Some(false)) {
-        NO
-    } else if says(None) || document.predictions.is_empty() {
-        NOT_CERTAIN
-    } else {
-        0
+fn code(gate: PlanGate) -> u8 {
+    match gate {
+        PlanGate::Pass => 0,
+        PlanGate::Fail => NO,
+        PlanGate::NotCertain => NOT_CERTAIN,
     }
 }

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
+use vramline::analysis::replay::{ExtraRequest, ReplayOptions, replay};
 use vramline::replay::Setting;
-use vramline::view::replay::{self, Ask, Replay, Wanted};
+use vramline::view::replay::Replay;
 
 use crate::cli::{Find, Gate, ReplayArgs};
 use crate::commands::answer;
@@ -14,16 +15,18 @@ use crate::{printer, watched};
 pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode, Hinted> {
     let mut what_if = args.what_if.clone();
     what_if.extend(settings_of(args)?);
-    let ask = args.ask.map(|bytes| Ask { bytes, at: args.at, op: args.op.clone() });
-    let wanted = Wanted { ask, pool: args.pool.clone(), what_if, find_limit: args.find == Some(Find::Limit) };
-    if args.gate.contains(&Gate::Fits) && wanted.what_if.is_empty() && !wanted.find_limit {
+    let ask = args.ask.map(|bytes| ExtraRequest { bytes, at: args.at, op: args.op.clone() });
+    let find_limit = args.find == Some(Find::Limit);
+    let options = ReplayOptions { ask, pool: args.pool.clone(), what_if, find_limit };
+    if args.gate.contains(&Gate::Fits) && options.what_if.is_empty() && !options.find_limit {
         let hint = "give at least one, such as --what-if limit=8GiB";
         return Err(refusal("--gate fits needs a --what-if, --settings or --find", hint));
     }
     let reading = watched::read(&args.path)
         .map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
-    let document =
-        replay::replay(&reading, &wanted).map_err(|error| refusal(error.to_string(), error.hint()))?;
+    let analysis = replay(&reading, &options).map_err(|error| refusal(error.to_string(), error.hint()))?;
+    let document = Replay::from(&analysis);
+    std::mem::forget(analysis);
     std::mem::forget(reading);
     if document.pools.is_empty() {
         let hint = document.warnings.first().map_or("", |warning| warning.hint.as_str());

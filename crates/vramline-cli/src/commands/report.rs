@@ -5,8 +5,11 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use vramline::Reading;
-use vramline::view::html;
-use vramline::view::report::{self, Report, Wanted};
+use vramline::analysis::held::GroupBy;
+use vramline::analysis::picture::bounds::PAGE_PEAK_ROWS;
+use vramline::analysis::report::{ReportOptions, report};
+use vramline::view::page::payload;
+use vramline::view::report::Report;
 
 use crate::cli::{By, ReportArgs};
 use crate::exit::Hinted;
@@ -15,7 +18,7 @@ use crate::printer::{self, Style};
 use crate::watched;
 
 /// Rows that fit one screen beside the rest.
-const ROWS: usize = 12;
+const SCREEN_ROWS: usize = 12;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Hinted> {
     write(args, io::stdout().lock(), io::stdout().is_terminal())
@@ -28,18 +31,18 @@ pub(crate) fn write(args: &ReportArgs, out: impl Write, is_terminal: bool) -> Re
     if let Some(file) = &args.html {
         return write_page(args, reading, file, out);
     }
-    let wanted = Wanted {
+    let options = ReportOptions {
         by: match args.by {
-            By::Op => report::By::Op,
-            By::Layer => report::By::Layer,
-            By::Role => report::By::Role,
-            By::Stack => report::By::Stack,
+            By::Op => GroupBy::Op,
+            By::Layer => GroupBy::Layer,
+            By::Role => GroupBy::Role,
+            By::Stack => GroupBy::Stack,
         },
-        top: args.top.or((!args.json).then_some(ROWS)),
+        top: args.top.or((!args.json).then_some(SCREEN_ROWS)),
         at: args.at,
         pool: args.pool.clone(),
     };
-    let report = report::report(&reading, &wanted);
+    let report = Report::from(report(&reading, &options));
     // The process is about to end; giving back a large trace piece by piece would only delay that.
     std::mem::forget(reading);
     check_pool(args, &report)?;
@@ -69,12 +72,14 @@ fn write_page(
     file: &Path,
     mut out: impl Write,
 ) -> Result<(), Hinted> {
-    let wanted = Wanted { top: Some(html::ROWS), pool: args.pool.clone(), ..Wanted::default() };
-    let mut report = report::report(&reading, &wanted);
-    check_pool(args, &report)?;
-    let verdict = printer::report::verdict_lines(&report);
+    let options =
+        ReportOptions { top: Some(PAGE_PEAK_ROWS), pool: args.pool.clone(), ..ReportOptions::default() };
+    let mut report = report(&reading, &options);
+    let document = Report::from(report.clone());
+    check_pool(args, &document)?;
+    let verdict = printer::report::verdict_lines(&document);
     page::add_failures(&mut reading, &args.path);
-    let page = page::page(&args.path, &verdict, &html::payload(&reading, &mut report), None);
+    let page = page::page(&args.path, &verdict, &payload(&reading, &mut report), None);
     std::mem::forget(reading);
     page::write(file, &page, &mut out)
 }

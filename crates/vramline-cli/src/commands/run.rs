@@ -2,8 +2,8 @@
 //!
 //! `launch/job` records it; here the folder is completed and reported on. Nothing here decides the exit code.
 
-use std::fs::File;
 use std::io::{self, IsTerminal};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,6 +16,7 @@ use crate::exit::Hinted;
 use crate::launch::environment::Variables;
 use crate::launch::job::{self, Recorded};
 use crate::launch::say;
+use crate::output::OutputFile;
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Hinted> {
     let Recorded { path, manifest, is_booted, code, .. } = job::record(args, None, &Variables::new(), None)?;
@@ -41,15 +42,16 @@ fn finish(args: &RunArgs, manifest: &RunManifest, path: PathBuf, is_booted: bool
         let report = ReportArgs::of(path);
         if !args.no_report {
             // Not locked: the line of progress is written there too, by a thread that would wait for ever.
-            told(report::write(&report, io::stderr(), io::stderr().is_terminal()));
-            told(oom::write(&report.path, io::stderr(), io::stderr().is_terminal()));
+            told(|| report::write(&report, io::stderr(), io::stderr().is_terminal()));
+            told(|| oom::write(&report.path, io::stderr(), io::stderr().is_terminal()));
         }
         if let Some(file) = &args.json {
-            told(
-                File::create(file)
-                    .map_err(|error| anyhow::Error::from(error).into())
-                    .and_then(|file| report::write(&ReportArgs { json: true, ..report }, file, false)),
-            );
+            told(|| {
+                let mut out = OutputFile::create(file).map_err(anyhow::Error::from)?;
+                report::write(&ReportArgs { json: true, ..report }, &mut out, false)?;
+                out.finish();
+                Ok(())
+            });
         }
     } else if is_booted {
         say(
@@ -60,8 +62,9 @@ fn finish(args: &RunArgs, manifest: &RunManifest, path: PathBuf, is_booted: bool
     say(format_args!("recording: {shown}"));
 }
 
-fn told(report: Result<(), Hinted>) {
-    if let Err(Hinted { error, .. }) = report {
+fn told(report: impl FnOnce() -> Result<(), Hinted>) {
+    // The job's exit code stands: a panic here, which has been announced, costs the report only.
+    if let Ok(Err(Hinted { error, .. })) = catch_unwind(AssertUnwindSafe(report)) {
         say(format_args!("no report: {error:#}"));
     }
 }

@@ -7,15 +7,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use serde_json::Value;
+use vramline::analysis::verify::{Measured, Predicted, peak, verify};
 use vramline::plan::Fix;
 use vramline::units::Bytes;
-use vramline::view::verify::{Measured, Predicted, verify};
+use vramline::view::verify::Verify;
 
 use crate::cli::{Allocator, VerifyArgs};
 use crate::commands::{answer, plan};
 use crate::exit::{Hinted, NO, refusal};
 use crate::launch::environment::Variables;
-use crate::launch::probes;
+use crate::launch::probes::{self, ProbeJob};
 use crate::variables::{FIX, TF_CUDNN_SCRATCH, TF_INTEROP_THREADS};
 use crate::{printer, watched};
 
@@ -61,7 +62,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<ExitCode, Hinted> {
     }
     let fixed = if with.is_empty() { None } else { measured.pop() };
     let base = measured.pop().ok_or_else(|| anyhow!("nothing was measured"))?;
-    let document = verify(&predicted, base, fixed, args.tolerance);
+    let document = Verify::from(verify(&predicted, base, fixed, args.tolerance));
     answer(&document, args.plan.json, |style| printer::verify::verify(&document, style))?;
     Ok(if document.agrees == Some(false) { ExitCode::from(NO) } else { ExitCode::SUCCESS })
 }
@@ -72,10 +73,10 @@ fn from_plan(args: &VerifyArgs, batch: u64) -> Result<Result<Predicted, u8>, Hin
         Ok(made) => made,
         Err(code) => return Ok(Err(code)),
     };
-    let (plan, read, wanted) = plan::prepared(&args.plan, &made)?;
+    let (plan, read, options) = plan::prepared(&args.plan, &made)?;
     let prediction = plan
         .predict(batch, u64::from(args.plan.trace_steps))
-        .ok_or_else(|| anyhow!("the plan predicts nothing for {} {batch}", wanted.variable))?;
+        .ok_or_else(|| anyhow!("the plan predicts nothing for {} {batch}", options.variable))?;
     let names: Vec<&str> = args.fix.iter().flat_map(|fix| fix.split('+')).collect();
     let fitting = args.plan.limit.and_then(|limit| plan.largest(limit, args.plan.steps).sure);
     let offered = plan.candidates(batch, fitting);
@@ -160,7 +161,7 @@ fn measure(args: &VerifyArgs, batch: u64, fixes: &[Fix]) -> Result<Result<Measur
     }
     let names: Vec<&str> = fixes.iter().map(|fix| fix.name()).collect();
     let name = if names.is_empty() { "measured".to_owned() } else { format!("measured-{}", names.join("-")) };
-    let made = probes::make(&probes::Wanted {
+    let made = probes::make(&ProbeJob {
         batches: &[run_at],
         repeats: args.runs,
         trace_steps: args.plan.trace_steps,
@@ -183,7 +184,7 @@ fn measure(args: &VerifyArgs, batch: u64, fixes: &[Fix]) -> Result<Result<Measur
             hint: error.hint().to_owned(),
             error: anyhow::Error::from(error).context(format!("'{}' cannot be read", path.display())),
         })?;
-        let found = vramline::view::verify::peak(&reading, args.plan.pool.as_deref());
+        let found = peak(&reading, args.plan.pool.as_deref());
         peaks.push(found.ok_or_else(|| Hinted {
             error: anyhow!("'{}' tells no peak", path.display()),
             hint: "`vramline report` says what is in it".to_owned(),

@@ -8,10 +8,11 @@ use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
-use vramline::view::export::{Allocation, PoolExport};
+use vramline::analysis::export::PoolExport;
+use vramline::view::export::{Allocation, allocations};
 
 /// Rows of a group.
-const GROUP: usize = 1 << 16;
+const GROUP_ROWS: usize = 1 << 16;
 
 /// The columns of [`super::table::COLUMNS`]. Addresses and process numbers fit 63 bits; what does not is null.
 const SCHEMA: &str = "message allocations {
@@ -28,9 +29,9 @@ pub(crate) fn write(pools: &[PoolExport<'_>], out: &mut (impl Write + Send)) -> 
     let properties = Arc::new(WriterProperties::builder().build());
     let mut file = SerializedFileWriter::new(out, schema, properties)?;
     let mut rows: Vec<Allocation> = Vec::new();
-    for row in pools.iter().flat_map(PoolExport::allocations) {
+    for row in pools.iter().flat_map(allocations) {
         rows.push(row);
-        if rows.len() == GROUP {
+        if rows.len() == GROUP_ROWS {
             group(&mut file, &rows)?;
             rows.clear();
         }

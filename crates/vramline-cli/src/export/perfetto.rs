@@ -8,11 +8,12 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::io::{self, Write};
 
 use serde_json::json;
+use vramline::analysis::export::PoolExport;
 use vramline::units::Nanos;
-use vramline::view::export::{Allocation, PoolExport};
+use vramline::view::export::{self, Allocation};
 
 /// The lane of the steps; those of allocations follow.
-const STEPS: usize = 0;
+const STEPS_LANE: usize = 0;
 
 pub(crate) fn write(pools: &[PoolExport<'_>], out: &mut impl Write) -> Result<(), anyhow::Error> {
     write!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
@@ -23,15 +24,22 @@ pub(crate) fn write(pools: &[PoolExport<'_>], out: &mut impl Write) -> Result<()
         out.write_all(if number > 0 { b",\n" } else { b"\n" })?;
         serde_json::to_writer(
             &mut *out,
-            &json!({"ph": "M", "name": "process_name", "pid": pid, "tid": STEPS, "args": {"name": name}}),
+            &json!({"ph": "M", "name": "process_name", "pid": pid, "tid": STEPS_LANE, "args": {"name": name}}),
         )
         .map_err(io::Error::from)?;
-        let thread =
-            json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": STEPS, "args": {"name": "steps"}});
+        let thread = json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": STEPS_LANE, "args": {"name": "steps"}});
         event(out, &thread)?;
         for step in &pool.steps {
-            let name = json!(format!("{} step {}", step.phase, step.number));
-            slice(out, pid, STEPS, &name, (step.begin, step.end), "step", &json!({"step": step.number}))?;
+            let name = json!(format!("{} step {}", step.phase.word(), step.number));
+            slice(
+                out,
+                pid,
+                STEPS_LANE,
+                &name,
+                (step.begin, step.end),
+                "step",
+                &json!({"step": step.number}),
+            )?;
         }
         let counter = json!(format!("{}, bytes in use", pool.name));
         for (time, bytes) in pool.levels() {
@@ -48,8 +56,8 @@ fn allocations(out: &mut impl Write, pid: usize, pool: &PoolExport<'_>) -> io::R
     let end = pool.end();
     let mut busy: BinaryHeap<Reverse<(Nanos, usize)>> = BinaryHeap::new();
     let mut free: BTreeSet<usize> = BTreeSet::new();
-    let mut lanes = STEPS;
-    for row in pool.allocations() {
+    let mut lanes = STEPS_LANE;
+    for row in export::allocations(pool) {
         while let Some(Reverse((until, lane))) = busy.peek().copied() {
             if until > row.born_ns {
                 break;

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use vramline::view::export::{Allocation, PoolExport};
+use vramline::analysis::export::PoolExport;
+use vramline::view::export::{Allocation, allocations};
 
 /// The columns, in the order of every format.
 pub(crate) const COLUMNS: [&str; 18] = [
@@ -28,7 +29,7 @@ pub(crate) const COLUMNS: [&str; 18] = [
 
 pub(crate) fn csv(pools: &[PoolExport<'_>], out: &mut impl Write) -> Result<(), anyhow::Error> {
     write!(out, "{}\r\n", COLUMNS.join(","))?;
-    for row in pools.iter().flat_map(PoolExport::allocations) {
+    for row in pools.iter().flat_map(allocations) {
         let number = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
         let signed = |value: Option<i64>| value.map_or(String::new(), |value| value.to_string());
         let Allocation {
@@ -61,7 +62,7 @@ fn text(out: &mut impl Write, cell: &str, before: &str) -> io::Result<()> {
 
 pub(crate) fn json(pools: &[PoolExport<'_>], out: &mut impl Write) -> Result<(), anyhow::Error> {
     write!(out, "{{\"kind\":\"export\",\"allocations\":[")?;
-    for (number, row) in pools.iter().flat_map(PoolExport::allocations).enumerate() {
+    for (number, row) in pools.iter().flat_map(allocations).enumerate() {
         out.write_all(if number > 0 { b",\n" } else { b"\n" })?;
         serde_json::to_writer(&mut *out, &row).map_err(io::Error::from)?;
     }

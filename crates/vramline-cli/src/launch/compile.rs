@@ -37,8 +37,8 @@ const BEGUN: &str = "before_optimizations.hlo.pb";
 /// Nothing more is compiled where nothing was for so long, or longer.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// What is to be compiled.
-pub(crate) struct Wanted<'a> {
+/// A job whose programs are to be compiled at some batch.
+pub(crate) struct CompileJob<'a> {
     pub(crate) variable: &'a str,
     pub(crate) command: &'a [OsString],
     /// Where what XLA writes is kept.
@@ -47,7 +47,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) patience: Duration,
 }
 
-impl Wanted<'_> {
+impl CompileJob<'_> {
     /// What XLA compiles at a batch, until it is `enough`; `None` where it compiles nothing. What is there already is not run again.
     /// `Err` of a code where a signal ended the job.
     pub(crate) fn at(

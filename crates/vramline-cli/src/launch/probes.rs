@@ -18,7 +18,7 @@ use crate::cli::values::Trace;
 use crate::cli::{Allocator, RunArgs};
 use crate::exit::{Hinted, refusal};
 use crate::launch::environment::{self, Variables};
-use crate::launch::{job, say};
+use crate::launch::say;
 
 /// How a job ends that somebody wants to end: hang-up, Ctrl-C, terminate.
 pub(super) const ENDED: [u8; 3] = [129, 130, 143];
@@ -26,8 +26,8 @@ pub(super) const ENDED: [u8; 3] = [129, 130, 143];
 /// Lines of a failed probe that are shown.
 const LAST_WORDS: usize = 15;
 
-/// What is to be run.
-pub(crate) struct Wanted<'a> {
+/// A job that is to be probed at several batches.
+pub(crate) struct ProbeJob<'a> {
     pub(crate) batches: &'a [u64],
     pub(crate) repeats: u32,
     pub(crate) trace_steps: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) is_anew: bool,
 }
 
-impl Wanted<'_> {
+impl ProbeJob<'_> {
     fn args(&self, batch: u64, braces: &str, output: PathBuf) -> RunArgs {
         let command = self.command.iter().map(|word| replaced(word, braces, &batch.to_string())).collect();
         RunArgs {
@@ -77,34 +77,33 @@ pub(super) fn is_of(folder: &Path, args: &RunArgs) -> bool {
 }
 
 /// Runs what is not there yet, the smallest first. Gives each batch with its recording; `Err` of a code where a signal ended a probe.
-pub(crate) fn make(wanted: &Wanted<'_>) -> Result<Result<Vec<(u64, PathBuf)>, u8>, Hinted> {
-    let braces = check(wanted.command, wanted.variable)?;
-    fs::create_dir_all(wanted.folder)
-        .with_context(|| format!("cannot make '{}'", wanted.folder.display()))?;
-    let mut batches = wanted.batches.to_vec();
+pub(crate) fn make(job: &ProbeJob<'_>) -> Result<Result<Vec<(u64, PathBuf)>, u8>, Hinted> {
+    let braces = check(job.command, job.variable)?;
+    fs::create_dir_all(job.folder).with_context(|| format!("cannot make '{}'", job.folder.display()))?;
+    let mut batches = job.batches.to_vec();
     batches.sort_unstable();
     batches.dedup();
-    let count = batches.len() * wanted.repeats as usize;
+    let count = batches.len() * job.repeats as usize;
     let mut made = Vec::new();
     for &batch in &batches {
-        for repeat in 0..wanted.repeats {
-            let path = wanted.folder.join(format!("{}-{batch}-{repeat}.vram", wanted.name));
+        for repeat in 0..job.repeats {
+            let path = job.folder.join(format!("{}-{batch}-{repeat}.vram", job.name));
             let number = made.len() + 1;
-            let begin = format!("{} {number} of {count}: {} {batch}", wanted.name, wanted.variable);
+            let begin = format!("{} {number} of {count}: {} {batch}", job.name, job.variable);
             // A probe that was cut short must not be taken for a whole one.
-            let args = wanted.args(batch, &braces, path.with_extension("part.vram"));
-            if !wanted.is_anew && is_of(&path, &args) {
+            let args = job.args(batch, &braces, path.with_extension("part.vram"));
+            if !job.is_anew && is_of(&path, &args) {
                 say(format_args!("{begin} is there already"));
                 made.push((batch, path));
                 continue;
             }
-            if path.is_dir() && !wanted.is_anew {
+            if path.is_dir() && !job.is_anew {
                 say(format_args!("{begin} is there of another job, or of an older script: it is run again"));
             } else if io::stderr().is_terminal() {
                 say(format_args!("{begin} ..."));
             }
             let began = Instant::now();
-            if let Err(code) = one(wanted, batch, &args, &path)? {
+            if let Err(code) = one(job, batch, &args, &path)? {
                 return Ok(Err(code));
             }
             say(format_args!("{begin} took {:.1} s", began.elapsed().as_secs_f64()));
@@ -127,13 +126,13 @@ pub(crate) fn check(command: &[OsString], variable: &str) -> Result<String, Hint
 }
 
 /// Makes one probe; `Err` of a code where somebody ended it.
-fn one(wanted: &Wanted<'_>, batch: u64, args: &RunArgs, path: &Path) -> Result<Result<(), u8>, Hinted> {
+fn one(job: &ProbeJob<'_>, batch: u64, args: &RunArgs, path: &Path) -> Result<Result<(), u8>, Hinted> {
     let log_path = path.with_extension("log");
     let log = File::create(&log_path).with_context(|| format!("cannot write '{}'", log_path.display()))?;
     if let Some(part) = &args.output {
         let _ = fs::remove_dir_all(part);
     }
-    let recorded = job::record(args, Some(&log), wanted.more, None)?;
+    let recorded = super::job::record(args, Some(&log), job.more, None)?;
     let ended = match recorded.manifest.exit {
         _ if ENDED.contains(&recorded.code) => return Ok(Err(recorded.code)),
         Some(Exit::Signal(signal)) => Some(format!("was ended by signal {signal}")),
@@ -141,7 +140,7 @@ fn one(wanted: &Wanted<'_>, batch: u64, args: &RunArgs, path: &Path) -> Result<R
         _ => None,
     };
     if let Some(ended) = ended {
-        let error = anyhow!("the run of {} {batch} {ended}", wanted.variable);
+        let error = anyhow!("the run of {} {batch} {ended}", job.variable);
         return Err(Hinted { error, hint: format!("the last it said:\n{}", last_words(&log_path)) });
     }
     let recording = recorded.path.ok_or_else(|| anyhow!("'{}' could not be recorded", path.display()))?;

@@ -19,7 +19,7 @@ pub(crate) fn page(document: &PlanView) -> String {
     let name = format!("A plan by {}", document.variable);
     let mut content = format!(
         "<section id=\"verdict\" aria-label=\"Verdict\"><p>{}</p>{}</section>\n<main id=\"page\">\n",
-        escaped(&document.verdict),
+        escaped(&document.headline),
         largest(document)
     );
     content.push_str(&drawing(document));
@@ -129,7 +129,8 @@ fn drawing(document: &PlanView) -> String {
 
 fn roles(document: &PlanView, prediction: &PredictionView) -> String {
     let mut rows: Vec<(&str, Bytes)> =
-        prediction.by_role.iter().map(|(role, bytes)| (*role, *bytes)).collect();
+        prediction.by_role.iter().map(|(role, bytes)| (role.word(), *bytes)).collect();
+    rows.sort_unstable();
     rows.push(("slack", prediction.slack_bytes));
     rows.retain(|(_, bytes)| *bytes > Bytes::ZERO);
     rows.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
@@ -155,7 +156,7 @@ fn fixes(document: &PlanView) -> String {
         format!(
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td><code>{}</code></td></tr>",
             escaped(&fix.name),
-            document.saving(fix),
+            fix.saving_in_words(),
             or_measure(fix.peak_bytes),
             escaped(&fix.text),
             escaped(&fix.snippet)

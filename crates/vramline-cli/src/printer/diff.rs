@@ -2,18 +2,19 @@
 
 use std::fmt::Write;
 
-use vramline::view::diff::{By, Diff, DiffRow, change, change_text};
-use vramline::view::fields::{DIFF, title_in};
+use vramline::analysis::diff::{DiffBy, Gate, largest_change};
+use vramline::units::{Bytes, change_text};
+use vramline::view::diff::{Diff, DiffRow};
 
 use super::{Style, heading, notes_of, or_dash, printable, shorten, table};
 
-pub(crate) fn diff(document: &Diff, by: Option<By>, top: usize, style: Style) -> String {
+pub(crate) fn diff(document: &Diff, by: Option<DiffBy>, top: usize, style: Style) -> String {
     let mut out = String::new();
     for (letter, side) in letters(document).into_iter().zip(&document.sides) {
         let files: Vec<String> = side.files.iter().map(|file| printable(file)).collect();
         let _ = writeln!(out, "{}{letter}: {}{}", style.dim, files.join(", "), style.plain);
     }
-    let _ = writeln!(out, "\n{}{}{}", style.bold, printable(&document.verdict), style.plain);
+    let _ = writeln!(out, "\n{}{}{}", style.bold, printable(&document.headline), style.plain);
     out.push_str(&gate_lines(document));
     rows(&mut out, document, by, top, style);
     notes_of(&mut out, &document.warnings, style);
@@ -36,7 +37,7 @@ pub(crate) fn verdict_lines(document: &Diff) -> Vec<String> {
         Some(line) => format!("{line}."),
         None => line.trim_start_matches("  - ").to_owned(),
     });
-    gate.chain([printable(&document.verdict)]).collect()
+    gate.chain([printable(&document.headline)]).collect()
 }
 
 /// What the gate says, and why; nothing where there is none.
@@ -45,18 +46,18 @@ pub(crate) fn gate_lines(document: &Diff) -> String {
     let Some(threshold) = &document.fail_over else { return out };
     let is_noisy = !document.tolerated.is_empty();
     let _ = match document.gate {
-        "pass" if is_noisy => writeln!(
+        Gate::Pass if is_noisy => writeln!(
             out,
             "The gate passes though a peak grew by more than {threshold}, as repeats of one run differ by no less:"
         ),
-        "pass" => writeln!(out, "The gate passes: no peak grew by more than {threshold}."),
-        "fail" => writeln!(out, "The gate fails:"),
-        _ => writeln!(out, "The gate cannot tell: no peak is known in both runs."),
+        Gate::Pass => writeln!(out, "The gate passes: no peak grew by more than {threshold}."),
+        Gate::Fail => writeln!(out, "The gate fails:"),
+        Gate::Unknown | Gate::None => writeln!(out, "The gate cannot tell: no peak is known in both runs."),
     };
     for alarm in &document.alarms {
         let _ = writeln!(out, "  - {}", printable(&alarm.text));
     }
-    if is_noisy && document.gate != "pass" {
+    if is_noisy && document.gate != Gate::Pass {
         let _ =
             writeln!(out, "No alarm, as repeats of one run differ by no less, though more than {threshold}:");
     }
@@ -67,43 +68,47 @@ pub(crate) fn gate_lines(document: &Diff) -> String {
 }
 
 /// Groupings that are shown where none is asked for; a layer is the sum of its ops.
-const SHOWN: [By; 4] = [By::Device, By::Role, By::Op, By::Step];
+const SHOWN: [DiffBy; 4] = [DiffBy::Device, DiffBy::Role, DiffBy::Op, DiffBy::Step];
 
-fn rows(out: &mut String, document: &Diff, by: Option<By>, top: usize, style: Style) {
-    let column = |field: &str, right: bool| (title_in(DIFF, &format!("rows[].{field}")), right);
+fn rows(out: &mut String, document: &Diff, by: Option<DiffBy>, top: usize, style: Style) {
+    let titles = DiffRow::TITLES;
     let runs = letters(document);
-    let mut columns: Vec<(&str, bool)> = vec![column("by", false)];
+    let mut columns: Vec<(&str, bool)> = vec![(titles.by, false)];
     let several_runs = document.runs.len() > 2;
     columns.extend(runs.iter().map(|run| (run.as_str(), true)));
-    columns.push(column("delta_bytes", true));
+    columns.push((titles.delta_bytes, true));
     let has_spread = document.rows.iter().any(|row| row.spread_bytes.is_some());
     if has_spread {
-        columns.push(column("spread_bytes", true));
+        columns.push((titles.spread_bytes, true));
     }
-    columns.push(column("what", false));
+    columns.push((titles.what, false));
     let mut lines = Vec::new();
     let mut left_out = Vec::new();
-    let shown = |one: &By| by.is_none_or(|by| by == *one || *one == By::Device);
-    let groups = if by == Some(By::Layer) { [By::Device, By::Role, By::Layer, By::Step] } else { SHOWN };
+    let shown = |one: &DiffBy| by.is_none_or(|by| by == *one || *one == DiffBy::Device);
+    let groups = if by == Some(DiffBy::Layer) {
+        [DiffBy::Device, DiffBy::Role, DiffBy::Layer, DiffBy::Step]
+    } else {
+        SHOWN
+    };
     for group in groups.iter().filter(|group| shown(group)) {
-        let mut of_group: Vec<&DiffRow> = document.rows.iter().filter(|row| row.by == group.word()).collect();
-        let is_held = !matches!(group, By::Device | By::Role);
+        let mut of_group: Vec<&DiffRow> = document.rows.iter().filter(|row| row.by == *group).collect();
+        let is_held = !matches!(group, DiffBy::Device | DiffBy::Role);
         // What only one run has, or nobody holds, is in the JSON.
         let is_compared = |row: &DiffRow| {
             let known = row.bytes.iter().flatten();
             known.clone().count() > 1 && known.into_iter().any(|bytes| bytes.0 > 0)
         };
-        of_group.retain(|row| *group == By::Device || is_compared(row));
+        of_group.retain(|row| *group == DiffBy::Device || is_compared(row));
         if is_held {
             of_group.sort_by_key(|row| std::cmp::Reverse(change(row)));
             let all = of_group.len();
-            let changed = of_group.iter().filter(|row| change(row) > 0).count();
+            let changed = of_group.iter().filter(|row| change(row) > Bytes::ZERO).count();
             let asked = if by.is_some() { top } else { top.min(changed.max(3)) };
             of_group.truncate(asked);
             if all > of_group.len() {
-                let word = if *group == By::Op {
+                let word = if *group == DiffBy::Op {
                     "ops"
-                } else if *group == By::Step {
+                } else if *group == DiffBy::Step {
                     "steps"
                 } else {
                     "layers"
@@ -112,13 +117,13 @@ fn rows(out: &mut String, document: &Diff, by: Option<By>, top: usize, style: St
             }
         }
         for row in of_group {
-            let mut line = vec![row.by.to_owned()];
+            let mut line = vec![row.by.word().to_owned()];
             line.extend(row.bytes.iter().map(|&bytes| or_dash(bytes)));
             line.push(changes(row, several_runs));
             if has_spread {
                 line.push(or_dash(row.spread_bytes));
             }
-            line.push(if row.by == "op" { shorten(&row.what) } else { row.what.clone() });
+            line.push(if row.by == DiffBy::Op { shorten(&row.what) } else { row.what.clone() });
             lines.push(line);
         }
     }
@@ -133,6 +138,10 @@ fn rows(out: &mut String, document: &Diff, by: Option<By>, top: usize, style: St
     }
 }
 
+fn change(row: &DiffRow) -> Bytes {
+    largest_change(row.deltas_bytes.iter().copied())
+}
+
 /// Of two runs the change with its share; of several one change for each.
 fn changes(row: &DiffRow, several_runs: bool) -> String {
     let text = |delta: Option<i64>| delta.map_or("-".to_owned(), change_text);
@@ -140,11 +149,11 @@ fn changes(row: &DiffRow, several_runs: bool) -> String {
         return row.deltas_bytes.iter().skip(1).map(|&delta| text(delta)).collect::<Vec<_>>().join(" / ");
     }
     let share = row.bytes.first().copied().flatten().zip(row.delta_bytes).and_then(|(base, delta)| {
-        let share = vramline::units::Bytes(delta.unsigned_abs()).share_of(base)?;
+        let share = Bytes(delta.unsigned_abs()).share_of(base)?;
         // Beyond that a share says no more than the bytes.
         (share < 10.0).then(|| format!(" ({}{:.1} %)", if delta < 0 { "-" } else { "+" }, share * 100.0))
     });
-    let noise = if row.within_spread && change(row) > 0 { " ~" } else { "" };
+    let noise = if row.within_spread && change(row) > Bytes::ZERO { " ~" } else { "" };
     let share = share.filter(|_| row.delta_bytes != Some(0)).unwrap_or_default();
     format!("{}{share}{noise}", text(row.delta_bytes))
 }

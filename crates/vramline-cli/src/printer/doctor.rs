@@ -5,19 +5,12 @@ use std::fmt::Write;
 use vramline::source::driver::Identity;
 use vramline::units::{Bytes, Span};
 use vramline::view::doctor::{DeviceView, Doctor, Measure};
-use vramline::view::fields::{DOCTOR, title_in};
 
 use super::{Style, heading, notes_of, printable, table};
 
 pub(crate) fn doctor(document: &Doctor, style: Style) -> String {
     let mut out = String::new();
-    let missing = document.measures.iter().filter(|measure| measure.can != Some(true)).count();
-    let all = document.measures.len();
-    let verdict = match missing {
-        0 => "Everything can be measured here.".to_owned(),
-        _ => format!("{} of {all} things can be measured here.", all - missing),
-    };
-    let _ = writeln!(out, "{}{verdict}{}", style.bold, style.plain);
+    let _ = writeln!(out, "{}{}{}", style.bold, document.headline, style.plain);
     machine(&mut out, document);
     devices(&mut out, document, style);
     let mut subjects: Vec<&str> = document.measures.iter().map(|measure| measure.subject.as_str()).collect();
@@ -89,17 +82,17 @@ fn devices(out: &mut String, document: &Doctor, style: Style) {
         return;
     }
     heading(out, "Devices", style);
-    let column = |field: &str, is_right: bool| (title_in(DOCTOR, &format!("devices[].{field}")), is_right);
+    let titles = DeviceView::TITLES;
     let columns = [
-        column("index", true),
-        column("name", false),
-        column("capability", true),
-        column("visible_as", false),
-        column("total_bytes", true),
-        column("reserved_bytes", true),
-        column("used_bytes", true),
-        column("free_bytes", true),
-        column("processes", true),
+        (titles.index, true),
+        (titles.name, false),
+        (titles.capability, true),
+        (titles.visible_as, false),
+        (titles.total_bytes, true),
+        (titles.reserved_bytes, true),
+        (titles.used_bytes, true),
+        (titles.free_bytes, true),
+        (titles.processes, true),
     ];
     let bytes = |bytes: Option<Bytes>| bytes.map_or("?".to_owned(), |bytes| bytes.to_string());
     let text = |text: &Option<String>, none: &str| text.as_deref().map_or(none.to_owned(), printable);

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use vramline::units::{Bytes, Span};
-use vramline::view::fields::title;
 use vramline::view::report::{HeldView, LongView, PoolView, Row};
 
 use super::{Column, Style, clock, heading, percent, printable, shorten, table, thousands};
@@ -59,19 +58,18 @@ pub(super) fn held_at(out: &mut String, pool: &PoolView, held: &HeldView, when: 
 }
 
 fn held_rows(held: &HeldView, by: By) -> (Vec<Column>, Vec<Vec<String>>) {
-    const PREFIX: &str = "pools[].at_peak.rows[].";
-    let column = |field: &str, right: bool| (title(&format!("{PREFIX}{field}")), right);
+    let titles = Row::TITLES;
     let mut columns: Vec<Column> =
-        vec![column("bytes", true), ("share", true), column("count", true), column("age_ns", true)];
+        vec![(titles.bytes, true), ("share", true), (titles.count, true), (titles.age_ns, true)];
     match by {
         By::Op => columns.extend([
-            column("role", false),
-            column("op", false),
-            column("shape", false),
-            column("op_time_ns", true),
+            (titles.role, false),
+            (titles.op, false),
+            (titles.shape, false),
+            (titles.op_time_ns, true),
         ]),
-        By::Layer => columns.push(column("layer", false)),
-        By::Role => columns.push(column("role", false)),
+        By::Layer => columns.push((titles.layer, false)),
+        By::Role => columns.push((titles.role, false)),
         By::Stack => {}
     }
     let row = |row: &Row| {
@@ -133,16 +131,15 @@ pub(super) fn held_long(out: &mut String, pool: &PoolView, style: Style) {
     if shown.is_empty() {
         return;
     }
-    const PREFIX: &str = "pools[].held_long[].";
     heading(out, "Large and held for long", style);
-    let column = |field: &str, right: bool| (title(&format!("{PREFIX}{field}")), right);
+    let titles = LongView::TITLES;
     let columns = [
-        column("bytes", true),
-        column("held_ns", true),
-        column("freed_ns", true),
-        column("role", false),
-        column("op", false),
-        column("shape", false),
+        (titles.bytes, true),
+        (titles.held_ns, true),
+        (titles.freed_ns, true),
+        (titles.role, false),
+        (titles.op, false),
+        (titles.shape, false),
     ];
     let rows = shown
         .into_iter()

@@ -22,12 +22,12 @@ pub(super) fn ledger(out: &mut String, report: &Report, style: Style) {
             line.bytes != Some(0) && (line.bytes.is_some() || line.reason != first.reason)
         };
         let row = |line: &&LedgerView| {
-            let name = format!("{}{}", "  ".repeat(line.depth), line.line);
+            let name = format!("{}{}", "  ".repeat(line.depth), line.line.word());
             vec![
                 line.bytes.map_or("-".to_owned(), signed),
                 name,
                 if line.bytes.is_none() { line.reason.clone() } else { line.detail.clone() },
-                line.source.to_owned(),
+                line.source.word().to_owned(),
             ]
         };
         let rows: Vec<Vec<String>> = lines.iter().filter(is_worth).map(row).collect();

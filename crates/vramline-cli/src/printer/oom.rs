@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
+use vramline::analysis::oom::MAP_WIDTH;
+use vramline::postmortem::Verdict;
 use vramline::units::Bytes;
-use vramline::view::oom::{FailureView, MAP_WIDTH, OomReport};
+use vramline::view::oom::{FailureView, OomReport};
 
 use super::{Style, heading, notes_of, printable, shorten, table, thousands};
 
@@ -21,9 +23,9 @@ pub(crate) fn oom(report: &OomReport, is_all: bool, style: Style) -> String {
     if report.failures.is_empty() {
         let _ = writeln!(
             out,
-            "\n{}No allocation fails here.{}\nLooked for: out-of-memory texts of TensorFlow, JAX, XLA and PyTorch, and \
+            "\n{}{}{}\nLooked for: out-of-memory texts of TensorFlow, JAX, XLA and PyTorch, and \
              TensorFlow's dumps.",
-            style.bold, style.plain
+            style.bold, report.headline, style.plain
         );
         notes_of(&mut out, &report.warnings, style);
         return out;
@@ -56,28 +58,8 @@ pub(crate) fn oom(report: &OomReport, is_all: bool, style: Style) -> String {
 
 fn verdict(out: &mut String, failure: &FailureView, (at, told, again): (usize, usize, usize), style: Style) {
     let count = if told > 1 { format!("Failure {} of {told}: ", at + 1) } else { String::new() };
-    let asked = range(failure.rounded_low_bytes, failure.rounded_high_bytes);
-    let asked = asked.map_or("an unknown amount".to_owned(), |size| size);
-    let pool = failure.allocator.as_deref().map_or(String::new(), |name| format!(" in {}", printable(name)));
-    let short = range(failure.short_by_low_bytes, failure.short_by_high_bytes);
-    let short = short.map_or(String::new(), |size| format!(", short by {size}"));
-    let sentence = match failure.verdict {
-        Some("device") => format!("the driver refused {asked}{pool}, although the limit left enough"),
-        Some("fragmented") => format!("{asked} did not fit{pool}: enough is free, but in pieces"),
-        Some("slack") => {
-            format!(
-                "{asked} did not fit{pool}{short}: more than that is slack, taken beyond what was asked for"
-            )
-        }
-        Some("exhausted") => format!("{asked} did not fit{pool}{short}: memory is exhausted"),
-        Some("limit") => {
-            let by = failure.limit_set_by.as_deref().unwrap_or_default();
-            format!("{asked} did not fit{pool}{short}: the limit that was set ({}) is reached", printable(by))
-        }
-        _ => format!("{asked} did not fit{pool}; why, cannot be told"),
-    };
-    let word = failure.verdict.unwrap_or("no verdict");
-    let _ = writeln!(out, "\n{}{count}{word}: {sentence}.{}", style.bold, style.plain);
+    let headline = printable(&failure.headline);
+    let _ = writeln!(out, "\n{}{count}{headline}{}", style.bold, style.plain);
     let mut facts = Vec::new();
     if let Some(first) = failure.told_by.first() {
         let line = first.line.map_or(String::new(), |line| format!(":{line}"));
@@ -144,13 +126,12 @@ fn arithmetic(out: &mut String, failure: &FailureView, style: Style) {
 /// The comparisons that lead to the verdict, in order.
 fn comparison(failure: &FailureView) -> Option<String> {
     Some(match failure.verdict? {
-        "device" => "U >= R: device".to_owned(),
-        "fragmented" => "U < R, but F + U >= R: fragmented".to_owned(),
-        "slack" => "F + U < R, but slack >= R - F - U: slack".to_owned(),
-        "exhausted" if failure.slack_low_bytes.is_none() => "F + U < R: exhausted".to_owned(),
-        "exhausted" => "F + U < R, and slack < R - F - U: exhausted".to_owned(),
-        "limit" => "F + U < R, under a limit that was set: limit".to_owned(),
-        _ => return None,
+        Verdict::Device => "U >= R: device".to_owned(),
+        Verdict::Fragmented => "U < R, but F + U >= R: fragmented".to_owned(),
+        Verdict::Slack => "F + U < R, but slack >= R - F - U: slack".to_owned(),
+        Verdict::Exhausted if failure.slack_low_bytes.is_none() => "F + U < R: exhausted".to_owned(),
+        Verdict::Exhausted => "F + U < R, and slack < R - F - U: exhausted".to_owned(),
+        Verdict::Limit => "F + U < R, under a limit that was set: limit".to_owned(),
     })
 }
 
@@ -250,10 +231,4 @@ fn buffers(out: &mut String, failure: &FailureView, style: Style) {
 
 fn named(op: &str) -> String {
     if op.is_empty() { "-".to_owned() } else { shorten(&printable(op)) }
-}
-
-/// A size for people; both ends where they read differently.
-fn range(low: Option<Bytes>, high: Option<Bytes>) -> Option<String> {
-    let (low, high) = (low?.to_string(), high?.to_string());
-    Some(if low == high { low } else { format!("{low} to {high}") })
 }

@@ -3,14 +3,13 @@
 use std::fmt::Write;
 
 use vramline::units::Bytes;
-use vramline::view::fields::{PACK, title_in};
-use vramline::view::pack::{JobView, PackView};
+use vramline::view::pack::{PackDeviceView, PackJobView, PackView};
 
 use super::{Style, capitalised, heading, notes_of, printable, table};
 
 pub(crate) fn pack(document: &PackView, style: Style) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{}{}{}", style.bold, printable(&document.verdict), style.plain);
+    let _ = writeln!(out, "{}{}{}", style.bold, printable(&document.headline), style.plain);
     jobs(&mut out, document, style);
     device(&mut out, document, style);
     heading(&mut out, "Start them", style);
@@ -30,21 +29,21 @@ pub(crate) fn pack(document: &PackView, style: Style) -> String {
 
 fn jobs(out: &mut String, document: &PackView, style: Style) {
     heading(out, "Jobs", style);
-    let title = |id| title_in(PACK, id);
+    let titles = PackJobView::TITLES;
     let columns = [
-        (title("jobs[].name"), false),
-        (title("jobs[].minimum_bytes"), true),
-        (title("jobs[].basis"), false),
-        (title("jobs[].limit_bytes"), true),
-        (title("jobs[].outside_counted_bytes"), true),
-        (title("jobs[].total_bytes"), true),
+        (titles.name, false),
+        (titles.minimum_bytes, true),
+        (titles.basis, false),
+        (titles.limit_bytes, true),
+        (titles.outside_counted_bytes, true),
+        (titles.total_bytes, true),
     ];
-    let row = |job: &JobView| {
+    let row = |job: &PackJobView| {
         let assumed = if job.outside_bytes.is_none() { " assumed" } else { "" };
         vec![
             printable(&job.name),
             job.minimum_bytes.to_string(),
-            job.basis.replace('-', " "),
+            job.basis.word().replace('-', " "),
             job.limit_bytes.to_string(),
             format!("{}{assumed}", job.outside_counted_bytes),
             job.total_bytes.to_string(),
@@ -56,17 +55,18 @@ fn jobs(out: &mut String, document: &PackView, style: Style) {
 
 fn device(out: &mut String, document: &PackView, style: Style) {
     heading(out, &capitalised(&document.device.name), style);
+    let titles = PackDeviceView::TITLES;
     let jobs: Bytes = document.jobs.iter().map(|job| job.total_bytes).sum();
     let line = |out: &mut String, text: &str, bytes: String| {
         let _ = writeln!(out, "  {bytes:>10}  {text}");
     };
-    line(out, title_in(PACK, "device.total_bytes"), document.device.total_bytes.to_string());
-    for (id, bytes) in [
-        ("device.reserved_bytes", document.device.reserved_bytes),
-        ("device.taken_bytes", document.device.taken_bytes),
+    line(out, titles.total_bytes, document.device.total_bytes.to_string());
+    for (title, bytes) in [
+        (titles.reserved_bytes, document.device.reserved_bytes),
+        (titles.taken_bytes, document.device.taken_bytes),
     ] {
         if bytes > Bytes::ZERO {
-            line(out, title_in(PACK, id), bytes.to_string());
+            line(out, title, bytes.to_string());
         }
     }
     line(out, "the jobs", jobs.to_string());

@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use vramline::units::Bytes;
-use vramline::view::fields::{PLAN, title_in};
-use vramline::view::plan::{PlanView, PredictionView};
+use vramline::view::plan::{CompiledView, FixView, PartView, PlanView, PredictionView, ProbeView};
 
 use super::{Style, heading, notes_of, or_dash, percent, printable, table};
 
@@ -13,7 +12,7 @@ const BAR: u64 = 40;
 
 pub(crate) fn plan(document: &PlanView, curve: bool, style: Style) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{}{}{}", style.bold, printable(&document.verdict), style.plain);
+    let _ = writeln!(out, "{}{}{}", style.bold, printable(&document.headline), style.plain);
     largest(&mut out, document);
     for prediction in &document.predictions {
         batch(&mut out, document, prediction, style);
@@ -51,12 +50,12 @@ fn largest(out: &mut String, document: &PlanView) {
 
 fn batch(out: &mut String, document: &PlanView, prediction: &PredictionView, style: Style) {
     heading(out, &format!("{} {}", printable(&document.variable), prediction.batch), style);
-    let line = |out: &mut String, id: &str, value: String| {
-        let title = title_in(PLAN, &format!("predictions[].{id}"));
+    let titles = PredictionView::TITLES;
+    let line = |out: &mut String, title: &str, value: String| {
         let _ = writeln!(out, "  {title:<28} {value}");
     };
     let range = format!("{}  ({} to {})", prediction.peak_bytes, prediction.low_bytes, prediction.high_bytes);
-    line(out, "peak_bytes", range);
+    line(out, titles.peak_bytes, range);
     let pool = if prediction.pool_low_bytes == prediction.pool_high_bytes {
         prediction.pool_bytes.to_string()
     } else {
@@ -65,45 +64,40 @@ fn batch(out: &mut String, document: &PlanView, prediction: &PredictionView, sty
             prediction.pool_bytes, prediction.pool_low_bytes, prediction.pool_high_bytes
         )
     };
-    line(out, "pool_bytes", pool);
+    line(out, titles.pool_bytes, pool);
     if let (Some(process), Some(outside)) = (prediction.process_bytes, document.outside_bytes) {
         line(
             out,
-            "process_bytes",
+            titles.process_bytes,
             format!("{process}  (as nvidia-smi counts: {outside} are beside the pool)"),
         );
     }
-    line(out, "minimum_bytes", or_dash(prediction.minimum_bytes));
-    line(out, "exact_share", format!("{:.1} %", prediction.exact_share * 100.0));
+    line(out, titles.minimum_bytes, or_dash(prediction.minimum_bytes));
+    line(out, titles.exact_share, format!("{:.1} %", prediction.exact_share * 100.0));
     let mut rows: Vec<Vec<String>> = Vec::new();
-    let mut roles: Vec<(&&str, &Bytes)> = prediction.by_role.iter().collect();
-    roles.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
-    let slack = (&"slack", &prediction.slack_bytes);
-    let all: Bytes = roles.iter().map(|(_, bytes)| **bytes).sum::<Bytes>() + prediction.slack_bytes;
-    let is_there = |(_, bytes): &(&&str, &Bytes)| **bytes > Bytes::ZERO;
+    let mut roles: Vec<(&str, Bytes)> =
+        prediction.by_role.iter().map(|(role, bytes)| (role.word(), *bytes)).collect();
+    roles.sort_by_key(|(role, bytes)| (std::cmp::Reverse(*bytes), *role));
+    let slack = ("slack", prediction.slack_bytes);
+    let all: Bytes = roles.iter().map(|(_, bytes)| *bytes).sum::<Bytes>() + prediction.slack_bytes;
+    let is_there = |(_, bytes): &(&str, Bytes)| *bytes > Bytes::ZERO;
     for (role, bytes) in roles.into_iter().chain([slack]).filter(is_there) {
-        rows.push(vec![bytes.to_string(), percent(*bytes, all), (*role).to_owned()]);
+        rows.push(vec![bytes.to_string(), percent(bytes, all), role.to_owned()]);
     }
-    let title = |id| title_in(PLAN, id);
     out.push('\n');
-    table(
-        out,
-        &[("bytes", true), ("share", true), (title("predictions[].by_role.parameters"), false)],
-        &rows,
-        style,
-    );
+    table(out, &[("bytes", true), ("share", true), ("role", false)], &rows, style);
     if prediction.parts.len() > 1 {
         out.push('\n');
-        let part = |part: &vramline::view::plan::PartView| {
+        let part = |part: &PartView| {
             let sizes = [part.low_bytes, part.median_bytes, part.high_bytes].map(|bytes| bytes.to_string());
-            [vec![part.part.replace('-', " ")], sizes.to_vec()].concat()
+            [vec![part.part.word().replace('-', " ")], sizes.to_vec()].concat()
         };
         let rows: Vec<Vec<String>> = prediction.parts.iter().map(part).collect();
         let columns = [
-            (title("predictions[].parts[].part"), false),
-            (title("predictions[].parts[].low_bytes"), true),
-            (title("predictions[].parts[].median_bytes"), true),
-            (title("predictions[].parts[].high_bytes"), true),
+            (PartView::TITLES.part, false),
+            (PartView::TITLES.low_bytes, true),
+            (PartView::TITLES.median_bytes, true),
+            (PartView::TITLES.high_bytes, true),
         ];
         table(out, &columns, &rows, style);
     }
@@ -116,19 +110,19 @@ fn fixes(out: &mut String, document: &PlanView, style: Style) {
         &format!("What would need less at {} {}", printable(&document.variable), first.batch),
         style,
     );
-    let title = |id| title_in(PLAN, id);
+    let titles = FixView::TITLES;
     let columns = [
-        (title("fixes[].saves_bytes"), true),
-        (title("fixes[].peak_bytes"), true),
-        (title("fixes[].pool_bytes"), true),
-        (title("fixes[].time_ratio"), true),
-        (title("fixes[].name"), false),
-        (title("fixes[].snippet"), false),
+        (titles.saves_bytes, true),
+        (titles.peak_bytes, true),
+        (titles.pool_bytes, true),
+        (titles.time_ratio, true),
+        (titles.name, false),
+        (titles.snippet, false),
     ];
-    let row = |fix: &vramline::view::plan::FixView| {
+    let row = |fix: &FixView| {
         let time = fix.time_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
         vec![
-            document.saving(fix),
+            fix.saving_in_words(),
             or_dash(fix.peak_bytes),
             or_dash(fix.pool_bytes),
             time,
@@ -176,15 +170,15 @@ fn probes(out: &mut String, document: &PlanView, style: Style) {
         return;
     }
     heading(out, "Probes", style);
-    let title = |id| title_in(PLAN, id);
+    let titles = ProbeView::TITLES;
     let columns = [
-        (title("probes[].batch"), true),
-        (title("probes[].peak_bytes"), true),
-        (title("probes[].steps"), true),
-        (title("probes[].exact"), false),
-        (title("probes[].file"), false),
+        (titles.batch, true),
+        (titles.peak_bytes, true),
+        (titles.steps, true),
+        (titles.exact, false),
+        (titles.file, false),
     ];
-    let row = |probe: &vramline::view::plan::ProbeView| {
+    let row = |probe: &ProbeView| {
         vec![
             probe.batch.to_string(),
             probe.peak_bytes.to_string(),
@@ -202,9 +196,16 @@ fn compiled(out: &mut String, document: &PlanView, style: Style) {
         return;
     }
     heading(out, "Compiled by XLA", style);
-    let columns = ["batch", "peak_bytes", "argument_bytes", "result_bytes", "temporary_bytes", "program"];
-    let columns = columns.map(|id| (title_in(PLAN, &format!("compiled[].{id}")), id != "program"));
-    let row = |one: &vramline::view::plan::CompiledView| {
+    let titles = CompiledView::TITLES;
+    let columns = [
+        (titles.batch, true),
+        (titles.peak_bytes, true),
+        (titles.argument_bytes, true),
+        (titles.result_bytes, true),
+        (titles.temporary_bytes, true),
+        (titles.program, false),
+    ];
+    let row = |one: &CompiledView| {
         let sizes = [one.peak_bytes, one.argument_bytes, one.result_bytes, one.temporary_bytes];
         let sizes = sizes.map(|bytes| bytes.to_string()).to_vec();
         [vec![one.batch.to_string()], sizes, vec![printable(&one.program)]].concat()

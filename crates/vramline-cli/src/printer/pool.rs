@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
+use vramline::analysis::caching::CachedWhen;
 use vramline::units::Bytes;
-use vramline::view::fields::title;
+use vramline::view::caching::CachedView;
 use vramline::view::report::{PoolView, Report};
 
 use super::{Column, Style, clock, heading, or_dash, printable, table, thousands};
@@ -20,21 +21,21 @@ pub(super) fn pools(out: &mut String, report: &Report, style: Style) {
     let several_processes = differ(&|pool| or_dash(pool.pid));
     let mut columns: Vec<Column> = vec![
         ("pool", false),
-        (title("pools[].device"), false),
-        (title("pools[].limit_bytes"), true),
-        (title("pools[].peak_bytes"), true),
-        (title("pools[].lifetime_peak_bytes"), true),
-        (title("pools[].peak_at_ns"), true),
-        (title("pools[].allocs"), true),
-        (title("pools[].frees"), true),
-        (title("pools[].fragmentation_at_peak"), true),
-        (title("pools[].from_start"), false),
+        (PoolView::TITLES.device, false),
+        (PoolView::TITLES.limit_bytes, true),
+        (PoolView::TITLES.peak_bytes, true),
+        (PoolView::TITLES.lifetime_peak_bytes, true),
+        (PoolView::TITLES.peak_at_ns, true),
+        (PoolView::TITLES.allocs, true),
+        (PoolView::TITLES.frees, true),
+        (PoolView::TITLES.fragmentation_at_peak, true),
+        (PoolView::TITLES.from_start, false),
     ];
     if several_processes {
-        columns.insert(0, (title("pools[].pid"), true));
+        columns.insert(0, (PoolView::TITLES.pid, true));
     }
     if several_hosts {
-        columns.insert(0, (title("pools[].host"), false));
+        columns.insert(0, (PoolView::TITLES.host, false));
     }
     let rows = report.pools.iter().map(|pool| {
         let mut row = vec![
@@ -70,25 +71,24 @@ pub(super) fn pools(out: &mut String, report: &Report, style: Style) {
 pub(super) fn cached(out: &mut String, pool: &PoolView, style: Style) {
     let Some(caching) = &pool.caching else { return };
     heading(out, &format!("Taken from the driver by {}", pool.name), style);
-    const PREFIX: &str = "pools[].caching.moments[].";
-    let column = |field: &str| (title(&format!("{PREFIX}{field}")), true);
+    let titles = CachedView::TITLES;
     let has_expandable = caching.moments.iter().any(|moment| moment.expandable_bytes > Bytes::ZERO);
     let mut columns: Vec<Column> = vec![
-        (title("pools[].caching.moments[].when"), false),
-        column("reserved_bytes"),
-        column("allocated_bytes"),
-        column("pending_bytes"),
-        column("whole_segments_bytes"),
-        column("split_remainders_bytes"),
+        (titles.when, false),
+        (titles.reserved_bytes, true),
+        (titles.allocated_bytes, true),
+        (titles.pending_bytes, true),
+        (titles.whole_segments_bytes, true),
+        (titles.split_remainders_bytes, true),
     ];
     if has_expandable {
-        columns.push(column("expandable_bytes"));
+        columns.push((titles.expandable_bytes, true));
     }
     let rows = caching.moments.iter().map(|moment| {
         let when = match moment.when {
-            "peak" => "most allocated",
-            "reserved-peak" => "most reserved",
-            _ => "at the end",
+            CachedWhen::Peak => "most allocated",
+            CachedWhen::ReservedPeak => "most reserved",
+            CachedWhen::End => "at the end",
         };
         let mut row = vec![when.to_owned()];
         let bytes = [

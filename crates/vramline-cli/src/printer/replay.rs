@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
+use vramline::replay::AnsweredBy;
 use vramline::units::Bytes;
-use vramline::view::fields::{REPLAY, title_in};
-use vramline::view::replay::{GrowthView, MomentView, OpView, PoolView, Replay, WhatIfView};
+use vramline::view::replay::{GrowthView, MomentView, OpView, Replay, ReplayPoolView, WhatIfView};
 
 use super::{Column, Style, clock, heading, percent, printable, shorten, table, thousands};
 
@@ -45,7 +45,7 @@ pub(crate) fn replay(document: &Replay, style: Style) -> String {
     out
 }
 
-fn exactness(out: &mut String, pool: &PoolView, style: Style) {
+fn exactness(out: &mut String, pool: &ReplayPoolView, style: Style) {
     let word = if pool.exact {
         "Replayed exactly"
     } else if pool.from_start == Some(true) {
@@ -122,7 +122,7 @@ fn shown(op: &str) -> String {
     if op.is_empty() { "(no name)".to_owned() } else { shorten(&printable(op)) }
 }
 
-fn sizes(out: &mut String, pool: &PoolView) {
+fn sizes(out: &mut String, pool: &ReplayPoolView) {
     let _ = writeln!(
         out,
         "\nThe peak is {} in a pool of {}. At most {} were asked for at once ({} in whole granules),",
@@ -138,7 +138,7 @@ fn sizes(out: &mut String, pool: &PoolView) {
     );
 }
 
-fn parts(out: &mut String, pool: &PoolView, style: Style) {
+fn parts(out: &mut String, pool: &ReplayPoolView, style: Style) {
     let Some(moment) = &pool.at_peak else { return };
     heading(out, &format!("The pool at the peak, {}", clock(moment.at_ns)), style);
     let words = Words::of(pool);
@@ -174,10 +174,11 @@ struct Words {
 }
 
 impl Words {
-    fn of(pool: &PoolView) -> Words {
-        match pool.model {
-            "torch-caching" => Words { region: "segment", chunks: "blocks" },
-            _ => Words { region: "region", chunks: "chunks" },
+    fn of(pool: &ReplayPoolView) -> Words {
+        // Only PyTorch's allocator tells its calls of the driver.
+        match pool.driver {
+            Some(_) => Words { region: "segment", chunks: "blocks" },
+            None => Words { region: "region", chunks: "chunks" },
         }
     }
 }
@@ -206,20 +207,19 @@ fn stranded(out: &mut String, when: &str, moment: Option<&MomentView>, words: &W
     );
 }
 
-fn growths(out: &mut String, pool: &PoolView, style: Style) {
+fn growths(out: &mut String, pool: &ReplayPoolView, style: Style) {
     if pool.growths.is_empty() {
         return;
     }
-    const PREFIX: &str = "pools[].growths[].";
-    let column = |field: &str, right: bool| (title_in(REPLAY, &format!("{PREFIX}{field}")), right);
+    let titles = GrowthView::TITLES;
     let columns: [Column; 7] = [
-        column("at_ns", true),
-        column("asked_bytes", true),
-        column("free_bytes", true),
-        column("largest_free_bytes", true),
-        column("missed_by_bytes", true),
-        column("got_bytes", true),
-        column("op", false),
+        (titles.at_ns, true),
+        (titles.asked_bytes, true),
+        (titles.free_bytes, true),
+        (titles.largest_free_bytes, true),
+        (titles.missed_by_bytes, true),
+        (titles.got_bytes, true),
+        (titles.op, false),
     ];
     heading(
         out,
@@ -252,7 +252,7 @@ fn growths(out: &mut String, pool: &PoolView, style: Style) {
 }
 
 /// The largest growth at a time when enough was free, only not in one piece.
-fn remembered(out: &mut String, pool: &PoolView) {
+fn remembered(out: &mut String, pool: &ReplayPoolView) {
     let is_enough = |growth: &&GrowthView| {
         growth.free_bytes >= growth.rounded_bytes && growth.missed_by_bytes > Bytes::ZERO
     };
@@ -269,7 +269,7 @@ fn remembered(out: &mut String, pool: &PoolView) {
     );
 }
 
-fn causes(out: &mut String, pool: &PoolView, style: Style) {
+fn causes(out: &mut String, pool: &ReplayPoolView, style: Style) {
     if pool.causes.is_empty() {
         return;
     }
@@ -292,14 +292,13 @@ fn what_if(out: &mut String, document: &Replay, style: Style) {
     if document.what_if.is_empty() {
         return;
     }
-    const PREFIX: &str = "what_if[].";
-    let column = |field: &str, right: bool| (title_in(REPLAY, &format!("{PREFIX}{field}")), right);
+    let titles = WhatIfView::TITLES;
     let columns: [Column; 6] = [
-        column("setting", false),
-        column("fits", false),
-        column("peak_bytes", true),
-        column("pool_bytes", true),
-        column("retries", true),
+        (titles.setting, false),
+        (titles.fits, false),
+        (titles.peak_bytes, true),
+        (titles.pool_bytes, true),
+        (titles.retries, true),
         ("", false),
     ];
     heading(out, "What if", style);
@@ -337,7 +336,7 @@ fn what_if(out: &mut String, document: &Replay, style: Style) {
     };
     let rows: Vec<Vec<String>> = document.what_if.iter().map(row).collect();
     table(out, &columns, &rows, style);
-    if document.what_if.iter().any(|answer| answer.by == "bounds") {
+    if document.what_if.iter().any(|answer| answer.by == AnsweredBy::Bounds) {
         let _ = writeln!(
             out,
             "  cuda_malloc_async: the rules of the driver's pool are not public; at least what was asked for at once, and a guess at the worst"

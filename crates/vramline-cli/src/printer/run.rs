@@ -2,8 +2,12 @@
 
 use std::fmt::Write;
 
-use vramline::view::fields::title;
-use vramline::view::report::{PoolView, Report, StepView};
+use vramline::event::How;
+use vramline::recording::manifest::Exit;
+use vramline::recording::rows::RecordedMarkKind;
+use vramline::snapshot::Role;
+use vramline::view::report::{PoolView, Report};
+use vramline::view::run::{EpochView, MarkView, PhaseView, StepView};
 
 use super::{Style, heading, or_dash, printable, table, thousands};
 
@@ -16,7 +20,7 @@ pub(super) fn steps(out: &mut String, report: &Report, main: &PoolView, style: S
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else { return };
     let Some(highest) = steps.iter().max_by_key(|step| step.peak_bytes) else { return };
     let Some(lowest) = steps.iter().min_by_key(|step| step.peak_bytes) else { return };
-    let how = if first.how == "inferred" { ", inferred" } else { "" };
+    let how = if first.how == How::Inferred { ", inferred" } else { "" };
     heading(out, &format!("{} steps{how}", steps.len()), style);
     let _ = writeln!(
         out,
@@ -34,10 +38,12 @@ pub(super) fn steps(out: &mut String, report: &Report, main: &PoolView, style: S
 pub(super) fn job(out: &mut String, report: &Report, style: Style) {
     let Some(run) = &report.run else { return };
     if !run.command.is_empty() {
-        let exit =
-            run.exit.as_deref().map_or("still running, or its launcher was killed".to_owned(), |exit| {
-                if exit == "code 0" { "done".to_owned() } else { format!("ended with {exit}") }
-            });
+        let exit = match run.ended {
+            None => "still running, or its launcher was killed".to_owned(),
+            Some(Exit::Code(0)) => "done".to_owned(),
+            Some(Exit::Code(code)) => format!("ended with code {code}"),
+            Some(Exit::Signal(signal)) => format!("ended with signal {signal}"),
+        };
         let command = printable(&run.command.join(" "));
         let _ = writeln!(out, "{}{command}: {exit}{}", style.dim, style.plain);
     }
@@ -53,32 +59,31 @@ pub(super) fn phases(out: &mut String, report: &Report, style: Style) {
     }
     let several = report.run.as_ref().is_some_and(|run| run.processes.len() > 1);
     heading(out, "Steps", style);
-    const PREFIX: &str = "phases[].";
-    let column = |field: &str, right: bool| (title(&format!("{PREFIX}{field}")), right);
+    let titles = PhaseView::TITLES;
     let mut columns = vec![
-        column("phase", false),
-        column("steps", true),
-        column("batches", true),
-        column("first_peak_bytes", true),
-        column("later_peak_bytes", true),
-        column("later_peaks_known", true),
-        column("current_bytes", true),
-        column("how", false),
-        column("pool", false),
+        (titles.phase, false),
+        (titles.steps, true),
+        (titles.batches, true),
+        (titles.first_peak_bytes, true),
+        (titles.later_peak_bytes, true),
+        (titles.later_peaks_known, true),
+        (titles.current_bytes, true),
+        (titles.how, false),
+        (titles.pool, false),
     ];
     if several {
-        columns.push(column("pid", true));
+        columns.push((titles.pid, true));
     }
     let rows = report.phases.iter().map(|phase| {
         let mut row = vec![
-            phase.phase.to_owned(),
+            phase.phase.word().to_owned(),
             thousands(phase.steps),
             thousands(phase.batches),
             or_dash(phase.first_peak_bytes),
             or_dash(phase.later_peak_bytes),
             thousands(phase.later_peaks_known),
             or_dash(phase.current_bytes),
-            phase.how.to_owned(),
+            phase.how.word().to_owned(),
             phase.pool.clone(),
         ];
         if several {
@@ -106,9 +111,9 @@ pub(super) fn epochs(out: &mut String, report: &Report, main: &PoolView, style: 
         return;
     }
     heading(out, &format!("{} epochs", epochs.len()), style);
-    let column = |field: &str| (title(&format!("epochs[].{field}")), true);
-    let columns = [column("epoch"), column("peak_bytes"), column("current_bytes")];
-    let row = |epoch: &&vramline::view::run::EpochView| {
+    let titles = EpochView::TITLES;
+    let columns = [(titles.epoch, true), (titles.peak_bytes, true), (titles.current_bytes, true)];
+    let row = |epoch: &&EpochView| {
         vec![epoch.epoch.to_string(), or_dash(epoch.peak_bytes), or_dash(epoch.current_bytes)]
     };
     let left_out = epochs.len().saturating_sub(EPOCHS);
@@ -122,8 +127,10 @@ pub(super) fn inventory(out: &mut String, report: &Report, style: Style) {
     let told: Vec<String> = report
         .inventory
         .iter()
-        .filter(|entry| entry.role != "unknown")
-        .map(|entry| format!("{} {} in {} variables", entry.role, entry.bytes, thousands(entry.variables)))
+        .filter(|entry| entry.role != Role::Unknown)
+        .map(|entry| {
+            format!("{} {} in {} variables", entry.role.word(), entry.bytes, thousands(entry.variables))
+        })
         .collect();
     if !told.is_empty() {
         heading(out, "Variables that the program lists", style);
@@ -135,7 +142,10 @@ pub(super) fn inventory(out: &mut String, report: &Report, style: Style) {
 const HAPPENINGS: usize = 10;
 
 pub(super) fn happenings(out: &mut String, report: &Report, style: Style) {
-    let is_told = |kind: &str| matches!(kind, "mark" | "trace" | "setting" | "exception");
+    let is_told = |kind: &RecordedMarkKind| {
+        use RecordedMarkKind::{Exception, Mark, Setting, Trace};
+        matches!(kind, Mark | Trace | Setting | Exception)
+    };
     let mut marks: Vec<_> = report.marks.iter().filter(|mark| is_told(&mark.kind)).collect();
     let left_out = marks.len().saturating_sub(HAPPENINGS);
     marks.drain(..left_out);
@@ -143,20 +153,20 @@ pub(super) fn happenings(out: &mut String, report: &Report, style: Style) {
         return;
     }
     heading(out, "What happened", style);
-    let column = |field: &str, right: bool| (title(&format!("marks[].{field}")), right);
+    let titles = MarkView::TITLES;
     let columns = [
-        column("time_ns", true),
-        column("kind", false),
-        column("current_bytes", true),
-        column("peak_bytes", true),
-        column("label", false),
+        (titles.time_ns, true),
+        (titles.kind, false),
+        (titles.current_bytes, true),
+        (titles.peak_bytes, true),
+        (titles.label, false),
     ];
-    let row = |mark: &&vramline::view::run::MarkView| {
+    let row = |mark: &&MarkView| {
         let label = mark.label.lines().next().unwrap_or_default();
         let label: String = label.chars().take(100).collect();
         vec![
             mark.time_ns.to_string(),
-            mark.kind.clone(),
+            mark.kind.word().to_owned(),
             or_dash(mark.current_bytes),
             or_dash(mark.peak_bytes),
             label,

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use vramline::analysis::top::BarPart;
+use vramline::event::Phase;
 use vramline::units::{Bytes, Nanos};
-use vramline::view::fields::{TOP, title_in};
-use vramline::view::top::{Top, TopDevice, TopProcess};
+use vramline::view::top::{Top, TopDevice, TopJob, TopProcess};
 
 use super::{Column, Style, capitalised, heading, notes_of, or_dash, printable, signed, table};
 
@@ -16,15 +17,16 @@ pub(crate) fn top(document: &Top, style: Style) -> String {
     if !document.jobs.is_empty() {
         heading(&mut out, "Recorded jobs", style);
         let rows = document.jobs.iter().map(|job| {
-            vec![job.state.to_owned(), job.processes.to_string(), job.path.clone(), job.command.clone()]
+            vec![
+                job.state.word().to_owned(),
+                job.processes.to_string(),
+                job.path.clone(),
+                job.command.clone(),
+            ]
         });
-        let column = |field: &str| title_in(TOP, &format!("jobs[].{field}"));
-        let columns: [Column; 4] = [
-            (column("state"), false),
-            (column("processes"), true),
-            (column("path"), false),
-            (column("command"), false),
-        ];
+        let titles = TopJob::TITLES;
+        let columns: [Column; 4] =
+            [(titles.state, false), (titles.processes, true), (titles.path, false), (titles.command, false)];
         table(&mut out, &columns, &rows.collect::<Vec<_>>(), style);
     }
     if !document.processes.is_empty() {
@@ -37,37 +39,20 @@ pub(crate) fn top(document: &Top, style: Style) -> String {
 
 /// The machine in a line.
 pub(crate) fn summary(document: &Top) -> String {
-    let gpus = document.devices.iter().filter(|device| !device.is_stand_in).count();
-    let running = document.jobs.iter().filter(|job| job.state == "running").count();
-    let many = |count: usize, one: &str, more: &str| match count {
-        0 => format!("no {one}"),
-        1 => format!("1 {one}"),
-        _ => format!("{count} {more}"),
-    };
-    let mut pids: Vec<u32> = document.processes.iter().map(|process| process.pid).collect();
-    pids.sort_unstable();
-    pids.dedup();
-    format!(
-        "{}: {}, {}, {}",
-        printable(&document.host),
-        many(gpus, "GPU", "GPUs"),
-        many(pids.len(), "process", "processes"),
-        many(running, "recorded job runs", "recorded jobs run")
-    )
+    printable(&document.headline)
 }
 
 fn devices(out: &mut String, document: &Top, style: Style) {
-    let present = |part: &str| {
+    let present = |part: BarPart| {
         document.devices.iter().any(|device| device.parts.iter().any(|known| known.part == part))
     };
-    let shown: Vec<&'static str> =
-        vramline::view::top::PARTS.into_iter().filter(|part| present(part)).collect();
+    let shown: Vec<BarPart> = BarPart::ALL.into_iter().filter(|part| present(*part)).collect();
     let mut columns: Vec<Column> = vec![
-        (title_in(TOP, "devices[].name"), false),
-        (title_in(TOP, "devices[].model"), false),
-        (title_in(TOP, "devices[].total_bytes"), true),
+        (TopDevice::TITLES.name, false),
+        (TopDevice::TITLES.model, false),
+        (TopDevice::TITLES.total_bytes, true),
     ];
-    columns.extend(shown.iter().map(|part| (*part, true)));
+    columns.extend(shown.iter().map(|part| (part.word(), true)));
     let row = |device: &TopDevice| {
         let model = device.model.as_deref().unwrap_or(if device.is_stand_in { "host memory" } else { "?" });
         let total = match (device.total_bytes, device.error) {
@@ -77,7 +62,7 @@ fn devices(out: &mut String, document: &Top, style: Style) {
         };
         let mut row = vec![device.name.clone(), model.to_owned(), total];
         let bytes =
-            |part: &&str| device.parts.iter().find(|known| known.part == *part).map(|known| known.bytes);
+            |part: &BarPart| device.parts.iter().find(|known| known.part == *part).map(|known| known.bytes);
         row.extend(shown.iter().map(|part| or_dash(bytes(part).map(signed))));
         row
     };
@@ -85,20 +70,20 @@ fn devices(out: &mut String, document: &Top, style: Style) {
 }
 
 fn processes(out: &mut String, document: &Top, style: Style) {
-    let column = |field: &str, right: bool| (title_in(TOP, &format!("processes[].{field}")), right);
+    let titles = TopProcess::TITLES;
     let columns: [Column; 12] = [
-        column("pid", true),
-        column("device", false),
-        column("held_bytes", true),
-        column("pool_bytes", true),
-        column("in_use_bytes", true),
-        column("cached_bytes", true),
-        column("step", true),
-        column("step_peak_bytes", true),
-        column("peak_bytes", true),
-        column("headroom_bytes", true),
-        column("phase", false),
-        column("command", false),
+        (titles.pid, true),
+        (titles.device, false),
+        (titles.held_bytes, true),
+        (titles.pool_bytes, true),
+        (titles.in_use_bytes, true),
+        (titles.cached_bytes, true),
+        (titles.step, true),
+        (titles.step_peak_bytes, true),
+        (titles.peak_bytes, true),
+        (titles.headroom_bytes, true),
+        (titles.phase, false),
+        (titles.command, false),
     ];
     let mut all: Vec<&TopProcess> = document.processes.iter().collect();
     all.sort_by_key(|process| (std::cmp::Reverse(process.held_bytes), process.pid));
@@ -114,7 +99,7 @@ fn processes(out: &mut String, document: &Top, style: Style) {
             or_dash(process.step_peak_bytes),
             or_dash(process.peak_bytes),
             or_dash(process.headroom_bytes),
-            process.phase.unwrap_or("-").to_owned(),
+            process.phase.map_or("-", Phase::word).to_owned(),
             command(process),
         ]
     };

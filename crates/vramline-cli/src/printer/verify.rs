@@ -9,7 +9,7 @@ use super::{Style, notes_of, or_dash, printable, table};
 
 pub(crate) fn verify(document: &Verify, style: Style) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{}{}{}\n", style.bold, printable(&document.verdict), style.plain);
+    let _ = writeln!(out, "{}{}{}\n", style.bold, printable(&document.headline), style.plain);
     let columns = [("", false), ("predicted", true), ("measured", true), ("each run", false)];
     let runs = |runs: &[Bytes]| runs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut rows = vec![vec![

@@ -19,8 +19,9 @@ use serde_json::json;
 use vramline::recording::folder::host_name;
 use vramline::source::SourceError;
 use vramline::units::{Bytes, Nanos};
+use vramline::view::tile::{moment_json, window_json};
 
-use crate::page;
+use crate::{bug, page};
 use http::{Answer, NOTHING, Refused, Request};
 use subject::{Standing, Subject};
 
@@ -111,8 +112,8 @@ impl Server {
     pub(crate) fn start(self) {
         let server = Arc::new(self);
         let watched = Arc::clone(&server);
-        std::thread::spawn(move || watched.subject.watch());
-        std::thread::spawn(move || server.accept());
+        bug::detach(move || watched.subject.watch());
+        bug::detach(move || server.accept());
     }
 
     fn accept(self: Arc<Server>) {
@@ -128,7 +129,7 @@ impl Server {
             let server = Arc::clone(&self);
             let work = move || {
                 let _pass = Pass(&server.connections);
-                server.serve(&stream);
+                bug::or_exit(|| server.serve(&stream));
             };
             if std::thread::Builder::new().stack_size(STACK).spawn(work).is_err() {
                 drop(Pass(&self.connections));
@@ -137,6 +138,7 @@ impl Server {
     }
 
     fn serve(&self, stream: &TcpStream) {
+        bug::stumble("serve");
         let _ = stream.set_nodelay(true);
         let request = match http::read(stream) {
             Ok(request) => request,
@@ -240,10 +242,10 @@ impl Server {
         let made = if name == "tile" {
             let (from, to) = (number("from").ok_or(400_u16)?, number("to").ok_or(400_u16)?);
             let width = usize::try_from(natural("width")?).unwrap_or(usize::MAX);
-            shown.tiles.tile(pool, Nanos(from)..Nanos(to), width)
+            window_json(&shown.tiles, pool, Nanos(from)..Nanos(to), width)
         } else {
             let at = number("at").ok_or(400_u16)?;
-            shown.tiles.held(pool, Nanos(at), Bytes(natural("bytes")?))
+            moment_json(&shown.tiles, pool, Nanos(at), Bytes(natural("bytes")?))
         };
         made.ok_or(404)
     }

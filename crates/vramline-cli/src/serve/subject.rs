@@ -11,12 +11,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
+use vramline::analysis::picture::bounds::PAGE_PEAK_ROWS;
+use vramline::analysis::picture::tiles::PictureTiles;
+use vramline::analysis::report::{ReportOptions, report};
 use vramline::recording::folder::{ProcessId, host_name};
 use vramline::recording::reader::Recorded;
 use vramline::source::SourceError;
-use vramline::view::html;
-use vramline::view::report::{self, Wanted};
-use vramline::view::tile::Tiles;
+use vramline::view::page::payload;
 
 use super::patch::patch;
 use crate::{page, printer, watched};
@@ -58,7 +59,7 @@ pub(super) struct Shown {
     pub(super) version: u64,
     pub(super) verdict: Vec<String>,
     pub(super) data: String,
-    pub(super) tiles: Tiles,
+    pub(super) tiles: PictureTiles,
 }
 
 pub(super) struct Now {
@@ -195,12 +196,12 @@ fn wait_after(began: Instant) -> Duration {
 
 fn read(path: &Path, version: u64) -> Result<Shown, SourceError> {
     let mut reading = if version == 1 { watched::read(path)? } else { vramline::read(path)? };
-    let wanted = Wanted { top: Some(html::ROWS), ..Wanted::default() };
-    let mut report = report::report(&reading, &wanted);
-    let verdict = printer::report::verdict_lines(&report);
+    let options = ReportOptions { top: Some(PAGE_PEAK_ROWS), ..ReportOptions::default() };
+    let mut report = report(&reading, &options);
+    let verdict = printer::report::verdict_lines(&report.clone().into());
     page::add_failures(&mut reading, path);
-    let data = html::payload(&reading, &mut report);
-    Ok(Shown { version, verdict, data, tiles: Tiles::new(reading, report) })
+    let data = payload(&reading, &mut report);
+    Ok(Shown { version, verdict, data, tiles: PictureTiles::new(reading, report) })
 }
 
 fn patch_of(old: &Shown, new: &Shown) -> Option<Arc<str>> {

@@ -48,7 +48,7 @@ fn about(pen: &mut Pen<'_>, row: &TopProcess, job: Option<&TopJob>, look: &Look,
         });
         let framework =
             row.framework.as_deref().map_or(String::new(), |name| format!(", {}", printable(name)));
-        pen.line(format!("{}{age}{framework}, {}", job.state, printable(&job.path)));
+        pen.line(format!("{}{age}{framework}, {}", job.state.word(), printable(&job.path)));
     } else {
         pen.line(Line::styled("not recorded: only the driver tells of it", paint.dim()));
         pen.line(Line::styled("vramline run -- CMD would show its pools, roles and steps", paint.dim()));
@@ -105,7 +105,7 @@ fn roles(state: &State, row: &TopProcess, job: Option<&TopJob>, paint: Paint) ->
             "  {:>9} in {} variables: {}",
             role.bytes.to_string(),
             role.variables,
-            printable(&role.role)
+            role.role.word()
         )));
     }
     lines
@@ -129,7 +129,7 @@ fn steps(row: &TopProcess, paint: Paint) -> Vec<Line<'static>> {
             Span::raw(format!(
                 "{:>8} {epoch:>6} {:<11}{:>9} {:>9} {:>9} ",
                 step.step,
-                step.phase,
+                step.phase.word(),
                 step.duration_ns.to_string(),
                 bytes(step.peak_bytes),
                 bytes(step.current_bytes)

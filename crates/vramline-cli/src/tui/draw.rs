@@ -8,6 +8,8 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Widget};
+use vramline::analysis::top::BarPart;
+use vramline::event::Phase;
 use vramline::units::{Bytes, Nanos};
 use vramline::view::top::{TopDevice, TopProcess};
 
@@ -25,15 +27,15 @@ const PAST: Nanos = Nanos(300_000_000_000);
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// The sign and colour of a part of a bar.
-fn look_of(part: &str) -> (char, Color) {
+fn look_of(part: BarPart) -> (char, Color) {
     match part {
-        "driver reserved" => ('#', Color::Red),
-        "in use" => ('█', Color::Green),
-        "cached free" => ('▒', Color::Cyan),
-        "context and outside" | "context, cached and outside" => ('▓', Color::Magenta),
-        "other processes" => ('=', Color::Yellow),
-        "unattributed" => ('-', Color::LightBlue),
-        _ => ('·', Color::DarkGray),
+        BarPart::DriverReserved => ('#', Color::Red),
+        BarPart::InUse => ('█', Color::Green),
+        BarPart::CachedFree => ('▒', Color::Cyan),
+        BarPart::ContextAndOutside | BarPart::ContextCachedAndOutside => ('▓', Color::Magenta),
+        BarPart::OtherProcesses => ('=', Color::Yellow),
+        BarPart::Unattributed => ('-', Color::LightBlue),
+        BarPart::NotResident | BarPart::Free => ('·', Color::DarkGray),
     }
 }
 
@@ -202,7 +204,7 @@ fn bar(device: &TopDevice, width: usize, paint: Paint) -> Line<'static> {
     let mut spans = vec![Span::raw("[")];
     // Pages that a pool has taken and never touched hold no memory.
     let mut less: i128 = 0;
-    let mut parts: Vec<(&str, i128)> = Vec::new();
+    let mut parts: Vec<(BarPart, i128)> = Vec::new();
     for part in device.parts.iter().rev() {
         let bytes = i128::from(part.bytes) + less;
         less = bytes.min(0);
@@ -225,7 +227,7 @@ fn bar(device: &TopDevice, width: usize, paint: Paint) -> Line<'static> {
 }
 
 fn legend(pen: &mut Pen<'_>, look: &Look, paint: Paint) {
-    let mut sums: Vec<(&str, i64)> = Vec::new();
+    let mut sums: Vec<(BarPart, i64)> = Vec::new();
     for part in look.document.devices.iter().flat_map(|device| &device.parts) {
         match sums.iter_mut().find(|(known, _)| *known == part.part) {
             Some((_, sum)) => *sum = sum.saturating_add(part.bytes),
@@ -233,11 +235,11 @@ fn legend(pen: &mut Pen<'_>, look: &Look, paint: Paint) {
         }
     }
     let mut spans = Vec::new();
-    for (part, sum) in sums.into_iter().filter(|(part, _)| *part != "not resident") {
+    for (part, sum) in sums.into_iter().filter(|(part, _)| *part != BarPart::NotResident) {
         let (sign, colour) = look_of(part);
         let shown = u64::try_from(sum).map_or("-".to_owned(), |sum| Bytes(sum).to_string());
         spans.push(Span::styled(sign.to_string(), paint.colour(colour)));
-        spans.push(Span::raw(format!(" {part} {shown}  ")));
+        spans.push(Span::raw(format!(" {} {shown}  ", part.word())));
     }
     pen.line(spans);
 }
@@ -277,7 +279,7 @@ const COLUMNS: [Column; 11] = [
     column("HEADROOM", 9, 80, Sort::Headroom, |row| bytes(row.headroom_bytes)),
     Column {
         is_right: false,
-        ..column("PHASE", 10, 140, Sort::Step, |row| row.phase.unwrap_or("-").to_owned())
+        ..column("PHASE", 10, 140, Sort::Step, |row| row.phase.map_or("-", Phase::word).to_owned())
     },
     Column { is_right: false, ..column("COMMAND", 0, 0, Sort::Command, command) },
 ];
@@ -409,14 +411,15 @@ mod tests {
     use proptest::prelude::*;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use vramline::analysis::doctor::DeviceLook;
+    use vramline::analysis::top::{DeviceHistory, DriverSight, LiveJob, MachineSight, SeenProcess, top};
     use vramline::recording::live::Live;
     use vramline::recording::rows::Moment;
     use vramline::recording::running::State as JobState;
     use vramline::source::driver::fake::{Fake, FakeDevice, FakeProcess, Pid, Script, Used};
     use vramline::source::driver::{Driver, DriverError};
     use vramline::source::procfs::HostMemory;
-    use vramline::view::doctor::DeviceLook;
-    use vramline::view::top::{DriverSight, History, Job, SeenProcess, Sight, top};
+    use vramline::view::top::Top;
 
     use super::*;
 
@@ -451,7 +454,7 @@ mod tests {
     fn look(gpus: u32, processes: u32) -> Look {
         let path =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/tf221_cpu_keras.vram");
-        let (mut live, mut job) = (Live::new(&path), Job::new(path));
+        let (mut live, mut job) = (Live::new(&path), LiveJob::new(path));
         live.look(u64::MAX, &mut |news| job.take(news)).unwrap();
         job.state = JobState::Running;
         job.pids = job.ids().map(|id| (id.pid(), vec![id.pid()])).collect();
@@ -459,7 +462,7 @@ mod tests {
             SeenProcess { command: "/usr/bin/python train.py \u{7} 東京 🔥".to_owned(), resident: None };
         let now = Moment { monotonic: 10_000_000_000, wall: 10_000_000_000 };
         let jobs = [job];
-        let sight = Sight {
+        let sight = MachineSight {
             now,
             host: "here".to_owned(),
             memory: Some(HostMemory { total: Bytes(64 << 30), available: Bytes(30 << 30) }),
@@ -467,10 +470,10 @@ mod tests {
             jobs: &jobs,
             seen: BTreeMap::from([(1, seen)]),
         };
-        let document = top(&sight);
-        let mut history = History::default();
-        history.take(now, &document, &jobs);
-        Look { now, document, history }
+        let analysis = top(&sight);
+        let mut history = DeviceHistory::default();
+        history.take(now, &analysis, &jobs);
+        Look { now, document: Top::from(&analysis), history }
     }
 
     fn drawn(state: &State, columns: u16, lines: u16, is_coloured: bool) -> Buffer {
@@ -522,9 +525,9 @@ mod tests {
         let text = bar(device, 140, Paint { is_coloured: false }).to_string();
         // One sign is a GiB.
         assert_eq!(text.matches('#').count(), 1);
-        let part = |name: &str| device.parts.iter().find(|part| part.part == name).unwrap().bytes;
+        let part = |name: BarPart| device.parts.iter().find(|part| part.part == name).unwrap().bytes;
         let free = f64::from(u32::try_from(text.matches('·').count()).unwrap());
-        assert!((free - part("free") as f64 / f64::from(1 << 30)).abs() <= 1.0, "{text}");
+        assert!((free - part(BarPart::Free) as f64 / f64::from(1 << 30)).abs() <= 1.0, "{text}");
     }
 
     #[test]

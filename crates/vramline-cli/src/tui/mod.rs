@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use crossterm::event::{self, Event};
+use vramline::analysis::report::{ReportOptions, report};
 use vramline::snapshot::Role;
-use vramline::view::report::{Wanted, report};
 
+use crate::bug;
 use crate::exit::Hinted;
 use crate::launch::kernel::{self, Held};
 use crate::lookout::{Look, Lookout};
@@ -103,7 +104,7 @@ fn stop(screen: &mut Screen) -> Result<(), Hinted> {
 }
 
 fn watch_signals(held: Held, tell: Sender<News>) {
-    std::thread::spawn(move || {
+    bug::detach(move || {
         loop {
             if let Ok(arrived) = held.wait()
                 && arrived.signal != libc::SIGCHLD
@@ -116,7 +117,7 @@ fn watch_signals(held: Held, tell: Sender<News>) {
 }
 
 fn watch_keys(tell: Sender<News>) {
-    std::thread::spawn(move || {
+    bug::detach(move || {
         loop {
             let (news, is_last) = match event::read() {
                 Ok(event) => (News::Input(event), false),
@@ -131,7 +132,7 @@ fn watch_keys(tell: Sender<News>) {
 
 fn look_on(mut lookout: Lookout, rate: f64, tell: Sender<News>) {
     let pace = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::from_secs(1));
-    std::thread::spawn(move || {
+    bug::detach(move || {
         loop {
             let begin = Instant::now();
             if tell.send(News::Look(Box::new(lookout.look(false)))).is_err() {
@@ -145,7 +146,7 @@ fn look_on(mut lookout: Lookout, rate: f64, tell: Sender<News>) {
 
 /// What a job's trace says of its peak. A trace may be large: it is read when somebody asks, and once.
 fn find_roles(path: PathBuf, tell: Sender<News>) {
-    std::thread::spawn(move || {
+    bug::detach(move || {
         let roles = roles_of(&path);
         // Nobody listens any more: so be it.
         let _ = tell.send(News::Roles(path, roles));
@@ -157,14 +158,14 @@ fn roles_of(path: &Path) -> Roles {
         Ok(reading) => reading,
         Err(error) => return Roles::NotTold(error.to_string()),
     };
-    let report = report(&reading, &Wanted { top: Some(0), ..Wanted::default() });
+    let report = report(&reading, &ReportOptions { top: Some(0), ..ReportOptions::default() });
     let told = report.pools.iter().find_map(|pool| Some((pool, pool.at_peak.as_ref()?)));
     let Some((pool, held)) = told else {
         return Roles::NotTold("the trace holds no memory events".to_owned());
     };
-    let mut rows: Vec<_> = Role::ALL.iter().map(|&role| (role.word(), held.by_role.get(role))).collect();
-    rows.extend([("slack", held.slack_bytes), ("before the recording", held.before_recording_bytes)]);
+    let mut rows: Vec<_> = Role::ALL.iter().map(|&role| (role.word(), held.of_role(role))).collect();
+    rows.extend([("slack", held.slack), ("before the recording", held.before_recording)]);
     rows.retain(|(_, bytes)| bytes.0 > 0);
     rows.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    Roles::Told { pool: pool.name.clone(), peak: held.in_use_bytes, rows }
+    Roles::Told { pool: pool.name.clone(), peak: held.in_use, rows }
 }

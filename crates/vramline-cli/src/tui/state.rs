@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use vramline::event::Phase;
 use vramline::units::Bytes;
 use vramline::view::top::TopProcess;
 
@@ -170,7 +171,7 @@ impl State {
                 row.pid.to_string(),
                 row.device.clone(),
                 row.command.clone(),
-                row.phase.unwrap_or_default().to_owned(),
+                row.phase.map_or("", Phase::word).to_owned(),
                 row.framework.clone().unwrap_or_default(),
                 job.map_or(String::new(), |job| job.path.clone()),
             ];

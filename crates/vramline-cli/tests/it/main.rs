@@ -1,5 +1,6 @@
 //! The binary's tests, in one binary: whole commands with exit code, output and errors. Verbs without a module are tested here.
 //!
+//! - `bug`: a panic is one message and an exit code, and leaves no half of a file
 //! - `diff`: `vramline diff`, its gate and its errors
 //! - `driver`: `run` and `doctor` with a driver that plays a script
 //! - `export`: files for other tools
@@ -10,6 +11,7 @@
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod bug;
 mod diff;
 mod driver;
 mod export;

@@ -44,7 +44,7 @@ fn a_panic_gives_the_terminal_back_and_is_readable() {
         written
     });
     let status = child.wait().unwrap();
-    assert_eq!(status.code(), Some(101));
+    assert_eq!(status.code(), Some(1));
     let after = tcgetattr(&slave).unwrap();
     assert_eq!(
         (after.local_modes, after.input_modes, after.output_modes, after.control_modes),
@@ -55,5 +55,6 @@ fn a_panic_gives_the_terminal_back_and_is_readable() {
     let at = |text: &str| written.rfind(text).unwrap_or_else(|| panic!("no {text:?} in {written:?}"));
     assert!(at("\u{1b}[?1049h") < at("\u{1b}[?1049l"));
     assert!(at("\u{1b}[?25l") < at("\u{1b}[?25h"));
+    assert!(at("\u{1b}[?1049l") < at("error: this is a bug in Vramline"));
     assert!(at("\u{1b}[?1049l") < at("asked to stumble at frame 3"));
 }

@@ -1,6 +1,7 @@
 //! PyTorch's pool keeps what was freed: it looks used from outside, and is not.
 
-use super::{Device, Finding, Kind, percent};
+use super::{Device, Finding, percent};
+use crate::event::Framework;
 use crate::units::Bytes;
 
 /// Less than this is the ordinary reserve of a pool.
@@ -11,7 +12,7 @@ const SHARE: u64 = 25;
 pub(super) fn check(device: &Device) -> Option<Finding> {
     let (taken, in_use) = device.at_end?;
     let cached = Bytes(taken.0.checked_sub(in_use.0)?);
-    if device.kind? != Kind::PyTorch || cached < LEAST || percent(cached, taken) < SHARE {
+    if device.framework? != Framework::PyTorch || cached < LEAST || percent(cached, taken) < SHARE {
         return None;
     }
     Some(Finding {

@@ -25,7 +25,7 @@ pub(super) fn one_thing(device: &Device) -> Option<Finding> {
             largest.what,
             largest.bytes
         ),
-        fix: if largest.what.contains("compiler") {
+        fix: if largest.is_of_compiler {
             "the compiler tries kernels on the device, once: XLA_FLAGS=--xla_gpu_autotune_level=0 does without"
         } else {
             "compute it in pieces (a loop over chunks, a fused loss), in a smaller type, or not at all"

@@ -1,6 +1,7 @@
 //! The pool took more than was ever in use at once, because what was free lay in pieces.
 
-use super::{Device, Finding, Kind, percent};
+use super::{Device, Finding, percent};
+use crate::event::Framework;
 use crate::units::Bytes;
 
 /// So much of the pool, in percent.
@@ -18,12 +19,12 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
     let fragments = device.fragments.as_ref()?;
     let wasted = lost(fragments.pool, fragments.peak)?;
     let cause = fragments.cause.as_ref().map_or(String::new(), |cause| format!(": {cause}"));
-    let (rule, fix) = match (&fragments.churn, device.kind) {
+    let (rule, fix) = match (&fragments.churn, device.framework) {
         (Some((bytes, op)), _) => (
             "shape-churn",
             format!("sizes that keep changing cost {bytes}, most of them asked for by {op}: pad or bucket shapes"),
         ),
-        (None, Some(Kind::PyTorch)) => (
+        (None, Some(Framework::PyTorch)) => (
             "fragmentation",
             "vramline replay PATH --what-if expandable=on tells what PYTORCH_ALLOC_CONF=expandable_segments:True would save"
                 .to_owned(),

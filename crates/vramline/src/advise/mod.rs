@@ -15,6 +15,7 @@ mod outside;
 mod phase;
 mod preallocation;
 
+use crate::event::Framework;
 use crate::trace::Phase;
 use crate::units::Bytes;
 
@@ -31,17 +32,6 @@ pub struct Finding {
     pub fix: String,
     /// How to see whether that helped.
     pub verify: String,
-}
-
-/// A framework, as far as fixes differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// TensorFlow.
-    TensorFlow,
-    /// JAX.
-    Jax,
-    /// PyTorch.
-    PyTorch,
 }
 
 /// A step, as far as rules ask.
@@ -75,6 +65,8 @@ pub struct Largest {
     pub bytes: Bytes,
     /// How many blocks it is.
     pub count: u64,
+    /// Whether a compiler holds it while it tries kernels.
+    pub is_of_compiler: bool,
 }
 
 /// What a replay says of fragmentation.
@@ -96,7 +88,7 @@ pub struct Device {
     /// The device, as in `GPU:0`; with the process where there are several.
     pub name: String,
     /// The framework.
-    pub kind: Option<Kind>,
+    pub framework: Option<Framework>,
     /// Steps in order.
     pub steps: Vec<StepFigures>,
     /// What stays from step to step, by the trace.

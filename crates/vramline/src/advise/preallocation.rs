@@ -1,6 +1,7 @@
 //! The pool took far more than was ever used: the framework maps nearly all memory when it begins.
 
-use super::{Device, Finding, Kind, percent};
+use super::{Device, Finding, percent};
+use crate::event::Framework;
 use crate::units::Bytes;
 
 /// Less than this is not missed by anybody.
@@ -18,13 +19,13 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
     {
         return None;
     }
-    let fix = match device.kind? {
-        Kind::TensorFlow => {
+    let fix = match device.framework? {
+        Framework::TensorFlow => {
             "vramline run --growth on -- ..., or tf.config.experimental.set_memory_growth(gpu, True)"
         }
-        Kind::Jax => "vramline run --growth on -- ..., or XLA_PYTHON_CLIENT_PREALLOCATE=false",
+        Framework::Jax => "vramline run --growth on -- ..., or XLA_PYTHON_CLIENT_PREALLOCATE=false",
         // PyTorch takes what it needs; what it keeps is its cache.
-        Kind::PyTorch => return None,
+        Framework::PyTorch => return None,
     };
     Some(Finding {
         rule: "preallocation",

@@ -37,20 +37,14 @@ pub enum Teller {
     Estimated,
 }
 
-impl Teller {
-    /// One word, as in the JSON.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Teller::Driver => "driver",
-            Teller::Framework => "framework",
-            Teller::Trace => "trace",
-            Teller::Replay => "replay",
-            Teller::Derived => "derived",
-            Teller::Estimated => "estimated",
-        }
-    }
-}
+words!(Teller {
+    Driver => "driver",
+    Framework => "framework",
+    Trace => "trace",
+    Replay => "replay",
+    Derived => "derived",
+    Estimated => "estimated",
+});
 
 /// A figure and who told it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,32 +215,141 @@ pub enum What {
     Unexplained,
 }
 
+/// The kind of a line: what it is, without whose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "as in `What`")]
+pub enum LineKind {
+    Device,
+    Reserved,
+    Free,
+    Processes,
+    Job,
+    Other,
+    Unattributed,
+    Context,
+    Pool,
+    Merged,
+    InUse,
+    Cached,
+    Rest,
+    Role(Role),
+    Slack,
+    Before,
+    Outside,
+    Beside,
+    NotResident,
+    Host,
+    Unexplained,
+}
+
+impl LineKind {
+    /// Every kind but the roles.
+    const PLAIN: [LineKind; 20] = [
+        LineKind::Device,
+        LineKind::Reserved,
+        LineKind::Free,
+        LineKind::Processes,
+        LineKind::Job,
+        LineKind::Other,
+        LineKind::Unattributed,
+        LineKind::Context,
+        LineKind::Pool,
+        LineKind::Merged,
+        LineKind::InUse,
+        LineKind::Cached,
+        LineKind::Rest,
+        LineKind::Slack,
+        LineKind::Before,
+        LineKind::Outside,
+        LineKind::Beside,
+        LineKind::NotResident,
+        LineKind::Host,
+        LineKind::Unexplained,
+    ];
+
+    /// A stable word, as in the JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            LineKind::Device => "device total",
+            LineKind::Reserved => "driver reserved",
+            LineKind::Free => "free",
+            LineKind::Processes => "processes",
+            LineKind::Job => "this job",
+            LineKind::Other => "other process",
+            LineKind::Unattributed => "unattributed",
+            LineKind::Context => "context at start",
+            LineKind::Pool => "pool",
+            LineKind::Merged => "context, pool and outside",
+            LineKind::InUse => "in use",
+            LineKind::Cached => "cached free",
+            LineKind::Rest => "context, cached and outside",
+            LineKind::Role(role) => role.word(),
+            LineKind::Slack => "slack",
+            LineKind::Before => "before the recording",
+            LineKind::Outside => "outside the pools",
+            LineKind::Beside => "context and outside the pools",
+            LineKind::NotResident => "pool not resident",
+            LineKind::Host => "the program's own",
+            LineKind::Unexplained => "unexplained",
+        }
+    }
+}
+
+impl crate::document::Described for LineKind {
+    fn shape() -> crate::document::Shape {
+        let kinds = LineKind::PLAIN.into_iter().chain(Role::ALL.map(LineKind::Role));
+        crate::document::Shape::Word(kinds.map(LineKind::word).collect())
+    }
+}
+
+impl serde::Serialize for LineKind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
 impl What {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> LineKind {
+        match self {
+            What::Device => LineKind::Device,
+            What::Reserved => LineKind::Reserved,
+            What::Free => LineKind::Free,
+            What::Processes => LineKind::Processes,
+            What::Job(_) => LineKind::Job,
+            What::Other(..) => LineKind::Other,
+            What::Unattributed => LineKind::Unattributed,
+            What::Context => LineKind::Context,
+            What::Pool(_) => LineKind::Pool,
+            What::Merged => LineKind::Merged,
+            What::InUse => LineKind::InUse,
+            What::Cached => LineKind::Cached,
+            What::Rest => LineKind::Rest,
+            What::Role(role) => LineKind::Role(*role),
+            What::Slack => LineKind::Slack,
+            What::Before => LineKind::Before,
+            What::Outside(_) => LineKind::Outside,
+            What::Beside => LineKind::Beside,
+            What::NotResident => LineKind::NotResident,
+            What::Host => LineKind::Host,
+            What::Unexplained => LineKind::Unexplained,
+        }
+    }
+
     /// A stable word, as in the JSON.
     #[must_use]
     pub fn word(&self) -> &'static str {
+        self.kind().word()
+    }
+
+    /// The process that it is of, as the driver numbers it.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
         match self {
-            What::Device => "device total",
-            What::Reserved => "driver reserved",
-            What::Free => "free",
-            What::Processes => "processes",
-            What::Job(_) => "this job",
-            What::Other(..) => "other process",
-            What::Unattributed => "unattributed",
-            What::Context => "context at start",
-            What::Pool(_) => "pool",
-            What::Merged => "context, pool and outside",
-            What::InUse => "in use",
-            What::Cached => "cached free",
-            What::Rest => "context, cached and outside",
-            What::Role(role) => role.word(),
-            What::Slack => "slack",
-            What::Before => "before the recording",
-            What::Outside(_) => "outside the pools",
-            What::Beside => "context and outside the pools",
-            What::NotResident => "pool not resident",
-            What::Host => "the program's own",
-            What::Unexplained => "unexplained",
+            What::Job(pid) | What::Other(pid, _) => Some(*pid),
+            _ => None,
         }
     }
 

@@ -26,6 +26,7 @@ use crate::allocator::Placement;
 use crate::event::Framework;
 use crate::replay::{Program, Rehearsal, Rehearsed};
 use crate::units::Bytes;
+use crate::worker;
 
 pub use chance::{Chance, Largest};
 pub use compiled::{Compiled, ProgramRequest};
@@ -119,10 +120,7 @@ fn each<Item: Sync, Made: Send>(items: &[Item], make: impl Fn(&Item) -> Made + S
         let others: Vec<_> = (1..cores.min(items.len())).filter_map(spawn).collect();
         let mut made = work();
         for other in others {
-            match other.join() {
-                Ok(theirs) => made.extend(theirs),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+            made.extend(worker::joined(other));
         }
         made
     });

@@ -171,20 +171,16 @@ impl Part {
     fn trains(self) -> bool {
         matches!(self, Part::FirstStep | Part::Step)
     }
-
-    /// The word used in JSON.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Part::Start => "start",
-            Part::FirstStep => "first-step",
-            Part::Step => "step",
-            Part::Validation => "validation",
-            Part::Predict => "predict",
-            Part::Other => "other",
-        }
-    }
 }
+
+words!(Part {
+    Start => "start",
+    FirstStep => "first-step",
+    Step => "step",
+    Validation => "validation",
+    Predict => "predict",
+    Other => "other",
+});
 
 /// A stretch of a probe: the time before the first step, or a step up to the next.
 #[derive(Clone, Debug)]

@@ -33,32 +33,15 @@ pub enum Basis {
     Held,
 }
 
-impl Basis {
-    /// Every basis, in the order in which they are shown.
-    pub const ALL: [Basis; 7] = [
-        Basis::Exact,
-        Basis::Compiled,
-        Basis::TwoProbes,
-        Basis::Twin,
-        Basis::Shape,
-        Basis::Irregular,
-        Basis::Held,
-    ];
-
-    /// The word used in JSON.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Basis::Exact => "exact",
-            Basis::Compiled => "compiled",
-            Basis::TwoProbes => "two-probes",
-            Basis::Twin => "twin",
-            Basis::Shape => "shape",
-            Basis::Irregular => "irregular",
-            Basis::Held => "held",
-        }
-    }
-}
+words!(Basis {
+    Exact => "exact",
+    Compiled => "compiled",
+    TwoProbes => "two-probes",
+    Twin => "twin",
+    Shape => "shape",
+    Irregular => "irregular",
+    Held => "held",
+});
 
 /// A size as a function of the batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -31,19 +31,13 @@ pub enum Verdict {
     Limit,
 }
 
-impl Verdict {
-    /// The word used everywhere.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Verdict::Device => "device",
-            Verdict::Fragmented => "fragmented",
-            Verdict::Slack => "slack",
-            Verdict::Exhausted => "exhausted",
-            Verdict::Limit => "limit",
-        }
-    }
-}
+words!(Verdict {
+    Device => "device",
+    Fragmented => "fragmented",
+    Slack => "slack",
+    Exhausted => "exhausted",
+    Limit => "limit",
+});
 
 /// A limit that the user set, and how that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::recording::folder::RUN;
 use crate::recording::stream::open_plain;
 use crate::source::driver::probe::{Cost, Costs};
-use crate::source::driver::{DriverError, Identity, Library, Part};
+use crate::source::driver::visible::visible;
+use crate::source::driver::{DeviceFacts, DriverError, Identity, Library, Part};
 use crate::source::procfs::{Namespace, Standing};
 use crate::units::{Bytes, Nanos};
 
@@ -192,6 +193,26 @@ pub enum Exit {
     Signal(i32),
 }
 
+impl Exit {
+    /// The code, where the job ended by itself.
+    #[must_use]
+    pub fn code(self) -> Option<i32> {
+        match self {
+            Exit::Code(code) => Some(code),
+            Exit::Signal(_) => None,
+        }
+    }
+
+    /// The signal, where one ended the job.
+    #[must_use]
+    pub fn signal(self) -> Option<i32> {
+        match self {
+            Exit::Code(_) => None,
+            Exit::Signal(signal) => Some(signal),
+        }
+    }
+}
+
 /// A manifest that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -282,6 +303,27 @@ impl RunManifest {
             Ok(length) if length as u64 > LARGEST => Err(ManifestError::TooLarge { path }),
             Ok(_) => RunManifest::parse(&text, path),
         }
+    }
+
+    /// The driver's name for the device that has this number in the job.
+    #[must_use]
+    pub fn uuid_of_device(&self, number: usize) -> Option<String> {
+        let facts = |device: &Device| DeviceFacts {
+            index: device.index.unwrap_or_default(),
+            uuid: device.uuid.clone().unwrap_or_default(),
+            name: device.name.clone(),
+            capability: device.capability,
+            pci_bus_id: device.pci_bus_id.clone(),
+            is_divided: device.is_divided,
+            part: device.part.clone(),
+            is_accounting: device.is_accounting,
+        };
+        let devices: Vec<DeviceFacts> = self.devices.iter().map(facts).collect();
+        let variable = |name: &str| self.environment.get(name).map(String::as_str);
+        let list = self.settings.gpus.as_deref().or_else(|| variable("CUDA_VISIBLE_DEVICES"));
+        let seen = visible(&devices, list, variable("CUDA_DEVICE_ORDER"));
+        let place = *seen.devices.get(number)?;
+        devices.get(place).map(|facts| facts.uuid.clone()).filter(|uuid| !uuid.is_empty())
     }
 
     fn parse(text: &[u8], path: PathBuf) -> Result<RunManifest, ManifestError> {

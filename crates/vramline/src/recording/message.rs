@@ -70,56 +70,66 @@ impl Pattern {
         out.clear();
         out.extend_from_slice(&self.head);
         set(out, self.rows_at, rows.len());
-        let mut buffers = 0;
+        let is_null =
+            |cell: Option<Cell<'_>>| !matches!(cell, Some(Cell::Int(Some(_)) | Cell::Text(Some(_))));
+        let mut node = self.nodes_at;
+        let mut buffer = self.buffers_at;
         for (number, column) in self.stream.columns.iter().enumerate() {
             let cells = || rows.iter().map(|row| row.get(number).copied());
-            let is_null =
-                |cell: Option<Cell<'_>>| !matches!(cell, Some(Cell::Int(Some(_)) | Cell::Text(Some(_))));
-            let node = self.nodes_at + number * PAIR;
+            let nulls = cells().filter(|&cell| is_null(cell)).count();
             set(out, node, rows.len());
-            set(out, node + 8, cells().filter(|&cell| is_null(cell)).count());
-            let mut buffer = |out: &mut Vec<u8>, write: &dyn Fn(&mut Vec<u8>)| {
-                let begin = out.len();
-                write(out);
-                let place = self.buffers_at + buffers * PAIR;
-                set(out, place, begin - self.head.len());
-                let length = out.len() - begin;
-                set(out, place + 8, length);
-                out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
-                buffers += 1;
-            };
-            buffer(out, &|out| {
-                let begin = out.len();
-                out.resize(begin + rows.len().div_ceil(8), 0);
+            set(out, node + 8, nulls);
+            node += PAIR;
+            // A column without a value holds zeros only, and a step has several such columns.
+            let is_zeros = nulls == rows.len();
+            let begin = out.len();
+            out.resize(begin + rows.len().div_ceil(8), 0);
+            if !is_zeros {
                 for (row, cell) in cells().enumerate() {
                     if let (false, Some(bits)) = (is_null(cell), out.get_mut(begin + row / 8)) {
                         *bits |= 1 << (row % 8);
                     }
                 }
-            });
+            }
+            let mut begin = self.end_buffer(out, &mut buffer, begin);
             match column.kind {
-                Kind::Int => buffer(out, &|out| {
+                Kind::Int if is_zeros => out.resize(begin + rows.len() * size_of::<i64>(), 0),
+                Kind::Int => {
                     for cell in cells() {
                         let value = if let Some(Cell::Int(Some(value))) = cell { value } else { 0 };
                         out.extend_from_slice(&value.to_le_bytes());
                     }
-                }),
+                }
+                Kind::Text if is_zeros => {
+                    out.resize(begin + (rows.len() + 1) * size_of::<i32>(), 0);
+                    begin = self.end_buffer(out, &mut buffer, begin);
+                }
                 Kind::Text => {
                     let text = |cell| if let Some(Cell::Text(Some(text))) = cell { text } else { "" };
-                    buffer(out, &|out| {
-                        let mut end = 0_i32;
+                    let mut end = 0_i32;
+                    out.extend_from_slice(&end.to_le_bytes());
+                    for cell in cells() {
+                        end = end.saturating_add(i32::try_from(text(cell).len()).unwrap_or(i32::MAX));
                         out.extend_from_slice(&end.to_le_bytes());
-                        for cell in cells() {
-                            end = end.saturating_add(i32::try_from(text(cell).len()).unwrap_or(i32::MAX));
-                            out.extend_from_slice(&end.to_le_bytes());
-                        }
-                    });
-                    buffer(out, &|out| cells().for_each(|cell| out.extend_from_slice(text(cell).as_bytes())));
+                    }
+                    begin = self.end_buffer(out, &mut buffer, begin);
+                    cells().for_each(|cell| out.extend_from_slice(text(cell).as_bytes()));
                 }
             }
+            self.end_buffer(out, &mut buffer, begin);
         }
         let body = out.len() - self.head.len();
         set(out, self.body_at, body);
+    }
+
+    /// Notes in the metadata at `place` where a buffer lies that began at `begin`. Gives where the next one begins.
+    fn end_buffer(&self, out: &mut Vec<u8>, place: &mut usize, begin: usize) -> usize {
+        let length = out.len() - begin;
+        set(out, *place, begin - self.head.len());
+        set(out, *place + 8, length);
+        *place += PAIR;
+        out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
+        out.len()
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod folder;
 pub mod follow;
+pub mod kinds;
 pub mod live;
 pub mod manifest;
 mod message;

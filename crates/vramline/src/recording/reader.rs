@@ -11,9 +11,10 @@ use serde::Deserialize;
 
 use super::folder::{DRIVER, Part, ProcessId, RUN, parts};
 use super::manifest::{ManifestError, RunManifest};
-use super::rows::{DriverRow, Inventory, Mark, Moment, Sample};
+use super::rows::{DriverRow, Inventory, Mark, Moment, Sample, TraceState};
 use super::schema::VERSION;
 use super::stream::{self, StreamError, Table};
+use crate::event::Framework;
 use crate::warning::Warnings;
 
 /// What a process says of itself is small; what is larger is not its.
@@ -77,18 +78,17 @@ impl RecordedProcess {
     /// When its profiler was started.
     #[must_use]
     pub fn trace_began(&self) -> Option<Moment> {
-        self.trace_mark(|label| label.ends_with(": begins"))
+        self.trace_mark(TraceState::Begun)
     }
 
     /// When its profiler was stopped.
     #[must_use]
     pub fn trace_stopped(&self) -> Option<Moment> {
-        self.trace_mark(|label| label.starts_with("stops"))
+        self.trace_mark(TraceState::Stopped)
     }
 
-    fn trace_mark(&self, is_it: impl Fn(&str) -> bool) -> Option<Moment> {
-        let marks = self.marks.iter().filter(|mark| mark.kind == "trace");
-        marks.filter(|mark| mark.label.as_deref().is_some_and(&is_it)).map(|mark| mark.time).next()
+    fn trace_mark(&self, state: TraceState) -> Option<Moment> {
+        self.marks.iter().find(|mark| mark.trace_state == Some(state)).map(|mark| mark.time)
     }
 }
 
@@ -120,6 +120,17 @@ impl ProcessFacts {
             .or_else(|| ["tensorflow", "torch", "jax"].into_iter().find_map(known))
             .or_else(|| self.frameworks.iter().next())?;
         Some((name, version))
+    }
+
+    /// The same as one of those that are known here.
+    #[must_use]
+    pub fn known_framework(&self) -> Option<Framework> {
+        match self.framework()?.0 {
+            "tensorflow" => Some(Framework::TensorFlow),
+            "jax" => Some(Framework::Jax),
+            "torch" => Some(Framework::PyTorch),
+            _ => None,
+        }
     }
 }
 

@@ -4,8 +4,11 @@ use std::time::SystemTime;
 
 use rustix::time::ClockId;
 
-use super::schema::{DRIVER, INVENTORY, MARKS, SAMPLES};
+pub use super::kinds::{RecordedMarkKind, TraceState};
+use super::schema::{DRIVER, INVENTORY, MARKS, SAMPLES, TRACE_STATE};
 use super::stream::{Cell, Table};
+use crate::event::{How, Phase};
+use crate::snapshot::Role;
 use crate::units::Bytes;
 
 /// A moment on both clocks, in nanoseconds.
@@ -58,14 +61,14 @@ pub struct Counters {
 /// What the program did, without the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// step, call, epoch, phase, mark, trace, setting, exception or end.
-    pub kind: String,
+    /// What it is about.
+    pub kind: RecordedMarkKind,
     /// Its name.
     pub label: Option<String>,
-    /// train, validation, predict or other.
-    pub phase: Option<String>,
-    /// keras, api or inferred.
-    pub how: Option<String>,
+    /// What the program was doing.
+    pub phase: Option<Phase>,
+    /// Who told.
+    pub how: Option<How>,
     /// Number of the step, or of its last batch.
     pub step: Option<i64>,
     /// Batches that the step ran.
@@ -78,6 +81,8 @@ pub struct Mark {
     pub time: Moment,
     /// The counters at that moment.
     pub counters: Vec<Counters>,
+    /// What became of the trace; of marks of kind `Trace` only.
+    pub trace_state: Option<TraceState>,
 }
 
 impl Mark {
@@ -86,10 +91,10 @@ impl Mark {
         let row = |device, current, peak, since| {
             [
                 Cell::Int(Some(number)),
-                Cell::Text(Some(self.kind.as_str())),
+                Cell::Text(Some(self.kind.word())),
                 Cell::Text(self.label.as_deref()),
-                Cell::Text(self.phase.as_deref()),
-                Cell::Text(self.how.as_deref()),
+                Cell::Text(self.phase.map(Phase::word)),
+                Cell::Text(self.how.map(How::word)),
                 Cell::Int(self.step),
                 Cell::Int(self.batches),
                 Cell::Int(self.epoch),
@@ -100,6 +105,7 @@ impl Mark {
                 Cell::Int(current),
                 Cell::Int(peak),
                 Cell::Int(since),
+                Cell::Text(self.trace_state.map(TraceState::word)),
             ]
         };
         if self.counters.is_empty() {
@@ -113,29 +119,37 @@ impl Mark {
     pub(crate) fn all(table: &Table) -> Vec<Mark> {
         let ints = |name| table.ints(name).into_iter();
         let texts = |name| table.texts(name).into_iter();
-        let owned = |text: Option<&str>| text.map(str::to_owned);
         let mut numbers = ints("mark");
         let (mut steps, mut batches, mut epochs) = (ints("step"), ints("batches"), ints("epoch"));
         let (mut begins, mut times, mut walls) = (ints("begin_ns"), ints("time_ns"), ints("wall_ns"));
         let (mut kinds, mut labels) = (texts("kind"), texts("label"));
         let (mut phases, mut hows) = (texts("phase"), texts("how"));
+        let (mut states, has_states) = (texts(TRACE_STATE), table.has(TRACE_STATE));
         let mut counters = Counters::all(table).into_iter();
         let mut marks: Vec<Mark> = Vec::new();
         let mut last = None;
         for _ in 0..table.len() {
             let number = numbers.next().flatten();
             let (monotonic, wall) = (times.next().flatten(), walls.next().flatten());
+            let kind = RecordedMarkKind::of_word(kinds.next().flatten().unwrap_or_default());
+            let (label, state) = (labels.next().flatten(), states.next().flatten());
+            let trace_state = match kind {
+                RecordedMarkKind::Trace if has_states => state.and_then(TraceState::of_word),
+                RecordedMarkKind::Trace => label.and_then(state_of_label),
+                _ => None,
+            };
             let mark = Mark {
-                kind: owned(kinds.next().flatten()).unwrap_or_default(),
-                label: owned(labels.next().flatten()),
-                phase: owned(phases.next().flatten()),
-                how: owned(hows.next().flatten()),
+                kind,
+                label: label.map(str::to_owned),
+                phase: phases.next().flatten().map(|word| Phase::of_word(word).unwrap_or(Phase::Other)),
+                how: hows.next().flatten().and_then(How::of_word),
                 step: steps.next().flatten(),
                 batches: batches.next().flatten(),
                 epoch: epochs.next().flatten(),
                 begin: begins.next().flatten(),
                 time: Moment { monotonic: monotonic.unwrap_or_default(), wall: wall.unwrap_or_default() },
                 counters: Vec::new(),
+                trace_state,
             };
             let read = counters.next().flatten();
             if monotonic.is_none() {
@@ -150,6 +164,20 @@ impl Mark {
             }
         }
         marks
+    }
+}
+
+/// The state that the label of a mark of kind `trace` tells, for recordings of schema 1.0, which have no column for it. Their
+/// labels are text for people; nothing else may take them apart.
+fn state_of_label(label: &str) -> Option<TraceState> {
+    let begin = |begin: &str| label.starts_with(begin);
+    match label {
+        _ if begin("stops") => Some(TraceState::Stopped),
+        _ if begin("written") => Some(TraceState::Written),
+        _ if begin("lost") => Some(TraceState::Lost),
+        _ if label.contains(": not traced") => Some(TraceState::Failed),
+        _ if label.ends_with(": begins") => Some(TraceState::Begun),
+        _ => None,
     }
 }
 
@@ -228,8 +256,8 @@ pub struct Variable {
     pub owner: Option<String>,
     /// Its name.
     pub name: String,
-    /// parameters, optimizer or unknown.
-    pub role: String,
+    /// What the program says it is for.
+    pub role: Role,
     /// As in `[3,3,64]`.
     pub shape: Option<String>,
     /// Element type.
@@ -261,7 +289,7 @@ impl Inventory {
                 Cell::Int(Some(self.time.wall)),
                 Cell::Text(variable.owner.as_deref()),
                 Cell::Text(Some(variable.name.as_str())),
-                Cell::Text(Some(variable.role.as_str())),
+                Cell::Text(Some(variable.role.word())),
                 Cell::Text(variable.shape.as_deref()),
                 Cell::Text(variable.dtype.as_deref()),
                 Cell::Int(i64::try_from(variable.bytes.0).ok()),
@@ -289,7 +317,7 @@ impl Inventory {
             let variable = Variable {
                 owner: owned(owners.next().flatten()),
                 name: owned(names.next().flatten()).unwrap_or_default(),
-                role: owned(roles.next().flatten()).unwrap_or_default(),
+                role: roles.next().flatten().and_then(Role::of_word).unwrap_or_default(),
                 shape: owned(shapes.next().flatten()),
                 dtype: owned(dtypes.next().flatten()),
                 bytes: Bytes(size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default()),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
 use super::folder::{Part, ProcessId, host_name};
 use super::manifest::{Exit, RunManifest};
@@ -98,8 +99,9 @@ fn opened(pid: u32) -> Option<PathBuf> {
     seen_here(pid, path.parent()?)
 }
 
-/// Whether a recording is still being written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether a recording is still being written. Serialises as its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "&'static str")]
 pub enum State {
     /// A process writes it.
     Running,
@@ -111,6 +113,8 @@ pub enum State {
     Elsewhere,
 }
 
+written_as!(State ["running", "ended", "gone", "elsewhere"]);
+
 impl State {
     /// One word.
     #[must_use]
@@ -121,6 +125,21 @@ impl State {
             State::Gone => "gone",
             State::Elsewhere => "elsewhere",
         }
+    }
+
+    /// How the job ended, where that is known.
+    #[must_use]
+    pub fn exit(self) -> Option<Exit> {
+        match self {
+            State::Ended(exit) => Some(exit),
+            State::Running | State::Gone | State::Elsewhere => None,
+        }
+    }
+}
+
+impl From<State> for &'static str {
+    fn from(state: State) -> &'static str {
+        state.word()
     }
 }
 

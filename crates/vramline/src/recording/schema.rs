@@ -6,7 +6,7 @@
 //! `wall_ns` of the real-time clock at the same moment, so that a jump of that clock shows and can be undone.
 //!
 //! A reader takes columns by name and ignores those it does not know. Adding a column keeps the version; changing the meaning
-//! of one raises it.
+//! of one raises it. A column that was added says since when it is there: [`Column::since`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,6 +15,9 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 /// The version of everything in a recording.
 pub const VERSION: u32 = 1;
+
+/// How often columns were added since that version began. Files do not hold it: a stream has a column or it does not.
+pub const REVISION: u32 = 1;
 
 /// The key of a schema's metadata that holds the version.
 pub(crate) const VERSION_KEY: &str = "vramline.version";
@@ -38,6 +41,9 @@ pub struct Column {
     pub kind: Kind,
     /// What it holds.
     pub meaning: &'static str,
+    /// The revision of the version that added it; zero: it was there from the beginning. Earlier recordings do not have the
+    /// column, and an earlier Vramline ignores it.
+    pub since: u32,
 }
 
 /// A kind of stream.
@@ -50,12 +56,22 @@ pub struct Stream {
 }
 
 const fn int(name: &'static str, meaning: &'static str) -> Column {
-    Column { name, kind: Kind::Int, meaning }
+    Column { name, kind: Kind::Int, meaning, since: 0 }
 }
 
 const fn text(name: &'static str, meaning: &'static str) -> Column {
-    Column { name, kind: Kind::Text, meaning }
+    Column { name, kind: Kind::Text, meaning, since: 0 }
 }
+
+impl Column {
+    /// The same column, added by a revision.
+    const fn since(self, revision: u32) -> Column {
+        Column { since: revision, ..self }
+    }
+}
+
+/// The column of the marks that says what became of the trace.
+pub(super) const TRACE_STATE: &str = "trace_state";
 
 /// What the program did, with the counters of that moment: one row for each device, and one where no device is known.
 pub const MARKS: Stream = Stream {
@@ -76,6 +92,12 @@ pub const MARKS: Stream = Stream {
         int("current_bytes", "in use"),
         int("peak_bytes", "the most that was in use since `peak_since_ns`"),
         int("peak_since_ns", "when the framework's peak was last reset; null: never, as far as we know"),
+        // Before it only the label of a mark of kind `trace` said it, in English.
+        text(
+            TRACE_STATE,
+            "of kind trace: begun, stopped or written; failed: it could not begin; lost: it could not be written",
+        )
+        .since(1),
     ],
 };
 

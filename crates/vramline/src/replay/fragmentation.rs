@@ -77,11 +77,31 @@ pub struct Stranded {
     pub ops: Vec<(Name, Bytes)>,
 }
 
+/// What makes a pool larger than what is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CauseKind {
+    /// The pool grew in regions that cannot be joined.
+    GrowthRegions,
+    /// Small and large blocks have pools of their own.
+    PoolBoundary,
+    /// Request sizes keep changing.
+    ShapeChurn,
+    /// A block that stays keeps a hole from growing.
+    LongLived,
+}
+
+words!(CauseKind {
+    GrowthRegions => "growth-regions",
+    PoolBoundary => "pool-boundary",
+    ShapeChurn => "shape-churn",
+    LongLived => "long-lived",
+});
+
 /// Where fragmentation comes from.
 #[derive(Clone, Debug)]
 pub struct Cause {
-    /// `growth-regions`, `pool-boundary`, `shape-churn` or `long-lived`.
-    pub word: &'static str,
+    /// Which of the causes.
+    pub kind: CauseKind,
     /// How much.
     pub bytes: Bytes,
     /// What that is, in words.
@@ -148,7 +168,7 @@ pub(crate) fn explain(subject: &Subject<'_>, mut run: impl Replaying) -> Fragmen
     if held_apart.0 > Bytes::ZERO {
         let text = "free at the peak in pieces smaller than the largest request, next to blocks that outlive half of the trace";
         causes.push(Cause {
-            word: "long-lived",
+            kind: CauseKind::LongLived,
             bytes: held_apart.0,
             text: text.to_owned(),
             ops: held_apart.1,
@@ -237,7 +257,7 @@ fn growth_regions(subject: &Subject<'_>) -> Option<Cause> {
     let bytes = subject.exact.pool.saturating_sub(*whole);
     let text = format!("taken in {} pieces that cannot be joined; {words}", subject.exact.growths.len());
     let ops = most(subject.exact.growths.iter().map(|growth| (subject.op(growth.act), growth.got)));
-    (bytes > Bytes::ZERO).then_some(Cause { word: "growth-regions", bytes, text, ops })
+    (bytes > Bytes::ZERO).then_some(Cause { kind: CauseKind::GrowthRegions, bytes, text, ops })
 }
 
 /// Taken although another stream, pool or size class had enough.
@@ -250,7 +270,7 @@ fn pool_boundary(subject: &Subject<'_>) -> Option<Cause> {
         grown.len()
     );
     let ops = most(grown.iter().map(|growth| (subject.op(growth.act), growth.got)));
-    (bytes > Bytes::ZERO).then_some(Cause { word: "pool-boundary", bytes, text, ops })
+    (bytes > Bytes::ZERO).then_some(Cause { kind: CauseKind::PoolBoundary, bytes, text, ops })
 }
 
 /// Ops whose requests keep changing in size, and made the pool grow.
@@ -292,7 +312,7 @@ fn shape_churn(subject: &Subject<'_>) -> Option<Cause> {
     let names = most(grown.into_iter());
     let sizes = names.iter().filter_map(|(name, _)| ops.get(name)).map(|asked| asked.sizes.len()).max()?;
     let text = format!("taken for ops that ask for other sizes each time, up to {sizes} different ones");
-    (bytes > Bytes::ZERO).then_some(Cause { word: "shape-churn", bytes, text, ops: names })
+    (bytes > Bytes::ZERO).then_some(Cause { kind: CauseKind::ShapeChurn, bytes, text, ops: names })
 }
 
 /// Growths in later steps for sizes that no step before asked for.
@@ -328,7 +348,7 @@ fn new_sizes(subject: &Subject<'_>) -> Option<Cause> {
         grown.len()
     );
     let ops = most(grown.into_iter());
-    (bytes > Bytes::ZERO).then_some(Cause { word: "shape-churn", bytes, text, ops })
+    (bytes > Bytes::ZERO).then_some(Cause { kind: CauseKind::ShapeChurn, bytes, text, ops })
 }
 
 /// Free pieces that are too small for the largest request, beside blocks that live long.

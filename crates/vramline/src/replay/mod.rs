@@ -26,7 +26,7 @@ use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Picos};
 
 pub use exact::{Exact, GrowthAt, Mismatch, Point};
-pub use fragmentation::{Cause, Fragmentation, Moment, Stranded};
+pub use fragmentation::{Cause, CauseKind, Fragmentation, Moment, Stranded};
 pub use model::candidates;
 pub use packing::Bounds;
 pub use program::{Act, ActKind, Answer, DriverSide, Earlier, Program};

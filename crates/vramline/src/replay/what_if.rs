@@ -56,6 +56,8 @@ pub enum AnsweredBy {
     Bounds,
 }
 
+words!(AnsweredBy { Replay => "replay", Bounds => "bounds" });
+
 /// What a setting would do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answered {

@@ -22,8 +22,8 @@ use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::Inventory;
 use crate::snapshot::{Held, Role, Snapshot};
-use crate::stack::Stack;
 use crate::units::{Bytes, Picos};
+use crate::worker;
 
 pub use bands::Band;
 pub use count::{Count, Disagreement, Peak};
@@ -34,7 +34,8 @@ pub use step::{How, Phase, Step, StepUse};
 /// Why an allocation has no name.
 const NO_NAME: &str = "the event names no op, and no named scope of its thread encloses it";
 const NO_NAME_JAX: &str = "JAX's pools carry no op names";
-const COMPILER: &str = "allocated by a thread of XLA's compiler, which tries kernels on the device to find the fastest (autotuning)";
+/// What names a block that XLA's compiler holds while it tries kernels.
+pub(crate) const COMPILER: &str = "allocated by a thread of XLA's compiler, which tries kernels on the device to find the fastest (autotuning)";
 const COMPILER_THREADS: &str = "tf_pjrt_compile_thread_pool";
 const INVENTORY: &str = "the program lists it among its variables";
 const LOST: &str = "counted by the allocator, but its allocation event is missing from the trace";
@@ -99,7 +100,7 @@ impl Trace {
         } else {
             std::thread::scope(|threads| {
                 let classified = threads.spawn(classify);
-                (pairing::pair(&history), classified.join().unwrap_or_default())
+                (pairing::pair(&history), worker::joined(classified))
             })
         };
         for pool in &mut pools {
@@ -279,7 +280,7 @@ impl Trace {
         // A JAX function says which call it was, not which tensor: that is a place, not a name.
         let is_function = context_text.starts_with("PjitFunction(");
         let is_torch = self.history.framework == Some(Framework::PyTorch);
-        let stack = if is_torch { events.at(birth).stack() } else { Stack::EMPTY };
+        let stack = events.at(birth).stack();
         let (op, source) = match (told.is_empty(), is_function) {
             (false, _) => (told, ""),
             (true, true) => (Name::EMPTY, context_text),

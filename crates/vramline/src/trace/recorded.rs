@@ -11,7 +11,7 @@ use super::{PoolTrace, Trace};
 use crate::event::{Dtype, History};
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
-use crate::recording::rows::{Counters, Inventory, Mark, Moment};
+use crate::recording::rows::{Counters, Inventory, Mark, Moment, RecordedMarkKind};
 use crate::snapshot::{Held, Role};
 use crate::units::{Bytes, Nanos, Picos};
 
@@ -45,14 +45,15 @@ pub struct RecordedStep {
 /// The steps of a process: those it announced; without any, the calls that train; without those, all calls.
 #[must_use]
 pub fn steps(process: &RecordedProcess, trace: Option<&Trace>) -> Vec<RecordedStep> {
-    let trains = |mark: &&Mark| mark.phase.as_deref() == Some("train");
-    let of = |kind: &'static str| process.marks.iter().filter(move |mark| mark.kind == kind);
-    let is_step: &dyn Fn(&Mark) -> bool = if of("step").next().is_some() {
-        &|mark| mark.kind == "step"
-    } else if of("call").any(|mark| trains(&mark)) {
-        &|mark| mark.kind == "call" && trains(&mark)
+    let trains = |mark: &Mark| mark.phase == Some(Phase::Train);
+    let is_announced = |mark: &Mark| mark.kind == RecordedMarkKind::Step;
+    let is_call = |mark: &Mark| mark.kind == RecordedMarkKind::Call;
+    let is_step: &dyn Fn(&Mark) -> bool = if process.marks.iter().any(is_announced) {
+        &is_announced
+    } else if process.marks.iter().any(|mark| is_call(mark) && trains(mark)) {
+        &|mark| is_call(mark) && trains(mark)
     } else {
-        &|mark| mark.kind == "call"
+        &is_call
     };
     spans(process, trace, is_step)
 }
@@ -60,7 +61,7 @@ pub fn steps(process: &RecordedProcess, trace: Option<&Trace>) -> Vec<RecordedSt
 /// The epochs of a process.
 #[must_use]
 pub fn epochs(process: &RecordedProcess, trace: Option<&Trace>) -> Vec<RecordedStep> {
-    spans(process, trace, &|mark| mark.kind == "epoch")
+    spans(process, trace, &|mark| mark.kind == RecordedMarkKind::Epoch)
 }
 
 fn spans(
@@ -96,17 +97,8 @@ fn span(mark: &Mark, counters: &Counters, last_mark: i64) -> RecordedStep {
         number: mark.step.or(mark.epoch).unwrap_or_default(),
         batches: mark.batches.and_then(|batches| u64::try_from(batches).ok()).unwrap_or(1),
         epoch: mark.epoch.and_then(|epoch| u64::try_from(epoch).ok()),
-        phase: match mark.phase.as_deref() {
-            Some("train") => Phase::Train,
-            Some("validation") => Phase::Validation,
-            Some("predict") => Phase::Predict,
-            _ => Phase::Other,
-        },
-        how: match mark.how.as_deref() {
-            Some("keras") => How::Keras,
-            Some("api") => How::Api,
-            _ => How::Inferred,
-        },
+        phase: mark.phase.unwrap_or(Phase::Other),
+        how: mark.how.unwrap_or(How::Inferred),
         label: mark.label.clone().unwrap_or_default(),
         begin: Moment { monotonic: begin, wall },
         end: mark.time,
@@ -212,13 +204,8 @@ pub(crate) fn owned(
         for variable in &inventory.variables {
             let Some(&birth) = variable.address.and_then(|address| live.get(&address)) else { continue };
             let is_large_enough = history.events.at(birth).size().is_some_and(|size| size >= variable.bytes);
-            let role = match variable.role.as_str() {
-                "parameters" => Role::Parameters,
-                "optimizer" => Role::Optimizer,
-                _ => Role::Unknown,
-            };
             if is_large_enough {
-                owned.insert(birth, Owned { role, variable: variable.name.clone() });
+                owned.insert(birth, Owned { role: variable.role, variable: variable.name.clone() });
             }
         }
     }

@@ -10,7 +10,7 @@ use super::frames::StackRoles;
 use super::op::{Part, Update, part_of};
 use super::pairing::PoolTrace;
 use super::step::Step;
-use crate::event::{Framework, History, Region};
+use crate::event::{ExecutorRun, Framework, History, Region};
 use crate::names::Name;
 use crate::snapshot::Role;
 use crate::units::Picos;
@@ -25,7 +25,7 @@ pub(crate) struct Roles {
     /// By [`Name`]; `None` for names that are no op's.
     parts: Vec<Option<Part>>,
     /// For each run of the executor that has a backward part: when that began.
-    training_runs: FxHashMap<i64, Picos>,
+    training_runs: FxHashMap<ExecutorRun, Picos>,
     /// When ops that ran eagerly, and that only a backward pass has, allocated; in order.
     eager_gradients: Vec<Picos>,
     /// Where the source tells call stacks instead of ops.
@@ -39,16 +39,16 @@ impl Roles {
         }
         let mut roles = Roles { parts: vec![None; history.names.len()], ..Roles::default() };
         // Of the run before, which is nearly always that of the next event too: when its backward part began.
-        let mut known: Option<(i64, Picos)> = None;
+        let mut known: Option<(ExecutorRun, Picos)> = None;
         for event in history.events.unordered().filter(|event| event.is_alloc()) {
             let part = roles.learn(history, event.op());
             if part == Part::EagerGradient {
                 roles.eager_gradients.push(event.time());
             }
-            if part != Part::Gradient || event.run() == 0 {
+            if part != Part::Gradient {
                 continue;
             }
-            let (run, time) = (event.run(), event.time());
+            let (Some(run), time) = (event.executor_run(), event.time()) else { continue };
             if known.is_none_or(|known| known.0 != run || known.1 > time) {
                 let began = roles.training_runs.entry(run).or_insert(time);
                 *began = time.min(*began);
@@ -74,7 +74,7 @@ impl Roles {
     }
 
     /// Runs of the executor that have a backward part.
-    pub(crate) fn training_runs(&self) -> FxHashSet<i64> {
+    pub(crate) fn training_runs(&self) -> FxHashSet<ExecutorRun> {
         self.training_runs.keys().copied().collect()
     }
 
@@ -95,10 +95,10 @@ impl Roles {
         let part = self.part(event.op());
         let dtype = event.dtype();
         let born = events.time(birth);
-        let backward = self.training_runs.get(&event.run());
+        let backward = event.executor_run().and_then(|run| self.training_runs.get(&run));
         let outlives_step = outlives_step(steps, born, freed);
         // Made while the graph was prepared, outside any run.
-        let is_constant = event.run() == 0 && !event.op().is_empty();
+        let is_constant = event.executor_run().is_none() && !event.op().is_empty();
         let is_tensor = dtype.is_floating() && history.names.get(event.shape()) != "[]";
 
         if dtype.is_handle() {

@@ -8,61 +8,10 @@ use rustc_hash::FxHashMap;
 
 use super::pairing::PoolTrace;
 use super::role::Roles;
-use crate::event::{Events, History, Mark, MarkKind};
+use crate::event::{Events, ExecutorRun, History, Mark, MarkKind};
+pub use crate::event::{How, Phase};
 use crate::names::Name;
 use crate::units::{Bytes, Picos};
-
-/// What a step did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// It has a backward pass or an optimizer, or the program says so.
-    Train,
-    /// Evaluation, as the program says.
-    Validation,
-    /// Prediction, as the program says.
-    Predict,
-    /// None of these, as far as is known.
-    Other,
-}
-
-impl Phase {
-    /// The word used in JSON.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Phase::Train => "train",
-            Phase::Validation => "validation",
-            Phase::Predict => "predict",
-            Phase::Other => "other",
-        }
-    }
-}
-
-/// How a step was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// Keras told.
-    Keras,
-    /// The program told, through our own functions.
-    Api,
-    /// The trace marks it.
-    Trace,
-    /// It follows from what repeats.
-    Inferred,
-}
-
-impl How {
-    /// The word used in JSON.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            How::Keras => "keras",
-            How::Api => "api",
-            How::Trace => "trace",
-            How::Inferred => "inferred",
-        }
-    }
-}
 
 /// One call of the training program.
 #[derive(Clone, Copy, Debug)]
@@ -183,10 +132,11 @@ fn count(mut steps: Vec<Step>) -> Vec<Step> {
 fn from_runs(history: &History, roles: &Roles) -> Vec<Step> {
     let training = roles.training_runs();
     let events = &history.events;
-    let mut spans: FxHashMap<i64, (Picos, Picos)> = FxHashMap::default();
+    let mut spans: FxHashMap<ExecutorRun, (Picos, Picos)> = FxHashMap::default();
     for event in events.iter() {
-        let run = event.run();
-        if training.contains(&run) {
+        if let Some(run) = event.executor_run()
+            && training.contains(&run)
+        {
             let time = event.time();
             spans.entry(run).and_modify(|span| span.1 = time).or_insert((time, time));
         }

@@ -4,245 +4,355 @@
 
 use serde::Serialize;
 
-use super::replayed;
-use crate::OutOfMemory;
-use crate::failure::{Dialect, Failure, Layout, Told};
+use crate::analysis::oom::{FailureAnalysis, Holder, OomAnalysis, OomWord, RegionPicture};
+use crate::document::{Document, Reason, Unknowns};
+use crate::failure::{Buffer, Dialect, Told, Witness};
 use crate::names::Names;
-use crate::postmortem::advice::{self, Advice};
-use crate::postmortem::bridge::{self, Bridge};
-use crate::postmortem::{self, Conclusion, Proof};
+use crate::postmortem::advice::Advice;
+use crate::postmortem::bridge::Bridge;
+use crate::postmortem::{Proof, Verdict};
 use crate::units::Bytes;
 use crate::warning::{Unknown, Warning};
 
 /// The whole document.
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+#[derive(Debug, Serialize, Document)]
 pub struct OomReport {
+    /// `oom`.
     pub kind: &'static str,
+    /// The answer in a sentence.
+    pub headline: String,
+    /// The answer in a word, with its figures.
+    pub verdict: OomVerdictView,
+    /// The paths that were given.
+    #[field(title = "file")]
     pub files: Vec<String>,
+    /// The failed allocations, in the order of the text.
+    #[field(each)]
     pub failures: Vec<FailureView>,
+    /// Failures that are alike.
     pub groups: Vec<GroupView>,
+    /// What the reader should know.
     pub warnings: Vec<Warning>,
+    /// Each null with its reason.
     pub unknowns: Vec<Unknown>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
-pub struct FailureView {
-    pub allocator: Option<String>,
-    pub dialect: &'static str,
+/// The answer in a word, with its figures.
+#[derive(Debug, Serialize, Document)]
+pub struct OomVerdictView {
+    /// The verdict on the first failure; `unknown` where it cannot be told, `none` where no allocation fails.
+    #[field(title = "verdict")]
+    pub word: OomWord,
+    /// How many allocations failed.
+    pub failures: usize,
+    /// What the first had to find in one piece.
+    #[field(null = "no allocation fails, or its size is not told exactly")]
     pub requested_bytes: Option<Bytes>,
-    pub requested_low_bytes: Option<Bytes>,
-    pub requested_high_bytes: Option<Bytes>,
-    pub rounded_bytes: Option<Bytes>,
-    pub rounded_low_bytes: Option<Bytes>,
-    pub rounded_high_bytes: Option<Bytes>,
-    pub op: Option<String>,
-    pub shape: Option<String>,
-    pub dtype: Option<String>,
-    pub device: Option<String>,
-    pub executable: Option<String>,
-    pub limit_bytes: Option<Bytes>,
-    pub limit_low_bytes: Option<Bytes>,
-    pub limit_high_bytes: Option<Bytes>,
-    pub limit_set_by: Option<String>,
-    pub pool_bytes: Option<Bytes>,
-    pub in_use_bytes: Option<Bytes>,
-    pub in_use_low_bytes: Option<Bytes>,
-    pub in_use_high_bytes: Option<Bytes>,
-    pub free_bytes: Option<Bytes>,
-    pub free_low_bytes: Option<Bytes>,
-    pub free_high_bytes: Option<Bytes>,
-    pub largest_free_bytes: Option<Bytes>,
-    pub unallocated_bytes: Option<Bytes>,
-    pub unallocated_low_bytes: Option<Bytes>,
-    pub unallocated_high_bytes: Option<Bytes>,
-    pub slack_bytes: Option<Bytes>,
-    pub slack_low_bytes: Option<Bytes>,
-    pub slack_high_bytes: Option<Bytes>,
-    pub verdict: Option<&'static str>,
+    /// By how much it did not fit.
+    #[field(null = "no allocation fails, or what was missing is not told exactly")]
     pub short_by_bytes: Option<Bytes>,
-    pub short_by_low_bytes: Option<Bytes>,
-    pub short_by_high_bytes: Option<Bytes>,
-    pub device_total_bytes: Option<Bytes>,
-    pub device_free_bytes: Option<Bytes>,
-    pub other_processes_bytes: Option<Bytes>,
-    pub attempts: u64,
-    pub told_by: Vec<WitnessView>,
-    pub regions: Vec<RegionView>,
-    pub bridge: Option<BridgeView>,
-    pub holders: Vec<HolderView>,
-    pub buffers: Vec<BufferView>,
-    pub advice: Vec<AdviceView>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// A failed allocation.
+#[derive(Debug, Serialize, Document)]
+pub struct FailureView {
+    /// What happened, in a sentence.
+    pub headline: String,
+    /// The pool, as the framework names it.
+    #[field(title = "pool", null = "the input does not say")]
+    pub allocator: Option<String>,
+    /// In which words it is told: `bfc-a` (TensorFlow up to 1.13), `bfc-b` (1.14 to 2.0), `bfc-c` (2.1 to 2.21), `bfc-d` (XLA since June 2026), `bfc` (no list of chunks), `tensorflow-error`, `jax-error`, `cuda-malloc-async`, `pytorch`, `memory-dump`.
+    pub dialect: Dialect,
+    /// What was asked for.
+    #[field(null_with = Self::why_no_requested)]
+    pub requested_bytes: Option<Bytes>,
+    /// Its ends, where a text rounds it; equal where it is known.
+    #[field(title = "at least", null_with = Self::why_no_requested)]
+    pub requested_low_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at most", null_with = Self::why_no_requested)]
+    pub requested_high_bytes: Option<Bytes>,
+    /// R: the request as the allocator rounds it; of PyTorch what it asked the driver for.
+    #[field(null_with = Self::why_no_rounded)]
+    pub rounded_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at least", null_with = Self::why_no_rounded)]
+    pub rounded_low_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at most", null_with = Self::why_no_rounded)]
+    pub rounded_high_bytes: Option<Bytes>,
+    /// The op that asked.
+    #[field(null = "the input does not say")]
+    pub op: Option<String>,
+    /// The tensor's shape.
+    #[field(null = "the input does not say")]
+    pub shape: Option<String>,
+    /// Its element type, as TensorFlow names it.
+    #[field(title = "type", null = "the input does not say")]
+    pub dtype: Option<String>,
+    /// The device, as the text names it.
+    #[field(null = "the input does not say")]
+    pub device: Option<String>,
+    /// XLA's executable that asked.
+    #[field(null = "the input does not say")]
+    pub executable: Option<String>,
+    /// The most that the pool may take.
+    #[field(null_with = Self::why_no_limit)]
+    pub limit_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at least", null_with = Self::why_no_limit)]
+    pub limit_low_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at most", null_with = Self::why_no_limit)]
+    pub limit_high_bytes: Option<Bytes>,
+    /// What proves that the limit is a setting of the user's.
+    #[field(title = "set by", null = "nothing proves that the limit is a setting of yours")]
+    pub limit_set_by: Option<String>,
+    /// What the pool has taken from the device.
+    #[field(null = "the input does not say")]
+    pub pool_bytes: Option<Bytes>,
+    /// In use, whole chunks.
+    #[field(null_with = Self::why_no_in_use)]
+    pub in_use_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at least", null_with = Self::why_no_in_use)]
+    pub in_use_low_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at most", null_with = Self::why_no_in_use)]
+    pub in_use_high_bytes: Option<Bytes>,
+    /// F: free in chunks that the request may use.
+    #[field(null_with = Self::why_no_free)]
+    pub free_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at least", null_with = Self::why_no_free)]
+    pub free_low_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at most", null_with = Self::why_no_free)]
+    pub free_high_bytes: Option<Bytes>,
+    /// The largest of these chunks.
+    #[field(title = "largest", null = "the input does not say", switch = "TF_BFC_MEMORY_DUMP")]
+    pub largest_free_bytes: Option<Bytes>,
+    /// U: what the limit leaves, in whole granules; of PyTorch without a limit what the device and other processes would leave.
+    #[field(null_with = Self::why_no_unallocated)]
+    pub unallocated_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at least", null_with = Self::why_no_unallocated)]
+    pub unallocated_low_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at most", null_with = Self::why_no_unallocated)]
+    pub unallocated_high_bytes: Option<Bytes>,
+    /// Held by chunks in use beyond what was asked for.
+    #[field(null_with = Self::why_no_slack)]
+    pub slack_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at least", null_with = Self::why_no_slack)]
+    pub slack_low_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at most", null_with = Self::why_no_slack)]
+    pub slack_high_bytes: Option<Bytes>,
+    /// `device` when U >= R, else `fragmented` when F + U >= R, else `slack` when slack >= R - F - U, else `exhausted`; `limit` in place of the last two where `limit_set_by` is known. Null where the input does not decide.
+    #[field(null_with = Self::why_no_verdict)]
+    pub verdict: Option<Verdict>,
+    /// R - F - U, or 0.
+    #[field(null_with = Self::why_no_short_by)]
+    pub short_by_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at least", null_with = Self::why_no_short_by)]
+    pub short_by_low_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at most", null_with = Self::why_no_short_by)]
+    pub short_by_high_bytes: Option<Bytes>,
+    /// All memory of the device, where the text tells it.
+    #[field(title = "device", null = "the input does not say")]
+    pub device_total_bytes: Option<Bytes>,
+    /// Free on the device then.
+    #[field(null = "the input does not say")]
+    pub device_free_bytes: Option<Bytes>,
+    /// Held by other processes that the text lists.
+    #[field(title = "others", null = "the input does not say")]
+    pub other_processes_bytes: Option<Bytes>,
+    /// Dumps of the same state: TensorFlow tries for ten seconds.
+    pub attempts: u64,
+    /// Where the failure is told.
+    pub told_by: Vec<WitnessView>,
+    /// The regions of the pool.
+    pub regions: Vec<RegionView>,
+    /// Of a fragmented pool: the run of chunks with the fewest live bytes that would hold the request.
+    #[field(null_with = Self::why_no_bridge)]
+    pub bridge: Option<BridgeView>,
+    /// Chunks in use by size and name, the most bytes first.
+    pub holders: Vec<HolderView>,
+    /// The buffers that a compiled program lists.
+    pub buffers: Vec<BufferView>,
+    /// What would help.
+    pub advice: Vec<AdviceView>,
+    /// Why there is no verdict.
+    #[serde(skip)]
+    no_verdict: String,
+}
+
+/// Where a failure is told.
+#[derive(Debug, Serialize, Document)]
 pub struct WitnessView {
+    /// Who told: a log or a dump.
     pub file: String,
+    /// The line it begins in; null in a dump.
+    #[field(null = "a dump has no lines")]
     pub line: Option<u64>,
+    /// When, as the log writes it.
     pub time: String,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// A region of a pool.
+#[derive(Debug, Serialize, Document)]
 pub struct RegionView {
+    /// Where the region begins; the list is empty where the chunks are not told.
     pub address: u64,
+    /// Its size.
     pub bytes: Bytes,
+    /// Of these, in use.
     pub in_use_bytes: Bytes,
+    /// Of these, free.
     pub free_bytes: Bytes,
+    /// Its largest free chunk.
+    #[field(title = "largest")]
     pub largest_free_bytes: Bytes,
+    /// How many chunks it is cut into.
     pub chunks: usize,
+    /// A picture, to scale: `#` in use, `x` slack, `:` mostly free, `.` free.
     pub map: String,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// What keeps holes apart.
+#[derive(Debug, Serialize, Document)]
 pub struct BridgeView {
+    /// Which region, from zero.
     pub region: usize,
+    /// All of the run.
     pub bytes: Bytes,
+    /// Of these, free now.
     pub free_bytes: Bytes,
+    /// In how many holes.
     pub holes: usize,
+    /// The live chunks between the holes.
     pub live: Vec<ChunkView>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// A chunk of a pool.
+#[derive(Debug, Serialize, Document)]
 pub struct ChunkView {
+    /// A live chunk between them.
     pub address: u64,
+    /// Its size.
+    #[field(title = "chunk")]
     pub bytes: Bytes,
+    /// What was asked for; only dumps tell it.
+    #[field(null = "the input does not say")]
     pub requested_bytes: Option<Bytes>,
+    /// What names it; empty where nothing does.
     pub op: String,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// Chunks in use of one size and name.
+#[derive(Debug, Serialize, Document)]
 pub struct HolderView {
+    /// Chunks in use of one size, request and name, together; the twenty largest.
     pub bytes: Bytes,
+    /// How many.
+    #[field(title = "chunks")]
     pub count: u64,
+    /// The size of each.
+    #[field(title = "each")]
     pub chunk_bytes: Bytes,
+    /// What was asked for by each; only dumps tell it.
+    #[field(null = "the input does not say")]
     pub requested_bytes: Option<Bytes>,
+    /// What names them; empty where nothing does.
     pub op: String,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// A buffer that a compiled program lists.
+#[derive(Debug, Serialize, Document)]
 pub struct BufferView {
+    /// A buffer of the executable's peak, as XLA lists it; null where rounded.
+    #[field(null = "the text rounds it; it lies between the two ends")]
     pub bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at least")]
     pub low_bytes: Bytes,
+    /// As above.
+    #[field(title = "at most")]
     pub high_bytes: Bytes,
+    /// The op and its place in the program, as XLA writes them.
+    #[field(title = "op")]
     pub operator: String,
+    /// XLA's name of the instruction.
     pub label: String,
+    /// Its shape.
     pub shape: String,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// What would help.
+#[derive(Debug, Serialize, Document)]
 pub struct AdviceView {
+    /// From facts of this failure only, best first.
+    #[field(title = "what to do")]
     pub text: String,
+    /// The bytes it is about; null where it is about none.
+    #[field(null = "the advice is about no size")]
     pub bytes: Option<Bytes>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// Failures that are alike.
+#[derive(Debug, Serialize, Document)]
 pub struct GroupView {
+    /// Failures that are alike but for their time, by their place in `failures`.
     pub failures: Vec<usize>,
-    pub verdict: Option<&'static str>,
+    /// Their verdict.
+    #[field(null = "the failures say why, each in its own `verdict`")]
+    pub verdict: Option<Verdict>,
 }
 
-/// Sizes of which a pool's holders are listed.
-const HOLDERS: usize = 20;
-
-/// Signs of the longest row of the picture.
-pub const MAP_WIDTH: usize = 64;
-
-/// Makes the post-mortem of what was read.
-#[must_use]
-pub fn oom(read: &OutOfMemory) -> OomReport {
-    let failures = &read.failures.list;
-    let proofs = || read.proofs.iter().map(Option::as_ref).chain(std::iter::repeat(None));
-    let conclusions: Vec<Conclusion> =
-        failures.iter().zip(proofs()).map(|(failure, proof)| postmortem::conclude(failure, proof)).collect();
-    let groups = postmortem::groups(failures, &conclusions);
-    let mut unknowns = Vec::new();
-    let mut views: Vec<FailureView> = failures
-        .iter()
-        .zip(&conclusions)
-        .zip(proofs())
-        .enumerate()
-        .map(|(at, ((failure, conclusion), proof))| {
-            let view = view(failure, conclusion, proof, &read.failures.names);
-            explain(at, failure, conclusion, &view, &mut unknowns);
-            view
-        })
-        .collect();
-    advise_by_replay(read, &mut views);
-    let word = |at: Option<&usize>| at.and_then(|&at| views.get(at)).and_then(|view| view.verdict);
-    let groups =
-        groups.into_iter().map(|failures| GroupView { verdict: word(failures.first()), failures }).collect();
-    OomReport {
-        kind: "oom",
-        files: read.files.iter().map(|path| path.display().to_string()).collect(),
-        groups,
-        failures: views,
-        warnings: read.failures.warnings.as_slice().to_vec(),
-        unknowns,
+impl From<&OomAnalysis<'_>> for OomReport {
+    fn from(analysis: &OomAnalysis<'_>) -> OomReport {
+        let names = &analysis.read.failures.names;
+        let first = analysis.failures.first();
+        let failures: Vec<FailureView> =
+            analysis.failures.iter().map(|failure| failure_view(failure, names)).collect();
+        let verdict = |at: usize| analysis.failures.get(at).and_then(|failure| failure.conclusion.verdict);
+        let group = |places: &Vec<usize>| GroupView {
+            verdict: places.first().and_then(|&first| verdict(first)),
+            failures: places.clone(),
+        };
+        let mut document = OomReport {
+            kind: "oom",
+            headline: analysis.headline(),
+            verdict: OomVerdictView {
+                word: analysis.word(),
+                failures: analysis.failures.len(),
+                requested_bytes: first.and_then(|first| first.conclusion.request).and_then(Told::value),
+                short_by_bytes: first.and_then(|first| first.conclusion.short_by).and_then(Told::value),
+            },
+            files: analysis.read.files.iter().map(|path| path.display().to_string()).collect(),
+            groups: analysis.groups.iter().map(group).collect(),
+            failures,
+            warnings: analysis.read.failures.warnings.as_slice().to_vec(),
+            unknowns: Vec::new(),
+        };
+        document.unknowns = Unknowns::of(&document);
+        document
     }
 }
 
-/// What a replay adds, where there is a trace: for the first failure of each that it knows.
-fn advise_by_replay(read: &OutOfMemory, views: &mut [FailureView]) {
-    for host in &read.hosts {
-        let mine = |at: &usize| read.of_process.get(*at).copied().flatten() == host.process;
-        let failures = read.failures.list.iter().enumerate().filter(|(at, _)| mine(at));
-        let found = failures.into_iter().find_map(|(at, failure)| {
-            Some((at, replayed::advice(&host.trace, failure, host.version.as_deref())?))
-        });
-        if let Some((at, Advice { text, bytes })) = found
-            && let Some(view) = views.get_mut(at)
-        {
-            view.advice.push(AdviceView { text, bytes });
-        }
-    }
-}
-
-/// The first failure in one sentence, for the report on a recording.
-#[must_use]
-pub fn in_short(read: &OutOfMemory) -> Option<Warning> {
-    let failure = read.failures.list.first()?;
-    let conclusion = postmortem::conclude(failure, read.proofs.first().and_then(Option::as_ref));
-    let size = conclusion.request.map_or("an allocation".to_owned(), advice::shown);
-    let pool = failure.allocator.as_deref().map_or(String::new(), |name| format!(" in {name}"));
-    let short = conclusion.short_by.filter(|told| told.high > Bytes::ZERO);
-    let short = short.map_or(String::new(), |told| format!(", short by {}", advice::shown(told)));
-    let why =
-        conclusion.verdict.map_or("why, cannot be told".to_owned(), |verdict| verdict.word().to_owned());
-    let more = match read.failures.list.len() {
-        1 => String::new(),
-        count => format!("; {} more failed", count - 1),
-    };
-    Some(Warning {
-        code: "out-of-memory",
-        text: format!("memory ran out: {size} did not fit{pool}{short} ({why}){more}"),
-        hint: "vramline oom with the same path shows why".to_owned(),
-    })
-}
-
-fn view(failure: &Failure, conclusion: &Conclusion, proof: Option<&Proof>, names: &Names) -> FailureView {
+fn failure_view(analysed: &FailureAnalysis<'_>, names: &Names) -> FailureView {
     let exact = |told: Option<Told>| told.and_then(Told::value);
     let low = |told: Option<Told>| told.map(|told| told.low);
     let high = |told: Option<Told>| told.map(|told| told.high);
-    let is_fragmented = conclusion.verdict == Some(postmortem::Verdict::Fragmented);
-    let bridge = failure
-        .layout
-        .as_ref()
-        .zip(conclusion.request)
-        .filter(|_| is_fragmented)
-        .and_then(|(layout, request)| bridge::bridge(layout, request.high, failure.end));
-    let advice = advice::advice(failure, conclusion, bridge.as_ref(), proof);
+    let FailureAnalysis { failure, conclusion, proof, .. } = analysed;
     FailureView {
+        headline: analysed.headline.clone(),
         allocator: failure.allocator.clone(),
-        dialect: failure.dialect.word(),
+        dialect: failure.dialect,
         requested_bytes: exact(failure.requested),
         requested_low_bytes: low(failure.requested),
         requested_high_bytes: high(failure.requested),
@@ -257,7 +367,7 @@ fn view(failure: &Failure, conclusion: &Conclusion, proof: Option<&Proof>, names
         limit_bytes: exact(failure.limit),
         limit_low_bytes: low(failure.limit),
         limit_high_bytes: high(failure.limit),
-        limit_set_by: proof.map(|proof| proof.by.clone()),
+        limit_set_by: proof.map(|proof: &Proof| proof.by.clone()),
         pool_bytes: exact(failure.pool),
         in_use_bytes: exact(failure.in_use),
         in_use_low_bytes: low(failure.in_use),
@@ -272,7 +382,7 @@ fn view(failure: &Failure, conclusion: &Conclusion, proof: Option<&Proof>, names
         slack_bytes: exact(conclusion.slack),
         slack_low_bytes: low(conclusion.slack),
         slack_high_bytes: high(conclusion.slack),
-        verdict: conclusion.verdict.map(postmortem::Verdict::word),
+        verdict: conclusion.verdict,
         short_by_bytes: exact(conclusion.short_by),
         short_by_low_bytes: low(conclusion.short_by),
         short_by_high_bytes: high(conclusion.short_by),
@@ -280,27 +390,68 @@ fn view(failure: &Failure, conclusion: &Conclusion, proof: Option<&Proof>, names
         device_free_bytes: exact(failure.memory.free),
         other_processes_bytes: exact(failure.memory.others),
         attempts: failure.attempts,
-        told_by: failure.witnesses.iter().map(witness_view).collect(),
-        regions: failure.layout.as_ref().map(regions).unwrap_or_default(),
-        bridge: bridge.map(|bridge| bridge_view(&bridge, names)),
-        holders: failure.layout.as_ref().map(|layout| holders(layout, names)).unwrap_or_default(),
-        buffers: failure.buffers.iter().map(buffer_view).collect(),
-        advice: advice.into_iter().map(|Advice { text, bytes }| AdviceView { text, bytes }).collect(),
+        told_by: failure.witnesses.iter().map(WitnessView::from).collect(),
+        regions: analysed.regions.iter().map(RegionView::from).collect(),
+        bridge: analysed.bridge.as_ref().map(|bridge| bridge_view(bridge, names)),
+        holders: analysed.holders.iter().map(HolderView::from).collect(),
+        buffers: failure.buffers.iter().map(BufferView::from).collect(),
+        advice: analysed.advice.iter().map(AdviceView::from).collect(),
+        no_verdict: conclusion.why_none.clone().unwrap_or_default(),
     }
 }
 
-fn witness_view(witness: &crate::failure::Witness) -> WitnessView {
-    WitnessView { file: witness.path.display().to_string(), line: witness.line, time: witness.time.clone() }
+impl From<&Witness> for WitnessView {
+    fn from(witness: &Witness) -> WitnessView {
+        WitnessView {
+            file: witness.path.display().to_string(),
+            line: witness.line,
+            time: witness.time.clone(),
+        }
+    }
 }
 
-fn buffer_view(buffer: &crate::failure::Buffer) -> BufferView {
-    BufferView {
-        bytes: buffer.size.value(),
-        low_bytes: buffer.size.low,
-        high_bytes: buffer.size.high,
-        operator: buffer.operator.clone(),
-        label: buffer.label.clone(),
-        shape: buffer.shape.clone(),
+impl From<&Buffer> for BufferView {
+    fn from(buffer: &Buffer) -> BufferView {
+        BufferView {
+            bytes: buffer.size.value(),
+            low_bytes: buffer.size.low,
+            high_bytes: buffer.size.high,
+            operator: buffer.operator.clone(),
+            label: buffer.label.clone(),
+            shape: buffer.shape.clone(),
+        }
+    }
+}
+
+impl From<&RegionPicture> for RegionView {
+    fn from(region: &RegionPicture) -> RegionView {
+        RegionView {
+            address: region.address,
+            bytes: region.size,
+            in_use_bytes: region.in_use,
+            free_bytes: region.free,
+            largest_free_bytes: region.largest_free,
+            chunks: region.chunks,
+            map: region.map.clone(),
+        }
+    }
+}
+
+impl From<&Holder> for HolderView {
+    fn from(holder: &Holder) -> HolderView {
+        HolderView {
+            bytes: holder.bytes,
+            count: holder.count,
+            chunk_bytes: holder.chunk,
+            requested_bytes: holder.requested,
+            op: holder.op.clone(),
+        }
+    }
+}
+
+impl From<&Advice> for AdviceView {
+    fn from(advice: &Advice) -> AdviceView {
+        AdviceView { text: advice.text.clone(), bytes: advice.bytes }
     }
 }
 
@@ -320,182 +471,68 @@ fn bridge_view(bridge: &Bridge, names: &Names) -> BridgeView {
     }
 }
 
-/// Chunks in use by size and name, the most bytes first.
-fn holders(layout: &Layout, names: &Names) -> Vec<HolderView> {
-    let mut groups = rustc_hash::FxHashMap::default();
-    for chunk in layout.chunks().filter(|chunk| chunk.in_use) {
-        *groups.entry((chunk.size, chunk.requested, chunk.op)).or_insert(0u64) += 1;
+impl FailureView {
+    /// Why a figure is not told exactly: rounded, where its lower end is known.
+    fn why_none(low: Option<Bytes>, otherwise: &'static str, switch: Option<&'static str>) -> Reason {
+        let text = if low.is_some() { "the text rounds it; it lies between the two ends" } else { otherwise };
+        Reason::new(text, switch)
     }
-    let mut holders: Vec<HolderView> = groups
-        .into_iter()
-        .map(|((size, requested, op), count)| HolderView {
-            bytes: Bytes(size.0.saturating_mul(count)),
-            count,
-            chunk_bytes: size,
-            requested_bytes: requested,
-            op: names.get(op).to_owned(),
-        })
-        .collect();
-    holders.sort_by(|a, b| {
-        (b.bytes, b.chunk_bytes, b.requested_bytes, &a.op).cmp(&(
-            a.bytes,
-            a.chunk_bytes,
-            a.requested_bytes,
-            &b.op,
-        ))
-    });
-    holders.truncate(HOLDERS);
-    holders
-}
 
-/// One row for each region: `#` in use, `x` slack, `.` free, `:` where a sign's bytes are more than half free but not all.
-fn regions(layout: &Layout) -> Vec<RegionView> {
-    let largest = layout.regions.iter().map(|region| region.size().0).max().unwrap_or(0);
-    layout
-        .regions
-        .iter()
-        .map(|region| {
-            let size = region.size();
-            let free = |in_use: bool| region.chunks.iter().filter(move |chunk| chunk.in_use == in_use);
-            RegionView {
-                address: region.chunks.first().map_or(0, |chunk| chunk.address),
-                bytes: size,
-                in_use_bytes: free(true).map(|chunk| chunk.size).sum(),
-                free_bytes: free(false).map(|chunk| chunk.size).sum(),
-                largest_free_bytes: free(false).map(|chunk| chunk.size).max().unwrap_or_default(),
-                chunks: region.chunks.len(),
-                map: map(region, largest),
-            }
-        })
-        .collect()
-}
-
-fn map(region: &crate::failure::Region, largest: u64) -> String {
-    let size = region.size().0;
-    if size == 0 || largest == 0 {
-        return String::new();
-    }
-    let width =
-        (u128::from(size) * MAP_WIDTH as u128).div_ceil(u128::from(largest)).clamp(1, MAP_WIDTH as u128);
-    // Bytes of each sign: in use and asked for, slack, free.
-    let mut cells = vec![[0u128; 3]; usize::try_from(width).unwrap_or(1)];
-    let mut paint = |from: u128, length: u128, kind: usize| {
-        let end = from + length;
-        // Positions are counted in 1/size of a sign, so that all borders are whole numbers.
-        let (mut at, size) = (from * width, u128::from(size));
-        while at < end * width {
-            let cell = at / size;
-            let until = ((cell + 1) * size).min(end * width);
-            let slot = usize::try_from(cell).ok().and_then(|cell| cells.get_mut(cell));
-            if let Some(slot) = slot.and_then(|cell| cell.get_mut(kind)) {
-                *slot += until - at;
-            }
-            at = until;
-        }
-    };
-    let mut offset = 0u128;
-    for chunk in &region.chunks {
-        let size = u128::from(chunk.size.0);
-        if chunk.in_use {
-            let asked = chunk.requested.map_or(size, |asked| u128::from(asked.0).min(size));
-            paint(offset, asked, 0);
-            paint(offset + asked, size - asked, 1);
-        } else {
-            paint(offset, size, 2);
-        }
-        offset += size;
-    }
-    let sign = |&[used, slack, free]: &[u128; 3]| {
-        let whole = used + slack + free;
-        if free == whole {
-            '.'
-        } else if free * 2 >= whole {
-            ':'
-        } else if slack * 2 >= whole {
-            'x'
-        } else {
-            '#'
-        }
-    };
-    cells.iter().map(sign).collect()
-}
-
-/// A reason for each null.
-fn explain(
-    at: usize,
-    failure: &Failure,
-    conclusion: &Conclusion,
-    view: &FailureView,
-    unknowns: &mut Vec<Unknown>,
-) {
-    let mut add = |field: &str, reason: String, switch: Option<&str>| {
-        let path = format!("failures[{at}].{field}");
-        unknowns.push(Unknown { path, reason, switch: switch.map(str::to_owned) });
-    };
-    const DUMP: &str = "TF_BFC_MEMORY_DUMP";
-    let is_dump = failure.dialect == Dialect::MemoryDump;
-    type Figure<'a> = (&'a str, Option<Bytes>, Option<Bytes>, Option<&'a str>);
-    let figures: [Figure<'_>; 9] = [
-        ("requested", view.requested_bytes, view.requested_low_bytes, None),
-        ("rounded", view.rounded_bytes, view.rounded_low_bytes, None),
-        ("limit", view.limit_bytes, view.limit_low_bytes, Some("--limit")),
-        ("in_use", view.in_use_bytes, view.in_use_low_bytes, Some(DUMP)),
-        ("free", view.free_bytes, view.free_low_bytes, Some(DUMP)),
-        ("unallocated", view.unallocated_bytes, view.unallocated_low_bytes, Some("--limit")),
-        ("slack", view.slack_bytes, view.slack_low_bytes, Some(DUMP)),
-        ("short_by", view.short_by_bytes, view.short_by_low_bytes, None),
-        ("largest_free", view.largest_free_bytes, None, Some(DUMP)),
-    ];
-    for (name, exact, low, switch) in figures {
-        if exact.is_some() {
-            continue;
-        }
-        let reason = match low {
-            Some(_) => "the text rounds it; it lies between the two ends".to_owned(),
-            None if name == "requested" && is_dump => "a dump does not say what was asked for".to_owned(),
-            None if name == "requested" && failure.dialect == Dialect::PyTorch => {
-                "PyTorch says what it asked the driver for, not the tensor's size".to_owned()
-            }
-            None if name == "short_by" => conclusion.why_none.clone().unwrap_or_default(),
-            None => "the input does not say".to_owned(),
+    fn why_no_requested(&self) -> Reason {
+        let otherwise = match self.dialect {
+            Dialect::MemoryDump => "a dump does not say what was asked for",
+            Dialect::PyTorch => "PyTorch says what it asked the driver for, not the tensor's size",
+            _ => NOT_SAID,
         };
-        add(&format!("{name}_bytes"), reason.clone(), switch);
-        if low.is_none() && name != "largest_free" {
-            add(&format!("{name}_low_bytes"), reason.clone(), switch);
-            add(&format!("{name}_high_bytes"), reason, switch);
+        FailureView::why_none(self.requested_low_bytes, otherwise, None)
+    }
+
+    fn why_no_rounded(&self) -> Reason {
+        FailureView::why_none(self.rounded_low_bytes, NOT_SAID, None)
+    }
+
+    fn why_no_limit(&self) -> Reason {
+        FailureView::why_none(self.limit_low_bytes, NOT_SAID, Some("--limit"))
+    }
+
+    fn why_no_in_use(&self) -> Reason {
+        FailureView::why_none(self.in_use_low_bytes, NOT_SAID, Some(DUMP))
+    }
+
+    fn why_no_free(&self) -> Reason {
+        FailureView::why_none(self.free_low_bytes, NOT_SAID, Some(DUMP))
+    }
+
+    fn why_no_unallocated(&self) -> Reason {
+        FailureView::why_none(self.unallocated_low_bytes, NOT_SAID, Some("--limit"))
+    }
+
+    fn why_no_slack(&self) -> Reason {
+        FailureView::why_none(self.slack_low_bytes, NOT_SAID, Some(DUMP))
+    }
+
+    fn why_no_short_by(&self) -> Reason {
+        match self.short_by_low_bytes {
+            Some(_) => FailureView::why_none(self.short_by_low_bytes, NOT_SAID, None),
+            None => self.why_no_verdict(),
         }
     }
-    let others: [(&str, bool); 11] = [
-        ("allocator", view.allocator.is_none()),
-        ("op", view.op.is_none()),
-        ("shape", view.shape.is_none()),
-        ("dtype", view.dtype.is_none()),
-        ("device", view.device.is_none()),
-        ("executable", view.executable.is_none()),
-        ("limit_set_by", view.limit_set_by.is_none()),
-        ("pool_bytes", view.pool_bytes.is_none()),
-        ("device_total_bytes", view.device_total_bytes.is_none()),
-        ("device_free_bytes", view.device_free_bytes.is_none()),
-        ("other_processes_bytes", view.other_processes_bytes.is_none()),
-    ];
-    for (name, _) in others.iter().filter(|(_, is_null)| *is_null) {
-        let reason = match *name {
-            "limit_set_by" => "nothing proves that the limit is a setting of yours",
-            _ => "the input does not say",
-        };
-        add(name, reason.to_owned(), None);
+
+    fn why_no_verdict(&self) -> Reason {
+        Reason::new(self.no_verdict.clone(), None)
     }
-    if let (None, Some(reason)) = (view.verdict, &conclusion.why_none) {
-        add("verdict", reason.clone(), None);
-    }
-    if view.bridge.is_none() {
-        let reason = match conclusion.verdict {
-            Some(postmortem::Verdict::Fragmented) if failure.layout.is_some() => {
+
+    fn why_no_bridge(&self) -> Reason {
+        let text = match self.verdict {
+            Some(Verdict::Fragmented) if !self.regions.is_empty() => {
                 "no region is as large as the request: its holes could not hold it even if they were joined"
             }
-            Some(postmortem::Verdict::Fragmented) => "the chunks are not told",
+            Some(Verdict::Fragmented) => "the chunks are not told",
             _ => "only a fragmented pool has one",
         };
-        add("bridge", reason.to_owned(), None);
+        Reason::new(text, None)
     }
 }
+
+const NOT_SAID: &str = "the input does not say";
+const DUMP: &str = "TF_BFC_MEMORY_DUMP";

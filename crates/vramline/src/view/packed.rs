@@ -19,6 +19,16 @@ impl Packed {
         }
     }
 
+    /// A column of bytes; what does not fit 63 bits is the most that does.
+    pub(super) fn bytes(&mut self, values: &[u64]) {
+        self.column(values.iter().map(|&bytes| i64::try_from(bytes).unwrap_or(i64::MAX)));
+    }
+
+    /// A column of places or of numbers of names.
+    pub(super) fn places(&mut self, values: impl Iterator<Item = usize>) {
+        self.column(values.map(|place| i64::try_from(place).unwrap_or(i64::MAX)));
+    }
+
     pub(super) fn base64(&self) -> String {
         const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let mut text = String::with_capacity(self.0.len().div_ceil(3) * 4);

@@ -1,408 +1,439 @@
-//! The replay, for display: how exact, how fragmented and why, and what other settings would do.
+//! The replay as a document: how exact, how fragmented and why, and what other settings would do.
 //!
 //! These structures are the JSON document (`docs/json.md`); the terminal prints the same values.
 
 use serde::Serialize;
 
-use crate::Reading;
+use crate::analysis::replay::{ReplayAnalysis, ReplayWord, ReplayedPool};
+use crate::document::{Document, Reason, Unknowns};
 use crate::names::Name;
-use crate::replay::{self, Answered, AnsweredBy, Moment, NotForThis, PoolReplay, Rules, Setting};
+use crate::replay::{Answered, AnsweredBy, Asked, Moment, Rules};
 use crate::trace::Trace;
-use crate::units::{Bytes, Nanos, Picos};
+use crate::units::{Bytes, Nanos};
 use crate::warning::{Unknown, Warning};
 
-/// What a replay is asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// Only pools whose name contains this.
-    pub pool: Option<String>,
-    /// Settings to try, on the pool with the highest peak.
-    pub what_if: Vec<Setting>,
-    /// Whether to look for the smallest limit that fits.
-    pub find_limit: bool,
-    /// A request that the trace does not have.
-    pub ask: Option<Ask>,
-}
-
-/// A request that the trace does not have.
-#[derive(Clone, Debug)]
-pub struct Ask {
-    /// How much.
-    pub bytes: Bytes,
-    /// After everything up to this moment of the source's clock; at the end where none is given.
-    pub at: Option<Nanos>,
-    /// Who asks, for the dump.
-    pub op: String,
-}
-
 /// The whole document.
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+#[derive(Debug, Serialize, Document)]
 pub struct Replay {
+    /// `replay`.
     pub kind: &'static str,
+    /// The answer in a sentence.
+    pub headline: String,
+    /// The answer in a word, with its figures.
+    pub verdict: ReplayVerdictView,
+    /// The traces that were read.
+    #[field(title = "file")]
     pub files: Vec<String>,
-    pub pools: Vec<PoolView>,
+    /// The pools, the highest peak first.
+    #[field(each)]
+    pub pools: Vec<ReplayPoolView>,
+    /// The answers to `--what-if` and `--find`.
+    #[field(each)]
     pub what_if: Vec<WhatIfView>,
+    /// The answer to `--ask`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<AskedView>,
+    /// What the reader should know.
     pub warnings: Vec<Warning>,
+    /// Each null with its reason.
     pub unknowns: Vec<Unknown>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
-pub struct PoolView {
+/// The answer in a word, with its figures.
+#[derive(Debug, Serialize, Document)]
+pub struct ReplayVerdictView {
+    /// Of the pool with the highest peak: `exact`, `not-reproduced`, `assumed-start`; `nothing` where no pool can be replayed.
+    #[field(title = "verdict")]
+    pub word: ReplayWord,
+    /// The pool.
+    #[field(null = "no pool can be replayed")]
+    pub pool: Option<String>,
+    /// Its allocations.
+    #[field(null = "no pool can be replayed")]
+    pub allocs: Option<u64>,
+    /// Of these, at the recorded address.
+    #[field(null = "no pool can be replayed")]
+    pub address_matches: Option<u64>,
+}
+
+/// A pool, replayed.
+#[derive(Debug, Serialize, Document)]
+pub struct ReplayPoolView {
+    /// How far the replay follows the trace, in a sentence.
+    pub headline: String,
+    /// The allocator, as the framework names it; highest peak first.
+    #[field(title = "pool")]
     pub name: String,
+    /// The machine.
     pub host: String,
+    /// `bfc-classic`, `bfc-spatial` or `torch-caching`.
     pub model: &'static str,
+    /// Framework, version and kind of pool whose rules were followed.
+    #[field(title = "allocator")]
     pub preset: &'static str,
+    /// What these rules were chosen by.
+    #[field(unit = "text")]
     pub chosen_by: &'static str,
+    /// The trace begins at the start, and every address and chunk size was reproduced.
     pub exact: bool,
+    /// As in `report`.
+    #[field(null = "the first event does not tell the counts")]
     pub from_start: Option<bool>,
+    /// What a trace that begins late leaves open, and what was assumed.
     pub assumes: Vec<String>,
+    /// What the pool may take.
+    #[field(null_with = Self::why_no_limit)]
     pub limit_bytes: Option<Bytes>,
+    /// The limit; where it is not told but the driver refused more, what was taken until then: what-ifs without a limit have this one.
+    #[field(title = "at least", null = "the driver refused nothing in this trace")]
     pub least_limit_bytes: Option<Bytes>,
+    /// Allocations that were replayed.
     pub allocs: u64,
+    /// Of these, at the recorded address.
+    #[field(title = "addresses")]
     pub address_matches: u64,
+    /// Of these, with the recorded chunk size.
+    #[field(title = "sizes")]
     pub size_matches: u64,
+    /// PyTorch's calls of the driver; PyTorch's snapshots only.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub driver: Option<DriverView>,
+    pub driver: Option<DriverCallsView>,
+    /// The most in use, in whole chunks.
     pub peak_bytes: Bytes,
+    /// The most taken from the driver.
     pub pool_bytes: Bytes,
+    /// Null where there is none.
+    #[field(title = "first difference", null = "every allocation is where the trace has it")]
     pub first_mismatch: Option<MismatchView>,
+    /// The most that was asked for at once.
+    #[field(title = "load")]
     pub load_requested_bytes: Bytes,
+    /// The same in whole granules: no allocator with this rounding needs less.
+    #[field(title = "rounded load")]
     pub load_rounded_bytes: Bytes,
+    /// What a packing of the same lifetimes needs, found by a heuristic; at least the rounded load.
+    #[field(title = "packing")]
     pub packing_bound_bytes: Bytes,
+    /// The heuristic that found it.
+    #[field(unit = "text")]
     pub packed_by: &'static str,
+    /// Each time the pool grew.
     pub growths: Vec<GrowthView>,
+    /// The pool at its peak.
+    #[field(null = "nothing was in use at any moment")]
     pub at_peak: Option<MomentView>,
+    /// The pool before it last grew.
+    #[field(null = "the pool never grew while anything was in use")]
     pub before_last_growth: Option<MomentView>,
+    /// The pool at the end.
+    #[field(null = "the replay did not reach the end")]
     pub at_end: Option<MomentView>,
+    /// Why the pool is larger than what was in use, the most bytes first.
     pub causes: Vec<CauseView>,
+    /// The pool over time.
     pub curve: Vec<PointView>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
-pub struct DriverView {
+/// PyTorch's calls of the driver.
+#[derive(Debug, Serialize, Document)]
+pub struct DriverCallsView {
+    /// Calls to the driver in a PyTorch snapshot; other traces have none.
     pub calls: u64,
+    /// Of these, made in the replay at the same moment, of the same size.
     pub matches: u64,
+    /// Calls to the driver that only the replay made.
     pub only_here: u64,
+    /// Requests that failed in the trace.
     pub failures: u64,
+    /// Of these, failed in the replay.
+    #[field(title = "failures")]
     pub failure_matches: u64,
+    /// Requests that failed in the replay only.
+    #[field(title = "only here")]
     pub failures_only_here: u64,
+    /// Times that all idle segments went back without need: `empty_cache()`.
     pub flushes: usize,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// An allocation that is elsewhere in the replay.
+#[derive(Debug, Serialize, Document)]
 pub struct MismatchView {
+    /// How many allocations came before it.
+    #[field(title = "allocation")]
     pub alloc: u64,
+    /// When.
     pub at_ns: Nanos,
+    /// The op that asked.
     pub op: String,
+    /// What it asked for.
     pub asked_bytes: Bytes,
+    /// Where the trace has it; null where it failed there or only calls to the driver differ.
+    #[field(null = "the event tells no address")]
     pub address: Option<u64>,
+    /// How large the trace has it.
     pub chunk_bytes: Bytes,
+    /// Where the replay has it; null where it found no room.
+    #[field(title = "replayed", null = "the replay found no room for it")]
     pub replayed_address: Option<u64>,
+    /// How large the replay has it.
+    #[field(title = "replayed", null = "the replay found no room for it")]
     pub replayed_chunk_bytes: Option<Bytes>,
+    /// The chunks around both places.
     pub around: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// A growth of the pool.
+#[derive(Debug, Serialize, Document)]
 pub struct GrowthView {
+    /// When the pool grew.
     pub at_ns: Nanos,
+    /// What was asked for.
     pub asked_bytes: Bytes,
+    /// The same in whole granules.
     pub rounded_bytes: Bytes,
+    /// Free in the pool then.
     pub free_bytes: Bytes,
+    /// Of that, where the request may look: its stream, pool and size class.
     pub reachable_bytes: Bytes,
+    /// The largest free chunk that it may use then.
+    #[field(title = "largest hole")]
     pub largest_free_bytes: Bytes,
+    /// The largest free chunk where it may not look.
+    #[field(title = "elsewhere")]
     pub largest_elsewhere_bytes: Bytes,
+    /// Rounded request less that chunk.
     pub missed_by_bytes: Bytes,
+    /// Given back to the driver for this request first.
     pub released_bytes: Bytes,
+    /// What the pool took from the driver.
+    #[field(title = "taken")]
     pub got_bytes: Bytes,
+    /// The op that asked, or the scope around it.
     pub op: String,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// A pool at one moment.
+#[derive(Debug, Serialize, Document)]
 pub struct MomentView {
+    /// The moment; `before_last_growth` and `at_end` have the same fields.
     pub at_ns: Nanos,
+    /// In chunks in use: requested + slack.
     pub in_use_bytes: Bytes,
+    /// What their owners asked for.
     pub requested_bytes: Bytes,
+    /// Internal fragmentation: chunks larger than their requests.
     pub slack_bytes: Bytes,
+    /// Let go of by their owners, and still used by another stream; in use + pending + cached = the pool.
     pub pending_bytes: Bytes,
+    /// Taken from the driver and free.
     pub cached_bytes: Bytes,
+    /// Of the cached, in regions of which nothing is in use: what could go back to the driver.
     pub idle_bytes: Bytes,
+    /// The largest free chunk.
+    #[field(title = "largest hole")]
     pub largest_free_bytes: Bytes,
+    /// The largest request still to come; 0 where none is.
+    #[field(title = "to come")]
     pub upcoming_bytes: Bytes,
+    /// External fragmentation: free, in chunks too small for that request.
     pub external_bytes: Bytes,
+    /// Regions that are mostly free and cannot be given back.
     pub stranded: Vec<StrandedView>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// A region that is mostly free and cannot be given back.
+#[derive(Debug, Serialize, Document)]
 pub struct StrandedView {
+    /// A region at most a quarter of which is in use.
+    #[field(title = "region")]
     pub address: u64,
+    /// Its size.
     pub bytes: Bytes,
+    /// In use in it.
     pub live_bytes: Bytes,
+    /// Chunks in use in it.
     pub chunks: usize,
+    /// The ops whose blocks keep the region.
     pub ops: Vec<OpView>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// An op and its bytes.
+#[derive(Debug, Serialize, Document)]
 pub struct OpView {
+    /// Who asked for them, most bytes first.
     pub op: String,
+    /// Their chunks.
     pub bytes: Bytes,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// A cause of fragmentation.
+#[derive(Debug, Serialize, Document)]
 pub struct CauseView {
+    /// `growth-regions`, `pool-boundary`, `shape-churn` or `long-lived`.
     pub cause: &'static str,
+    /// How much; causes overlap, so they do not add up.
     pub bytes: Bytes,
+    /// What these bytes are.
     pub text: String,
+    /// The ops that take part most.
     pub ops: Vec<OpView>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// A point of the pool's curve.
+#[derive(Debug, Serialize, Document)]
 pub struct PointView {
+    /// A moment; at most 256, the highest of equal parts of the trace.
     pub at_ns: Nanos,
+    /// As at the peak.
     pub in_use_bytes: Bytes,
+    /// As at the peak.
     pub slack_bytes: Bytes,
+    /// As at the peak.
     pub cached_bytes: Bytes,
+    /// As at the peak.
+    #[field(title = "largest hole")]
     pub largest_free_bytes: Bytes,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// The answer to a what-if.
+#[derive(Debug, Serialize, Document)]
 pub struct WhatIfView {
+    /// As it was asked for.
     pub setting: String,
+    /// The pool it is about: the one with the highest peak.
     pub pool: String,
-    pub by: &'static str,
+    /// `replay`, or `bounds` for `allocator=cuda_malloc_async`: the highest load, and a guess at the worst.
+    pub by: AnsweredBy,
+    /// The limit under it, as the pool takes it; null where there is none.
+    #[field(null = "none is set, and the trace tells none")]
     pub limit_bytes: Option<Bytes>,
+    /// Every request was served, in the recorded order; null where that depends on where the driver puts regions, or on the order of threads.
+    #[field(null_with = Self::why_open)]
     pub fits: Option<bool>,
+    /// The most in use; where it does not fit, until then.
     pub peak_bytes: Bytes,
+    /// The same with the most favourable placement.
+    #[field(title = "at least")]
     pub peak_low_bytes: Bytes,
+    /// The most taken from the driver.
     pub pool_bytes: Bytes,
+    /// The same with the most favourable placement.
+    #[field(title = "at least")]
     pub pool_low_bytes: Bytes,
+    /// Searches for room that failed and were run again.
     pub retries: u64,
+    /// Requests that fit only because their threads wait for others to free something; null where none had to, or waiting does not help.
+    #[field(null = "with a pool that nobody waits for there is none")]
     pub waits: Option<u64>,
+    /// Idle regions that went back to the driver.
+    #[field(title = "returned")]
     pub regions_returned: u64,
+    /// Placements of regions that were tried.
     pub placements: usize,
+    /// The first request that was not served.
+    #[field(null = "nothing failed")]
     pub failed: Option<FailedView>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// The request that failed.
+#[derive(Debug, Serialize, Document)]
 pub struct FailedView {
+    /// When it was made; null for what was there before.
+    #[field(null = "no act of the trace asked for it")]
     pub at_ns: Option<Nanos>,
+    /// The op that asked.
     pub op: String,
+    /// What it asked for.
     pub asked_bytes: Bytes,
+    /// In use then.
     pub in_use_bytes: Bytes,
+    /// Free in the pool then.
     pub free_bytes: Bytes,
+    /// The largest free chunk then.
+    #[field(title = "largest hole")]
     pub largest_free_bytes: Bytes,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// The answer to a request that the trace does not have.
+#[derive(Debug, Serialize, Document)]
 pub struct AskedView {
+    /// With `--ask`: the pool that was asked.
     pub pool: String,
+    /// What it was asked for.
     pub asked_bytes: Bytes,
+    /// The last event before; null where it is asked first of all.
+    #[field(null = "the request comes before everything else")]
     pub after_ns: Option<Nanos>,
+    /// Whether there is room for it.
     pub fits: bool,
+    /// What the framework would log, line by line, without the prefixes.
     pub dump: Vec<String>,
 }
 
-/// Replays every pool that a source holds and that has an allocator with rules. An error where a setting is asked for that
-/// the allocator does not have.
-pub fn replay(reading: &Reading, wanted: &Wanted) -> Result<Replay, NotForThis> {
-    let mut document = Replay {
-        kind: "replay",
-        files: reading.hosts.iter().map(|host| host.path.display().to_string()).collect(),
-        pools: Vec::new(),
-        what_if: Vec::new(),
-        asked: None,
-        warnings: Vec::new(),
-        unknowns: Vec::new(),
-    };
-    let mut main: Option<(PoolReplay, &Trace)> = None;
-    for host in &reading.hosts {
-        let trace = &host.trace;
-        for pool in &trace.pools {
-            let name = trace.history.pool(pool.id).map_or("", |pool| &pool.name);
-            if wanted.pool.as_ref().is_some_and(|part| !name.contains(part.as_str())) {
-                continue;
-            }
-            match replay::replay(trace, pool, host.version.as_deref()) {
-                Ok(replayed) => {
-                    document.pools.push(pool_view(trace, &replayed));
-                    document.doubts(&replayed);
-                    if main.as_ref().is_none_or(|(main, _)| replayed.ran.exact.peak > main.ran.exact.peak) {
-                        main = Some((replayed, trace));
-                    }
-                }
-                Err(error) => document.warnings.push(Warning {
-                    code: "not-replayed",
-                    text: error.to_string(),
-                    hint: "on the CPU, TF_CPU_ALLOCATOR_USE_BFC=1 makes TensorFlow use its pool allocator"
-                        .to_owned(),
-                }),
-            }
-        }
-    }
-    // Pools with the highest peaks first; what-ifs are about the first.
-    document.pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak_bytes));
-    if let Some((main, trace)) = main {
-        document.answer(&main, trace, wanted)?;
-    }
-    for (at, pool) in document.pools.iter().enumerate() {
-        if pool.limit_bytes.is_none() {
-            document.unknowns.push(Unknown {
-                path: format!("pools[{at}].limit_bytes"),
-                reason: match pool.model {
-                    "torch-caching" => "a snapshot tells neither the cap nor what the device had left",
-                    _ => "the events do not tell what is available",
-                }
-                .to_owned(),
-                switch: None,
-            });
-        }
-        if pool.from_start.is_none() {
-            document.unknowns.push(Unknown {
-                path: format!("pools[{at}].from_start"),
-                reason: "the first event does not tell the counts".to_owned(),
-                switch: None,
-            });
-        }
-        if pool.limit_bytes.is_none() && pool.least_limit_bytes.is_none() {
-            document.unknowns.push(Unknown {
-                path: format!("pools[{at}].least_limit_bytes"),
-                reason: "the driver refused nothing in this trace".to_owned(),
-                switch: None,
-            });
-        }
-    }
-    Ok(document)
-}
-
-impl Replay {
-    fn doubts(&mut self, pool: &PoolReplay) {
-        if pool.ran.program.reordered > 0 {
-            self.warnings.push(Warning {
-                code: "reordered",
-                text: format!(
-                    "{}: {} events were written in another order than the allocator's count tells; they were put right",
-                    pool.ran.name, pool.ran.program.reordered
-                ),
-                hint: String::new(),
-            });
-        }
-        if pool.ran.program.unusable > 0 {
-            self.warnings.push(Warning {
-                code: "unusable-events",
-                text: format!(
-                    "{}: {} events could not be replayed",
-                    pool.ran.name, pool.ran.program.unusable
-                ),
-                hint: "events are missing from the trace: record fewer steps".to_owned(),
-            });
-        }
-    }
-
-    fn answer(&mut self, main: &PoolReplay, trace: &Trace, wanted: &Wanted) -> Result<(), NotForThis> {
-        for setting in &wanted.what_if {
-            setting.check(&main.ran.rules, &main.ran.name, main.ran.assumed_limit())?;
-        }
-        if wanted.ask.is_some() && matches!(main.ran.rules, Rules::Torch(_)) {
-            self.warnings.push(Warning {
-                code: "not-asked",
-                text: format!("--ask is for TensorFlow's and JAX's pools; {} is PyTorch's", main.ran.name),
-                hint: "limit and --find limit answer whether more would fit".to_owned(),
-            });
-        }
-        if let Some(ask) = &wanted.ask {
-            let time = ask.at.map(|at| {
-                let picos = at.0.saturating_sub(trace.history.origin.0).saturating_mul(1000);
-                // A moment of whole nanoseconds holds what happened within it.
-                Picos(picos.saturating_add(999))
-            });
-            self.asked = main.ran.ask(trace, time, ask.bytes, &ask.op).map(|asked| AskedView {
-                pool: main.ran.name.clone(),
-                asked_bytes: asked.bytes,
-                after_ns: asked.after.and_then(|act| clock(trace, main, act)),
-                fits: asked.fits,
-                dump: asked.dump.lines().map(str::to_owned).collect(),
-            });
-        }
-        let questions = main.questions();
-        let mut answers: Vec<Answered> = Vec::new();
-        for setting in &wanted.what_if {
-            let from = setting.restart.map(|restart| main.ran.restart_at(trace, restart));
-            if from == Some(None) {
-                self.warnings.push(Warning {
-                    code: "no-such-step",
-                    text: format!("{}: the trace has no such step", setting.text),
-                    hint: "`vramline report` lists the steps".to_owned(),
-                });
-                continue;
-            }
-            match questions.ask(setting, from.flatten()) {
-                Some(answer) => answers.push(answer),
-                None => self.warnings.push(Warning {
-                    code: "no-such-pool",
-                    text: format!("{}: no pool can be made with this", setting.text),
-                    hint: "a fraction this small would split off empty chunks".to_owned(),
-                }),
-            }
-        }
-        if wanted.find_limit {
-            let twice = main.ran.exact.pool + main.ran.exact.pool;
-            let (least, most) = (main.bounds.load_rounded, main.ran.limit.unwrap_or(twice).min(twice));
-            match questions.smallest_limit(&Setting::default(), None, least, most) {
-                Some(answer) => answers.push(answer),
-                None => self.warnings.push(Warning {
-                    code: "no-limit",
-                    text: format!("no limit up to {most} fits in every placement"),
-                    hint: String::new(),
-                }),
-            }
-        }
-        for answer in answers {
-            let at = self.what_if.len();
-            if answer.fits.is_none() {
-                let reason = match answer.by {
-                    AnsweredBy::Replay => {
-                        "it depends on where the driver puts regions, which is not known for other settings"
-                    }
-                    AnsweredBy::Bounds if answer.limit.is_none() => "there is no limit to fit into",
-                    AnsweredBy::Bounds => {
-                        "the rules of the driver's own pool are not public: pool_low_bytes is what any pool needs, pool_bytes a guess \
-                         at the worst"
-                    }
-                };
-                let path = format!("what_if[{at}].fits");
-                self.unknowns.push(Unknown { path, reason: reason.to_owned(), switch: None });
-            }
-            if answer.limit.is_none() {
-                self.unknowns.push(Unknown {
-                    path: format!("what_if[{at}].limit_bytes"),
-                    reason: "none is set, and the trace tells none".to_owned(),
-                    switch: None,
-                });
-            }
-            self.what_if.push(what_if_view(trace, main, &answer));
-        }
-        Ok(())
+impl From<&ReplayAnalysis<'_>> for Replay {
+    fn from(analysis: &ReplayAnalysis<'_>) -> Replay {
+        let main = analysis.pools.first();
+        let what_if = |answer| main.map(|main| what_if_view(main, answer));
+        let mut document = Replay {
+            kind: "replay",
+            headline: main.map_or("No pool can be replayed.".to_owned(), ReplayedPool::headline),
+            verdict: ReplayVerdictView {
+                word: main.map_or(ReplayWord::Nothing, ReplayedPool::word),
+                pool: main.map(|main| main.replay.ran.name.clone()),
+                allocs: main.map(|main| main.replay.ran.exact.allocs),
+                address_matches: main.map(|main| main.replay.ran.exact.address_matches),
+            },
+            files: analysis.files.clone(),
+            pools: analysis.pools.iter().map(pool_view).collect(),
+            what_if: analysis.what_if.iter().filter_map(what_if).collect(),
+            asked: main.zip(analysis.asked.as_ref()).map(|(main, asked)| asked_view(main, asked)),
+            warnings: analysis.warnings.clone(),
+            unknowns: Vec::new(),
+        };
+        document.unknowns = Unknowns::of(&document);
+        document
     }
 }
 
-fn what_if_view(trace: &Trace, pool: &PoolReplay, answer: &Answered) -> WhatIfView {
+impl ReplayPoolView {
+    fn why_no_limit(&self) -> Reason {
+        let text = match self.driver {
+            Some(_) => "a snapshot tells neither the cap nor what the device had left",
+            None => "the events do not tell what is available",
+        };
+        Reason::new(text, None)
+    }
+}
+
+impl WhatIfView {
+    fn why_open(&self) -> Reason {
+        let text = match self.by {
+            AnsweredBy::Replay => {
+                "it depends on where the driver puts regions, which is not known for other settings"
+            }
+            AnsweredBy::Bounds if self.limit_bytes.is_none() => "there is no limit to fit into",
+            AnsweredBy::Bounds => {
+                "the rules of the driver's own pool are not public: pool_low_bytes is what any pool needs, pool_bytes a guess at the worst"
+            }
+        };
+        Reason::new(text, None)
+    }
+}
+
+fn asked_view(pool: &ReplayedPool<'_>, asked: &Asked) -> AskedView {
+    AskedView {
+        pool: pool.replay.ran.name.clone(),
+        asked_bytes: asked.bytes,
+        after_ns: asked.after.and_then(|act| pool.clock(act)),
+        fits: asked.fits,
+        dump: asked.dump.lines().map(str::to_owned).collect(),
+    }
+}
+
+fn what_if_view(pool: &ReplayedPool<'_>, answer: &Answered) -> WhatIfView {
     let failed = answer.failure.map(|failure| FailedView {
-        at_ns: failure.act.and_then(|act| clock(trace, pool, act)),
-        op: failure.act.map_or(String::new(), |act| op(trace, pool.ran.op(trace, act))),
+        at_ns: failure.act.and_then(|act| pool.clock(act)),
+        op: failure.act.map_or(String::new(), |act| pool.op(act)),
         asked_bytes: failure.asked,
         in_use_bytes: failure.in_use,
         free_bytes: failure.free,
@@ -410,11 +441,8 @@ fn what_if_view(trace: &Trace, pool: &PoolReplay, answer: &Answered) -> WhatIfVi
     });
     WhatIfView {
         setting: answer.setting.text.clone(),
-        pool: pool.ran.name.clone(),
-        by: match answer.by {
-            AnsweredBy::Replay => "replay",
-            AnsweredBy::Bounds => "bounds",
-        },
+        pool: pool.replay.ran.name.clone(),
+        by: answer.by,
         limit_bytes: answer.limit,
         fits: answer.fits,
         peak_bytes: answer.peak.1,
@@ -429,47 +457,46 @@ fn what_if_view(trace: &Trace, pool: &PoolReplay, answer: &Answered) -> WhatIfVi
     }
 }
 
-fn clock(trace: &Trace, pool: &PoolReplay, act: usize) -> Option<Nanos> {
-    pool.ran.time(trace, act).map(|time| time.on_clock(trace.history.origin))
+fn op_views(trace: &Trace, ops: &[(Name, Bytes)]) -> Vec<OpView> {
+    let view =
+        |&(name, bytes): &(Name, Bytes)| OpView { op: trace.history.names.get(name).to_owned(), bytes };
+    ops.iter().map(view).collect()
 }
 
-fn op(trace: &Trace, name: Name) -> String {
-    trace.history.names.get(name).to_owned()
+fn moment_view(pool: &ReplayedPool<'_>, moment: &Moment) -> MomentView {
+    MomentView {
+        at_ns: pool.clock(moment.act).unwrap_or_default(),
+        in_use_bytes: moment.in_use,
+        requested_bytes: moment.requested,
+        slack_bytes: moment.slack,
+        pending_bytes: moment.pending,
+        cached_bytes: moment.cached,
+        idle_bytes: moment.idle,
+        largest_free_bytes: moment.largest_free,
+        upcoming_bytes: moment.upcoming,
+        external_bytes: moment.external,
+        stranded: moment
+            .stranded
+            .iter()
+            .map(|region| StrandedView {
+                address: region.base,
+                bytes: region.size,
+                live_bytes: region.live,
+                chunks: region.chunks,
+                ops: op_views(pool.trace, &region.ops),
+            })
+            .collect(),
+    }
 }
 
-fn pool_view(trace: &Trace, pool: &PoolReplay) -> PoolView {
-    let at = |act: usize| clock(trace, pool, act).unwrap_or_default();
-    let ops = |ops: &[(Name, Bytes)]| {
-        ops.iter().map(|&(name, bytes)| OpView { op: op(trace, name), bytes }).collect::<Vec<_>>()
-    };
-    let moment = |moment: &Option<Moment>| {
-        let moment = moment.as_ref()?;
-        Some(MomentView {
-            at_ns: at(moment.act),
-            in_use_bytes: moment.in_use,
-            requested_bytes: moment.requested,
-            slack_bytes: moment.slack,
-            pending_bytes: moment.pending,
-            cached_bytes: moment.cached,
-            idle_bytes: moment.idle,
-            largest_free_bytes: moment.largest_free,
-            upcoming_bytes: moment.upcoming,
-            external_bytes: moment.external,
-            stranded: moment
-                .stranded
-                .iter()
-                .map(|region| StrandedView {
-                    address: region.base,
-                    bytes: region.size,
-                    live_bytes: region.live,
-                    chunks: region.chunks,
-                    ops: ops(&region.ops),
-                })
-                .collect(),
-        })
-    };
+fn pool_view(shown: &ReplayedPool<'_>) -> ReplayPoolView {
+    let ReplayedPool { trace, replay: pool } = shown;
+    let at = |act: usize| shown.clock(act).unwrap_or_default();
+    let ops = |ops: &[(Name, Bytes)]| op_views(trace, ops);
+    let moment = |moment: &Option<Moment>| moment.as_ref().map(|moment| moment_view(shown, moment));
     let exact = &pool.ran.exact;
-    PoolView {
+    ReplayPoolView {
+        headline: shown.headline(),
         name: pool.ran.name.clone(),
         host: trace.history.host.clone(),
         model: pool.ran.rules.model(),
@@ -485,7 +512,7 @@ fn pool_view(trace: &Trace, pool: &PoolReplay) -> PoolView {
         size_matches: exact.size_matches,
         driver: match &pool.ran.rules {
             Rules::Bfc(_) => None,
-            Rules::Torch(rules) => Some(DriverView {
+            Rules::Torch(rules) => Some(DriverCallsView {
                 calls: rules.driver.calls,
                 matches: rules.driver.matches,
                 only_here: rules.driver.only_here,
@@ -500,7 +527,7 @@ fn pool_view(trace: &Trace, pool: &PoolReplay) -> PoolView {
         first_mismatch: exact.first_mismatch.as_ref().map(|mismatch| MismatchView {
             alloc: mismatch.request,
             at_ns: at(mismatch.act),
-            op: op(trace, pool.ran.op(trace, mismatch.act)),
+            op: shown.op(mismatch.act),
             asked_bytes: mismatch.asked,
             address: mismatch.address,
             chunk_bytes: mismatch.chunk,
@@ -526,7 +553,7 @@ fn pool_view(trace: &Trace, pool: &PoolReplay) -> PoolView {
                 released_bytes: growth.released,
                 missed_by_bytes: growth.rounded.saturating_sub(growth.largest_free),
                 got_bytes: growth.got,
-                op: op(trace, pool.ran.op(trace, growth.act)),
+                op: shown.op(growth.act),
             })
             .collect(),
         at_peak: moment(&pool.fragmentation.at_peak),
@@ -537,7 +564,7 @@ fn pool_view(trace: &Trace, pool: &PoolReplay) -> PoolView {
             .causes
             .iter()
             .map(|cause| CauseView {
-                cause: cause.word,
+                cause: cause.kind.word(),
                 bytes: cause.bytes,
                 text: cause.text.clone(),
                 ops: ops(&cause.ops),

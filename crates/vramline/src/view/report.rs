@@ -1,130 +1,202 @@
-//! The report: what each pool held at its peak, and how sure we are.
+//! The report as a document: what each pool held at its peak, and how sure that is.
 //!
 //! These structures are the JSON document (`docs/json.md`); the terminal prints the same values. In every pool
 //! `named + unnamed + slack + before_recording = peak`, and the roles add up to `named + unnamed`.
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::caching::{self, CachingView};
-use super::findings::{self, FindingView};
+use super::caching::CachingView;
+use super::findings::FindingView;
 use super::ledger::{self, LedgerView};
-use super::oom;
-use super::replayed::{self, ReplayedView};
-use super::run::{self, EpochView, InventoryView, MarkView, PhaseView, RunView, Whole};
-use crate::Reading;
-use crate::event::{Framework, History, OpTime};
-use crate::names::{Name, Names};
-use crate::recording::reader::Recorded;
-use crate::snapshot::{Held, Role, Snapshot, Still};
-use crate::stack::{Stack, Stacks};
-use crate::trace::{LongHeld, PoolTrace, StepUse, Trace};
-use crate::units::{Bytes, Nanos, Picos};
+use super::replayed::ReplayedView;
+use super::run::{EpochView, InventoryView, MarkView, PhaseView, RunView, StepView};
+use crate::analysis::headline::{ReportAnswer, ReportWord};
+use crate::analysis::held::{HeldRow, HeldRows, LongHeldBlock, RestOfRows};
+use crate::analysis::report::{BeforeRecording, PoolAnalysis, ReportAnalysis, SourceClock, SourceFacts};
+use crate::document::{Described, Document, Shape, Unknowns};
+use crate::dtype::Dtype;
+use crate::event::Framework;
+use crate::snapshot::Role;
+use crate::units::{Bytes, Nanos};
 use crate::warning::{Unknown, Warning};
 
-/// How the rows at the peak are grouped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum By {
-    /// One row for each op, shape and type.
-    #[default]
-    Op,
-    /// One row for each model layer.
-    Layer,
-    /// One row for each role.
-    Role,
-    /// One row for each call stack.
-    Stack,
-}
-
-/// What a report is asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// How to group rows.
-    pub by: By,
-    /// At most so many rows a pool; the others are summed up.
-    pub top: Option<usize>,
-    /// Also what was held at this moment of the source's clock.
-    pub at: Option<Nanos>,
-    /// Only pools whose name contains this.
-    pub pool: Option<String>,
-}
-
 /// The whole document.
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+#[derive(Debug, Serialize, Document)]
 pub struct Report {
+    /// `report`.
     pub kind: &'static str,
+    /// The answer in a sentence.
+    pub headline: String,
+    /// The sentences that go on from there.
+    pub explanation: Vec<String>,
+    /// The answer in a word, with its figures.
+    pub verdict: ReportVerdict,
+    /// What was read.
     pub source: SourceView,
+    /// The pools; of a recording the highest peak first.
+    #[field(each)]
     pub pools: Vec<PoolView>,
+    /// Steps, each with the figures of one pool.
     pub steps: Vec<StepView>,
+    /// The job; recordings only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunView>,
+    /// Epochs, each with the figures of one pool.
     pub epochs: Vec<EpochView>,
+    /// Steps that did the same, each with the figures of one pool.
     pub phases: Vec<PhaseView>,
+    /// Other marks of a recording.
     pub marks: Vec<MarkView>,
+    /// The variables that a process lists, by role.
     pub inventory: Vec<InventoryView>,
+    /// Who holds which byte of each device, from the whole device down to roles; recordings only.
+    #[field(unit = "list", empty = "only recordings have one", switch = "vramline run -- CMD")]
     pub ledger: Vec<LedgerView>,
+    /// What is worth knowing, the most bytes first; a leak before everything.
+    #[field(unit = "list")]
     pub findings: Vec<FindingView>,
+    /// What the reader should know.
     pub warnings: Vec<Warning>,
+    /// Each null with its reason.
     pub unknowns: Vec<Unknown>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// The answer in a word, with its figures.
+#[derive(Debug, Serialize, Document)]
+pub struct ReportVerdict {
+    /// `out-of-memory`; `not-traced`: the allocator that holds the memory is not in the trace; `unknown`; `full`: the peak is 95 % of the limit or more; `fits`.
+    #[field(title = "verdict")]
+    pub word: ReportWord,
+    /// The pool with the highest peak.
+    #[field(null = "nothing tells the memory of a pool")]
+    pub pool: Option<String>,
+    /// Its device.
+    #[field(null = "nothing tells the memory of a pool")]
+    pub device: Option<String>,
+    /// The most that it held, in the trace or by the framework's counters.
+    #[field(null = "nothing tells the memory of a pool")]
+    pub peak_bytes: Option<Bytes>,
+    /// What it may take.
+    #[field(null = "nothing tells how much is available")]
+    pub limit_bytes: Option<Bytes>,
+}
+
+/// What was read.
+#[derive(Debug, Serialize, Document)]
 pub struct SourceView {
+    /// `xplane`, `torch-snapshot`, `recording`, or of a file that knows one moment `memory-dump`, `oom-log`, `pprof`, `hlo`.
     pub format: &'static str,
-    pub framework: Option<&'static str>,
+    /// `tensorflow`, `jax` or `pytorch`.
+    #[field(null = "nothing in the trace shows which framework wrote it")]
+    pub framework: Option<Framework>,
+    /// The recording, and the traces that were read.
+    #[field(title = "file")]
     pub files: Vec<String>,
+    /// What the zero of every `_ns` time is.
+    #[field(unit = "text")]
     pub clock: &'static str,
+    /// Unix time of that zero.
+    #[field(title = "began", null = "the file does not tell when it began")]
     pub wall_clock_zero_ns: Option<Nanos>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// One pool.
+#[derive(Debug, Serialize, Document)]
 pub struct PoolView {
+    /// The allocator, as the framework names it.
+    #[field(title = "pool")]
     pub name: String,
+    /// `GPU:0`, `TPU:0`, `CPU:0`, `HOST` for pinned host memory, empty where the name does not tell.
     pub device: String,
+    /// The machine, as the profiler names it.
     pub host: String,
+    /// The process.
+    #[field(null = "the file does not tell the process")]
     pub pid: Option<u64>,
+    /// The process' rank in a distributed job.
+    #[field(null = "no variable of a launcher told the process' rank")]
     pub rank: Option<u64>,
+    /// True when the first event's counts are its own block: nothing was allocated before; false when they are more.
+    #[field(null = "no first event tells the allocator's counts")]
     pub from_start: Option<bool>,
+    /// What the pool may take: in use + available.
+    #[field(null = "nothing tells how much is available")]
     pub limit_bytes: Option<Bytes>,
+    /// Allocation events.
+    #[field(null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub allocs: Option<u64>,
+    /// Free events.
+    #[field(null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub frees: Option<u64>,
+    /// The most in use in the trace, by the allocator's own count (whole chunks).
+    #[field(null = "the framework does not count this device's memory")]
     pub peak_bytes: Option<Bytes>,
+    /// The most in use since the process began, as the allocator tells it.
+    #[field(title = "ever", null = "nothing tells a high-water mark")]
     pub lifetime_peak_bytes: Option<Bytes>,
+    /// When the peak was first reached.
+    #[field(title = "at", null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub peak_at_ns: Option<Nanos>,
+    /// What was held then; `pools[].at`, present with `--at`, has the same fields.
+    #[field(
+        title = "at the peak",
+        null = "no trace of this process shows what the pool held",
+        switch = "vramline run --trace auto"
+    )]
     pub at_peak: Option<HeldView>,
+    /// What was held at the moment of `--at`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<HeldView>,
+    /// Share of the pool's free bytes outside its largest free block, as the allocator told it.
+    #[field(title = "fragm.", null = "the allocator told none: nothing was free, or it does not measure it")]
     pub fragmentation_at_peak: Option<f32>,
+    /// What was in use before the trace begins.
+    #[field(null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub before_recording: Option<BeforeView>,
+    /// What PyTorch keeps from the driver; PyTorch's snapshots only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caching: Option<CachingView>,
+    /// What a replay says; there where the allocator has rules and the pool at most 200,000 events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayedView>,
+    /// The ten blocks with the most bytes x seconds.
     pub held_long: Vec<LongView>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// What a pool held at one moment.
+#[derive(Debug, Serialize, Document)]
 pub struct HeldView {
+    /// The moment.
+    #[field(title = "at", null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub time_ns: Option<Nanos>,
+    /// In use then: named + unnamed + slack + before_recording.
     pub in_use_bytes: Bytes,
+    /// Requested by blocks whose op is known.
     pub named_bytes: Bytes,
+    /// Requested by blocks of which only size and time are known.
+    #[field(title = "without a name")]
     pub unnamed_bytes: Bytes,
+    /// What those blocks take beyond their request: rounding, and chunks that were not split.
     pub slack_bytes: Bytes,
+    /// In use, but allocated before the trace begins (whole chunks).
+    #[field(title = "before the recording")]
     pub before_recording_bytes: Bytes,
+    /// Requested bytes by role, which add up to named + unnamed: parameters (weights and their non-trained companions), gradients (results
+    /// of the backward pass), optimizer (the optimizer's state), activations (results of the forward pass that wait for the backward
+    /// pass), inputs (training data), temporaries (scratch and results that are soon consumed), unknown (what none of the rules can
+    /// tell).
     pub by_role: ByRole,
+    /// What was held, grouped, the most bytes first.
     pub rows: Vec<Row>,
+    /// The rows that `--top` left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rest: Option<Rest>,
 }
 
 /// Bytes of every role, in the order of [`Role::ALL`].
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ByRole(BTreeMap<Role, Bytes>);
 
 impl ByRole {
@@ -132,6 +204,12 @@ impl ByRole {
     #[must_use]
     pub fn get(&self, role: Role) -> Bytes {
         self.0.get(&role).copied().unwrap_or_default()
+    }
+}
+
+impl Described for ByRole {
+    fn shape() -> Shape {
+        BTreeMap::<Role, Bytes>::shape()
     }
 }
 
@@ -145,729 +223,246 @@ impl Serialize for ByRole {
     }
 }
 
-#[derive(Debug, Serialize, Clone)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// A group of blocks.
+#[derive(Debug, Serialize, Document, Clone)]
 pub struct Row {
+    /// Requested by the blocks of this row; all rows (and `rest`) add up to named + unnamed.
     pub bytes: Bytes,
+    /// Blocks.
     pub count: u64,
+    /// The op that asked; empty where nothing names it, or where a row joins several.
     pub op: String,
+    /// The model layer, from the op's scope.
     pub layer: String,
+    /// One of the roles; empty where a row joins several.
     pub role: &'static str,
+    /// As the framework writes it.
     pub shape: String,
+    /// Element type.
+    #[field(title = "type")]
     pub dtype: &'static str,
+    /// Where in the program, as far as the trace shows it.
     pub source: String,
+    /// What the role rests on, or why there is no name.
+    #[field(unit = "text")]
     pub evidence: &'static str,
+    /// The variable whose value it is, where a recording lists it.
     pub variable: String,
+    /// Where the program asked, innermost frame first; empty where not told, or where the row joins several.
     pub stack: Vec<String>,
+    /// Taken beyond the request.
     pub slack_bytes: Bytes,
+    /// How long the oldest block of the row had been held.
+    #[field(null = "no event shows the allocation")]
     pub age_ns: Option<u64>,
+    /// How often the op ran in the trace.
+    #[field(title = "calls", null = "the trace times no op of that name (a row may have no op, or several)")]
     pub op_calls: Option<u64>,
+    /// How long the op ran, all calls together.
+    #[field(null = "the trace times no op of that name (a row may have no op, or several)")]
     pub op_time_ns: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// Rows that were left out.
+#[derive(Debug, Serialize, Document)]
 pub struct Rest {
+    /// Rows left out by `--top`; `rest` is absent where none is.
     pub rows: usize,
+    /// Their bytes.
     pub bytes: Bytes,
+    /// Their blocks.
     pub count: u64,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// What was in use before the trace begins.
+#[derive(Debug, Serialize, Document)]
 pub struct BeforeView {
+    /// In use when the trace begins (whole chunks).
+    #[field(title = "before")]
     pub at_begin_bytes: Bytes,
+    /// Of these, freed in the trace: frees without an allocation.
+    #[field(title = "freed since")]
     pub freed_bytes: Bytes,
+    /// How many blocks that were.
+    #[field(title = "blocks")]
     pub freed_blocks: u64,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
+/// A block that was held long.
+#[derive(Debug, Serialize, Document)]
 pub struct LongView {
+    /// Requested; the list has the ten blocks with the most bytes x seconds.
     pub bytes: Bytes,
+    /// As in rows.
     pub op: String,
+    /// As in rows.
     pub layer: String,
+    /// As in rows.
     pub role: &'static str,
+    /// As in rows.
     pub shape: String,
+    /// As in rows.
+    #[field(title = "type")]
     pub dtype: &'static str,
+    /// When it was allocated.
     pub born_ns: Nanos,
+    /// When it was freed.
+    #[field(null = "the trace ends before the block was freed")]
     pub freed_ns: Option<Nanos>,
+    /// How long it was held in the trace.
     pub held_ns: u64,
+    /// Chunk bytes times seconds held.
+    #[field(unit = "bytes x s")]
     pub byte_seconds: f64,
 }
 
-#[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the field table says it")]
-pub struct StepView {
-    pub pool: String,
-    pub host: String,
-    pub pid: Option<u64>,
-    pub step: i64,
-    pub batches: u64,
-    pub epoch: Option<u64>,
-    pub phase: &'static str,
-    pub how: &'static str,
-    pub name: String,
-    pub begin_ns: Nanos,
-    pub peak_bytes: Option<Bytes>,
-    pub current_bytes: Option<Bytes>,
+impl From<ReportAnalysis> for Report {
+    fn from(report: ReportAnalysis) -> Report {
+        let mut document = Report {
+            kind: "report",
+            headline: report.answer.headline.clone(),
+            explanation: report.answer.explanation.clone(),
+            verdict: report.answer.into(),
+            source: report.source.into(),
+            pools: report.pools.into_iter().map(PoolView::from).collect(),
+            steps: report.steps.into_iter().map(StepView::from).collect(),
+            run: report.job.map(RunView::from),
+            epochs: report.epochs.into_iter().map(EpochView::from).collect(),
+            phases: report.phases.into_iter().map(PhaseView::from).collect(),
+            marks: report.marks.into_iter().map(MarkView::from).collect(),
+            inventory: report.inventory.into_iter().map(InventoryView::from).collect(),
+            ledger: ledger::rows(&report.ledgers),
+            findings: report.findings.into_iter().map(FindingView::from).collect(),
+            warnings: report.warnings,
+            unknowns: Vec::new(),
+        };
+        document.unknowns = Unknowns::of(&document);
+        document
+    }
 }
 
-/// Makes a report of everything that a source held.
-#[must_use]
-pub fn report(reading: &Reading, wanted: &Wanted) -> Report {
-    let mut warnings = Vec::new();
-    if let Some(other) = reading.other_runs.first() {
-        let more = reading.other_runs.len();
-        warnings.push(Warning {
-            code: "other-runs",
-            text: format!("the folder holds {more} more profile runs; this is the newest"),
-            hint: format!("for another run give its folder, such as {}", other.display()),
-        });
+impl From<ReportAnswer> for ReportVerdict {
+    fn from(answer: ReportAnswer) -> ReportVerdict {
+        ReportVerdict {
+            word: answer.word,
+            pool: answer.pool,
+            device: answer.device,
+            peak_bytes: answer.peak,
+            limit_bytes: answer.limit,
+        }
     }
-    warnings.extend(reading.unreadable.iter().map(|error| Warning {
-        code: "unreadable-host",
-        text: error.to_string(),
-        hint: error.hint().to_owned(),
-    }));
-    warnings.extend(reading.failures.as_ref().and_then(oom::in_short));
-    let first = reading.hosts.first().map(|host| &host.trace.history);
-    let recording = reading.recorded.iter().map(|recorded| &recorded.path);
-    let stills = reading.stills.iter().map(|(path, _)| path);
-    let files = recording.chain(reading.hosts.iter().map(|host| &host.path)).chain(stills);
-    let still = reading.stills.first().map(|(_, still)| still);
-    let mut report = Report {
-        kind: "report",
-        source: SourceView {
-            format: match (&reading.recorded, first, still) {
-                (Some(_), ..) => "recording",
-                (_, None, Some(still)) => still.format,
-                (_, Some(history), _) if history.framework == Some(Framework::PyTorch) => "torch-snapshot",
-                _ => "xplane",
+}
+
+impl From<SourceFacts> for SourceView {
+    fn from(source: SourceFacts) -> SourceView {
+        SourceView {
+            format: source.format,
+            framework: source.framework,
+            files: source.files,
+            clock: match source.clock {
+                SourceClock::FirstEntry => "nanoseconds since the first entry of the snapshot's history",
+                SourceClock::Profile => "nanoseconds since the profile began, as the profiler wrote them",
+                SourceClock::OneMoment => "none: the file knows one moment",
+                SourceClock::FirstMark => "nanoseconds since the first mark of each process",
             },
-            framework: first
-                .map_or_else(|| still.and_then(|still| still.framework), |history| history.framework)
-                .map(Framework::word),
-            files: files.map(|path| path.display().to_string()).collect(),
-            clock: match (first, still) {
-                (Some(history), _) if history.framework == Some(Framework::PyTorch) => {
-                    "nanoseconds since the first entry of the snapshot's history"
-                }
-                (Some(_), _) => "nanoseconds since the profile began, as the profiler wrote them",
-                (None, Some(_)) => "none: the file knows one moment",
-                (None, None) => "nanoseconds since the first mark of each process",
-            },
-            wall_clock_zero_ns: first.and_then(|history| history.wall_clock_zero),
-        },
-        pools: Vec::new(),
-        steps: Vec::new(),
-        run: reading.recorded.as_ref().map(run::job),
-        epochs: Vec::new(),
-        phases: Vec::new(),
-        marks: Vec::new(),
-        inventory: Vec::new(),
-        ledger: Vec::new(),
-        findings: Vec::new(),
-        warnings,
-        unknowns: Vec::new(),
-    };
-    for host in &reading.hosts {
-        report.add(&host.trace, wanted, host.version.as_deref());
-    }
-    for (_, still) in &reading.stills {
-        report.add_still(still, wanted);
-    }
-    if let Some(recorded) = &reading.recorded {
-        report.add_recorded(reading, recorded, wanted);
-    }
-    report.ledger = ledger::ledger(&report, reading);
-    report.findings = findings::findings(&report, reading);
-    report.explain_nulls();
-    report
-}
-
-impl Report {
-    fn add(&mut self, trace: &Trace, wanted: &Wanted, version: Option<&str>) {
-        self.warnings.extend(trace.history.warnings.as_slice().iter().cloned());
-        self.warnings.extend(trace.why_empty());
-        for pool in &trace.pools {
-            let name = trace.history.pool(pool.id).map_or("", |pool| &pool.name);
-            if wanted.pool.as_ref().is_some_and(|part| !name.contains(part.as_str())) {
-                continue;
-            }
-            self.add_pool(trace, pool, name, wanted, version);
+            wall_clock_zero_ns: source.wall_clock_zero,
         }
-    }
-
-    fn add_pool(
-        &mut self,
-        trace: &Trace,
-        pool: &PoolTrace,
-        name: &str,
-        wanted: &Wanted,
-        version: Option<&str>,
-    ) {
-        let history = &trace.history;
-        let clock = |time: Picos| time.on_clock(history.origin);
-        let facts = history.pool(pool.id);
-        let words = Words::of(history);
-        let view = |snapshot: &Snapshot| held_view(words, snapshot, wanted);
-        let at_peak = trace.at_peak(pool).as_ref().map(view);
-        let at = wanted.at.and_then(|at| {
-            let time = Picos(at.0.saturating_sub(history.origin.0).saturating_mul(1000));
-            // A moment of whole nanoseconds holds what happened within it.
-            trace.snapshot(pool, Picos(time.0.saturating_add(999))).as_ref().map(view)
-        });
-        let last = clock(pool.last_time(&history.events));
-        if wanted.at.is_some_and(|at| at > last) {
-            let text = format!("{name}: the trace ends at {last}; what was held then is shown");
-            self.warnings.push(Warning { code: "after-the-trace", text, hint: String::new() });
-        }
-        let peak = pool.peak();
-        let few_names = at_peak.as_ref().is_some_and(|at| at.unnamed_bytes.0 > at.named_bytes.0 / 10);
-        // A pool of a few bytes beside one of gigabytes needs no excuse.
-        let largest = trace.pools.first().and_then(PoolTrace::peak).map_or(0, |peak| peak.bytes.0);
-        if peak.is_some_and(|peak| peak.bytes.0 >= largest / 100) {
-            self.warnings.extend(trace.why_little(pool, few_names));
-            self.warnings.extend(trace.why_before(pool));
-        }
-        self.warnings.extend(doubts(history, pool, name));
-        let replay = replayed::view(trace, pool, version).unwrap_or_else(|too_many| {
-            self.warnings.push(too_many);
-            None
-        });
-        let peak_time = peak.map(|peak| pool.time(&history.events, peak.position));
-        let freed: Bytes = pool.unmatched.iter().map(|free| free.chunk).sum();
-        self.pools.push(PoolView {
-            name: name.to_owned(),
-            device: trace.device_of(pool),
-            host: history.host.clone(),
-            pid: history.pid,
-            rank: None,
-            from_start: pool.count.from_start,
-            limit_bytes: facts.and_then(|facts| facts.limit),
-            allocs: Some(pool.allocs),
-            frees: Some(pool.frees),
-            peak_bytes: peak.map(|peak| peak.bytes),
-            lifetime_peak_bytes: facts.and_then(|facts| facts.lifetime_peak),
-            peak_at_ns: peak_time.map(clock),
-            fragmentation_at_peak: peak.and_then(|peak| pool.fragmentation(&history.events, peak.position)),
-            at_peak,
-            at,
-            before_recording: Some(BeforeView {
-                at_begin_bytes: pool.count.before,
-                freed_bytes: freed,
-                freed_blocks: pool.unmatched.len() as u64,
-            }),
-            caching: facts
-                .and_then(|facts| facts.caching.as_ref())
-                .map(|caching| caching::view(caching, history)),
-            replay,
-            held_long: trace.held_longest(pool).iter().map(|long| long_view(words, long)).collect(),
-        });
-        // A recording knows the steps better.
-        if self.run.is_some() {
-            return;
-        }
-        self.steps.extend(traced_steps(trace, pool));
-    }
-
-    /// A file that knows one moment: there, every pool stands at its peak.
-    fn add_still(&mut self, still: &Still, wanted: &Wanted) {
-        self.warnings.extend(still.warnings.as_slice().iter().cloned());
-        let words =
-            Words { names: &still.names, stacks: &still.stacks, op_times: None, origin: Nanos::default() };
-        for pool in &still.pools {
-            if wanted.pool.as_ref().is_some_and(|part| !pool.name.contains(part.as_str())) {
-                continue;
-            }
-            self.pools.push(PoolView {
-                name: pool.name.clone(),
-                device: pool.device.clone(),
-                host: String::new(),
-                pid: None,
-                rank: None,
-                from_start: None,
-                limit_bytes: pool.limit,
-                allocs: pool.allocs,
-                frees: None,
-                peak_bytes: Some(pool.snapshot.in_use),
-                lifetime_peak_bytes: pool.lifetime_peak,
-                peak_at_ns: None,
-                at_peak: Some(held_view(words, &pool.snapshot, wanted)),
-                at: None,
-                fragmentation_at_peak: pool.fragmentation,
-                before_recording: None,
-                caching: None,
-                replay: None,
-                held_long: Vec::new(),
-            });
-        }
-    }
-
-    /// What a recording knows beyond its traces.
-    fn add_recorded(&mut self, reading: &Reading, recorded: &Recorded, wanted: &Wanted) {
-        self.warnings.extend(recorded.warnings.as_slice().iter().cloned());
-        for (number, process) in recorded.processes.iter().enumerate() {
-            let host = reading.hosts.iter().find(|host| host.process == Some(number));
-            let trace = host.map(|host| &host.trace);
-            let of_trace = trace.map_or(&[][..], |trace| &trace.pools);
-            // The pool with the highest peak of a device stands for it; it comes first.
-            let named = of_trace.iter().rev().filter_map(|pool| {
-                let trace = trace?;
-                let name = &trace.history.pool(pool.id)?.name;
-                Some((trace.device_of(pool), name.clone()))
-            });
-            let whole = Whole { process, trace, pools: named.collect() };
-            let pid = u64::from(process.id.pid());
-            for (device, peak) in whole.lifetime_peaks() {
-                let name = whole.pools.get(&device);
-                if wanted.pool.as_ref().is_some_and(|part| !name.unwrap_or(&device).contains(part.as_str())) {
-                    continue;
-                }
-                let known = self
-                    .pools
-                    .iter_mut()
-                    .find(|pool| Some(&pool.name) == name && pool.pid.is_none_or(|of| of == pid));
-                if let Some(pool) = known {
-                    pool.pid = Some(pid);
-                    pool.rank = process.facts.rank;
-                    pool.lifetime_peak_bytes = pool.lifetime_peak_bytes.max(peak);
-                } else {
-                    self.pools.push(whole.bare_pool(&device, peak));
-                    if let (None, Some(reason)) = (peak, whole.reason(&device)) {
-                        self.warnings.push(Warning {
-                            code: "no-counters",
-                            text: format!("process {pid}, {device}: {reason}"),
-                            hint: String::new(),
-                        });
-                    }
-                }
-            }
-            let steps = whole.steps();
-            self.steps.extend(steps.iter().map(|step| whole.step_view(step)));
-            if let (true, Some(trace)) = (steps.is_empty(), trace) {
-                let seen = trace.pools.iter().flat_map(|pool| traced_steps(trace, pool));
-                self.steps.extend(seen.map(|step| StepView { pid: Some(pid), ..step }));
-            }
-            self.epochs.extend(whole.epochs(&steps));
-            self.phases.extend(whole.phases(&steps));
-            self.marks.extend(whole.marks());
-            self.inventory.extend(whole.inventory());
-            if self.source.framework.is_none() {
-                let framework = match process.facts.framework() {
-                    Some(("tensorflow", _)) => Some(Framework::TensorFlow),
-                    Some(("jax", _)) => Some(Framework::Jax),
-                    Some(("torch", _)) => Some(Framework::PyTorch),
-                    _ => None,
-                };
-                self.source.framework = framework.map(Framework::word);
-            }
-        }
-        self.pools.sort_by_key(|pool| std::cmp::Reverse(pool.lifetime_peak_bytes.max(pool.peak_bytes)));
-    }
-
-    /// A reason for each null.
-    fn explain_nulls(&mut self) {
-        let mut unknowns = Vec::new();
-        let mut add = |path: String, reason: &str, switch: Option<&str>| {
-            unknowns.push(Unknown { path, reason: reason.to_owned(), switch: switch.map(str::to_owned) });
-        };
-        if self.source.framework.is_none() {
-            add("source.framework".into(), "nothing in the trace shows which framework wrote it", None);
-        }
-        if self.source.wall_clock_zero_ns.is_none() {
-            add("source.wall_clock_zero_ns".into(), "the file does not tell when it began", None);
-        }
-        for (i, pool) in self.pools.iter().enumerate() {
-            let at = |field: &str| format!("pools[{i}].{field}");
-            if pool.pid.is_none() {
-                add(at("pid"), "the file does not tell the process", None);
-            }
-            if pool.rank.is_none() {
-                add(at("rank"), "no variable of a launcher told the process' rank", None);
-            }
-            if pool.at_peak.is_none() {
-                let reason = "no trace of this process shows what the pool held";
-                let switch = Some("vramline run --trace auto");
-                add(at("at_peak"), reason, switch);
-            }
-            for (field, is_null) in [
-                ("peak_at_ns", pool.peak_at_ns.is_none()),
-                ("at_peak.time_ns", pool.at_peak.as_ref().is_some_and(|at| at.time_ns.is_none())),
-                ("allocs", pool.allocs.is_none()),
-                ("frees", pool.frees.is_none()),
-                ("before_recording", pool.before_recording.is_none()),
-            ] {
-                if is_null {
-                    add(at(field), "there is no history of this pool", Some("vramline run --trace auto"));
-                }
-            }
-            if pool.peak_bytes.is_none() {
-                add(at("peak_bytes"), "the framework does not count this device's memory", None);
-            }
-            if pool.from_start.is_none() {
-                add(at("from_start"), "no first event tells the allocator's counts", None);
-            }
-            if pool.limit_bytes.is_none() {
-                add(at("limit_bytes"), "nothing tells how much is available", None);
-            }
-            if pool.lifetime_peak_bytes.is_none() {
-                add(at("lifetime_peak_bytes"), "nothing tells a high-water mark", None);
-            }
-            if pool.fragmentation_at_peak.is_none() {
-                add(
-                    at("fragmentation_at_peak"),
-                    "the allocator told none: nothing was free, or it does not measure it",
-                    None,
-                );
-            }
-            if let Some(caching) = &pool.caching {
-                if caching.reserved_peak_at_ns.is_none() {
-                    add(at("caching.reserved_peak_at_ns"), "it was so before the first entry", None);
-                }
-                for (field, is_null) in [
-                    ("asked_bytes", caching.failures.iter().any(|failure| failure.asked_bytes.is_none())),
-                    ("device_free_bytes", caching.failures.iter().any(|one| one.device_free_bytes.is_none())),
-                ] {
-                    if is_null {
-                        add(at(&format!("caching.failures[].{field}")), "the entry does not tell it", None);
-                    }
-                }
-            }
-            let rows = pool.at_peak.iter().flat_map(|at| &at.rows);
-            if rows.clone().any(|row| row.op_time_ns.is_none()) {
-                let reason = "the trace times no op of that name (a row may have no op, or several)";
-                add(at("at_peak.rows[].op_time_ns"), reason, None);
-                add(at("at_peak.rows[].op_calls"), reason, None);
-            }
-            if rows.clone().any(|row| row.age_ns.is_none()) {
-                add(at("at_peak.rows[].age_ns"), "no event shows the allocation", None);
-            }
-            if pool.held_long.iter().any(|long| long.freed_ns.is_none()) {
-                add(at("held_long[].freed_ns"), "the trace ends before the block was freed", None);
-            }
-        }
-        let mut add_if = |is_null: bool, path: &str, reason: &str, switch: Option<&str>| {
-            if is_null {
-                add(path.to_owned(), reason, switch);
-            }
-        };
-        const NO_EPOCH: &str = "the step belongs to no epoch, or nobody told";
-        const OWN_PEAK: &str =
-            "the framework's peak counts from the start of the process, and was not reset when this began";
-        const NO_FIGURE: &str = "the framework told no figure at that moment";
-        const NO_PROCESS: &str = "the trace does not tell the process";
-        let own_peak = Some("vramline run --step-peaks, or rec.step");
-        add_if(self.steps.iter().any(|step| step.epoch.is_none()), "steps[].epoch", NO_EPOCH, None);
-        add_if(self.steps.iter().any(|step| step.pid.is_none()), "steps[].pid", NO_PROCESS, None);
-        add_if(
-            self.steps.iter().any(|step| step.peak_bytes.is_none()),
-            "steps[].peak_bytes",
-            OWN_PEAK,
-            own_peak,
-        );
-        add_if(
-            self.steps.iter().any(|step| step.current_bytes.is_none()),
-            "steps[].current_bytes",
-            NO_FIGURE,
-            None,
-        );
-        add_if(
-            self.epochs.iter().any(|epoch| epoch.peak_bytes.is_none()),
-            "epochs[].peak_bytes",
-            OWN_PEAK,
-            own_peak,
-        );
-        add_if(
-            self.epochs.iter().any(|epoch| epoch.current_bytes.is_none()),
-            "epochs[].current_bytes",
-            NO_FIGURE,
-            None,
-        );
-        for (is_null, path) in [
-            (self.phases.iter().any(|phase| phase.first_peak_bytes.is_none()), "phases[].first_peak_bytes"),
-            (self.phases.iter().any(|phase| phase.later_peak_bytes.is_none()), "phases[].later_peak_bytes"),
-        ] {
-            add_if(is_null, path, "no such step has a peak of its own that is known", own_peak);
-        }
-        add_if(
-            self.phases.iter().any(|phase| phase.current_bytes.is_none()),
-            "phases[].current_bytes",
-            NO_FIGURE,
-            None,
-        );
-        add_if(self.marks.iter().any(|mark| mark.step.is_none()), "marks[].step", "it is of no step", None);
-        for (is_null, path) in [
-            (self.marks.iter().any(|mark| mark.current_bytes.is_none()), "marks[].current_bytes"),
-            (self.marks.iter().any(|mark| mark.peak_bytes.is_none()), "marks[].peak_bytes"),
-        ] {
-            add_if(is_null, path, NO_FIGURE, None);
-        }
-        let no_trace = "no trace shows the pools, or the framework does not tell where the variables lie";
-        let is_null = self.inventory.iter().any(|entry| entry.in_pool_bytes.is_none());
-        add_if(is_null, "inventory[].in_pool_bytes", no_trace, Some("vramline run --trace auto"));
-        if let Some(run) = &self.run {
-            add_if(
-                run.exit.is_none(),
-                "run.exit",
-                "the job still runs, its launcher was killed, or it had none",
-                None,
-            );
-            let any = |is_null: fn(&run::ProcessView) -> bool| run.processes.iter().any(is_null);
-            let rank = "no variable of a launcher told the process' rank";
-            add_if(any(|process| process.rank.is_none()), "run.processes[].rank", rank, None);
-            add_if(
-                any(|process| process.backend.is_none()),
-                "run.processes[].backend",
-                "Keras was not used",
-                None,
-            );
-            let root = "the process was not forked from a recorded one";
-            add_if(any(|process| process.forked_from.is_none()), "run.processes[].forked_from", root, None);
-        }
-        let ledger = &self.ledger;
-        add_if(ledger.is_empty(), "ledger", "only recordings have one", Some("vramline run -- CMD"));
-        let reasons = "each line says why in its `reason`";
-        add_if(ledger.iter().any(|line| line.bytes.is_none()), "ledger[].bytes", reasons, None);
-        add_if(!ledger.is_empty(), "ledger[].part_of", "the whole device is part of nothing", None);
-        self.unknowns = unknowns;
     }
 }
 
-/// Where the allocator's count and the events do not agree.
-fn doubts(history: &History, pool: &PoolTrace, name: &str) -> Vec<Warning> {
-    let mut doubts = Vec::new();
-    if let Some(first) = pool.count.first_disagreement {
-        doubts.push(Warning {
-            code: "count-disagrees",
-            text: format!(
-                "at {} of {} events of '{name}' the allocator's count does not follow from the event before; first at {} ns: \
-                 {} bytes expected, {} found",
-                pool.count.disagreements,
-                pool.allocs + pool.frees,
-                first.time.on_clock(history.origin).0,
-                first.expected.0,
-                first.found.0
-            ),
-            hint: "events are missing: the profiler dropped some, or the file was cut or merged. Peaks are the allocator's \
-                   own and hold; the rows may lack blocks"
-                .to_owned(),
-        });
-    }
-    if pool.lost_frees > 0 {
-        doubts.push(Warning {
-            code: "lost-frees",
-            text: format!(
-                "{} blocks of '{name}' were handed out again without a free in the trace",
-                pool.lost_frees
-            ),
-            hint: String::new(),
-        });
-    }
-    if pool.without_address > 0 {
-        doubts.push(Warning {
-            code: "no-address",
-            text: format!(
-                "{} events of '{name}' tell no address: allocations and frees cannot be paired",
-                pool.without_address
-            ),
-            hint: "record with TensorFlow 2.3 or newer".to_owned(),
-        });
-    }
-    doubts
-}
-
-/// What turns the names and times of a source into text and into its clock.
-#[derive(Clone, Copy)]
-struct Words<'a> {
-    names: &'a Names,
-    stacks: &'a Stacks,
-    op_times: Option<&'a FxHashMap<Name, OpTime>>,
-    origin: Nanos,
-}
-
-impl Words<'_> {
-    fn of(history: &History) -> Words<'_> {
-        let History { names, stacks, op_times, origin, .. } = history;
-        Words { names, stacks, op_times: Some(op_times), origin: *origin }
-    }
-}
-
-/// What a pool held at a moment of a history.
-pub(super) fn of_snapshot(history: &History, snapshot: &Snapshot, wanted: &Wanted) -> HeldView {
-    held_view(Words::of(history), snapshot, wanted)
-}
-
-/// Sums up the rows beyond the first `top`.
-pub(super) fn fold(held: &mut HeldView, top: usize) {
-    if top >= held.rows.len() {
-        return;
-    }
-    let folded = held.rows.split_off(top);
-    let rest = held.rest.get_or_insert(Rest { rows: 0, bytes: Bytes::ZERO, count: 0 });
-    rest.rows += folded.len();
-    rest.bytes += folded.iter().map(|row| row.bytes).sum();
-    rest.count += folded.iter().map(|row| row.count).sum::<u64>();
-}
-
-fn held_view(words: Words<'_>, snapshot: &Snapshot, wanted: &Wanted) -> HeldView {
-    let named = snapshot.held.iter().filter(|held| held.is_named()).map(|held| held.requested).sum();
-    let unnamed = snapshot.held.iter().filter(|held| !held.is_named()).map(|held| held.requested).sum();
-    let mut by_role = ByRole::default();
-    for held in &snapshot.held {
-        *by_role.0.entry(held.role).or_default() += held.requested;
-    }
-    let mut held = HeldView {
-        time_ns: snapshot.time.map(|time| time.on_clock(words.origin)),
-        in_use_bytes: snapshot.in_use,
-        named_bytes: named,
-        unnamed_bytes: unnamed,
-        slack_bytes: snapshot.slack(),
-        before_recording_bytes: snapshot.before_recording,
-        by_role,
-        rows: rows(words, &snapshot.held, wanted.by),
-        rest: None,
-    };
-    if let Some(top) = wanted.top {
-        fold(&mut held, top);
-    }
-    held
-}
-
-fn rows(words: Words<'_>, held: &[Held], by: By) -> Vec<Row> {
-    type Key<'a> = (Name, Name, &'a str, &'a str, Option<Role>, &'static str, &'a str, &'a str, Bytes, Stack);
-    let mut groups: FxHashMap<Key<'_>, Row> = FxHashMap::default();
-    for held in held {
-        let key: Key<'_> = match by {
-            By::Op => (
-                held.op,
-                held.shape,
-                held.dtype.word(),
-                &held.layer,
-                Some(held.role),
-                held.evidence,
-                held.source.as_str(),
-                held.variable.as_str(),
-                // Of a block without a name the size is the best that is known.
-                if held.op.is_empty() { held.requested } else { Bytes::ZERO },
-                Stack::EMPTY,
-            ),
-            By::Layer => {
-                (Name::EMPTY, Name::EMPTY, "", &held.layer, None, "", "", "", Bytes::ZERO, Stack::EMPTY)
-            }
-            By::Role => {
-                (Name::EMPTY, Name::EMPTY, "", "", Some(held.role), "", "", "", Bytes::ZERO, Stack::EMPTY)
-            }
-            By::Stack => (Name::EMPTY, Name::EMPTY, "", "", None, "", "", "", Bytes::ZERO, held.stack),
-        };
-        let row = row_of(words, held);
-        match groups.entry(key) {
-            std::collections::hash_map::Entry::Vacant(slot) => {
-                slot.insert(row);
-            }
-            std::collections::hash_map::Entry::Occupied(mut slot) => slot.get_mut().join(&row),
+impl From<PoolAnalysis> for PoolView {
+    fn from(pool: PoolAnalysis) -> PoolView {
+        PoolView {
+            name: pool.name,
+            device: pool.device,
+            host: pool.host,
+            pid: pool.pid,
+            rank: pool.rank,
+            from_start: pool.from_start,
+            limit_bytes: pool.limit,
+            allocs: pool.allocs,
+            frees: pool.frees,
+            peak_bytes: pool.peak,
+            lifetime_peak_bytes: pool.lifetime_peak,
+            peak_at_ns: pool.peak_at,
+            at_peak: pool.at_peak.map(HeldView::from),
+            at: pool.at.map(HeldView::from),
+            fragmentation_at_peak: pool.fragmentation_at_peak,
+            before_recording: pool.before_recording.map(BeforeView::from),
+            caching: pool.caching.map(CachingView::from),
+            replay: pool.replay.map(ReplayedView::from),
+            held_long: pool.held_long.into_iter().map(LongView::from).collect(),
         }
     }
-    let mut rows: Vec<Row> = groups.into_values().collect();
-    rows.sort_by(|a, b| {
-        let key =
-            |row: &Row| (std::cmp::Reverse(row.bytes), row.op.clone(), row.shape.clone(), row.layer.clone());
-        key(a).cmp(&key(b)).then_with(|| {
-            let key = |row: &Row| (row.role, row.evidence, row.source.clone(), row.variable.clone());
-            key(a).cmp(&key(b)).then_with(|| a.stack.cmp(&b.stack))
-        })
-    });
-    rows
 }
 
-fn row_of(words: Words<'_>, held: &Held) -> Row {
-    let time = words.op_times.and_then(|times| times.get(&held.op)).filter(|_| !held.op.is_empty());
-    Row {
-        bytes: held.requested,
-        count: held.count,
-        op: words.names.get(held.op).to_owned(),
-        layer: held.layer.clone(),
-        role: held.role.word(),
-        shape: words.names.get(held.shape).to_owned(),
-        dtype: held.dtype.word(),
-        source: held.source.clone(),
-        evidence: held.evidence,
-        variable: held.variable.clone(),
-        stack: words.stacks.texts(held.stack, words.names),
-        slack_bytes: held.slack(),
-        age_ns: held.age.map(|age| age.nanos()),
-        op_calls: time.map(|time| time.calls),
-        op_time_ns: time.map(|time| time.total.nanos()),
+impl From<HeldRows> for HeldView {
+    fn from(held: HeldRows) -> HeldView {
+        HeldView {
+            time_ns: held.time,
+            in_use_bytes: held.in_use,
+            named_bytes: held.named,
+            unnamed_bytes: held.unnamed,
+            slack_bytes: held.slack,
+            before_recording_bytes: held.before_recording,
+            by_role: ByRole(held.by_role),
+            rows: held.rows.into_iter().map(Row::from).collect(),
+            rest: held.rest.map(Rest::from),
+        }
     }
 }
 
-impl Row {
-    /// Adds another row to this one; what the two do not share is left empty.
-    fn join(&mut self, other: &Row) {
-        self.bytes += other.bytes;
-        self.count += other.count;
-        self.slack_bytes += other.slack_bytes;
-        self.age_ns = self.age_ns.max(other.age_ns);
-        if self.op != other.op {
-            self.op.clear();
-            (self.op_calls, self.op_time_ns) = (None, None);
+impl From<HeldRow> for Row {
+    fn from(row: HeldRow) -> Row {
+        Row {
+            bytes: row.bytes,
+            count: row.count,
+            op: row.op,
+            layer: row.layer,
+            role: row.role.map_or("", Role::word),
+            shape: row.shape,
+            dtype: row.dtype.map_or("", Dtype::word),
+            source: row.source,
+            evidence: row.evidence,
+            variable: row.variable,
+            stack: row.stack,
+            slack_bytes: row.slack,
+            age_ns: row.age_ns,
+            op_calls: row.op_calls,
+            op_time_ns: row.op_time_ns,
         }
-        let keep = |mine: &mut String, theirs: &String| {
-            if mine != theirs {
-                mine.clear();
-            }
-        };
-        keep(&mut self.layer, &other.layer);
-        keep(&mut self.shape, &other.shape);
-        keep(&mut self.source, &other.source);
-        keep(&mut self.variable, &other.variable);
-        if self.stack != other.stack {
-            self.stack.clear();
-        }
-        let keep = |mine: &mut &'static str, theirs: &'static str| {
-            if *mine != theirs {
-                *mine = "";
-            }
-        };
-        keep(&mut self.role, other.role);
-        keep(&mut self.dtype, other.dtype);
-        keep(&mut self.evidence, other.evidence);
     }
 }
 
-/// The steps that a trace itself shows.
-fn traced_steps(trace: &Trace, pool: &PoolTrace) -> Vec<StepView> {
-    let history = &trace.history;
-    let view = |used: StepUse| StepView {
-        pool: history.pool(pool.id).map_or("", |pool| &pool.name).to_owned(),
-        host: history.host.clone(),
-        pid: history.pid,
-        step: used.step.number,
-        batches: 1,
-        epoch: None,
-        phase: used.step.phase.word(),
-        how: used.step.how.word(),
-        name: history.names.get(used.step.name).to_owned(),
-        begin_ns: used.step.begin.on_clock(history.origin),
-        peak_bytes: Some(used.peak),
-        current_bytes: Some(used.current),
-    };
-    trace.step_uses(pool).into_iter().map(view).collect()
+impl From<RestOfRows> for Rest {
+    fn from(rest: RestOfRows) -> Rest {
+        Rest { rows: rest.rows, bytes: rest.bytes, count: rest.count }
+    }
 }
 
-fn long_view(words: Words<'_>, long: &LongHeld) -> LongView {
-    let clock = |time: Picos| time.on_clock(words.origin);
-    LongView {
-        bytes: long.held.requested,
-        op: words.names.get(long.held.op).to_owned(),
-        layer: long.held.layer.clone(),
-        role: long.held.role.word(),
-        shape: words.names.get(long.held.shape).to_owned(),
-        dtype: long.held.dtype.word(),
-        born_ns: clock(long.born),
-        freed_ns: long.freed.map(clock),
-        held_ns: long.held.age.map_or(0, |age| age.nanos()),
-        byte_seconds: long.byte_seconds,
+impl From<BeforeRecording> for BeforeView {
+    fn from(before: BeforeRecording) -> BeforeView {
+        BeforeView {
+            at_begin_bytes: before.at_begin,
+            freed_bytes: before.freed,
+            freed_blocks: before.freed_blocks,
+        }
+    }
+}
+
+impl From<LongHeldBlock> for LongView {
+    fn from(long: LongHeldBlock) -> LongView {
+        LongView {
+            bytes: long.row.bytes,
+            op: long.row.op,
+            layer: long.row.layer,
+            role: long.row.role.map_or("", Role::word),
+            shape: long.row.shape,
+            dtype: long.row.dtype.map_or("", Dtype::word),
+            born_ns: long.born,
+            freed_ns: long.freed,
+            held_ns: long.row.age_ns.unwrap_or(0),
+            byte_seconds: long.byte_seconds,
+        }
     }
 }

@@ -4,7 +4,9 @@
 use vramline::allocator::torch_caching::{ByClass, Options, Stat, State, Stats, TieBreak, TorchCaching};
 use vramline::event::caching::{Call, CallKind, Calls, EarlierSegment};
 use vramline::replay::torch_caching::{compare, options, program};
-use vramline::replay::{AnsweredBy, DriverExact, Exact, PoolReplay, Program, Rules, Setting, replay};
+use vramline::replay::{
+    AnsweredBy, CauseKind, DriverExact, Exact, PoolReplay, Program, Rules, Setting, replay,
+};
 use vramline::trace::Trace;
 use vramline::units::Bytes;
 use vramline::{Host, Reading};
@@ -347,7 +349,7 @@ fn what_if() {
     assert!(grown.fits == Some(true) && grown.pool.1 < pool.ran.exact.pool);
     assert!(grown.pool.0 >= pool.bounds.load_rounded);
     // The story of these bytes is told by the replay itself, too.
-    let told = pool.fragmentation.causes.iter().find(|cause| cause.word == "growth-regions").unwrap();
+    let told = pool.fragmentation.causes.iter().find(|cause| cause.kind == CauseKind::GrowthRegions).unwrap();
     assert_eq!(told.bytes + grown.pool.1, pool.ran.exact.pool);
     let rounded = ask("roundup=8");
     assert!(rounded.peak.0 > now.peak.1);
@@ -413,7 +415,7 @@ fn growths_are_the_calls_of_the_trace() {
 #[test]
 fn a_line_in_the_report() {
     let reading = vramline::read(&fixture(RESNET)).unwrap();
-    let report = crate::checked_report(&reading, &vramline::view::report::Wanted::default());
+    let report = crate::checked_report(&reading, &vramline::analysis::report::ReportOptions::default());
     let line = report.pools[0].replay.as_ref().unwrap();
     let trace = &reading.hosts[0].trace;
     let pool = replayed(trace);
@@ -434,11 +436,11 @@ fn failures_of_snapshots() {
     for (name, truth) in snapshots_with_truths() {
         let paths = [fixture(&format!("torch/{name}.pickle.gz"))];
         let read = vramline::read_failures(&paths, None, &std::sync::Arc::default()).unwrap();
-        let report = vramline::view::oom::oom(&read);
+        let report = vramline::view::oom::OomReport::from(&vramline::analysis::oom::oom(&read));
         let failures = truth["failures"].as_array().map_or(0, Vec::len);
         assert_eq!(report.failures.len(), failures, "{name}");
         let Some(first) = report.failures.first() else { continue };
-        assert_eq!((first.dialect, first.allocator.as_deref()), ("torch-snapshot", Some("cuda:0")));
+        assert_eq!((first.dialect.word(), first.allocator.as_deref()), ("torch-snapshot", Some("cuda:0")));
         assert!(first.advice.iter().any(|advice| advice.text.starts_with("by exact replay, ")), "{name}");
     }
 }

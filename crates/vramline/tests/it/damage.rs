@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use vramline::Reading;
+use vramline::analysis::report::ReportOptions;
 use vramline::event::History;
 use vramline::source::{Content, SourceError, read_bytes};
-use vramline::view::report::Wanted;
 
 use crate::writer::{Message, Plane, memory_stats, put_varint, space};
 use crate::{checked_report, codes, fixture, report_on};
@@ -20,7 +20,7 @@ fn survive(bytes: &[u8]) -> Option<usize> {
                 Content::History(history) => history.events.len(),
                 Content::Still(_) => 0,
             };
-            checked_report(&Reading::of(path.to_owned(), content), &Wanted::default());
+            checked_report(&Reading::of(path.to_owned(), content), &ReportOptions::default());
             Some(events)
         }
         Err(error) => {
@@ -94,7 +94,7 @@ fn what_precedes_a_cut_is_read() {
     let (late, history) = read(&whole[..whole.len() - 40]);
     assert_eq!(late, 130);
     assert!(history.warnings.as_slice()[0].text.contains("what precedes the cut was read"));
-    let report = report_on(&whole[..whole.len() / 2], &Wanted::default());
+    let report = report_on(&whole[..whole.len() / 2], &ReportOptions::default());
     assert!(report.warnings[0].text.contains("table of names"), "{:?}", report.warnings);
 
     // A later plane cut in its lines leaves an earlier one whole.
@@ -102,7 +102,7 @@ fn what_precedes_a_cut_is_read() {
     let event = first.event("MemoryAllocation", 0, 0, &memory_stats("pool", 10, 256, 1, 256));
     first.line("python", 0, &[event]);
     let bytes = space(&[&first, &first]);
-    let report = report_on(&bytes[..bytes.len() * 2 / 3], &Wanted::default());
+    let report = report_on(&bytes[..bytes.len() * 2 / 3], &ReportOptions::default());
     assert_eq!(report.pools[0].allocs, Some(1));
     assert_eq!(codes(&report)[0], "truncated");
 }
@@ -167,7 +167,7 @@ fn duplicate_metadata_ids_take_the_last() {
         message = message.message(4, &entry("SomethingElse"));
     }
     let renamed = message.clone().message(4, &entry("MemoryDeallocation"));
-    let report = report_on(&Message::default().message(1, &renamed).0, &Wanted::default());
+    let report = report_on(&Message::default().message(1, &renamed).0, &ReportOptions::default());
     assert_eq!((report.pools[0].allocs, report.pools[0].frees), (Some(0), Some(1)));
 }
 
@@ -197,7 +197,7 @@ fn huge_counts() {
     }
     let mut bytes = space(&[&plane]);
     bytes.extend(&planes);
-    let report = report_on(&bytes, &Wanted::default());
+    let report = report_on(&bytes, &ReportOptions::default());
     assert_eq!(report.pools.len(), 3_000);
 
     // An event of twenty megabytes is skipped, not held.
@@ -206,7 +206,7 @@ fn huge_counts() {
     large = large.bytes(9, vec![0; 20 << 20]);
     let small = plane.event("MemoryAllocation", 1, 0, &memory_stats("pool", 10, 256, 2, 512));
     plane.line("python", 0, &[large, small]);
-    let report = report_on(&space(&[&plane]), &Wanted::default());
+    let report = report_on(&space(&[&plane]), &ReportOptions::default());
     assert_eq!(report.pools[0].allocs, Some(1));
     assert!(codes(&report).contains(&"huge-event"));
 }

@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vramline::analysis;
+use vramline::analysis::doctor::{DeepLook, DeviceLook, DriverLook, MachineLook, PythonLook};
 use vramline::source::driver::probe::{Cost, Costs};
 use vramline::source::driver::{
     DeviceFacts, DeviceMemory, DeviceProcess, DriverError, Identity, Library, Part, Work,
 };
 use vramline::source::procfs::{HostMemory, Namespace};
 use vramline::units::Bytes;
-use vramline::view::doctor::{
-    DeepLook, DeviceLook, Doctor, DriverLook, Machine, Measure, PythonLook, doctor,
-};
-use vramline::view::fields::DOCTOR;
+use vramline::view::doctor::{Doctor, Measure};
 
 use crate::document::paths;
 
@@ -34,7 +33,7 @@ fn device(index: u32) -> DeviceLook {
     }
 }
 
-fn machine(devices: Vec<DeviceLook>) -> Machine {
+fn machine(devices: Vec<DeviceLook>) -> MachineLook {
     let packages = [
         ("tensorflow", "2.21.0"),
         ("jax", "0.11.2"),
@@ -42,7 +41,7 @@ fn machine(devices: Vec<DeviceLook>) -> Machine {
         ("torch", "2.11.0+cu130"),
     ];
     let cost = Cost { calls: 5, nanos: 35_000, longest_nanos: 9_000, ..Cost::default() };
-    Machine {
+    MachineLook {
         driver: Ok(DriverLook {
             library: Library {
                 driver_version: Some("580.1".to_owned()),
@@ -69,6 +68,10 @@ fn machine(devices: Vec<DeviceLook>) -> Machine {
     }
 }
 
+fn doctor(machine: &MachineLook) -> Doctor {
+    Doctor::from(&analysis::doctor::doctor(machine))
+}
+
 /// The answers of a code.
 fn answers(document: &Doctor, code: &str) -> Vec<Measure> {
     let found: Vec<Measure> =
@@ -77,7 +80,7 @@ fn answers(document: &Doctor, code: &str) -> Vec<Measure> {
     found
 }
 
-fn answer(machine: &Machine, code: &str) -> (Option<bool>, String, String) {
+fn answer(machine: &MachineLook, code: &str) -> (Option<bool>, String, String) {
     let found = answers(&doctor(machine), code).remove(0);
     (found.can, found.why.unwrap_or_default(), found.switch.unwrap_or_default())
 }
@@ -110,7 +113,7 @@ fn every_no_has_a_reason() {
         DriverError::VersionMismatch,
         DriverError::NoPermission,
     ] {
-        traps.push(Machine { driver: Err(error), ..machine(Vec::new()) });
+        traps.push(MachineLook { driver: Err(error), ..machine(Vec::new()) });
     }
     for machine in traps {
         for measure in doctor(&machine).measures {
@@ -124,7 +127,7 @@ fn every_no_has_a_reason() {
 
 #[test]
 fn processes_in_a_container() {
-    let nested = |look: DeviceLook| Machine {
+    let nested = |look: DeviceLook| MachineLook {
         namespace: Namespace { own_pids: vec![42], is_outermost: Some(false) },
         ..machine(vec![look])
     };
@@ -214,9 +217,9 @@ fn pythons_that_cannot_be_reached() {
     let installed =
         |python: &mut PythonLook| drop(python.packages.insert("vramline".to_owned(), "0.1.0".to_owned()));
     assert_eq!(answer(&with(installed), "attach").0, Some(true));
-    let bare = Machine { no_boot: Some("the package was not found".to_owned()), ..machine(Vec::new()) };
+    let bare = MachineLook { no_boot: Some("the package was not found".to_owned()), ..machine(Vec::new()) };
     assert_eq!(answer(&bare, "package").0, Some(false));
-    let silent = Machine { python: Err("it does not answer".to_owned()), ..machine(Vec::new()) };
+    let silent = MachineLook { python: Err("it does not answer".to_owned()), ..machine(Vec::new()) };
     assert_eq!(answer(&silent, "python").0, None);
     assert!(doctor(&silent).frameworks.is_empty());
 }
@@ -260,11 +263,11 @@ fn every_field_is_in_the_table() {
     let mut found = BTreeSet::new();
     let mut part = device(0);
     part.facts.part = Some(Part { index: 0, of: "GPU-1".to_owned() });
-    let full = Machine { container_limit: Some(Bytes(1)), ..machine(vec![device(0), part]) };
-    for machine in [full, Machine { driver: Err(DriverError::DriverNotLoaded), ..machine(Vec::new()) }] {
+    let full = MachineLook { container_limit: Some(Bytes(1)), ..machine(vec![device(0), part]) };
+    for machine in [full, MachineLook { driver: Err(DriverError::DriverNotLoaded), ..machine(Vec::new()) }] {
         paths(&serde_json::to_value(doctor(&machine)).unwrap(), "", &mut found);
     }
-    let table: BTreeSet<String> = DOCTOR.iter().map(|field| field.id.to_owned()).collect();
+    let table: BTreeSet<String> = crate::table::<Doctor>();
     let is_list = |path: &String| ["devices", "frameworks", "warnings", "unknowns"].contains(&path.as_str());
     let missing: Vec<_> = found.iter().filter(|path| !table.contains(*path) && !is_list(path)).collect();
     assert!(missing.is_empty(), "in a document but not in the table: {missing:?}");

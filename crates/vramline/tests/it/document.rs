@@ -6,21 +6,32 @@ use std::path::Path;
 
 use serde_json::Value;
 use vramline::Reading;
+use vramline::analysis::diff::{DiffOptions, RunSide, diff};
+use vramline::analysis::held::GroupBy;
+use vramline::analysis::oom::oom;
+use vramline::analysis::plan::{self, PlanOptions, ProbeRead};
+use vramline::analysis::replay::{ExtraRequest, ReplayOptions, replay};
+use vramline::analysis::report::ReportOptions;
+use vramline::analysis::verify::{Measured, Predicted, verify};
+use vramline::document::{Described, Entry, entries, typescript};
 use vramline::names::Names;
 use vramline::plan::{Compiled, Fix};
 use vramline::snapshot::{Held, Snapshot, Still, StillPool};
 use vramline::source::{Content, read_programs};
 use vramline::stack::{Stack, Stacks};
 use vramline::units::{Bytes, Nanos};
-use vramline::view::diff::{self, Side, diff};
-use vramline::view::fields::{DIFF, DOCTOR, Field, OOM, PACK, PLAN, REPLAY, REPORT, TOP, VERIFY};
-use vramline::view::plan::{self, ProbeRead};
-use vramline::view::replay::{self, replay};
-use vramline::view::report::{By, Wanted};
-use vramline::view::verify::{self, Measured};
+use vramline::view::diff::Diff;
+use vramline::view::doctor::Doctor;
+use vramline::view::oom::OomReport;
+use vramline::view::pack::PackView;
+use vramline::view::plan::PlanView;
+use vramline::view::replay::Replay;
+use vramline::view::report::Report;
+use vramline::view::top::Top;
+use vramline::view::verify::Verify;
 use vramline::warning::Warnings;
 
-use crate::{checked_report, fixture, root};
+use crate::{checked_analysis, checked_report, fixture, root, table};
 
 /// The paths of all values in a document.
 pub(crate) fn paths(value: &Value, at: &str, found: &mut BTreeSet<String>) {
@@ -70,7 +81,7 @@ fn still() -> Reading {
 
 #[test]
 fn one_moment_is_reported_like_a_peak() {
-    let report = checked_report(&still(), &Wanted { by: By::Stack, ..Wanted::default() });
+    let report = checked_report(&still(), &ReportOptions { by: GroupBy::Stack, ..ReportOptions::default() });
     assert_eq!(report.source.format, "memory-dump");
     let pool = &report.pools[0];
     let held = pool.at_peak.as_ref().unwrap();
@@ -93,16 +104,17 @@ fn every_field_is_in_the_table_and_every_entry_in_a_report() {
         "torch/out_of_memory.pickle.gz",
         "jax0112_h200_convolution.xplane.pb.gz",
     ] {
-        let wanted = Wanted { top: Some(5), at: Some(Nanos(20_000_000)), ..Wanted::default() };
+        let wanted = ReportOptions { top: Some(5), at: Some(Nanos(20_000_000)), ..ReportOptions::default() };
         let report = checked_report(&vramline::read(&fixture(name)).unwrap(), &wanted);
         paths(&serde_json::to_value(&report).unwrap(), "", &mut found);
     }
-    let report = checked_report(&still(), &Wanted::default());
+    let report = checked_report(&still(), &ReportOptions::default());
     paths(&serde_json::to_value(&report).unwrap(), "", &mut found);
     // `--at` has the fields of the peak, as the table says.
     let found: BTreeSet<String> =
         found.into_iter().map(|path| path.replace("pools[].at.", "pools[].at_peak.")).collect();
-    let table: BTreeSet<String> = REPORT.iter().map(|field| field.id.to_owned()).collect();
+    let table: BTreeSet<String> =
+        table::<Report>().into_iter().filter(|path| !path.starts_with("pools[].at.")).collect();
     // A list or an object may be empty in one report and filled in another.
     let holds = |outer: &str, path: &str| {
         path.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.') || rest.starts_with("[]"))
@@ -145,7 +157,7 @@ fn every_null_is_explained() {
     }
     check(&still(), Path::new("still"));
     fn check(reading: &Reading, path: &Path) {
-        let mut report = serde_json::to_value(checked_report(reading, &Wanted::default())).unwrap();
+        let mut report = serde_json::to_value(checked_report(reading, &ReportOptions::default())).unwrap();
         let unknowns = report["unknowns"].take();
         let explained: BTreeSet<&str> =
             unknowns.as_array().unwrap().iter().map(|unknown| unknown["path"].as_str().unwrap()).collect();
@@ -181,7 +193,7 @@ fn post_mortems() -> Vec<Value> {
         ["tf221_cpu_oom.log", "tf221_cpu_oom.memorydump.pb", "jax0112_h200_oom_short.log"].map(fixture);
     let read = |path: &std::path::PathBuf| {
         let found = vramline::read_failures(std::slice::from_ref(path), None, &Default::default()).unwrap();
-        serde_json::to_value(vramline::view::oom::oom(&found)).unwrap()
+        serde_json::to_value(OomReport::from(&oom(&found))).unwrap()
     };
     files.iter().chain([&peak, &fragmented]).map(read).collect()
 }
@@ -190,7 +202,7 @@ fn post_mortems() -> Vec<Value> {
 fn the_post_mortem_is_in_its_table_too() {
     let mut found = BTreeSet::new();
     post_mortems().iter().for_each(|document| paths(document, "", &mut found));
-    let table: BTreeSet<String> = OOM.iter().map(|field| field.id.to_owned()).collect();
+    let table: BTreeSet<String> = table::<OomReport>();
     let holds = |outer: &str, path: &str| {
         path.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.') || rest.starts_with("[]"))
     };
@@ -237,17 +249,18 @@ fn every_field_of_a_replay_is_in_its_table() {
         ("torch/late.pickle.gz", vec!["split_size=32MiB"]),
     ];
     for (name, settings) in asked {
-        let wanted = replay::Wanted {
+        let wanted = ReplayOptions {
             what_if: settings.into_iter().map(|setting| setting.parse().unwrap()).collect(),
-            ask: Some(replay::Ask { bytes: Bytes(1 << 50), at: Some(Nanos(20_000_000)), op: String::new() }),
-            ..replay::Wanted::default()
+            ask: Some(ExtraRequest { bytes: Bytes(1 << 50), at: Some(Nanos(20_000_000)), op: String::new() }),
+            ..ReplayOptions::default()
         };
-        let document = replay(&vramline::read(&fixture(name)).unwrap(), &wanted).unwrap();
+        let reading = vramline::read(&fixture(name)).unwrap();
+        let document = Replay::from(&replay(&reading, &wanted).unwrap());
         paths(&serde_json::to_value(&document).unwrap(), "", &mut found);
     }
     let alike = |path: String| path.replace("before_last_growth", "at_peak").replace("at_end", "at_peak");
     let found: BTreeSet<String> = found.into_iter().map(alike).collect();
-    let table: BTreeSet<String> = REPLAY.iter().map(|field| field.id.to_owned()).collect();
+    let table: BTreeSet<String> = table::<Replay>().into_iter().map(alike).collect();
     // Empty lists and nulls stand for everything below them.
     let whole = |path: &str| {
         table.iter().any(|other| {
@@ -266,26 +279,27 @@ fn every_field_of_a_replay_is_in_its_table() {
 
 #[test]
 fn every_field_of_a_comparison_is_in_its_table_and_every_null_explained() {
-    let side = |name: &str| Side {
+    let side = |name: &str| RunSide {
         name: name.to_owned(),
-        reports: vec![checked_report(&vramline::read(&fixture(name)).unwrap(), &Wanted::default())],
+        reports: vec![checked_analysis(&vramline::read(&fixture(name)).unwrap(), &ReportOptions::default())],
     };
     let sides = ["tf221_cpu_cnn_from_start.xplane.pb", "tf221_cpu_keras.vram", "tf221_cpu_oom.memorydump.pb"];
-    let wanted = diff::Wanted { fail_over: Some("1%".parse().unwrap()), ..diff::Wanted::default() };
-    let document = serde_json::to_value(diff(&sides.map(side), &wanted)).unwrap();
+    let options = DiffOptions { fail_over: Some("1%".parse().unwrap()), ..DiffOptions::default() };
+    let compared = |sides: &[RunSide]| serde_json::to_value(Diff::from(&diff(sides, &options))).unwrap();
+    let document = compared(&sides.map(side));
     let mut found = BTreeSet::new();
     paths(&document, "", &mut found);
-    let same = diff(&[side("tf221_cpu_keras.vram"), side("tf221_cpu_keras.vram")], &wanted);
-    paths(&serde_json::to_value(same).unwrap(), "", &mut found);
+    let same = compared(&[side("tf221_cpu_keras.vram"), side("tf221_cpu_keras.vram")]);
+    paths(&same, "", &mut found);
     let mut repeated = side("tf221_cpu_cnn_from_start.xplane.pb");
     repeated.reports.extend(side("tf221_cpu_keras.vram").reports);
-    let noisy = diff(&[repeated, side("tf221_cpu_keras.vram")], &wanted);
-    paths(&serde_json::to_value(noisy).unwrap(), "", &mut found);
+    let noisy = compared(&[repeated, side("tf221_cpu_keras.vram")]);
+    paths(&noisy, "", &mut found);
     // Empty lists of runs that are the same.
     found.remove("alarms");
     found.remove("tolerated");
     found.remove("warnings");
-    let table: BTreeSet<String> = DIFF.iter().map(|field| field.id.to_owned()).collect();
+    let table: BTreeSet<String> = table::<Diff>();
     let missing: Vec<_> = found.difference(&table).collect();
     assert!(missing.is_empty(), "in a comparison but not in the table: {missing:?}");
     let unused: Vec<_> = table.difference(&found).collect();
@@ -305,10 +319,9 @@ fn every_field_of_a_comparison_is_in_its_table_and_every_null_explained() {
 }
 
 /// Fields that a document has and its table has not, and the other way round.
-fn differences(document: &Value, table: &[Field]) -> (Vec<String>, Vec<String>) {
+fn differences(document: &Value, table: &BTreeSet<String>) -> (Vec<String>, Vec<String>) {
     let mut found = BTreeSet::new();
     paths(document, "", &mut found);
-    let table: BTreeSet<String> = table.iter().map(|field| field.id.to_owned()).collect();
     // Empty lists and nulls stand for everything below them.
     let whole = |path: &str| table.iter().any(|other| other.starts_with(&format!("{path}[]")));
     let missing = found.iter().filter(|path| !table.contains(*path) && !whole(path)).cloned().collect();
@@ -327,7 +340,7 @@ fn every_field_of_a_plan_and_of_its_verification_is_in_its_table_and_every_null_
     };
     let probes = [5, 7, 13].map(probe);
     for (limit, steps) in [(None, 4), (Some(Bytes(100 << 20)), 1000)] {
-        let wanted = plan::Wanted {
+        let wanted = PlanOptions {
             batches: vec![104, 2000],
             limit,
             steps,
@@ -337,8 +350,8 @@ fn every_field_of_a_plan_and_of_its_verification_is_in_its_table_and_every_null_
             pool: None,
         };
         let planned = plan::prepare(&probes, &wanted).unwrap();
-        let document = serde_json::to_value(plan::view(&planned, &probes, &wanted)).unwrap();
-        assert_eq!(differences(&document, PLAN), (vec![], vec![]));
+        let document = serde_json::to_value(PlanView::from(plan::plan(&planned, &probes, &wanted))).unwrap();
+        assert_eq!(differences(&document, &table::<PlanView>()), (vec![], vec![]));
         explains_nulls(&document);
     }
     let dump = |batch: u64| Compiled {
@@ -347,24 +360,24 @@ fn every_field_of_a_plan_and_of_its_verification_is_in_its_table_and_every_null_
         programs: read_programs(&fixture("plan/tf221_cpu_compiled-140.hlo.pb.gz")).unwrap(),
     };
     for limit in [None, Some(Bytes(50 << 20)), Some(Bytes(1 << 30))] {
-        let wanted = plan::Wanted { limit, variable: "batch".to_owned(), ..plan::Wanted::default() };
-        let shown = plan::of_compiled(&[dump(140)], &wanted);
+        let wanted = PlanOptions { limit, variable: "batch".to_owned(), ..PlanOptions::default() };
+        let shown = PlanView::from(plan::of_compiled(&[dump(140)], &wanted));
         let [one] = shown.compiled.as_slice() else { panic!("{shown:?}") };
         let sum = one.argument_bytes + one.result_bytes + one.temporary_bytes + one.constant_bytes;
         assert_eq!((sum, one.temporary_bytes), (one.peak_bytes, Bytes(70_408_424)));
         assert_eq!(one.fits, limit.filter(|limit| *limit < one.peak_bytes).map(|_| false));
-        assert!(!shown.certain && shown.verdict.contains("batch 140"));
+        assert!(!shown.certain && shown.headline.contains("batch 140"));
         let document = serde_json::to_value(shown).unwrap();
-        assert_eq!(differences(&document, PLAN).0, Vec::<String>::new());
+        assert_eq!(differences(&document, &table::<PlanView>()).0, Vec::<String>::new());
         explains_nulls(&document);
     }
-    let mut planned = plan::prepare(&probes, &plan::Wanted::default()).unwrap();
+    let mut planned = plan::prepare(&probes, &PlanOptions::default()).unwrap();
     planned.add_compiled(vec![dump(104)]);
-    let wanted = plan::Wanted { batches: vec![104], ..plan::Wanted::default() };
-    let document = serde_json::to_value(plan::view(&planned, &probes, &wanted)).unwrap();
-    assert_eq!(differences(&document, PLAN).0, Vec::<String>::new());
+    let wanted = PlanOptions { batches: vec![104], ..PlanOptions::default() };
+    let document = serde_json::to_value(PlanView::from(plan::plan(&planned, &probes, &wanted))).unwrap();
+    assert_eq!(differences(&document, &table::<PlanView>()).0, Vec::<String>::new());
     explains_nulls(&document);
-    let predicted = verify::Predicted {
+    let predicted = Predicted {
         batch: 104,
         fixes: vec![Fix::OneThread],
         peak: Bytes(100),
@@ -373,26 +386,21 @@ fn every_field_of_a_plan_and_of_its_verification_is_in_its_table_and_every_null_
         fixed_peak: None,
     };
     let (base, fixed) = (Measured::of(vec![Bytes(99)]), Measured::of(vec![Bytes(80), Bytes(70)]));
-    let document = verify::verify(&predicted, base, Some(fixed), 0.05);
+    let document = Verify::from(verify(&predicted, base, Some(fixed), 0.05));
     assert_eq!((document.measured_bytes, document.measured_saving_bytes), (Bytes(80), 19));
     let document = serde_json::to_value(document).unwrap();
-    assert_eq!(differences(&document, VERIFY), (vec![], vec![]));
+    assert_eq!(differences(&document, &table::<Verify>()), (vec![], vec![]));
     explains_nulls(&document);
-    let predicted = verify::Predicted { fixed_peak: Some(Bytes(78)), ..predicted };
+    let predicted = Predicted { fixed_peak: Some(Bytes(78)), ..predicted };
     let again = |tolerance| {
-        verify::verify(
-            &predicted,
-            Measured::of(vec![Bytes(99)]),
-            Some(Measured::of(vec![Bytes(80)])),
-            tolerance,
-        )
+        verify(&predicted, Measured::of(vec![Bytes(99)]), Some(Measured::of(vec![Bytes(80)])), tolerance)
     };
     assert_eq!((again(0.05).agrees, again(0.01).agrees), (Some(true), Some(false)));
     // A saving of no more than runs of one job differ by, or where that is not known, may be none.
     let noisy = |base: &[u64]| {
         let base = Measured::of(base.iter().copied().map(Bytes).collect());
         let fixed = Measured::of(vec![Bytes(80)]);
-        verify::verify(&predicted, base, Some(fixed), 0.05).warnings.iter().any(|told| told.code == "noise")
+        verify(&predicted, base, Some(fixed), 0.05).warnings.iter().any(|told| told.code == "noise")
     };
     assert!(noisy(&[60, 99, 120]) && noisy(&[99]) && !noisy(&[98, 99, 100]));
 }
@@ -424,15 +432,54 @@ fn explains_nulls(document: &Value) {
     assert_eq!(found, told.collect());
 }
 
+/// `docs/json.md` holds the table of every document. With `VRAMLINE_WRITE_DOCS=1` the tables are written into it.
 #[test]
 fn the_docs_hold_the_tables() {
-    let docs = fs::read_to_string(root().join("docs/json.md")).unwrap();
-    let row = |field: &Field| format!("| `{}` | {} | {} |\n", field.id, field.unit, field.meaning);
-    for fields in [REPORT, OOM, REPLAY, DOCTOR, DIFF, PACK, PLAN, VERIFY, TOP] {
-        let table: String = fields.iter().map(row).collect();
+    let path = root().join("docs/json.md");
+    let mut docs = fs::read_to_string(&path).unwrap();
+    let row = |entry: &Entry| format!("| `{}` | {} | {} |\n", entry.path, entry.unit, entry.meaning);
+    for (name, entries) in [
+        ("report", entries::<Report>()),
+        ("oom", entries::<OomReport>()),
+        ("replay", entries::<Replay>()),
+        ("doctor", entries::<Doctor>()),
+        ("diff", entries::<Diff>()),
+        ("plan", entries::<PlanView>()),
+        ("top", entries::<Top>()),
+        ("verify", entries::<Verify>()),
+        ("pack", entries::<PackView>()),
+    ] {
+        let table: String = entries.iter().map(row).collect();
+        let table = format!("| field | unit | meaning |\n|---|---|---|\n{table}\n");
+        if std::env::var_os("VRAMLINE_WRITE_DOCS").is_some() {
+            let heading = docs.find(&format!("## `{name}`")).unwrap();
+            let begin = heading + docs[heading..].find("| field |").unwrap();
+            let end = docs[begin..].find("\n\n").map_or(docs.len(), |end| begin + end + 2);
+            docs.replace_range(begin..end, &table);
+            fs::write(&path, docs.trim_end().to_owned() + "\n").unwrap();
+        }
+        let is_there = (docs.trim_end().to_owned() + "\n\n").contains(&table);
         assert!(
-            docs.contains(&table),
-            "docs/json.md does not hold the table of fields; it should read:\n{table}"
+            is_there,
+            "docs/json.md does not hold the table of {name}: run this test with VRAMLINE_WRITE_DOCS=1"
         );
     }
+}
+
+/// The page's types are those of the documents. With `VRAMLINE_WRITE_DOCS=1` they are written.
+#[test]
+fn the_page_has_the_documents_types() {
+    let path = root().join("web/src/documents.ts");
+    let types = typescript(&[Report::shape(), OomReport::shape(), Diff::shape()]);
+    let text = format!(
+        "// The JSON documents, as Rust declares them. Written by a test: tests/it/document.rs of the core.\n\n{types}"
+    );
+    if std::env::var_os("VRAMLINE_WRITE_DOCS").is_some() {
+        fs::write(&path, &text).unwrap();
+    }
+    let is_same = fs::read_to_string(&path).is_ok_and(|found| found == text);
+    assert!(
+        is_same,
+        "web/src/documents.ts is older than the documents: run this test with VRAMLINE_WRITE_DOCS=1, then `make web`"
+    );
 }

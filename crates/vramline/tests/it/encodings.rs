@@ -2,8 +2,9 @@
 
 use std::io::Write;
 
+use vramline::analysis::report::ReportOptions;
 use vramline::units::{Bytes, Nanos};
-use vramline::view::report::{Report, Wanted};
+use vramline::view::report::Report;
 
 use crate::writer::{Message, Plane, Value, memory_stats, space};
 use crate::{codes, report_on};
@@ -38,7 +39,7 @@ fn figures(report: &Report) -> (u64, u64, Option<Bytes>, Option<Bytes>, Option<N
 }
 
 fn assert_simple(bytes: &[u8]) {
-    let report = report_on(bytes, &Wanted::default());
+    let report = report_on(bytes, &ReportOptions::default());
     assert_eq!(
         figures(&report),
         (2, 1, Some(Bytes(768)), Some(Bytes(1_000_000)), Some(Nanos(7)), Some(true))
@@ -201,7 +202,7 @@ fn files_over_four_gibibytes() {
         file.as_file().write_all_at(bytes, at).unwrap();
         at += bytes.len() as u64 + hole;
     }
-    let report = crate::checked_report(&vramline::read(file.path()).unwrap(), &Wanted::default());
+    let report = crate::checked_report(&vramline::read(file.path()).unwrap(), &ReportOptions::default());
     assert_eq!(
         figures(&report),
         (2, 1, Some(Bytes(768)), Some(Bytes(1_000_000)), Some(Nanos(7)), Some(true))
@@ -222,7 +223,7 @@ fn fragmentation_as_told() {
         stats.iter_mut().find(|(name, _)| *name == "fragmentation").unwrap().1 = value;
         let event = plane.event("MemoryAllocation", 0, 0, &stats);
         plane.line("python", 0, &[event]);
-        let report = report_on(&space(&[&plane]), &Wanted::default());
+        let report = report_on(&space(&[&plane]), &ReportOptions::default());
         assert_eq!(report.pools[0].fragmentation_at_peak, expected);
     }
 }
@@ -245,7 +246,7 @@ fn a_tpu_s_frees_have_no_size() {
         plane.event("MemoryAllocation", 3, 0, &stats(128, &[sized[0].clone(), sized[1].clone(), at(3)])),
     ];
     plane.line("main", 0, &events);
-    let report = report_on(&space(&[&plane]), &Wanted::default());
+    let report = report_on(&space(&[&plane]), &ReportOptions::default());
     let pool = &report.pools[0];
     assert_eq!((pool.name.as_str(), pool.device.as_str()), ("TPU:3", "TPU:3"));
     assert_eq!((pool.peak_bytes, pool.limit_bytes), (Some(Bytes(128)), None));
@@ -267,8 +268,10 @@ fn lines_are_merged_by_time() {
     let mut other = Plane::host();
     let event = other.event("MemoryAllocation", 0, 0, &memory_stats("pool", 10, 256, 16_384, 768));
     other.line("other", 6_000, &[event]);
-    let report =
-        report_on(&space(&[&plane, &other]), &Wanted { at: Some(Nanos(5_000)), ..Wanted::default() });
+    let report = report_on(
+        &space(&[&plane, &other]),
+        &ReportOptions { at: Some(Nanos(5_000)), ..ReportOptions::default() },
+    );
     let pool = &report.pools[0];
     assert_eq!((pool.allocs, pool.frees, pool.from_start), (Some(3), Some(1), Some(true)));
     assert_eq!(pool.at.as_ref().unwrap().in_use_bytes, Bytes(512));
@@ -287,7 +290,7 @@ fn ties_are_broken_by_the_count() {
     ];
     plane.line("a", 0, &[free]);
     plane.line("b", 0, &allocs);
-    let report = report_on(&space(&[&plane]), &Wanted::default());
+    let report = report_on(&space(&[&plane]), &ReportOptions::default());
     assert!(codes(&report).is_empty(), "{:?}", report.warnings);
     assert_eq!(report.pools[0].at_peak.as_ref().unwrap().rows.len(), 2);
 }
@@ -304,7 +307,7 @@ fn disagreement_is_counted_and_located() {
         plane.event("MemoryAllocation", 3_000, 0, &memory_stats("pool", 100, 256, 4096, 1_792)),
     ];
     plane.line("python", 0, &events);
-    let report = report_on(&space(&[&plane]), &Wanted::default());
+    let report = report_on(&space(&[&plane]), &ReportOptions::default());
     assert_eq!(codes(&report), ["count-disagrees", "lost-frees"]);
     assert!(report.warnings[0].text.contains("at 2 of 3 events"), "{}", report.warnings[0].text);
     assert!(report.warnings[0].text.contains("first at 2 ns: 768 bytes expected, 1792 found"));
@@ -323,7 +326,7 @@ fn missing_frees_do_not_break_the_sums() {
         plane.event("MemoryAllocation", 3_000, 0, &memory_stats("pool", 300, 512, 16_384, 700)),
     ];
     plane.line("python", 0, &events);
-    let report = report_on(&space(&[&plane]), &Wanted::default());
+    let report = report_on(&space(&[&plane]), &ReportOptions::default());
     assert_eq!(codes(&report), ["count-disagrees"]);
     assert_eq!(report.pools[0].peak_bytes, Some(Bytes(700)));
 }
@@ -338,7 +341,7 @@ fn what_came_before_is_known_by_its_frees() {
         plane.event("MemoryAllocation", 3_000, 0, &memory_stats("pool", 100, 256, 8192, 1_536)),
     ];
     plane.line("python", 0, &events);
-    let wanted = Wanted { at: Some(Nanos(3)), ..Wanted::default() };
+    let wanted = ReportOptions { at: Some(Nanos(3)), ..ReportOptions::default() };
     let report = report_on(&space(&[&plane]), &wanted);
     let pool = &report.pools[0];
     assert_eq!(pool.from_start, Some(false));
@@ -368,7 +371,7 @@ fn scopes_name_what_has_no_op() {
         plane.event("MemoryAllocation", 9_000, 0, &memory_stats("pool", 30, 256, 3, 768)),
     ];
     plane.line("python", 0, &events);
-    let report = report_on(&space(&[&plane]), &Wanted::default());
+    let report = report_on(&space(&[&plane]), &ReportOptions::default());
     let ops: Vec<_> = report.pools[0]
         .at_peak
         .as_ref()
@@ -398,11 +401,11 @@ fn numbered_steps() {
         plane.event("MemoryAllocation", 2_500, 0, &memory_stats("pool", 10, 256, 2, 512)),
     ];
     plane.line("python", 0, &events);
-    let report = report_on(&space(&[&plane]), &Wanted::default());
+    let report = report_on(&space(&[&plane]), &ReportOptions::default());
     let steps: Vec<_> = report
         .steps
         .iter()
-        .map(|step| (step.step, step.phase, step.how, step.peak_bytes.unwrap().0))
+        .map(|step| (step.step, step.phase.word(), step.how.word(), step.peak_bytes.unwrap().0))
         .collect();
     assert_eq!(steps, [(41, "train", "trace", 256), (42, "other", "trace", 512)]);
 }
@@ -419,9 +422,9 @@ fn inferred_steps() {
         events.push(plane.event("MemoryAllocation", run * 1_000, 0, &stats));
     }
     plane.line("tf_Compute", 0, &events);
-    let report = report_on(&space(&[&plane]), &Wanted::default());
+    let report = report_on(&space(&[&plane]), &ReportOptions::default());
     assert_eq!(report.steps.len(), 3);
-    assert!(report.steps.iter().all(|step| (step.phase, step.how) == ("train", "inferred")));
+    assert!(report.steps.iter().all(|step| (step.phase.word(), step.how.word()) == ("train", "inferred")));
 }
 
 /// Kernels of a GPU give their time to the op that launched them; derived lines are not counted twice.
@@ -437,7 +440,7 @@ fn a_gpu_s_kernels_time_the_op() {
     let kernel = device.event("gemm_kernel", 0, 7_000, std::slice::from_ref(&op));
     device.line("Stream #14(Compute)", 0, &[kernel.clone(), kernel.clone()]);
     device.line("TensorFlow Ops", 0, &[kernel]);
-    let report = report_on(&space(&[&device, &host]), &Wanted::default());
+    let report = report_on(&space(&[&device, &host]), &ReportOptions::default());
     let row = &report.pools[0].at_peak.as_ref().unwrap().rows[0];
     assert_eq!((report.pools[0].device.as_str(), row.op_calls, row.op_time_ns), ("GPU:1", Some(2), Some(14)));
 }
@@ -464,7 +467,7 @@ fn why_it_is_empty() {
         plane
     };
     let why = |planes: &[&Plane]| {
-        let report = report_on(&space(planes), &Wanted::default());
+        let report = report_on(&space(planes), &ReportOptions::default());
         assert!(report.pools.is_empty());
         assert!(!report.warnings[0].hint.is_empty(), "every reason has its switch");
         codes(&report)[0]
@@ -490,7 +493,7 @@ fn bare_events_are_told() {
         plane.event("MemoryAllocation", 0, 0, &memory_stats("pool", 10, 256, 1, 256)),
     ];
     plane.line("python", 0, &events);
-    let report = report_on(&space(&[&plane]), &Wanted::default());
+    let report = report_on(&space(&[&plane]), &ReportOptions::default());
     assert_eq!(report.pools[0].allocs, Some(1));
     assert_eq!(codes(&report), ["bare-events"]);
 }

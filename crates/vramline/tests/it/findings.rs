@@ -1,6 +1,7 @@
 //! Every rule finds what it is for, and is silent just below its threshold.
 
-use vramline::advise::{Device, Fragments, Kind, Largest, StepFigures, findings};
+use vramline::advise::{Device, Fragments, Largest, StepFigures, findings};
+use vramline::event::Framework;
 use vramline::trace::Phase;
 use vramline::units::Bytes;
 
@@ -34,24 +35,29 @@ fn speaks(rule: &str, bytes: u64, found: Device, silent: Device) {
 
 #[test]
 fn a_pool_that_took_everything() {
-    let took = |taken, kind, grows| Device {
+    let took = |taken, framework, grows| Device {
         taken: some(taken),
         peak: some(GIB),
-        kind: Some(kind),
+        framework: Some(framework),
         grows,
         ..device()
     };
-    speaks("preallocation", 106 * GIB, took(107 * GIB, Kind::Jax, None), took(2 * GIB - 1, Kind::Jax, None));
+    speaks(
+        "preallocation",
+        106 * GIB,
+        took(107 * GIB, Framework::Jax, None),
+        took(2 * GIB - 1, Framework::Jax, None),
+    );
     // A pool that grows took what it took because it was asked for.
-    assert!(rules(&[took(107 * GIB, Kind::TensorFlow, Some(true))]).is_empty());
-    assert!(rules(&[took(107 * GIB, Kind::PyTorch, None)]).is_empty());
+    assert!(rules(&[took(107 * GIB, Framework::TensorFlow, Some(true))]).is_empty());
+    assert!(rules(&[took(107 * GIB, Framework::PyTorch, None)]).is_empty());
 }
 
 #[test]
 fn a_cache_that_stays() {
     let kept = |in_use| Device {
         at_end: Some((Bytes(4 * GIB), Bytes(in_use))),
-        kind: Some(Kind::PyTorch),
+        framework: Some(Framework::PyTorch),
         ..device()
     };
     speaks("cache-not-returned", 3 * GIB, kept(GIB), kept(4 * GIB - 255 * MIB));
@@ -98,7 +104,7 @@ fn a_peak_where_nobody_looks() {
 fn fragmentation_and_its_cause() {
     let torn = |pool, churn| Device {
         fragments: Some(Fragments { pool: Bytes(pool), peak: Bytes(GIB), cause: None, churn }),
-        kind: Some(Kind::PyTorch),
+        framework: Some(Framework::PyTorch),
         ..device()
     };
     speaks("fragmentation", GIB, torn(2 * GIB, None), torn(GIB + 100 * MIB, None));
@@ -110,7 +116,12 @@ fn fragmentation_and_its_cause() {
 fn one_thing_and_nothing() {
     let held = |bytes, count| Device {
         peak: some(GIB),
-        largest: Some(Largest { what: "logits".to_owned(), bytes: Bytes(bytes), count }),
+        largest: Some(Largest {
+            what: "logits".to_owned(),
+            bytes: Bytes(bytes),
+            count,
+            is_of_compiler: false,
+        }),
         ..device()
     };
     speaks("one-tensor", 500 * MIB, held(500 * MIB, 1), held(400 * MIB, 1));

@@ -1,18 +1,21 @@
 //! Real traces: peaks, amounts before the recording, slack and roles are the known ones (`fixtures/README.md`).
 
+use vramline::analysis::held::GroupBy;
+use vramline::analysis::report::ReportOptions;
+use vramline::event::Framework;
 use vramline::snapshot::Role;
 use vramline::units::{Bytes, Nanos};
-use vramline::view::report::{By, Report, Row, Wanted};
+use vramline::view::report::{Report, Row};
 
 use crate::{checked_report, codes, fixture, pool};
 
-fn read(name: &str, wanted: &Wanted) -> Report {
+fn read(name: &str, wanted: &ReportOptions) -> Report {
     checked_report(&vramline::read(&fixture(name)).expect("a trace"), wanted)
 }
 
 #[test]
 fn a_cnn_from_its_first_allocation() {
-    let report = read("tf221_cpu_cnn_from_start.xplane.pb", &Wanted::default());
+    let report = read("tf221_cpu_cnn_from_start.xplane.pb", &ReportOptions::default());
     let pool = pool(&report, "bfc_cpu_allocator_for_gpu");
     assert_eq!((pool.allocs, pool.frees), (Some(5_060), Some(4_903)));
     assert_eq!(pool.from_start, Some(true));
@@ -46,7 +49,7 @@ fn a_cnn_from_its_first_allocation() {
     assert_eq!((relu.op_calls, relu.op_time_ns), (Some(20), Some(161_804_955)));
 
     assert_eq!(report.steps.len(), 20);
-    assert!(report.steps.iter().all(|step| (step.phase, step.how) == ("train", "trace")));
+    assert!(report.steps.iter().all(|step| (step.phase.word(), step.how.word()) == ("train", "trace")));
     let highest = report.steps.iter().max_by_key(|step| step.peak_bytes).unwrap();
     assert_eq!((highest.step, highest.peak_bytes), (11, Some(Bytes(72_718_080))));
     assert!(codes(&report).is_empty(), "{:?}", report.warnings);
@@ -54,7 +57,7 @@ fn a_cnn_from_its_first_allocation() {
 
 #[test]
 fn a_window_that_began_late() {
-    let report = read("tf221_cpu_mlp_window.xplane.pb", &Wanted::default());
+    let report = read("tf221_cpu_mlp_window.xplane.pb", &ReportOptions::default());
     let pool = pool(&report, "bfc_cpu_allocator_for_gpu");
     assert_eq!((pool.allocs, pool.frees), (Some(745), Some(735)));
     assert_eq!(pool.from_start, Some(false));
@@ -68,7 +71,7 @@ fn a_window_that_began_late() {
 
 #[test]
 fn a_cpu_without_the_pool_allocator_says_so() {
-    let report = read("tf221_cpu_mlp_nobfc_window.xplane.pb", &Wanted::default());
+    let report = read("tf221_cpu_mlp_nobfc_window.xplane.pb", &ReportOptions::default());
     let pool = pool(&report, "mklcpu");
     assert_eq!((pool.allocs, pool.frees), (Some(65), Some(65)));
     assert_eq!(pool.peak_bytes, Some(Bytes(28_390_400)));
@@ -83,8 +86,8 @@ fn jax_on_an_h200() {
         ("jax0112_h200_prealloc_window.xplane.pb", 752_119_040, 726_396_160),
         ("jax0112_h200_growth_window.xplane.pb", 771_059_456, 745_336_576),
     ] {
-        let report = read(name, &Wanted::default());
-        assert_eq!(report.source.framework, Some("jax"));
+        let report = read(name, &ReportOptions::default());
+        assert_eq!(report.source.framework.map(Framework::word), Some("jax"));
         let pool = pool(&report, "GPU_0_bfc");
         assert_eq!((pool.device.as_str(), pool.pid.is_some()), ("GPU:0", true));
         assert_eq!(pool.limit_bytes, Some(Bytes(112_583_507_968)));
@@ -114,7 +117,7 @@ fn jax_on_an_h200() {
         assert_eq!((weights.count, weights.op.as_str()), (18, "jit(step)/sub"));
         assert!(weights.evidence.contains("one by one"));
         let steps = report.steps.iter().filter(|step| step.pool == "GPU_0_bfc");
-        assert!(steps.clone().all(|step| step.how == "inferred" && step.name == "PjitFunction(step)"));
+        assert!(steps.clone().all(|step| step.how.word() == "inferred" && step.name == "PjitFunction(step)"));
         assert_eq!(steps.count(), 5);
         assert_eq!(codes(&report), ["began-late"]);
         assert_eq!(report.pools[1].device, "HOST");
@@ -123,7 +126,7 @@ fn jax_on_an_h200() {
 
 #[test]
 fn jax_from_its_first_allocation_with_numbered_steps() {
-    let report = read("jax0112_h200_from_start.xplane.pb", &Wanted::default());
+    let report = read("jax0112_h200_from_start.xplane.pb", &ReportOptions::default());
     let pool = pool(&report, "GPU_0_bfc");
     // As `memory_stats()` said at the end.
     assert_eq!((pool.allocs, pool.peak_bytes), (Some(348), Some(Bytes(151_518_976))));
@@ -132,7 +135,7 @@ fn jax_from_its_first_allocation_with_numbered_steps() {
         (Some(true), Bytes::ZERO)
     );
     let steps = report.steps.iter().filter(|step| step.pool == "GPU_0_bfc");
-    let steps: Vec<_> = steps.map(|step| (step.step, step.name.as_str(), step.how)).collect();
+    let steps: Vec<_> = steps.map(|step| (step.step, step.name.as_str(), step.how.word())).collect();
     assert_eq!(
         steps,
         [(0, "train", "trace"), (1, "train", "trace"), (2, "train", "trace"), (3, "train", "trace")]
@@ -149,7 +152,7 @@ fn jax_from_its_first_allocation_with_numbered_steps() {
 /// Captured on an H200 with `XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async`: the pinned host pool records, the GPU's does not.
 #[test]
 fn an_allocator_that_records_nothing() {
-    let report = read("jax0112_h200_cuda_async.xplane.pb.gz", &Wanted::default());
+    let report = read("jax0112_h200_cuda_async.xplane.pb.gz", &ReportOptions::default());
     assert!(report.pools.iter().all(|pool| pool.device == "HOST"));
     assert_eq!(codes(&report)[0], "silent-allocator");
     assert!(report.warnings[0].hint.contains("XLA_PYTHON_CLIENT_ALLOCATOR"));
@@ -158,7 +161,7 @@ fn an_allocator_that_records_nothing() {
 /// Captured with host tracer level 1.
 #[test]
 fn a_tracer_level_that_is_too_low() {
-    let report = read("jax0112_h200_level1.xplane.pb.gz", &Wanted::default());
+    let report = read("jax0112_h200_level1.xplane.pb.gz", &ReportOptions::default());
     assert!(report.pools.is_empty());
     assert_eq!(codes(&report), ["host-tracer-level"]);
     assert!(report.warnings[0].hint.contains("host_tracer_level = 2"));
@@ -167,18 +170,18 @@ fn a_tracer_level_that_is_too_low() {
 #[test]
 fn grouped_by_layer_and_by_role_the_bytes_are_the_same() {
     let name = "tf221_cpu_cnn_from_start.xplane.pb";
-    let by_layer = read(name, &Wanted { by: By::Layer, ..Wanted::default() });
+    let by_layer = read(name, &ReportOptions { by: GroupBy::Layer, ..ReportOptions::default() });
     let rows = &by_layer.pools[0].at_peak.as_ref().unwrap().rows;
     let first = rows.iter().find(|row| !row.layer.is_empty()).unwrap();
     assert_eq!((first.layer.as_str(), first.op.as_str()), ("max_pooling2d_1", ""));
-    let by_role = read(name, &Wanted { by: By::Role, ..Wanted::default() });
+    let by_role = read(name, &ReportOptions { by: GroupBy::Role, ..ReportOptions::default() });
     let held = by_role.pools[0].at_peak.as_ref().unwrap();
     assert_eq!((held.rows[0].role, held.rows[0].bytes), ("activations", held.by_role.get(Role::Activations)));
 }
 
 #[test]
 fn the_top_rows_and_the_rest_are_everything() {
-    let wanted = Wanted { top: Some(3), ..Wanted::default() };
+    let wanted = ReportOptions { top: Some(3), ..ReportOptions::default() };
     let report = read("tf221_cpu_cnn_from_start.xplane.pb", &wanted);
     let held = report.pools[0].at_peak.as_ref().unwrap();
     assert_eq!(held.rows.len(), 3);
@@ -189,7 +192,7 @@ fn the_top_rows_and_the_rest_are_everything() {
 fn what_was_held_at_any_moment() {
     let name = "tf221_cpu_cnn_from_start.xplane.pb";
     let at = |ns: i64| {
-        let report = read(name, &Wanted { at: Some(Nanos(ns)), ..Wanted::default() });
+        let report = read(name, &ReportOptions { at: Some(Nanos(ns)), ..ReportOptions::default() });
         report.pools.into_iter().next().unwrap()
     };
     // The very event of the peak, and the nanosecond before it.
@@ -200,7 +203,7 @@ fn what_was_held_at_any_moment() {
     assert!(at(i64::MAX).at.unwrap().in_use_bytes > Bytes::ZERO);
     // What is asked for beyond the last event is said to be of that.
     let told = |ns: i64| {
-        let report = read(name, &Wanted { at: Some(Nanos(ns)), ..Wanted::default() });
+        let report = read(name, &ReportOptions { at: Some(Nanos(ns)), ..ReportOptions::default() });
         report.warnings.iter().any(|warning| warning.code == "after-the-trace")
     };
     assert!(told(i64::MAX) && !told(2_176_220_145));
@@ -222,13 +225,13 @@ fn a_log_directory_gives_its_newest_run_and_all_its_hosts() {
     let reading = vramline::read(scratch.path()).unwrap();
     assert_eq!(reading.hosts.len(), 2);
     assert_eq!(reading.other_runs, [runs.join("2026_01_01")]);
-    let report = checked_report(&reading, &Wanted::default());
+    let report = checked_report(&reading, &ReportOptions::default());
     let peaks: Vec<_> = report.pools.iter().map(|pool| pool.peak_bytes.unwrap().0).collect();
     assert_eq!(peaks, [30_214_400, 72_718_080]);
     assert_eq!(codes(&report), ["other-runs", "began-late"]);
     // A host that cannot be read costs a warning, not the others.
     std::fs::write(runs.join("2026_01_02/gamma.xplane.pb"), "").unwrap();
-    let report = checked_report(&vramline::read(scratch.path()).unwrap(), &Wanted::default());
+    let report = checked_report(&vramline::read(scratch.path()).unwrap(), &ReportOptions::default());
     assert_eq!(report.pools.len(), 2);
     assert!(codes(&report).contains(&"unreadable-host"));
     // One run, and a folder without any.

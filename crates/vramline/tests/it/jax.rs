@@ -4,9 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use vramline::Reading;
+use vramline::analysis::held::GroupBy;
+use vramline::analysis::report::ReportOptions;
+use vramline::event::Framework;
 use vramline::source::read_bytes;
 use vramline::units::Bytes;
-use vramline::view::report::{By, HeldView, Report, Wanted};
+use vramline::view::report::{HeldView, Report};
 
 use crate::writer::{Message, Plane, Value, memory_stats};
 use crate::{checked_report, codes, fixture, pool, report_on};
@@ -14,7 +17,7 @@ use crate::{checked_report, codes, fixture, pool, report_on};
 const PROFILE: &str = "jax0112_h200.memory.prof";
 const PROGRAM: &str = "jax0102_cpu_step.hlo.pb";
 
-fn read(name: &str, wanted: &Wanted) -> Report {
+fn read(name: &str, wanted: &ReportOptions) -> Report {
     checked_report(&vramline::read(&fixture(name)).expect("a file"), wanted)
 }
 
@@ -24,8 +27,8 @@ fn held<'a>(report: &'a Report, name: &str) -> &'a HeldView {
 
 #[test]
 fn a_memory_profile_by_device_and_stack() {
-    let report = read(PROFILE, &Wanted::default());
-    assert_eq!((report.source.format, report.source.framework), ("pprof", Some("jax")));
+    let report = read(PROFILE, &ReportOptions::default());
+    assert_eq!((report.source.format, report.source.framework.map(Framework::word)), ("pprof", Some("jax")));
     assert_eq!(report.pools.len(), 1);
     assert_eq!(report.pools[0].device, "GPU:0");
     // As another decoder adds them up: 44 buffers in 19 samples, and 42 executables without a size.
@@ -38,7 +41,7 @@ fn a_memory_profile_by_device_and_stack() {
     // The program's own frames name what they asked for.
     let first = &all.rows[0];
     assert_eq!((first.op.as_str(), first.bytes), ("train/demo.py:27 <module>", Bytes(170_606_716)));
-    let by_stack = read(PROFILE, &Wanted { by: By::Stack, ..Wanted::default() });
+    let by_stack = read(PROFILE, &ReportOptions { by: GroupBy::Stack, ..ReportOptions::default() });
     let deepest = held(&by_stack, "cuda:0").rows.iter().max_by_key(|row| row.stack.len()).unwrap();
     assert!(deepest.stack.len() > 10);
     assert!(deepest.stack.last().unwrap().starts_with("/home/user/train/demo.py:"));
@@ -67,8 +70,8 @@ fn profiles_of_other_programs_are_refused() {
 
 #[test]
 fn a_dumped_program_by_instruction() {
-    let report = read(PROGRAM, &Wanted::default());
-    assert_eq!((report.source.format, report.source.framework), ("hlo", Some("jax")));
+    let report = read(PROGRAM, &ReportOptions::default());
+    assert_eq!((report.source.format, report.source.framework.map(Framework::word)), ("hlo", Some("jax")));
     // As `memory_analysis()` said; the table of results is among them.
     let sizes = ["temporaries", "arguments", "results"]
         .map(|purpose| held(&report, &format!("jit_step {purpose}")).in_use_bytes);
@@ -167,7 +170,8 @@ fn instructions() -> Vec<Message> {
 
 #[test]
 fn a_slab_at_its_highest_moment() {
-    let report = report_on(&proto::program("jit_f", &instructions(), &simulated()), &Wanted::default());
+    let report =
+        report_on(&proto::program("jit_f", &instructions(), &simulated()), &ReportOptions::default());
     let slab = held(&report, "jit_f temporaries");
     let rows: Vec<(&str, u64)> = slab.rows.iter().map(|row| (row.shape.as_str(), row.bytes.0)).collect();
     // 1000 - 300 - 300 - 200 - 50 are free.
@@ -191,7 +195,7 @@ fn programs_that_lie_add_up_all_the_same() {
         simulated().message(1, &proto::value(1, 5, 12)),
     ];
     for lie in lies {
-        let report = report_on(&proto::program("jit_f", &instructions(), &lie), &Wanted::default());
+        let report = report_on(&proto::program("jit_f", &instructions(), &lie), &ReportOptions::default());
         assert!(!report.pools.is_empty());
     }
 }
@@ -218,7 +222,7 @@ fn called(sizes: &[i64], programs: &[Vec<u8>]) -> Report {
         plane = plane.message(4, &Message::default().varint(1, id).message(2, &value));
     }
     let bytes = Message::default().message(1, &host.message()).message(1, &plane).0;
-    report_on(&bytes, &Wanted::default())
+    report_on(&bytes, &ReportOptions::default())
 }
 
 fn results(first: &str, second: &str) -> Vec<u8> {
@@ -280,7 +284,7 @@ fn every_cut_and_flip_is_survived() {
     let survive = |bytes: &[u8]| {
         let path = Path::new("damaged");
         if let Ok(content) = read_bytes(bytes, path) {
-            checked_report(&Reading::of(path.to_owned(), content), &Wanted::default());
+            checked_report(&Reading::of(path.to_owned(), content), &ReportOptions::default());
         }
     };
     for whole in [unpacked, program] {

@@ -1,13 +1,13 @@
 //! The ledger adds up, whatever is known and whatever is not.
 
 use proptest::prelude::*;
+use vramline::analysis::accounts::Accounts;
+use vramline::analysis::report::{ReportOptions, report as analyse};
 use vramline::ledger::{
     DeviceFigures, Facts, Growth, JobProcess, Ledger, OtherProcess, Parts, PoolFigures, Teller, Told, What,
 };
 use vramline::snapshot::Role;
 use vramline::units::{Bytes, Nanos};
-use vramline::view::ledger::Accounts;
-use vramline::view::report::Wanted;
 
 use super::{checked_report, fixture};
 
@@ -137,8 +137,9 @@ fn recordings_of_a_real_gpu() {
         ("jax0112_h200_preallocated_pool.vram", 43_566, 42_948, 550, 68, 99_581),
     ] {
         let reading = vramline::read(&fixture(name)).unwrap();
-        let report = checked_report(&reading, &Wanted::default());
-        let accounts = Accounts::of(&reading, &report.pools).unwrap();
+        let report = checked_report(&reading, &ReportOptions::default());
+        let pools = analyse(&reading, &ReportOptions::default()).pools;
+        let accounts = Accounts::of(&reading, &pools).unwrap();
         let [books] = accounts.books.as_slice() else { panic!("{name}: one device") };
         let recorded = reading.recorded.as_ref().unwrap();
         let times = recorded.driver.iter().map(|row| row.time.monotonic);
@@ -177,16 +178,16 @@ fn recordings_of_a_real_gpu() {
 #[test]
 fn a_traced_peak_is_the_ledgers_moment() {
     let reading = vramline::read(&fixture("jax0112_h200_loop.vram")).unwrap();
-    let report = checked_report(&reading, &Wanted::default());
+    let report = checked_report(&reading, &ReportOptions::default());
     let pool = report.pools.iter().find(|pool| pool.name == "GPU_0_bfc").unwrap();
     let line = |word: &str| {
         let mut lines = report.ledger.iter().filter(|line| line.device == "GPU:0");
-        lines.find(|line| line.line == word).unwrap()
+        lines.find(|line| line.line.word() == word).unwrap()
     };
     let in_use = line("in use");
     assert_eq!(in_use.bytes, pool.peak_bytes.map(|bytes| i64::try_from(bytes.0).unwrap()));
     assert_eq!(in_use.at_ns.0, pool.peak_at_ns.unwrap().0 + 1);
-    assert_eq!(line("pool").source, "framework");
+    assert_eq!(line("pool").source, Teller::Framework);
 }
 
 prop_compose! {

@@ -6,12 +6,15 @@ use std::io::Write;
 use std::path::Path;
 
 use tempfile::TempDir;
+use vramline::event::Phase;
 use vramline::recording::folder::{Part, ProcessId};
 use vramline::recording::follow::Follower;
 use vramline::recording::live::{Live, News};
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::reader::{self, ReadError};
-use vramline::recording::rows::{Counters, DriverRow, Inventory, Mark, Moment, Sample, Variable};
+use vramline::recording::rows::{
+    Counters, DriverRow, Inventory, Mark, Moment, RecordedMarkKind, Sample, Variable,
+};
 use vramline::recording::running::{Lookout, State, state};
 use vramline::recording::stream::{StreamError, Table, read};
 use vramline::source::procfs;
@@ -158,9 +161,9 @@ fn a_stream_that_begins_anew_is_read_anew() {
 
 fn step(number: i64) -> Mark {
     Mark {
-        kind: "step".to_owned(),
+        kind: RecordedMarkKind::Step,
         step: Some(number),
-        phase: Some("train".to_owned()),
+        phase: Some(Phase::Train),
         time: Moment::now(),
         counters: vec![Counters { device: "GPU:0".to_owned(), current: Some(number), ..Counters::default() }],
         ..Mark::default()

@@ -55,11 +55,35 @@ mod top;
 mod torch;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use vramline::Reading;
+use vramline::analysis::report::{ReportAnalysis, ReportOptions, report};
+use vramline::document::{Described, Shape};
 use vramline::snapshot::Role;
-use vramline::view::report::{HeldView, PoolView, Report, Wanted, report};
+use vramline::view::report::{HeldView, PoolView, Report};
+
+/// The paths of all values that a document may hold.
+fn table<T: Described>() -> BTreeSet<String> {
+    fn add(shape: &Shape, path: &str, paths: &mut BTreeSet<String>) {
+        match shape {
+            Shape::Object { fields, .. } => {
+                let dot = if path.is_empty() { "" } else { "." };
+                fields
+                    .iter()
+                    .for_each(|field| add(&field.shape, &format!("{path}{dot}{}", field.name), paths));
+            }
+            Shape::Optional(inner) => add(inner, path, paths),
+            Shape::List(inner) => add(inner, &format!("{path}[]"), paths),
+            Shape::Table(words, _) => paths.extend(words.iter().map(|word| format!("{path}.{word}"))),
+            Shape::Scalar { .. } | Shape::Word(_) => drop(paths.insert(path.to_owned())),
+        }
+    }
+    let mut paths = BTreeSet::new();
+    add(&T::shape(), "", &mut paths);
+    paths
+}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -70,19 +94,26 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 /// The report on a trace in memory, with its identities asserted.
-fn report_on(bytes: &[u8], wanted: &Wanted) -> Report {
+fn report_on(bytes: &[u8], options: &ReportOptions) -> Report {
     let path = PathBuf::from("memory.xplane.pb");
     let history = vramline::source::read_bytes(bytes, &path).expect("a trace");
-    checked_report(&Reading::of(path, history), wanted)
+    checked_report(&Reading::of(path, history), options)
 }
 
 /// The report on a reading, with its identities asserted.
-fn checked_report(reading: &Reading, wanted: &Wanted) -> Report {
-    let report = report(reading, wanted);
+fn checked_report(reading: &Reading, options: &ReportOptions) -> Report {
+    let report = Report::from(report(reading, options));
     for pool in &report.pools {
         assert_identities(pool);
     }
     report
+}
+
+/// What the report on a reading is made from, with the report's identities asserted.
+fn checked_analysis(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
+    let made = report(reading, options);
+    Report::from(made.clone()).pools.iter().for_each(assert_identities);
+    made
 }
 
 fn assert_identities(pool: &PoolView) {

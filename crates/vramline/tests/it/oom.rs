@@ -7,11 +7,12 @@ use std::fmt::Write;
 use std::path::Path;
 
 use vramline::OutOfMemory;
+use vramline::analysis::oom::oom;
 use vramline::failure::{Failure, Failures, Told};
 use vramline::postmortem::{Conclusion, Verdict, conclude, witness};
 use vramline::source::read_failures_in;
 use vramline::units::Bytes;
-use vramline::view::oom::{FailureView, OomReport, oom};
+use vramline::view::oom::{FailureView, OomReport};
 
 use crate::writer::Message;
 use crate::{checked_report, fixture};
@@ -22,7 +23,7 @@ fn read(bytes: &[u8]) -> Failures {
 
 fn post_mortem(failures: Failures) -> OomReport {
     let proofs = vec![None; failures.list.len()];
-    oom(&OutOfMemory { failures, proofs, ..OutOfMemory::default() })
+    OomReport::from(&oom(&OutOfMemory { failures, proofs, ..OutOfMemory::default() }))
 }
 
 fn of_fixture(name: &str) -> OomReport {
@@ -41,7 +42,7 @@ fn tensorflow_is_read_to_the_byte() {
     let report = of_fixture("tf221_cpu_oom.log");
     let failure = only(&report);
     assert_eq!(failure.allocator.as_deref(), Some("bfc_cpu_allocator_for_gpu"));
-    assert_eq!((failure.dialect, failure.op.as_deref()), ("bfc-c", Some("Fill")));
+    assert_eq!((failure.dialect.word(), failure.op.as_deref()), ("bfc-c", Some("Fill")));
     assert_eq!(failure.shape.as_deref(), Some("[1000,1000,5]"));
     assert_eq!(failure.requested_bytes, Some(Bytes(20_000_000)));
     assert_eq!(failure.rounded_bytes, Some(Bytes(20_000_000)));
@@ -51,7 +52,7 @@ fn tensorflow_is_read_to_the_byte() {
         (failure.free_bytes, failure.largest_free_bytes),
         (Some(Bytes(2_096_896)), Some(Bytes(2_096_896)))
     );
-    assert_eq!((failure.verdict, failure.short_by_bytes), (Some("slack"), Some(Bytes(17_903_104))));
+    assert_eq!((failure.verdict, failure.short_by_bytes), (Some(Verdict::Slack), Some(Bytes(17_903_104))));
     // 254.00 MiB in use, 12 B + 15.26 + 144.96 + 41.96 MiB asked for.
     assert_eq!(failure.slack_bytes, None);
     let (low, high) = (failure.slack_low_bytes.unwrap().0, failure.slack_high_bytes.unwrap().0);
@@ -72,8 +73,8 @@ fn jax_fails_three_times() {
                 failure.free_bytes.unwrap().0,
                 failure.unallocated_bytes.unwrap().0,
                 failure.short_by_bytes.unwrap().0,
-                failure.verdict.unwrap(),
-                failure.dialect,
+                failure.verdict.unwrap().word(),
+                failure.dialect.word(),
             )
         })
         .collect();
@@ -125,7 +126,7 @@ fn more_failures_of_jax_add_up() {
             } else {
                 "exhausted"
             };
-            assert_eq!(failure.verdict, Some(verdict), "{name}");
+            assert_eq!(failure.verdict.map(Verdict::word), Some(verdict), "{name}");
         }
     }
     // Attempts of the compiler that it can do without are no failures.
@@ -148,7 +149,7 @@ fn what_a_short_log_does_not_say_is_null() {
 fn a_dump_tells_each_request() {
     let report = of_fixture("tf221_cpu_oom.memorydump.pb");
     let failure = only(&report);
-    assert_eq!((failure.dialect, failure.verdict), ("memory-dump", None));
+    assert_eq!((failure.dialect.word(), failure.verdict), ("memory-dump", None));
     assert_eq!(failure.in_use_bytes, Some(Bytes(132_120_832)));
     // 16, 24, 20, 24 or less, and 16 million bytes and 12: as protoc decodes the file.
     assert_eq!(failure.slack_bytes, Some(Bytes(36_120_820)));
@@ -158,7 +159,7 @@ fn a_dump_tells_each_request() {
 
 #[test]
 fn logs_and_dumps_have_a_report() {
-    let wanted = vramline::view::report::Wanted::default();
+    let wanted = vramline::analysis::report::ReportOptions::default();
     for (name, format, in_use) in [
         ("tf221_cpu_oom.memorydump.pb", "memory-dump", 132_120_832),
         ("tf221_cpu_oom.log", "oom-log", 266_338_560),
@@ -885,7 +886,7 @@ fn tensorflows_error_line_alone_tells_the_request() {
     let text = "tensorflow.python.framework.errors_impl.ResourceExhaustedError: {{function_node __wrapped__Fill_device_/job:localhost/replica:0/task:0/device:GPU:0}} OOM when allocating tensor with shape[1000,1000,5] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc [Op:Fill] name: \n";
     let report = post_mortem(read(format!("{text}{text}").as_bytes()));
     let failure = only(&report);
-    assert_eq!((failure.dialect, failure.verdict), ("tensorflow-error", None));
+    assert_eq!((failure.dialect.word(), failure.verdict), ("tensorflow-error", None));
     assert_eq!(
         (failure.requested_bytes, failure.rounded_bytes),
         (Some(Bytes(20_000_000)), Some(Bytes(20_000_000)))
@@ -907,7 +908,7 @@ fn jaxs_error_lines_and_xlas_buffers() {
                 \tBuffer 2:\n\t\tSize: 384.0KiB\n\t\tEntry Parameter Subshape: f32[256,128,3]\n\t\t==========================\n\n";
     let report = post_mortem(read(text.as_bytes()));
     let failure = only(&report);
-    assert_eq!((failure.dialect, failure.requested_bytes), ("jax-error", Some(Bytes(6_291_456))));
+    assert_eq!((failure.dialect.word(), failure.requested_bytes), ("jax-error", Some(Bytes(6_291_456))));
     assert_eq!(failure.buffers.len(), 2);
     assert_eq!(failure.buffers[0].shape, "f32[4096,128,3]");
     assert!(failure.buffers[0].operator.contains("source_line=689"));
@@ -936,12 +937,15 @@ E0000 00:00:1700000000.000007 100 gpu_cudamallocasync_allocator.cc:99] CU_MEMPOO
 ";
     let report = post_mortem(read(text.as_bytes()));
     let failure = only(&report);
-    assert_eq!((failure.allocator.as_deref(), failure.dialect), (Some("gpu_async_0"), "cuda-malloc-async"));
+    assert_eq!(
+        (failure.allocator.as_deref(), failure.dialect.word()),
+        (Some("gpu_async_0"), "cuda-malloc-async")
+    );
     assert_eq!(failure.requested_bytes, Some(Bytes(4 << 30)));
     assert_eq!(failure.free_bytes, Some(Bytes(14_965_276_672 - 12_884_901_888)));
     assert_eq!(failure.unallocated_bytes, Some(Bytes(1 << 30)));
     let short = (4u64 << 30) - (1 << 30) - (14_965_276_672 - 12_884_901_888);
-    assert_eq!((failure.verdict, failure.short_by_bytes), (Some("exhausted"), Some(Bytes(short))));
+    assert_eq!((failure.verdict, failure.short_by_bytes), (Some(Verdict::Exhausted), Some(Bytes(short))));
 }
 
 /// A pool that may grow to 8 GiB has 2 GiB and wants one more; the driver has none, because of a neighbour.

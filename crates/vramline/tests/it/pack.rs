@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use vramline::analysis::pack::{
+    ASSUMED_OUTSIDE, KnownNeed, NeedBasis, NotPacked, PackJob, PackOptions, pack, plan_of,
+};
+use vramline::event::Framework;
 use vramline::units::Bytes;
-use vramline::view::fields::PACK;
-use vramline::view::pack::{ASSUMED, Job, Known, NotPacked, PackView, Wanted, plan_of, view};
+use vramline::view::pack::PackView;
 
 use crate::document::paths;
 use crate::fixture;
@@ -15,27 +18,27 @@ const GIB: u64 = 1 << 30;
 const H200: u64 = 150_754_820_096;
 const KEPT: u64 = 644_939_776;
 
-fn run(name: &str) -> Job {
+fn run(name: &str) -> PackJob {
     let reading = vramline::read(&fixture(name)).unwrap();
-    Job { name: name.to_owned(), file: name.to_owned(), known: Known::Run(Box::new(reading)) }
+    PackJob { name: name.to_owned(), file: name.to_owned(), known: KnownNeed::Run(Box::new(reading)) }
 }
 
-fn planned(minimum: &str, certain: bool, batch: Option<u64>) -> Job {
+fn planned(minimum: &str, certain: bool, batch: Option<u64>) -> PackJob {
     let text = format!(
         r#"{{"kind":"plan","framework":"pytorch","certain":{certain},"verdict":"","predictions":[
             {{"batch":32,"high_bytes":5000000,"minimum_bytes":4194304}},
             {{"batch":64,"high_bytes":9000000,"minimum_bytes":{minimum}}}]}}"#
     );
-    Job {
+    PackJob {
         name: "planned".to_owned(),
         file: "plan.json".to_owned(),
-        known: Known::Plan(plan_of(&text).unwrap(), batch),
+        known: KnownNeed::Plan(plan_of(&text).unwrap(), batch),
     }
 }
 
 /// The sums of the document, made again.
-fn packed(jobs: &[Job], wanted: &Wanted) -> PackView {
-    let document = view(jobs, wanted).unwrap();
+fn packed(jobs: &[PackJob], wanted: &PackOptions) -> PackView {
+    let document = PackView::from(pack(jobs, wanted).unwrap());
     let fixed = document.device.reserved_bytes.0 + document.device.taken_bytes.0;
     let mut sum = fixed;
     let mut least = fixed;
@@ -45,7 +48,7 @@ fn packed(jobs: &[Job], wanted: &Wanted) -> PackView {
         assert!(job.headroom_bytes.0 >= job.minimum_bytes.0 * wanted.headroom / 100);
         assert!(job.headroom_bytes.0 < job.minimum_bytes.0 * wanted.headroom / 100 + MIB);
         assert_eq!(job.total_bytes, job.limit_bytes + job.outside_counted_bytes);
-        assert_eq!(job.outside_counted_bytes, job.outside_bytes.unwrap_or(ASSUMED));
+        assert_eq!(job.outside_counted_bytes, job.outside_bytes.unwrap_or(ASSUMED_OUTSIDE));
         sum += job.total_bytes.0;
         least += job.minimum_bytes.0 + job.outside_bytes.unwrap_or_default().0;
     }
@@ -61,11 +64,11 @@ fn packed(jobs: &[Job], wanted: &Wanted) -> PackView {
 #[test]
 fn recordings_of_a_device_tell_what_is_beside_the_pools_and_what_the_driver_keeps() {
     let jobs = [run("torch2110_h200_near_full.vram"), run("jax0112_h200_preallocated_pool.vram")];
-    let document = packed(&jobs, &Wanted { headroom: 10, ..Wanted::default() });
+    let document = packed(&jobs, &PackOptions { headroom: 10, ..PackOptions::default() });
     assert_eq!(document.device.total_bytes, Bytes(H200));
     assert_eq!(document.device.reserved_bytes, Bytes(KEPT));
     let [torch, jax] = document.jobs.as_slice() else { panic!("two jobs") };
-    assert_eq!((torch.framework.as_deref(), jax.framework.as_deref()), (Some("pytorch"), Some("jax")));
+    assert_eq!((torch.framework, jax.framework), (Some(Framework::PyTorch), Some(Framework::Jax)));
     assert_eq!(
         (torch.minimum_bytes, torch.outside_bytes),
         (Bytes(141_968_801_792), Some(Bytes(708_837_376)))
@@ -75,21 +78,22 @@ fn recordings_of_a_device_tell_what_is_beside_the_pools_and_what_the_driver_keep
         (jax.minimum_bytes, jax.outside_bytes),
         (Bytes(939_527_424), Some(Bytes(576_716_800 + 71_303_168)))
     );
-    assert_eq!((torch.basis, jax.basis), ("peak", "peak"));
+    assert_eq!((torch.basis, jax.basis), (NeedBasis::Peak, NeedBasis::Peak));
     assert_eq!(document.fits, None, "only peaks are known, and headroom goes beyond the device");
     assert!(document.left_bytes < 0);
     // Alone, and with little headroom.
-    let alone = packed(&jobs[1..], &Wanted { headroom: 10, ..Wanted::default() });
+    let alone = packed(&jobs[1..], &PackOptions { headroom: 10, ..PackOptions::default() });
     assert_eq!(alone.fits, None, "its peak is not all that its pool needs");
-    assert!(alone.left_bytes > 0 && alone.verdict.starts_with("One job probably fits"));
+    assert!(alone.left_bytes > 0 && alone.headline.starts_with("One job probably fits"));
     // On a smaller device it is certain that they do not.
-    let smaller = Wanted { memory: Some(Bytes(143 * 1_000_000_000)), headroom: 0, ..Wanted::default() };
+    let smaller =
+        PackOptions { memory: Some(Bytes(143 * 1_000_000_000)), headroom: 0, ..PackOptions::default() };
     let document = packed(&jobs, &smaller);
     assert_eq!(
         (document.fits, document.device.reserved_bytes),
         (Some(false), Bytes::ZERO),
         "{}",
-        document.verdict
+        document.headline
     );
     assert!(document.warnings.iter().any(|warning| warning.code == "no-reserve"));
 }
@@ -97,7 +101,7 @@ fn recordings_of_a_device_tell_what_is_beside_the_pools_and_what_the_driver_keep
 #[test]
 fn jax_takes_its_limit_as_a_share_of_what_cuda_tells() {
     let jobs = [run("jax0112_h200_preallocated_pool.vram")];
-    let document = packed(&jobs, &Wanted { headroom: 0, ..Wanted::default() });
+    let document = packed(&jobs, &PackOptions { headroom: 0, ..PackOptions::default() });
     let command = "python tests/gpu/workloads.py jax_jitted";
     let limit = document.jobs[0].limit_bytes;
     assert_eq!(document.jobs[0].limit_bytes, Bytes(939_527_424_u64.next_multiple_of(MIB)));
@@ -111,30 +115,38 @@ fn jax_takes_its_limit_as_a_share_of_what_cuda_tells() {
 #[test]
 fn a_replay_tells_the_least_limit_unless_the_run_went_higher() {
     let exact = run("tf221_cpu_cnn_from_start.xplane.pb");
-    let wanted = Wanted {
+    let wanted = PackOptions {
         memory: Some(Bytes(GIB)),
         context: Some(Bytes(100 * MIB)),
         headroom: 10,
-        ..Wanted::default()
+        ..PackOptions::default()
     };
     let document = packed(&[exact], &wanted);
-    assert_eq!((document.jobs[0].basis, document.fits), ("replay", Some(true)), "{:?}", document.warnings);
+    assert_eq!(
+        (document.jobs[0].basis, document.fits),
+        (NeedBasis::Replay, Some(true)),
+        "{:?}",
+        document.warnings
+    );
     assert!(document.jobs[0].minimum_bytes.0 >= 72_000_000 / 2);
     // 83,556,608 bytes were held after the traced steps.
     let document = packed(&[run("tf221_cpu_keras.vram")], &wanted);
-    assert_eq!((document.jobs[0].basis, document.jobs[0].minimum_bytes), ("peak", Bytes(83_556_608)));
+    assert_eq!(
+        (document.jobs[0].basis, document.jobs[0].minimum_bytes),
+        (NeedBasis::Peak, Bytes(83_556_608))
+    );
     assert_eq!(document.fits, None);
 }
 
 #[test]
 fn plans_are_certain_where_nothing_is_assumed() {
-    let room = |gib: u64| Wanted {
+    let room = |gib: u64| PackOptions {
         memory: Some(Bytes(gib * GIB)),
         reserved: Some(Bytes(GIB)),
         headroom: 25,
-        ..Wanted::default()
+        ..PackOptions::default()
     };
-    let with_context = |gib: u64| Wanted { context: Some(Bytes(600 * MIB)), ..room(gib) };
+    let with_context = |gib: u64| PackOptions { context: Some(Bytes(600 * MIB)), ..room(gib) };
     let two = || [planned("4294967296", true, Some(64)), planned("4294967296", true, None)];
     let document = packed(&two(), &with_context(8));
     let figures: Vec<(Option<u64>, Bytes)> =
@@ -153,17 +165,38 @@ fn plans_are_certain_where_nothing_is_assumed() {
         "its plan is not certain"
     );
     let high = packed(&[planned("null", true, Some(64))], &with_context(40));
-    assert_eq!((high.jobs[0].basis, high.jobs[0].minimum_bytes), ("plan-high", Bytes(9_000_000)));
+    assert_eq!((high.jobs[0].basis, high.jobs[0].minimum_bytes), (NeedBasis::PlanHigh, Bytes(9_000_000)));
+}
+
+#[test]
+fn the_verdict_is_a_word_for_the_sentence() {
+    let said = |gib: u64, context: Option<u64>| {
+        let options = PackOptions {
+            memory: Some(Bytes(gib * GIB)),
+            reserved: Some(Bytes(GIB)),
+            context: context.map(|mib| Bytes(mib * MIB)),
+            headroom: 25,
+            ..PackOptions::default()
+        };
+        let told = pack(&[planned("4294967296", true, Some(64))], &options).unwrap();
+        (told.verdict.word(), told.headline)
+    };
+    let [fits, fails] = [said(8, Some(600)), said(4, Some(600))];
+    assert!(fits.0 == "fits" && fits.1.starts_with("One job fits 8.00 GiB: "), "{fits:?}");
+    assert!(fails.0 == "does-not-fit" && fails.1.starts_with("One job does not fit 4.00 GiB: "), "{fails:?}");
+    let [assumed, tight] = [said(8, None), said(6, Some(600))];
+    assert!(assumed.0 == "probably-fits" && assumed.1.starts_with("One job probably fits "), "{assumed:?}");
+    assert!(tight.0 == "not-certain" && tight.1.starts_with("Not certain: "), "{tight:?}");
 }
 
 #[test]
 fn what_cannot_be_packed_is_said() {
-    let refused = |jobs: &[Job], wanted: &Wanted| view(jobs, wanted).unwrap_err();
-    let room = Wanted { memory: Some(Bytes(GIB)), ..Wanted::default() };
+    let refused = |jobs: &[PackJob], wanted: &PackOptions| pack(jobs, wanted).unwrap_err();
+    let room = PackOptions { memory: Some(Bytes(GIB)), ..PackOptions::default() };
     assert!(matches!(refused(&[planned("1", true, Some(7))], &room), NotPacked::NoBatch { .. }));
-    assert!(matches!(refused(&[planned("1", true, None)], &Wanted::default()), NotPacked::NoDevice));
+    assert!(matches!(refused(&[planned("1", true, None)], &PackOptions::default()), NotPacked::NoDevice));
     let mut other = planned("1", true, None);
-    if let Known::Plan(plan, _) = &mut other.known {
+    if let KnownNeed::Plan(plan, _) = &mut other.known {
         "report".clone_into(&mut plan.kind);
     }
     assert!(matches!(refused(&[other], &room), NotPacked::NotAPlan { .. }));
@@ -175,7 +208,7 @@ fn what_cannot_be_packed_is_said() {
 #[test]
 fn every_field_is_in_the_table_and_every_null_explained() {
     let mut found = BTreeSet::new();
-    let wanted = Wanted { memory: Some(Bytes(H200)), headroom: 10, ..Wanted::default() };
+    let wanted = PackOptions { memory: Some(Bytes(H200)), headroom: 10, ..PackOptions::default() };
     let jobs = [
         run("jax0112_h200_preallocated_pool.vram"),
         run("tf221_cpu_keras.vram"),
@@ -195,6 +228,6 @@ fn every_field_is_in_the_table_and_every_null_explained() {
     }
     assert!(document.unknowns.iter().any(|unknown| unknown.path == "fits"));
     paths(&serde_json::to_value(&document).unwrap(), "", &mut found);
-    let table: BTreeSet<String> = PACK.iter().map(|field| field.id.to_owned()).collect();
+    let table: BTreeSet<String> = crate::table::<PackView>();
     assert_eq!(found, table);
 }

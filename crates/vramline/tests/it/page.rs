@@ -1,23 +1,29 @@
 //! The data of the page: it is JSON that may stand in a page, it adds up, and it is bounded whatever was read.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use vramline::Reading;
+use vramline::analysis::picture::bounds::PAGE_PEAK_ROWS;
+use vramline::analysis::picture::tiles::PictureTiles;
+use vramline::analysis::report::{ReportOptions, report};
+use vramline::document::{Described, Shape};
+use vramline::ledger::LineKind;
 use vramline::names::Names;
-use vramline::snapshot::{Held, Snapshot, Still, StillPool};
+use vramline::snapshot::{Held, Role, Snapshot, Still, StillPool};
 use vramline::source::Content;
 use vramline::stack::Stacks;
 use vramline::units::{Bytes, Nanos};
-use vramline::view::html::{self, MOST_BYTES};
-use vramline::view::report::{Wanted, report};
-use vramline::view::tile::Tiles;
+use vramline::view::page::{self, MAX_PAYLOAD_BYTES};
+use vramline::view::tile::{moment_json, window_json};
 use vramline::warning::Warnings;
 
 use crate::root;
 
 fn payload(reading: &Reading) -> Value {
-    let wanted = Wanted { top: Some(html::ROWS), ..Wanted::default() };
-    let text = html::payload(reading, &mut report(reading, &wanted));
-    assert!(text.len() <= MOST_BYTES, "{}", text.len());
+    let wanted = ReportOptions { top: Some(PAGE_PEAK_ROWS), ..ReportOptions::default() };
+    let text = page::payload(reading, &mut report(reading, &wanted));
+    assert!(text.len() <= MAX_PAYLOAD_BYTES, "{}", text.len());
     assert!(!text.contains('<'));
     serde_json::from_str(&text).unwrap()
 }
@@ -151,13 +157,13 @@ fn a_tile_has_the_least_the_highest_and_the_last_of_each_column() {
         .map(|(time, level)| (time.on_clock(trace.history.origin).0, i64::try_from(level.0).unwrap()))
         .collect();
     let (first, last) = (levels[0].0, levels[levels.len() - 1].0);
-    let mut made = report(&reading, &Wanted { top: Some(html::ROWS), ..Wanted::default() });
-    assert!(!html::payload(&reading, &mut made).is_empty());
-    let tiles = Tiles::new(reading, made);
+    let mut made = report(&reading, &ReportOptions { top: Some(PAGE_PEAK_ROWS), ..ReportOptions::default() });
+    assert!(!page::payload(&reading, &mut made).is_empty());
+    let tiles = PictureTiles::new(reading, made);
     let middle = i64::midpoint(first, last);
     for (from, to) in [(first, last), (middle - 900_000, middle), (middle, last + 5), (last + 9, last + 10)] {
         for width in [1, 7, 100, 5000] {
-            let text = tiles.tile(0, Nanos(from)..Nanos(to), width).unwrap();
+            let text = window_json(&tiles, 0, Nanos(from)..Nanos(to), width).unwrap();
             assert!(!text.contains('<'));
             let tile: Value = serde_json::from_str(&text).unwrap();
             let rows = tile["columns"].as_u64().unwrap() as usize;
@@ -189,6 +195,44 @@ fn a_tile_has_the_least_the_highest_and_the_last_of_each_column() {
             assert!(events.next().is_none());
         }
     }
-    assert!(tiles.tile(1, Nanos(0)..Nanos(1), 1).is_none());
-    assert!(tiles.held(0, Nanos(first - 1), Bytes(1)).is_none());
+    assert!(window_json(&tiles, 1, Nanos(0)..Nanos(1), 1).is_none());
+    assert!(moment_json(&tiles, 0, Nanos(first - 1), Bytes(1)).is_none());
+}
+
+/// The kind of line that comes after another in [`LineKind`]: a new one does not compile until it has its place here.
+fn kind_after(kind: LineKind) -> Option<LineKind> {
+    Some(match kind {
+        LineKind::Device => LineKind::Reserved,
+        LineKind::Reserved => LineKind::Free,
+        LineKind::Free => LineKind::Processes,
+        LineKind::Processes => LineKind::Job,
+        LineKind::Job => LineKind::Other,
+        LineKind::Other => LineKind::Unattributed,
+        LineKind::Unattributed => LineKind::Context,
+        LineKind::Context => LineKind::Pool,
+        LineKind::Pool => LineKind::Merged,
+        LineKind::Merged => LineKind::InUse,
+        LineKind::InUse => LineKind::Cached,
+        LineKind::Cached => LineKind::Rest,
+        LineKind::Rest => LineKind::Role(Role::ALL[0]),
+        LineKind::Role(role) => {
+            let place = Role::ALL.iter().position(|&known| known == role).unwrap();
+            Role::ALL.get(place + 1).map_or(LineKind::Slack, |&next| LineKind::Role(next))
+        }
+        LineKind::Slack => LineKind::Before,
+        LineKind::Before => LineKind::Outside,
+        LineKind::Outside => LineKind::Beside,
+        LineKind::Beside => LineKind::NotResident,
+        LineKind::NotResident => LineKind::Host,
+        LineKind::Host => LineKind::Unexplained,
+        LineKind::Unexplained => return None,
+    })
+}
+
+/// The page's types come from the shape of [`LineKind`], which lists every kind.
+#[test]
+fn the_page_knows_every_kind_of_line() {
+    let Shape::Word(words) = LineKind::shape() else { panic!("a kind is a word") };
+    let kinds = std::iter::successors(Some(LineKind::Device), |&kind| kind_after(kind));
+    assert_eq!(words.into_iter().collect::<BTreeSet<_>>(), kinds.map(LineKind::word).collect());
 }

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use vramline::analysis::plan::{self as analysis, NoPlan, PlanGate, PlanOptions, ProbeRead, prepare};
+use vramline::analysis::report::{ReportOptions, report};
 use vramline::plan::{Basis, Compiled, Doubt, Fix, Largest, NotPlanned, Part, Plan};
 use vramline::replay::Rehearsal;
+use vramline::snapshot::Role;
 use vramline::source::read_programs;
 use vramline::units::Bytes;
-use vramline::view::plan::{NoPlan, PlanView, ProbeRead, Wanted, prepare, view};
+use vramline::view::plan::PlanView;
+use vramline::view::report::Report;
 
 use crate::fixture;
 
@@ -35,20 +39,25 @@ fn dump(batch: u64) -> Compiled {
     Compiled { batch, file: "dump".to_owned(), programs: read_programs(&path).unwrap() }
 }
 
+/// The document that a plan makes.
+fn view(plan: &Plan, probes: &[ProbeRead], wanted: &PlanOptions) -> PlanView {
+    PlanView::from(analysis::plan(plan, probes, wanted))
+}
+
 fn plan(probes: &[ProbeRead]) -> Plan {
-    prepare(probes, &Wanted::default()).unwrap()
+    prepare(probes, &PlanOptions::default()).unwrap()
 }
 
 /// The document for batches of the autoencoder, probed at 5, 7 and 13, in runs of 4 steps.
 fn answer(batches: &[u64], limit: Option<Bytes>) -> PlanView {
     let probes = autoencoder();
-    let wanted = Wanted {
+    let wanted = PlanOptions {
         batches: batches.to_vec(),
         limit,
         steps: 4,
         variable: "batch".to_owned(),
         curve: true,
-        ..Wanted::default()
+        ..PlanOptions::default()
     };
     view(&prepare(&probes, &wanted).unwrap(), &probes, &wanted)
 }
@@ -58,7 +67,7 @@ fn reason_of<'a>(document: &'a PlanView, path: &str) -> &'a str {
 }
 
 fn refusal(probes: &[ProbeRead]) -> NotPlanned {
-    match prepare(probes, &Wanted::default()) {
+    match prepare(probes, &PlanOptions::default()) {
         Err(NoPlan::NotPlanned(why)) => {
             assert!(!why.hint().is_empty());
             why
@@ -142,7 +151,8 @@ fn recordings_on_a_gpu_tell_the_memory_of_the_process() {
         let path = fixture(&format!("plan/torch2110_h200_small-{batch}.vram"));
         ProbeRead { batch, file: String::new(), reading: vramline::read(&path).unwrap() }
     };
-    let (probes, wanted) = ([2, 4, 8].map(read), Wanted { batches: vec![64], steps: 6, ..Wanted::default() });
+    let (probes, wanted) =
+        ([2, 4, 8].map(read), PlanOptions { batches: vec![64], steps: 6, ..PlanOptions::default() });
     let shown = view(&prepare(&probes, &wanted).unwrap(), &probes, &wanted);
     let [found] = shown.predictions.as_slice() else { panic!() };
     // What PyTorch and NVML told of a run at 64, unrecorded.
@@ -154,17 +164,17 @@ fn recordings_on_a_gpu_tell_the_memory_of_the_process() {
     let plan = prepare(&probes, &wanted).unwrap();
     assert_eq!(plan.fixed(&[Fix::AsyncAllocator], 64, 6).unwrap().peak, Some(Bytes(1_160_573_839)));
     // Variables of the program are found in its trace.
-    let optimizer = found.by_role["optimizer"];
+    let optimizer = found.by_role[&Role::Optimizer];
     assert!(optimizer > Bytes::ZERO, "{:?}", found.by_role);
 }
 
 #[test]
 fn a_run_without_a_trace_is_measured_by_its_framework() {
     let reading = vramline::read(&fixture("torch2110_h200_loop.vram")).unwrap();
-    let told = vramline::view::report::report(&reading, &vramline::view::report::Wanted::default());
+    let told = Report::from(report(&reading, &ReportOptions::default()));
     let most = told.pools.iter().filter_map(|pool| pool.lifetime_peak_bytes).max();
     assert!(reading.hosts.is_empty() && most > Some(Bytes(1 << 20)));
-    assert_eq!(vramline::view::verify::peak(&reading, None), most);
+    assert_eq!(vramline::analysis::verify::peak(&reading, None), most);
 }
 
 #[test]
@@ -327,22 +337,49 @@ fn a_batch_in_doubt_leaves_others_certain() {
     assert!(!document.certain && alone.certain);
     assert!(alone.largest_batch.sure.is_some());
     assert_eq!(document.largest_batch.sure, alone.largest_batch.sure);
-    assert!(document.verdict.starts_with(&alone.verdict), "{}", document.verdict);
-    assert!(document.verdict.ends_with(" Not certain: 1000000."), "{}", document.verdict);
+    assert!(document.headline.starts_with(&alone.headline), "{}", document.headline);
+    assert!(document.headline.ends_with(" Not certain: 1000000."), "{}", document.headline);
 }
 
 #[test]
 fn a_verdict_speaks_of_every_batch() {
     let document = answer(&[20, 200, 15, 300], Some(Bytes(100 << 20)));
-    assert!(document.verdict.starts_with("batch 20 fits 100 MiB: it needs "), "{}", document.verdict);
-    assert!(document.verdict.ends_with(". Fits: 15. Does not fit: 200, 300."), "{}", document.verdict);
+    assert!(document.headline.starts_with("batch 20 fits 100 MiB: it needs "), "{}", document.headline);
+    assert!(document.headline.ends_with(". Fits: 15. Does not fit: 200, 300."), "{}", document.headline);
     // Without a limit too, and what is not certain is said at once.
-    let free = answer(&[20, 52], None).verdict;
+    let free = answer(&[20, 52], None).headline;
     assert!(free.starts_with("batch 20 takes about ") && free.contains(", 52 about 11"), "{free}");
     let far = answer(&[1000], None);
-    assert!(!far.certain && far.verdict.starts_with("Not certain: batch 1000 takes about "), "{far:?}");
-    let both = answer(&[20, 1000], None).verdict;
+    assert!(!far.certain && far.headline.starts_with("Not certain: batch 1000 takes about "), "{far:?}");
+    let both = answer(&[20, 1000], None).headline;
     assert!(both.ends_with(". Not certain: 1000; see below."), "{both}");
+}
+
+#[test]
+fn a_verdict_is_a_word_for_the_first_batch_and_the_gate_is_for_all() {
+    let probes = autoencoder();
+    let said = |batches: &[u64], mib: Option<u64>| {
+        let limit = mib.map(|mib| Bytes(mib << 20));
+        let options = PlanOptions { batches: batches.to_vec(), limit, steps: 4, ..PlanOptions::default() };
+        let told = analysis::plan(&prepare(&probes, &options).unwrap(), &probes, &options);
+        (told.verdict.word(), told.gate())
+    };
+    assert_eq!(said(&[20], Some(100)), ("fits", PlanGate::Pass));
+    assert_eq!(said(&[20, 200], Some(100)), ("fits", PlanGate::Fail));
+    assert_eq!(said(&[20, 1_000_000], Some(100)), ("fits", PlanGate::NotCertain));
+    assert_eq!(said(&[200], Some(100)), ("does-not-fit", PlanGate::Fail));
+    assert_eq!(said(&[13], Some(80)), ("edge", PlanGate::NotCertain));
+    assert_eq!(said(&[1_000_000], Some(100)), ("not-certain", PlanGate::NotCertain));
+    assert_eq!(said(&[20], None), ("predicted", PlanGate::Pass));
+    assert_eq!(said(&[1000], None), ("not-certain", PlanGate::NotCertain));
+    let compiled = |limit: Option<Bytes>| {
+        let options = PlanOptions { limit, ..PlanOptions::default() };
+        let told = analysis::of_compiled(&[dump(140)], &options);
+        (told.verdict.word(), told.gate())
+    };
+    assert_eq!(compiled(None), ("compiled", PlanGate::NotCertain));
+    assert_eq!(compiled(Some(Bytes(1 << 20))), ("does-not-fit", PlanGate::Fail));
+    assert_eq!(compiled(Some(Bytes(1 << 40))), ("compiled", PlanGate::NotCertain));
 }
 
 #[test]
@@ -375,10 +412,10 @@ fn fixes_are_of_the_kind_of_pool_and_save_something() {
     assert!(!names(&plan(&compiled()), 97).contains(&"compile"));
     assert!(!names(&plan(&autoencoder()), 1).contains(&"accumulate"));
     let probes = torch("gpt-adamw");
-    let wanted = Wanted { batches: vec![64], steps: 4, fixes: true, ..Wanted::default() };
+    let wanted = PlanOptions { batches: vec![64], steps: 4, fixes: true, ..PlanOptions::default() };
     let document = view(&prepare(&probes, &wanted).unwrap(), &probes, &wanted);
     assert!(!document.fixes.is_empty());
-    assert!(document.fixes.iter().all(|fix| document.saving(fix) != "0 B"), "{:?}", document.fixes);
+    assert!(document.fixes.iter().all(|fix| fix.saving_in_words() != "0 B"), "{:?}", document.fixes);
 }
 
 #[test]
@@ -399,14 +436,14 @@ fn probes_of_different_programs_of_pytorch_make_no_plan() {
 
 #[test]
 fn a_batch_that_is_not_in_the_shapes_is_doubted() {
-    let wanted = Wanted {
+    let wanted = PlanOptions {
         batches: vec![100],
         limit: Some(Bytes(400 << 20)),
         steps: 4,
         variable: "batch".to_owned(),
-        ..Wanted::default()
+        ..PlanOptions::default()
     };
-    let said = |said: [u64; 3], wanted: &Wanted| {
+    let said = |said: [u64; 3], wanted: &PlanOptions| {
         let names = [5, 7, 13].map(|batch| format!("tf221_cpu_autoencoder-{batch}.xplane.pb.gz"));
         let probes: Vec<ProbeRead> =
             said.iter().zip(&names).map(|(&batch, name)| probe(batch, name)).collect();
@@ -421,11 +458,12 @@ fn a_batch_that_is_not_in_the_shapes_is_doubted() {
     }
     assert!(said([5, 7, 13], &wanted).certain);
     // What is no batch need be no dimension.
-    let length = Wanted { variable: "length".to_owned(), ..wanted };
+    let length = PlanOptions { variable: "length".to_owned(), ..wanted };
     assert!(said([50, 70, 130], &length).certain);
     // Of a compiled step little has a shape.
     let probes = compiled();
-    let wanted = Wanted { batches: vec![19], steps: 4, variable: "batch".to_owned(), ..Wanted::default() };
+    let wanted =
+        PlanOptions { batches: vec![19], steps: 4, variable: "batch".to_owned(), ..PlanOptions::default() };
     assert!(view(&prepare(&probes, &wanted).unwrap(), &probes, &wanted).certain);
 }
 
@@ -435,7 +473,8 @@ fn wrong_batches_are_never_a_confident_answer() {
     let names = [5, 7, 13].map(|batch| format!("tf221_cpu_autoencoder-{batch}.xplane.pb.gz"));
     let said = [40, 20, 10];
     let probes: Vec<ProbeRead> = said.iter().zip(&names).map(|(&batch, name)| probe(batch, name)).collect();
-    let wanted = Wanted { batches: vec![104], limit: Some(Bytes(1 << 40)), steps: 4, ..Wanted::default() };
+    let wanted =
+        PlanOptions { batches: vec![104], limit: Some(Bytes(1 << 40)), steps: 4, ..PlanOptions::default() };
     let plan = prepare(&probes, &wanted).unwrap();
     let document = view(&plan, &probes, &wanted);
     assert!(!document.certain && document.predictions[0].fits.is_none(), "{document:?}");
@@ -459,7 +498,7 @@ fn absurd_batches_are_not_predicted() {
         }
     }
     // Nor is it passed over in silence.
-    let wanted = Wanted { batches: vec![20, u64::MAX], steps: 4, ..Wanted::default() };
+    let wanted = PlanOptions { batches: vec![20, u64::MAX], steps: 4, ..PlanOptions::default() };
     let probes = autoencoder();
     let document = view(&prepare(&probes, &wanted).unwrap(), &probes, &wanted);
     assert_eq!(document.predictions.len(), 1);

@@ -1,14 +1,23 @@
 //! A real recording of `vramline run`, whose truths stand in `fixtures/README.md`.
 
+use std::fs;
+use std::path::Path;
+
+use vramline::analysis::report::ReportOptions;
+use vramline::event::Framework;
+use vramline::recording::folder::Part;
+use vramline::recording::process::ProcessRecorder;
+use vramline::recording::reader;
+use vramline::recording::rows::{RecordedMarkKind, TraceState};
 use vramline::snapshot::Role;
 use vramline::units::Bytes;
-use vramline::view::report::{Report, Wanted};
+use vramline::view::report::Report;
 
 use crate::{checked_report, fixture};
 
 fn report() -> Report {
     let reading = vramline::read(&fixture("tf221_cpu_keras.vram")).unwrap();
-    checked_report(&reading, &Wanted::default())
+    checked_report(&reading, &ReportOptions::default())
 }
 
 #[test]
@@ -30,7 +39,7 @@ fn parameters_and_optimizer_are_what_the_program_lists() {
     for (role, word, bytes) in
         [(Role::Parameters, "parameters", 3_291_688), (Role::Optimizer, "optimizer", 2 * 3_291_688 + 12)]
     {
-        let entry = report.inventory.iter().find(|entry| entry.role == word).unwrap();
+        let entry = report.inventory.iter().find(|entry| entry.role == role).unwrap();
         assert_eq!(entry.bytes, Bytes(bytes), "{word}");
         // The learning rate, a scalar, lies outside the pool.
         let in_pool = entry.in_pool_bytes.unwrap();
@@ -43,14 +52,19 @@ fn parameters_and_optimizer_are_what_the_program_lists() {
 #[test]
 fn steps_epochs_and_phases_are_counted() {
     let report = report();
-    let phases: Vec<_> =
-        report.phases.iter().map(|phase| (phase.phase, phase.steps, phase.batches, phase.how)).collect();
+    let phases: Vec<_> = report
+        .phases
+        .iter()
+        .map(|phase| (phase.phase.word(), phase.steps, phase.batches, phase.how.word()))
+        .collect();
     assert_eq!(
         phases,
         [("train", 12, 12, "keras"), ("validation", 4, 4, "keras"), ("predict", 2, 2, "keras")]
     );
     assert_eq!(report.epochs.iter().map(|epoch| epoch.epoch).collect::<Vec<_>>(), [0, 1]);
-    assert!(report.marks.iter().any(|mark| mark.kind == "mark" && mark.label == "after training"));
+    assert!(
+        report.marks.iter().any(|mark| mark.kind == RecordedMarkKind::Mark && mark.label == "after training")
+    );
     let run = report.run.unwrap();
     assert_eq!((run.exit.as_deref(), run.processes.len()), (Some("code 0"), 1));
 }
@@ -69,35 +83,73 @@ fn trace_and_marks_are_on_one_clock() {
 }
 
 fn report_of(name: &str) -> Report {
-    checked_report(&vramline::read(&fixture(name)).unwrap(), &Wanted::default())
+    checked_report(&vramline::read(&fixture(name)).unwrap(), &ReportOptions::default())
 }
 
 /// PyTorch 2.11 on an H200, `--step-peaks`: no trace, so what held the memory is not known, but every figure is PyTorch's.
 #[test]
 fn pytorch_on_a_gpu_is_recorded_by_its_counters() {
     let report = report_of("torch2110_h200_loop.vram");
-    assert_eq!(report.source.framework, Some("pytorch"));
+    assert_eq!(report.source.framework.map(Framework::word), Some("pytorch"));
     let pool = &report.pools[0];
     assert_eq!((pool.name.as_str(), pool.peak_bytes), ("GPU:0", Some(Bytes(155_048_960))));
     assert!(pool.at_peak.is_none() && pool.allocs.is_none());
     let phase = &report.phases[0];
-    assert_eq!((phase.phase, phase.steps, phase.how), ("train", 8, "inferred"));
+    assert_eq!((phase.phase.word(), phase.steps, phase.how.word()), ("train", 8, "inferred"));
     // Where the first step begins, a loop does not show.
     assert_eq!((phase.first_peak_bytes, phase.later_peaks_known), (None, 7));
-    let listed: Vec<_> = report.inventory.iter().map(|entry| (entry.role.as_str(), entry.bytes.0)).collect();
-    assert_eq!(listed, [("optimizer", 33_914_976), ("parameters", 16_957_480)]);
+    let listed: Vec<_> = report.inventory.iter().map(|entry| (entry.role, entry.bytes.0)).collect();
+    assert_eq!(listed, [(Role::Optimizer, 33_914_976), (Role::Parameters, 16_957_480)]);
 }
 
 /// Keras 3 on PyTorch on an H200.
 #[test]
 fn keras_on_pytorch_counts_its_own_steps() {
     let report = report_of("torch2110_h200_keras.vram");
-    let phases: Vec<_> = report.phases.iter().map(|phase| (phase.phase, phase.steps, phase.how)).collect();
+    let phases: Vec<_> =
+        report.phases.iter().map(|phase| (phase.phase.word(), phase.steps, phase.how.word())).collect();
     assert_eq!(phases, [("train", 16, "keras"), ("validation", 4, "keras"), ("predict", 1, "keras")]);
     assert_eq!(report.pools[0].lifetime_peak_bytes, Some(Bytes(74_939_392)));
     assert_eq!(report.run.unwrap().processes[0].backend.as_deref(), Some("torch"));
     // JAX is imported beside it and holds nothing.
-    assert_eq!(report.source.framework, Some("pytorch"));
+    assert_eq!(report.source.framework.map(Framework::word), Some("pytorch"));
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            fs::copy(&path, target).unwrap();
+        }
+    }
+}
+
+/// These recordings were made before marks had a column for the trace's state; written anew, with it, they say the same.
+#[test]
+fn older_recordings_say_what_became_of_the_trace() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in ["tf221_cpu_keras.vram", "tf215_cpu_keras2.vram", "jax0112_h200_loop.vram"] {
+        let path = scratch.path().join(name);
+        copy(&fixture(name), &path);
+        let document = || {
+            let report = checked_report(&vramline::read(&path).unwrap(), &ReportOptions::default());
+            serde_json::to_string(&report).unwrap()
+        };
+        let before = document();
+        let process = reader::read(&path).unwrap().processes.remove(0);
+        let states: Vec<_> = process.marks.iter().filter_map(|mark| mark.trace_state).collect();
+        assert_eq!(states, [TraceState::Begun, TraceState::Stopped, TraceState::Written], "{name}");
+        fs::remove_file(path.join(Part::Marks.name(&process.id))).unwrap();
+        let recorder = ProcessRecorder::new(&path, &process.id);
+        process.marks.iter().for_each(|mark| recorder.mark(mark).unwrap());
+        recorder.close();
+        assert_eq!(reader::read(&path).unwrap().processes[0].marks, process.marks, "{name}");
+        assert_eq!(document(), before, "{name}");
+    }
 }
 
 /// JAX 0.11 on an H200: the trace begins when the backend is open, before the first array.
@@ -111,7 +163,7 @@ fn jax_on_a_gpu_is_traced_from_the_start() {
     // Nothing announces the steps of a plain loop: they are those that the trace shows.
     let steps: Vec<_> =
         report.steps.iter().filter(|step| step.pool == pool.name && step.pid == pool.pid).collect();
-    assert_eq!((steps.len(), steps[0].how, steps[0].peak_bytes), (8, "inferred", pool.peak_bytes));
+    assert_eq!((steps.len(), steps[0].how.word(), steps[0].peak_bytes), (8, "inferred", pool.peak_bytes));
 }
 
 /// TensorFlow 2.15 does not say when its profiler began; the recording does.

@@ -11,14 +11,20 @@ use std::sync::Arc;
 use arrow_array::{Int32Array, NullArray, RecordBatch, RecordBatchOptions};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field, Schema};
+use vramline::analysis::report::ReportOptions;
+use vramline::event::{How, Phase};
 use vramline::recording::folder::{Part, ProcessId};
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::reader::{self, ReadError, Recorded};
-use vramline::recording::rows::{Counters, Inventory, Mark, Moment, Sample, Variable};
-use vramline::recording::schema::{DRIVER, INVENTORY, Kind, MARKS, SAMPLES, Stream};
+use vramline::recording::rows::{
+    Counters, Inventory, Mark, Moment, RecordedMarkKind, Sample, TraceState, Variable,
+};
+use vramline::recording::schema::{
+    Column, DRIVER, INVENTORY, Kind, MARKS, REVISION, SAMPLES, Stream, VERSION,
+};
 use vramline::recording::stream::{Appender, Cell, StreamError, Table, read, read_bytes};
+use vramline::snapshot::Role;
 use vramline::units::Bytes;
-use vramline::view::report::Wanted;
 
 use crate::{checked_report, root};
 
@@ -83,15 +89,15 @@ fn marks() -> Vec<Mark> {
     let many = (0..40).map(|at| counters(&format!("GPU:{at}"), Some(at), Some(at << 40), None)).collect();
     vec![
         Mark {
-            kind: "mark".to_owned(),
+            kind: RecordedMarkKind::Mark,
             time: Moment { monotonic: i64::MIN, wall: i64::MAX },
             ..Mark::default()
         },
         Mark {
-            kind: "step".to_owned(),
+            kind: RecordedMarkKind::Step,
             label: text("größer als 🜁 \u{0}\u{1b}[2J\u{202e}"),
-            phase: text("train"),
-            how: text("api"),
+            phase: Some(Phase::Train),
+            how: Some(How::Api),
             step: Some(i64::MIN),
             batches: Some(i64::MAX),
             epoch: Some(-1),
@@ -101,15 +107,22 @@ fn marks() -> Vec<Mark> {
                 counters("GPU:0", Some(i64::MAX), Some(i64::MIN), Some(0)),
                 counters("", None, None, None),
             ],
+            trace_state: None,
         },
         Mark {
-            kind: String::new(),
+            kind: RecordedMarkKind::Other(String::new()),
             label: Some(String::new()),
             step: Some(0),
             counters: many,
             ..Mark::default()
         },
-        Mark { kind: "mark".to_owned(), label: Some("x".repeat(100_000)), ..Mark::default() },
+        Mark { kind: RecordedMarkKind::Mark, label: Some("x".repeat(100_000)), ..Mark::default() },
+        Mark {
+            kind: RecordedMarkKind::Trace,
+            trace_state: Some(TraceState::Lost),
+            counters: vec![counters("GPU:0", Some(1), None, None), counters("GPU:1", None, Some(2), None)],
+            ..Mark::default()
+        },
     ]
 }
 
@@ -133,7 +146,7 @@ fn samples() -> Vec<Sample> {
 fn inventory() -> Inventory {
     let variable = |name: &str, address| Variable {
         name: name.to_owned(),
-        role: "parameters".to_owned(),
+        role: Role::Parameters,
         bytes: Bytes(1 << 40),
         address,
         ..Variable::default()
@@ -168,7 +181,7 @@ fn codes(recorded: &Recorded) -> Vec<&'static str> {
 /// Reads a folder and reports on it, as the tool does.
 fn reported(folder: &Path) -> Recorded {
     let reading = vramline::read(folder).unwrap();
-    checked_report(&reading, &Wanted::default());
+    checked_report(&reading, &ReportOptions::default());
     reading.recorded.unwrap()
 }
 
@@ -197,6 +210,76 @@ fn a_second_recorder_goes_on() {
     assert_eq!(recorded.processes[0].marks, [marks(), marks(), marks()].concat());
 }
 
+/// A stream as an earlier revision wrote it: without the columns that were added later.
+fn before_revision(stream: Stream, revision: u32) -> Stream {
+    let columns: Vec<Column> =
+        stream.columns.iter().filter(|column| column.since < revision).copied().collect();
+    Stream { columns: columns.leak(), ..stream }
+}
+
+/// Marks of kind `trace` as cells by the names of their columns.
+fn trace_marks(stream: Stream, folder: &Path, marks: &[(&str, &str, Option<&str>)]) -> Vec<Mark> {
+    let path = file_of(folder, Part::Marks);
+    let _ = fs::remove_file(&path);
+    let mut appender = Appender::open(&path, stream).unwrap();
+    for ((kind, label, state), number) in marks.iter().zip(1..) {
+        let cell = |column: &Column| match column.name {
+            "kind" => Cell::Text(Some(kind)),
+            "label" => Cell::Text(Some(label)),
+            "trace_state" => Cell::Text(*state),
+            "mark" | "time_ns" => Cell::Int(Some(number)),
+            _ if column.kind == Kind::Int => Cell::Int(None),
+            _ => Cell::Text(None),
+        };
+        appender.append(&[&stream.columns.iter().map(cell).collect::<Vec<_>>()]).unwrap();
+    }
+    appender.close();
+    reported(folder).processes.remove(0).marks
+}
+
+/// Recordings of schema 1.0 say in the label of a mark what a column says since then.
+#[test]
+fn a_recording_without_trace_states_says_the_same() {
+    let told = [
+        ("trace", "jax: not traced: no profiler: begins", Some("failed")),
+        ("trace", "tensorflow: begins", Some("begun")),
+        ("mark", "stops: a label of the program", None),
+        ("trace", "stops: its steps are over", Some("stopped")),
+        ("trace", "written: 5 steps in 1.2 s, 3.4 MB", Some("written")),
+        ("trace", "lost: no space left on device", Some("lost")),
+        ("trace", "something else", None),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let older = trace_marks(before_revision(MARKS, 1), folder.path(), &told);
+    let newer = trace_marks(MARKS, folder.path(), &told);
+    assert_eq!(older, newer);
+    let states: Vec<_> = newer.iter().map(|mark| mark.trace_state.map(TraceState::word)).collect();
+    assert_eq!(states, told.map(|(_, _, state)| state));
+    let process = reported(folder.path()).processes.remove(0);
+    let at = |moment: Option<Moment>| moment.map(|moment| moment.monotonic);
+    assert_eq!((at(process.trace_began()), at(process.trace_stopped())), (Some(2), Some(4)));
+
+    // Where the column is, labels are for people, and a state of a later version is none that is known.
+    let labels = [("trace", "tensorflow: begins", None), ("trace", "stops: x", Some("paused"))];
+    let marks = trace_marks(MARKS, folder.path(), &labels);
+    assert!(marks.iter().all(|mark| mark.trace_state.is_none()));
+}
+
+/// Words of a later version: the kind is kept, the others are not known.
+#[test]
+fn later_words_are_read() {
+    let kinds: Vec<&str> = RecordedMarkKind::known().iter().map(RecordedMarkKind::word).collect();
+    assert!(kinds.iter().all(|word| !matches!(RecordedMarkKind::of_word(word), RecordedMarkKind::Other(_))));
+    assert_eq!(RecordedMarkKind::of_word("rest").word(), "rest");
+    assert_eq!(serde_json::to_string(&RecordedMarkKind::of_word("rest")).unwrap(), "\"rest\"");
+    assert_eq!(Phase::ALL.map(|phase| Phase::of_word(phase.word())), Phase::ALL.map(Some));
+    assert_eq!(How::ALL.map(|how| How::of_word(how.word())), How::ALL.map(Some));
+    assert_eq!(Role::ALL.map(|role| Role::of_word(role.word())), Role::ALL.map(Some));
+    assert_eq!(TraceState::ALL.map(|state| TraceState::of_word(state.word())), TraceState::ALL.map(Some));
+    assert_eq!((Phase::of_word("rest"), How::of_word("rest")), (None, None));
+    assert_eq!((Role::of_word("rest"), TraceState::of_word("rest")), (None, None));
+}
+
 /// A small stream of marks, and where each of its messages ends; the first is the header.
 fn small() -> (Vec<u8>, Vec<usize>) {
     let folder = tempfile::tempdir().unwrap();
@@ -215,7 +298,7 @@ fn small() -> (Vec<u8>, Vec<usize>) {
 }
 
 fn row(number: i64) -> Vec<Cell<'static>> {
-    let cell = |(at, column): (usize, &vramline::recording::schema::Column)| match column.kind {
+    let cell = |(at, column): (usize, &Column)| match column.kind {
         Kind::Int => Cell::Int((at % 4 != 3).then_some(number)),
         Kind::Text => Cell::Text((at % 3 != 1).then_some("step")),
     };
@@ -547,9 +630,9 @@ fn a_clock_that_jumps() {
     let recorder = ProcessRecorder::new(folder.path(), &id());
     let hour = 3_600_000_000_000;
     let step = |number: i64| Mark {
-        kind: "step".to_owned(),
-        phase: Some("train".to_owned()),
-        how: Some("api".to_owned()),
+        kind: RecordedMarkKind::Step,
+        phase: Some(Phase::Train),
+        how: Some(How::Api),
         step: Some(number),
         begin: Some(number * 1_000),
         time: Moment {
@@ -563,7 +646,7 @@ fn a_clock_that_jumps() {
         recorder.mark(&step(number)).unwrap();
     }
     let reading = vramline::read(folder.path()).unwrap();
-    let report = serde_json::to_value(checked_report(&reading, &Wanted::default())).unwrap();
+    let report = serde_json::to_value(checked_report(&reading, &ReportOptions::default())).unwrap();
     let steps = report["steps"].as_array().unwrap();
     let numbers: Vec<i64> = steps.iter().map(|step| step["step"].as_i64().unwrap()).collect();
     assert_eq!(numbers, (0..20).collect::<Vec<_>>());
@@ -600,7 +683,7 @@ fn full_disk_child() {
     let Some(folder) = std::env::var_os(CHILD) else { return };
     let folder = Path::new(&folder);
     let recorder = ProcessRecorder::new(folder, &id());
-    let mark = Mark { kind: "step".to_owned(), label: Some("x".repeat(700)), ..Mark::default() };
+    let mark = Mark { kind: RecordedMarkKind::Step, label: Some("x".repeat(700)), ..Mark::default() };
     let mut written = 0;
     while recorder.mark(&mark).is_ok() {
         written += 1;
@@ -642,14 +725,34 @@ fn make_room() {
 fn the_docs_hold_the_columns() {
     let docs = fs::read_to_string(root().join("docs/recording.md")).unwrap();
     for Stream { name, columns } in [MARKS, SAMPLES, INVENTORY] {
-        let row = |column: &vramline::recording::schema::Column| {
+        let row = |column: &Column| {
             let kind = match column.kind {
                 Kind::Int => "int64",
                 Kind::Text => "utf8",
             };
-            format!("| `{}` | {kind} | {} |\n", column.name, column.meaning)
+            let since = match column.since {
+                0 => String::new(),
+                revision => format!(" (since {VERSION}.{revision})"),
+            };
+            format!("| `{}` | {kind} | {}{since} |\n", column.name, column.meaning)
         };
         let table: String = columns.iter().map(row).collect();
         assert!(docs.contains(&table), "docs/recording.md does not hold the columns of {name}:\n{table}");
+    }
+    let columns = [MARKS, SAMPLES, INVENTORY, DRIVER].map(|stream| stream.columns).concat();
+    assert_eq!(columns.iter().map(|column| column.since).max(), Some(REVISION));
+    // The words of a column are those of its type.
+    let kinds = RecordedMarkKind::known().iter().map(RecordedMarkKind::word);
+    let words: [(&str, Vec<&str>); 4] = [
+        ("kind", kinds.collect()),
+        ("phase", Phase::ALL.map(Phase::word).to_vec()),
+        ("how", [How::Keras, How::Api, How::Inferred].map(How::word).to_vec()),
+        ("trace_state", TraceState::ALL.map(TraceState::word).to_vec()),
+    ];
+    for (name, words) in words {
+        let column = MARKS.columns.iter().find(|column| column.name == name).unwrap();
+        for word in words {
+            assert!(column.meaning.contains(word), "{name} does not say {word}");
+        }
     }
 }

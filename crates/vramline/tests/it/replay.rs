@@ -5,9 +5,10 @@ use vramline::allocator::bfc::{
     Bfc, End, NotInUse, Options, PRESETS, Preset, Refused, RegionView, Request, Ticket,
 };
 use vramline::allocator::{Capped, Placed, Placement};
-use vramline::replay::{PoolReplay, Restart, Setting, remedies, replay, run};
+use vramline::analysis::replay::{ReplayOptions, replay as analyse};
+use vramline::replay::{CauseKind, PoolReplay, Restart, Setting, remedies, replay, run};
 use vramline::units::{Bytes, Picos};
-use vramline::view::replay::{Wanted, replay as document};
+use vramline::view::replay::Replay;
 
 use crate::fixture;
 
@@ -157,7 +158,7 @@ fn bounds_moments_and_stories() {
     let got: Bytes = pool.ran.exact.growths.iter().map(|growth| growth.got).sum();
     assert_eq!(got, pool.ran.exact.pool);
     assert_eq!(pool.ran.exact.curve.iter().map(|point| point.in_use).max(), Some(pool.ran.exact.peak));
-    assert!(pool.fragmentation.causes.iter().any(|cause| cause.word == "growth-regions"));
+    assert!(pool.fragmentation.causes.iter().any(|cause| cause.kind == CauseKind::GrowthRegions));
 }
 
 #[test]
@@ -316,12 +317,13 @@ fn jax_runs_out_of_memory_as_it_did() {
 #[test]
 fn damaged_traces() {
     let whole = std::fs::read(fixture("jax0112_h200_from_start.xplane.pb")).unwrap();
-    let wanted = Wanted { what_if: vec!["limit=64MiB".parse().unwrap()], ..Wanted::default() };
+    let wanted = ReplayOptions { what_if: vec!["limit=64MiB".parse().unwrap()], ..ReplayOptions::default() };
     let mut replayed = 0;
     let mut try_on = |bytes: &[u8]| {
         let path = std::path::PathBuf::from("memory.xplane.pb");
         if let Ok(history) = vramline::source::read_bytes(bytes, &path) {
-            replayed += document(&vramline::Reading::of(path, history), &wanted).unwrap().pools.len();
+            replayed +=
+                Replay::from(&analyse(&vramline::Reading::of(path, history), &wanted).unwrap()).pools.len();
         }
     };
     for cut in (0..whole.len()).step_by(whole.len() / 40) {

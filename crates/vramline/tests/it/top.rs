@@ -3,18 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use vramline::analysis::doctor::DeviceLook;
+use vramline::analysis::top::{
+    BarPart, DeviceHistory, DriverSight, LiveJob, MAX_STEPS_PER_PROCESS, MachineSight, SeenProcess, top,
+};
 use vramline::recording::folder::ProcessId;
 use vramline::recording::live::{Live, News};
-use vramline::recording::manifest::{Device, RunManifest};
-use vramline::recording::rows::{Counters, Mark, Moment};
+use vramline::recording::manifest::{Device, Exit, RunManifest};
+use vramline::recording::rows::{Counters, Mark, Moment, RecordedMarkKind};
 use vramline::recording::running::State;
 use vramline::source::driver::fake::{Fake, FakeDevice, FakeProcess, Pid, Script, Used};
 use vramline::source::driver::{Driver, DriverError, Identity};
 use vramline::source::procfs::HostMemory;
 use vramline::units::{Bytes, Nanos};
-use vramline::view::doctor::DeviceLook;
-use vramline::view::fields::TOP;
-use vramline::view::top::{DriverSight, History, Job, STEPS, SeenProcess, Sight, Top, top};
+use vramline::view::top::Top;
 
 use crate::document::paths;
 use crate::fixture;
@@ -47,8 +49,8 @@ fn device(used: Used, identity: Option<Identity>) -> FakeDevice {
 }
 
 /// A job with a pool on GPU:0, as far as its framework tells.
-fn job(current: Option<i64>, pool: Option<i64>, limit: Option<i64>) -> Job {
-    let mut job = Job::new("train.vram".into());
+fn job(current: Option<i64>, pool: Option<i64>, limit: Option<i64>) -> LiveJob {
+    let mut job = LiveJob::new("train.vram".into());
     let fixture = RunManifest::read(&fixture("tf221_cpu_keras.vram")).ok();
     let uuid = Some("GPU-fake-0".to_owned());
     if let Some(mut manifest) = fixture {
@@ -69,7 +71,7 @@ fn job(current: Option<i64>, pool: Option<i64>, limit: Option<i64>) -> Job {
         ..Counters::default()
     };
     let step = Mark {
-        kind: "step".to_owned(),
+        kind: RecordedMarkKind::Step,
         step: Some(3),
         begin: Some(1),
         time: Moment { monotonic: 5, wall: 5 },
@@ -81,17 +83,20 @@ fn job(current: Option<i64>, pool: Option<i64>, limit: Option<i64>) -> Job {
     job
 }
 
-fn shown(driver: Result<DriverSight, DriverError>, jobs: &[Job]) -> Top {
+fn sight(driver: Result<DriverSight, DriverError>, jobs: &[LiveJob]) -> MachineSight<'_> {
     let seen = SeenProcess { command: "python train.py".to_owned(), resident: Some(Bytes(400)) };
-    let sight = Sight {
+    MachineSight {
         now: Moment { monotonic: 10, wall: 10 },
         host: "here".to_owned(),
         memory: Some(HostMemory { total: Bytes(5000), available: Bytes(3000) }),
         driver,
         jobs,
         seen: BTreeMap::from([(77, seen)]),
-    };
-    let document = top(&sight);
+    }
+}
+
+fn shown(driver: Result<DriverSight, DriverError>, jobs: &[LiveJob]) -> Top {
+    let document = Top::from(&top(&sight(driver, jobs)));
     for device in document.devices.iter().filter(|device| device.total_bytes.is_some()) {
         let sum: i64 = device.parts.iter().map(|part| part.bytes).sum();
         assert_eq!(u64::try_from(sum).ok().map(Bytes), device.total_bytes, "{:?}", device.parts);
@@ -158,7 +163,7 @@ fn a_recorded_process_has_its_place_in_the_bar() {
     let script = Script { devices: vec![device(Used::Bytes(300), None)], ..Script::default() };
     let document = shown(asked(&script), &[job(Some(120), Some(200), Some(250))]);
     let parts: BTreeMap<&str, i64> =
-        document.devices[0].parts.iter().map(|part| (part.part, part.bytes)).collect();
+        document.devices[0].parts.iter().map(|part| (part.part.word(), part.bytes)).collect();
     let expected = [
         ("driver reserved", 10),
         ("in use", 120),
@@ -205,7 +210,7 @@ fn without_a_driver_jobs_are_shown_all_the_same() {
 #[test]
 fn the_stand_in_is_a_device() {
     let path = fixture("tf221_cpu_keras.vram");
-    let (mut live, mut job) = (Live::new(&path), Job::new(path));
+    let (mut live, mut job) = (Live::new(&path), LiveJob::new(path));
     live.look(u64::MAX, &mut |news| job.take(news)).unwrap();
     let id = job.ids().next().unwrap().clone();
     job.state = State::Running;
@@ -220,7 +225,7 @@ fn the_stand_in_is_a_device() {
     assert!(document.jobs[0].is_traced);
     let mut found = BTreeSet::new();
     paths(&serde_json::to_value(&document).unwrap(), "", &mut found);
-    let table: BTreeSet<String> = TOP.iter().map(|field| field.id.to_owned()).collect();
+    let table: BTreeSet<String> = crate::table::<Top>();
     let missing: Vec<_> = found.difference(&table).collect();
     assert!(missing.is_empty(), "in a document but not in the table: {missing:?}");
     let unused: Vec<_> = table.difference(&found).collect();
@@ -230,10 +235,10 @@ fn the_stand_in_is_a_device() {
 /// However long a job runs, what is kept of it has an end.
 #[test]
 fn a_long_job_is_kept_in_bounds() {
-    let mut job = Job::new("long.vram".into());
+    let mut job = LiveJob::new("long.vram".into());
     let id = ProcessId::new("here", 77, 1);
     for number in 0..5000_i64 {
-        let kind = if number < 1000 { "call" } else { "step" };
+        let kind = if number < 1000 { RecordedMarkKind::Call } else { RecordedMarkKind::Step };
         let counters = Counters {
             device: "CPU:0".to_owned(),
             current: Some(number),
@@ -242,7 +247,7 @@ fn a_long_job_is_kept_in_bounds() {
             ..Counters::default()
         };
         let mark = Mark {
-            kind: kind.to_owned(),
+            kind,
             step: Some(number),
             begin: Some(10 * number),
             time: Moment { monotonic: 10 * number + 5, wall: 0 },
@@ -253,7 +258,11 @@ fn a_long_job_is_kept_in_bounds() {
     }
     let document = shown(Err(DriverError::NotSupported), &[job]);
     let steps = &document.processes[0].steps;
-    assert!(steps.len() >= STEPS / 2 && steps.len() <= STEPS, "{}", steps.len());
+    assert!(
+        steps.len() >= MAX_STEPS_PER_PROCESS / 2 && steps.len() <= MAX_STEPS_PER_PROCESS,
+        "{}",
+        steps.len()
+    );
     assert!(
         steps
             .iter()
@@ -267,16 +276,30 @@ fn a_long_job_is_kept_in_bounds() {
 #[test]
 fn the_past_keeps_its_peaks() {
     let script = Script { devices: vec![device(Used::Bytes(300), None)], ..Script::default() };
-    let mut document = shown(asked(&script), &[]);
-    let mut history = History::default();
+    let mut analysis = top(&sight(asked(&script), &[]));
+    let mut history = DeviceHistory::default();
     for at in 0..5000_i64 {
         let held = if at == 4900 { 900 } else { 100 };
-        document.devices[0].free_bytes = Some(Bytes(1000 - held));
-        history.take(Moment { monotonic: at, wall: 0 }, &document, &[]);
+        analysis.devices[0].free = Some(Bytes(1000 - held));
+        history.take(Moment { monotonic: at, wall: 0 }, &analysis, &[]);
     }
     let now = Moment { monotonic: 4999, wall: 0 };
     let columns = history.columns("GPU-fake-0", now, Nanos(1000), 10);
     assert_eq!(columns.len(), 10);
     assert_eq!(columns.iter().filter(|column| column.summary.max == 900).count(), 1);
     assert!(history.columns("GPU-none", now, Nanos(1000), 10).is_empty());
+}
+
+/// The words of the parts and of the states are what the document promises.
+#[test]
+fn enums_are_their_words_in_the_document() {
+    for part in BarPart::ALL {
+        assert_eq!(serde_json::to_value(part).unwrap(), part.word());
+    }
+    for state in [State::Running, State::Ended(Exit::Code(3)), State::Gone, State::Elsewhere] {
+        assert_eq!(serde_json::to_value(state).unwrap(), state.word());
+    }
+    let entries = vramline::document::entries::<Top>();
+    let field = entries.iter().find(|entry| entry.path == "devices[].parts[].part").unwrap();
+    assert!(BarPart::ALL.iter().all(|part| field.meaning.contains(&format!("`{}`", part.word()))));
 }

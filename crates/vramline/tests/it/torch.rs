@@ -7,14 +7,17 @@ use std::path::Path;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use vramline::Reading;
+use vramline::analysis::held::GroupBy;
+use vramline::analysis::report::ReportOptions;
+use vramline::event::Framework;
 use vramline::snapshot::Role;
 use vramline::source::{Content, SourceError, read_bytes};
 use vramline::units::Bytes;
-use vramline::view::report::{By, PoolView, Report, Wanted};
+use vramline::view::report::{PoolView, Report};
 
 use crate::{checked_report, codes, fixture, pool, snapshots_with_truths};
 
-fn report_of(name: &str, wanted: &Wanted) -> Report {
+fn report_of(name: &str, wanted: &ReportOptions) -> Report {
     checked_report(&vramline::read(&fixture(name)).unwrap(), wanted)
 }
 
@@ -48,7 +51,7 @@ fn counters_equal_those_of_pytorch_to_the_byte() {
     let truths = snapshots_with_truths();
     assert!(truths.len() >= 15, "{}", truths.len());
     for (name, truth) in truths {
-        let report = report_of(&format!("torch/{name}.pickle.gz"), &Wanted::default());
+        let report = report_of(&format!("torch/{name}.pickle.gz"), &ReportOptions::default());
         let pool = pool(&report, "cuda:0");
         let caching = pool.caching.as_ref().unwrap();
         let end = caching.moments.last().unwrap();
@@ -79,8 +82,11 @@ fn counters_equal_those_of_pytorch_to_the_byte() {
 
 #[test]
 fn a_real_model_is_explained() {
-    let report = report_of("torch2110_h200_resnet50_b64.snapshot.pickle.gz", &Wanted::default());
-    assert_eq!((report.source.format, report.source.framework), ("torch-snapshot", Some("pytorch")));
+    let report = report_of("torch2110_h200_resnet50_b64.snapshot.pickle.gz", &ReportOptions::default());
+    assert_eq!(
+        (report.source.format, report.source.framework.map(Framework::word)),
+        ("torch-snapshot", Some("pytorch"))
+    );
     assert!(report.warnings.is_empty(), "{:?}", report.warnings);
     let pool = pool(&report, "cuda:0");
     assert_eq!((pool.device.as_str(), pool.from_start), ("GPU:0", Some(true)));
@@ -97,14 +103,15 @@ fn a_real_model_is_explained() {
     let weights = held.by_role.get(Role::Parameters).0;
     assert!((102_228_128..103_000_000).contains(&weights), "{weights}");
     assert_eq!(held.by_role.get(Role::Optimizer), Bytes(2 * 102_228_128));
-    let steps: Vec<_> = report.steps.iter().map(|step| (step.step, step.phase, step.how)).collect();
+    let steps: Vec<_> =
+        report.steps.iter().map(|step| (step.step, step.phase.word(), step.how.word())).collect();
     assert_eq!(steps, [(0, "train", "trace"), (1, "train", "trace"), (2, "train", "trace")]);
     assert_eq!(report.steps[1].peak_bytes, pool.peak_bytes);
 }
 
 #[test]
 fn whole_stacks_on_demand() {
-    let by_stack = Wanted { by: By::Stack, ..Wanted::default() };
+    let by_stack = ReportOptions { by: GroupBy::Stack, ..ReportOptions::default() };
     let report = report_of("torch2110_h200_resnet50_b64.snapshot.pickle.gz", &by_stack);
     let row = &report.pools[0].at_peak.as_ref().unwrap().rows[0];
     assert!(
@@ -116,8 +123,9 @@ fn whole_stacks_on_demand() {
 
 #[test]
 fn what_the_program_calls_a_step_is_one() {
-    let report = report_of("torch/default.pickle.gz", &Wanted::default());
-    let steps: Vec<_> = report.steps.iter().map(|step| (step.step, step.name.as_str(), step.phase)).collect();
+    let report = report_of("torch/default.pickle.gz", &ReportOptions::default());
+    let steps: Vec<_> =
+        report.steps.iter().map(|step| (step.step, step.name.as_str(), step.phase.word())).collect();
     assert_eq!(
         steps,
         [(0, "## step 0 ##", "train"), (1, "## step 1 ##", "train"), (2, "## step 2 ##", "train")]
@@ -126,15 +134,15 @@ fn what_the_program_calls_a_step_is_one() {
 
 #[test]
 fn failures_streams_and_pools_are_named() {
-    let report = report_of("torch/out_of_memory.pickle.gz", &Wanted::default());
+    let report = report_of("torch/out_of_memory.pickle.gz", &ReportOptions::default());
     let failures = &report.pools[0].caching.as_ref().unwrap().failures;
     let asked: Vec<_> = failures.iter().map(|failure| failure.asked_bytes.unwrap().0 >> 20).collect();
     assert_eq!(asked, [300, 200]);
     assert!(failures.iter().all(|failure| failure.device_free_bytes.is_some() && !failure.stack.is_empty()));
-    let report = report_of("torch/graph.pickle.gz", &Wanted::default());
+    let report = report_of("torch/graph.pickle.gz", &ReportOptions::default());
     let streams = &report.pools[0].caching.as_ref().unwrap().streams;
     assert!(streams.iter().any(|used| used.private_pool == "1.0" && used.stream != 0), "{streams:?}");
-    let report = report_of("torch/pending.pickle.gz", &Wanted::default());
+    let report = report_of("torch/pending.pickle.gz", &ReportOptions::default());
     let end = report.pools[0].caching.as_ref().unwrap().moments.last().unwrap();
     assert_eq!(end.pending_bytes, Bytes(6 << 20));
 }
@@ -145,7 +153,7 @@ fn cut_and_flipped_snapshots_do_no_harm() {
         let path = Path::new("damaged.pickle");
         match read_bytes(bytes, path) {
             Ok(content) => {
-                checked_report(&Reading::of(path.to_owned(), content), &Wanted::default());
+                checked_report(&Reading::of(path.to_owned(), content), &ReportOptions::default());
             }
             Err(error) => assert!(!error.to_string().is_empty()),
         }
@@ -179,7 +187,7 @@ fn pickles_that_run_code_run_nothing() {
     let mut beside = b"\x80\x02}(X\x08\x00\x00\x00segments]X\x04\x00\x00\x00evil".to_vec();
     beside.extend_from_slice(b"cos\nsystem\nX\x04\x00\x00\x00harm\x85Ru.");
     let content = read_bytes(&beside, Path::new("beside.pickle")).unwrap();
-    let report = checked_report(&Reading::of("beside.pickle".into(), content), &Wanted::default());
+    let report = checked_report(&Reading::of("beside.pickle".into(), content), &ReportOptions::default());
     assert!(codes(&report).contains(&"pickle-calls"), "{:?}", report.warnings);
     assert!(report.warnings.iter().any(|warning| warning.text.contains("os.system")));
 }
@@ -257,7 +265,7 @@ fn a_snapshot_without_a_history_shows_its_moment() {
         S'inactive'\nsasas.";
     let content = read_bytes(text, Path::new("old.pickle")).unwrap();
     assert!(matches!(content, Content::Still(_)));
-    let report = checked_report(&Reading::of("old.pickle".into(), content), &Wanted::default());
+    let report = checked_report(&Reading::of("old.pickle".into(), content), &ReportOptions::default());
     let pool = pool(&report, "cuda:1");
     assert_eq!((pool.device.as_str(), pool.peak_bytes), ("GPU:1", Some(Bytes(1024))));
     let held = pool.at_peak.as_ref().unwrap();

@@ -72,6 +72,12 @@ impl Table {
         self.schema.iter().flat_map(|schema| schema.fields().iter().map(named)).collect()
     }
 
+    /// Whether the stream has a column; one that was written before the column was added has not.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.schema.as_ref().is_some_and(|schema| schema.column_with_name(name).is_some())
+    }
+
     /// A column of integers; nulls where the stream has no such column.
     #[must_use]
     pub fn ints(&self, name: &str) -> Vec<Option<i64>> {

@@ -115,6 +115,8 @@ pub enum Identity {
     Neither,
 }
 
+written_as!(Identity ["used-excludes-reserved", "used-includes-reserved", "neither"]);
+
 impl DeviceMemory {
     /// Which sum holds. Where nothing is reserved, both are the same.
     #[must_use]

@@ -189,8 +189,7 @@ pub(crate) fn history(reading: Reading) -> History {
             }
             if kind == Kind::Alloc {
                 gathering.allocated(batch.len() - begin, &entry, &values);
-                let (stack, op) = places.of(entry.stack, &mut values, &mut history.stacks);
-                (event.run, event.op) = (i64::from(stack.number()), op);
+                (event.stack, event.op) = places.of(entry.stack, &mut values, &mut history.stacks);
             }
             batch.push(&event);
             if layout.now.allocated > peak {

@@ -58,11 +58,11 @@ pub(crate) fn read(input: &Input) -> Result<Content, Failure> {
     let reading = unpickle(input, &mut warnings)?;
     Ok(if reading.entry_count() == 0 {
         let mut still = fill::still(reading);
-        warnings.into_vec().into_iter().for_each(|one| still.warnings.add(one.code, one.text, one.hint));
+        still.warnings.append(warnings);
         Content::Still(Box::new(still))
     } else {
         let mut history = fill::history(reading);
-        warnings.into_vec().into_iter().for_each(|one| history.warnings.add(one.code, one.text, one.hint));
+        history.warnings.append(warnings);
         Content::History(Box::new(history))
     })
 }

@@ -11,7 +11,7 @@ use flate2::read::GzDecoder;
 
 use super::index::{Class, Plane, PlaneRole, StatKind, region_of};
 use super::quick::Templates;
-use crate::event::{Batch, Dtype, Event, Kind, MarkKind, OpTime, Pool, PoolId, Region};
+use crate::event::{Batch, Dtype, Event, ExecutorRun, Kind, MarkKind, OpTime, Pool, PoolId, Region};
 use crate::names::{Name, Names};
 use crate::source::wire::{Cursor, Malformed, Value, signed};
 use crate::units::{Bytes, Picos, Span};
@@ -318,7 +318,9 @@ impl<'a> Decoder<'a> {
                 StatKind::AllocationBytes => event.chunk = self.size(plane, value),
                 StatKind::Address => event.address = self.integer(plane, value).map(i64::cast_unsigned),
                 StatKind::TfOp => event.op = self.name(plane, value),
-                StatKind::RunId => event.run = self.integer(plane, value).unwrap_or(0),
+                StatKind::RunId => {
+                    event.executor_run = self.integer(plane, value).and_then(ExecutorRun::new);
+                }
                 StatKind::RegionType => event.region = self.region(plane, value),
                 StatKind::DataType => {
                     event.dtype = self.integer(plane, value).map_or(Dtype::Unknown, dtype_of);

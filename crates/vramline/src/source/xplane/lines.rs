@@ -20,6 +20,7 @@ use crate::names::{Name, Names};
 use crate::source::input::{Input, LARGE_PIECE, Stream};
 use crate::source::wire::{Cursor, short_varint_at};
 use crate::units::{Nanos, Picos};
+use crate::worker;
 
 /// An event longer than this is none of ours.
 const LONGEST_EVENT: u64 = 16 << 20;
@@ -117,7 +118,7 @@ fn gather(input: &Input, index: &Index, names: &Names) -> Vec<WorkerOutput> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let useful = usize::try_from(total / WORTH_A_WORKER).unwrap_or(usize::MAX).saturating_add(1);
     let queue = Queue {
-        work: Mutex::new(Work { tasks, pieces: Vec::new(), readers: 0, spare: Vec::new() }),
+        work: Mutex::new(Work { tasks, ..Work::default() }),
         changed: Condvar::new(),
         idle: AtomicUsize::new(0),
         most_readers: if is_seekable { usize::MAX } else { 1 },
@@ -129,7 +130,7 @@ fn gather(input: &Input, index: &Index, names: &Names) -> Vec<WorkerOutput> {
             .map(|number| threads.spawn(move || work(number)))
             .collect();
         let mut found = vec![work(0)];
-        found.extend(others.into_iter().map(|other| other.join().unwrap_or_default()));
+        found.extend(others.into_iter().map(worker::joined));
         found
     })
 }
@@ -143,6 +144,7 @@ struct Queue<'a> {
     most_readers: usize,
 }
 
+#[derive(Default)]
 struct Work<'a> {
     /// The next one last.
     tasks: Vec<Task<'a>>,
@@ -151,6 +153,8 @@ struct Work<'a> {
     readers: usize,
     /// Buffers to be filled again: fresh memory costs more than decoding does.
     spare: Vec<Vec<u8>>,
+    /// Whether a worker has panicked: nothing more is worth doing, and what the others wait for may never come.
+    is_abandoned: bool,
 }
 
 enum Job<'a> {
@@ -167,6 +171,9 @@ impl<'a> Queue<'a> {
             self.changed.notify_all();
         }
         loop {
+            if work.is_abandoned {
+                return None;
+            }
             if let Some(piece) = work.pieces.pop() {
                 return Some(Job::Decode(piece));
             }
@@ -205,6 +212,18 @@ impl<'a> Queue<'a> {
     }
 }
 
+/// Lets the others go when the worker that has this panics.
+struct Alarm<'a, 'q>(&'q Queue<'a>);
+
+impl Drop for Alarm<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.work.lock().unwrap_or_else(PoisonError::into_inner).is_abandoned = true;
+            self.0.changed.notify_all();
+        }
+    }
+}
+
 struct Worker<'a, 'q> {
     number: usize,
     input: &'q Input,
@@ -222,6 +241,7 @@ impl<'a, 'q> Worker<'a, 'q> {
     }
 
     fn run(mut self) -> WorkerOutput {
+        let _alarm = Alarm(self.queue);
         let mut was_reading = false;
         while let Some(job) = self.queue.next(was_reading) {
             was_reading = matches!(job, Job::Read(_));
@@ -472,4 +492,30 @@ fn translate(tally: &Tally, history: &mut History) -> Translation {
     }
     history.recorder.bare_events += tally.bare_events;
     translation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_worker_that_has_panicked() {
+        let queue = Queue {
+            // One worker reads: others wait for its pieces.
+            work: Mutex::new(Work { readers: 1, ..Work::default() }),
+            changed: Condvar::new(),
+            idle: AtomicUsize::new(0),
+            most_readers: 1,
+        };
+        let panic = std::thread::scope(|threads| {
+            let waiting = threads.spawn(|| queue.next(false).is_none());
+            let reading = threads.spawn(|| {
+                let _alarm = Alarm(&queue);
+                std::panic::panic_any("a bug in a decoder");
+            });
+            assert!(worker::joined(waiting));
+            reading.join().unwrap_err()
+        });
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"a bug in a decoder"));
+    }
 }

@@ -17,6 +17,7 @@ use crate::event::History;
 use crate::executable::{Executable, function_of};
 use crate::source::hlo;
 use crate::source::input::{Input, SMALL_PIECE, Stream};
+use crate::worker;
 
 /// A larger proto is not read.
 const LARGEST: u64 = 256 << 20;
@@ -139,7 +140,7 @@ fn decode(input: &Input, protos: &[Range<u64>]) -> io::Result<Vec<Executable>> {
     std::thread::scope(|threads| {
         let others: Vec<_> = (1..workers).map(|_| threads.spawn(work)).collect();
         let mine = work();
-        others.into_iter().fold(mine, |so_far, other| so_far.and(other.join().unwrap_or(Ok(()))))
+        others.into_iter().fold(mine, |so_far, other| so_far.and(worker::joined(other)))
     })?;
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     found.sort_by_key(|(number, _)| *number);

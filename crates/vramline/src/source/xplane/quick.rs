@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::decode::{Counts, Decoded, Decoder, dtype_of};
 use super::index::{Class, Plane, PlaneRole, StatEntry, StatKind};
-use crate::event::{Dtype, Event, Kind, Region};
+use crate::event::{Dtype, Event, ExecutorRun, Kind, Region};
 use crate::names::Name;
 use crate::source::wire::{short_varint_at, signed, varint_at, word_at};
 use crate::units::{Bytes, Picos};
@@ -96,7 +96,8 @@ impl Decoder<'_> {
             event.region = found
                 .reference(plane, bytes, StatKind::RegionType)?
                 .map_or(Region::Unknown, |entry| entry.region);
-            event.run = found.integer(bytes, StatKind::RunId)?.map_or(0, signed);
+            let run = found.integer(bytes, StatKind::RunId)?;
+            event.executor_run = run.and_then(|number| ExecutorRun::new(signed(number)));
             event.dtype =
                 found.integer(bytes, StatKind::DataType)?.map_or(Dtype::Unknown, |n| dtype_of(signed(n)));
         }

@@ -1,0 +1,69 @@
+//! Panics: what the user sees of one, and that the command ends with it.
+//!
+//! A panic is a bug. It is announced in one line, on whatever thread it happens, and the command ends with exit code 1: a
+//! command that goes on without one of its threads would give less, and not say so.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, IsTerminal, Write};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Runs the command. A panic in it becomes a message and exit code 1.
+pub(crate) fn guarded(command: fn() -> ExitCode) -> ExitCode {
+    std::panic::set_hook(Box::new(announce));
+    catch_unwind(command).unwrap_or(ExitCode::FAILURE)
+}
+
+/// Starts a thread that nobody joins. A panic in it ends the command.
+pub(crate) fn detach(work: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(|| or_exit(work));
+}
+
+/// Does the work of such a thread.
+pub(crate) fn or_exit(work: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// Says once what happened: threads that do the same work panic over the same thing.
+fn announce(panic: &PanicHookInfo<'_>) {
+    static IS_ANNOUNCED: AtomicBool = AtomicBool::new(false);
+    if IS_ANNOUNCED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic");
+    let place =
+        panic.location().map_or(String::new(), |place| format!(" ({}:{})", place.file(), place.line()));
+    let mut stderr = io::stderr().lock();
+    // A line of progress may stand there.
+    let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
+    // Nothing can be said if even this cannot be written.
+    let _ = writeln!(
+        stderr,
+        "{clear}error: this is a bug in Vramline {}: {}{place}\n\
+         hint: please report this message, with the file that Vramline read if you can share it",
+        env!("CARGO_PKG_VERSION"),
+        text.replace('\n', " "),
+    );
+    // Captured only where RUST_BACKTRACE asks for it.
+    let trace = Backtrace::capture();
+    if trace.status() == BacktraceStatus::Captured {
+        let _ = writeln!(stderr, "{trace}");
+    }
+}
+
+/// For tests: panics at the place that a variable names.
+#[cfg(debug_assertions)]
+#[expect(clippy::panic, reason = "that is what is tested")]
+pub(crate) fn stumble(place: &str) {
+    if std::env::var(crate::variables::PANIC).is_ok_and(|wanted| wanted == place) {
+        panic!("asked to stumble\nat {place}");
+    }
+}
+
+#[cfg(not(debug_assertions))]
+pub(crate) fn stumble(_place: &str) {}

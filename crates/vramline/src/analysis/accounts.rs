@@ -1,0 +1,237 @@
+//! The books of each device of a recording: who held what at any moment, for the ledger at the moment that shows most and at those
+//! that are asked for.
+
+use super::process::ProcessStory;
+use super::reading::Reading;
+use super::report::PoolAnalysis;
+use crate::ledger::moments::{Books, Did, PoolSeries};
+use crate::ledger::{Ledger, Parts, Teller, Told};
+use crate::recording::reader::{Recorded, RecordedProcess};
+use crate::recording::rows::{Counters, DriverRow, HOST, Mark, RecordedMarkKind};
+use crate::snapshot::Role;
+use crate::trace::{PoolTrace, Trace};
+use crate::units::{Bytes, Nanos, Picos};
+
+/// The ledger of a device at a moment.
+#[derive(Clone, Debug)]
+pub struct DeviceLedger {
+    /// The moment, on the clock of the process that held the most of the device.
+    pub at: Nanos,
+    /// The lines.
+    pub ledger: Ledger,
+}
+
+/// The books of each device of a recording, and the traces that tell what its pools' bytes are.
+pub struct Accounts<'a> {
+    /// The recording.
+    recorded: &'a Recorded,
+    /// One for each device.
+    pub books: Vec<Books<'a>>,
+    /// The trace of each process that has one, with its pools.
+    traces: Vec<(u32, &'a Trace)>,
+    /// Where the clock of each process begins on the monotonic clock: with its trace, else with its first mark.
+    begins: Vec<(u32, i64)>,
+}
+
+impl<'a> Accounts<'a> {
+    /// Opens the books of a recording; `None` where there is none.
+    #[must_use]
+    pub fn of(reading: &'a Reading, pools: &[PoolAnalysis]) -> Option<Accounts<'a>> {
+        let recorded = reading.recorded.as_ref()?;
+        let mut accounts = Accounts { recorded, books: Vec::new(), traces: Vec::new(), begins: Vec::new() };
+        for (number, process) in recorded.processes.iter().enumerate() {
+            let trace = reading.host_of(number).map(|(_, host)| &host.trace);
+            accounts.traces.extend(trace.map(|trace| (process.id.pid(), trace)));
+            let zero = trace.and_then(|trace| trace.history.monotonic_zero).map(|zero| zero.0);
+            let first = process.marks.first().map(|mark| mark.time.monotonic);
+            accounts.begins.extend(zero.or(first).map(|begin| (process.id.pid(), begin)));
+            let story = ProcessStory::of(process, trace);
+            for device in story.lifetime_peaks().into_keys().filter(|device| !device.is_empty()) {
+                let is_it = |pool: &&PoolAnalysis| {
+                    pool.device == device && pool.pid.is_none_or(|pid| pid == u64::from(process.id.pid()))
+                };
+                let series = series(process, &device, trace, pools.iter().find(is_it));
+                let place = accounts.place(&device);
+                if let Some(books) = accounts.books.get_mut(place) {
+                    books.pools.push(series);
+                    books.did.extend(process.marks.iter().filter_map(did));
+                }
+            }
+        }
+        for books in &mut accounts.books {
+            books.did.sort_by_key(|did| did.span);
+            name_as_driver(books);
+        }
+        Some(accounts)
+    }
+
+    /// The place of a device's books; they are opened where there are none.
+    fn place(&mut self, device: &str) -> usize {
+        if let Some(place) = self.books.iter().position(|books| books.device == device) {
+            return place;
+        }
+        let uuid = self.uuid(device);
+        let is_of = |row: &&DriverRow| uuid.as_ref().is_some_and(|uuid| row.device == *uuid);
+        let rows: Vec<&DriverRow> = self.recorded.driver.iter().filter(is_of).collect();
+        let driver = self.recorded.manifest.as_ref().and_then(|manifest| manifest.driver.as_ref());
+        let error = driver.and_then(|driver| driver.error.as_ref()).map(ToString::to_string);
+        let no_rows = match (self.recorded.driver.is_empty(), error) {
+            (_, Some(error)) => error,
+            (true, None) => "nobody asked the driver: only vramline run does".to_owned(),
+            (false, None) => "the driver's list has no device that answers to this name".to_owned(),
+        };
+        self.books.push(Books {
+            device: device.to_owned(),
+            is_stand_in: device.starts_with("CPU"),
+            rows,
+            no_rows,
+            ..Books::default()
+        });
+        self.books.len() - 1
+    }
+
+    /// What the driver calls a device.
+    fn uuid(&self, device: &str) -> Option<String> {
+        let (kind, number) = device.split_once(':')?;
+        if kind == "CPU" {
+            return Some(HOST.to_owned());
+        }
+        self.recorded.manifest.as_ref()?.uuid_of_device(number.parse().ok()?)
+    }
+
+    /// The ledger of a device at a moment of the monotonic clock.
+    #[must_use]
+    pub fn at(&self, books: &Books<'_>, time: i64) -> Ledger {
+        let parts = |series: &PoolSeries, time: i64| {
+            let pids = self.recorded.processes.iter().map(|process| process.id.pid());
+            // The driver may number processes otherwise; the trace knows its own.
+            let only = pids.clone().next().filter(|_| pids.count() == 1);
+            let is_of = |pid: u32| pid == series.pid || only == Some(pid);
+            let (_, trace) = self.traces.iter().find(|(pid, _)| is_of(*pid))?;
+            let pool = trace.pools.iter().find(|pool| name_of(trace, pool) == series.name)?;
+            parts(trace, pool, time)
+        };
+        books.at(time, &parts)
+    }
+
+    /// A moment of the monotonic clock on the clock that a process has in the report.
+    pub(crate) fn clock(&self, pid: u32, time: i64) -> Nanos {
+        // The driver may number the only process otherwise.
+        let of_pid = self.begins.iter().find(|(of, _)| *of == pid).or(self.begins.first());
+        Nanos(time.saturating_sub(of_pid.map_or(0, |(_, begin)| *begin)))
+    }
+
+    /// The same on the clock of the process that held the most of a device.
+    fn clock_of(&self, books: &Books<'_>, time: i64) -> Nanos {
+        let fullest = books.pools.iter().max_by_key(|pool| pool.peak);
+        self.clock(fullest.map_or(0, |pool| pool.pid), time)
+    }
+
+    fn ledger_at(&self, books: &Books<'_>, time: i64) -> DeviceLedger {
+        DeviceLedger { at: self.clock_of(books, time), ledger: self.at(books, time) }
+    }
+
+    /// The ledger of each device at the moment that shows most of it.
+    pub(super) fn best(&self) -> Vec<DeviceLedger> {
+        let best = |books: &Books<'_>| Some(self.ledger_at(books, books.best_moment()?));
+        self.books.iter().filter_map(best).collect()
+    }
+
+    /// The ledgers of all devices at moments of the monotonic clock.
+    #[must_use]
+    pub fn at_times(&self, times: &[i64]) -> Vec<DeviceLedger> {
+        let each = |&time: &i64| self.books.iter().map(move |books| self.ledger_at(books, time));
+        times.iter().flat_map(each).collect()
+    }
+}
+
+fn name_of<'a>(trace: &'a Trace, pool: &PoolTrace) -> &'a str {
+    trace.history.pool(pool.id).map_or("", |pool| &pool.name)
+}
+
+/// What a process' pool did on a device.
+fn series(
+    process: &RecordedProcess,
+    device: &str,
+    trace: Option<&Trace>,
+    pool: Option<&PoolAnalysis>,
+) -> PoolSeries {
+    let is_it = |(_, read): &(i64, &Counters)| read.device == device;
+    let marks =
+        process.marks.iter().flat_map(|mark| mark.counters.iter().map(|read| (mark.time.monotonic, read)));
+    let samples =
+        process.samples.iter().filter_map(|sample| Some((sample.time.monotonic, sample.counters.as_ref()?)));
+    let mut told: Vec<(i64, &Counters)> = marks.chain(samples).filter(is_it).collect();
+    told.sort_by_key(|(time, _)| *time);
+    let figure = |bytes: Option<i64>, by| Some(Told { bytes: Bytes(u64::try_from(bytes?).ok()?), by });
+    let mut series = PoolSeries {
+        name: pool.map_or_else(|| device.to_owned(), |pool| pool.name.clone()),
+        pid: process.id.pid(),
+        in_use: told
+            .iter()
+            .filter_map(|(time, read)| Some((*time, figure(read.current, Teller::Framework)?)))
+            .collect(),
+        taken: told
+            .iter()
+            .filter_map(|(time, read)| Some((*time, figure(read.pool, Teller::Framework)?)))
+            .collect(),
+        not_taken: "the framework does not tell what its pool took; a trace from the start would".to_owned(),
+        not_in_use: told.iter().find_map(|(_, read)| read.reason.clone()).unwrap_or_default(),
+        ..PoolSeries::default()
+    };
+    let zero = trace.and_then(|trace| trace.history.monotonic_zero).map(|zero| zero.0);
+    // A nanosecond later everything of that moment has happened.
+    let at = pool
+        .and_then(|pool| pool.peak_at)
+        .zip(zero)
+        .map(|(at, zero)| zero.saturating_add(at.0).saturating_add(1));
+    series.peak = pool.and_then(|pool| pool.peak).zip(at);
+    let replayed = pool.and_then(|pool| pool.replay.as_ref()).filter(|replayed| replayed.is_exact);
+    if let (true, Some(replayed), Some(zero), Some(trace)) = (series.taken.is_empty(), replayed, zero, trace)
+    {
+        let on_clock = |time: Picos| zero.saturating_add(time.on_clock(trace.history.origin).0);
+        let point = |&(time, bytes): &(Picos, Bytes)| (on_clock(time), Told { bytes, by: Teller::Replay });
+        series.taken = replayed.taken.iter().map(point).collect();
+        series.taken_until = process.trace_stopped().map(|stopped| stopped.monotonic);
+        "the trace is over: from here on nobody tells what the pool took".clone_into(&mut series.not_taken);
+    }
+    series
+}
+
+/// What a pool's bytes in use were, by the trace.
+fn parts(trace: &Trace, pool: &PoolTrace, time: i64) -> Option<Parts> {
+    let history = &trace.history;
+    let since = time.checked_sub(history.monotonic_zero?.0)?.checked_sub(history.origin.0)?;
+    let time = Picos(since.saturating_mul(1000).saturating_add(999));
+    let snapshot = trace.snapshot(pool, time).filter(|_| time <= pool.last_time(&history.events))?;
+    let of =
+        |role: Role| snapshot.held.iter().filter(|held| held.role == role).map(|held| held.requested).sum();
+    Some(Parts {
+        by_role: Role::ALL.into_iter().map(|role| (role, of(role))).collect(),
+        slack: snapshot.slack(),
+        before: snapshot.before_recording,
+    })
+}
+
+/// A mark as something that the program did.
+fn did(mark: &Mark) -> Option<Did> {
+    let what = match (&mark.kind, mark.step, mark.label.as_deref()) {
+        (RecordedMarkKind::Step | RecordedMarkKind::Call, Some(step), _) => format!("step {step}"),
+        (RecordedMarkKind::Mark, _, Some(label)) => format!("mark '{label}'"),
+        (RecordedMarkKind::Phase, _, Some(label)) => label.to_owned(),
+        _ => return None,
+    };
+    let end = mark.time.monotonic;
+    Some(Did { span: (mark.begin.unwrap_or(end), end), what })
+}
+
+/// Gives the job's processes the numbers that the driver has for them, which are others in a container.
+fn name_as_driver(books: &mut Books<'_>) {
+    let mut of_job: Vec<u32> =
+        books.rows.iter().filter(|row| row.is_job == Some(true)).filter_map(|row| row.pid).collect();
+    of_job.sort_unstable();
+    of_job.dedup();
+    if let ([only], [pool]) = (of_job.as_slice(), books.pools.as_mut_slice()) {
+        pool.pid = *only;
+    }
+}

@@ -1,0 +1,471 @@
+//! One thing that can be measured or not, the reason, and the switch that would change it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::framework::{GpuEvidence, name_of};
+use crate::event::Framework;
+use crate::source::driver::DriverError;
+use crate::source::driver::own::not_listed;
+use crate::source::procfs::Standing;
+use crate::units::{Bytes, Span};
+
+/// One thing that can be measured on a machine, or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// Who would tell.
+    pub subject: CapabilitySubject,
+    /// What would be measured.
+    pub what: Measurable,
+    /// Why the answer is not a plain yes; `None` where it is one.
+    pub reason: Option<CapabilityReason>,
+}
+
+impl Capability {
+    /// A stable word for the answer.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.reason.as_ref().and_then(CapabilityReason::code).unwrap_or_else(|| self.what.code())
+    }
+
+    /// Whether it can be measured; `None` where that is not certain.
+    #[must_use]
+    pub fn can(&self) -> Option<bool> {
+        self.reason.as_ref().map_or(Some(true), CapabilityReason::can)
+    }
+
+    /// What would make it a plain yes, where something does.
+    #[must_use]
+    pub fn switch(&self) -> Option<Cow<'static, str>> {
+        self.reason.as_ref().and_then(CapabilityReason::switch)
+    }
+}
+
+/// Who would tell a figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CapabilitySubject {
+    /// The driver.
+    Driver,
+    /// The driver, of one device.
+    Device {
+        /// The driver's number for it.
+        index: u32,
+        /// Whether it is a part of a divided device.
+        is_part: bool,
+        /// The model.
+        name: Option<String>,
+    },
+    /// The kernel.
+    Kernel,
+    /// The Python that would run a job.
+    Python,
+    /// A framework.
+    Framework {
+        /// Which framework.
+        framework: Framework,
+        /// Its version.
+        version: String,
+    },
+}
+
+impl fmt::Display for CapabilitySubject {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CapabilitySubject::Driver => out.write_str("driver"),
+            CapabilitySubject::Device { index, is_part, name } => {
+                let part = if *is_part { " (a part)" } else { "" };
+                let name = name.as_deref().unwrap_or("without a name");
+                out.write_str(format!("GPU {index}{part} {name}").trim_end())
+            }
+            CapabilitySubject::Kernel => out.write_str("kernel"),
+            CapabilitySubject::Python => out.write_str("Python"),
+            CapabilitySubject::Framework { framework, version } => {
+                write!(out, "{} {version}", name_of(*framework))
+            }
+        }
+    }
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measurable {
+    /// Anything that the driver tells.
+    DevicesAndHolders,
+    /// Which device CUDA's numbers mean.
+    DeviceOrder,
+    /// What a job does on a device that is hidden from it.
+    HiddenDeviceUse,
+    /// The memory of a whole device.
+    DeviceMemory,
+    /// The memory of each process on a device.
+    ProcessMemory,
+    /// The peak of each process on a device.
+    ProcessPeak,
+    /// The list of a device's processes, once a second.
+    FrequentProcessList,
+    /// The machine's own memory.
+    HostMemory,
+    /// What a job tells from inside.
+    InsideJob,
+    /// A framework's work on a GPU.
+    GpuWork,
+    /// TensorFlow's allocations.
+    TensorFlowAllocations,
+    /// JAX's allocations.
+    JaxAllocations,
+    /// PyTorch's allocations.
+    TorchAllocations,
+    /// JAX's counters.
+    JaxCounters,
+    /// PyTorch's counters.
+    TorchCounters,
+    /// What TensorFlow's pool took from the driver.
+    PoolSize,
+}
+
+impl Measurable {
+    /// A stable word for the answer, where the reason has none of its own.
+    fn code(self) -> &'static str {
+        match self {
+            Measurable::DevicesAndHolders => "driver",
+            Measurable::DeviceOrder => "device-order",
+            Measurable::HiddenDeviceUse => "hidden-device",
+            Measurable::DeviceMemory => "device-memory",
+            Measurable::ProcessMemory => "process-memory",
+            Measurable::ProcessPeak => "process-peak",
+            Measurable::FrequentProcessList => "slow-process-list",
+            Measurable::HostMemory => "host-memory",
+            Measurable::InsideJob => "attach",
+            Measurable::GpuWork => "gpu-build",
+            Measurable::TensorFlowAllocations | Measurable::JaxAllocations | Measurable::TorchAllocations => {
+                "events"
+            }
+            Measurable::JaxCounters | Measurable::TorchCounters => "counters",
+            Measurable::PoolSize => "pool-size",
+        }
+    }
+
+    /// A phrase for people.
+    #[must_use]
+    pub fn phrase(self) -> &'static str {
+        match self {
+            Measurable::DevicesAndHolders => "devices, their memory, and who holds it",
+            Measurable::DeviceOrder => "which GPU a framework's number means, before it is used",
+            Measurable::HiddenDeviceUse => "what a job does on it",
+            Measurable::DeviceMemory => "memory of the whole device",
+            Measurable::ProcessMemory => "memory of each process",
+            Measurable::ProcessPeak => "peak of each process, exactly",
+            Measurable::FrequentProcessList => "processes once a second without a cost",
+            Measurable::HostMemory => "the machine's own memory, and what a job's processes hold of it",
+            Measurable::InsideJob => "steps, phases and variables from inside a job",
+            Measurable::GpuWork => "work on a GPU",
+            Measurable::TensorFlowAllocations => "every allocation, with op and time",
+            Measurable::JaxAllocations => "every allocation, with program and time",
+            Measurable::TorchAllocations => "every allocation, with its Python stack",
+            Measurable::JaxCounters => "bytes in use, peak, pool and limit",
+            Measurable::TorchCounters => "bytes in use, peak and pool",
+            Measurable::PoolSize => "what the pool took from the driver",
+        }
+    }
+}
+
+/// Why something can be measured in part only, or not, or not with certainty. As text, one sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CapabilityReason {
+    /// The driver has no answer.
+    Driver(DriverError),
+    /// The driver shows no device.
+    NoDevice,
+    /// The devices are of different kinds.
+    MixedDevices,
+    /// `CUDA_VISIBLE_DEVICES` does not name the device.
+    Hidden {
+        /// What it names.
+        list: String,
+    },
+    /// The device has no memory of its own.
+    SharedMemory,
+    /// No sum of the driver's figures is the total.
+    OddFigures,
+    /// No process is listed, which a container may cause.
+    EmptyProcessList,
+    /// The driver lists processes without what they hold.
+    NoProcessBytes,
+    /// The driver numbers processes as another namespace does.
+    OtherNamespace,
+    /// The driver does not keep the peaks of processes, and could.
+    AccountingOff {
+        /// The driver's number for the device.
+        index: u32,
+    },
+    /// The driver cannot keep the peaks of processes.
+    NoAccounting,
+    /// A list of processes takes long.
+    SlowProcessList {
+        /// How long, on average.
+        each: Span,
+    },
+    /// The container has a limit of its own.
+    ContainerLimit(Bytes),
+    /// The kernel does not tell the machine's memory.
+    NoMeminfo,
+    /// Python could not be asked.
+    SilentPython {
+        /// Why.
+        error: String,
+    },
+    /// Python runs with flags that keep Vramline out.
+    PythonFlags(Vec<&'static str>),
+    /// Python is too old.
+    OldPython {
+        /// Its version's first number.
+        major: u32,
+        /// The second.
+        minor: u32,
+    },
+    /// This program does not find its Python package.
+    NoPackage {
+        /// Why.
+        error: String,
+    },
+    /// The package is not installed in the job's Python; `vramline run` brings its own.
+    PackageElsewhere,
+    /// No GPU is visible.
+    NoVisibleGpu,
+    /// The framework cannot use a GPU.
+    NoGpuSupport {
+        /// Which framework.
+        framework: Framework,
+        /// What tells that.
+        evidence: GpuEvidence,
+    },
+    /// Whether the framework can use a GPU is not certain.
+    GpuSupportNotCertain {
+        /// What is known.
+        evidence: GpuEvidence,
+    },
+    /// TensorFlow takes its memory from CUDA's pool.
+    TensorFlowAsyncAllocator,
+    /// JAX takes its memory from CUDA's pool.
+    JaxAsyncAllocator,
+    /// PyTorch takes its memory from CUDA's pool.
+    TorchAsyncAllocator {
+        /// The variable that says so.
+        variable: &'static str,
+    },
+    /// JAX uses no pool.
+    PlatformAllocator,
+    /// TensorFlow's pool on the CPU is switched off.
+    StandInOff,
+    /// TensorFlow's pool on the CPU stands in for a GPU's.
+    StandIn,
+    /// Only a replay tells how much TensorFlow's pool took.
+    ReplayOnly,
+    /// JAX runs on the CPU.
+    JaxOnCpu,
+    /// PyTorch runs on the CPU.
+    TorchOnCpu,
+}
+
+impl CapabilityReason {
+    /// A stable word; `None` where what is measured has it.
+    fn code(&self) -> Option<&'static str> {
+        match self {
+            CapabilityReason::SilentPython { .. } => Some("python"),
+            CapabilityReason::PythonFlags(_) => Some("python-flags"),
+            CapabilityReason::OldPython { .. } => Some("python-version"),
+            CapabilityReason::NoPackage { .. } => Some("package"),
+            CapabilityReason::PackageElsewhere => Some("package-elsewhere"),
+            CapabilityReason::NoVisibleGpu => Some("no-gpu"),
+            CapabilityReason::NoGpuSupport { .. } => Some("no-gpu-build"),
+            CapabilityReason::TensorFlowAsyncAllocator
+            | CapabilityReason::JaxAsyncAllocator
+            | CapabilityReason::TorchAsyncAllocator { .. } => Some("async-allocator"),
+            CapabilityReason::PlatformAllocator => Some("platform-allocator"),
+            CapabilityReason::StandInOff => Some("no-stand-in"),
+            CapabilityReason::StandIn => Some("stand-in"),
+            CapabilityReason::JaxOnCpu => Some("jax-cpu"),
+            CapabilityReason::TorchOnCpu => Some("torch-cpu"),
+            CapabilityReason::Driver(_)
+            | CapabilityReason::NoDevice
+            | CapabilityReason::MixedDevices
+            | CapabilityReason::Hidden { .. }
+            | CapabilityReason::SharedMemory
+            | CapabilityReason::OddFigures
+            | CapabilityReason::EmptyProcessList
+            | CapabilityReason::NoProcessBytes
+            | CapabilityReason::OtherNamespace
+            | CapabilityReason::AccountingOff { .. }
+            | CapabilityReason::NoAccounting
+            | CapabilityReason::SlowProcessList { .. }
+            | CapabilityReason::ContainerLimit(_)
+            | CapabilityReason::NoMeminfo
+            | CapabilityReason::GpuSupportNotCertain { .. }
+            | CapabilityReason::ReplayOnly => None,
+        }
+    }
+
+    /// Whether the thing can be measured all the same; `None` where that is not certain.
+    fn can(&self) -> Option<bool> {
+        match self {
+            CapabilityReason::ContainerLimit(_)
+            | CapabilityReason::PackageElsewhere
+            | CapabilityReason::StandIn
+            | CapabilityReason::ReplayOnly => Some(true),
+            CapabilityReason::MixedDevices
+            | CapabilityReason::OddFigures
+            | CapabilityReason::EmptyProcessList
+            | CapabilityReason::SlowProcessList { .. }
+            | CapabilityReason::SilentPython { .. }
+            | CapabilityReason::GpuSupportNotCertain { .. } => None,
+            CapabilityReason::Driver(_)
+            | CapabilityReason::NoDevice
+            | CapabilityReason::Hidden { .. }
+            | CapabilityReason::SharedMemory
+            | CapabilityReason::NoProcessBytes
+            | CapabilityReason::OtherNamespace
+            | CapabilityReason::AccountingOff { .. }
+            | CapabilityReason::NoAccounting
+            | CapabilityReason::NoMeminfo
+            | CapabilityReason::PythonFlags(_)
+            | CapabilityReason::OldPython { .. }
+            | CapabilityReason::NoPackage { .. }
+            | CapabilityReason::NoVisibleGpu
+            | CapabilityReason::NoGpuSupport { .. }
+            | CapabilityReason::TensorFlowAsyncAllocator
+            | CapabilityReason::JaxAsyncAllocator
+            | CapabilityReason::TorchAsyncAllocator { .. }
+            | CapabilityReason::PlatformAllocator
+            | CapabilityReason::StandInOff
+            | CapabilityReason::JaxOnCpu
+            | CapabilityReason::TorchOnCpu => Some(false),
+        }
+    }
+
+    /// What would make the answer a plain yes, where something does.
+    fn switch(&self) -> Option<Cow<'static, str>> {
+        let words = match self {
+            CapabilityReason::Driver(error) => error.hint(),
+            CapabilityReason::NoDevice => "in a container, start it with --gpus all",
+            CapabilityReason::MixedDevices => "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+            CapabilityReason::Hidden { .. } => "unset CUDA_VISIBLE_DEVICES, or use --gpus",
+            CapabilityReason::SharedMemory => "read the machine's own memory instead",
+            CapabilityReason::EmptyProcessList => not_listed(Standing::Empty).switch,
+            CapabilityReason::OtherNamespace => not_listed(Standing::OfAnotherNamespace).switch,
+            CapabilityReason::AccountingOff { index } => {
+                return Some(format!("nvidia-smi -i {index} -am 1 (as root)").into());
+            }
+            CapabilityReason::NoMeminfo => "mount /proc",
+            CapabilityReason::SilentPython { .. } => "give another with --python",
+            CapabilityReason::PythonFlags(_) => "start it without these flags",
+            CapabilityReason::OldPython { .. } => "use Python 3.10 or newer",
+            CapabilityReason::NoPackage { .. } => "pip install vramline in the environment of this program",
+            CapabilityReason::PackageElsewhere => "pip install vramline in it",
+            CapabilityReason::NoGpuSupport { framework, .. } => match framework {
+                Framework::TensorFlow => "pip install 'tensorflow[and-cuda]'",
+                Framework::Jax => "pip install 'jax[cuda12]'",
+                Framework::PyTorch => "install PyTorch's build for CUDA (pytorch.org)",
+            },
+            CapabilityReason::GpuSupportNotCertain { .. } => "vramline doctor --deep imports it and asks",
+            CapabilityReason::TensorFlowAsyncAllocator => "unset TF_GPU_ALLOCATOR",
+            CapabilityReason::JaxAsyncAllocator | CapabilityReason::PlatformAllocator => {
+                "unset XLA_PYTHON_CLIENT_ALLOCATOR"
+            }
+            CapabilityReason::TorchAsyncAllocator { variable } => {
+                return Some(format!("take backend out of {variable}").into());
+            }
+            CapabilityReason::StandInOff => "unset TF_CPU_ALLOCATOR_USE_BFC",
+            CapabilityReason::JaxOnCpu | CapabilityReason::TorchOnCpu => "run it on a GPU",
+            CapabilityReason::OddFigures
+            | CapabilityReason::NoProcessBytes
+            | CapabilityReason::NoAccounting
+            | CapabilityReason::SlowProcessList { .. }
+            | CapabilityReason::ContainerLimit(_)
+            | CapabilityReason::NoVisibleGpu
+            | CapabilityReason::StandIn
+            | CapabilityReason::ReplayOnly => "",
+        };
+        (!words.is_empty()).then_some(Cow::Borrowed(words))
+    }
+}
+
+impl fmt::Display for CapabilityReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: &str = match self {
+            CapabilityReason::Driver(error) => return write!(out, "{error}"),
+            CapabilityReason::NoDevice => "the driver answers, and shows no device",
+            CapabilityReason::MixedDevices => {
+                "the GPUs are of different kinds, and CUDA puts the fastest first by a rule of its own"
+            }
+            CapabilityReason::Hidden { list } => {
+                return write!(out, "CUDA_VISIBLE_DEVICES={list} hides it from a job");
+            }
+            CapabilityReason::SharedMemory => {
+                "the driver does not tell: the device has its memory in common with the processor"
+            }
+            CapabilityReason::OddFigures => {
+                "the driver's figures do not add up: total is neither reserved + free + used nor free + used"
+            }
+            CapabilityReason::EmptyProcessList => {
+                "no process is listed now, and in a container (a namespace of its own) the driver may hide them"
+            }
+            CapabilityReason::NoProcessBytes => {
+                "the driver lists processes and does not tell what they hold (N/A)"
+            }
+            CapabilityReason::OtherNamespace => {
+                return out.write_str(&not_listed(Standing::OfAnotherNamespace).reason);
+            }
+            CapabilityReason::AccountingOff { .. } => "accounting is off, so peaks are sampled",
+            CapabilityReason::NoAccounting => "this device keeps no accounts; peaks are sampled",
+            CapabilityReason::SlowProcessList { each } => {
+                return write!(out, "a list takes {each} here, so it is read less often");
+            }
+            CapabilityReason::ContainerLimit(limit) => {
+                let rest = "which the machine's figures do not show";
+                return write!(out, "but this container ends at {limit}, {rest}");
+            }
+            CapabilityReason::NoMeminfo => "/proc/meminfo cannot be read",
+            CapabilityReason::SilentPython { error } | CapabilityReason::NoPackage { error } => error,
+            CapabilityReason::PythonFlags(flags) => {
+                let rest = "and then looks at no PYTHONPATH or sitecustomize";
+                return write!(out, "this Python runs with {}, {rest}", flags.join(" "));
+            }
+            CapabilityReason::OldPython { major, minor } => {
+                return write!(out, "this Python is {major}.{minor}; 3.10 and newer are reached");
+            }
+            CapabilityReason::PackageElsewhere => {
+                "the package is not installed in this Python; `vramline run` brings its own, `import vramline` does not work"
+            }
+            CapabilityReason::NoVisibleGpu => "no GPU is visible here",
+            CapabilityReason::NoGpuSupport { evidence, .. }
+            | CapabilityReason::GpuSupportNotCertain { evidence } => return write!(out, "{evidence}"),
+            CapabilityReason::TensorFlowAsyncAllocator => {
+                "TF_GPU_ALLOCATOR=cuda_malloc_async: CUDA's pool tells the profiler nothing"
+            }
+            CapabilityReason::JaxAsyncAllocator => {
+                "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async: CUDA's pool tells the profiler nothing"
+            }
+            CapabilityReason::TorchAsyncAllocator { variable } => {
+                let rest = "CUDA's pool has no segments and no history";
+                return write!(out, "{variable} has backend:cudaMallocAsync: {rest}");
+            }
+            CapabilityReason::PlatformAllocator => {
+                "XLA_PYTHON_CLIENT_ALLOCATOR=platform: there is no pool, so there are no events of it"
+            }
+            CapabilityReason::StandInOff => {
+                "TF_CPU_ALLOCATOR_USE_BFC is off: without its pool TensorFlow tells no names"
+            }
+            CapabilityReason::StandIn => {
+                "on the CPU, by TensorFlow's pool for it, which stands in for a GPU's: `vramline run` switches it on"
+            }
+            CapabilityReason::ReplayOnly => {
+                "TensorFlow does not say it; the replay of a trace from the start does"
+            }
+            CapabilityReason::JaxOnCpu => {
+                "JAX keeps no memory statistics of a CPU, and its allocations there have no events"
+            }
+            CapabilityReason::TorchOnCpu => "PyTorch counts no memory of a CPU",
+        };
+        out.write_str(words)
+    }
+}

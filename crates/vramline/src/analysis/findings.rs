@@ -1,0 +1,157 @@
+//! The figures of a report as the rules of [`crate::advise`] want them.
+
+use super::process::PoolStep;
+use super::reading::Reading;
+use super::report::{PoolAnalysis, ReportAnalysis};
+use crate::advise::{self, Device, Finding, Fragments, Largest, StepFigures, Survivor};
+use crate::ledger::{Line, LineKind};
+use crate::names::Name;
+use crate::replay::CauseKind;
+use crate::trace::{self, Phase};
+use crate::units::{Bytes, Picos};
+
+/// What the rules find in a report whose pools, steps and ledgers are known.
+pub(super) fn findings(report: &ReportAnalysis, reading: &Reading) -> Vec<Finding> {
+    // Pinned host memory is no device, and small beside one.
+    let pools: Vec<&PoolAnalysis> = report.pools.iter().filter(|pool| pool.device != "HOST").collect();
+    let mut devices: Vec<Device> = pools.iter().map(|pool| device(report, pool, reading)).collect();
+    if let ([only], [pool]) = (devices.as_mut_slice(), pools.as_slice()) {
+        only.name.clone_from(&pool.name);
+    }
+    advise::findings(&devices)
+}
+
+fn device(report: &ReportAnalysis, pool: &PoolAnalysis, reading: &Reading) -> Device {
+    let steps: Vec<&PoolStep> =
+        report.steps.iter().filter(|step| step.pool == pool.name && step.pid == pool.pid).collect();
+    let settings =
+        reading.recorded.as_ref().and_then(|recorded| recorded.manifest.as_ref()).map(|run| &run.settings);
+    let process = match (pool.rank, pool.pid) {
+        (Some(rank), _) => format!(", rank {rank}"),
+        (None, Some(pid)) => format!(", process {pid}"),
+        (None, None) => String::new(),
+    };
+    // The highest moment of the run may lie behind the trace; then nobody knows what was held there.
+    let is_traced = pool.lifetime_peak.is_none_or(|ever| pool.peak.is_some_and(|peak| peak >= ever));
+    let at_peak = pool.at_peak.as_ref();
+    let figures = LedgerFigures::of(report, pool);
+    let exact = pool.replay.as_ref().filter(|replay| replay.is_exact);
+    Device {
+        name: format!("{}{process}", pool.name),
+        framework: report.source.framework,
+        steps: steps.iter().map(|step| step_figures(step)).collect(),
+        survivors: survivors(pool, &steps, reading),
+        peak: pool.highest(),
+        peak_in: is_traced.then(|| place_of_peak(pool, &steps)).flatten(),
+        largest: at_peak.and_then(|held| {
+            let largest = held.rows.iter().filter(|row| row.count == 1).max_by_key(|row| row.bytes)?;
+            let words = [&largest.variable, &largest.op, &largest.source, &largest.shape];
+            let known: Vec<&str> =
+                words.into_iter().map(String::as_str).filter(|word| !word.is_empty()).collect();
+            Some(Largest {
+                what: known.join(" "),
+                bytes: largest.bytes,
+                count: 1,
+                is_of_compiler: largest.evidence == trace::COMPILER,
+            })
+        }),
+        slack: at_peak.map(|held| held.slack),
+        taken: figures.taken.max(exact.map(|replay| replay.pool)),
+        at_end: at_end(pool, reading),
+        fragments: exact.filter(|replay| replay.growths > 1).map(|replay| {
+            let main = replay.causes.first();
+            let is_churn = |cause: &&super::replayed::NamedCause| {
+                cause.kind == CauseKind::ShapeChurn && !cause.op.is_empty()
+            };
+            Fragments {
+                pool: replay.pool,
+                peak: replay.load.max(pool.peak.unwrap_or_default()),
+                cause: main.map(|cause| cause.text.clone()),
+                churn: main.filter(is_churn).map(|cause| (cause.bytes, cause.op.clone())),
+            }
+        }),
+        held: figures.held,
+        context: figures.context,
+        grown_outside: figures.grown_outside,
+        others: figures.others,
+        limit: settings.and_then(|settings| settings.limit_bytes),
+        grows: settings.and_then(|settings| settings.growth),
+        is_stand_in: settings.is_some_and(|settings| settings.stand_in.is_on()),
+    }
+}
+
+/// What the ledger of the pool's device says.
+#[derive(Default)]
+struct LedgerFigures {
+    held: Option<Bytes>,
+    context: Option<Bytes>,
+    grown_outside: Vec<(i64, String)>,
+    others: Option<(usize, Bytes)>,
+    taken: Option<Bytes>,
+}
+
+impl LedgerFigures {
+    fn of(report: &ReportAnalysis, pool: &PoolAnalysis) -> LedgerFigures {
+        let lines: Vec<&Line> = report.ledger_lines(&pool.device).collect();
+        let bytes = |line: &Line| line.bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
+        let all = |kind: LineKind| lines.iter().filter(move |line| line.what.kind() == kind);
+        let first = |kind: LineKind| all(kind).next().and_then(|line| bytes(line));
+        let held = Some(all(LineKind::Job).filter_map(|line| bytes(line)).sum());
+        let others: Vec<Bytes> = all(LineKind::Other).filter_map(|line| bytes(line)).collect();
+        let grown = all(LineKind::Outside);
+        LedgerFigures {
+            held: held.filter(|&held| held > Bytes::ZERO),
+            context: first(LineKind::Context),
+            grown_outside: grown.filter_map(|line| Some((line.bytes?, line.what.detail()))).collect(),
+            others: (!others.is_empty()).then(|| (others.len(), others.iter().copied().sum())),
+            taken: first(LineKind::Pool),
+        }
+    }
+}
+
+/// Taken and in use as the framework told last.
+fn at_end(pool: &PoolAnalysis, reading: &Reading) -> Option<(Bytes, Bytes)> {
+    let recorded = reading.recorded.as_ref()?;
+    let process = recorded.processes.iter().find(|process| Some(u64::from(process.id.pid())) == pool.pid)?;
+    let told = process.samples.iter().rev().filter_map(|sample| sample.counters.as_ref());
+    let last = told.filter(|read| read.device == pool.device).find(|read| read.pool.is_some())?;
+    let bytes = |value: Option<i64>| Some(Bytes(u64::try_from(value?).ok()?));
+    bytes(last.pool).zip(bytes(last.current))
+}
+
+fn step_figures(step: &PoolStep) -> StepFigures {
+    StepFigures { number: step.number, phase: step.phase, peak: step.peak, current: step.current }
+}
+
+/// Where the peak was, unless in a step that trains as the others do.
+fn place_of_peak(pool: &PoolAnalysis, steps: &[&PoolStep]) -> Option<String> {
+    let at = pool.peak_at?;
+    let after = steps.partition_point(|step| step.begin <= at);
+    let Some(place) = after.checked_sub(1) else {
+        return (!steps.is_empty()).then(|| "what comes before the first step".to_owned());
+    };
+    let step = steps.get(place)?;
+    let is_first = steps.iter().position(|other| other.phase == step.phase) == Some(place);
+    match step.phase {
+        Phase::Train | Phase::Other => is_first.then(|| format!("step {}, the first", step.number)),
+        Phase::Validation => Some(format!("validation, at step {}", step.number)),
+        Phase::Predict => Some(format!("prediction, at step {}", step.number)),
+    }
+}
+
+fn survivors(pool: &PoolAnalysis, steps: &[&PoolStep], reading: &Reading) -> Vec<Survivor> {
+    let Some((host, of_trace)) = pool.trace_in(reading) else { return Vec::new() };
+    let trace = &host.trace;
+    let end = of_trace.last_time(&trace.history.events);
+    let begins: Vec<Picos> = steps
+        .iter()
+        .map(|step| Picos(step.begin.0.saturating_sub(trace.history.origin.0).saturating_mul(1000)))
+        .take_while(|&begin| begin < end)
+        .collect();
+    let survivor = |(op, bytes): (Name, Bytes)| {
+        let name = trace.history.names.get(op);
+        let op = if name.is_empty() { "an op without a name".to_owned() } else { name.to_owned() };
+        Survivor { op, bytes_a_step: bytes }
+    };
+    trace.survivors(of_trace, &begins).into_iter().map(survivor).collect()
+}

@@ -1,0 +1,25 @@
+//! Conclusions, one struct and one function a question: which pools, which moment, ledger, replay, findings.
+//!
+//! An analysis reads once, computes only what its question needs, and is typed data of its own: it borrows nothing from what was read, so a
+//! large trace can be dropped before the next one is read. There are no documents here and no words for the edge, except for the
+//! sentences that a document carries as data (headline, warnings, findings).
+
+pub mod accounts;
+pub mod caching;
+pub mod diff;
+pub mod doctor;
+pub mod export;
+mod findings;
+pub mod headline;
+pub mod held;
+pub mod oom;
+pub mod pack;
+pub mod picture;
+pub mod plan;
+pub mod process;
+pub mod reading;
+pub mod replay;
+pub mod replayed;
+pub mod report;
+pub mod top;
+pub mod verify;

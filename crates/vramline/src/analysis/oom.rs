@@ -1,0 +1,332 @@
+//! The post-mortem: for each failed allocation its verdict, what keeps holes apart, who holds the pool, and what would have helped.
+
+use rustc_hash::FxHashMap;
+
+use super::reading::OutOfMemory;
+use super::replayed;
+use crate::failure::{Failure, Layout, Region};
+use crate::names::Names;
+use crate::postmortem::advice::{self, Advice};
+use crate::postmortem::bridge::{self, Bridge};
+use crate::postmortem::{self, Conclusion, Proof, Verdict};
+use crate::units::Bytes;
+use crate::warning::Warning;
+
+/// The most sizes of which a pool's holders are listed.
+const MAX_HOLDERS: usize = 20;
+
+/// Signs of the longest row of a picture.
+pub const MAP_WIDTH: usize = 64;
+
+/// Everything that a post-mortem says.
+#[derive(Debug)]
+pub struct OomAnalysis<'a> {
+    /// What was read.
+    pub read: &'a OutOfMemory,
+    /// The failures, in the order of the text.
+    pub failures: Vec<FailureAnalysis<'a>>,
+    /// Failures that are alike, by their places.
+    pub groups: Vec<Vec<usize>>,
+}
+
+/// A failure, explained.
+#[derive(Debug)]
+pub struct FailureAnalysis<'a> {
+    /// As it was told.
+    pub failure: &'a Failure,
+    /// Why it failed.
+    pub conclusion: Conclusion,
+    /// What proves that its limit is the user's own.
+    pub proof: Option<&'a Proof>,
+    /// What keeps the holes of a fragmented pool apart.
+    pub bridge: Option<Bridge>,
+    /// The regions of the pool.
+    pub regions: Vec<RegionPicture>,
+    /// Chunks in use by size and name, the most bytes first.
+    pub holders: Vec<Holder>,
+    /// What would help.
+    pub advice: Vec<Advice>,
+    /// What happened, in a sentence.
+    pub headline: String,
+}
+
+/// A region of a pool, and its picture in signs.
+#[derive(Clone, Debug)]
+pub struct RegionPicture {
+    /// Where it begins.
+    pub address: u64,
+    /// Its bytes.
+    pub size: Bytes,
+    /// Of these, in use.
+    pub in_use: Bytes,
+    /// Of these, free.
+    pub free: Bytes,
+    /// The largest free chunk.
+    pub largest_free: Bytes,
+    /// How many chunks.
+    pub chunks: usize,
+    /// `#` in use, `x` slack, `.` free, `:` where a sign's bytes are more than half free but not all.
+    pub map: String,
+}
+
+/// Chunks in use of one size and name.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    /// All of their bytes.
+    pub bytes: Bytes,
+    /// How many.
+    pub count: u64,
+    /// The size of each.
+    pub chunk: Bytes,
+    /// What was asked for.
+    pub requested: Option<Bytes>,
+    /// The op.
+    pub op: String,
+}
+
+/// Makes the post-mortem of what was read.
+#[must_use]
+pub fn oom(read: &OutOfMemory) -> OomAnalysis<'_> {
+    let list = &read.failures.list;
+    let proofs = read.proofs.iter().map(Option::as_ref).chain(std::iter::repeat(None));
+    let mut failures: Vec<FailureAnalysis<'_>> = list
+        .iter()
+        .zip(proofs)
+        .map(|(failure, proof)| FailureAnalysis::of(failure, proof, &read.failures.names))
+        .collect();
+    let conclusions: Vec<Conclusion> = failures.iter().map(|each| each.conclusion.clone()).collect();
+    let groups = postmortem::groups(list, &conclusions);
+    advise_by_replay(read, &mut failures);
+    OomAnalysis { read, failures, groups }
+}
+
+impl<'a> FailureAnalysis<'a> {
+    fn of(failure: &'a Failure, proof: Option<&'a Proof>, names: &Names) -> FailureAnalysis<'a> {
+        let conclusion = postmortem::conclude(failure, proof);
+        let is_fragmented = conclusion.verdict == Some(Verdict::Fragmented);
+        let layout = failure.layout.as_ref();
+        let bridge = layout
+            .zip(conclusion.request)
+            .filter(|_| is_fragmented)
+            .and_then(|(layout, request)| bridge::bridge(layout, request.high, failure.end));
+        FailureAnalysis {
+            headline: headline(failure, &conclusion, proof),
+            advice: advice::advice(failure, &conclusion, bridge.as_ref(), proof),
+            regions: layout.map(regions).unwrap_or_default(),
+            holders: layout.map(|layout| holders(layout, names)).unwrap_or_default(),
+            failure,
+            conclusion,
+            proof,
+            bridge,
+        }
+    }
+}
+
+/// What happened, in a sentence that begins with the verdict.
+fn headline(failure: &Failure, conclusion: &Conclusion, proof: Option<&Proof>) -> String {
+    let asked = conclusion.request.map_or("an unknown amount".to_owned(), advice::shown);
+    let pool = failure.allocator.as_deref().map_or(String::new(), |name| format!(" in {name}"));
+    let short =
+        conclusion.short_by.map_or(String::new(), |told| format!(", short by {}", advice::shown(told)));
+    let sentence = match conclusion.verdict {
+        Some(Verdict::Device) => {
+            format!("the driver refused {asked}{pool}, although the limit left enough")
+        }
+        Some(Verdict::Fragmented) => format!("{asked} did not fit{pool}: enough is free, but in pieces"),
+        Some(Verdict::Slack) => {
+            format!(
+                "{asked} did not fit{pool}{short}: more than that is slack, taken beyond what was asked for"
+            )
+        }
+        Some(Verdict::Exhausted) => format!("{asked} did not fit{pool}{short}: memory is exhausted"),
+        Some(Verdict::Limit) => {
+            let by = proof.map_or("", |proof| proof.by.as_str());
+            format!("{asked} did not fit{pool}{short}: the limit that was set ({by}) is reached")
+        }
+        None => format!("{asked} did not fit{pool}; why, cannot be told"),
+    };
+    format!("{}: {sentence}.", conclusion.verdict.map_or("no verdict", Verdict::word))
+}
+
+/// The answer of a post-mortem in a word: the verdict on its first failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OomWord {
+    /// No allocation fails.
+    None,
+    /// Why it failed cannot be told.
+    Unknown,
+    /// As in [`Verdict`].
+    Verdict(Verdict),
+}
+
+written_as!(OomWord ["none", "unknown", "device", "fragmented", "slack", "exhausted", "limit"]);
+
+impl OomWord {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            OomWord::None => "none",
+            OomWord::Unknown => "unknown",
+            OomWord::Verdict(verdict) => verdict.word(),
+        }
+    }
+}
+
+impl serde::Serialize for OomWord {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
+impl OomAnalysis<'_> {
+    /// The answer in a sentence.
+    #[must_use]
+    pub fn headline(&self) -> String {
+        match (self.failures.first(), self.failures.len()) {
+            (None, _) => "No allocation fails here.".to_owned(),
+            (Some(first), 1) => first.headline.clone(),
+            (Some(first), count) => format!("Failure 1 of {count}: {}", first.headline),
+        }
+    }
+
+    /// The answer in a word.
+    #[must_use]
+    pub fn word(&self) -> OomWord {
+        match self.failures.first() {
+            None => OomWord::None,
+            Some(first) => first.conclusion.verdict.map_or(OomWord::Unknown, OomWord::Verdict),
+        }
+    }
+}
+
+/// What a replay adds, where there is a trace: for the first failure of each that it knows.
+fn advise_by_replay(read: &OutOfMemory, analysed: &mut [FailureAnalysis<'_>]) {
+    for host in &read.hosts {
+        let is_mine = |at: &usize| read.of_process.get(*at).copied().flatten() == host.process;
+        let mut failures = read.failures.list.iter().enumerate().filter(|(at, _)| is_mine(at));
+        let found = failures.find_map(|(at, failure)| {
+            Some((at, replayed::advice(&host.trace, failure, host.version.as_deref())?))
+        });
+        if let Some((at, advice)) = found
+            && let Some(analysed) = analysed.get_mut(at)
+        {
+            analysed.advice.push(advice);
+        }
+    }
+}
+
+/// The first failure in one sentence, for the report on a recording.
+pub(super) fn in_short(read: &OutOfMemory) -> Option<Warning> {
+    let failure = read.failures.list.first()?;
+    let conclusion = postmortem::conclude(failure, read.proofs.first().and_then(Option::as_ref));
+    let size = conclusion.request.map_or("an allocation".to_owned(), advice::shown);
+    let pool = failure.allocator.as_deref().map_or(String::new(), |name| format!(" in {name}"));
+    let short = conclusion.short_by.filter(|told| told.high > Bytes::ZERO);
+    let short = short.map_or(String::new(), |told| format!(", short by {}", advice::shown(told)));
+    let why =
+        conclusion.verdict.map_or("why, cannot be told".to_owned(), |verdict| verdict.word().to_owned());
+    let more = match read.failures.list.len() {
+        1 => String::new(),
+        count => format!("; {} more failed", count - 1),
+    };
+    Some(Warning {
+        code: "out-of-memory",
+        text: format!("memory ran out: {size} did not fit{pool}{short} ({why}){more}"),
+        hint: "vramline oom with the same path shows why".to_owned(),
+    })
+}
+
+/// Chunks in use by size and name, the most bytes first.
+fn holders(layout: &Layout, names: &Names) -> Vec<Holder> {
+    let mut groups = FxHashMap::default();
+    for chunk in layout.chunks().filter(|chunk| chunk.in_use) {
+        *groups.entry((chunk.size, chunk.requested, chunk.op)).or_insert(0u64) += 1;
+    }
+    let mut holders: Vec<Holder> = groups
+        .into_iter()
+        .map(|((size, requested, op), count)| Holder {
+            bytes: Bytes(size.0.saturating_mul(count)),
+            count,
+            chunk: size,
+            requested,
+            op: names.get(op).to_owned(),
+        })
+        .collect();
+    holders
+        .sort_by(|a, b| (b.bytes, b.chunk, b.requested, &a.op).cmp(&(a.bytes, a.chunk, a.requested, &b.op)));
+    holders.truncate(MAX_HOLDERS);
+    holders
+}
+
+/// One row for each region: `#` in use, `x` slack, `.` free, `:` where a sign's bytes are more than half free but not all.
+fn regions(layout: &Layout) -> Vec<RegionPicture> {
+    let largest = layout.regions.iter().map(|region| region.size().0).max().unwrap_or(0);
+    layout
+        .regions
+        .iter()
+        .map(|region| {
+            let size = region.size();
+            let chunks = |in_use: bool| region.chunks.iter().filter(move |chunk| chunk.in_use == in_use);
+            RegionPicture {
+                address: region.chunks.first().map_or(0, |chunk| chunk.address),
+                size,
+                in_use: chunks(true).map(|chunk| chunk.size).sum(),
+                free: chunks(false).map(|chunk| chunk.size).sum(),
+                largest_free: chunks(false).map(|chunk| chunk.size).max().unwrap_or_default(),
+                chunks: region.chunks.len(),
+                map: map(region, largest),
+            }
+        })
+        .collect()
+}
+
+fn map(region: &Region, largest: u64) -> String {
+    let size = region.size().0;
+    if size == 0 || largest == 0 {
+        return String::new();
+    }
+    let width =
+        (u128::from(size) * MAP_WIDTH as u128).div_ceil(u128::from(largest)).clamp(1, MAP_WIDTH as u128);
+    // Bytes of each sign: in use and asked for, slack, free.
+    let mut cells = vec![[0u128; 3]; usize::try_from(width).unwrap_or(1)];
+    let mut paint = |from: u128, length: u128, kind: usize| {
+        let end = from + length;
+        // Positions are counted in 1/size of a sign, so that all borders are whole numbers.
+        let (mut at, size) = (from * width, u128::from(size));
+        while at < end * width {
+            let cell = at / size;
+            let until = ((cell + 1) * size).min(end * width);
+            let slot = usize::try_from(cell).ok().and_then(|cell| cells.get_mut(cell));
+            if let Some(slot) = slot.and_then(|cell| cell.get_mut(kind)) {
+                *slot += until - at;
+            }
+            at = until;
+        }
+    };
+    let mut offset = 0u128;
+    for chunk in &region.chunks {
+        let size = u128::from(chunk.size.0);
+        if chunk.in_use {
+            let asked = chunk.requested.map_or(size, |asked| u128::from(asked.0).min(size));
+            paint(offset, asked, 0);
+            paint(offset + asked, size - asked, 1);
+        } else {
+            paint(offset, size, 2);
+        }
+        offset += size;
+    }
+    let sign = |&[used, slack, free]: &[u128; 3]| {
+        let whole = used + slack + free;
+        if free == whole {
+            '.'
+        } else if free * 2 >= whole {
+            ':'
+        } else if slack * 2 >= whole {
+            'x'
+        } else {
+            '#'
+        }
+    };
+    cells.iter().map(sign).collect()
+}

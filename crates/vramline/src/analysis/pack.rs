@@ -1,0 +1,507 @@
+//! Jobs on one device: what each needs and from where that is known, its limit, how to start it, and whether all of them fit.
+
+use serde::{Deserialize, Deserializer};
+
+use super::reading::Reading;
+use super::replay::{ReplayOptions, replay};
+use super::report::{PoolAnalysis, ReportAnalysis, ReportOptions, report};
+use crate::event::Framework;
+use crate::ledger::LineKind;
+use crate::plan::pack::{Need, Packing, Room, Share, millionths};
+use crate::units::Bytes;
+use crate::warning::{Warning, Warnings};
+
+/// What is assumed beside a pool where nothing tells: a CUDA context with the libraries that frameworks load, generously.
+pub const ASSUMED_OUTSIDE: Bytes = Bytes(1 << 30);
+
+/// What a job's needs are known from.
+#[derive(Debug)]
+pub enum KnownNeed {
+    /// A recording, or a trace.
+    Run(Box<Reading>),
+    /// A document of `vramline plan --json`, and the batch that is meant.
+    Plan(PlanRead, Option<u64>),
+}
+
+/// A job as it was given.
+#[derive(Debug)]
+pub struct PackJob {
+    /// What to call it.
+    pub name: String,
+    /// Where it was read from.
+    pub file: String,
+    /// What that says.
+    pub known: KnownNeed,
+}
+
+/// The part of a plan that matters here.
+#[derive(Debug, Deserialize)]
+#[expect(missing_docs, reason = "as in the plan's own document")]
+pub struct PlanRead {
+    pub kind: String,
+    #[serde(default, deserialize_with = "framework")]
+    pub framework: Option<Framework>,
+    pub certain: bool,
+    #[serde(default)]
+    pub outside_bytes: Option<Bytes>,
+    pub predictions: Vec<PredictionRead>,
+}
+
+/// A prediction of a plan.
+#[derive(Debug, Deserialize)]
+#[expect(missing_docs, reason = "as in the plan's own document")]
+pub struct PredictionRead {
+    pub batch: u64,
+    pub high_bytes: Bytes,
+    pub minimum_bytes: Option<Bytes>,
+    /// Where it is not told, what is said of the whole plan counts.
+    #[serde(default)]
+    pub certain: Option<bool>,
+}
+
+/// The framework that a plan names; nothing where it names none that is known here.
+fn framework<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Framework>, D::Error> {
+    let word = Option::<String>::deserialize(deserializer)?;
+    Ok(word.and_then(|word| Framework::of_word(&word)))
+}
+
+/// A plan's document from its text.
+pub fn plan_of(text: &str) -> Result<PlanRead, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+/// What a packing is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct PackOptions {
+    /// The device's memory; a recording on a device may tell it too.
+    pub memory: Option<Bytes>,
+    /// What the driver keeps of it.
+    pub reserved: Option<Bytes>,
+    /// What others hold on it.
+    pub taken: Option<Bytes>,
+    /// What every job holds beside its pool, where its recording or plan does not tell.
+    pub context: Option<Bytes>,
+    /// Percent of a pool's minimum that are added to it.
+    pub headroom: u64,
+    /// What the device is called.
+    pub device: String,
+}
+
+/// Everything that a packing says.
+#[derive(Clone, Debug)]
+pub struct PackAnalysis {
+    /// The answer as a word.
+    pub verdict: PackVerdict,
+    /// The answer as a sentence.
+    pub headline: String,
+    /// Whether all jobs fit; `None` where that rests on something assumed, or on headroom.
+    pub fits: Option<bool>,
+    /// What the device is called.
+    pub device: String,
+    /// The device.
+    pub room: Room,
+    /// All limits, what is beside them, what the driver keeps and what is taken.
+    pub sum: Bytes,
+    /// The same without headroom, and without what is only assumed.
+    pub least: Bytes,
+    /// What the sum leaves of the device; less than nothing where it does not fit.
+    pub left: i64,
+    /// The jobs, in the order in which they were given.
+    pub jobs: Vec<PackedJob>,
+    /// How to start them together.
+    pub advice: Vec<String>,
+    /// What the figures rest on.
+    pub warnings: Vec<Warning>,
+}
+
+/// A job on the device.
+#[derive(Clone, Debug)]
+pub struct PackedJob {
+    /// What to call it.
+    pub name: String,
+    /// Where it was read from.
+    pub file: String,
+    /// Its framework.
+    pub framework: Option<Framework>,
+    /// Its batch, where a plan tells it.
+    pub batch: Option<u64>,
+    /// What it needs.
+    pub need: Need,
+    /// What that rests on.
+    pub basis: NeedBasis,
+    /// What it gets.
+    pub share: Share,
+    /// How to start it with its limit.
+    pub launch: Vec<String>,
+}
+
+/// What the need of a job rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeedBasis {
+    /// The least limit with which an exact replay passes.
+    Replay,
+    /// The least limit that a plan found.
+    PlanMinimum,
+    /// The highest peak of a plan, which found no limit.
+    PlanHigh,
+    /// The peak of a run.
+    Peak,
+}
+
+words!(NeedBasis {
+    Replay => "replay",
+    PlanMinimum => "plan-minimum",
+    PlanHigh => "plan-high",
+    Peak => "peak",
+});
+
+/// Whether all jobs fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PackVerdict {
+    /// They do, with headroom.
+    Fits,
+    /// They do not, whatever is assumed.
+    DoesNotFit,
+    /// They do, with what is assumed.
+    ProbablyFits,
+    /// They do not with what is assumed, or with headroom.
+    NotCertain,
+}
+
+words!(PackVerdict {
+    Fits => "fits",
+    DoesNotFit => "does-not-fit",
+    ProbablyFits => "probably-fits",
+    NotCertain => "not-certain",
+});
+
+/// Why jobs cannot be packed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotPacked {
+    /// A run without a pool.
+    #[error("'{file}' tells of no pool that held anything")]
+    NoPool {
+        /// The file.
+        file: String,
+    },
+    /// A document of another kind.
+    #[error("'{file}' is a document of kind '{kind}', expected a plan")]
+    NotAPlan {
+        /// The file.
+        file: String,
+        /// Its kind.
+        kind: String,
+    },
+    /// A plan without the batch.
+    #[error("'{file}' predicts no batch of {batch}, only {there}")]
+    NoBatch {
+        /// The file.
+        file: String,
+        /// What was asked for.
+        batch: String,
+        /// What it has.
+        there: String,
+    },
+    /// The memory of the device is not known.
+    #[error("the memory of the device is not known")]
+    NoDevice,
+}
+
+impl NotPacked {
+    /// What to do now.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            NotPacked::NoPool { .. } => {
+                "record the job with `vramline run -- ...`; `vramline report` says what is in it"
+            }
+            NotPacked::NotAPlan { .. } => "make one with `vramline plan --json ... > plan.json`",
+            NotPacked::NoBatch { .. } => {
+                "ask the plan for it (--batch N), or write PATH@N with a batch that it has"
+            }
+            NotPacked::NoDevice => "give it, such as --device-memory 80GiB",
+        }
+    }
+}
+
+/// What one job needs, and what is known of it besides.
+struct JobNeed {
+    need: Need,
+    basis: NeedBasis,
+    framework: Option<Framework>,
+    batch: Option<u64>,
+    /// As a shell takes it.
+    command: String,
+    /// The device's total and what the driver keeps, where the recording tells.
+    device: Option<(Bytes, Bytes)>,
+}
+
+/// Adds jobs up on a device.
+pub fn pack(jobs: &[PackJob], options: &PackOptions) -> Result<PackAnalysis, NotPacked> {
+    let needs = jobs.iter().map(|job| need_of(job, options)).collect::<Result<Vec<JobNeed>, NotPacked>>()?;
+    let recorded = needs.iter().find_map(|need| need.device);
+    let total = options.memory.or(recorded.map(|(total, _)| total)).ok_or(NotPacked::NoDevice)?;
+    // What was recorded on a device of another size says nothing of this one.
+    let kept = recorded.filter(|(other, _)| *other == total).map(|(_, reserved)| reserved);
+    let reserved = options.reserved.or(kept);
+    let room =
+        Room { total, reserved: reserved.unwrap_or_default(), taken: options.taken.unwrap_or_default() };
+    let figures: Vec<Need> = needs.iter().map(|need| need.need).collect();
+    let packing = crate::plan::pack::pack(&figures, room, options.headroom, ASSUMED_OUTSIDE);
+    let left = signed(room.total).saturating_sub(signed(packing.sum));
+    let mut warnings = Warnings::default();
+    let mut packed = Vec::new();
+    for ((job, need), share) in jobs.iter().zip(needs).zip(&packing.shares) {
+        warn_of_job(&job.name, &need, &mut warnings);
+        packed.push(PackedJob {
+            name: job.name.clone(),
+            file: job.file.clone(),
+            framework: need.framework,
+            batch: need.batch,
+            need: need.need,
+            basis: need.basis,
+            share: *share,
+            launch: launch(&need, share, room),
+        });
+    }
+    if reserved.is_none() {
+        let text = "what the driver keeps of the device is not known and not counted; the device's memory is taken as what programs get";
+        warnings.add("no-reserve", text, "give it with --reserved, or the memory that programs get");
+    }
+    let (verdict, headline) = verdict(packed.len(), &packing, room, left);
+    Ok(PackAnalysis {
+        verdict,
+        headline,
+        fits: packing.fits,
+        device: if options.device.is_empty() { "device".to_owned() } else { options.device.clone() },
+        room,
+        sum: packing.sum,
+        least: packing.least,
+        left,
+        advice: advice(&packed),
+        jobs: packed,
+        warnings: warnings.into_vec(),
+    })
+}
+
+fn signed(bytes: Bytes) -> i64 {
+    i64::try_from(bytes.0).unwrap_or(i64::MAX)
+}
+
+fn need_of(job: &PackJob, options: &PackOptions) -> Result<JobNeed, NotPacked> {
+    match &job.known {
+        KnownNeed::Run(reading) => of_run(job, reading, options),
+        KnownNeed::Plan(plan, batch) => of_plan(job, plan, *batch, options),
+    }
+}
+
+fn of_plan(
+    job: &PackJob,
+    plan: &PlanRead,
+    batch: Option<u64>,
+    options: &PackOptions,
+) -> Result<JobNeed, NotPacked> {
+    let file = job.file.clone();
+    if plan.kind != "plan" {
+        return Err(NotPacked::NotAPlan { file, kind: plan.kind.clone() });
+    }
+    let is_it = |each: &&PredictionRead| batch.is_none_or(|batch| each.batch == batch);
+    let Some(prediction) = plan.predictions.iter().find(is_it) else {
+        let there: Vec<String> = plan.predictions.iter().map(|each| each.batch.to_string()).collect();
+        let there = if there.is_empty() { "nothing".to_owned() } else { there.join(", ") };
+        let batch = batch.map_or("any size".to_owned(), |batch| batch.to_string());
+        return Err(NotPacked::NoBatch { file, batch, there });
+    };
+    let (minimum, basis) = match prediction.minimum_bytes {
+        Some(minimum) => (minimum, NeedBasis::PlanMinimum),
+        None => (prediction.high_bytes, NeedBasis::PlanHigh),
+    };
+    Ok(JobNeed {
+        need: Need {
+            minimum,
+            is_sure: prediction.certain.unwrap_or(plan.certain) && prediction.minimum_bytes.is_some(),
+            outside: plan.outside_bytes.or(options.context),
+        },
+        basis,
+        framework: plan.framework,
+        batch: Some(prediction.batch),
+        command: COMMAND.to_owned(),
+        device: None,
+    })
+}
+
+fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<JobNeed, NotPacked> {
+    let report = report(reading, &ReportOptions { top: Some(1), ..ReportOptions::default() });
+    let on_device = |pool: &&PoolAnalysis| pool.device.starts_with("GPU");
+    let highest = report.pools.iter().filter(on_device).max_by_key(|pool| pool.highest());
+    let pool = highest.or_else(|| report.pools.iter().max_by_key(|pool| pool.highest()));
+    let Some((pool, peak)) = pool.and_then(|pool| Some((pool, pool.highest()?))) else {
+        return Err(NotPacked::NoPool { file: job.file.clone() });
+    };
+    // The least limit is of the traced steps; a run that went higher afterwards needs at least that.
+    let least = least_limit(reading, &pool.name).filter(|_| pool.peak.is_some_and(|traced| traced >= peak));
+    Ok(JobNeed {
+        need: Need {
+            minimum: least.unwrap_or(peak).max(peak),
+            is_sure: least.is_some(),
+            outside: outside(&report, &pool.device).or(options.context),
+        },
+        basis: if least.is_some() { NeedBasis::Replay } else { NeedBasis::Peak },
+        framework: report.source.framework,
+        batch: None,
+        command: command(&report),
+        device: device(&report, &pool.device),
+    })
+}
+
+/// The least limit with which the recorded order passes, where the replay is exact from the start.
+fn least_limit(reading: &Reading, pool: &str) -> Option<Bytes> {
+    let options = ReplayOptions { pool: Some(pool.to_owned()), find_limit: true, ..ReplayOptions::default() };
+    let replayed = replay(reading, &options).ok()?;
+    let is_exact = replayed
+        .pools
+        .first()
+        .is_some_and(|pool| pool.replay.ran.is_exact() && pool.replay.ran.from_start == Some(true));
+    let found = replayed.what_if.iter().find(|answer| answer.fits == Some(true))?;
+    found.limit.filter(|_| is_exact)
+}
+
+/// A line of a device's ledger, summed over the processes of the job; nothing where one is not known.
+fn line(report: &ReportAnalysis, device: &str, kind: LineKind) -> Option<i64> {
+    let lines = report.ledger_lines(device).filter(|line| line.what.kind() == kind);
+    lines.map(|line| line.bytes).reduce(|sum, more| Some(sum?.saturating_add(more?)))?
+}
+
+/// What the job held beside its pools.
+fn outside(report: &ReportAnalysis, device: &str) -> Option<Bytes> {
+    let context = line(report, device, LineKind::Context)?;
+    let grown = line(report, device, LineKind::Outside).unwrap_or(0);
+    let unexplained = line(report, device, LineKind::Unexplained).unwrap_or(0).max(0);
+    u64::try_from(context.saturating_add(grown).saturating_add(unexplained)).ok().map(Bytes)
+}
+
+/// The device's total and what the driver keeps.
+fn device(report: &ReportAnalysis, device: &str) -> Option<(Bytes, Bytes)> {
+    let of =
+        |kind: LineKind| line(report, device, kind).and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
+    Some((of(LineKind::Device)?, of(LineKind::Reserved)?))
+}
+
+/// What is not known of a job, said.
+fn warn_of_job(name: &str, need: &JobNeed, warnings: &mut Warnings) {
+    match need.basis {
+        NeedBasis::Peak => warnings.add(
+            "only-a-peak",
+            format!("{name}: its pool needs at least its peak; how much more its order of requests takes is not known"),
+            "record it with a trace of all that matters (vramline run --trace all), or plan it",
+        ),
+        NeedBasis::PlanHigh => warnings.add(
+            "no-minimum",
+            format!("{name}: the plan found no limit that surely passes; its highest peak is taken"),
+            "make the plan from more probes",
+        ),
+        NeedBasis::Replay | NeedBasis::PlanMinimum if !need.need.is_sure => warnings.add(
+            "uncertain-plan",
+            format!("{name}: its plan is not certain"),
+            "its own warnings say why",
+        ),
+        NeedBasis::Replay | NeedBasis::PlanMinimum => {}
+    }
+    if need.need.outside.is_none() {
+        warnings.add(
+            "no-context",
+            format!("{name}: what it holds beside its pool is not known; {ASSUMED_OUTSIDE} is assumed"),
+            "give it with --context, or record the job on a device (vramline run)",
+        );
+    }
+}
+
+/// Stands for a command that is not known.
+const COMMAND: &str = "CMD";
+
+/// The recorded command, as a shell takes it.
+fn command(report: &ReportAnalysis) -> String {
+    let words = report.job.as_ref().map(|job| job.command.as_slice()).unwrap_or_default();
+    if words.is_empty() {
+        return COMMAND.to_owned();
+    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./=:,@%+-".contains(c);
+    let quoted = |word: &String| {
+        let is_bare = !word.is_empty() && word.chars().all(is_plain);
+        if is_bare { word.clone() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    };
+    words.iter().map(quoted).collect::<Vec<String>>().join(" ")
+}
+
+/// How to start a job with its limit.
+fn launch(need: &JobNeed, share: &Share, room: Room) -> Vec<String> {
+    let command = &need.command;
+    let mut lines = vec![format!("vramline run --limit {}MiB -- {command}", share.limit.0 >> 20)];
+    let is_jax = need.framework == Some(Framework::Jax);
+    if let Some(share) = millionths(share.limit, room).filter(|share| is_jax && *share <= 1_000_000) {
+        let (whole, rest) = (share / 1_000_000, share % 1_000_000);
+        lines.push(format!("XLA_PYTHON_CLIENT_MEM_FRACTION={whole}.{rest:06} {command}"));
+    }
+    lines
+}
+
+fn advice(jobs: &[PackedJob]) -> Vec<String> {
+    let has = |framework: Framework| jobs.iter().any(|job| job.framework == Some(framework));
+    let mut advice = Vec::new();
+    if jobs.len() > 1 {
+        advice.push(
+            "start them one after another, the largest first, each when the one before has done its first steps: contexts, libraries and the \
+             choice of kernels take more then than later"
+                .to_owned(),
+        );
+    }
+    if has(Framework::Jax) {
+        advice.push(
+            "JAX takes its share when it starts, of all that CUDA tells of the device (recorded with JAX 0.11.2: 0.30 of it, in whole 2 MiB), \
+             whatever is free; with XLA_PYTHON_CLIENT_PREALLOCATE=false it grows up to the share. Old versions are said to take it of what is free"
+                .to_owned(),
+        );
+    }
+    if has(Framework::TensorFlow) {
+        advice.push(
+            "TensorFlow takes a limit or grows, not both: no set_memory_growth in the script".to_owned(),
+        );
+    }
+    if has(Framework::PyTorch) {
+        advice.push("PyTorch fails where its limit is reached; others of its processes on the device each need their own".to_owned());
+    }
+    advice
+}
+
+/// The answer as a word and as a sentence.
+fn verdict(count: usize, packing: &Packing, room: Room, left: i64) -> (PackVerdict, String) {
+    let (jobs, fit, do_not) = match count {
+        1 => ("One job".to_owned(), "fits", "does not"),
+        _ => (format!("{count} jobs"), "fit", "do not"),
+    };
+    let Packing { sum, least, .. } = packing;
+    let (total, rest) = (room.total, Bytes(left.unsigned_abs()));
+    match packing.fits {
+        Some(true) => {
+            (PackVerdict::Fits, format!("{jobs} {fit} {total}: {sum} with limits and headroom, {rest} left."))
+        }
+        Some(false) => {
+            let more = least.saturating_sub(total);
+            (
+                PackVerdict::DoesNotFit,
+                format!("{jobs} {do_not} fit {total}: at least {least} are needed, {more} more."),
+            )
+        }
+        None if left >= 0 => (
+            PackVerdict::ProbablyFits,
+            format!("{jobs} probably {fit} {total}: {sum}, {rest} left; not certain, see the notes."),
+        ),
+        None => (
+            PackVerdict::NotCertain,
+            format!(
+                "Not certain: {sum} with headroom and what is assumed, {rest} more than {total}; at least {least} are needed."
+            ),
+        ),
+    }
+}

@@ -1,0 +1,383 @@
+//! The plan: what batches take, what fits, what would need less, and how sure that is.
+
+mod compiled;
+mod fix;
+mod prediction;
+mod verdict;
+
+pub use compiled::{CompiledStep, of_compiled};
+pub use fix::{OfferedFix, Saving, UNMEASURED};
+pub use prediction::{BatchPrediction, LargestBatch, NoFit, NoLargest};
+pub use verdict::PlanVerdict;
+
+use super::reading::Reading;
+use crate::event::Framework;
+use crate::plan::{Doubt, Largest, NotPlanned, Plan, Prediction, Probe, Source};
+use crate::recording::rows::{DriverRow, Subject};
+use crate::units::Bytes;
+use crate::warning::{Warning, Warnings};
+use prediction::Answers;
+
+/// What a plan is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct PlanOptions {
+    /// The batches to predict.
+    pub batches: Vec<u64>,
+    /// What the pool may take.
+    pub limit: Option<Bytes>,
+    /// For how many steps a run goes on; the highest of its steps counts.
+    pub steps: u64,
+    /// Only a pool whose name contains this.
+    pub pool: Option<String>,
+    /// What the batch is called.
+    pub variable: String,
+    /// Whether to follow memory from batch to batch.
+    pub curve: bool,
+    /// Whether to look for what would need less.
+    pub fixes: bool,
+}
+
+/// A probe as it was read.
+#[derive(Debug)]
+pub struct ProbeRead {
+    /// The batch.
+    pub batch: u64,
+    /// Where from.
+    pub file: String,
+    /// What was read.
+    pub reading: Reading,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoPlan {
+    /// A probe without a pool.
+    #[error("'{file}' holds no trace of a pool")]
+    NoPool {
+        /// The file.
+        file: String,
+    },
+    /// The core says no.
+    #[error(transparent)]
+    NotPlanned(#[from] NotPlanned),
+}
+
+impl NoPlan {
+    /// What to do now.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            NoPlan::NoPool { .. } => {
+                "record the probe with `vramline run --trace steps=5 -- ...`; `vramline report` says what is in it. JAX has no such pool on the CPU: --compile-only tells what its programs take"
+            }
+            NoPlan::NotPlanned(why) => why.hint(),
+        }
+    }
+}
+
+/// Everything that a plan says.
+#[derive(Clone, Debug)]
+pub struct PlanAnalysis {
+    /// What the plan was made from.
+    pub made_from: PlanBasis,
+    /// The answer as a word.
+    pub verdict: PlanVerdict,
+    /// The answer as a sentence.
+    pub headline: String,
+    /// What the batch is called.
+    pub variable: String,
+    /// The framework of the job.
+    pub framework: Option<Framework>,
+    /// The pool that is planned for; empty where no run shows one.
+    pub pool: String,
+    /// Its device; empty where no run shows one.
+    pub device: String,
+    /// For how many steps a run goes on.
+    pub steps: u64,
+    /// What the pool may take.
+    pub limit: Option<Bytes>,
+    /// What the process holds beside its pool.
+    pub outside: Option<Bytes>,
+    /// Whether no serious doubt speaks against the plan.
+    pub is_certain: bool,
+    /// The probes, in the order of their batches.
+    pub probes: Vec<ProbeFacts>,
+    /// What XLA compiled, in the order of the batches.
+    pub compiled: Vec<CompiledStep>,
+    /// What the batches that are asked for take.
+    pub predictions: Vec<BatchPrediction>,
+    /// The largest batches under the limit.
+    pub largest: LargestBatch,
+    /// What would need less at the first batch.
+    pub fixes: Vec<OfferedFix>,
+    /// Memory against the batch.
+    pub curve: Vec<PeakAtBatch>,
+    /// What the figures do not hold.
+    pub not_modelled: Vec<NotModelled>,
+    /// What makes the plan uncertain.
+    pub warnings: Vec<Warning>,
+}
+
+/// What a plan was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanBasis {
+    /// Runs of a few batches.
+    Runs,
+    /// Compiled programs alone, without any run.
+    Programs,
+}
+
+/// Whether everything that was asked for fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanGate {
+    /// It does; or no limit was given, and the plan is certain.
+    Pass,
+    /// Something does not.
+    Fail,
+    /// Nothing is known not to, but not all is known to.
+    NotCertain,
+}
+
+/// A probe of a plan.
+#[derive(Clone, Debug)]
+pub struct ProbeFacts {
+    /// The batch.
+    pub batch: u64,
+    /// Where from.
+    pub file: String,
+    /// Its training steps.
+    pub steps: usize,
+    /// Whether its replay is exact.
+    pub is_exact: bool,
+    /// Whether its trace begins before the pool's first allocation.
+    pub from_start: Option<bool>,
+    /// The most in use.
+    pub peak: Bytes,
+}
+
+/// A point of the curve of memory against the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeakAtBatch {
+    /// The batch.
+    pub batch: u64,
+    /// The most in use.
+    pub peak: Bytes,
+    /// Nearly every run takes at least this.
+    pub low: Bytes,
+    /// Nearly no run takes more.
+    pub high: Bytes,
+}
+
+/// What no replay of requests can know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotModelled {
+    /// What the process holds beside its pool.
+    BesidePool,
+    /// Parts of the run that no probe reached.
+    OtherParts,
+    /// Orders of ops that no probe has shown.
+    OtherOrders,
+    /// Scratch whose size a library chooses.
+    LibraryScratch,
+    /// Programs that are compiled anew for another batch.
+    Recompilation,
+}
+
+impl NotModelled {
+    /// The sentence that tells it.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            NotModelled::BesidePool => {
+                "what the process holds beside its pool: contexts, code, other libraries"
+            }
+            NotModelled::OtherParts => {
+                "parts of the run that the probes did not reach, such as validation or checkpoints"
+            }
+            NotModelled::OtherOrders => {
+                "orders of ops that no probe has shown; a limit may also push the executor into leaner ones"
+            }
+            NotModelled::LibraryScratch => "scratch that cuDNN and cuBLAS choose by the size of the problem",
+            NotModelled::Recompilation => {
+                "programs are compiled anew for another batch; compile at the batch in question to know"
+            }
+        }
+    }
+
+    /// What the figures of a framework's job do not hold.
+    fn of(framework: Option<Framework>, knows_process: bool) -> Vec<NotModelled> {
+        let of_framework: &[NotModelled] = match framework {
+            Some(Framework::TensorFlow) => &[NotModelled::OtherParts, NotModelled::OtherOrders],
+            Some(Framework::PyTorch) => &[NotModelled::LibraryScratch, NotModelled::OtherParts],
+            Some(Framework::Jax) => &[NotModelled::Recompilation],
+            None => &[],
+        };
+        let process = (!knows_process).then_some(NotModelled::BesidePool);
+        process.into_iter().chain(of_framework.iter().copied()).collect()
+    }
+}
+
+/// Probes with their pools, and the plan from them.
+pub fn prepare(probes: &[ProbeRead], options: &PlanOptions) -> Result<Plan, NoPlan> {
+    let pools = probes.iter().map(|probe| {
+        let (host, pool) = probe
+            .reading
+            .highest_pool(options.pool.as_deref())
+            .ok_or_else(|| NoPlan::NoPool { file: probe.file.clone() })?;
+        Ok(Source { batch: probe.batch, trace: &host.trace, pool, version: host.version.as_deref() })
+    });
+    let sources = pools.collect::<Result<Vec<Source<'_>>, NoPlan>>()?;
+    let mut plan = Plan::new(&sources)?;
+    for one in plan.compiled.iter_mut().filter(|one| one.file.is_empty()) {
+        let probe = probes.iter().find(|probe| probe.batch == one.batch);
+        one.file = probe.map_or(String::new(), |probe| probe.file.clone());
+    }
+    Ok(plan)
+}
+
+/// Asks a plan; `probes` are those that it was prepared from.
+#[must_use]
+pub fn plan(prepared: &Plan, probes: &[ProbeRead], options: &PlanOptions) -> PlanAnalysis {
+    let first = probes.iter().find_map(|probe| probe.reading.highest_pool(options.pool.as_deref()));
+    let framework = first.and_then(|(host, _)| host.trace.history.framework);
+    let outside = beside_pools(prepared, probes, options);
+    let found = options.limit.map(|limit| prepared.largest(limit, options.steps));
+    let batches = batches(prepared, options, found);
+    let mut answers = Answers::new(prepared, options);
+    let predictions: Vec<BatchPrediction> =
+        batches.iter().filter_map(|&batch| answers.prediction(batch, outside)).collect();
+    let largest = answers.largest(found, &predictions);
+    let fixes = match predictions.first() {
+        Some(first) if options.fixes => {
+            let fitting = found.and_then(|largest| largest.sure);
+            fix::offered(prepared, options, first, fitting, framework)
+        }
+        _ => Vec::new(),
+    };
+    let compiled = compiled::steps(&prepared.compiled, options.limit);
+    let (verdict, headline) = verdict::verdict(options, &predictions, &compiled);
+    PlanAnalysis {
+        made_from: PlanBasis::Runs,
+        verdict,
+        headline,
+        variable: options.variable.clone(),
+        framework,
+        pool: first.map_or(String::new(), |(host, pool)| host.pool_name(pool).to_owned()),
+        device: first.map_or(String::new(), |(host, pool)| host.trace.device_of(pool)),
+        steps: options.steps,
+        limit: options.limit,
+        outside,
+        is_certain: !answers.doubts.iter().any(Doubt::is_serious),
+        probes: probe_facts(prepared, probes),
+        compiled,
+        predictions,
+        largest,
+        fixes,
+        curve: if options.curve { curve(prepared, options, &batches, found) } else { Vec::new() },
+        not_modelled: NotModelled::of(framework, outside.is_some()),
+        warnings: warnings(&answers.doubts),
+    }
+}
+
+impl PlanAnalysis {
+    /// Whether everything that was asked for fits. A no outweighs what is not certain.
+    #[must_use]
+    pub fn gate(&self) -> PlanGate {
+        if self.made_from == PlanBasis::Programs && self.compiled.iter().any(|one| one.fits == Ok(false)) {
+            return PlanGate::Fail;
+        }
+        if self.limit.is_none() {
+            return if self.is_certain { PlanGate::Pass } else { PlanGate::NotCertain };
+        }
+        if self.predictions.iter().any(|prediction| prediction.fits == Ok(false)) {
+            PlanGate::Fail
+        } else if self.predictions.is_empty() || self.predictions.iter().any(|each| each.fits.is_err()) {
+            PlanGate::NotCertain
+        } else {
+            PlanGate::Pass
+        }
+    }
+}
+
+/// The batches to predict: those that are asked for, else the largest that is sure to fit, else that of the largest probe.
+fn batches(prepared: &Plan, options: &PlanOptions, found: Option<Largest>) -> Vec<u64> {
+    if !options.batches.is_empty() {
+        return options.batches.clone();
+    }
+    let sure = found.and_then(|largest| largest.sure);
+    sure.or(prepared.probes.last().map(|probe| probe.batch)).into_iter().collect()
+}
+
+fn warnings(doubts: &[Doubt]) -> Vec<Warning> {
+    let mut warnings = Warnings::default();
+    for doubt in doubts {
+        warnings.add(doubt.code(), doubt.text(), doubt.hint());
+    }
+    warnings.into_vec()
+}
+
+/// Each probe as it was read beside what the plan made of it.
+fn in_order<'a>(
+    prepared: &'a Plan,
+    probes: &'a [ProbeRead],
+) -> impl DoubleEndedIterator<Item = (&'a ProbeRead, &'a Probe)> {
+    let mut order: Vec<&ProbeRead> = probes.iter().collect();
+    order.sort_by_key(|probe| probe.batch);
+    order.into_iter().zip(&prepared.probes)
+}
+
+fn probe_facts(prepared: &Plan, probes: &[ProbeRead]) -> Vec<ProbeFacts> {
+    let facts = |(read, probe): (&ProbeRead, &Probe)| ProbeFacts {
+        batch: probe.batch,
+        file: read.file.clone(),
+        steps: probe.steps,
+        is_exact: probe.ran.is_exact(),
+        from_start: probe.ran.from_start,
+        peak: probe.ran.exact.peak,
+    };
+    in_order(prepared, probes).map(facts).collect()
+}
+
+/// What the job holds beside its pool: the most that the driver counted for it, without the most that its pool had taken. Of the largest
+/// probe that tells; neither goes down in a short run.
+fn beside_pools(prepared: &Plan, probes: &[ProbeRead], options: &PlanOptions) -> Option<Bytes> {
+    let of = |(read, probe): (&ProbeRead, &Probe)| {
+        let (host, pool) = read.reading.highest_pool(options.pool.as_deref())?;
+        let device = host.trace.device_of(pool);
+        let number = device.strip_prefix("GPU:")?.parse().ok()?;
+        let recorded = read.reading.recorded.as_ref()?;
+        let uuid = recorded.manifest.as_ref()?.uuid_of_device(number)?;
+        let is_it = |row: &&DriverRow| {
+            row.subject == Subject::Process && row.is_job == Some(true) && row.device == uuid
+        };
+        let held = recorded.driver.iter().filter(is_it).filter_map(|row| row.used).max()?;
+        held.0.checked_sub(probe.ran.exact.pool.0).map(Bytes)
+    };
+    in_order(prepared, probes).rev().find_map(of)
+}
+
+/// Memory from the smallest probe to beyond whatever was asked for, in even steps.
+fn curve(
+    prepared: &Plan,
+    options: &PlanOptions,
+    batches: &[u64],
+    found: Option<Largest>,
+) -> Vec<PeakAtBatch> {
+    const POINTS: u64 = 16;
+    let smallest = prepared.probes.first().map_or(1, |probe| probe.batch);
+    let likely = found.and_then(|largest| largest.likely).map(|likely| likely.saturating_add(likely / 4));
+    let probed = prepared.probes.last().map(|probe| probe.batch);
+    let last = batches.iter().copied().chain(likely).chain(probed).max().unwrap_or(smallest);
+    let step = last.saturating_sub(smallest).div_ceil(POINTS).max(1);
+    let mut drawn: Vec<u64> =
+        (0..=POINTS).map(|at| smallest.saturating_add(at.saturating_mul(step))).collect();
+    drawn.extend_from_slice(batches);
+    drawn.sort_unstable();
+    drawn.dedup();
+    let point = |batch: u64| {
+        let Prediction { peak, low, high, .. } = prepared.predict(batch, options.steps)?;
+        Some(PeakAtBatch { batch, peak, low, high })
+    };
+    drawn.into_iter().filter_map(point).collect()
+}

@@ -1,0 +1,161 @@
+//! The answer of a plan: a word for the first batch, and a sentence that speaks of all of them.
+
+use std::fmt::Write;
+
+use super::PlanOptions;
+use super::compiled::CompiledStep;
+use super::prediction::BatchPrediction;
+use crate::units::Bytes;
+
+/// The answer of a plan, which is about the first batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanVerdict {
+    /// Nearly every run passes under the limit.
+    Fits,
+    /// No run passes under the limit.
+    DoesNotFit,
+    /// Some runs pass under the limit.
+    Edge,
+    /// The plan rests on too little.
+    NotCertain,
+    /// There is no limit, only what it takes.
+    Predicted,
+    /// There is no run, only what a compiled program takes.
+    Compiled,
+    /// Nothing was asked for.
+    Nothing,
+}
+
+words!(PlanVerdict {
+    Fits => "fits",
+    DoesNotFit => "does-not-fit",
+    Edge => "edge",
+    NotCertain => "not-certain",
+    Predicted => "predicted",
+    Compiled => "compiled",
+    Nothing => "nothing",
+});
+
+/// The answer as a word and as a sentence.
+pub(super) fn verdict(
+    options: &PlanOptions,
+    predictions: &[BatchPrediction],
+    compiled: &[CompiledStep],
+) -> (PlanVerdict, String) {
+    let Some((first, others)) = predictions.split_first() else {
+        return of_program(options, compiled.last());
+    };
+    match options.limit {
+        None => without_limit(&options.variable, first, others),
+        Some(limit) => {
+            let (verdict, mut headline) = under_limit(&options.variable, first, limit);
+            add_others(&mut headline, others);
+            (verdict, headline)
+        }
+    }
+}
+
+/// The answer from compiled programs alone.
+fn of_program(options: &PlanOptions, last: Option<&CompiledStep>) -> (PlanVerdict, String) {
+    let Some(last) = last else { return (PlanVerdict::Nothing, "Nothing was asked for.".to_owned()) };
+    let about = format!(
+        "The compiled program at {} {} takes {}: {} of arguments, {} of results, {} while it runs",
+        options.variable, last.batch, last.peak, last.arguments, last.results, last.temporaries
+    );
+    match (last.fits, options.limit) {
+        (Ok(false), Some(limit)) => {
+            let more = last.peak.saturating_sub(limit);
+            (PlanVerdict::DoesNotFit, format!("{about}. It does not fit {limit}, {more} more."))
+        }
+        _ => (PlanVerdict::Compiled, format!("{about}. The process takes more than that.")),
+    }
+}
+
+/// What a batch takes, as the sentences begin.
+fn about(variable: &str, first: &BatchPrediction) -> String {
+    format!("{variable} {} takes about {}", first.taken.batch, first.taken.peak)
+}
+
+fn without_limit(
+    variable: &str,
+    first: &BatchPrediction,
+    others: &[BatchPrediction],
+) -> (PlanVerdict, String) {
+    let verdict = if first.is_certain { PlanVerdict::Predicted } else { PlanVerdict::NotCertain };
+    let about = format!(
+        "{} in use at its peak ({} to {})",
+        about(variable, first),
+        first.taken.low,
+        first.taken.high
+    );
+    let more: String =
+        others.iter().map(|other| format!(", {} about {}", other.taken.batch, other.taken.peak)).collect();
+    let unsure = batches_where(std::iter::once(first).chain(others), |each| !each.is_certain);
+    let headline = match unsure {
+        None => format!("{about}{more}."),
+        Some(_) if others.is_empty() => {
+            format!("Not certain: {about}, but the plan rests on too little; see below.")
+        }
+        Some(unsure) => format!("{about}{more}. Not certain: {unsure}; see below."),
+    };
+    (verdict, headline)
+}
+
+fn under_limit(variable: &str, first: &BatchPrediction, limit: Bytes) -> (PlanVerdict, String) {
+    let batch = first.taken.batch;
+    let minimum = first.minimum.unwrap_or(first.taken.high);
+    let between = if minimum > limit { minimum.saturating_sub(limit) } else { limit.saturating_sub(minimum) };
+    match first.fits {
+        Ok(true) if minimum > limit => (
+            PlanVerdict::Fits,
+            format!(
+                "{variable} {batch} fits {limit}: nearly every run passes. To pass in every order, and without waiting, it needs {minimum}."
+            ),
+        ),
+        Ok(true) => (
+            PlanVerdict::Fits,
+            format!("{variable} {batch} fits {limit}: it needs {minimum}, which leaves {between}."),
+        ),
+        Ok(false) => (
+            PlanVerdict::DoesNotFit,
+            format!("{variable} {batch} does not fit {limit}: it needs {minimum}, {between} more."),
+        ),
+        Err(_) if first.is_certain => (
+            PlanVerdict::Edge,
+            format!(
+                "{variable} {batch} is at the edge of {limit}: it needs {minimum} to pass every time, and takes {} to {} where there is room.",
+                first.taken.low, first.taken.high
+            ),
+        ),
+        Err(_) => (
+            PlanVerdict::NotCertain,
+            format!("Not certain: {}, but the plan rests on too little; see below.", about(variable, first)),
+        ),
+    }
+}
+
+/// Adds a sentence for each answer that the other batches have.
+fn add_others(headline: &mut String, others: &[BatchPrediction]) {
+    if let Some(fitting) = batches_where(others, |each| each.fits == Ok(true)) {
+        let _ = write!(headline, " Fits: {fitting}.");
+    }
+    if let Some(failing) = batches_where(others, |each| each.fits == Ok(false)) {
+        let _ = write!(headline, " Does not fit: {failing}.");
+    }
+    if let Some(at_edge) = batches_where(others, |each| each.fits.is_err() && each.is_certain) {
+        let _ = write!(headline, " At the edge: {at_edge}.");
+    }
+    if let Some(unsure) = batches_where(others, |each| !each.is_certain) {
+        let _ = write!(headline, " Not certain: {unsure}.");
+    }
+}
+
+/// The batches of which something holds; `None` where there are none.
+fn batches_where<'a>(
+    predictions: impl IntoIterator<Item = &'a BatchPrediction>,
+    is_it: impl Fn(&BatchPrediction) -> bool,
+) -> Option<String> {
+    let batches: Vec<String> =
+        predictions.into_iter().filter(|each| is_it(each)).map(|each| each.taken.batch.to_string()).collect();
+    (!batches.is_empty()).then(|| batches.join(", "))
+}

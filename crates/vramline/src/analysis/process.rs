@@ -1,0 +1,405 @@
+//! One process of a recording: its steps, epochs, phases, marks and variables, on the clock that it has in a report.
+
+use std::collections::BTreeMap;
+
+use crate::recording::manifest::Exit;
+use crate::recording::reader::{Recorded, RecordedProcess};
+use crate::recording::rows::{Counters, Mark, Moment, RecordedMarkKind};
+use crate::snapshot::Role;
+use crate::trace::recorded::{self, RecordedStep};
+use crate::trace::{How, Phase, PoolTrace, StepUse, Trace};
+use crate::units::{Bytes, Nanos};
+
+/// The job of a recording.
+#[derive(Clone, Debug)]
+pub struct JobFacts {
+    /// What was run; empty for a program that records itself.
+    pub command: Vec<String>,
+    /// How it ended.
+    pub exit: Option<Exit>,
+    /// Its processes.
+    pub processes: Vec<ProcessIdentity>,
+}
+
+/// Who a process of a recording is.
+#[derive(Clone, Debug)]
+pub struct ProcessIdentity {
+    /// Its name in the recording.
+    pub id: String,
+    /// The machine.
+    pub host: String,
+    /// Its number.
+    pub pid: u64,
+    /// Its rank in a distributed job.
+    pub rank: Option<u64>,
+    /// Python's version.
+    pub python: String,
+    /// Frameworks with their versions.
+    pub frameworks: Vec<(String, String)>,
+    /// The framework that Keras works on.
+    pub backend: Option<String>,
+    /// The process it was forked from.
+    pub forked_from: Option<String>,
+}
+
+/// A step of a process, with the figures of one pool.
+#[derive(Clone, Debug)]
+pub struct PoolStep {
+    /// The pool's name where a trace shows it, else the device.
+    pub pool: String,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: Option<u64>,
+    /// Its number.
+    pub number: i64,
+    /// How many batches it ran.
+    pub batches: u64,
+    /// Its epoch.
+    pub epoch: Option<u64>,
+    /// What it did.
+    pub phase: Phase,
+    /// Who told.
+    pub how: How,
+    /// What was called.
+    pub name: String,
+    /// When it began.
+    pub begin: Nanos,
+    /// The most in use during it.
+    pub peak: Option<Bytes>,
+    /// In use at its end.
+    pub current: Option<Bytes>,
+}
+
+/// An epoch of a process, with the figures of one pool.
+#[derive(Clone, Debug)]
+pub struct PoolEpoch {
+    /// As in a step.
+    pub pool: String,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: Option<u64>,
+    /// Its number.
+    pub epoch: u64,
+    /// When it began.
+    pub begin: Nanos,
+    /// The most in use during it.
+    pub peak: Option<Bytes>,
+    /// In use at its end.
+    pub current: Option<Bytes>,
+}
+
+/// The steps of a process that did the same, with the figures of one pool; the first of them apart: it builds what the others use.
+#[derive(Clone, Debug)]
+pub struct PoolPhase {
+    /// As in a step.
+    pub pool: String,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: Option<u64>,
+    /// What they did.
+    pub phase: Phase,
+    /// Who told of the first.
+    pub how: How,
+    /// How many.
+    pub steps: u64,
+    /// Their batches.
+    pub batches: u64,
+    /// The peak of the first.
+    pub first_peak: Option<Bytes>,
+    /// The highest peak of the others.
+    pub later_peak: Option<Bytes>,
+    /// How many of the others have a peak of their own.
+    pub later_peaks_known: u64,
+    /// In use at the end of the last.
+    pub current: Option<Bytes>,
+}
+
+/// A mark that is neither a step nor an epoch, with the counters of one device.
+#[derive(Clone, Debug)]
+pub struct MarkFigures {
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: Option<u64>,
+    /// What sort of mark.
+    pub kind: RecordedMarkKind,
+    /// What the program or Vramline says of it.
+    pub label: String,
+    /// The step it belongs to.
+    pub step: Option<i64>,
+    /// When.
+    pub time: Nanos,
+    /// The device; empty where no counters could be read.
+    pub device: String,
+    /// In use then.
+    pub current: Option<Bytes>,
+    /// The most in use until then.
+    pub peak: Option<Bytes>,
+}
+
+/// The variables of one role that a process listed.
+#[derive(Clone, Debug)]
+pub struct RoleVariables {
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: Option<u64>,
+    /// What they are for.
+    pub role: Role,
+    /// How many.
+    pub variables: u64,
+    /// Their bytes.
+    pub bytes: Bytes,
+    /// What of them lies in the pools that a trace shows.
+    pub in_pool: Option<Bytes>,
+}
+
+impl JobFacts {
+    pub(super) fn of(recorded: &Recorded) -> JobFacts {
+        let manifest = recorded.manifest.as_ref();
+        JobFacts {
+            command: manifest.map(|manifest| manifest.command.clone()).unwrap_or_default(),
+            exit: manifest.and_then(|manifest| manifest.exit),
+            processes: recorded.processes.iter().map(ProcessIdentity::of).collect(),
+        }
+    }
+}
+
+impl ProcessIdentity {
+    fn of(process: &RecordedProcess) -> ProcessIdentity {
+        let facts = &process.facts;
+        ProcessIdentity {
+            id: process.id.to_string(),
+            host: process.id.host().to_owned(),
+            pid: u64::from(process.id.pid()),
+            rank: facts.rank,
+            python: facts.python.clone(),
+            frameworks: facts.frameworks.clone().into_iter().collect(),
+            backend: facts.backend.clone(),
+            forked_from: facts.forked_from.clone(),
+        }
+    }
+}
+
+/// One process of a recording with its trace.
+pub(super) struct ProcessStory<'a> {
+    pub(super) process: &'a RecordedProcess,
+    pub(super) trace: Option<&'a Trace>,
+    /// The names of the pools that the trace shows, by device.
+    pub(super) pools: BTreeMap<String, String>,
+}
+
+impl<'a> ProcessStory<'a> {
+    pub(super) fn of(process: &'a RecordedProcess, trace: Option<&'a Trace>) -> ProcessStory<'a> {
+        // The pool with the highest peak of a device stands for it; it comes first, and the last entry of a key counts.
+        let named = trace.into_iter().flat_map(|trace| {
+            let name =
+                |pool: &PoolTrace| Some((trace.device_of(pool), trace.history.pool(pool.id)?.name.clone()));
+            trace.pools.iter().rev().filter_map(name)
+        });
+        ProcessStory { process, trace, pools: named.collect() }
+    }
+
+    pub(super) fn host(&self) -> String {
+        self.process.id.host().to_owned()
+    }
+
+    pub(super) fn pid(&self) -> u64 {
+        u64::from(self.process.id.pid())
+    }
+
+    /// The pool's name where a trace shows it, else the device.
+    fn pool(&self, device: &str) -> String {
+        self.pools.get(device).cloned().unwrap_or_else(|| device.to_owned())
+    }
+
+    /// On the trace's clock where there is one, else since the first mark.
+    fn clock(&self, time: Moment) -> Nanos {
+        let on_trace = self.trace.and_then(|trace| recorded::on_clock(&trace.history, time));
+        let first = self.process.marks.first().map_or(0, |mark| mark.time.monotonic);
+        on_trace.unwrap_or(Nanos(time.monotonic.saturating_sub(first)))
+    }
+
+    pub(super) fn recorded_steps(&self) -> Vec<RecordedStep> {
+        recorded::steps(self.process, self.trace)
+    }
+
+    /// The steps that the process announced, else those that the trace shows.
+    pub(super) fn steps(&self, announced: &[RecordedStep]) -> Vec<PoolStep> {
+        let step = |step: &RecordedStep| PoolStep {
+            pool: self.pool(&step.device),
+            host: self.host(),
+            pid: Some(self.pid()),
+            number: step.number,
+            batches: step.batches,
+            epoch: step.epoch,
+            phase: step.phase,
+            how: step.how,
+            name: step.label.clone(),
+            begin: self.clock(step.begin),
+            peak: step.peak,
+            current: step.current,
+        };
+        let traced = self.trace.filter(|_| announced.is_empty());
+        let seen = traced.into_iter().flat_map(|trace| {
+            let of_pool = trace.pools.iter().flat_map(|pool| traced_steps(trace, pool));
+            of_pool.map(|step| PoolStep { pid: Some(self.pid()), ..step })
+        });
+        announced.iter().map(step).chain(seen).collect()
+    }
+
+    pub(super) fn epochs(&self, steps: &[RecordedStep]) -> Vec<PoolEpoch> {
+        let of = |epoch: RecordedStep| {
+            // Without a peak of its own an epoch has that of its steps, if each is known.
+            let inside = steps.iter().filter(|step| {
+                step.device == epoch.device
+                    && step.end.monotonic <= epoch.end.monotonic
+                    && step.begin.monotonic >= epoch.begin.monotonic
+            });
+            let of_steps = inside.map(|step| step.peak).collect::<Option<Vec<Bytes>>>();
+            PoolEpoch {
+                pool: self.pool(&epoch.device),
+                host: self.host(),
+                pid: Some(self.pid()),
+                epoch: epoch.epoch.unwrap_or_default(),
+                begin: self.clock(epoch.begin),
+                peak: epoch.peak.or_else(|| of_steps.and_then(|peaks| peaks.into_iter().max())),
+                current: epoch.current,
+            }
+        };
+        recorded::epochs(self.process, self.trace).into_iter().map(of).collect()
+    }
+
+    /// Steps by pool and phase.
+    pub(super) fn phases(&self, steps: &[RecordedStep]) -> Vec<PoolPhase> {
+        let mut phases: Vec<PoolPhase> = Vec::new();
+        for step in steps {
+            let pool = self.pool(&step.device);
+            let known = phases.iter_mut().find(|phase| phase.pool == pool && phase.phase == step.phase);
+            let Some(phase) = known else {
+                phases.push(PoolPhase {
+                    pool,
+                    host: self.host(),
+                    pid: Some(self.pid()),
+                    phase: step.phase,
+                    how: step.how,
+                    steps: 1,
+                    batches: step.batches,
+                    first_peak: step.peak,
+                    later_peak: None,
+                    later_peaks_known: 0,
+                    current: step.current,
+                });
+                continue;
+            };
+            phase.steps += 1;
+            phase.batches = phase.batches.saturating_add(step.batches);
+            phase.current = step.current;
+            if let Some(peak) = step.peak {
+                phase.later_peak = phase.later_peak.max(Some(peak));
+                phase.later_peaks_known += 1;
+            }
+        }
+        phases.sort_by(|a, b| (&a.pool, a.phase).cmp(&(&b.pool, b.phase)));
+        phases
+    }
+
+    /// What is neither a step nor an epoch: labels, settings, the trace's ends, exceptions.
+    pub(super) fn marks(&self) -> Vec<MarkFigures> {
+        use RecordedMarkKind::{Call, Epoch, Step};
+        let is_told = |mark: &&Mark| !matches!(mark.kind, Step | Call | Epoch);
+        let bytes = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok()).map(Bytes);
+        let figures = |mark: &Mark, device: &str, current, peak| MarkFigures {
+            host: self.host(),
+            pid: Some(self.pid()),
+            kind: mark.kind.clone(),
+            label: mark.label.clone().unwrap_or_default(),
+            step: mark.step,
+            time: self.clock(mark.time),
+            device: device.to_owned(),
+            current: bytes(current),
+            peak: bytes(peak),
+        };
+        let mut marks = Vec::new();
+        for mark in self.process.marks.iter().filter(is_told) {
+            if mark.counters.is_empty() {
+                marks.push(figures(mark, "", None, None));
+            }
+            let read = mark.counters.iter();
+            marks.extend(read.map(|read| figures(mark, &read.device, read.current, read.peak)));
+        }
+        marks
+    }
+
+    pub(super) fn inventory(&self) -> Vec<RoleVariables> {
+        // In the order of the words, as the rows always stood.
+        let mut roles: BTreeMap<&str, (Role, u64, Bytes)> = BTreeMap::new();
+        let variables = self.process.inventories.last().map(|inventory| &inventory.variables);
+        for variable in variables.into_iter().flatten() {
+            let none = (variable.role, 0, Bytes::ZERO);
+            let (_, count, bytes) = roles.entry(variable.role.word()).or_insert(none);
+            *count += 1;
+            *bytes += variable.bytes;
+        }
+        let has_address = variables.into_iter().flatten().any(|variable| variable.address.is_some());
+        let of = |(role, variables, bytes): (Role, u64, Bytes)| RoleVariables {
+            host: self.host(),
+            pid: Some(self.pid()),
+            role,
+            variables,
+            bytes,
+            in_pool: self.trace.filter(|_| has_address).map(|trace| trace.listed_bytes(role)),
+        };
+        roles.into_values().map(of).collect()
+    }
+
+    fn counters(&self) -> impl Iterator<Item = &'a Counters> {
+        self.process.samples.iter().filter_map(|sample| sample.counters.as_ref())
+    }
+
+    /// The highest figure that the framework told of each device, at any moment of the run.
+    pub(super) fn lifetime_peaks(&self) -> BTreeMap<String, Option<Bytes>> {
+        let marks = self.process.marks.iter().flat_map(|mark| &mark.counters);
+        let mut peaks: BTreeMap<String, Option<Bytes>> = BTreeMap::new();
+        for counters in marks.chain(self.counters()) {
+            let told =
+                counters.peak.max(counters.current).and_then(|peak| u64::try_from(peak).ok()).map(Bytes);
+            let highest = peaks.entry(counters.device.clone()).or_default();
+            *highest = (*highest).max(told);
+        }
+        peaks
+    }
+
+    /// Why the framework told nothing of a device.
+    pub(super) fn reason(&self, device: &str) -> Option<&'a str> {
+        self.counters().filter(|read| read.device == device).find_map(|read| read.reason.as_deref())
+    }
+
+    pub(super) fn limit(&self, device: &str) -> Option<Bytes> {
+        let limit = self.counters().filter(|read| read.device == device).find_map(|read| read.limit);
+        limit.and_then(|limit| u64::try_from(limit).ok()).map(Bytes)
+    }
+}
+
+/// The steps that a trace itself shows.
+pub(super) fn traced_steps(trace: &Trace, pool: &PoolTrace) -> Vec<PoolStep> {
+    let history = &trace.history;
+    let step = |used: StepUse| PoolStep {
+        pool: history.pool(pool.id).map_or("", |pool| &pool.name).to_owned(),
+        host: history.host.clone(),
+        pid: history.pid,
+        number: used.step.number,
+        batches: 1,
+        epoch: None,
+        phase: used.step.phase,
+        how: used.step.how,
+        name: history.names.get(used.step.name).to_owned(),
+        begin: used.step.begin.on_clock(history.origin),
+        peak: Some(used.peak),
+        current: Some(used.current),
+    };
+    trace.step_uses(pool).into_iter().map(step).collect()
+}

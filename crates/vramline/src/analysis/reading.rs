@@ -1,0 +1,318 @@
+//! A path, read and understood: the traces in it, the moments, the recording around them, and the allocations that failed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::event::{self, Framework, History};
+use crate::failure::{Failures, Told};
+use crate::postmortem::{Proof, history, witness};
+use crate::recording::reader::{self, Recorded, RecordedProcess};
+use crate::snapshot::Still;
+use crate::source::{self, Content, Progress, Source, SourceError};
+use crate::trace::{PoolTrace, Trace};
+use crate::units::{Bytes, Nanos};
+use crate::worker;
+
+/// A path, read and understood.
+#[derive(Debug)]
+pub struct Reading {
+    /// One for each host that the path holds a trace of.
+    pub hosts: Vec<Host>,
+    /// One for each file that knows a single moment.
+    pub stills: Vec<(PathBuf, Still)>,
+    /// Folders of other runs, which were not read; newest first.
+    pub other_runs: Vec<PathBuf>,
+    /// Hosts that could not be read.
+    pub unreadable: Vec<SourceError>,
+    /// What the path held besides traces, where it is a recording.
+    pub recorded: Option<Recorded>,
+    /// The allocations that failed in it, where it is a recording.
+    pub failures: Option<OutOfMemory>,
+}
+
+impl Reading {
+    /// A reading of one file.
+    #[must_use]
+    pub fn of(path: PathBuf, content: Content) -> Reading {
+        let mut reading = Reading::empty();
+        match content {
+            Content::History(history) => {
+                reading.hosts.push(Host::of(path, *history));
+            }
+            Content::Still(still) => reading.stills.push((path, *still)),
+        }
+        reading
+    }
+
+    /// The pool with the highest peak, of those whose name contains `name`.
+    #[must_use]
+    pub fn highest_pool(&self, name: Option<&str>) -> Option<(&Host, &PoolTrace)> {
+        let all = self.hosts.iter().flat_map(|host| host.trace.pools.iter().map(move |pool| (host, pool)));
+        let is_asked =
+            |(host, pool): &(&Host, &PoolTrace)| name.is_none_or(|name| host.pool_name(pool).contains(name));
+        all.filter(is_asked).max_by_key(|(_, pool)| pool.peak().map(|peak| peak.bytes))
+    }
+
+    /// The trace of a process of the recording.
+    pub(super) fn host_of(&self, process: usize) -> Option<(usize, &Host)> {
+        self.hosts.iter().enumerate().find(|(_, host)| host.process == Some(process))
+    }
+
+    fn empty() -> Reading {
+        Reading {
+            hosts: Vec::new(),
+            stills: Vec::new(),
+            other_runs: Vec::new(),
+            unreadable: Vec::new(),
+            recorded: None,
+            failures: None,
+        }
+    }
+}
+
+/// One host's trace.
+#[derive(Debug)]
+pub struct Host {
+    /// The file.
+    pub path: PathBuf,
+    /// What it says.
+    pub trace: Trace,
+    /// The process of the recording that it is of.
+    pub process: Option<usize>,
+    /// The framework's version, where a recording tells it.
+    pub version: Option<String>,
+}
+
+impl Host {
+    /// A trace that no recording holds.
+    fn of(path: PathBuf, history: History) -> Host {
+        Host { path, trace: Trace::new(history), process: None, version: None }
+    }
+
+    /// The name of one of its pools, as the framework has it.
+    #[must_use]
+    pub fn pool_name(&self, pool: &PoolTrace) -> &str {
+        self.trace.history.pool(pool.id).map_or("", |pool| pool.name.as_str())
+    }
+}
+
+/// Reads a recording, a trace file, a profile run or a whole log directory; hosts side by side.
+pub fn read(path: &Path) -> Result<Reading, SourceError> {
+    read_watched(path, &Arc::default())
+}
+
+/// Like [`read`], and tells `progress` how far it has come.
+pub fn read_watched(path: &Path, progress: &Arc<Progress>) -> Result<Reading, SourceError> {
+    if reader::is_recording(path) {
+        return read_recording(path, progress);
+    }
+    let Source { histories, stills, other_runs, unreadable } = source::read(path, progress)?;
+    let host = |(path, history)| Host::of(path, history);
+    let hosts = std::thread::scope(|threads| {
+        let others: Vec<_> = histories.into_iter().map(|found| threads.spawn(move || host(found))).collect();
+        others.into_iter().map(worker::joined).collect()
+    });
+    Ok(Reading { hosts, stills, other_runs, unreadable, recorded: None, failures: None })
+}
+
+/// A recording, and the traces of its processes.
+fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, SourceError> {
+    let recorded = reader::read(path)
+        .map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })?;
+    let mut reading = Reading::empty();
+    for number in 0..recorded.processes.len() {
+        let (hosts, unreadable) = hosts_of(&recorded, number, progress);
+        reading.hosts.extend(hosts);
+        reading.unreadable.extend(unreadable);
+    }
+    reading.failures = Some(failures_of(&recorded, progress)).filter(|found| !found.failures.list.is_empty());
+    reading.recorded = Some(recorded);
+    Ok(reading)
+}
+
+/// The traces of a process of a recording, and those that cannot be read.
+fn hosts_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> (Vec<Host>, Vec<SourceError>) {
+    let Some(process) = recorded.processes.get(number) else { return Default::default() };
+    let Some(folder) = &process.trace else { return Default::default() };
+    let Source { histories, unreadable, .. } = match source::read(folder, progress) {
+        Ok(source) => source,
+        // A window that was opened and never written leaves its folder; the marks say why.
+        Err(SourceError::NoTrace { .. }) => return Default::default(),
+        Err(error) => return (Vec::new(), vec![error]),
+    };
+    let host = |(path, mut history): (PathBuf, History)| {
+        // Older profilers do not say when they began; the process noted it within microseconds.
+        if let Some(began) = process.trace_began() {
+            let zero = history.wall_clock_zero.get_or_insert(Nanos(began.wall)).0;
+            let since = began.wall.saturating_sub(zero);
+            history.monotonic_zero = Some(Nanos(began.monotonic.saturating_sub(since)));
+        }
+        let version = history.framework.and_then(|framework| {
+            let name = match framework {
+                Framework::PyTorch => "torch",
+                other => other.word(),
+            };
+            process.facts.frameworks.get(name).cloned()
+        });
+        let mut trace = Trace::new(history).with_announced(process);
+        if let Some(inventory) = process.inventories.last() {
+            trace = trace.with_inventory(inventory);
+        }
+        Host { path, trace, process: Some(number), version }
+    };
+    (histories.into_iter().map(host).collect(), unreadable)
+}
+
+/// The failed allocations that paths tell of.
+#[derive(Debug, Default)]
+pub struct OutOfMemory {
+    /// The failures, text and dump of each joined.
+    pub failures: Failures,
+    /// For each of them, what proves that its limit is the user's own.
+    pub proofs: Vec<Option<Proof>>,
+    /// What was read.
+    pub files: Vec<PathBuf>,
+    /// For each of them, the process of [`OutOfMemory::hosts`] that it is of.
+    pub of_process: Vec<Option<usize>>,
+    /// Traces that may tell what led to them.
+    pub hosts: Vec<Host>,
+}
+
+/// Reads the failed allocations of logs, dumps and recordings. `limit` is what the user says he set.
+pub fn read_failures(
+    paths: &[PathBuf],
+    limit: Option<Bytes>,
+    progress: &Arc<Progress>,
+) -> Result<OutOfMemory, SourceError> {
+    let mut all = OutOfMemory::default();
+    let mut loose = Failures::default();
+    for path in paths {
+        all.files.push(path.clone());
+        if reader::is_recording(path) {
+            let recorded = reader::read(path)
+                .map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })?;
+            let mut found = failures_of(&recorded, progress);
+            let mut processes: Vec<usize> = found.of_process.iter().copied().flatten().collect();
+            processes.dedup();
+            let hosts = processes.into_iter().map(|number| hosts_of(&recorded, number, progress).0);
+            found.hosts = hosts.flatten().collect();
+            all.append(found);
+        } else if source::is_pickle(path) {
+            all.append(snapshot_failures(path, progress)?);
+        } else if path.is_dir() {
+            for file in source::logs_in(path)? {
+                loose.append(source::read_failures(&file, progress)?);
+            }
+        } else {
+            loose.append(source::read_failures(path, progress)?);
+        }
+    }
+    witness::join(&mut loose);
+    all.append(OutOfMemory::of(loose, None));
+    if let Some(limit) = limit {
+        all.set_limit(limit);
+    }
+    Ok(all)
+}
+
+impl OutOfMemory {
+    fn append(&mut self, other: OutOfMemory) {
+        // Processes are counted on, so that those of two recordings are not taken for one.
+        let taken = self
+            .of_process
+            .iter()
+            .flatten()
+            .chain(self.hosts.iter().filter_map(|host| host.process.as_ref()));
+        let first = taken.max().map_or(0, |last| last + 1);
+        let moved = |process: Option<usize>| process.map(|process| process + first);
+        self.failures.append(other.failures);
+        self.proofs.extend(other.proofs);
+        self.of_process.extend(other.of_process.into_iter().map(moved));
+        let hosts = other.hosts.into_iter();
+        self.hosts.extend(hosts.map(|host| Host { process: moved(host.process), ..host }));
+    }
+
+    /// Failures of one process, or of none that is known.
+    pub(super) fn of(failures: Failures, process: Option<usize>) -> OutOfMemory {
+        let count = failures.list.len();
+        let (proofs, of_process) = (vec![None; count], vec![process; count]);
+        OutOfMemory { failures, proofs, of_process, ..OutOfMemory::default() }
+    }
+
+    /// Takes the user's word for the limit of every pool, where nothing contradicts it.
+    fn set_limit(&mut self, limit: Bytes) {
+        for (failure, proof) in self.failures.list.iter_mut().zip(&mut self.proofs) {
+            if witness::set_limit(failure, Some(Told::exact(limit))) {
+                *proof = Some(Proof { limit: Some(limit), by: "--limit".to_owned() });
+            } else if let Some(own) = failure.limit {
+                self.failures.warnings.add(
+                    "another-limit",
+                    format!("--limit is {} bytes, the pool's own limit is {}", limit.0, own.low.0),
+                    "leave --limit out, or give the pool's own",
+                );
+            }
+        }
+    }
+}
+
+/// The failures that the history of a snapshot tells of, and the history.
+fn snapshot_failures(path: &Path, progress: &Arc<Progress>) -> Result<OutOfMemory, SourceError> {
+    let mut all = OutOfMemory::default();
+    for (path, history) in source::read(path, progress)?.histories {
+        let host = Host { process: Some(0), ..Host::of(path, history) };
+        let mut found = OutOfMemory::of(history::failures(&host.trace, &host.path), Some(0));
+        found.hosts.push(host);
+        all.append(found);
+    }
+    Ok(all)
+}
+
+/// The failures of a recording: of each process its exception and TensorFlow's dumps.
+fn failures_of(recorded: &Recorded, progress: &Arc<Progress>) -> OutOfMemory {
+    let mut all = OutOfMemory::default();
+    for (number, process) in recorded.processes.iter().enumerate() {
+        let mut failures = Failures::default();
+        for path in process.exception.iter().chain(&process.dumps) {
+            match source::read_failures(path, progress) {
+                Ok(found) => failures.append(found),
+                Err(error) => failures.warnings.add("unreadable", error.to_string(), error.hint()),
+            }
+        }
+        witness::join(&mut failures);
+        let mut proofs = Vec::new();
+        for failure in &mut failures.list {
+            let limit = failure.allocator.as_deref().and_then(|name| limit_of(recorded, process, name));
+            let has_limit = witness::set_limit(failure, limit.map(Told::exact));
+            proofs.push(proof_of(recorded).filter(|_| has_limit));
+        }
+        all.of_process.extend(std::iter::repeat_n(Some(number), failures.list.len()));
+        all.failures.append(failures);
+        all.proofs.extend(proofs);
+    }
+    all
+}
+
+/// TensorFlow's limit for its pool on the CPU.
+const LIMIT_OF_CPU: &str = "TF_CPU_BFC_MEM_LIMIT_IN_MB";
+
+/// The limit of a pool, as the framework told it while the job ran, or as it was set.
+fn limit_of(recorded: &Recorded, process: &RecordedProcess, allocator: &str) -> Option<Bytes> {
+    let device = event::device_of(allocator);
+    let counters = process.samples.iter().rev().filter_map(|sample| sample.counters.as_ref());
+    let mut limits =
+        counters.filter(|counters| counters.device == device).filter_map(|counters| counters.limit);
+    if let Some(limit) = limits.next() {
+        return u64::try_from(limit).ok().map(Bytes);
+    }
+    let told = recorded.manifest.as_ref()?.environment.get(LIMIT_OF_CPU).filter(|_| device == "CPU:0")?;
+    told.parse::<u64>().ok()?.checked_mul(1 << 20).map(Bytes)
+}
+
+/// What proves that a recorded job ran under a limit of the user's.
+fn proof_of(recorded: &Recorded) -> Option<Proof> {
+    let manifest = recorded.manifest.as_ref()?;
+    if let Some(limit) = manifest.settings.limit_bytes {
+        return Some(Proof { limit: Some(limit), by: "vramline run --limit".to_owned() });
+    }
+    manifest.environment.get(LIMIT_OF_CPU).map(|_| Proof { limit: None, by: LIMIT_OF_CPU.to_owned() })
+}

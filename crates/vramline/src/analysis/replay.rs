@@ -1,0 +1,232 @@
+//! The replay: how exact, how fragmented and why, and what other settings would do.
+
+use super::reading::Reading;
+use crate::replay::{self, Answered, Asked, NotForThis, PoolReplay, Rules, Setting};
+use crate::trace::Trace;
+use crate::units::{Bytes, Nanos, Picos, thousands};
+use crate::warning::Warning;
+
+/// What a replay is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct ReplayOptions {
+    /// Only pools whose name contains this.
+    pub pool: Option<String>,
+    /// Settings to try, on the pool with the highest peak.
+    pub what_if: Vec<Setting>,
+    /// Whether to look for the smallest limit that fits.
+    pub find_limit: bool,
+    /// A request that the trace does not have.
+    pub ask: Option<ExtraRequest>,
+}
+
+/// A request that the trace does not have.
+#[derive(Clone, Debug)]
+pub struct ExtraRequest {
+    /// How much.
+    pub bytes: Bytes,
+    /// After everything up to this moment of the source's clock; at the end where none is given.
+    pub at: Option<Nanos>,
+    /// Who asks, for the dump.
+    pub op: String,
+}
+
+/// Everything that a replay says.
+#[derive(Debug)]
+pub struct ReplayAnalysis<'a> {
+    /// The files.
+    pub files: Vec<String>,
+    /// The pools, the highest peak first.
+    pub pools: Vec<ReplayedPool<'a>>,
+    /// The answers to what-ifs, which are about the first pool.
+    pub what_if: Vec<Answered>,
+    /// The answer to a request that the trace does not have, made of the first pool.
+    pub asked: Option<Asked>,
+    /// What the reader should know.
+    pub warnings: Vec<Warning>,
+}
+
+/// A pool, replayed, with the trace that names its ops.
+#[derive(Debug)]
+pub struct ReplayedPool<'a> {
+    /// The trace.
+    pub trace: &'a Trace,
+    /// The replay.
+    pub replay: PoolReplay,
+}
+
+/// How far a replay follows its trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplayWord {
+    /// Every address and size, from the start.
+    Exact,
+    /// From the start, and not every address or size.
+    NotReproduced,
+    /// From an assumed start.
+    AssumedStart,
+    /// No pool has an allocator with rules.
+    Nothing,
+}
+
+words!(ReplayWord {
+    Exact => "exact",
+    NotReproduced => "not-reproduced",
+    AssumedStart => "assumed-start",
+    Nothing => "nothing",
+});
+
+impl ReplayedPool<'_> {
+    /// How far the replay follows the trace.
+    #[must_use]
+    pub fn word(&self) -> ReplayWord {
+        match self.replay.ran.from_start {
+            _ if self.replay.ran.is_exact() => ReplayWord::Exact,
+            Some(true) => ReplayWord::NotReproduced,
+            _ => ReplayWord::AssumedStart,
+        }
+    }
+
+    /// The same in a sentence.
+    #[must_use]
+    pub fn headline(&self) -> String {
+        let how = match self.word() {
+            ReplayWord::Exact => "Replayed exactly",
+            ReplayWord::AssumedStart => "Replayed from an assumed start",
+            ReplayWord::NotReproduced | ReplayWord::Nothing => "Not reproduced",
+        };
+        let exact = &self.replay.ran.exact;
+        format!(
+            "{how}: {} of {} allocations of {} at their recorded addresses, {} with their recorded sizes.",
+            thousands(exact.address_matches),
+            thousands(exact.allocs),
+            self.replay.ran.name,
+            thousands(exact.size_matches)
+        )
+    }
+
+    /// When an act of the replay was, on the source's clock.
+    #[must_use]
+    pub fn clock(&self, act: usize) -> Option<Nanos> {
+        self.replay.ran.time(self.trace, act).map(|time| time.on_clock(self.trace.history.origin))
+    }
+
+    /// The op of an act; empty where it has no name.
+    #[must_use]
+    pub fn op(&self, act: usize) -> String {
+        self.trace.history.names.get(self.replay.ran.op(self.trace, act)).to_owned()
+    }
+}
+
+/// Replays every pool that a source holds and that has an allocator with rules. An error where a setting is asked for that the allocator
+/// does not have.
+pub fn replay<'a>(reading: &'a Reading, options: &ReplayOptions) -> Result<ReplayAnalysis<'a>, NotForThis> {
+    let mut analysis = ReplayAnalysis {
+        files: reading.hosts.iter().map(|host| host.path.display().to_string()).collect(),
+        pools: Vec::new(),
+        what_if: Vec::new(),
+        asked: None,
+        warnings: Vec::new(),
+    };
+    for host in &reading.hosts {
+        for pool in &host.trace.pools {
+            let name = host.pool_name(pool);
+            if options.pool.as_ref().is_some_and(|part| !name.contains(part.as_str())) {
+                continue;
+            }
+            match replay::replay(&host.trace, pool, host.version.as_deref()) {
+                Ok(replayed) => {
+                    analysis.doubts(&replayed);
+                    analysis.pools.push(ReplayedPool { trace: &host.trace, replay: replayed });
+                }
+                Err(error) => analysis.warnings.push(Warning {
+                    code: "not-replayed",
+                    text: error.to_string(),
+                    hint: "on the CPU, TF_CPU_ALLOCATOR_USE_BFC=1 makes TensorFlow use its pool allocator"
+                        .to_owned(),
+                }),
+            }
+        }
+    }
+    analysis.pools.sort_by_key(|pool| std::cmp::Reverse(pool.replay.ran.exact.peak));
+    analysis.answer(options)?;
+    Ok(analysis)
+}
+
+impl ReplayAnalysis<'_> {
+    fn doubts(&mut self, pool: &PoolReplay) {
+        if pool.ran.program.reordered > 0 {
+            self.warnings.push(Warning {
+                code: "reordered",
+                text: format!(
+                    "{}: {} events were written in another order than the allocator's count tells; they were put right",
+                    pool.ran.name, pool.ran.program.reordered
+                ),
+                hint: String::new(),
+            });
+        }
+        if pool.ran.program.unusable > 0 {
+            self.warnings.push(Warning {
+                code: "unusable-events",
+                text: format!(
+                    "{}: {} events could not be replayed",
+                    pool.ran.name, pool.ran.program.unusable
+                ),
+                hint: "events are missing from the trace: record fewer steps".to_owned(),
+            });
+        }
+    }
+
+    fn answer(&mut self, options: &ReplayOptions) -> Result<(), NotForThis> {
+        let Some(ReplayedPool { trace, replay: main }) = self.pools.first() else { return Ok(()) };
+        for setting in &options.what_if {
+            setting.check(&main.ran.rules, &main.ran.name, main.ran.assumed_limit())?;
+        }
+        if options.ask.is_some() && matches!(main.ran.rules, Rules::Torch(_)) {
+            self.warnings.push(Warning {
+                code: "not-asked",
+                text: format!("--ask is for TensorFlow's and JAX's pools; {} is PyTorch's", main.ran.name),
+                hint: "limit and --find limit answer whether more would fit".to_owned(),
+            });
+        }
+        if let Some(ask) = &options.ask {
+            let time = ask.at.map(|at| {
+                let picos = at.0.saturating_sub(trace.history.origin.0).saturating_mul(1000);
+                // A moment of whole nanoseconds holds what happened within it.
+                Picos(picos.saturating_add(999))
+            });
+            self.asked = main.ran.ask(trace, time, ask.bytes, &ask.op);
+        }
+        let questions = main.questions();
+        for setting in &options.what_if {
+            let from = setting.restart.map(|restart| main.ran.restart_at(trace, restart));
+            if from == Some(None) {
+                self.warnings.push(Warning {
+                    code: "no-such-step",
+                    text: format!("{}: the trace has no such step", setting.text),
+                    hint: "`vramline report` lists the steps".to_owned(),
+                });
+                continue;
+            }
+            match questions.ask(setting, from.flatten()) {
+                Some(answer) => self.what_if.push(answer),
+                None => self.warnings.push(Warning {
+                    code: "no-such-pool",
+                    text: format!("{}: no pool can be made with this", setting.text),
+                    hint: "a fraction this small would split off empty chunks".to_owned(),
+                }),
+            }
+        }
+        if options.find_limit {
+            let twice = main.ran.exact.pool + main.ran.exact.pool;
+            let (least, most) = (main.bounds.load_rounded, main.ran.limit.unwrap_or(twice).min(twice));
+            match questions.smallest_limit(&Setting::default(), None, least, most) {
+                Some(answer) => self.what_if.push(answer),
+                None => self.warnings.push(Warning {
+                    code: "no-limit",
+                    text: format!("no limit up to {most} fits in every placement"),
+                    hint: String::new(),
+                }),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,165 @@
+//! What a replay adds to a report and to a post-mortem: whether it reproduces the trace, what the pool holds beyond what is in use, and
+//! what would have fitted.
+
+use crate::advise::fragmentation::lost;
+use crate::failure::{self, Failure};
+use crate::names::Name;
+use crate::postmortem::advice::Advice;
+use crate::replay::{self, Answered, Cause, CauseKind, NotReplayed, Ran, remedies};
+use crate::trace::{PoolTrace, Trace};
+use crate::units::{Bytes, Picos};
+use crate::warning::Warning;
+
+/// The most events of a pool that a report replays. Reading goes at ten million events a second, and so does a replay; but reports on
+/// large traces are to stay as fast as reading them.
+pub const MAX_REPLAYED_EVENTS: usize = 200_000;
+
+/// What a replay says of a pool.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// Every address and size is reproduced, from the start.
+    pub is_exact: bool,
+    /// The allocator whose rules were followed.
+    pub preset: &'static str,
+    /// Allocations that were replayed.
+    pub allocs: u64,
+    /// Of these, at the recorded address.
+    pub address_matches: u64,
+    /// How often the pool grew.
+    pub growths: usize,
+    /// The most taken from the driver.
+    pub pool: Bytes,
+    /// Taken from the driver at the peak.
+    pub pool_at_peak: Bytes,
+    /// Of that, free.
+    pub cached_at_peak: Bytes,
+    /// What the same requests would take in one region.
+    pub joined: Bytes,
+    /// The most that was asked for at once.
+    pub load: Bytes,
+    /// Why the pool is larger than what was in use, the most bytes first, where that is worth a word: a replay for it costs as much again.
+    pub causes: Vec<NamedCause>,
+    /// What the pool had taken from the driver, from each moment on.
+    pub taken: Vec<(Picos, Bytes)>,
+}
+
+/// A cause of fragmentation, with the op that takes part most.
+#[derive(Clone, Debug)]
+pub struct NamedCause {
+    /// Which cause.
+    pub kind: CauseKind,
+    /// How much.
+    pub bytes: Bytes,
+    /// What that is, in words.
+    pub text: String,
+    /// The op; empty where none has a name.
+    pub op: String,
+}
+
+impl Replayed {
+    /// The replay of a pool; nothing where its allocator has no rules here, a warning where it has too many events.
+    pub(super) fn of(
+        trace: &Trace,
+        pool: &PoolTrace,
+        version: Option<&str>,
+    ) -> Result<Option<Replayed>, Warning> {
+        if pool.event_count() > MAX_REPLAYED_EVENTS {
+            let name = trace.history.pool(pool.id).map_or("", |pool| &pool.name);
+            return Err(Warning {
+                code: "not-replayed",
+                text: format!(
+                    "{name} has {} events: a report replays at most {MAX_REPLAYED_EVENTS}",
+                    pool.event_count()
+                ),
+                hint: "vramline replay with the same path does it".to_owned(),
+            });
+        }
+        match replay::run(trace, pool, version) {
+            Ok(run) => {
+                let mut replayed = Replayed::of_run(&run, trace);
+                if replayed.is_exact && lost(replayed.pool, run.exact.peak).is_some() {
+                    replayed.causes = causes(trace, pool, version);
+                }
+                Ok(Some(replayed))
+            }
+            Err(NotReplayed::UnknownAllocator { .. } | NotReplayed::Empty { .. }) => Ok(None),
+        }
+    }
+
+    fn of_run(run: &Ran, trace: &Trace) -> Replayed {
+        let mut so_far = 0_u64;
+        let taken = run.exact.growths.iter().filter_map(|growth| {
+            so_far = so_far.saturating_sub(growth.released.0).saturating_add(growth.got.0);
+            let answer = run.program.answers.get(growth.act)?;
+            Some((trace.history.events.time(answer.event as usize), Bytes(so_far)))
+        });
+        let taken = taken.collect();
+        let peak = run.exact.curve.iter().max_by_key(|point| point.in_use);
+        let cached = peak.map_or(Bytes::ZERO, |point| point.cached);
+        Replayed {
+            is_exact: run.is_exact(),
+            preset: run.rules.preset(),
+            allocs: run.exact.allocs,
+            address_matches: run.exact.address_matches,
+            growths: run.exact.growths.len(),
+            pool: run.exact.pool,
+            pool_at_peak: run.exact.peak + cached,
+            cached_at_peak: cached,
+            joined: run.joined().map_or(run.exact.pool, |(whole, _)| whole.min(run.exact.pool)),
+            load: run.load(),
+            causes: Vec::new(),
+            taken,
+        }
+    }
+}
+
+fn causes(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Vec<NamedCause> {
+    let Ok(replayed) = replay::replay(trace, pool, version) else { return Vec::new() };
+    let op =
+        |ops: &[(Name, Bytes)]| ops.first().map_or("", |(op, _)| trace.history.names.get(*op)).to_owned();
+    let named = |cause: &Cause| NamedCause {
+        kind: cause.kind,
+        bytes: cause.bytes,
+        text: cause.text.clone(),
+        op: op(&cause.ops),
+    };
+    let mut causes: Vec<NamedCause> = replayed.fragmentation.causes.iter().map(named).collect();
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.bytes));
+    causes
+}
+
+/// What a replay says would have made a failed request fit. Only where the trace is reproduced, and ends at the failure or
+/// tells of it.
+pub(super) fn advice(trace: &Trace, failure: &Failure, version: Option<&str>) -> Option<Advice> {
+    let is_it = |pool: &&PoolTrace| {
+        let name = trace.history.pool(pool.id).map(|pool| pool.name.as_str());
+        name == failure.allocator.as_deref() && pool.event_count() <= MAX_REPLAYED_EVENTS
+    };
+    let pool = trace.pools.iter().find(is_it)?;
+    let tells_failures = trace.history.pool(pool.id).is_some_and(|pool| pool.caching.is_some());
+    let at_end = pool.levels(&trace.history.events).last().map(|(_, level)| level);
+    let is_at_end = at_end.is_some() && failure.in_use.and_then(failure::Told::value) == at_end;
+    if !tells_failures && !is_at_end {
+        return None;
+    }
+    let asked = failure.rounded.and_then(failure::Told::value).filter(|_| !tells_failures);
+    if asked.is_none() && !tells_failures {
+        return None;
+    }
+    let ran = replay::run(trace, pool, version).ok().filter(|ran| ran.exact.is_whole())?;
+    let found = remedies(&ran, asked)?;
+    let how = if ran.is_exact() { "by exact replay" } else { "by replay from an assumed start" };
+    let with = |answer: &Answered| format!("{} (a pool of {})", answer.setting.text, answer.pool.1);
+    let settings: Vec<String> = found.settings.iter().map(with).collect();
+    let limit = found.limit.as_ref().and_then(|answer| answer.limit);
+    let enough = limit.map(|limit| format!("a limit of {} MiB", limit.0 >> 20));
+    let same = match settings.as_slice() {
+        [] => "no other setting that was tried helps under the same limit".to_owned(),
+        settings => format!("the same requests fit with {}", settings.join(", or with ")),
+    };
+    let text = match enough {
+        Some(enough) => format!("{how}, {same}; {enough} would have been enough"),
+        None => format!("{how}, {same}"),
+    };
+    Some(Advice { text, bytes: limit })
+}

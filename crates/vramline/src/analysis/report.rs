@@ -1,0 +1,495 @@
+//! The report: what each pool held at its peak, how memory went over steps, who held the device, and what is worth knowing.
+
+use super::accounts::{Accounts, DeviceLedger};
+use super::caching::CachingAnalysis;
+use super::headline::ReportAnswer;
+use super::held::{GroupBy, HeldRows, LongHeldBlock, NameTables};
+use super::oom;
+use super::process::{
+    JobFacts, MarkFigures, PoolEpoch, PoolPhase, PoolStep, ProcessStory, RoleVariables, traced_steps,
+};
+use super::reading::{Host, Reading};
+use super::replayed::Replayed;
+use crate::advise::Finding;
+use crate::event::{Framework, History};
+use crate::ledger::Line;
+use crate::recording::reader::Recorded;
+use crate::snapshot::Still;
+use crate::trace::{PoolTrace, Trace};
+use crate::units::{Bytes, Nanos, Picos};
+use crate::warning::Warning;
+
+/// What a report is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct ReportOptions {
+    /// How to group rows.
+    pub by: GroupBy,
+    /// At most so many rows a pool; the others are summed up.
+    pub top: Option<usize>,
+    /// Also what was held at this moment of the source's clock.
+    pub at: Option<Nanos>,
+    /// Only pools whose name contains this.
+    pub pool: Option<String>,
+}
+
+impl ReportOptions {
+    fn is_asked(&self, pool: &str) -> bool {
+        self.pool.as_ref().is_none_or(|part| pool.contains(part.as_str()))
+    }
+}
+
+/// Everything that a report says.
+#[derive(Clone, Debug)]
+pub struct ReportAnalysis {
+    /// The answer.
+    pub answer: ReportAnswer,
+    /// What was read.
+    pub source: SourceFacts,
+    /// The pools; of a recording the highest peak first.
+    pub pools: Vec<PoolAnalysis>,
+    /// Steps, each with the figures of one pool.
+    pub steps: Vec<PoolStep>,
+    /// The job, where the source is a recording.
+    pub job: Option<JobFacts>,
+    /// Epochs.
+    pub epochs: Vec<PoolEpoch>,
+    /// Steps by what they did.
+    pub phases: Vec<PoolPhase>,
+    /// Other marks.
+    pub marks: Vec<MarkFigures>,
+    /// Variables by role.
+    pub inventory: Vec<RoleVariables>,
+    /// One for each device of a recording.
+    pub ledgers: Vec<DeviceLedger>,
+    /// What is worth knowing.
+    pub findings: Vec<Finding>,
+    /// What the reader should know of the source.
+    pub warnings: Vec<Warning>,
+}
+
+/// What was read.
+#[derive(Clone, Debug)]
+pub struct SourceFacts {
+    /// The format's word.
+    pub format: &'static str,
+    /// The framework that wrote it.
+    pub framework: Option<Framework>,
+    /// The files.
+    pub files: Vec<String>,
+    /// What its times count from.
+    pub clock: SourceClock,
+    /// Unix time of the clock's zero.
+    pub wall_clock_zero: Option<Nanos>,
+}
+
+/// What the times of a source count from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceClock {
+    /// The first entry of a snapshot's history.
+    FirstEntry,
+    /// The beginning of the profile.
+    Profile,
+    /// Nothing: the file knows one moment.
+    OneMoment,
+    /// The first mark of each process.
+    FirstMark,
+}
+
+/// One pool.
+#[derive(Clone, Debug)]
+pub struct PoolAnalysis {
+    /// The allocator, as the framework names it; the device where only counters are known.
+    pub name: String,
+    /// Its device.
+    pub device: String,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: Option<u64>,
+    /// The process' rank in a distributed job.
+    pub rank: Option<u64>,
+    /// Whether the trace begins before the pool's first allocation.
+    pub from_start: Option<bool>,
+    /// What the pool may take.
+    pub limit: Option<Bytes>,
+    /// Allocation events.
+    pub allocs: Option<u64>,
+    /// Free events.
+    pub frees: Option<u64>,
+    /// The most in use in the trace.
+    pub peak: Option<Bytes>,
+    /// The most in use since the process began.
+    pub lifetime_peak: Option<Bytes>,
+    /// When the peak was first reached.
+    pub peak_at: Option<Nanos>,
+    /// What was held then.
+    pub at_peak: Option<HeldRows>,
+    /// What was held at the moment that was asked for.
+    pub at: Option<HeldRows>,
+    /// Share of the free bytes outside the largest free block.
+    pub fragmentation_at_peak: Option<f32>,
+    /// What was there before the trace.
+    pub before_recording: Option<BeforeRecording>,
+    /// What only PyTorch's snapshots tell.
+    pub caching: Option<CachingAnalysis>,
+    /// What a replay says.
+    pub replay: Option<Replayed>,
+    /// The blocks with the most bytes x seconds.
+    pub held_long: Vec<LongHeldBlock>,
+    /// Where its trace is.
+    trace: Option<TracePlace>,
+}
+
+/// The place of a pool's trace in a [`Reading`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TracePlace {
+    host: usize,
+    pool: usize,
+}
+
+/// What was in use before the trace begins.
+#[derive(Clone, Copy, Debug)]
+pub struct BeforeRecording {
+    /// In use when it begins.
+    pub at_begin: Bytes,
+    /// Of these, freed in the trace.
+    pub freed: Bytes,
+    /// How many blocks that were.
+    pub freed_blocks: u64,
+}
+
+impl PoolAnalysis {
+    /// The most that it held, as far as is known.
+    #[must_use]
+    pub fn highest(&self) -> Option<Bytes> {
+        self.lifetime_peak.max(self.peak)
+    }
+
+    /// The pool's trace in what this was made from.
+    #[must_use]
+    pub fn trace_in<'a>(&self, reading: &'a Reading) -> Option<(&'a Host, &'a PoolTrace)> {
+        let place = self.trace?;
+        let host = reading.hosts.get(place.host)?;
+        Some((host, host.trace.pools.get(place.pool)?))
+    }
+}
+
+impl ReportAnalysis {
+    /// The lines of a device's ledger.
+    pub fn ledger_lines<'a>(&'a self, device: &str) -> impl Iterator<Item = &'a Line> {
+        let of_device = self.ledgers.iter().filter(move |each| each.ledger.device == device);
+        of_device.flat_map(|each| &each.ledger.lines)
+    }
+}
+
+/// Makes a report of everything that a source held.
+#[must_use]
+pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
+    let mut report = ReportAnalysis {
+        answer: ReportAnswer::open(),
+        source: source_facts(reading),
+        pools: Vec::new(),
+        steps: Vec::new(),
+        job: reading.recorded.as_ref().map(JobFacts::of),
+        epochs: Vec::new(),
+        phases: Vec::new(),
+        marks: Vec::new(),
+        inventory: Vec::new(),
+        ledgers: Vec::new(),
+        findings: Vec::new(),
+        warnings: source_warnings(reading),
+    };
+    for (number, host) in reading.hosts.iter().enumerate() {
+        report.add_trace(number, host, options);
+    }
+    for (_, still) in &reading.stills {
+        report.add_still(still, options);
+    }
+    if let Some(recorded) = &reading.recorded {
+        report.add_recorded(reading, recorded, options);
+    }
+    report.ledgers = Accounts::of(reading, &report.pools).map_or(Vec::new(), |accounts| accounts.best());
+    report.findings = super::findings::findings(&report, reading);
+    report.answer = ReportAnswer::of(&report);
+    report
+}
+
+fn source_facts(reading: &Reading) -> SourceFacts {
+    let first = reading.hosts.first().map(|host| &host.trace.history);
+    let still = reading.stills.first().map(|(_, still)| still);
+    let recording = reading.recorded.iter().map(|recorded| &recorded.path);
+    let stills = reading.stills.iter().map(|(path, _)| path);
+    let files = recording.chain(reading.hosts.iter().map(|host| &host.path)).chain(stills);
+    let is_torch = first.is_some_and(|history| history.framework == Some(Framework::PyTorch));
+    SourceFacts {
+        format: match (&reading.recorded, first, still) {
+            (Some(_), ..) => "recording",
+            (_, None, Some(still)) => still.format,
+            _ if is_torch => "torch-snapshot",
+            _ => "xplane",
+        },
+        framework: match first {
+            Some(history) => history.framework,
+            None => still.and_then(|still| still.framework),
+        },
+        files: files.map(|path| path.display().to_string()).collect(),
+        clock: match (first, still) {
+            _ if is_torch => SourceClock::FirstEntry,
+            (Some(_), _) => SourceClock::Profile,
+            (None, Some(_)) => SourceClock::OneMoment,
+            (None, None) => SourceClock::FirstMark,
+        },
+        wall_clock_zero: first.and_then(|history| history.wall_clock_zero),
+    }
+}
+
+fn source_warnings(reading: &Reading) -> Vec<Warning> {
+    let other = reading.other_runs.first().map(|other| Warning {
+        code: "other-runs",
+        text: format!("the folder holds {} more profile runs; this is the newest", reading.other_runs.len()),
+        hint: format!("for another run give its folder, such as {}", other.display()),
+    });
+    let unreadable = reading.unreadable.iter().map(|error| Warning {
+        code: "unreadable-host",
+        text: error.to_string(),
+        hint: error.hint().to_owned(),
+    });
+    let failure = reading.failures.as_ref().and_then(oom::in_short);
+    other.into_iter().chain(unreadable).chain(failure).collect()
+}
+
+impl ReportAnalysis {
+    fn add_trace(&mut self, number: usize, host: &Host, options: &ReportOptions) {
+        let trace = &host.trace;
+        self.warnings.extend(trace.history.warnings.as_slice().iter().cloned());
+        self.warnings.extend(trace.why_empty());
+        for (place, pool) in trace.pools.iter().enumerate() {
+            if !options.is_asked(host.pool_name(pool)) {
+                continue;
+            }
+            let mut analysed = self.pool(host, pool, options);
+            analysed.trace = Some(TracePlace { host: number, pool: place });
+            self.pools.push(analysed);
+            // A recording knows the steps better.
+            if self.job.is_none() {
+                self.steps.extend(traced_steps(trace, pool));
+            }
+        }
+    }
+
+    fn pool(&mut self, host: &Host, pool: &PoolTrace, options: &ReportOptions) -> PoolAnalysis {
+        let (trace, name) = (&host.trace, host.pool_name(pool));
+        let history = &trace.history;
+        let clock = |time: Picos| time.on_clock(history.origin);
+        let facts = history.pool(pool.id);
+        let tables = NameTables::of_history(history);
+        let at_peak = trace.at_peak(pool).map(|held| tables.rows(&held, options.by, options.top));
+        let at = options.at.and_then(|at| {
+            let time = Picos(at.0.saturating_sub(history.origin.0).saturating_mul(1000));
+            // A moment of whole nanoseconds holds what happened within it.
+            let snapshot = trace.snapshot(pool, Picos(time.0.saturating_add(999)))?;
+            Some(tables.rows(&snapshot, options.by, options.top))
+        });
+        self.warn_of_pool(trace, pool, name, at_peak.as_ref(), options);
+        let replay = Replayed::of(trace, pool, host.version.as_deref()).unwrap_or_else(|too_many| {
+            self.warnings.push(too_many);
+            None
+        });
+        let peak = pool.peak();
+        let peak_time = peak.map(|peak| pool.time(&history.events, peak.position));
+        PoolAnalysis {
+            name: name.to_owned(),
+            device: trace.device_of(pool),
+            host: history.host.clone(),
+            pid: history.pid,
+            rank: None,
+            from_start: pool.count.from_start,
+            limit: facts.and_then(|facts| facts.limit),
+            allocs: Some(pool.allocs),
+            frees: Some(pool.frees),
+            peak: peak.map(|peak| peak.bytes),
+            lifetime_peak: facts.and_then(|facts| facts.lifetime_peak),
+            peak_at: peak_time.map(clock),
+            fragmentation_at_peak: peak.and_then(|peak| pool.fragmentation(&history.events, peak.position)),
+            at_peak,
+            at,
+            before_recording: Some(BeforeRecording {
+                at_begin: pool.count.before,
+                freed: pool.unmatched.iter().map(|free| free.chunk).sum(),
+                freed_blocks: pool.unmatched.len() as u64,
+            }),
+            caching: facts
+                .and_then(|facts| facts.caching.as_ref())
+                .map(|caching| CachingAnalysis::of(caching, history)),
+            replay,
+            held_long: trace.held_longest(pool).iter().map(|long| tables.long_held(long)).collect(),
+            trace: None,
+        }
+    }
+
+    fn warn_of_pool(
+        &mut self,
+        trace: &Trace,
+        pool: &PoolTrace,
+        name: &str,
+        at_peak: Option<&HeldRows>,
+        options: &ReportOptions,
+    ) {
+        let history = &trace.history;
+        let last = pool.last_time(&history.events).on_clock(history.origin);
+        if options.at.is_some_and(|at| at > last) {
+            let text = format!("{name}: the trace ends at {last}; what was held then is shown");
+            self.warnings.push(Warning { code: "after-the-trace", text, hint: String::new() });
+        }
+        let has_few_names = at_peak.is_some_and(|at| at.unnamed.0 > at.named.0 / 10);
+        // A pool of a few bytes beside one of gigabytes needs no excuse.
+        let largest = trace.pools.first().and_then(PoolTrace::peak).map_or(0, |peak| peak.bytes.0);
+        if pool.peak().is_some_and(|peak| peak.bytes.0 >= largest / 100) {
+            self.warnings.extend(trace.why_little(pool, has_few_names));
+            self.warnings.extend(trace.why_before(pool));
+        }
+        self.warnings.extend(doubts(history, pool, name));
+    }
+
+    /// A file that knows one moment: there, every pool stands at its peak.
+    fn add_still(&mut self, still: &Still, options: &ReportOptions) {
+        self.warnings.extend(still.warnings.as_slice().iter().cloned());
+        let tables = NameTables::of_still(still);
+        for pool in still.pools.iter().filter(|pool| options.is_asked(&pool.name)) {
+            self.pools.push(PoolAnalysis {
+                limit: pool.limit,
+                allocs: pool.allocs,
+                peak: Some(pool.snapshot.in_use),
+                lifetime_peak: pool.lifetime_peak,
+                at_peak: Some(tables.rows(&pool.snapshot, options.by, options.top)),
+                fragmentation_at_peak: pool.fragmentation,
+                ..PoolAnalysis::bare(&pool.name, &pool.device)
+            });
+        }
+    }
+
+    /// What a recording knows beyond its traces.
+    fn add_recorded(&mut self, reading: &Reading, recorded: &Recorded, options: &ReportOptions) {
+        self.warnings.extend(recorded.warnings.as_slice().iter().cloned());
+        for (number, process) in recorded.processes.iter().enumerate() {
+            let trace = reading.host_of(number).map(|(_, host)| &host.trace);
+            let story = ProcessStory::of(process, trace);
+            self.add_counted_pools(&story, options);
+            let steps = story.recorded_steps();
+            self.steps.extend(story.steps(&steps));
+            self.epochs.extend(story.epochs(&steps));
+            self.phases.extend(story.phases(&steps));
+            self.marks.extend(story.marks());
+            self.inventory.extend(story.inventory());
+            self.source.framework = self.source.framework.or_else(|| process.facts.known_framework());
+        }
+        self.pools.sort_by_key(|pool| std::cmp::Reverse(pool.highest()));
+    }
+
+    /// What the framework's counters say of each device of a process: of a traced pool the process and the highest figure of the run,
+    /// else a pool of which nothing more is known.
+    fn add_counted_pools(&mut self, story: &ProcessStory<'_>, options: &ReportOptions) {
+        let (pid, rank) = (story.pid(), story.process.facts.rank);
+        for (device, peak) in story.lifetime_peaks() {
+            let name = story.pools.get(&device);
+            if !options.is_asked(name.unwrap_or(&device)) {
+                continue;
+            }
+            let is_it =
+                |pool: &&mut PoolAnalysis| Some(&pool.name) == name && pool.pid.is_none_or(|of| of == pid);
+            if let Some(pool) = self.pools.iter_mut().find(is_it) {
+                pool.pid = Some(pid);
+                pool.rank = rank;
+                pool.lifetime_peak = pool.lifetime_peak.max(peak);
+                continue;
+            }
+            self.pools.push(PoolAnalysis {
+                host: story.host(),
+                pid: Some(pid),
+                rank,
+                limit: story.limit(&device),
+                peak,
+                lifetime_peak: peak,
+                ..PoolAnalysis::bare(&device, &device)
+            });
+            if let (None, Some(reason)) = (peak, story.reason(&device)) {
+                self.warnings.push(Warning {
+                    code: "no-counters",
+                    text: format!("process {pid}, {device}: {reason}"),
+                    hint: String::new(),
+                });
+            }
+        }
+    }
+}
+
+impl PoolAnalysis {
+    /// A pool of which nothing but its name is known.
+    fn bare(name: &str, device: &str) -> PoolAnalysis {
+        PoolAnalysis {
+            name: name.to_owned(),
+            device: device.to_owned(),
+            host: String::new(),
+            pid: None,
+            rank: None,
+            from_start: None,
+            limit: None,
+            allocs: None,
+            frees: None,
+            peak: None,
+            lifetime_peak: None,
+            peak_at: None,
+            at_peak: None,
+            at: None,
+            fragmentation_at_peak: None,
+            before_recording: None,
+            caching: None,
+            replay: None,
+            held_long: Vec::new(),
+            trace: None,
+        }
+    }
+}
+
+/// Where the allocator's count and the events do not agree.
+fn doubts(history: &History, pool: &PoolTrace, name: &str) -> Vec<Warning> {
+    let mut doubts = Vec::new();
+    if let Some(first) = pool.count.first_disagreement {
+        doubts.push(Warning {
+            code: "count-disagrees",
+            text: format!(
+                "at {} of {} events of '{name}' the allocator's count does not follow from the event before; first at {} ns: \
+                 {} bytes expected, {} found",
+                pool.count.disagreements,
+                pool.allocs + pool.frees,
+                first.time.on_clock(history.origin).0,
+                first.expected.0,
+                first.found.0
+            ),
+            hint: "events are missing: the profiler dropped some, or the file was cut or merged. Peaks are the allocator's \
+                   own and hold; the rows may lack blocks"
+                .to_owned(),
+        });
+    }
+    if pool.lost_frees > 0 {
+        doubts.push(Warning {
+            code: "lost-frees",
+            text: format!(
+                "{} blocks of '{name}' were handed out again without a free in the trace",
+                pool.lost_frees
+            ),
+            hint: String::new(),
+        });
+    }
+    if pool.without_address > 0 {
+        doubts.push(Warning {
+            code: "no-address",
+            text: format!(
+                "{} events of '{name}' tell no address: allocations and frees cannot be paired",
+                pool.without_address
+            ),
+            hint: "record with TensorFlow 2.3 or newer".to_owned(),
+        });
+    }
+    doubts
+}

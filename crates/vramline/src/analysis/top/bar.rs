@@ -1,0 +1,85 @@
+//! The ledger of a device cut down to the stretches of a bar. They add up to the device's total, because the ledger does.
+
+use crate::ledger::{Ledger, What};
+
+/// What a stretch of a device's bar stands for. Every leaf of a ledger is in one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarPart {
+    /// Kept by the driver.
+    DriverReserved,
+    /// In use in the pools of recorded processes.
+    InUse,
+    /// Taken by their pools, and not in use.
+    CachedFree,
+    /// What they hold outside their pools.
+    ContextAndOutside,
+    /// What they hold beside what is in use, where nobody tells how large their pools are.
+    ContextCachedAndOutside,
+    /// Pages of a pool on the CPU that were never touched; negative.
+    NotResident,
+    /// What processes without a recording hold.
+    OtherProcesses,
+    /// Taken, and in no list.
+    Unattributed,
+    /// Not taken.
+    Free,
+}
+
+words!(BarPart {
+    DriverReserved => "driver reserved",
+    InUse => "in use",
+    CachedFree => "cached free",
+    ContextAndOutside => "context and outside",
+    ContextCachedAndOutside => "context, cached and outside",
+    NotResident => "not resident",
+    OtherProcesses => "other processes",
+    Unattributed => "unattributed",
+    Free => "free",
+});
+
+impl BarPart {
+    /// The part that a leaf of a ledger is in.
+    fn of(what: &What) -> BarPart {
+        match what {
+            What::Reserved => BarPart::DriverReserved,
+            What::InUse | What::Role(_) | What::Slack | What::Before => BarPart::InUse,
+            What::Cached => BarPart::CachedFree,
+            // What a process holds is one line where its pools tell nothing.
+            What::Merged | What::Rest | What::Job(_) => BarPart::ContextCachedAndOutside,
+            What::NotResident => BarPart::NotResident,
+            What::Other(..) => BarPart::OtherProcesses,
+            What::Free => BarPart::Free,
+            What::Unattributed | What::Device | What::Processes => BarPart::Unattributed,
+            What::Context
+            | What::Pool(_)
+            | What::Outside(_)
+            | What::Beside
+            | What::Host
+            | What::Unexplained => BarPart::ContextAndOutside,
+        }
+    }
+}
+
+/// A stretch of a device's bar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BarStretch {
+    /// What it stands for.
+    pub part: BarPart,
+    /// Its bytes.
+    pub bytes: i64,
+}
+
+/// Sums up a ledger's leaves. A line whose parts are not known is a leaf.
+pub(super) fn bar(ledger: &Ledger) -> Vec<BarStretch> {
+    let is_leaf =
+        |place: usize| !ledger.lines.iter().any(|part| part.of == Some(place) && part.bytes.is_some());
+    let lines = ledger.lines.iter().enumerate().filter(|(place, _)| is_leaf(*place));
+    let leaves: Vec<(BarPart, i64)> =
+        lines.filter_map(|(_, line)| Some((BarPart::of(&line.what), line.bytes?))).collect();
+    let stretch = |part: BarPart| {
+        let bytes = leaves.iter().filter(|(of, _)| *of == part).map(|(_, bytes)| *bytes);
+        BarStretch { part, bytes: bytes.fold(0, i64::saturating_add) }
+    };
+    let all = BarPart::ALL.into_iter().map(stretch);
+    all.filter(|stretch| stretch.bytes != 0 || stretch.part == BarPart::Free).collect()
+}

@@ -1,0 +1,257 @@
+//! What a running recording has told so far, bounded however long it runs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::history::HeldPoints;
+use crate::recording::folder::ProcessId;
+use crate::recording::live::News;
+use crate::recording::manifest::RunManifest;
+use crate::recording::reader::RecordedProcess;
+use crate::recording::rows::{Counters, Mark, RecordedMarkKind, Sample, Subject, TraceState};
+use crate::recording::running::State;
+use crate::snapshot::Role;
+use crate::trace::{Phase, recorded};
+use crate::units::{Bytes, Nanos};
+use crate::warning::Warning;
+
+/// Steps of a process that are remembered.
+pub const MAX_STEPS_PER_PROCESS: usize = 200;
+
+/// What a recording has told so far.
+#[derive(Debug)]
+pub struct LiveJob {
+    /// Its folder.
+    pub path: PathBuf,
+    /// Whether it is still being written.
+    pub state: State,
+    /// The processes that write it, each with all of its numbers, its own here first.
+    pub pids: Vec<(u32, Vec<u32>)>,
+    /// What could not be read of it.
+    pub warnings: Vec<Warning>,
+    pub(super) manifest: Option<RunManifest>,
+    pub(super) processes: BTreeMap<ProcessId, LiveProcess>,
+    /// What each device held, by the driver's name for it.
+    pub(super) history: BTreeMap<String, HeldPoints>,
+}
+
+/// What a process of a recording has told so far.
+#[derive(Debug)]
+pub(super) struct LiveProcess {
+    /// With the newest steps only.
+    pub(super) recorded: RecordedProcess,
+    has_steps: bool,
+    is_cut: bool,
+    /// By the framework's name for the device.
+    pub(super) pools: BTreeMap<String, LivePool>,
+    pub(super) roles: Vec<VariableRole>,
+    resident: Option<i64>,
+    /// When it last told anything, on the monotonic clock.
+    pub(super) last: i64,
+    pub(super) exception: Option<String>,
+    has_ended: bool,
+    is_traced: bool,
+}
+
+/// The newest figures of a framework's pool, each as old as it is.
+#[derive(Debug, Default)]
+pub(super) struct LivePool {
+    pub(super) current: Option<i64>,
+    pub(super) peak: Option<i64>,
+    pub(super) taken: Option<i64>,
+    pub(super) limit: Option<i64>,
+    reason: Option<String>,
+}
+
+/// The variables of a process that have a role in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariableRole {
+    /// The role, as the framework's inventory names it.
+    pub role: Role,
+    /// How many variables.
+    pub variables: u64,
+    /// Their bytes.
+    pub bytes: Bytes,
+}
+
+/// A step of a process on one device.
+#[derive(Clone, Debug)]
+pub struct LiveStep {
+    /// Its number.
+    pub number: i64,
+    /// What it did.
+    pub phase: Phase,
+    /// The epoch it belongs to.
+    pub epoch: Option<u64>,
+    /// When it ended; Unix time.
+    pub end: Nanos,
+    /// How long it took.
+    pub duration: Nanos,
+    /// The most in use during it.
+    pub peak: Option<Bytes>,
+    /// In use at its end.
+    pub current: Option<Bytes>,
+}
+
+impl LivePool {
+    fn take(&mut self, read: &Counters) {
+        self.current = read.current.or(self.current);
+        // A peak that was reset is not the highest of the run.
+        self.peak = self.peak.max(read.peak).max(read.current);
+        self.taken = read.pool.or(self.taken);
+        self.limit = read.limit.or(self.limit);
+        self.reason = read.reason.clone().or(self.reason.take());
+    }
+}
+
+impl LiveJob {
+    /// A recording that has told nothing yet.
+    #[must_use]
+    pub fn new(path: PathBuf) -> LiveJob {
+        LiveJob {
+            path,
+            state: State::Running,
+            pids: Vec::new(),
+            warnings: Vec::new(),
+            manifest: None,
+            processes: BTreeMap::new(),
+            history: BTreeMap::new(),
+        }
+    }
+
+    /// What its launcher says.
+    #[must_use]
+    pub fn manifest(&self) -> Option<&RunManifest> {
+        self.manifest.as_ref()
+    }
+
+    /// Its processes.
+    pub fn ids(&self) -> impl Iterator<Item = &ProcessId> {
+        self.processes.keys()
+    }
+
+    /// Whether one of them has written a trace of its allocations, which tells roles.
+    #[must_use]
+    pub fn is_traced(&self) -> bool {
+        self.processes.values().any(|process| process.is_traced)
+    }
+
+    /// Goes on by what came.
+    pub fn take(&mut self, news: News<'_>) {
+        match news {
+            News::Manifest(manifest) => self.manifest = Some(*manifest),
+            News::Facts(id, facts) => self.process(id).recorded.facts = facts,
+            News::Marks(id, marks) => self.process(id).marks(marks),
+            News::Samples(id, samples) => self.process(id).samples(&samples),
+            News::Inventories(id, inventories) => {
+                if let Some(newest) = inventories.last() {
+                    let process = self.process(id);
+                    process.roles.clear();
+                    for variable in &newest.variables {
+                        match process.roles.iter_mut().find(|known| known.role == variable.role) {
+                            Some(known) => {
+                                known.variables += 1;
+                                known.bytes += variable.bytes;
+                            }
+                            None => process.roles.push(VariableRole {
+                                role: variable.role,
+                                variables: 1,
+                                bytes: variable.bytes,
+                            }),
+                        }
+                    }
+                    process.roles.sort_by_key(|role| std::cmp::Reverse(role.bytes));
+                }
+            }
+            News::Trace(id, path) => self.process(id).recorded.trace = Some(path),
+            News::Driver(rows) => {
+                for row in rows.iter().filter(|row| row.subject == Subject::Device) {
+                    let (Some(total), Some(free)) = (row.total, row.free) else { continue };
+                    let points = self.history.entry(row.device.clone()).or_default();
+                    points.push(row.time.monotonic, total.saturating_sub(free));
+                }
+            }
+        }
+    }
+
+    fn process(&mut self, id: &ProcessId) -> &mut LiveProcess {
+        self.processes.entry(id.clone()).or_insert_with(|| LiveProcess {
+            recorded: RecordedProcess::new(id.clone()),
+            has_steps: false,
+            is_cut: false,
+            pools: BTreeMap::new(),
+            roles: Vec::new(),
+            resident: None,
+            last: i64::MIN,
+            exception: None,
+            has_ended: false,
+            is_traced: false,
+        })
+    }
+
+    /// Its command line; empty where nobody told it.
+    pub(super) fn command(&self) -> String {
+        self.manifest.as_ref().map_or(String::new(), |manifest| manifest.command.join(" "))
+    }
+}
+
+impl LiveProcess {
+    fn marks(&mut self, marks: Vec<Mark>) {
+        for mark in marks {
+            self.last = self.last.max(mark.time.monotonic);
+            for read in &mark.counters {
+                self.pools.entry(read.device.clone()).or_default().take(read);
+            }
+            match mark.kind {
+                RecordedMarkKind::Step => self.has_steps = true,
+                RecordedMarkKind::Exception => {
+                    self.exception = mark.label.clone().or(Some(String::new()));
+                }
+                RecordedMarkKind::End => self.has_ended = true,
+                RecordedMarkKind::Trace => self.is_traced |= mark.trace_state == Some(TraceState::Written),
+                _ => {}
+            }
+            let is_call = mark.kind == RecordedMarkKind::Call;
+            if mark.kind == RecordedMarkKind::Step || (is_call && !self.has_steps) {
+                self.recorded.marks.push(mark);
+            }
+        }
+        if self.has_steps {
+            self.recorded.marks.retain(|mark| mark.kind == RecordedMarkKind::Step);
+        }
+        if self.recorded.marks.len() > 2 * MAX_STEPS_PER_PROCESS {
+            let surplus = self.recorded.marks.len() - MAX_STEPS_PER_PROCESS - 1;
+            self.recorded.marks.drain(..surplus);
+            self.is_cut = true;
+        }
+    }
+
+    fn samples(&mut self, samples: &[Sample]) {
+        for sample in samples {
+            self.last = self.last.max(sample.time.monotonic);
+            self.resident = sample.resident.or(self.resident);
+            if let Some(read) = &sample.counters {
+                self.pools.entry(read.device.clone()).or_default().take(read);
+            }
+        }
+    }
+
+    /// Its newest steps on a device, oldest first.
+    pub(super) fn steps(&self, device: &str) -> Vec<LiveStep> {
+        let all = recorded::steps(&self.recorded, None);
+        let of_device: Vec<_> =
+            all.into_iter().filter(|step| step.device == device || step.device.is_empty()).collect();
+        // Of the first that is left, what came before is forgotten, and with it whether its peak is its own.
+        let skipped = (of_device.len().saturating_sub(MAX_STEPS_PER_PROCESS)).max(usize::from(self.is_cut));
+        let live = |step: &recorded::RecordedStep| LiveStep {
+            number: step.number,
+            phase: step.phase,
+            epoch: step.epoch,
+            end: Nanos(step.end.wall),
+            duration: Nanos(step.end.monotonic.saturating_sub(step.begin.monotonic)),
+            peak: step.peak,
+            current: step.current,
+        };
+        of_device.iter().skip(skipped).map(live).collect()
+    }
+}

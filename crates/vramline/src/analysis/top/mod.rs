@@ -1,0 +1,214 @@
+//! What a machine's memory does right now.
+//!
+//! [`LiveJob`] is what one running recording has told so far, bounded however long it runs; [`top`] puts it together with one look at the driver.
+//! Every device has its ledger, cut down to the stretches of a bar. Nothing is asked here, and nothing is drawn.
+
+mod bar;
+mod device;
+mod history;
+mod job;
+mod process;
+mod sight;
+
+pub use bar::{BarPart, BarStretch};
+pub use device::DeviceUse;
+pub use history::DeviceHistory;
+pub use job::{LiveJob, LiveStep, MAX_STEPS_PER_PROCESS, VariableRole};
+pub use process::{ProcessFramework, ProcessUse};
+pub use sight::{DriverSight, MachineSight, SeenProcess};
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use process::placed;
+
+use crate::recording::rows::Moment;
+use crate::recording::running::State;
+use crate::source::driver::DriverError;
+use crate::units::Nanos;
+use crate::warning::Warning;
+
+/// The driver's answers are told to be old from this age on.
+const OLD_ANSWER_NANOS: i64 = 5_000_000_000;
+
+/// What a machine's memory does right now.
+#[derive(Clone, Debug)]
+pub struct TopAnalysis {
+    /// When.
+    pub now: Moment,
+    /// The machine's name.
+    pub host: String,
+    /// The driver, or why it says nothing.
+    pub driver: Result<DriverAnswer, DriverError>,
+    /// The devices.
+    pub devices: Vec<DeviceUse>,
+    /// The recordings.
+    pub jobs: Vec<JobSummary>,
+    /// The processes, one for each of their devices.
+    pub processes: Vec<ProcessUse>,
+    /// What could not be told.
+    pub warnings: Vec<Warning>,
+}
+
+/// The machine in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopWord {
+    /// No recorded job runs, and no process is on a device.
+    Idle,
+    /// Processes are on devices.
+    Busy,
+    /// No driver answers.
+    NoDriver,
+}
+
+words!(TopWord { Idle => "idle", Busy => "busy", NoDriver => "no-driver" });
+
+impl TopAnalysis {
+    /// GPUs, processes and recorded jobs that run.
+    #[must_use]
+    pub fn count(&self) -> (usize, usize, usize) {
+        let gpus = self.devices.iter().filter(|device| !device.is_stand_in).count();
+        let running = self.jobs.iter().filter(|job| job.state == State::Running).count();
+        let pids: BTreeSet<u32> = self.processes.iter().map(|process| process.pid).collect();
+        (gpus, pids.len(), running)
+    }
+
+    /// The machine in a word.
+    #[must_use]
+    pub fn word(&self) -> TopWord {
+        match (self.count(), &self.driver) {
+            ((_, 0, 0), Err(_)) => TopWord::NoDriver,
+            ((_, 0, 0), Ok(_)) => TopWord::Idle,
+            _ => TopWord::Busy,
+        }
+    }
+
+    /// The machine in a line.
+    #[must_use]
+    pub fn headline(&self) -> String {
+        let many = |count: usize, one: &str, more: &str| match count {
+            0 => format!("no {one}"),
+            1 => format!("1 {one}"),
+            _ => format!("{count} {more}"),
+        };
+        let (gpus, processes, running) = self.count();
+        format!(
+            "{}: {}, {}, {}",
+            self.host,
+            many(gpus, "GPU", "GPUs"),
+            many(processes, "process", "processes"),
+            many(running, "recorded job runs", "recorded jobs run")
+        )
+    }
+}
+
+/// Which driver answered, and when.
+#[derive(Clone, Debug)]
+pub struct DriverAnswer {
+    /// Its version.
+    pub version: Option<String>,
+    /// How old its answer is.
+    pub age: Nanos,
+}
+
+/// A recording.
+#[derive(Clone, Debug)]
+pub struct JobSummary {
+    /// Its folder.
+    pub path: PathBuf,
+    /// What was run; empty for a program that records itself.
+    pub command: String,
+    /// Whether it is still being written.
+    pub state: State,
+    /// Where it runs.
+    pub host: Option<String>,
+    /// When it began; Unix time.
+    pub began: Option<Nanos>,
+    /// Processes that have written something.
+    pub processes: usize,
+    /// Whether a trace is written, which tells roles.
+    pub is_traced: bool,
+}
+
+impl From<&LiveJob> for JobSummary {
+    fn from(job: &LiveJob) -> JobSummary {
+        JobSummary {
+            path: job.path.clone(),
+            command: job.command(),
+            state: job.state,
+            host: job.manifest.as_ref().map(|manifest| manifest.host.clone()),
+            began: job.manifest.as_ref().map(|manifest| manifest.clocks.begin.realtime_ns),
+            processes: job.processes.len(),
+            is_traced: job.is_traced(),
+        }
+    }
+}
+
+/// Concludes who holds which memory.
+#[must_use]
+pub fn top(sight: &MachineSight<'_>) -> TopAnalysis {
+    let placed = placed(sight);
+    let (mut devices, mut processes) = (Vec::new(), Vec::new());
+    for look in sight.driver.iter().flat_map(|driver| &driver.devices) {
+        let (device, on_it) = device::of_driver(sight, look, &placed);
+        devices.push(device);
+        processes.extend(on_it);
+    }
+    if let Some((host, on_it)) = device::of_host(sight, &placed, !devices.is_empty()) {
+        devices.push(host);
+        processes.extend(on_it);
+    }
+    // Whoever could not be put on a device of this machine is shown all the same.
+    for entry in &placed {
+        if !devices.iter().any(|device| entry.uuid.as_ref() == Some(&device.uuid)) {
+            let device = entry.pool.map_or(String::new(), |(device, _)| device.to_owned());
+            processes.push(entry.on_device(sight, device, None, None));
+        }
+    }
+    let answer = |driver: &DriverSight| DriverAnswer {
+        version: driver.library.driver_version.clone(),
+        age: driver.age_ns,
+    };
+    TopAnalysis {
+        now: sight.now,
+        host: sight.host.clone(),
+        driver: sight.driver.as_ref().map(answer).map_err(Clone::clone),
+        devices,
+        jobs: sight.jobs.iter().map(JobSummary::from).collect(),
+        processes,
+        warnings: warnings(sight),
+    }
+}
+
+/// What the driver and the recordings could not tell.
+fn warnings(sight: &MachineSight<'_>) -> Vec<Warning> {
+    let warn = |code, text: String, hint: &str| Warning { code, text, hint: hint.to_owned() };
+    let mut all = Vec::new();
+    match &sight.driver {
+        Err(error) => all.push(warn(
+            error.code(),
+            format!("no GPU can be shown: {error}"),
+            if error.hint().is_empty() { "see `vramline doctor`" } else { error.hint() },
+        )),
+        Ok(driver) if driver.devices.is_empty() => all.push(warn(
+            "no-device",
+            "the driver answers, and shows no device".to_owned(),
+            "in a container, start it with --gpus all",
+        )),
+        Ok(_) => {}
+    }
+    let age = sight.driver.as_ref().ok().map(|driver| driver.age_ns);
+    if let Some(age) = age.filter(|age| age.0 > OLD_ANSWER_NANOS) {
+        let text = format!("the driver has not answered for {age}: its figures are that old");
+        all.push(warn("driver-silent", text, "look for Xid in the kernel's log (dmesg)"));
+    }
+    for device in sight.driver.iter().flat_map(|driver| &driver.devices) {
+        for error in device.memory.as_ref().err().into_iter().chain(device.processes.as_ref().err()) {
+            let text = format!("GPU {}: {error}", device.facts.index);
+            all.push(warn(error.code(), text, error.hint()));
+        }
+    }
+    all.dedup();
+    all.extend(sight.jobs.iter().flat_map(|job| job.warnings.iter().cloned()));
+    all
+}

@@ -1,0 +1,137 @@
+//! Everything that one source tells: pools, marks, times of ops, and the events between them.
+
+use rustc_hash::FxHashMap;
+
+use super::{Caching, Events, PoolId};
+use crate::executable::Executable;
+use crate::names::{Name, Names};
+use crate::stack::Stacks;
+use crate::units::{Bytes, Nanos, Picos, Span};
+use crate::warning::Warnings;
+
+/// Which framework wrote a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framework {
+    /// TensorFlow.
+    TensorFlow,
+    /// JAX.
+    Jax,
+    /// PyTorch.
+    PyTorch,
+}
+
+words!(Framework { TensorFlow => "tensorflow", Jax => "jax", PyTorch => "pytorch" });
+
+/// What the events tell of a pool apart from single allocations.
+#[derive(Clone, Debug, Default)]
+pub struct Pool {
+    /// The allocator's name, as the framework gives it.
+    pub name: String,
+    /// Bytes the pool may hold: in use plus available. `None` where the source tells neither.
+    pub limit: Option<Bytes>,
+    /// The highest in-use figure since the process began, also before the recording.
+    pub lifetime_peak: Option<Bytes>,
+    /// The same high-water mark as the pool's first event told it, with that event's time.
+    pub first_lifetime_peak: Option<(Picos, Bytes)>,
+    /// Whether the source begins before the pool's first allocation, where the source itself proves it.
+    pub from_start: Option<bool>,
+    /// What the allocator kept from the driver, where the source tells.
+    pub caching: Option<Caching>,
+}
+
+/// A stretch of time that the source marks as one call of the training program.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    /// What the source calls it.
+    pub name: Name,
+    /// Which sort of mark.
+    pub kind: MarkKind,
+    /// The thread it is on: marks nest within a thread.
+    pub thread: Name,
+    /// When it began.
+    pub begin: Picos,
+    /// How long it took.
+    pub length: Span,
+}
+
+/// Where a [`Mark`] comes from, best evidence first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkKind {
+    /// The program named its step, with this number.
+    Step(i64),
+    /// From the end of one update by the optimizer to the end of the next, counted.
+    Update(i64),
+    /// A call of a compiled TensorFlow function.
+    Function,
+    /// A call of a compiled JAX function.
+    Jit,
+}
+
+/// Time that an op took, summed over its calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpTime {
+    /// How many calls.
+    pub calls: u64,
+    /// All of them together.
+    pub total: Span,
+}
+
+/// What a source shows of the way it was recorded: evidence for why something is missing.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder {
+    /// The profiler's host tracer level, where the source keeps it.
+    pub host_tracer_level: Option<u64>,
+    /// Whether there are any host threads in the source.
+    pub has_host_threads: bool,
+    /// Whether the source shows work on a GPU.
+    pub has_gpu: bool,
+    /// Whether host threads show driver calls of the stream-ordered allocator.
+    pub calls_malloc_async: bool,
+    /// Whether host threads show TensorFlow ops.
+    pub shows_tf_ops: bool,
+    /// Memory events without an address or a size, which were left out.
+    pub bare_events: u64,
+}
+
+/// Everything that one source tells: the sink that a reader fills.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// The table behind every [`Name`] here.
+    pub names: Names,
+    /// The table behind every [`Stack`] here.
+    pub stacks: Stacks,
+    /// The pools, by [`PoolId`].
+    pub pools: Vec<Pool>,
+    /// The memory events, in order of time.
+    pub events: Events,
+    /// Calls of the training program, in order of time.
+    pub marks: Vec<Mark>,
+    /// Time by op.
+    pub op_times: FxHashMap<Name, OpTime>,
+    /// The source's clock at [`Picos`] zero.
+    pub origin: Nanos,
+    /// The wall-clock time of the source clock's zero, where the source tells it.
+    pub wall_clock_zero: Option<Nanos>,
+    /// The same moment on the monotonic clock, which nobody sets; only a recording knows it.
+    pub monotonic_zero: Option<Nanos>,
+    /// The framework, where the source shows it.
+    pub framework: Option<Framework>,
+    /// Compiled programs that ran, where the source has them.
+    pub executables: Vec<Executable>,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: Option<u64>,
+    /// How it was recorded.
+    pub recorder: Recorder,
+    /// What went wrong on the way.
+    pub warnings: Warnings,
+}
+
+impl History {
+    /// The facts of a pool.
+    #[must_use]
+    pub fn pool(&self, id: PoolId) -> Option<&Pool> {
+        self.pools.get(usize::from(id.0))
+    }
+}

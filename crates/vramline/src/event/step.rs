@@ -1,0 +1,31 @@
+//! What a step did, and who told of it: the words that recordings, traces and documents share.
+
+/// What a step did, in the order in which phases are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// It has a backward pass or an optimizer, or the program says so.
+    Train,
+    /// Evaluation, as the program says.
+    Validation,
+    /// Prediction, as the program says.
+    Predict,
+    /// None of these, as far as is known.
+    Other,
+}
+
+words!(Phase { Train => "train", Validation => "validation", Predict => "predict", Other => "other" });
+
+/// How a step was found, best evidence first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Keras told.
+    Keras,
+    /// The program told, through our own functions.
+    Api,
+    /// The trace marks it.
+    Trace,
+    /// It follows from what repeats.
+    Inferred,
+}
+
+words!(How { Keras => "keras", Api => "api", Trace => "trace", Inferred => "inferred" });

@@ -1,0 +1,20 @@
+"""The words of recordings, as types. The core declares them; a test holds these lists against `_vramline.MARK_KINDS` and its like."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+MarkKind = Literal["step", "call", "epoch", "phase", "mark", "trace", "setting", "exception", "end"]
+"""What a mark is about."""
+
+Phase = Literal["train", "validation", "predict", "other"]
+"""What a step did."""
+
+How = Literal["keras", "api", "trace", "inferred"]
+"""Who told of a step."""
+
+Role = Literal["parameters", "gradients", "optimizer", "activations", "inputs", "temporaries", "unknown"]
+"""What a variable is for."""
+
+TraceState = Literal["begun", "stopped", "written", "failed", "lost"]
+"""What became of the trace: `failed` could not begin, `lost` could not be written."""
