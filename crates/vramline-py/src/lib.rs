@@ -22,7 +22,7 @@ use vramline::analysis::accounts::{Accounts, DeviceLedger};
 use vramline::analysis::diff::{DiffOptions, RunSide, diff, names};
 use vramline::analysis::report::{ReportOptions, report};
 use vramline::event::{How, Phase};
-use vramline::ledger::{DeviceFigures, Facts, JobProcess, Ledger, PoolFigures, Teller, Told};
+use vramline::ledger::{DeviceFigures, Facts, JobProcess, Ledger, PoolFigures, SourcedBytes, Teller};
 use vramline::recording::folder::{self, ProcessId};
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::rows::{Counters, Inventory, Mark, Moment, RecordedMarkKind, TraceState, Variable};
@@ -271,7 +271,8 @@ fn ledger_json(
     current: Option<u64>,
     why_current: String,
 ) -> PyResult<String> {
-    let told = |bytes: Option<u64>| bytes.map(|bytes| Told { bytes: Bytes(bytes), by: Teller::Framework });
+    let told =
+        |bytes: Option<u64>| bytes.map(|bytes| SourcedBytes { bytes: Bytes(bytes), by: Teller::Framework });
     let memory = total.zip(free).map(|(total, free)| DeviceFigures {
         total: Bytes(total),
         reserved: reserved.map(Bytes),

@@ -1,6 +1,6 @@
 //! A failed allocation, as whoever wrote about it tells it: facts, no conclusions.
 //!
-//! Texts round their sizes, so that most figures are a [`Told`]: somewhere between two whole numbers of bytes. Two lines
+//! Texts round their sizes, so that most figures are a [`SizeRange`]: somewhere between two whole numbers of bytes. Two lines
 //! that tell the same figure narrow it. What no line tells is `None`. Whether a failure is a full pool, a torn one or a
 //! neighbour's fault is for `postmortem/` to say.
 
@@ -18,18 +18,18 @@ pub const GRANULE: u64 = 256;
 
 /// A size that lies between two; exact where they are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct SizeRange {
     /// It is at least this.
     pub low: Bytes,
     /// It is at most this.
     pub high: Bytes,
 }
 
-impl Told {
+impl SizeRange {
     /// A size that is known.
     #[must_use]
-    pub fn exact(bytes: Bytes) -> Told {
-        Told { low: bytes, high: bytes }
+    pub fn exact(bytes: Bytes) -> SizeRange {
+        SizeRange { low: bytes, high: bytes }
     }
 
     /// The size, where it is known.
@@ -40,33 +40,33 @@ impl Told {
 
     /// What both say; `None` where they contradict each other.
     #[must_use]
-    pub fn and(self, other: Told) -> Option<Told> {
-        let both = Told { low: self.low.max(other.low), high: self.high.min(other.high) };
+    pub fn and(self, other: SizeRange) -> Option<SizeRange> {
+        let both = SizeRange { low: self.low.max(other.low), high: self.high.min(other.high) };
         (both.low <= both.high).then_some(both)
     }
 
     /// The sum.
     #[must_use]
-    pub fn plus(self, other: Told) -> Told {
-        Told { low: self.low + other.low, high: self.high + other.high }
+    pub fn plus(self, other: SizeRange) -> SizeRange {
+        SizeRange { low: self.low + other.low, high: self.high + other.high }
     }
 
     /// The difference; nothing where the other is larger.
     #[must_use]
-    pub fn minus(self, other: Told) -> Told {
-        Told { low: self.low.saturating_sub(other.high), high: self.high.saturating_sub(other.low) }
+    pub fn minus(self, other: SizeRange) -> SizeRange {
+        SizeRange { low: self.low.saturating_sub(other.high), high: self.high.saturating_sub(other.low) }
     }
 
     /// Both ends down to a multiple of [`GRANULE`].
     #[must_use]
-    pub fn in_granules(self) -> Told {
+    pub fn in_granules(self) -> SizeRange {
         let down = |bytes: Bytes| Bytes(bytes.0 - bytes.0 % GRANULE);
-        Told { low: down(self.low), high: down(self.high) }
+        SizeRange { low: down(self.low), high: down(self.high) }
     }
 }
 
 /// Narrows what is known by another telling; a contradiction changes nothing and is told.
-pub(crate) fn narrow(known: &mut Option<Told>, told: Option<Told>) -> bool {
+pub(crate) fn narrow(known: &mut Option<SizeRange>, told: Option<SizeRange>) -> bool {
     match (*known, told) {
         (_, None) => true,
         (None, Some(told)) => {
@@ -268,29 +268,29 @@ pub struct Bin {
     /// Of these, in use.
     pub chunks_in_use: u64,
     /// Bytes of those in use.
-    pub in_use: Told,
+    pub in_use: SizeRange,
     /// What was asked for by those in use.
-    pub requested: Told,
+    pub requested: SizeRange,
 }
 
 /// What a text tells of the device as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceMemory {
     /// All of it.
-    pub total: Option<Told>,
+    pub total: Option<SizeRange>,
     /// Free then.
-    pub free: Option<Told>,
+    pub free: Option<SizeRange>,
     /// Held by this process, contexts and libraries included.
-    pub this_process: Option<Told>,
+    pub this_process: Option<SizeRange>,
     /// Held by the other processes that the text lists.
-    pub others: Option<Told>,
+    pub others: Option<SizeRange>,
 }
 
 /// A buffer that XLA lists as part of an executable's peak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Its size.
-    pub size: Told,
+    pub size: SizeRange,
     /// The op, with its place in the program as XLA wrote it; empty for a parameter.
     pub operator: String,
     /// XLA's own name for the instruction.
@@ -322,9 +322,9 @@ pub struct Failure {
     /// The pool; `None` where not told.
     pub allocator: Option<String>,
     /// What was asked for.
-    pub requested: Option<Told>,
+    pub requested: Option<SizeRange>,
     /// The same, as the allocator rounds it. PyTorch tells what it asked the driver for instead.
-    pub rounded: Option<Told>,
+    pub rounded: Option<SizeRange>,
     /// The op that asked.
     pub op: Option<String>,
     /// The tensor's shape.
@@ -338,21 +338,21 @@ pub struct Failure {
     /// From which end of the pool it was to be taken.
     pub end: Tag,
     /// The most that the pool may take from the device.
-    pub limit: Option<Told>,
+    pub limit: Option<SizeRange>,
     /// What it has taken.
-    pub pool: Option<Told>,
+    pub pool: Option<SizeRange>,
     /// What the limit leaves, by its own word.
-    pub unallocated: Option<Told>,
+    pub unallocated: Option<SizeRange>,
     /// Bytes in use, whole chunks.
-    pub in_use: Option<Told>,
+    pub in_use: Option<SizeRange>,
     /// What was asked for by those in use.
-    pub requested_in_use: Option<Told>,
+    pub requested_in_use: Option<SizeRange>,
     /// Free bytes of the pool that the request may use.
-    pub free: Option<Told>,
+    pub free: Option<SizeRange>,
     /// The largest piece of these.
-    pub largest_free: Option<Told>,
+    pub largest_free: Option<SizeRange>,
     /// The most that was ever in use.
-    pub peak_in_use: Option<Told>,
+    pub peak_in_use: Option<SizeRange>,
     /// How many allocations there were.
     pub allocs: Option<u64>,
     /// What the bins tell.
@@ -405,19 +405,19 @@ impl Failure {
 
     /// Takes over what all chunks of the pool add up to: nothing tells it better.
     pub fn set_sums(&mut self, sums: Sums) {
-        self.pool = Some(Told::exact(sums.pool));
-        self.in_use = Some(Told::exact(sums.in_use));
-        self.free = Some(Told::exact(sums.usable));
-        self.largest_free = Some(Told::exact(sums.largest_usable));
+        self.pool = Some(SizeRange::exact(sums.pool));
+        self.in_use = Some(SizeRange::exact(sums.in_use));
+        self.free = Some(SizeRange::exact(sums.usable));
+        self.largest_free = Some(SizeRange::exact(sums.largest_usable));
         if let Some(requested) = sums.requested {
-            self.requested_in_use = Some(Told::exact(requested));
+            self.requested_in_use = Some(SizeRange::exact(requested));
         }
         self.sums = Some(sums);
     }
 
     /// What the chunks in use hold beyond what was asked for.
     #[must_use]
-    pub fn slack(&self) -> Option<Told> {
+    pub fn slack(&self) -> Option<SizeRange> {
         Some(self.in_use?.minus(self.requested_in_use?))
     }
 }
@@ -494,8 +494,8 @@ impl Failures {
             pools.push(StillPool {
                 device: device_of(&name),
                 name,
-                limit: failure.limit.and_then(Told::value),
-                lifetime_peak: failure.peak_in_use.and_then(Told::value),
+                limit: failure.limit.and_then(SizeRange::value),
+                lifetime_peak: failure.peak_in_use.and_then(SizeRange::value),
                 fragmentation,
                 allocs: failure.allocs,
                 snapshot: Snapshot {
@@ -568,7 +568,7 @@ mod tests {
 
     #[test]
     fn what_two_lines_tell_is_narrower_than_each() {
-        let told = |low, high| Told { low: Bytes(low), high: Bytes(high) };
+        let told = |low, high| SizeRange { low: Bytes(low), high: Bytes(high) };
         assert_eq!(told(5, 9).and(told(9, 20)), Some(told(9, 9)));
         assert_eq!(told(5, 9).and(told(10, 20)), None);
         assert_eq!(told(5, 9).minus(told(4, 7)), told(0, 5));

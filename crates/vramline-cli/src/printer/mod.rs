@@ -94,14 +94,14 @@ pub(crate) fn capitalised(text: &str) -> String {
 
 /// The name without the call that wraps every name of a graph, and cut in the middle where it is long.
 pub(crate) fn shorten(op: &str) -> String {
-    const MOST: usize = 46;
+    const MAX_SIGNS: usize = 46;
     let op = op.strip_prefix("StatefulPartitionedCall/").unwrap_or(op);
     let count = op.chars().count();
-    if count <= MOST {
+    if count <= MAX_SIGNS {
         return op.to_owned();
     }
-    let head: String = op.chars().take(MOST / 2 - 1).collect();
-    let tail: String = op.chars().skip(count - MOST / 2).collect();
+    let head: String = op.chars().take(MAX_SIGNS / 2 - 1).collect();
+    let tail: String = op.chars().skip(count - MAX_SIGNS / 2).collect();
     format!("{head}…{tail}")
 }
 

@@ -5,7 +5,7 @@ use super::process::ProcessStory;
 use super::reading::Reading;
 use super::report::PoolAnalysis;
 use crate::ledger::moments::{Books, Did, PoolSeries};
-use crate::ledger::{Ledger, Parts, Teller, Told};
+use crate::ledger::{Ledger, Parts, SourcedBytes, Teller};
 use crate::recording::reader::{Recorded, RecordedProcess};
 use crate::recording::rows::{Counters, DriverRow, HOST, Mark, RecordedMarkKind};
 use crate::snapshot::Role;
@@ -163,7 +163,8 @@ fn series(
         process.samples.iter().filter_map(|sample| Some((sample.time.monotonic, sample.counters.as_ref()?)));
     let mut told: Vec<(i64, &Counters)> = marks.chain(samples).filter(is_it).collect();
     told.sort_by_key(|(time, _)| *time);
-    let figure = |bytes: Option<i64>, by| Some(Told { bytes: Bytes(u64::try_from(bytes?).ok()?), by });
+    let figure =
+        |bytes: Option<i64>, by| Some(SourcedBytes { bytes: Bytes(u64::try_from(bytes?).ok()?), by });
     let mut series = PoolSeries {
         name: pool.map_or_else(|| device.to_owned(), |pool| pool.name.clone()),
         pid: process.id.pid(),
@@ -190,7 +191,8 @@ fn series(
     if let (true, Some(replayed), Some(zero), Some(trace)) = (series.taken.is_empty(), replayed, zero, trace)
     {
         let on_clock = |time: Picos| zero.saturating_add(time.on_clock(trace.history.origin).0);
-        let point = |&(time, bytes): &(Picos, Bytes)| (on_clock(time), Told { bytes, by: Teller::Replay });
+        let point =
+            |&(time, bytes): &(Picos, Bytes)| (on_clock(time), SourcedBytes { bytes, by: Teller::Replay });
         series.taken = replayed.taken.iter().map(point).collect();
         series.taken_until = process.trace_stopped().map(|stopped| stopped.monotonic);
         "the trace is over: from here on nobody tells what the pool took".clone_into(&mut series.not_taken);

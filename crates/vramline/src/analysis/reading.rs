@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::event::{self, Framework, History};
-use crate::failure::{Failures, Told};
+use crate::failure::{Failures, SizeRange};
 use crate::postmortem::{Proof, history, witness};
 use crate::recording::reader::{self, Recorded, RecordedProcess};
 use crate::snapshot::Still;
@@ -242,7 +242,7 @@ impl OutOfMemory {
     /// Takes the user's word for the limit of every pool, where nothing contradicts it.
     fn set_limit(&mut self, limit: Bytes) {
         for (failure, proof) in self.failures.list.iter_mut().zip(&mut self.proofs) {
-            if witness::set_limit(failure, Some(Told::exact(limit))) {
+            if witness::set_limit(failure, Some(SizeRange::exact(limit))) {
                 *proof = Some(Proof { limit: Some(limit), by: "--limit".to_owned() });
             } else if let Some(own) = failure.limit {
                 self.failures.warnings.add(
@@ -282,7 +282,7 @@ fn failures_of(recorded: &Recorded, progress: &Arc<Progress>) -> OutOfMemory {
         let mut proofs = Vec::new();
         for failure in &mut failures.list {
             let limit = failure.allocator.as_deref().and_then(|name| limit_of(recorded, process, name));
-            let has_limit = witness::set_limit(failure, limit.map(Told::exact));
+            let has_limit = witness::set_limit(failure, limit.map(SizeRange::exact));
             proofs.push(proof_of(recorded).filter(|_| has_limit));
         }
         all.of_process.extend(std::iter::repeat_n(Some(number), failures.list.len()));

@@ -138,11 +138,11 @@ pub(super) fn advice(trace: &Trace, failure: &Failure, version: Option<&str>) ->
     let pool = trace.pools.iter().find(is_it)?;
     let tells_failures = trace.history.pool(pool.id).is_some_and(|pool| pool.caching.is_some());
     let at_end = pool.levels(&trace.history.events).last().map(|(_, level)| level);
-    let is_at_end = at_end.is_some() && failure.in_use.and_then(failure::Told::value) == at_end;
+    let is_at_end = at_end.is_some() && failure.in_use.and_then(failure::SizeRange::value) == at_end;
     if !tells_failures && !is_at_end {
         return None;
     }
-    let asked = failure.rounded.and_then(failure::Told::value).filter(|_| !tells_failures);
+    let asked = failure.rounded.and_then(failure::SizeRange::value).filter(|_| !tells_failures);
     if asked.is_none() && !tells_failures {
         return None;
     }

@@ -48,7 +48,7 @@ words!(Teller {
 
 /// A figure and who told it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct SourcedBytes {
     /// The figure.
     pub bytes: Bytes,
     /// Who told it.
@@ -126,11 +126,11 @@ pub struct PoolFigures {
     /// Its name.
     pub name: String,
     /// Taken from the driver.
-    pub taken: Option<Told>,
+    pub taken: Option<SourcedBytes>,
     /// Why that is not known.
     pub not_taken: String,
     /// In use.
-    pub in_use: Option<Told>,
+    pub in_use: Option<SourcedBytes>,
     /// Why that is not known.
     pub not_in_use: String,
     /// What is in use, by what it is for.
@@ -151,9 +151,9 @@ pub struct Parts {
 impl Parts {
     /// All of them.
     #[must_use]
-    pub fn in_use(&self) -> Told {
+    pub fn in_use(&self) -> SourcedBytes {
         let roles: Bytes = self.by_role.iter().map(|(_, bytes)| *bytes).sum();
-        Told { bytes: roles + self.slack + self.before, by: Teller::Trace }
+        SourcedBytes { bytes: roles + self.slack + self.before, by: Teller::Trace }
     }
 }
 
@@ -523,7 +523,7 @@ impl Ledger {
         }
     }
 
-    fn add_in_use(&mut self, of: usize, pool: &PoolFigures, told: Told) {
+    fn add_in_use(&mut self, of: usize, pool: &PoolFigures, told: SourcedBytes) {
         let in_use = self.add(Some(of), What::InUse, Some(signed(told.bytes)), told.by, "");
         let Some(parts) = &pool.parts else { return };
         for &(role, bytes) in parts.by_role.iter().filter(|(_, bytes)| *bytes > Bytes::ZERO) {

@@ -5,7 +5,9 @@
 //! only if both are of one moment: so context and growth come from moments at which the driver was just asked and the pool did not
 //! change around it. At any other moment each figure is the last one told, and what does not fit is a line of its own.
 
-use super::{DeviceFigures, Facts, Growth, JobProcess, Ledger, OtherProcess, Parts, PoolFigures, Told};
+use super::{
+    DeviceFigures, Facts, Growth, JobProcess, Ledger, OtherProcess, Parts, PoolFigures, SourcedBytes,
+};
 use crate::recording::rows::{DriverRow, DriverState, Subject};
 use crate::units::{Bytes, Nanos};
 
@@ -20,13 +22,13 @@ pub struct PoolSeries {
     /// The process.
     pub pid: u32,
     /// What it had taken from the driver, from each moment on; in order.
-    pub taken: Vec<(i64, Told)>,
+    pub taken: Vec<(i64, SourcedBytes)>,
     /// From when on nothing is known of that any more: the trace ends there.
     pub taken_until: Option<i64>,
     /// Why it is not known.
     pub not_taken: String,
     /// What was in use at moments; in order.
-    pub in_use: Vec<(i64, Told)>,
+    pub in_use: Vec<(i64, SourcedBytes)>,
     /// Why it is not known.
     pub not_in_use: String,
     /// The most that was in use, and when, where a trace tells.
@@ -34,7 +36,7 @@ pub struct PoolSeries {
 }
 
 impl PoolSeries {
-    fn taken_at(&self, time: i64) -> Option<Told> {
+    fn taken_at(&self, time: i64) -> Option<SourcedBytes> {
         let is_known = self.taken_until.is_none_or(|until| time <= until);
         last_at(&self.taken, time).filter(|_| is_known)
     }
@@ -50,7 +52,7 @@ impl PoolSeries {
     }
 }
 
-fn last_at(series: &[(i64, Told)], time: i64) -> Option<Told> {
+fn last_at(series: &[(i64, SourcedBytes)], time: i64) -> Option<SourcedBytes> {
     let after = series.partition_point(|(at, _)| *at <= time);
     Some(series.get(after.checked_sub(1)?)?.1)
 }

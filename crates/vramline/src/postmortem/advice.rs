@@ -4,7 +4,7 @@
 
 use super::bridge::Bridge;
 use super::{Conclusion, Proof, Verdict};
-use crate::failure::{Dialect, Failure, Told};
+use crate::failure::{Dialect, Failure, SizeRange};
 use crate::units::Bytes;
 
 /// Something to do.
@@ -161,7 +161,7 @@ fn slack(failure: &Failure, short: Option<Bytes>, add: &mut impl FnMut(String, O
             .bins
             .iter()
             .filter_map(|bin| {
-                let in_use = Told::exact(*sums.in_use_of_bin.get(bin.number)?);
+                let in_use = SizeRange::exact(*sums.in_use_of_bin.get(bin.number)?);
                 Some((in_use.minus(bin.requested).low, bin.number, bin.chunks_in_use))
             })
             .max()
@@ -228,7 +228,7 @@ fn whole_mib(bytes: Bytes) -> Bytes {
 
 /// A size for people; both ends where they read differently.
 #[must_use]
-pub fn shown(told: Told) -> String {
+pub fn shown(told: SizeRange) -> String {
     let (low, high) = (told.low.to_string(), told.high.to_string());
     if low == high { low } else { format!("{low} to {high}") }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::allocator::torch_caching::Options;
 use crate::event::OutOfMemory;
-use crate::failure::{DeviceMemory, Dialect, Failure, Failures, Told, Witness};
+use crate::failure::{DeviceMemory, Dialect, Failure, Failures, SizeRange, Witness};
 use crate::trace::Trace;
 use crate::units::Bytes;
 
@@ -45,17 +45,17 @@ fn failure(told: &OutOfMemory, is_expandable: bool) -> Failure {
         // A segment that grows takes what is missing; others are taken whole.
         if is_expandable { asked } else { Options::default().segment(asked) }
     });
-    failure.requested = told.asked.map(Told::exact);
-    failure.rounded = wanted.map(Told::exact);
-    failure.pool = Some(Told::exact(told.reserved));
-    failure.in_use = Some(Told::exact(told.allocated));
-    failure.free = Some(Told::exact(told.reserved.saturating_sub(told.allocated)));
-    failure.memory = DeviceMemory { free: told.device_free.map(Told::exact), ..DeviceMemory::default() };
+    failure.requested = told.asked.map(SizeRange::exact);
+    failure.rounded = wanted.map(SizeRange::exact);
+    failure.pool = Some(SizeRange::exact(told.reserved));
+    failure.in_use = Some(SizeRange::exact(told.allocated));
+    failure.free = Some(SizeRange::exact(told.reserved.saturating_sub(told.allocated)));
+    failure.memory = DeviceMemory { free: told.device_free.map(SizeRange::exact), ..DeviceMemory::default() };
     failure.unallocated = wanted.zip(told.device_free).map(|(wanted, free)| {
         if free < wanted {
-            return Told::exact(free);
+            return SizeRange::exact(free);
         }
-        Told { low: Bytes::ZERO, high: Bytes(wanted.0.saturating_sub(1)) }
+        SizeRange { low: Bytes::ZERO, high: Bytes(wanted.0.saturating_sub(1)) }
     });
     failure
 }

@@ -13,7 +13,7 @@ pub mod bridge;
 pub mod history;
 pub mod witness;
 
-use crate::failure::{Dialect, Failure, Told};
+use crate::failure::{Dialect, Failure, SizeRange};
 use crate::units::Bytes;
 
 /// Why an allocation failed.
@@ -52,15 +52,15 @@ pub struct Proof {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conclusion {
     /// R: what had to be found in one piece.
-    pub request: Option<Told>,
+    pub request: Option<SizeRange>,
     /// F: free in chunks that the request may use.
-    pub free: Option<Told>,
+    pub free: Option<SizeRange>,
     /// U: what the limit leaves.
-    pub unallocated: Option<Told>,
+    pub unallocated: Option<SizeRange>,
     /// What chunks in use hold beyond what was asked for.
-    pub slack: Option<Told>,
+    pub slack: Option<SizeRange>,
     /// R - F - U, or nothing.
-    pub short_by: Option<Told>,
+    pub short_by: Option<SizeRange>,
     /// The verdict, where the figures decide one.
     pub verdict: Option<Verdict>,
     /// Why there is none.
@@ -90,7 +90,7 @@ pub fn conclude(failure: &Failure, proof: Option<&Proof>) -> Conclusion {
 }
 
 /// What the limit leaves to this process.
-fn unallocated(failure: &Failure) -> Option<Told> {
+fn unallocated(failure: &Failure) -> Option<SizeRange> {
     let told = failure.unallocated?;
     match failure.dialect {
         // Without a limit of its own PyTorch may have all that its neighbours leave, or would leave.
@@ -109,7 +109,7 @@ fn decide(conclusion: &mut Conclusion, dialect: Dialect) -> Result<Verdict, Stri
     let left = conclusion.unallocated.ok_or_else(|| missing("what the pool's limit leaves"))?;
     let undecided = |what: &str| format!("sizes are told rounded: {what} cannot be decided");
     if is_at_least(left, request).ok_or_else(|| undecided("whether the limit left enough"))? {
-        conclusion.short_by = Some(Told::exact(Bytes::ZERO));
+        conclusion.short_by = Some(SizeRange::exact(Bytes::ZERO));
         return Ok(Verdict::Device);
     }
     let free = conclusion.free.ok_or_else(|| missing("how much of the pool is free"))?;
@@ -117,7 +117,7 @@ fn decide(conclusion: &mut Conclusion, dialect: Dialect) -> Result<Verdict, Stri
     let short_by = request.minus(at_hand);
     conclusion.short_by = Some(short_by);
     if is_at_least(at_hand, request).ok_or_else(|| undecided("whether enough is free"))? {
-        conclusion.short_by = Some(Told::exact(Bytes::ZERO));
+        conclusion.short_by = Some(SizeRange::exact(Bytes::ZERO));
         return Ok(Verdict::Fragmented);
     }
     // Others do not tell their slack; they split what they hand out, so that it is small.
@@ -135,7 +135,7 @@ fn decide(conclusion: &mut Conclusion, dialect: Dialect) -> Result<Verdict, Stri
 }
 
 /// Whether one is at least the other; `None` where the ranges do not tell.
-fn is_at_least(one: Told, other: Told) -> Option<bool> {
+fn is_at_least(one: SizeRange, other: SizeRange) -> Option<bool> {
     if one.low >= other.high {
         Some(true)
     } else if one.high < other.low {
@@ -184,8 +184,8 @@ pub fn groups(failures: &[Failure], conclusions: &[Conclusion]) -> Vec<Vec<usize
 mod tests {
     use super::*;
 
-    fn told(low: u64, high: u64) -> Option<Told> {
-        Some(Told { low: Bytes(low), high: Bytes(high) })
+    fn told(low: u64, high: u64) -> Option<SizeRange> {
+        Some(SizeRange { low: Bytes(low), high: Bytes(high) })
     }
 
     fn failure(request: u64, free: u64, left: u64, slack: u64) -> Failure {

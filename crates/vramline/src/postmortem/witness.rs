@@ -4,7 +4,7 @@
 //! equal content are therefore one failure. A text with a list of chunks finds its dump by that list; an error line, which
 //! has none, belongs to the last dump of its pool.
 
-use crate::failure::{Chunk, Dialect, Failure, Failures, Layout, Told, Witness};
+use crate::failure::{Chunk, Dialect, Failure, Failures, Layout, SizeRange, Witness};
 use crate::names::Name;
 
 /// A failed allocation is tried for ten seconds; a little more passes until the last dump is written.
@@ -198,7 +198,7 @@ fn adopt(text: &mut Failure, dump: Failure) {
 }
 
 /// Takes a limit that is known from elsewhere, where the failure's own words do not contradict it; says whether they do.
-pub fn set_limit(failure: &mut Failure, limit: Option<Told>) -> bool {
+pub fn set_limit(failure: &mut Failure, limit: Option<SizeRange>) -> bool {
     let is_consistent = crate::failure::narrow(&mut failure.limit, limit);
     if let (Some(limit), Some(pool)) = (failure.limit, failure.pool) {
         crate::failure::narrow(&mut failure.unallocated, Some(limit.minus(pool)));

@@ -8,7 +8,7 @@ use std::io;
 
 use super::input::Input;
 use super::wire::{Cursor, Value, decode_varint};
-use crate::failure::{Chunk, Dialect, Failure, Failures, Layout, Region, Tag, Told, Witness};
+use crate::failure::{Chunk, Dialect, Failure, Failures, Layout, Region, SizeRange, Tag, Witness};
 use crate::names::{Name, Names};
 use crate::units::Bytes;
 use crate::warning::Warnings;
@@ -135,7 +135,7 @@ impl Dump {
         let mut failure = Failure::new(Dialect::MemoryDump);
         failure.witnesses.push(Witness::default());
         failure.allocator = self.allocator.filter(|name| !name.is_empty());
-        failure.peak_in_use = self.peak.map(|peak| Told::exact(Bytes(peak)));
+        failure.peak_in_use = self.peak.map(|peak| SizeRange::exact(Bytes(peak)));
         failure.allocs = self.allocs;
         let sums = self.layout.sums(Tag::Lower);
         // The statistics are written last: with them the list of chunks is whole.
@@ -153,7 +153,7 @@ impl Dump {
                 ),
                 "",
             );
-            failure.in_use = self.in_use.map(|bytes| Told::exact(Bytes(bytes)));
+            failure.in_use = self.in_use.map(|bytes| SizeRange::exact(Bytes(bytes)));
         } else {
             self.warnings.add(
                 "truncated",

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::analysis::oom::{FailureAnalysis, Holder, OomAnalysis, OomWord, RegionPicture};
 use crate::document::{Document, Reason, Unknowns};
-use crate::failure::{Buffer, Dialect, Told, Witness};
+use crate::failure::{Buffer, Dialect, SizeRange, Witness};
 use crate::names::Names;
 use crate::postmortem::advice::Advice;
 use crate::postmortem::bridge::Bridge;
@@ -330,8 +330,8 @@ impl From<&OomAnalysis<'_>> for OomReport {
             verdict: OomVerdictView {
                 word: analysis.word(),
                 failures: analysis.failures.len(),
-                requested_bytes: first.and_then(|first| first.conclusion.request).and_then(Told::value),
-                short_by_bytes: first.and_then(|first| first.conclusion.short_by).and_then(Told::value),
+                requested_bytes: first.and_then(|first| first.conclusion.request).and_then(SizeRange::value),
+                short_by_bytes: first.and_then(|first| first.conclusion.short_by).and_then(SizeRange::value),
             },
             files: analysis.read.files.iter().map(|path| path.display().to_string()).collect(),
             groups: analysis.groups.iter().map(group).collect(),
@@ -345,9 +345,9 @@ impl From<&OomAnalysis<'_>> for OomReport {
 }
 
 fn failure_view(analysed: &FailureAnalysis<'_>, names: &Names) -> FailureView {
-    let exact = |told: Option<Told>| told.and_then(Told::value);
-    let low = |told: Option<Told>| told.map(|told| told.low);
-    let high = |told: Option<Told>| told.map(|told| told.high);
+    let exact = |told: Option<SizeRange>| told.and_then(SizeRange::value);
+    let low = |told: Option<SizeRange>| told.map(|told| told.low);
+    let high = |told: Option<SizeRange>| told.map(|told| told.high);
     let FailureAnalysis { failure, conclusion, proof, .. } = analysed;
     FailureView {
         headline: analysed.headline.clone(),

@@ -4,15 +4,16 @@ use proptest::prelude::*;
 use vramline::analysis::accounts::Accounts;
 use vramline::analysis::report::{ReportOptions, report as analyse};
 use vramline::ledger::{
-    DeviceFigures, Facts, Growth, JobProcess, Ledger, OtherProcess, Parts, PoolFigures, Teller, Told, What,
+    DeviceFigures, Facts, Growth, JobProcess, Ledger, OtherProcess, Parts, PoolFigures, SourcedBytes, Teller,
+    What,
 };
 use vramline::snapshot::Role;
 use vramline::units::{Bytes, Nanos};
 
 use super::{checked_report, fixture};
 
-fn told(bytes: u64, by: Teller) -> Option<Told> {
-    Some(Told { bytes: Bytes(bytes), by })
+fn told(bytes: u64, by: Teller) -> Option<SourcedBytes> {
+    Some(SourcedBytes { bytes: Bytes(bytes), by })
 }
 
 fn bytes_of(ledger: &Ledger, is_it: impl Fn(&What) -> bool) -> i64 {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use vramline::OutOfMemory;
 use vramline::analysis::oom::oom;
-use vramline::failure::{Failure, Failures, Told};
+use vramline::failure::{Failure, Failures, SizeRange};
 use vramline::postmortem::{Conclusion, Verdict, conclude, witness};
 use vramline::source::read_failures_in;
 use vramline::units::Bytes;
@@ -427,7 +427,7 @@ impl Random {
 
 /// What is told is true; figures that are not told are.
 fn assert_true(failure: &Failure, pool: &Pool, context: &str) -> Conclusion {
-    let holds = |name: &str, told: Option<Told>, truth: u64| {
+    let holds = |name: &str, told: Option<SizeRange>, truth: u64| {
         if let Some(told) = told {
             assert!(
                 told.low.0 <= truth && truth <= told.high.0,
@@ -482,12 +482,12 @@ fn assert_whole(text: &[u8], pool: &Pool, dialect: Dialect, context: &str) {
         "{context}\n{}",
         String::from_utf8_lossy(text)
     );
-    assert_eq!(failure.rounded, Some(Told::exact(Bytes(pool.rounded()))), "{context}");
-    assert_eq!(failure.free, Some(Told::exact(Bytes(pool.free()))), "{context}");
+    assert_eq!(failure.rounded, Some(SizeRange::exact(Bytes(pool.rounded()))), "{context}");
+    assert_eq!(failure.free, Some(SizeRange::exact(Bytes(pool.free()))), "{context}");
     assert!(failure.limit.is_some() && failure.slack().is_some(), "{context}");
     if matches!(dialect, Dialect::B | Dialect::C) {
-        assert_eq!(failure.limit, Some(Told::exact(Bytes(pool.limit))), "{context}");
-        assert!(conclusion.short_by.and_then(Told::value).is_some(), "{context}");
+        assert_eq!(failure.limit, Some(SizeRange::exact(Bytes(pool.limit))), "{context}");
+        assert!(conclusion.short_by.and_then(SizeRange::value).is_some(), "{context}");
     }
     let word = match dialect {
         Dialect::A => "bfc-a",
@@ -810,7 +810,7 @@ fn a_chunk_that_is_missing_or_changed_is_noticed() {
 fn pytorch_in_every_wording() {
     #[expect(clippy::cast_sign_loss, reason = "none is negative")]
     let gib = |value: f64| (value * f64::from(1 << 30)) as u64;
-    let near = |told: Option<Told>, truth: u64| {
+    let near = |told: Option<SizeRange>, truth: u64| {
         let told = told.expect("told");
         assert!(told.low.0 <= truth + 1 && truth <= told.high.0 + 1, "{truth} is not in {told:?}");
         assert!(told.high.0 - told.low.0 <= truth / 100 + (40 << 20));
@@ -1014,7 +1014,7 @@ fn text_and_dump_of_one_failure_are_one() {
             let conclusion = assert_true(failure, &pool, "joined");
             assert_eq!(
                 failure.slack(),
-                Some(Told::exact(Bytes(pool.slack()))),
+                Some(SizeRange::exact(Bytes(pool.slack()))),
                 "the dump tells it to the byte"
             );
             if conclusion.unallocated.is_some_and(|told| told.value().is_some()) {
@@ -1041,7 +1041,7 @@ fn a_dump_that_disagrees_with_the_text_is_told() {
     assert_eq!(failures.list.len(), 1);
     let codes: Vec<_> = failures.warnings.as_slice().iter().map(|warning| warning.code).collect();
     assert_eq!(codes, ["dump-disagrees"]);
-    assert_eq!(failures.list[0].in_use, Some(Told::exact(Bytes(3072))), "the dump is believed");
+    assert_eq!(failures.list[0].in_use, Some(SizeRange::exact(Bytes(3072))), "the dump is believed");
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn purpose(name: &str) -> &str {
 /// the same purpose meet: temporaries are not compared with arguments.
 fn slots(reports: &[&ReportAnalysis]) -> Vec<PoolSlot> {
     /// A file with more pools than this on a device was not written by a framework.
-    const MOST: usize = 256;
+    const MAX_POOLS_PER_DEVICE: usize = 256;
     let mut named: BTreeMap<(&str, &str, usize), BTreeMap<usize, usize>> = BTreeMap::new();
     for (number, report) in reports.iter().enumerate() {
         let mut order: Vec<usize> = (0..report.pools.len()).collect();
@@ -114,7 +114,7 @@ fn slots(reports: &[&ReportAnalysis]) -> Vec<PoolSlot> {
         for pools in groups {
             let is_apart =
                 |other: &&mut BTreeMap<usize, usize>| pools.keys().all(|report| !other.contains_key(report));
-            match joined.iter_mut().take(MOST).find(is_apart) {
+            match joined.iter_mut().take(MAX_POOLS_PER_DEVICE).find(is_apart) {
                 Some(other) if pools.len() < reports.len() => other.extend(pools),
                 _ => joined.push(pools),
             }

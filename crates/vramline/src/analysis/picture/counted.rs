@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::analysis::accounts::Accounts;
 use crate::analysis::report::PoolAnalysis;
-use crate::ledger::Told;
+use crate::ledger::SourcedBytes;
 use crate::timeline::{Column, Series};
 
 /// Points of a line; of more, the most of each column is kept.
@@ -84,7 +84,7 @@ impl CountedFigures {
         let series = books.pools.iter().find(|series| series.name == pool.name && is_it(series.pid));
         let pid = series.map_or(0, |series| series.pid);
         let clock = |time: i64| accounts.clock(pid, time).0;
-        let on_clock = |points: &[(i64, Told)]| -> BytesOverTime {
+        let on_clock = |points: &[(i64, SourcedBytes)]| -> BytesOverTime {
             points.iter().map(|(time, told)| (clock(*time), told.bytes.0)).collect()
         };
         let mut by_driver = Vec::new();

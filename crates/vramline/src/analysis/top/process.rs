@@ -2,7 +2,7 @@
 
 use super::job::{LiveJob, LivePool, LiveProcess, LiveStep, VariableRole};
 use super::sight::MachineSight;
-use crate::ledger::{PoolFigures, Teller, Told};
+use crate::ledger::{PoolFigures, SourcedBytes, Teller};
 use crate::recording::folder::ProcessId;
 use crate::recording::rows::HOST;
 use crate::recording::running::State;
@@ -84,7 +84,7 @@ impl PlacedProcess<'_> {
 
     /// What is known of its pool, for a ledger.
     pub(super) fn figures(&self) -> PoolFigures {
-        let told = |value: Option<i64>| Some(Told { bytes: bytes(value)?, by: Teller::Framework });
+        let told = |value: Option<i64>| Some(SourcedBytes { bytes: bytes(value)?, by: Teller::Framework });
         let (name, pool) =
             self.pool.map_or((String::new(), None), |(name, pool)| (name.to_owned(), Some(pool)));
         PoolFigures {

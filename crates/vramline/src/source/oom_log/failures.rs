@@ -11,8 +11,8 @@ use rustc_hash::FxHashMap;
 use super::lines::{Message, Speaker};
 use super::said::{Said, Stat, Torch};
 use crate::failure::{
-    BINS, Bin, Buffer, Chunk, Dialect, Failure, Failures, Layout, Region, Tag, Told, Witness, bin_of, narrow,
-    rounded, size_of_tensor,
+    BINS, Bin, Buffer, Chunk, Dialect, Failure, Failures, Layout, Region, SizeRange, Tag, Witness, bin_of,
+    narrow, rounded, size_of_tensor,
 };
 use crate::units::Bytes;
 
@@ -58,7 +58,7 @@ struct Dump {
     is_in_stats: bool,
     /// Where the line of a dump that says nothing else would go on.
     has_dump: bool,
-    sum_total: Option<Told>,
+    sum_total: Option<SizeRange>,
 }
 
 impl Dump {
@@ -100,11 +100,11 @@ impl Collector {
                 self.close(&message.speaker);
                 let mut dump = Dump::new(&message);
                 dump.failure.allocator.clone_from(allocator);
-                dump.failure.rounded = rounded.map(Told::exact);
+                dump.failure.rounded = rounded.map(SizeRange::exact);
                 dump.failure.requested = *requested;
                 if let Some(rounded) = rounded {
                     let least = Bytes(rounded.0.saturating_sub(crate::failure::GRANULE - 1));
-                    narrow(&mut dump.failure.requested, Some(Told { low: least, high: *rounded }));
+                    narrow(&mut dump.failure.requested, Some(SizeRange { low: least, high: *rounded }));
                 }
                 dump.failure.end = *end;
                 dump.failure.op.clone_from(op);
@@ -303,8 +303,8 @@ impl Collector {
             let layout = Layout { regions, has_borders: true };
             let sums = layout.sums(failure.end);
             let counted = layout.chunks().filter(|chunk| chunk.tag != Tag::Gap).count() as u64;
-            let fits = |told: Option<Told>, exact: Bytes| {
-                told.is_none_or(|told| told.and(Told::exact(exact)).is_some())
+            let fits = |told: Option<SizeRange>, exact: Bytes| {
+                told.is_none_or(|told| told.and(SizeRange::exact(exact)).is_some())
             };
             let is_proved = in_all_bins.is_none_or(|count| count == counted)
                 && bins_agree(&told, &layout)
@@ -329,14 +329,16 @@ impl Collector {
             // Each bin's own sum is known to the byte: only what was asked for is rounded.
             let of_bin = |bin: &Bin| {
                 let exact = sums.in_use_of_bin.get(bin.number).copied().unwrap_or_default();
-                Told { low: bin.requested.low, high: bin.requested.high.min(exact) }
+                SizeRange { low: bin.requested.low, high: bin.requested.high.min(exact) }
             };
             if told.len() == BINS {
                 failure.requested_in_use =
-                    Some(told.iter().map(of_bin).fold(Told::exact(Bytes::ZERO), Told::plus));
+                    Some(told.iter().map(of_bin).fold(SizeRange::exact(Bytes::ZERO), SizeRange::plus));
             }
         } else if told.len() == BINS {
-            let sum = |of: fn(&Bin) -> Told| told.iter().map(of).fold(Told::exact(Bytes::ZERO), Told::plus);
+            let sum = |of: fn(&Bin) -> SizeRange| {
+                told.iter().map(of).fold(SizeRange::exact(Bytes::ZERO), SizeRange::plus)
+            };
             narrow(&mut failure.in_use, Some(sum(|bin| bin.in_use)));
             failure.requested_in_use = Some(sum(|bin| bin.requested));
         }
@@ -369,7 +371,7 @@ impl Collector {
                         _ => true,
                     };
                     let is_size = match (failure.requested, size) {
-                        (Some(known), Some(size)) => known.and(Told::exact(size)).is_some(),
+                        (Some(known), Some(size)) => known.and(SizeRange::exact(size)).is_some(),
                         _ => true,
                     };
                     let is_same = failure.shape.as_ref().is_none_or(|known| *known == shape)
@@ -388,9 +390,9 @@ impl Collector {
                     is_new = true;
                     &mut new
                 });
-                narrow(&mut failure.requested, size.map(Told::exact));
+                narrow(&mut failure.requested, size.map(SizeRange::exact));
                 if failure.rounded.is_none() && failure.dialect.is_bfc() {
-                    failure.rounded = size.map(rounded).map(Told::exact);
+                    failure.rounded = size.map(rounded).map(SizeRange::exact);
                 }
                 failure.allocator = failure.allocator.take().or(allocator);
                 failure.op = failure.op.take().or(op);
@@ -431,7 +433,7 @@ impl Collector {
                         && let Some(requested) = failure.requested
                     {
                         let (low, high) = (rounded(requested.low), rounded(requested.high));
-                        failure.rounded = Some(Told { low, high });
+                        failure.rounded = Some(SizeRange { low, high });
                     }
                     failure.allocator = failure.allocator.take().or(allocator);
                     failure.device = failure.device.take().or(device);
@@ -473,7 +475,7 @@ impl Collector {
             let mut failure = Failure::new(Dialect::CudaMallocAsync);
             failure.witnesses.push(witness(message));
             failure.allocator.clone_from(allocator);
-            failure.requested = Some(Told::exact(*requested));
+            failure.requested = Some(SizeRange::exact(*requested));
             // How the driver rounds is not told; it is never less.
             failure.rounded = failure.requested;
             self.asynchronous = self.add(failure);
@@ -482,12 +484,12 @@ impl Collector {
         let Some(failure) = self.asynchronous.and_then(|at| self.failures.list.get_mut(at)) else { return };
         match message.said {
             Said::AsyncDevice { free, total } => {
-                failure.memory.free = Some(Told::exact(free));
-                failure.memory.total = Some(Told::exact(total));
+                failure.memory.free = Some(SizeRange::exact(free));
+                failure.memory.total = Some(SizeRange::exact(total));
                 failure.unallocated = failure.memory.free;
             }
-            Said::AsyncReserved(bytes) => failure.pool = Some(Told::exact(bytes)),
-            Said::AsyncUsed(bytes) => failure.in_use = Some(Told::exact(bytes)),
+            Said::AsyncReserved(bytes) => failure.pool = Some(SizeRange::exact(bytes)),
+            Said::AsyncUsed(bytes) => failure.in_use = Some(SizeRange::exact(bytes)),
             _ => {}
         }
         failure.free = failure.pool.zip(failure.in_use).map(|(pool, in_use)| pool.minus(in_use));

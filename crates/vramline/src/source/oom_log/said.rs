@@ -4,7 +4,7 @@
 //! figure counts only where what follows it shows that it is whole.
 
 use super::sizes::{self, Writer, hex, number, size, size_or_bytes};
-use crate::failure::{BINS, Bin, DeviceMemory, Dialect, Tag, Told, bin_of};
+use crate::failure::{BINS, Bin, DeviceMemory, Dialect, SizeRange, Tag, bin_of};
 use crate::units::Bytes;
 
 /// A line, joined from as many pieces as it was broken into.
@@ -40,7 +40,7 @@ pub(crate) enum Reading {
 pub(crate) enum Said {
     RanOut {
         allocator: Option<String>,
-        requested: Option<Told>,
+        requested: Option<SizeRange>,
         rounded: Option<Bytes>,
         end: Tag,
         op: Option<String>,
@@ -60,20 +60,20 @@ pub(crate) enum Said {
         op: Option<String>,
     },
     Summary,
-    SumTotal(Told),
+    SumTotal(SizeRange),
     Pool {
-        pool: Told,
-        limit: Told,
-        available: Told,
+        pool: SizeRange,
+        limit: SizeRange,
+        available: SizeRange,
     },
     Memory {
-        largest: Option<Told>,
-        unallocated: Told,
-        pool: Told,
-        limit: Option<Told>,
+        largest: Option<SizeRange>,
+        unallocated: SizeRange,
+        pool: SizeRange,
+        limit: Option<SizeRange>,
     },
     Stats,
-    Stat(Stat, Told),
+    Stat(Stat, SizeRange),
     Occupancy,
     TensorError {
         shape: String,
@@ -83,7 +83,7 @@ pub(crate) enum Said {
         op: Option<String>,
     },
     JaxError {
-        requested: Told,
+        requested: SizeRange,
         allocator: Option<String>,
         device: Option<String>,
         executable: Option<String>,
@@ -101,7 +101,7 @@ pub(crate) enum Said {
     Torch(Box<Torch>),
     PeakBuffers,
     BufferBegins,
-    BufferSize(Told),
+    BufferSize(SizeRange),
     BufferOperator(String),
     BufferLabel(String),
     BufferShape(String),
@@ -122,15 +122,15 @@ pub(crate) enum Stat {
 /// PyTorch's sentence.
 #[derive(Debug, Default)]
 pub(crate) struct Torch {
-    pub(crate) tried: Option<Told>,
+    pub(crate) tried: Option<SizeRange>,
     pub(crate) device: Option<String>,
     pub(crate) memory: DeviceMemory,
-    pub(crate) allowed: Option<Told>,
-    pub(crate) allocated: Option<Told>,
+    pub(crate) allowed: Option<SizeRange>,
+    pub(crate) allocated: Option<SizeRange>,
     /// Reserved, in the old wording: allocated and not.
-    pub(crate) reserved: Option<Told>,
+    pub(crate) reserved: Option<SizeRange>,
     /// Reserved and not allocated.
-    pub(crate) unallocated: Option<Told>,
+    pub(crate) unallocated: Option<SizeRange>,
 }
 
 /// Reads a line.
@@ -502,7 +502,7 @@ fn torch(line: &Line<'_>, message: &[u8]) -> Reading {
         others = rest;
         let used = number(rest).and_then(|(_, rest)| told(rest.strip_prefix(b"has")?));
         if let Some((used, _)) = used {
-            let before = torch.memory.others.unwrap_or(Told::exact(Bytes::ZERO));
+            let before = torch.memory.others.unwrap_or(SizeRange::exact(Bytes::ZERO));
             torch.memory.others = Some(before.plus(used));
         }
     }
@@ -514,7 +514,7 @@ fn torch(line: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// The size that a text ends with.
-fn longest_size(text: &[u8]) -> Option<Told> {
+fn longest_size(text: &[u8]) -> Option<SizeRange> {
     let from = text.len().saturating_sub(24);
     (from..text.len())
         .filter(|&at| at == 0 || !matches!(text.get(at - 1), Some(b'0'..=b'9')))

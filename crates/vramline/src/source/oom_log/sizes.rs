@@ -4,7 +4,7 @@
 //! the next unit, with one decimal for KiB and two above. PyTorch divides in floating point, always with two. A text of
 //! three digits stands for thousands of numbers of bytes: both ends are kept.
 
-use crate::failure::Told;
+use crate::failure::SizeRange;
 use crate::units::Bytes;
 
 /// Who wrote a size.
@@ -17,7 +17,7 @@ pub(crate) enum Writer {
 }
 
 /// A size at the front of a text without spaces, and what follows it. `None` where there is none, or it is not whole.
-pub(crate) fn size(text: &[u8], writer: Writer) -> Option<(Told, &[u8])> {
+pub(crate) fn size(text: &[u8], writer: Writer) -> Option<(SizeRange, &[u8])> {
     let (whole, rest) = number(text)?;
     let (decimals, count, rest) = match rest {
         [b'.', after @ ..] => {
@@ -36,29 +36,29 @@ pub(crate) fn size(text: &[u8], writer: Writer) -> Option<(Told, &[u8])> {
             return Some((between(value, scale, power, writer)?, rest));
         }
     }
-    let exact = Told::exact(Bytes(whole));
+    let exact = SizeRange::exact(Bytes(whole));
     let rest = rest.strip_prefix(b"bytes").or_else(|| rest.strip_prefix(b"B"))?;
     (count == 0).then_some((exact, rest))
 }
 
 /// A size, or a plain number of bytes.
-pub(crate) fn size_or_bytes(text: &[u8], writer: Writer) -> Option<(Told, &[u8])> {
+pub(crate) fn size_or_bytes(text: &[u8], writer: Writer) -> Option<(SizeRange, &[u8])> {
     size(text, writer).or_else(|| {
         let (bytes, rest) = number(text)?;
         // A unit or a fraction that is cut off would make another number of it.
         let is_cut = matches!(rest, [b'.' | b'K' | b'M' | b'G' | b'T' | b'P' | b'E' | b'B', ..]);
-        (!is_cut).then_some((Told::exact(Bytes(bytes)), rest))
+        (!is_cut).then_some((SizeRange::exact(Bytes(bytes)), rest))
     })
 }
 
 /// What prints as `value / scale` of the unit that is 1024 to the power of `power`.
-fn between(value: u128, scale: u128, power: u32, writer: Writer) -> Option<Told> {
+fn between(value: u128, scale: u128, power: u32, writer: Writer) -> Option<SizeRange> {
     // Half of the last digit either way.
     let (low, high) = (2 * value).checked_sub(1).map_or((0, 1), |low| (low, 2 * value + 1));
     let of = 2 * scale;
     let bytes = |low: u128, high: u128| {
         let low = u64::try_from(low).ok()?;
-        Some(Told { low: Bytes(low), high: Bytes(u64::try_from(high).unwrap_or(u64::MAX)) })
+        Some(SizeRange { low: Bytes(low), high: Bytes(u64::try_from(high).unwrap_or(u64::MAX)) })
     };
     if writer == Writer::Torch {
         let unit = 1u128 << (10 * power);
@@ -148,8 +148,11 @@ mod tests {
         {
             assert_eq!(size(text.as_bytes(), Writer::Xla), None, "{text}");
         }
-        assert_eq!(size_or_bytes(b"11330115994", Writer::Xla).unwrap().0, Told::exact(Bytes(11_330_115_994)));
+        assert_eq!(
+            size_or_bytes(b"11330115994", Writer::Xla).unwrap().0,
+            SizeRange::exact(Bytes(11_330_115_994))
+        );
         assert_eq!(size_or_bytes(b"256.0", Writer::Xla), None);
-        assert_eq!(size(b"0B,", Writer::Xla).unwrap().0, Told::exact(Bytes(0)));
+        assert_eq!(size(b"0B,", Writer::Xla).unwrap().0, SizeRange::exact(Bytes(0)));
     }
 }
