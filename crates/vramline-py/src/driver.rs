@@ -18,7 +18,7 @@ type Opened = (u32, Result<Probe, DriverError>);
 static DRIVER: Mutex<Option<Opened>> = Mutex::new(None);
 
 /// total, reserved, free, used, what this process holds; why the first four are not known, why the last is not
-type Told = ([Option<u64>; 5], Option<String>, Option<String>);
+type DriverAnswer = ([Option<u64>; 5], Option<String>, Option<String>);
 
 fn ask<T: Send>(
     py: Python<'_>,
@@ -73,7 +73,7 @@ pub(crate) fn driver_visible(
 /// The figures of a device, by the last signs of its uuid, which CUDA and the driver give different beginnings.
 #[pyfunction]
 #[pyo3(signature = (uuid, script=None))]
-pub(crate) fn driver_memory(py: Python<'_>, uuid: String, script: Option<PathBuf>) -> Told {
+pub(crate) fn driver_memory(py: Python<'_>, uuid: String, script: Option<PathBuf>) -> DriverAnswer {
     ask(py, script, |probe| {
         let probe = match probe {
             Ok(probe) => probe,

@@ -5,7 +5,7 @@ use crate::advise::fragmentation::lost;
 use crate::failure::{self, Failure};
 use crate::names::Name;
 use crate::postmortem::advice::Advice;
-use crate::replay::{self, Answered, Cause, CauseKind, NotReplayed, Ran, remedies};
+use crate::replay::{self, Answered, Cause, CauseKind, NotReplayed, PoolRun, remedies};
 use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Picos};
 use crate::warning::Warning;
@@ -86,7 +86,7 @@ impl Replayed {
         }
     }
 
-    fn of_run(run: &Ran, trace: &Trace) -> Replayed {
+    fn of_run(run: &PoolRun, trace: &Trace) -> Replayed {
         let mut so_far = 0_u64;
         let taken = run.exact.growths.iter().filter_map(|growth| {
             so_far = so_far.saturating_sub(growth.released.0).saturating_add(growth.got.0);

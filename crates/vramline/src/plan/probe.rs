@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{Dtype, Framework, Region};
 use crate::names::Name;
-use crate::replay::{self, NotReplayed, Ran};
+use crate::replay::{self, NotReplayed, PoolRun};
 use crate::snapshot::Role;
 use crate::trace::{Phase, PoolTrace, Trace};
 use crate::units::Span;
@@ -210,7 +210,7 @@ pub struct Probe {
     /// The batch, or whatever else is varied.
     pub batch: u64,
     /// Its requests through its own allocator.
-    pub ran: Ran,
+    pub ran: PoolRun,
     /// How many training steps it has.
     pub steps: usize,
     pub(super) asks: Vec<Ask>,
@@ -288,7 +288,7 @@ fn step_time(trace: &Trace) -> Option<Span> {
 }
 
 /// The stretches of a program, one after the other.
-fn stretches(trace: &Trace, ran: &Ran) -> Vec<Stretch> {
+fn stretches(trace: &Trace, ran: &PoolRun) -> Vec<Stretch> {
     let count = ran.program.acts.len();
     let mut stretches = vec![Stretch { part: Part::Start, ordinal: 0, acts: 0..count }];
     let mut at = 0;
@@ -317,7 +317,7 @@ fn stretches(trace: &Trace, ran: &Ran) -> Vec<Stretch> {
     stretches
 }
 
-fn asks(source: Source<'_>, ran: &Ran, stretches: &[Stretch], keys: &mut Keys) -> Vec<Ask> {
+fn asks(source: Source<'_>, ran: &PoolRun, stretches: &[Stretch], keys: &mut Keys) -> Vec<Ask> {
     let Source { trace, pool, .. } = source;
     let history = &trace.history;
     let is_torch = history.framework == Some(Framework::PyTorch);
@@ -367,7 +367,7 @@ fn asks(source: Source<'_>, ran: &Ran, stretches: &[Stretch], keys: &mut Keys) -
 }
 
 /// How many acts each block lives for, by the act that asks for it.
-fn lives(ran: &Ran) -> FxHashMap<usize, usize> {
+fn lives(ran: &PoolRun) -> FxHashMap<usize, usize> {
     let mut born = vec![None; ran.program.slots];
     let mut lives = FxHashMap::default();
     for (at, act) in ran.program.acts.iter().enumerate() {

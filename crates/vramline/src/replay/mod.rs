@@ -125,7 +125,7 @@ impl Rules {
 #[derive(Debug)]
 pub struct PoolReplay {
     /// The run.
-    pub ran: Ran,
+    pub ran: PoolRun,
     /// What the lifetimes need at least.
     pub bounds: Bounds,
     /// What is fragmented, and why.
@@ -153,7 +153,7 @@ fn caching(trace: &Trace, pool: PoolId) -> Option<&Caching> {
 
 /// A pool's trace, run through its allocator and compared; nothing explained yet.
 #[derive(Debug)]
-pub struct Ran {
+pub struct PoolRun {
     /// The pool's name.
     pub name: String,
     /// Which of the trace's it is.
@@ -174,7 +174,7 @@ pub struct Ran {
     pub chosen_by: &'static str,
 }
 
-impl Ran {
+impl PoolRun {
     /// Whether everything is reproduced from the start.
     #[must_use]
     pub fn is_exact(&self) -> bool {
@@ -318,14 +318,14 @@ pub fn replay(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<
 }
 
 /// Replays a pool and compares. `version` is the framework's, where it is known.
-pub fn run(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<Ran, NotReplayed> {
+pub fn run(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<PoolRun, NotReplayed> {
     match caching(trace, pool.id) {
         Some(caching) => run_torch(trace, pool, caching),
         None => run_bfc(trace, pool, version),
     }
 }
 
-fn run_bfc(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<Ran, NotReplayed> {
+fn run_bfc(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<PoolRun, NotReplayed> {
     let facts = trace.history.pool(pool.id);
     let name = facts.map_or(String::new(), |facts| facts.name.clone());
     let candidates = model::candidates(trace.history.framework, version, &name);
@@ -355,7 +355,7 @@ fn run_bfc(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<Ran
         }
     }
     let Some((exact, preset)) = best else { return Err(NotReplayed::UnknownAllocator { pool: name }) };
-    Ok(Ran {
+    Ok(PoolRun {
         name,
         pool: pool.id,
         program,
@@ -372,7 +372,7 @@ fn run_bfc(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<Ran
     })
 }
 
-fn run_torch(trace: &Trace, pool: &PoolTrace, caching: &Caching) -> Result<Ran, NotReplayed> {
+fn run_torch(trace: &Trace, pool: &PoolTrace, caching: &Caching) -> Result<PoolRun, NotReplayed> {
     /// Names of the two orders of equal blocks; versions since May 2026 have the second.
     const ORDERS: [(&str, TieBreak); 2] =
         [("pytorch", TieBreak::Address), ("pytorch-since-2026-05", TieBreak::Segment)];
@@ -413,7 +413,7 @@ fn run_torch(trace: &Trace, pool: &PoolTrace, caching: &Caching) -> Result<Ran, 
             rules.driver = DriverExact { refused: rules.driver.refused, ..driver };
         }
     }
-    Ok(Ran {
+    Ok(PoolRun {
         name,
         pool: pool.id,
         program,

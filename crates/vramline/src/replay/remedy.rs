@@ -3,7 +3,7 @@
 use super::program::Act;
 use super::setting::{Setting, SplitSize};
 use super::what_if::{Answered, Questions};
-use super::{Ran, Rules};
+use super::{PoolRun, Rules};
 use crate::units::Bytes;
 
 /// Settings under which everything fits.
@@ -18,7 +18,7 @@ pub struct Remedies {
 /// Looks for them. `asked` is a request that failed at the end of a trace that does not tell of it. `None` where the replay
 /// finds room for everything: then it is not the allocator's rules that the failure came from.
 #[must_use]
-pub fn remedies(ran: &Ran, asked: Option<Bytes>) -> Option<Remedies> {
+pub fn remedies(ran: &PoolRun, asked: Option<Bytes>) -> Option<Remedies> {
     let with_asked = asked.map(|asked| {
         let mut program = ran.program.clone();
         let slot = u32::try_from(program.slots).unwrap_or(u32::MAX);
