@@ -98,7 +98,7 @@ pub struct Recorder {
 pub struct History {
     /// The table behind every [`Name`] here.
     pub names: Names,
-    /// The table behind every [`Stack`] here.
+    /// The table behind every [`Stack`](crate::stack::Stack) here.
     pub stacks: Stacks,
     /// The pools, by [`PoolId`].
     pub pools: Vec<Pool>,

@@ -6,7 +6,7 @@
 //! `wall_ns` of the real-time clock at the same moment, so that a jump of that clock shows and can be undone.
 //!
 //! A reader takes columns by name and ignores those it does not know. Adding a column keeps the version; changing the meaning
-//! of one raises it. A column that was added says since when it is there: [`Column::since`].
+//! of one raises it. A column that was added says since when it is there (`since`).
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Plain data for display. No drawing: terminals, pages and files make their own of it.
+//! Documents: structs that serialise, each made from its analysis by a `From`. Nothing is decided here, and nothing is drawn: terminals, pages
+//! and files make their own of it.
 
 pub mod caching;
 pub mod diff;
