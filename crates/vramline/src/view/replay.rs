@@ -123,7 +123,7 @@ pub struct ReplayPoolView {
     #[field(null = "nothing was in use at any moment")]
     pub at_peak: Option<MomentView>,
     /// The pool before it last grew.
-    #[field(null = "the pool never grew while anything was in use")]
+    #[field(null = "the pool grew once at most")]
     pub before_last_growth: Option<MomentView>,
     /// The pool at the end.
     #[field(null = "the replay did not reach the end")]
@@ -323,7 +323,7 @@ pub struct WhatIfView {
     /// Searches for room that failed and were run again.
     pub retries: u64,
     /// Requests that fit only because their threads wait for others to free something; null where none had to, or waiting does not help.
-    #[field(null = "with a pool that nobody waits for there is none")]
+    #[field(null = "waiting was not needed, or does not help")]
     pub waits: Option<u64>,
     /// Idle regions that went back to the driver.
     #[field(title = "returned")]
