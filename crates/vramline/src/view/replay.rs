@@ -123,7 +123,7 @@ pub struct ReplayPoolView {
     #[field(null = "nothing was in use at any moment")]
     pub at_peak: Option<MomentView>,
     /// The pool before it last grew.
-    #[field(null = "the pool grew once at most")]
+    #[field(null = "the pool did not grow after its first request")]
     pub before_last_growth: Option<MomentView>,
     /// The pool at the end.
     #[field(null = "the replay did not reach the end")]
