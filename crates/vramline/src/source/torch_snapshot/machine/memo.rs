@@ -17,7 +17,7 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    #[inline]
+    // Not inlined, so that the instructions which store can be.
     pub(super) fn put(&mut self, number: u32, word: Word) {
         let (at, next) = (number as usize, self.dense.len());
         if at < next {
