@@ -30,41 +30,56 @@ fn letters(document: &Diff) -> Vec<String> {
     (0..document.runs.len()).map(letter).collect()
 }
 
+/// A line of what the gate says.
+enum GateLine {
+    /// A sentence of its own.
+    Sentence(String),
+    /// What introduces items.
+    Introduction(String),
+    /// One of them.
+    Item(String),
+}
+
 /// What a page begins with: the gate, where there is one, then the difference.
 pub(crate) fn verdict_lines(document: &Diff) -> Vec<String> {
-    let told = gate_lines(document);
-    let gate = told.lines().map(|line| match line.strip_suffix(':') {
-        Some(line) => format!("{line}."),
-        None => line.trim_start_matches("  - ").to_owned(),
-    });
-    gate.chain([printable(&document.headline)]).collect()
+    let line = |line: GateLine| match line {
+        GateLine::Sentence(text) | GateLine::Item(text) => text,
+        GateLine::Introduction(text) => format!("{text}."),
+    };
+    gate(document).into_iter().map(line).chain([printable(&document.headline)]).collect()
 }
 
 /// What the gate says, and why; nothing where there is none.
 pub(crate) fn gate_lines(document: &Diff) -> String {
-    let mut out = String::new();
-    let Some(threshold) = &document.fail_over else { return out };
-    let is_noisy = !document.tolerated.is_empty();
-    let _ = match document.gate {
-        Gate::Pass if is_noisy => writeln!(
-            out,
-            "The gate passes though a peak grew by more than {threshold}, as repeats of one run differ by no less:"
-        ),
-        Gate::Pass => writeln!(out, "The gate passes: no peak grew by more than {threshold}."),
-        Gate::Fail => writeln!(out, "The gate fails:"),
-        Gate::Unknown | Gate::None => writeln!(out, "The gate cannot tell: no peak is known in both runs."),
+    let line = |line: GateLine| match line {
+        GateLine::Sentence(text) => format!("{text}\n"),
+        GateLine::Introduction(text) => format!("{text}:\n"),
+        GateLine::Item(text) => format!("  - {text}\n"),
     };
-    for alarm in &document.alarms {
-        let _ = writeln!(out, "  - {}", printable(&alarm.text));
-    }
+    gate(document).into_iter().map(line).collect()
+}
+
+fn gate(document: &Diff) -> Vec<GateLine> {
+    let Some(threshold) = &document.fail_over else { return Vec::new() };
+    let is_noisy = !document.tolerated.is_empty();
+    let mut lines = vec![match document.gate {
+        Gate::Pass if is_noisy => GateLine::Introduction(format!(
+            "The gate passes though a peak grew by more than {threshold}, as repeats of one run differ by no less"
+        )),
+        Gate::Pass => GateLine::Sentence(format!("The gate passes: no peak grew by more than {threshold}.")),
+        Gate::Fail => GateLine::Introduction("The gate fails".to_owned()),
+        Gate::Unknown | Gate::None => {
+            GateLine::Sentence("The gate cannot tell: no peak is known in both runs.".to_owned())
+        }
+    }];
+    lines.extend(document.alarms.iter().map(|alarm| GateLine::Item(printable(&alarm.text))));
     if is_noisy && document.gate != Gate::Pass {
-        let _ =
-            writeln!(out, "No alarm, as repeats of one run differ by no less, though more than {threshold}:");
+        lines.push(GateLine::Introduction(format!(
+            "No alarm, as repeats of one run differ by no less, though more than {threshold}"
+        )));
     }
-    for noise in &document.tolerated {
-        let _ = writeln!(out, "  - {}", printable(&noise.text));
-    }
-    out
+    lines.extend(document.tolerated.iter().map(|noise| GateLine::Item(printable(&noise.text))));
+    lines
 }
 
 /// Groupings that are shown where none is asked for; a layer is the sum of its ops.
