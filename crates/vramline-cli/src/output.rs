@@ -1,26 +1,48 @@
 //! Output files: whole, or not there.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that is being written. It is removed again unless it is finished: half a file looks like a whole one.
+/// Files of killed processes with this process's number that are passed over.
+const MAX_PARTS_LEFT: u32 = 100;
+
+/// A file that is being written, beside the one whose place it takes when it is finished. Until then that one stays as it was: half a file
+/// looks like a whole one. Only what is no plain file, such as `/dev/stdout` or a pipe, is written piece by piece.
 pub(crate) struct OutputFile {
     file: File,
-    /// What is removed: not a device or a pipe, which was there before.
-    unfinished: Option<PathBuf>,
+    /// What is written, and whose place it takes.
+    part: Option<(PathBuf, PathBuf)>,
 }
 
 impl OutputFile {
     pub(crate) fn create(path: &Path) -> io::Result<OutputFile> {
-        let file = File::create(path)?;
-        let is_plain = file.metadata().is_ok_and(|found| found.is_file());
-        Ok(OutputFile { file, unfinished: is_plain.then(|| path.to_owned()) })
+        // A rename would also replace a file that may not be written to, and a device.
+        let permissions = match OpenOptions::new().write(true).open(path) {
+            Ok(there) => {
+                let known = there.metadata()?;
+                if !known.is_file() {
+                    return Ok(OutputFile { file: there, part: None });
+                }
+                Some(known.permissions())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        // A link stays a link: what it points to is replaced.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let (part, file) = beside(&target)?;
+        if let Some(permissions) = permissions {
+            // Not every file system has permissions.
+            let _ = file.set_permissions(permissions);
+        }
+        Ok(OutputFile { file, part: Some((part, target)) })
     }
 
-    /// Keeps the file: everything is in it.
-    pub(crate) fn finish(mut self) {
-        self.unfinished = None;
+    /// Lets the file take its place: everything is in it.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        let Some((part, target)) = self.part.take() else { return Ok(()) };
+        fs::rename(&part, target).inspect_err(|_| drop(fs::remove_file(&part)))
     }
 }
 
@@ -36,30 +58,114 @@ impl Write for OutputFile {
 
 impl Drop for OutputFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.unfinished {
+        if let Some((part, _)) = &self.part {
             // What cannot be removed stays: the error has been told.
-            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(part);
+        }
+    }
+}
+
+/// A new file in the folder of another.
+fn beside(file: &Path) -> io::Result<(PathBuf, File)> {
+    let mut number = 0;
+    loop {
+        let path = file.with_file_name(format!(".vramline-{}-{number}.part", std::process::id()));
+        match File::create_new(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MAX_PARTS_LEFT => {
+                number += 1;
+            }
+            made => return made.map(|file| (path, file)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
     use super::*;
+
+    fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut out = OutputFile::create(file)?;
+        out.write_all(bytes)?;
+        out.finish()
+    }
 
     #[test]
     fn only_a_finished_file_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.csv");
-        let mut file = OutputFile::create(&path).unwrap();
-        file.write_all(b"half").unwrap();
-        drop(file);
+        let half = || {
+            let mut file = OutputFile::create(&path).unwrap();
+            file.write_all(b"half").unwrap();
+        };
+        half();
         assert!(!path.exists());
-        let mut file = OutputFile::create(&path).unwrap();
-        file.write_all(b"whole").unwrap();
-        file.finish();
+        replace(&path, b"whole").unwrap();
+        half();
         assert_eq!(fs::read(&path).unwrap(), b"whole");
         drop(OutputFile::create(Path::new("/dev/null")).unwrap());
         assert!(Path::new("/dev/null").exists());
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_page_takes_the_place_of_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("page.html"), folder.path().join("link.html"));
+        std::os::unix::fs::symlink("page.html", &link).unwrap();
+        replace(&file, b"first").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        let before = File::open(&file).unwrap();
+        replace(&link, b"second").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "second");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        // Whoever reads the first while the second is written reads all of it.
+        assert_eq!(io::read_to_string(before).unwrap(), "first");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(names(folder.path()), ["link.html", "page.html"]);
+    }
+
+    #[test]
+    fn what_fails_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("folder")).unwrap();
+        assert!(replace(&folder.path().join("folder"), b"page").is_err());
+        assert!(replace(&folder.path().join("none/page.html"), b"page").is_err());
+        // It ends like a folder: the bytes are written, and the last step fails.
+        assert!(replace(&folder.path().join("page.html/"), b"page").is_err());
+        assert_eq!(names(folder.path()), ["folder"]);
+    }
+
+    #[test]
+    fn a_pipe_stays_a_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read_to_string(pipe).unwrap()
+        });
+        replace(&pipe, b"page").unwrap();
+        assert_eq!(reader.join().unwrap(), "page");
+        assert_eq!(names(folder.path()), ["pipe"]);
+        assert!(!fs::metadata(&pipe).unwrap().is_file());
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = format!(".vramline-{}-0.part", std::process::id());
+        fs::write(folder.path().join(&left), "half").unwrap();
+        replace(&folder.path().join("page.html"), b"page").unwrap();
+        assert_eq!(names(folder.path()), [left.as_str(), "page.html"]);
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Hinted> {
     out.flush().map_err(anyhow::Error::from)?;
     drop(out);
     if let Some(file) = file {
-        file.finish();
+        file.finish().with_context(|| format!("cannot write '{}'", args.output.display()))?;
     }
     // The process is about to end; giving back a large trace piece by piece would only delay that.
     drop(pools);

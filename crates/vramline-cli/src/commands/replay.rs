@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
-use vramline::analysis::replay::{ExtraRequest, ReplayOptions, replay};
+use vramline::analysis::replay::{ExtraRequest, ReplayAnalysis, ReplayGate, ReplayOptions, replay};
 use vramline::replay::Setting;
 use vramline::view::replay::Replay;
 
@@ -26,6 +26,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode, Hinted> {
         .map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
     let analysis = replay(&reading, &options).map_err(|error| refusal(error.to_string(), error.hint()))?;
     let document = Replay::from(&analysis);
+    let code = gates(&analysis, &args.gate);
     std::mem::forget(analysis);
     std::mem::forget(reading);
     if document.pools.is_empty() {
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode, Hinted> {
         return Err(Hinted { error, hint: hint.to_owned() });
     }
     answer(&document, args.json, |style| printer::replay::replay(&document, style))?;
-    Ok(gates(&document, &args.gate))
+    Ok(code)
 }
 
 /// The settings of a file, one a line.
@@ -48,30 +49,15 @@ fn settings_of(args: &ReplayArgs) -> Result<Vec<Setting>, Hinted> {
         .collect()
 }
 
-/// A no outweighs what is not certain.
-fn gates(document: &Replay, gates: &[Gate]) -> ExitCode {
-    let mut code = 0;
-    for gate in gates {
-        let says = match gate {
-            Gate::Exact if document.pools.iter().all(|pool| pool.exact) => 0,
-            // What differs where nothing was assumed is a no.
-            Gate::Exact if document.pools.iter().any(|pool| pool.from_start == Some(true) && !pool.exact) => {
-                NO
-            }
-            Gate::Exact => NOT_CERTAIN,
-            Gate::Fits if document.what_if.iter().any(|answer| answer.fits == Some(false)) => NO,
-            Gate::Fits => {
-                let is_exact = document.pools.first().is_some_and(|pool| pool.exact);
-                let all_fit = document.what_if.iter().all(|answer| answer.fits == Some(true));
-                // A question without an answer stands in the warnings.
-                let is_answered = !document.what_if.is_empty();
-                if is_exact && all_fit && is_answered { 0 } else { NOT_CERTAIN }
-            }
-        };
-        code = match (code, says) {
-            (NO, _) | (_, NO) => NO,
-            (code, says) => code.max(says),
-        };
+/// The worst of what the gates say.
+fn gates(analysis: &ReplayAnalysis<'_>, gates: &[Gate]) -> ExitCode {
+    let says = |gate: &Gate| match gate {
+        Gate::Exact => analysis.is_exact(),
+        Gate::Fits => analysis.fits(),
+    };
+    match gates.iter().map(says).max() {
+        None | Some(ReplayGate::Pass) => ExitCode::SUCCESS,
+        Some(ReplayGate::NotCertain) => ExitCode::from(NOT_CERTAIN),
+        Some(ReplayGate::Fail) => ExitCode::from(NO),
     }
-    ExitCode::from(code)
 }

@@ -49,7 +49,7 @@ fn finish(args: &RunArgs, manifest: &RunManifest, path: PathBuf, is_booted: bool
             told(|| {
                 let mut out = OutputFile::create(file).map_err(anyhow::Error::from)?;
                 report::write(&ReportArgs { json: true, ..report }, &mut out, false)?;
-                out.finish();
+                out.finish().map_err(anyhow::Error::from)?;
                 Ok(())
             });
         }

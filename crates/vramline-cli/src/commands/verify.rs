@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use serde_json::Value;
-use vramline::analysis::verify::{Measured, Predicted, peak, verify};
+use vramline::analysis::verify::{Measured, Predicted, VerifyVerdict, peak, verify};
 use vramline::plan::Fix;
 use vramline::units::Bytes;
 use vramline::view::verify::Verify;
@@ -64,7 +64,11 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<ExitCode, Hinted> {
     let base = measured.pop().ok_or_else(|| anyhow!("nothing was measured"))?;
     let document = Verify::from(verify(&predicted, base, fixed, args.tolerance));
     answer(&document, args.plan.json, |style| printer::verify::verify(&document, style))?;
-    Ok(if document.agrees == Some(false) { ExitCode::from(NO) } else { ExitCode::SUCCESS })
+    Ok(if document.verdict.word == VerifyVerdict::NotAsPredicted {
+        ExitCode::from(NO)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// The prediction of a plan that is made now; a code where a signal ended that.

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use vramline::units::{Bytes, Span};
+use vramline::units::{Bytes, Span, thousands};
 use vramline::view::report::{HeldView, LongView, PoolView, Row};
 
-use super::{Column, Style, clock, heading, percent, printable, shorten, table, thousands};
+use super::{Column, Style, clock, heading, percent, printable, shorten, table};
 use crate::cli::By;
 
 /// How many of the blocks held for long are shown.

@@ -106,7 +106,7 @@ pub(crate) fn shorten(op: &str) -> String {
 }
 
 pub(crate) fn percent(part: Bytes, whole: Bytes) -> String {
-    part.share_of(whole).map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+    part.percent_of(whole)
 }
 
 fn or_dash<T: std::fmt::Display>(value: Option<T>) -> String {
@@ -123,17 +123,4 @@ pub(crate) fn clock(time: Nanos) -> String {
     #[expect(clippy::cast_precision_loss, reason = "microseconds of a trace's clock")]
     let seconds = time.0 as f64 / 1e9;
     format!("{seconds:.6}s")
-}
-
-/// 5060 -> 5,060
-pub(crate) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }

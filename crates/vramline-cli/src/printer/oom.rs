@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use vramline::analysis::oom::MAP_WIDTH;
 use vramline::postmortem::Verdict;
-use vramline::units::Bytes;
+use vramline::units::{Bytes, thousands};
 use vramline::view::oom::{FailureView, OomReport};
 
-use super::{Style, heading, notes_of, printable, shorten, table, thousands};
+use super::{Style, heading, notes_of, printable, shorten, table};
 
 /// Rows of the picture; what is left out is summed up.
 const ROWS: usize = 24;

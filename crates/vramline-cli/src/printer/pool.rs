@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 use vramline::analysis::caching::CachedWhen;
-use vramline::units::Bytes;
+use vramline::units::{Bytes, thousands};
 use vramline::view::caching::CachedView;
 use vramline::view::report::{PoolView, Report};
 
-use super::{Column, Style, clock, heading, or_dash, printable, table, thousands};
+use super::{Column, Style, clock, heading, or_dash, printable, table};
 
 /// How many streams and failed requests are shown.
 const STREAM_ROWS: usize = 6;

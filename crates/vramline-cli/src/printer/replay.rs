@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use vramline::replay::AnsweredBy;
-use vramline::units::Bytes;
+use vramline::units::{Bytes, thousands};
 use vramline::view::replay::{GrowthView, MomentView, OpView, Replay, ReplayPoolView, WhatIfView};
 
-use super::{Column, Style, clock, heading, percent, printable, shorten, table, thousands};
+use super::{Column, Style, clock, heading, percent, printable, shorten, table};
 
 /// Growths that are shown; the largest ones.
 const GROWTHS: usize = 8;
@@ -46,21 +46,11 @@ pub(crate) fn replay(document: &Replay, style: Style) -> String {
 }
 
 fn exactness(out: &mut String, pool: &ReplayPoolView, style: Style) {
-    let word = if pool.exact {
-        "Replayed exactly"
-    } else if pool.from_start == Some(true) {
-        "Not reproduced"
-    } else {
-        "Replayed from an assumed start"
-    };
     let _ = writeln!(
         out,
-        "{}{word}: {} of {} allocations of {} at their recorded addresses, {} with their recorded sizes.{} {}({}, {}){}",
+        "{}{}{} {}({}, {}){}",
         style.bold,
-        thousands(pool.address_matches),
-        thousands(pool.allocs),
-        printable(&pool.name),
-        thousands(pool.size_matches),
+        printable(&pool.headline),
         style.plain,
         style.dim,
         pool.preset,

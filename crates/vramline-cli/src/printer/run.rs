@@ -6,10 +6,11 @@ use vramline::event::How;
 use vramline::recording::manifest::Exit;
 use vramline::recording::rows::RecordedMarkKind;
 use vramline::snapshot::Role;
+use vramline::units::thousands;
 use vramline::view::report::{PoolView, Report};
 use vramline::view::run::{EpochView, MarkView, PhaseView, StepView};
 
-use super::{Style, heading, or_dash, printable, table, thousands};
+use super::{Style, heading, or_dash, printable, table};
 
 pub(super) fn steps(out: &mut String, report: &Report, main: &PoolView, style: Style) {
     let steps: Vec<&StepView> = report

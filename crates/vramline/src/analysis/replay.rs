@@ -54,6 +54,17 @@ pub struct ReplayedPool<'a> {
     pub replay: PoolReplay,
 }
 
+/// What a gate says; the worst of several counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReplayGate {
+    /// Yes.
+    Pass,
+    /// Neither yes nor no.
+    NotCertain,
+    /// No, which outweighs what is not certain.
+    Fail,
+}
+
 /// How far a replay follows its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayWord {
@@ -152,6 +163,31 @@ pub fn replay<'a>(reading: &'a Reading, options: &ReplayOptions) -> Result<Repla
 }
 
 impl ReplayAnalysis<'_> {
+    /// Whether every pool is reproduced exactly.
+    #[must_use]
+    pub fn is_exact(&self) -> ReplayGate {
+        let has = |word: ReplayWord| self.pools.iter().any(|pool| pool.word() == word);
+        // What differs where nothing was assumed is a no.
+        match (has(ReplayWord::NotReproduced), has(ReplayWord::AssumedStart)) {
+            (true, _) => ReplayGate::Fail,
+            (false, true) => ReplayGate::NotCertain,
+            (false, false) => ReplayGate::Pass,
+        }
+    }
+
+    /// Whether the first pool fits with every setting that was asked for.
+    #[must_use]
+    pub fn fits(&self) -> ReplayGate {
+        if self.what_if.iter().any(|answer| answer.fits == Some(false)) {
+            return ReplayGate::Fail;
+        }
+        let is_exact = self.pools.first().is_some_and(|pool| pool.replay.ran.is_exact());
+        let all_fit = self.what_if.iter().all(|answer| answer.fits == Some(true));
+        // A question without an answer stands in the warnings.
+        let is_answered = !self.what_if.is_empty();
+        if is_exact && all_fit && is_answered { ReplayGate::Pass } else { ReplayGate::NotCertain }
+    }
+
     fn doubts(&mut self, pool: &PoolReplay) {
         if pool.ran.program.reordered > 0 {
             self.warnings.push(Warning {
