@@ -82,6 +82,35 @@ class Step:
     def __enter__(self) -> Step: ...
     def __exit__(self, kind: object, error: object, trace: object) -> None: ...
 
+class PlanDocument:
+    """What `vramline plan --json` wrote, read again."""
+
+    headline: str
+    variable: str
+    framework: str | None
+    limit: int | None
+    certain: bool
+    sure: int | None
+    likely: int | None
+    predictions: list[PlannedBatch]
+    doubts: list[str]
+    json: str
+    """The text itself."""
+
+    def __init__(self, text: str) -> None: ...
+
+class PlannedBatch:
+    """What a plan says of one batch; sizes in bytes."""
+
+    batch: int
+    peak: int
+    low: int
+    high: int
+    minimum: int | None
+    fits: bool | None
+
+def parse_size(text: str) -> int: ...
+def is_recording(path: str | os.PathLike[str]) -> bool: ...
 def create_folder(path: str | os.PathLike[str]) -> tuple[pathlib.Path, bool]: ...
 def process_name() -> str: ...
 def environment() -> dict[str, str]: ...

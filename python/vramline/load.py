@@ -97,8 +97,12 @@ class Run:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
-        if self.path.is_dir():
+        if _vramline.is_recording(self.path):
             return
+        if self.path.is_dir():
+            inside = sorted(entry for entry in self.path.iterdir() if _vramline.is_recording(entry))
+            hint = f"load one that it holds, such as '{inside[0]}'" if inside else "`vramline run` and `vramline.record` make recordings"
+            raise ValueError(f"'{self.path}' is a folder, and no recording\nhint: {hint}")
         if not self.path.exists():
             raise FileNotFoundError(f"no recording at '{self.path}'")
         raise NotADirectoryError(
@@ -187,5 +191,6 @@ def load(path: str | os.PathLike[str]) -> Run:
     Raises:
         FileNotFoundError: If there is none.
         NotADirectoryError: If it is a file of another kind, such as a trace or a snapshot.
+        ValueError: If it is a folder of another kind.
     """
     return Run(path)

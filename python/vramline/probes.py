@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vramline import accumulation
+from vramline import _vramline, accumulation
 
 # Small, and hardly ever a dimension of a model.
 PROBES = (5, 7, 11)
@@ -78,7 +78,7 @@ class Probes:
             except Exception as error:
                 raise CannotPlan(f"the model cannot be saved for its probes: {error}\n{_BUILD}") from error
 
-    def plan(self, accumulate: int, batch: int, limit: int | None) -> dict[str, Any]:
+    def plan(self, accumulate: int, batch: int, limit: int | None) -> _vramline.PlanDocument:
         """The plan for a batch from probes that accumulate over so many micro-batches; made if they are not there."""
         (self._folder / "probe.json").write_text(json.dumps(self._told | {"accumulate": accumulate}), encoding="utf-8")
         script = Path(__file__).parent / "_probe" / "train.py"
@@ -90,14 +90,27 @@ class Probes:
             *("--", sys.executable, str(script), "{batch}"),
         ]
         environment = _environment() | {"VRAMLINE_PROBE": str(self._folder)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = _run(command, environment)
         # Fits, does not, not certain: these are plans.
         if done.returncode not in (0, 3, 4):
             said = re.search(r"cannot rebuild: (.*)", done.stderr)
             if said:
                 raise CannotPlan(f"the model cannot be rebuilt in another process: {said[1]}\n{_BUILD}")
             raise CannotPlan(f"no plan could be made:\n{done.stderr.strip()}")
-        return json.loads(done.stdout)
+        return _vramline.PlanDocument(done.stdout)
+
+
+def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end. Whoever interrupts it waits until it has ended what it started: a probe would go on alone."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            output, errors = process.communicate()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def _fingerprint(model: Any, shapes: list[Any], told: dict[str, Any]) -> str:

@@ -10,22 +10,16 @@ import json
 import math
 import operator
 import os
-import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vramline import accumulation, counters
+from vramline import _vramline, accumulation, counters
 from vramline.plot import size_text
 from vramline.probes import PROBES, Probes
 from vramline.probes import CannotPlan as CannotPlan  # Whoever calls fit_within catches it here.
-
-# As `--limit` takes them.
-_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
-_UNITS |= {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_UNITS |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 # What TensorFlow's pool rounds every request to.
 _ROUNDING = 256
@@ -99,14 +93,11 @@ def _whole(value: Any) -> int | None:
 
 def size_of(limit: int | str) -> int:
     """Bytes of a number or of a text such as 8GiB or 8G."""
-    size = None
     if isinstance(limit, str):
-        match = re.fullmatch(r"\s*([0-9]+)(?:\.([0-9]+))?\s*([A-Za-z]*)\s*", limit)
-        factor = _UNITS.get(match[3].upper()) if match else None
-        # There are no parts of a byte.
-        if match is not None and factor is not None and (match[2] is None or factor > 1):
-            digits = match[2] or ""
-            size = int(match[1] + digits) * factor // 10 ** len(digits)
+        try:
+            size: int | None = _vramline.parse_size(limit)
+        except ValueError as error:
+            raise ValueError(f"limit: {error}") from None
     else:
         size = _whole(limit)
     if size is None:
@@ -275,7 +266,7 @@ def predicted(
     with tempfile.TemporaryDirectory(prefix="vramline-") as temporary:
         made = Probes(wanted.model, Path(temporary), None, tuple(probes))
         made.save(data, build, None)
-        return made.plan(1, batch, None)
+        return json.loads(made.plan(1, batch, None).json)
 
 
 class _TooLarge(Exception):
@@ -386,20 +377,20 @@ def _chosen(
         told = _given(plan, wanted.limit)
         micro, steps = _parts(wanted, told)
         # Whether its runs accumulated gradients, or held what this process holds beside the model, it does not say.
-        is_roomy = told["limit_bytes"] + (wanted.accumulators if steps > 1 else 0) <= room
-        return _within(wanted, told if is_roomy else told | {"certain": False}, micro, steps)
+        is_roomy = (told.limit or 0) + (wanted.accumulators if steps > 1 else 0) <= room
+        return _within(wanted, told, micro, steps, is_roomy)
     with tempfile.TemporaryDirectory(prefix="vramline-") as temporary:
         folder = Path(temporary)
         made = Probes(wanted.model, folder, Path(keep) if keep is not None else None, tuple(probes))
         made.save(data, build, class_weight)
         told = made.plan(2, wanted.batch, room)
-        direct = told["predictions"][0]
-        if direct["fits"] is not True:
+        direct = told.predictions[0]
+        if direct.fits is not True:
             # Nothing is accumulated where the batch fits at once: that takes less than the probes took.
-            least = direct["minimum_bytes"] or direct["low_bytes"]
+            least = direct.minimum or direct.low
             if least - 3 * wanted.accumulators <= room:
                 alone = made.plan(1, wanted.batch, room)
-                if alone["predictions"][0]["fits"] is True:
+                if alone.predictions[0].fits is True:
                     return _within(wanted, alone, wanted.batch, 1)
         micro, steps = _parts(wanted, told)
         if steps > 1:
@@ -407,64 +398,27 @@ def _chosen(
         return _within(wanted, told, micro, steps)
 
 
-def _given(plan: dict[str, Any] | str | os.PathLike[str], limit: int) -> dict[str, Any]:
-    """A plan that somebody made: one for no more than the limit."""
+def _given(plan: dict[str, Any] | str | os.PathLike[str], limit: int) -> _vramline.PlanDocument:
+    """A plan that somebody made: one of batches for TensorFlow, for no more than the limit."""
     make = f"hint: vramline plan --json --limit {_limit_text(limit)} --batches 5,7,11 -- python train.py --batch {{batch}} > plan.json"
-    told: Any = plan
-    if not isinstance(plan, dict):
-        try:
-            told = json.loads(Path(plan).read_text(encoding="utf-8"))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"plan: expected what `vramline plan --json` prints, found {plan!r}: {error}\n{make}") from error
-    wrong = _wrong(told)
-    if wrong is not None:
-        raise ValueError(f"plan: expected what `vramline plan --json` prints, found {wrong}\n{make}")
-    if told["limit_bytes"] is None:
+    expected = "plan: expected what `vramline plan --json` prints, found"
+    try:
+        text = json.dumps(plan) if isinstance(plan, dict) else Path(plan).read_text(encoding="utf-8")
+        told = _vramline.PlanDocument(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{expected} {error}\n{make}") from error
+    if told.variable != "batch":
+        raise ValueError(f"{expected} a plan of {told.variable!r}, not of the batch\n{make}")
+    if told.framework not in (None, "tensorflow"):
+        raise ValueError(f"{expected} a plan of {told.framework!r}, not of TensorFlow\n{make}")
+    if told.limit is None:
         raise ValueError(f"plan: it was made without a limit, so it does not tell what fits\n{make}")
-    if told["limit_bytes"] > limit:
+    if told.limit > limit:
         raise ValueError(
-            f"plan: it was made for {size_text(told['limit_bytes'])} ({told['limit_bytes']} bytes), and no more than "
+            f"plan: it was made for {size_text(told.limit)} ({told.limit} bytes), and no more than "
             f"{size_text(limit)} ({limit} bytes) may be taken here\n{make}"
         )
     return told
-
-
-def _wrong(plan: Any) -> str | None:
-    """What makes a document no plan of batches for TensorFlow; None where it is one."""
-    if not isinstance(plan, dict):
-        return f"a document that is no object but {type(plan).__name__}"
-    if plan.get("kind") != "plan":
-        return f"a document whose kind is {plan['kind']!r}" if "kind" in plan else "a document without a kind"
-    if plan.get("variable", "batch") != "batch":
-        return f"a plan of {plan['variable']!r}, not of the batch"
-    if plan.get("framework") not in (None, "tensorflow"):
-        return f"a plan of {plan['framework']!r}, not of TensorFlow"
-
-    def is_count(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-    largest, predictions, warnings = plan.get("largest_batch"), plan.get("predictions"), plan.get("warnings")
-    sound = {
-        "limit_bytes": "limit_bytes" in plan and (plan["limit_bytes"] is None or is_count(plan["limit_bytes"])),
-        "certain": isinstance(plan.get("certain"), bool),
-        "headline": isinstance(_sentence(plan), str),
-        "largest_batch": isinstance(largest, dict)
-        and all(name in largest and (largest[name] is None or is_count(largest[name])) for name in ("sure", "likely")),
-        "predictions": isinstance(predictions, list)
-        and all(isinstance(each, dict) and is_count(each.get("batch")) and _is_predicted(each) for each in predictions),
-        "warnings": isinstance(warnings, list) and all(isinstance(each, dict) and "text" in each for each in warnings),
-    }
-    return next((f"a plan without a usable {name}" for name, is_sound in sound.items() if not is_sound), None)
-
-
-def _sentence(plan: dict[str, Any]) -> Any:
-    """The plan's answer in a sentence; plans of Vramline 0.1 have it under another name."""
-    return plan.get("headline", plan.get("verdict"))
-
-
-def _is_predicted(at: dict[str, Any]) -> bool:
-    sizes = [at.get(name) for name in ("peak_bytes", "low_bytes", "high_bytes")]
-    return all(isinstance(size, int) for size in sizes) and isinstance(at.get("minimum_bytes"), (int, type(None)))
 
 
 def _limit_text(size: int) -> str:
@@ -472,42 +426,42 @@ def _limit_text(size: int) -> str:
     return f"{size >> 20}MiB" if size >= 1 << 20 else str(size)
 
 
-def _parts(wanted: _Wanted, plan: dict[str, Any]) -> tuple[int, int]:
-    sure, likely = plan["largest_batch"]["sure"], plan["largest_batch"]["likely"]
-    if sure is None and likely is None:
-        doubts = "".join(f"\n  not certain: {warning['text']}" for warning in plan["warnings"])
+def _parts(wanted: _Wanted, plan: _vramline.PlanDocument) -> tuple[int, int]:
+    # Below the edge, where nothing is sure.
+    largest = plan.sure or (max(plan.likely * 3 // 4, 1) if plan.likely is not None else None)
+    if largest is None:
+        doubts = "".join(f"\n  not certain: {text}" for text in plan.doubts)
         raise DoesNotFit(
-            f"not even a batch of one fits {size_text(wanted.limit)}: {_sentence(plan)}{doubts}\n"
+            f"not even a batch of one fits {size_text(wanted.limit)}: {plan.headline}{doubts}\n"
             "hint: a smaller model, mixed precision or another optimizer; `vramline report` on a probe (keep=...) tells "
             "what holds the memory"
         )
-    # Below the edge, where nothing is sure.
-    largest = sure or max(likely * 3 // 4, 1)
     return parts_of(wanted.batch, largest)
 
 
-def _within(wanted: _Wanted, plan: dict[str, Any], micro: int, steps: int) -> Within:
-    at: dict[str, Any] = next((each for each in plan["predictions"] if each["batch"] == micro), {})
-    is_sure = plan["certain"] and (plan["largest_batch"]["sure"] or 0) >= micro
+def _within(wanted: _Wanted, plan: _vramline.PlanDocument, micro: int, steps: int, is_known: bool = True) -> Within:
+    """How it is done; not certain unless `is_known` that the plan is of runs such as this one."""
+    at = next((each for each in plan.predictions if each.batch == micro), None)
+
+    def beside(size: Callable[[_vramline.PlannedBatch], int | None]) -> int | None:
+        told = None if at is None else size(at)
+        return None if told is None else told + wanted.others
+
     return Within(
         batch_size=wanted.batch,
         micro_batch=micro,
         accumulation_steps=steps,
         limit_bytes=wanted.limit,
         accumulator_bytes=wanted.accumulators if steps > 1 else 0,
-        predicted_peak_bytes=_beside(at.get("peak_bytes"), wanted),
-        predicted_low_bytes=_beside(at.get("low_bytes"), wanted),
-        predicted_high_bytes=_beside(at.get("high_bytes"), wanted),
-        minimum_bytes=_beside(at.get("minimum_bytes"), wanted),
-        certain=is_sure,
+        predicted_peak_bytes=beside(lambda at: at.peak),
+        predicted_low_bytes=beside(lambda at: at.low),
+        predicted_high_bytes=beside(lambda at: at.high),
+        minimum_bytes=beside(lambda at: at.minimum),
+        certain=is_known and plan.certain and (plan.sure or 0) >= micro,
         measured_peak_bytes=None,
         stepped_down=False,
-        plan=plan,
+        plan=json.loads(plan.json),
     )
-
-
-def _beside(size: int | None, wanted: _Wanted) -> int | None:
-    return None if size is None else size + wanted.others
 
 
 def _smaller(chosen: Within, accumulators: int) -> Within | None:

@@ -5,8 +5,11 @@ The job trains a model that fails at its batch under the limit. Trained within, 
 
 import importlib
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -300,18 +303,39 @@ def test_what_is_no_plan_is_said(tmp_path):
         fit_small(plan=tmp_path / "none.json")
 
 
+def test_an_interrupted_plan_leaves_no_probe_behind(tmp_path):
+    """Neither the command nor the job that it started, though that job does not listen."""
+    begun = tmp_path / "begun"
+    job = f"trap 'echo no' INT TERM; echo $$ > {begun}.part; mv {begun}.part {begun}; while :; do sleep 0.05; done; : {{batch}}"
+    command = [os.environ["VRAMLINE_BIN"], "plan", "--batches", "5,7", "-o", str(tmp_path / "probes"), "--", "sh", "-c", job]
+    script = f"import os\nfrom vramline import probes\nprobes._run({command!r}, dict(os.environ))"
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    wait_until(begun.exists)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in said
+    assert not os.path.exists(f"/proc/{begun.read_text().strip()}")
+
+
+def wait_until(is_so, patience=60):
+    end = time.monotonic() + patience
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def test_kept_probes_belong_to_one_model(tmp_path, monkeypatch):
     import keras
 
     asked = []
 
-    def made(command, **_):
+    def made(command, _environment):
         asked.append(command[command.index("--output") + 1])
         predicted = dict.fromkeys(["peak_bytes", "low_bytes", "high_bytes", "minimum_bytes"], MIB) | {"batch": 4, "fits": True}
         plan = plan_for(4) | {"predictions": [predicted]}
         return subprocess.CompletedProcess(command, 0, json.dumps(plan), "")
 
-    monkeypatch.setattr(probes.subprocess, "run", made)
+    monkeypatch.setattr(probes, "_run", made)
     monkeypatch.setenv("VRAMLINE_BIN", sys.executable)
 
     def model(units=3, optimizer="sgd", loss="mse", activation=None, trainable=True, **compiled):

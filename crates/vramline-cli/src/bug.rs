@@ -9,10 +9,12 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::exit;
+
 /// Runs the command. A panic in it becomes a message and exit code 1.
 pub(crate) fn guarded(command: fn() -> ExitCode) -> ExitCode {
     std::panic::set_hook(Box::new(announce));
-    catch_unwind(command).unwrap_or(ExitCode::FAILURE)
+    catch_unwind(command).unwrap_or(ExitCode::from(exit::BUG))
 }
 
 /// Starts a thread that nobody joins. A panic in it ends the command.
@@ -23,7 +25,7 @@ pub(crate) fn detach(work: impl FnOnce() + Send + 'static) {
 /// Does the work of such a thread.
 pub(crate) fn or_exit(work: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
-        std::process::exit(1);
+        std::process::exit(exit::BUG.into());
     }
 }
 

@@ -65,12 +65,12 @@ impl Drop for OutputFile {
     }
 }
 
-/// A new file in the folder of another.
-fn beside(file: &Path) -> io::Result<(PathBuf, File)> {
+/// A new file in the folder of another, for reading too.
+pub(crate) fn beside(file: &Path) -> io::Result<(PathBuf, File)> {
     let mut number = 0;
     loop {
         let path = file.with_file_name(format!(".vramline-{}-{number}.part", std::process::id()));
-        match File::create_new(&path) {
+        match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MAX_PARTS_LEFT => {
                 number += 1;
             }

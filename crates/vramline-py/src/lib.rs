@@ -8,6 +8,7 @@
 mod driver;
 mod forking;
 mod plan;
+mod plan_document;
 mod step;
 mod terminate;
 
@@ -25,6 +26,7 @@ use vramline::event::{How, Phase};
 use vramline::ledger::{DeviceFigures, Facts, JobProcess, Ledger, PoolFigures, SourcedBytes, Teller};
 use vramline::recording::folder::{self, ProcessId};
 use vramline::recording::process::ProcessRecorder;
+use vramline::recording::reader;
 use vramline::recording::rows::{Counters, Inventory, Mark, Moment, RecordedMarkKind, TraceState, Variable};
 use vramline::recording::sampler::Sampler;
 use vramline::recording::stream::{self, StreamError};
@@ -35,6 +37,7 @@ use vramline::view::ledger;
 use vramline::view::report::Report;
 
 use plan::Plan;
+use plan_document::{PlanDocument, PlannedBatch};
 use step::{Step, Steps};
 
 /// device, current, peak, when the peak was reset, pool, limit, reason for what is missing
@@ -338,6 +341,19 @@ fn read_stream<'py>(py: Python<'py>, path: PathBuf) -> PyResult<(Bound<'py, PyDi
     Ok((columns, table.torn_bytes))
 }
 
+/// Bytes of a text such as 8GiB.
+#[pyfunction]
+fn parse_size(text: &str) -> PyResult<u64> {
+    let size = text.parse::<Bytes>().map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(size.0)
+}
+
+/// Whether a path is a recording.
+#[pyfunction]
+fn is_recording(path: PathBuf) -> bool {
+    reader::is_recording(&path)
+}
+
 /// Host memory that this process holds.
 #[pyfunction]
 fn resident_bytes() -> Option<i64> {
@@ -359,6 +375,10 @@ fn _vramline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Plan>()?;
     module.add_class::<Steps>()?;
     module.add_class::<Step>()?;
+    module.add_class::<PlanDocument>()?;
+    module.add_class::<PlannedBatch>()?;
+    module.add_function(wrap_pyfunction!(parse_size, module)?)?;
+    module.add_function(wrap_pyfunction!(is_recording, module)?)?;
     module.add_function(wrap_pyfunction!(create_folder, module)?)?;
     module.add_function(wrap_pyfunction!(process_name, module)?)?;
     module.add_function(wrap_pyfunction!(environment, module)?)?;

@@ -125,18 +125,20 @@ impl FromStr for Bytes {
             "tb" => 1_000_000_000_000,
             _ => return Err(wrong()),
         };
-        if let Ok(whole) = number.parse::<u64>() {
-            return whole.checked_mul(factor).map(Bytes).ok_or_else(wrong);
-        }
-        let value: f64 = number.parse().map_err(|_| wrong())?;
-        #[expect(clippy::cast_precision_loss, reason = "all factors are exact")]
-        let bytes = value * factor as f64;
-        // 2^63 is beyond every memory, and far from where floats no longer fit.
-        if factor == 1 || !(0.0..9.2e18).contains(&bytes) {
+        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+        let digits = format!("{whole}{part}");
+        let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        // There are no parts of a byte.
+        if !is_number || (factor == 1 && number.contains('.')) {
             return Err(wrong());
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range")]
-        Ok(Bytes(bytes as u64))
+        // In whole numbers, so that 1.1TiB is what it is to the byte.
+        let exact = || {
+            let value = digits.parse::<u128>().ok()?.checked_mul(u128::from(factor))?;
+            let bytes = value / 10_u128.checked_pow(u32::try_from(part.len()).ok()?)?;
+            u64::try_from(bytes).ok().map(Bytes)
+        };
+        exact().ok_or_else(wrong)
     }
 }
 
@@ -291,9 +293,24 @@ mod tests {
         assert_eq!("800M".parse(), Ok(Bytes(800 << 20)));
         assert_eq!("2GB".parse(), Ok(Bytes(2_000_000_000)));
         assert_eq!("1610612735".parse(), Ok(Bytes(1_610_612_735)));
-        for wrong in
-            ["", "GiB", "8 pints", "-1", "-1GiB", "1.5", "nan GiB", "inf GiB", "1e30GiB", "99999999TiB"]
-        {
+        assert_eq!("1.1TiB".parse(), Ok(Bytes(1_209_462_790_553)));
+        assert_eq!("0.001kB".parse(), Ok(Bytes(1)));
+        assert_eq!("15.9999999999999999999EiB".parse::<Bytes>().ok(), None);
+        for wrong in [
+            "",
+            "GiB",
+            "8 pints",
+            "-1",
+            "-1GiB",
+            "1.5",
+            "nan GiB",
+            "inf GiB",
+            "1e30GiB",
+            "99999999TiB",
+            ".",
+            ".GiB",
+            "+1",
+        ] {
             assert!(wrong.parse::<Bytes>().is_err(), "{wrong}");
         }
     }

@@ -8,12 +8,13 @@ import os
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """The options that concern a process."""
+    """The options that concern a process. `vramline run` has their defaults; what it did not say is not done."""
 
-    trace: str = "auto"
+    trace: str = "off"
     """auto, off, steps=N or all"""
-    trace_seconds: float = 60.0
-    rate: float = 10.0
+    trace_seconds: float = 0.0
+    rate: float = 0.0
+    """Samples a second; 0 for none."""
     step_peaks: bool = False
     limit: int | None = None
     """Bytes that a pool may take."""
@@ -24,17 +25,17 @@ class Asked:
 def asked() -> Asked:
     """The options, from the environment. What cannot be read is as if it had not been said."""
 
-    def number(name: str, default: float) -> float:
+    def number(name: str) -> float:
         try:
             return float(os.environ[name])
         except (KeyError, ValueError):
-            return default
+            return 0.0
 
     limit = os.environ.get("VRAMLINE_LIMIT", "")
     return Asked(
-        trace=os.environ.get("VRAMLINE_TRACE", "auto"),
-        trace_seconds=number("VRAMLINE_TRACE_SECONDS", 60.0),
-        rate=number("VRAMLINE_RATE", 10.0),
+        trace=os.environ.get("VRAMLINE_TRACE", "off"),
+        trace_seconds=number("VRAMLINE_TRACE_SECONDS"),
+        rate=number("VRAMLINE_RATE"),
         step_peaks=os.environ.get("VRAMLINE_STEP_PEAKS") == "1",
         limit=int(limit) if limit.isdigit() else None,
         stop=os.environ.get("VRAMLINE_STOP") == "1",

@@ -1,76 +1,174 @@
 //! `vramline diff`: runs against the first of them, and the gate for CI.
 
-use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
-use vramline::analysis::diff::{DiffBy, DiffOptions, Gate, PoolCurve, RunSide, diff, names, pool_curves};
+use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
+use vramline::analysis::diff::{
+    self, DiffOptions, Gate, PoolCurve, RunSide, Threshold, diff, names, pool_curves,
+};
 use vramline::analysis::report::{ReportAnalysis, ReportOptions, report};
 use vramline::view::diff::Diff;
 use vramline::view::diff_page;
 
-use crate::cli::{self, DiffArgs};
-use crate::exit::{Hinted, NO, NOT_CERTAIN, refusal};
-use crate::printer::Style;
-use crate::{page, printer, watched};
+use crate::answer::{Form, Sink};
+use crate::exit::{Exit, Failure};
+use crate::input::Input;
+use crate::{page, printer};
 
-pub(crate) fn run(args: &DiffArgs) -> Result<ExitCode, Hinted> {
+const HELP: &str = "\
+Every run is compared with the first. Pools are matched by name, else by device (those of compiled
+programs by what they are for); what they held at the peak by role, op and layer; steps by number,
+not by time. Recordings and any file that `report` reads can be compared: eager with graph mode, two
+models, two versions, two batch sizes.
+
+A job does not need the same memory each time it runs. Make it a few times, and give the repeats of
+each run together: figures are then medians (of an even number the mean of the two in the middle),
+and a difference that is no larger than what repeats of one run differ by is no alarm.
+
+Examples:
+    vramline diff before.vram after.vram
+    vramline diff before.vram after.vram --by layer
+    vramline diff before.vram after.vram --html diff.html          a page: curves step by step, bars
+    vramline diff batch32.vram batch64.vram batch128.vram
+    vramline diff before.vram after.vram --fail-over 2%            for CI
+    vramline diff --repeats before-*.vram --repeats after-*.vram --fail-over 64MiB
+    vramline diff after.vram --repeats before-*.vram               a run against repeats
+    vramline diff before.vram after.vram --json | jq '.rows[] | select(.by == \"op\")'
+
+Exit codes: 0 done, 1 error, 2 usage, 3 a peak grew by more than --fail-over, 4 it cannot be told
+(the runs have no pool in common, or a peak is not known).";
+
+/// Compare runs: whose peak is higher, by how much, and which op makes the difference.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct DiffArgs {
+    /// Runs: recordings (*.vram), or traces, snapshots and folders as in `report`. The first is what the others are compared with.
+    #[arg(value_name = "PATH", required_unless_present = "repeats", value_hint = clap::ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) repeats: Repeats,
+    /// Show only rows by this, beside the peaks [default: role, op and step; with --json all].
+    #[arg(long, value_enum)]
+    pub(crate) by: Option<DiffBy>,
+    /// Show so many rows of a grouping, those that changed most first.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) top: usize,
+    /// Exit with 3 where the peak of a pool is higher than in the first run by more than this, such as 2% or 64MiB.
+    #[arg(long, value_name = "SHARE|SIZE")]
+    pub(crate) fail_over: Option<Threshold>,
+    #[command(flatten)]
+    pub(crate) form: Form,
+    /// Write the comparison to this file as a page for a browser: one file, which needs no network.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "by"], value_hint = clap::ValueHint::FilePath)]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// `--repeats A1 A2 --repeats B1 B2`: which paths stand together. Derived arguments forget that.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repeats(pub(crate) Vec<Vec<PathBuf>>);
+
+impl FromArgMatches for Repeats {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Repeats, clap::Error> {
+        let given = matches.get_occurrences::<PathBuf>("repeats").into_iter().flatten();
+        Ok(Repeats(given.map(|paths| paths.cloned().collect()).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Repeats::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Repeats {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.arg(
+            clap::Arg::new("repeats")
+                .long("repeats")
+                .value_name("PATH")
+                .num_args(1..)
+                .action(clap::ArgAction::Append)
+                .value_parser(clap::value_parser!(PathBuf))
+                .value_hint(clap::ValueHint::AnyPath)
+                .help(
+                    "Several recordings of the same run, as one side of the comparison; may be given several times. They stand \
+                     before runs that are given alone",
+                ),
+        )
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Repeats::augment_args(command)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffBy {
+    Device,
+    Role,
+    Op,
+    Layer,
+    Step,
+}
+
+impl From<DiffBy> for diff::DiffBy {
+    fn from(by: DiffBy) -> diff::DiffBy {
+        match by {
+            DiffBy::Device => diff::DiffBy::Device,
+            DiffBy::Role => diff::DiffBy::Role,
+            DiffBy::Op => diff::DiffBy::Op,
+            DiffBy::Layer => diff::DiffBy::Layer,
+            DiffBy::Step => diff::DiffBy::Step,
+        }
+    }
+}
+
+pub(crate) fn run(args: &DiffArgs) -> Result<Exit, Failure> {
     let alone = args.paths.iter().map(|path| vec![path.clone()]);
     let paths: Vec<Vec<PathBuf>> = args.repeats.0.iter().cloned().chain(alone).collect();
     if paths.len() < 2 {
         let hint = "give two runs or more, such as: vramline diff before.vram after.vram";
-        return Err(refusal("there is nothing to compare the run with", hint));
+        return Err(Failure::usage("there is nothing to compare the run with", hint));
     }
+    let mut input = Input::default();
     let (mut sides, mut curves) = (Vec::new(), Vec::new());
     for (name, paths) in names(&paths).into_iter().zip(&paths) {
         let mut reports = Vec::new();
         for (repeat, path) in paths.iter().enumerate() {
-            let (report, of_run) = read(path, args.html.is_some() && repeat == 0)?;
+            let (report, of_run) = read(&mut input, path, args.html.is_some() && repeat == 0)?;
             reports.push(report);
             curves.extend(of_run);
         }
         sides.push(RunSide { name, reports });
     }
-    let by = args.by.map(|by| match by {
-        cli::DiffBy::Device => DiffBy::Device,
-        cli::DiffBy::Role => DiffBy::Role,
-        cli::DiffBy::Op => DiffBy::Op,
-        cli::DiffBy::Layer => DiffBy::Layer,
-        cli::DiffBy::Step => DiffBy::Step,
-    });
+    let by = args.by.map(diff::DiffBy::from);
     let analysis = diff(&sides, &DiffOptions { by, fail_over: args.fail_over });
     let document = Diff::from(&analysis);
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = Sink::stdout();
     if let Some(file) = &args.html {
         let verdict = printer::diff::verdict_lines(&document);
         let data = diff_page::payload(&analysis, &curves);
-        let page = page::comparison(&document.runs, &verdict, &data);
-        page::write(file, &page, &mut out)?;
+        out.page(file, &page::comparison(&document.runs, &verdict, &data))?;
         // A log of CI shows no page.
-        out.write_all(printer::diff::gate_lines(&document).as_bytes()).map_err(anyhow::Error::from)?;
-    } else if args.json {
-        serde_json::to_writer_pretty(&mut out, &document)
-            .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
-        writeln!(out).map_err(anyhow::Error::from)?;
+        out.text(&printer::diff::gate_lines(&document))?;
     } else {
-        let style = Style::of_terminal(io::stdout().is_terminal());
-        let text = printer::diff::diff(&document, by, args.top, style);
-        out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
+        out.answer(&document, args.form.json, |style| printer::diff::diff(&document, by, args.top, style))?;
     }
-    out.flush().map_err(anyhow::Error::from)?;
     Ok(match document.gate {
-        Gate::Fail => ExitCode::from(NO),
-        Gate::Unknown => ExitCode::from(NOT_CERTAIN),
-        Gate::Pass | Gate::None => ExitCode::SUCCESS,
+        Gate::Fail => Exit::No,
+        Gate::Unknown => Exit::NotCertain,
+        Gate::Pass | Gate::None => Exit::Done,
     })
 }
 
 /// The report, and for a page the curves: what a large trace takes is given back before the next is read.
-fn read(path: &Path, with_curves: bool) -> Result<(ReportAnalysis, Option<Vec<PoolCurve>>), Hinted> {
-    let reading = watched::read(path).map_err(|error| Hinted {
-        hint: error.hint().to_owned(),
-        error: anyhow::Error::from(error).context(format!("'{}' cannot be compared", path.display())),
-    })?;
+fn read(
+    input: &mut Input,
+    path: &Path,
+    with_curves: bool,
+) -> Result<(ReportAnalysis, Option<Vec<PoolCurve>>), Failure> {
+    let reading = input
+        .read(path)
+        .map_err(|failure| failure.context(format!("'{}' cannot be compared", path.display())))?;
     let curves = with_curves.then(|| pool_curves(&reading));
     Ok((report(&reading, &ReportOptions::default()), curves))
 }

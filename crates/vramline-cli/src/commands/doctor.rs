@@ -4,23 +4,62 @@
 //! to answer in and imports no framework unless it is told to.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use clap::Args;
 use vramline::analysis::doctor::{DeviceLook, DriverLook, MachineLook, PythonLook, doctor};
 use vramline::source::driver::DriverError;
 use vramline::source::driver::probe::Probe;
 use vramline::source::procfs;
 use vramline::view::doctor::Doctor;
 
+use crate::answer::{Form, Sink};
 use crate::bug;
-use crate::cli::DoctorArgs;
-use crate::commands::answer;
-use crate::exit::Hinted;
+use crate::exit::{Exit, Failure};
 use crate::launch::{driver, environment, package};
 use crate::printer;
+
+const HELP: &str = "\
+For each GPU: whether the driver tells its memory, what each process holds, and exact peaks.
+For each framework that the Python has: whether it can use a GPU, and whether its allocator tells
+what it does. Each thing that is not to be had comes with its reason, and with the switch that
+would give it: a variable, a flag of the container, a package.
+
+The usual traps:
+    per-process figures   in a container the driver may number processes as the host does, or
+                          list none; --pid=host helps
+    asynchronous pools    TF_GPU_ALLOCATOR=cuda_malloc_async, XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async
+                          and backend:cudaMallocAsync blind the profilers
+    hidden devices        CUDA_VISIBLE_DEVICES is looked at as a job would
+    python -I, -E, -S     such a Python ignores `vramline run`
+
+Nothing is initialised: the driver's library is loaded, no CUDA context is made, and no framework is
+imported without --deep. Variables count as they are set here: run it where the job would run.
+
+Examples:
+    vramline doctor
+    vramline doctor --python .venv/bin/python
+    vramline doctor --deep                    imports the frameworks and asks them
+    vramline doctor --json | jq '.measures[] | select(.can != true)'
+
+Exit codes: 0 whatever is found; 2 usage.";
+
+/// Say what can be measured on this machine, what cannot, why, and the switch for it.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct DoctorArgs {
+    /// The Python whose frameworks are looked at [default: python, then python3].
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::CommandName)]
+    pub(crate) python: Option<PathBuf>,
+    /// Import the frameworks, in a process of their own, and ask them for GPUs.
+    #[arg(long)]
+    pub(crate) deep: bool,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
 
 /// How often a call is made to know what it takes.
 const LOOKS: usize = 5;
@@ -68,7 +107,7 @@ print("\n" + json.dumps({"executable": sys.executable, "version": list(sys.versi
     "ignore_environment": bool(flags.ignore_environment), "no_site": bool(flags.no_site), "packages": packages, "deep": deep}))
 "#;
 
-pub(crate) fn run(args: &DoctorArgs) -> Result<(), Hinted> {
+pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     let machine = MachineLook {
         driver: asked_of_driver(),
         host: procfs::host_memory(),
@@ -84,7 +123,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Hinted> {
         no_boot: package::boot().err(),
     };
     let document = Doctor::from(&doctor(&machine));
-    answer(&document, args.json, |style| printer::doctor::doctor(&document, style))
+    Sink::stdout().answer(&document, args.form.json, |style| printer::doctor::doctor(&document, style))?;
+    Ok(Exit::Done)
 }
 
 fn asked_of_driver() -> Result<DriverLook, DriverError> {

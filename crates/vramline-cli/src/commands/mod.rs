@@ -1,44 +1,69 @@
-//! One file a verb, one function each; here what they share: an answer, written as JSON or for people.
+//! The verbs: one file each, with its options, its help and one function. A new verb is a file here and two lines below.
 
-use std::io::{self, IsTerminal, Write};
+mod completions;
+mod demo;
+mod diff;
+mod doctor;
+mod export;
+mod man;
+mod oom;
+mod pack;
+mod plan;
+mod replay;
+mod report;
+mod run;
+mod serve;
+mod top;
+mod unpickle;
+mod verify;
 
-use serde::Serialize;
+use clap::{Parser, Subcommand};
 
-use crate::exit::Hinted;
-use crate::printer::Style;
+use crate::exit::{Exit, Failure};
 
-pub(crate) mod completions;
-pub(crate) mod demo;
-pub(crate) mod diff;
-pub(crate) mod doctor;
-pub(crate) mod export;
-pub(crate) mod man;
-pub(crate) mod oom;
-pub(crate) mod pack;
-pub(crate) mod plan;
-pub(crate) mod replay;
-pub(crate) mod report;
-pub(crate) mod run;
-pub(crate) mod serve;
-pub(crate) mod top;
-pub(crate) mod unpickle;
-pub(crate) mod verify;
+/// Shows, to the byte, what holds a GPU's memory while a model trains.
+#[derive(Debug, Parser)]
+#[command(name = "vramline", version, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
 
-/// Writes a document to standard output: whole, as JSON, or as the text for people.
-pub(crate) fn answer(
-    document: &impl Serialize,
-    json: bool,
-    text: impl FnOnce(Style) -> String,
-) -> Result<(), Hinted> {
-    let written = || -> io::Result<()> {
-        let mut out = io::BufWriter::new(io::stdout().lock());
-        if json {
-            serde_json::to_writer_pretty(&mut out, document)?;
-            writeln!(out)?;
-        } else {
-            out.write_all(text(Style::of_terminal(io::stdout().is_terminal())).as_bytes())?;
+/// Declares each verb's place in the list of commands, and what runs it.
+macro_rules! verbs {
+    ($($module:ident: $verb:ident($args:ident),)*) => {
+        #[derive(Debug, Subcommand)]
+        pub(crate) enum Command {
+            // Boxed: a few have many options, and there is one of them at a time.
+            $($verb(Box<$module::$args>),)*
         }
-        out.flush()
+
+        impl Command {
+            pub(crate) fn run(&self) -> Result<Exit, Failure> {
+                match self {
+                    $(Command::$verb(args) => $module::run(args),)*
+                }
+            }
+        }
     };
-    Ok(written().map_err(anyhow::Error::from)?)
+}
+
+// In the order of `vramline --help`.
+verbs! {
+    run: Run(RunArgs),
+    report: Report(ReportArgs),
+    oom: Oom(OomArgs),
+    replay: Replay(ReplayArgs),
+    diff: Diff(DiffArgs),
+    plan: Plan(PlanArgs),
+    verify: Verify(VerifyArgs),
+    pack: Pack(PackArgs),
+    serve: Serve(ServeArgs),
+    export: Export(ExportArgs),
+    top: Top(TopArgs),
+    doctor: Doctor(DoctorArgs),
+    demo: Demo(DemoArgs),
+    unpickle: Unpickle(UnpickleArgs),
+    completions: Completions(CompletionsArgs),
+    man: Man(ManArgs),
 }

@@ -1,25 +1,62 @@
 //! `vramline pack`: do these jobs fit one device together, and with which limits.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
-use anyhow::Context;
-use vramline::analysis::pack::{KnownNeed, PackJob, PackOptions, PlanRead, pack, plan_of};
+use clap::Args;
+use vramline::analysis::pack::{KnownNeed, PackJob, PackOptions, pack};
+use vramline::units::Bytes;
 use vramline::view::pack::PackView;
 
-use crate::cli::PackArgs;
-use crate::commands::answer;
-use crate::exit::{Hinted, NO, NOT_CERTAIN, refusal};
+use crate::answer::{Form, Sink};
+use crate::exit::{Exit, Failure};
+use crate::input::{self, Input};
 use crate::launch::driver;
-use crate::{printer, watched};
+use crate::printer;
 
-/// More than a plan ever has to say.
-const LONGEST_PLAN: u64 = 64 << 20;
+const HELP: &str = "\
+A job is a recording (*.vram), a trace, or a plan that `vramline plan --json` wrote; NAME=PATH names it, and PATH@BATCH
+chooses a batch of a plan. Each gets a limit: the least that its pool needs, and headroom. What a process holds beside
+its pool (a context, libraries) comes on top: recordings made on a device tell it, else --context.
 
-pub(crate) fn run(args: &PackArgs) -> Result<ExitCode, Hinted> {
-    let jobs = args.jobs.iter().map(|text| job(text)).collect::<Result<Vec<PackJob>, Hinted>>()?;
+The least is known from an exact replay or from a plan; of other runs only the peak is known, and that is said.
+
+Examples:
+    vramline pack a.vram b.vram --device-memory 80GiB
+    vramline pack big=plan.json@256 small=plan.json@32 --device-memory 24GiB --context 700MiB
+    vramline pack a.vram b.vram                    on this machine's first GPU, with what is taken there now
+
+Exit codes: 0 they fit; 3 they do not; 4 not certain, and why; 1 an error; 2 usage.";
+
+/// Say whether jobs fit one device together, with which limits, and how to start them.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct PackArgs {
+    /// Recordings, traces or plans.
+    #[arg(required = true, value_name = "[NAME=]PATH[@BATCH]", value_hint = clap::ValueHint::AnyPath)]
+    pub(crate) jobs: Vec<String>,
+    /// The device's memory, such as 80GiB [default: this machine's device, else that of a recording].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) device_memory: Option<Bytes>,
+    /// Which of this machine's devices, by the driver's number.
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "device_memory")]
+    pub(crate) gpu: usize,
+    /// What the driver keeps of the device [default: as the driver or a recording tells].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) reserved: Option<Bytes>,
+    /// What each process holds beside its pool, where its recording does not tell.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) context: Option<Bytes>,
+    /// Percent of its least that a pool gets on top.
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    pub(crate) headroom: u64,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+pub(crate) fn run(args: &PackArgs) -> Result<Exit, Failure> {
+    let mut input = Input::default();
+    let jobs =
+        args.jobs.iter().map(|text| job(&mut input, text)).collect::<Result<Vec<PackJob>, Failure>>()?;
     let mut options = PackOptions {
         memory: args.device_memory,
         reserved: args.reserved,
@@ -31,15 +68,15 @@ pub(crate) fn run(args: &PackArgs) -> Result<ExitCode, Hinted> {
     if options.memory.is_none() {
         of_machine(args, &mut options);
     }
-    let packed = pack(&jobs, &options).map_err(|error| refusal(error.to_string(), error.hint()))?;
+    let packed = pack(&jobs, &options)?;
     std::mem::forget(jobs);
     let document = PackView::from(packed);
-    answer(&document, args.json, |style| printer::pack::pack(&document, style))?;
-    Ok(ExitCode::from(match document.fits {
-        Some(true) => 0,
-        Some(false) => NO,
-        None => NOT_CERTAIN,
-    }))
+    Sink::stdout().answer(&document, args.form.json, |style| printer::pack::pack(&document, style))?;
+    Ok(match document.fits {
+        Some(true) => Exit::Done,
+        Some(false) => Exit::No,
+        None => Exit::NotCertain,
+    })
 }
 
 /// This machine's device, with what is taken on it now. Without a driver a recording may tell.
@@ -60,19 +97,16 @@ fn of_machine(args: &PackArgs, options: &mut PackOptions) {
 }
 
 /// `NAME=PATH@BATCH`, of which the path alone is needed.
-fn job(text: &str) -> Result<PackJob, Hinted> {
+fn job(input: &mut Input, text: &str) -> Result<PackJob, Failure> {
     let (name, path, batch) = parts(text, &|path| path.exists());
     let file = path.display().to_string();
-    let known = match plan(&path)? {
-        Some(plan) => KnownNeed::Plan(plan, batch),
-        None if batch.is_some() => {
-            let hint = "a batch belongs to a plan: make one with `vramline plan --json ... > plan.json`";
-            return Err(refusal(format!("'{file}' is no plan, and '@' chooses a batch of one"), hint));
-        }
-        None => KnownNeed::Run(Box::new(
-            watched::read(&path)
-                .map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?,
-        )),
+    let known = if input::is_document(&path)? {
+        KnownNeed::Plan(input::plan(&path)?, batch)
+    } else if batch.is_some() {
+        let hint = "a batch belongs to a plan: make one with `vramline plan --json ... > plan.json`";
+        return Err(Failure::usage(format!("'{file}' is no plan, and '@' chooses a batch of one"), hint));
+    } else {
+        KnownNeed::Run(Box::new(input.read(&path)?))
     };
     let name = name
         .unwrap_or_else(|| path.file_stem().map_or(file.clone(), |stem| stem.to_string_lossy().into_owned()));
@@ -91,26 +125,6 @@ fn parts(text: &str, exists: &dyn Fn(&Path) -> bool) -> (Option<String>, PathBuf
         Some((path, batch)) => (name, path.into(), Some(batch)),
         None => (name, rest.into(), None),
     }
-}
-
-/// The plan in a file; nothing where it is something else.
-fn plan(path: &Path) -> Result<Option<PlanRead>, Hinted> {
-    if !path.is_file() {
-        return Ok(None);
-    }
-    let wrong = || format!("cannot read '{}'", path.display());
-    let mut file = File::open(path).with_context(wrong)?;
-    let mut first = [0_u8; 1];
-    if file.read(&mut first).with_context(wrong)? == 0 || first != *b"{" {
-        return Ok(None);
-    }
-    let mut text = "{".to_owned();
-    file.take(LONGEST_PLAN).read_to_string(&mut text).with_context(wrong)?;
-    let plan = plan_of(&text).map_err(|error| Hinted {
-        error: anyhow::anyhow!("'{}' is no plan: {error}", path.display()),
-        hint: "make one with `vramline plan --json ... > plan.json`".to_owned(),
-    })?;
-    Ok(Some(plan))
 }
 
 #[cfg(test)]

@@ -1,92 +1,158 @@
 //! `vramline report`: what held the memory at the peak.
 
-use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
+use clap::{Args, ValueEnum};
 use vramline::Reading;
 use vramline::analysis::held::GroupBy;
 use vramline::analysis::picture::bounds::PAGE_PEAK_ROWS;
 use vramline::analysis::report::{ReportOptions, report};
+use vramline::units::Nanos;
 use vramline::view::page::payload;
 use vramline::view::report::Report;
 
-use crate::cli::{By, ReportArgs};
-use crate::exit::Hinted;
-use crate::page;
-use crate::printer::{self, Style};
-use crate::watched;
+use crate::answer::{Form, Sink};
+use crate::exit::{Exit, Failure};
+use crate::input::Input;
+use crate::{page, printer};
 
 /// Rows that fit one screen beside the rest.
 const SCREEN_ROWS: usize = 12;
 
-pub(crate) fn run(args: &ReportArgs) -> Result<(), Hinted> {
-    write(args, io::stdout().lock(), io::stdout().is_terminal())
+const HELP: &str = "\
+A recording comes from `vramline run -- python train.py`, without a change to the script.
+
+To record a trace with TensorFlow, before the first tensor is made:
+    tf.profiler.experimental.start(logdir)
+    model.fit(...)                            # a few steps are enough
+    tf.profiler.experimental.stop()
+with JAX:
+    with jax.profiler.trace(logdir): ...
+with PyTorch, a memory snapshot:
+    torch.cuda.memory._record_memory_history()
+    train()
+    torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")
+Without a GPU, set TF_CPU_ALLOCATOR_USE_BFC=1 so that TensorFlow uses its pool allocator on the CPU.
+
+Examples:
+    vramline report train.vram                a recording
+    vramline report train.vram --html train.html      a page: timeline, map, tables
+    vramline report logdir                    the newest run in a log directory
+    vramline report host.xplane.pb --by layer
+    vramline report host.xplane.pb --at 2.17s what was held at that moment
+    vramline report snapshot.pickle --by stack
+    ssh gpu-machine cat run/snapshot.pickle | vramline report -
+    vramline report host.xplane.pb --json | jq '.pools[0].at_peak.by_role'";
+
+/// Say what held the memory: of a recording, of a trace that TensorFlow's or JAX's profiler wrote, or of a PyTorch
+/// snapshot.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct ReportArgs {
+    /// A recording (*.vram), a trace (*.xplane.pb), a PyTorch snapshot (gzip or not), the folder of a profile run, or a whole
+    /// log directory; - is standard input.
+    pub(crate) path: PathBuf,
+    /// Group what was held by op, by model layer, by role or by call stack.
+    #[arg(long, value_enum, default_value_t = By::Op)]
+    pub(crate) by: By,
+    /// Show so many rows a pool and sum up the rest [default: 12; with --json all].
+    #[arg(long, value_name = "N")]
+    pub(crate) top: Option<usize>,
+    /// Also show what was held at this moment of the trace, such as 2176220145 (nanoseconds), 2176.2ms or 2.176s.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<Nanos>,
+    /// Only pools whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pool: Option<String>,
+    #[command(flatten)]
+    pub(crate) form: Form,
+    /// Write the report to this file as a page for a browser: one file, which needs no network.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "by", "top", "at"], value_hint = clap::ValueHint::FilePath)]
+    pub(crate) html: Option<PathBuf>,
 }
 
-/// The same to anywhere: `vramline run` ends with it on standard error.
-pub(crate) fn write(args: &ReportArgs, out: impl Write, is_terminal: bool) -> Result<(), Hinted> {
-    let reading = watched::read(&args.path)
-        .map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
-    if let Some(file) = &args.html {
-        return write_page(args, reading, file, out);
-    }
-    let options = ReportOptions {
-        by: match args.by {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    Op,
+    Layer,
+    Role,
+    Stack,
+}
+
+impl From<By> for GroupBy {
+    fn from(by: By) -> GroupBy {
+        match by {
             By::Op => GroupBy::Op,
             By::Layer => GroupBy::Layer,
             By::Role => GroupBy::Role,
             By::Stack => GroupBy::Stack,
-        },
-        top: args.top.or((!args.json).then_some(SCREEN_ROWS)),
+        }
+    }
+}
+
+pub(crate) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
+    if let Some(file) = &args.html {
+        return write_page(args, file);
+    }
+    let reading = Input::default().read(&args.path)?;
+    let shown = Shown {
+        is_json: args.form.json,
+        by: args.by.into(),
+        top: args.top,
         at: args.at,
-        pool: args.pool.clone(),
+        pool: args.pool.as_deref(),
     };
-    let report = Report::from(report(&reading, &options));
+    answer(&reading, &shown, &mut Sink::stdout())?;
     // The process is about to end; giving back a large trace piece by piece would only delay that.
     std::mem::forget(reading);
-    check_pool(args, &report)?;
-    let mut out = io::BufWriter::new(out);
-    if args.json {
-        write_json(&mut out, &report)?;
-    } else {
-        let style = Style::of_terminal(is_terminal);
-        let text = printer::report::report(&report, args.by, style);
-        out.write_all(text.as_bytes()).map_err(anyhow::Error::from)?;
-    }
-    out.flush().map_err(anyhow::Error::from)?;
-    Ok(())
+    Ok(Exit::Done)
 }
 
-fn check_pool(args: &ReportArgs, report: &Report) -> Result<(), Hinted> {
-    if let (Some(pool), []) = (&args.pool, report.pools.as_slice()) {
-        let error = anyhow!("no pool whose name contains '{pool}' in '{}'", args.path.display());
-        return Err(Hinted { error, hint: "leave --pool out to see every pool".to_owned() });
-    }
-    Ok(())
+/// What of a reading is shown, and how.
+#[derive(Default)]
+pub(crate) struct Shown<'a> {
+    pub(crate) is_json: bool,
+    pub(crate) by: GroupBy,
+    pub(crate) top: Option<usize>,
+    pub(crate) at: Option<Nanos>,
+    pub(crate) pool: Option<&'a str>,
 }
 
-fn write_page(
-    args: &ReportArgs,
-    mut reading: Reading,
-    file: &Path,
-    mut out: impl Write,
-) -> Result<(), Hinted> {
+/// Writes the report on what was read.
+pub(crate) fn answer(reading: &Reading, shown: &Shown<'_>, out: &mut Sink<'_>) -> Result<(), Failure> {
+    let document = Report::from(report(
+        reading,
+        &ReportOptions {
+            by: shown.by,
+            top: shown.top.or((!shown.is_json).then_some(SCREEN_ROWS)),
+            at: shown.at,
+            pool: shown.pool.map(str::to_owned),
+        },
+    ));
+    check_pool(shown.pool, &document)?;
+    out.answer(&document, shown.is_json, |style| printer::report::report(&document, shown.by, style))
+}
+
+fn check_pool(pool: Option<&str>, report: &Report) -> Result<(), Failure> {
+    match (pool, report.pools.as_slice()) {
+        (Some(pool), []) => Err(Failure::error(
+            format!("no pool whose name contains '{pool}'"),
+            "leave --pool out to see every pool",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn write_page(args: &ReportArgs, file: &Path) -> Result<Exit, Failure> {
+    let reading = Input::default().read_with_failures(&args.path)?;
     let options =
         ReportOptions { top: Some(PAGE_PEAK_ROWS), pool: args.pool.clone(), ..ReportOptions::default() };
     let mut report = report(&reading, &options);
     let document = Report::from(report.clone());
-    check_pool(args, &document)?;
+    check_pool(args.pool.as_deref(), &document)?;
     let verdict = printer::report::verdict_lines(&document);
-    page::add_failures(&mut reading, &args.path);
     let page = page::page(&args.path, &verdict, &payload(&reading, &mut report), None);
     std::mem::forget(reading);
-    page::write(file, &page, &mut out)
-}
-
-fn write_json(out: &mut impl Write, report: &Report) -> Result<(), anyhow::Error> {
-    serde_json::to_writer_pretty(&mut *out, report)
-        .map_err(|error| anyhow::Error::from(io::Error::from(error)))?;
-    writeln!(out)?;
-    Ok(())
+    Sink::stdout().page(file, &page)?;
+    Ok(Exit::Done)
 }

@@ -1,14 +1,22 @@
 //! `vramline unpickle`: what is read of a PyTorch snapshot, as JSON.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
-use crate::cli::UnpickleArgs;
-use crate::exit::Hinted;
+use clap::Args;
 
-pub(crate) fn run(args: &UnpickleArgs) -> Result<(), Hinted> {
+use crate::exit::{Exit, Failure};
+
+/// Print a PyTorch snapshot as JSON, as it was read. For comparing with Python's own reading.
+#[derive(Debug, Args)]
+#[command(hide = true)]
+pub(crate) struct UnpickleArgs {
+    pub(crate) path: PathBuf,
+}
+
+pub(crate) fn run(args: &UnpickleArgs) -> Result<Exit, Failure> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    vramline::source::write_snapshot_json(&args.path, &mut out)
-        .map_err(|error| Hinted { hint: error.hint().to_owned(), error: error.into() })?;
-    out.flush().map_err(anyhow::Error::from)?;
-    Ok(())
+    vramline::source::write_snapshot_json(&args.path, &mut out)?;
+    out.flush()?;
+    Ok(Exit::Done)
 }

@@ -17,12 +17,12 @@ use vramline::plan::Compiled;
 use vramline::recording::manifest::RunManifest;
 use vramline::source::read_programs;
 
-use crate::cli::RunArgs;
-use crate::cli::values::Trace;
-use crate::exit::Hinted;
+use crate::exit::Failure;
 use crate::launch::environment::Variables;
-use crate::launch::probes::{ENDED, is_of, last_words, replaced};
-use crate::launch::{job, say};
+use crate::launch::probes::{is_of, last_words, replaced};
+use crate::launch::spec::JobSpec;
+use crate::launch::values::Trace;
+use crate::launch::{record, say};
 use crate::variables::{JAX_CACHE, XLA_FLAGS};
 
 /// Steps after which a job is stopped that has not been ended before.
@@ -49,18 +49,17 @@ pub(crate) struct CompileJob<'a> {
 
 impl CompileJob<'_> {
     /// What XLA compiles at a batch, until it is `enough`; `None` where it compiles nothing. What is there already is not run again.
-    /// `Err` of a code where a signal ended the job.
     pub(crate) fn at(
         &self,
         batch: u64,
         enough: &(dyn Fn(&Compiled) -> bool + Sync),
-    ) -> Result<Result<Option<Compiled>, u8>, Hinted> {
+    ) -> Result<Option<Compiled>, Failure> {
         let folder = self.folder.join(format!("compiled-{batch}"));
         let begin = format!("compiling at {} {batch}", self.variable);
-        let args = self.args(batch);
-        if let Some(known) = read(batch, &folder).filter(|_| is_of(&folder, &args)) {
+        let spec = self.spec(batch);
+        if let Some(known) = read(batch, &folder).filter(|_| is_of(&folder, &spec)) {
             say(format_args!("{begin} is done already"));
-            return Ok(Ok(Some(known)));
+            return Ok(Some(known));
         }
         if io::stderr().is_terminal() {
             say(format_args!("{begin} ..."));
@@ -68,11 +67,8 @@ impl CompileJob<'_> {
         let began = Instant::now();
         let part = self.folder.join(format!("compiled-{batch}.part"));
         let log_path = self.folder.join(format!("compiled-{batch}.log"));
-        let (code, manifest) = self.run(batch, &args, &part, &log_path, enough)?;
-        // A job that crashes at a batch that does not fit has compiled before that; one that the user ends ends the plan.
-        if let Some(code) = code.filter(|code| ENDED.contains(code)) {
-            return Ok(Err(code));
-        }
+        // A job that crashes at a batch that does not fit has compiled before that.
+        let manifest = self.run(batch, spec, &part, &log_path, enough)?;
         keep_dumps(&part);
         let took = began.elapsed().as_secs_f64();
         if read(batch, &part).is_none() {
@@ -80,31 +76,36 @@ impl CompileJob<'_> {
             let last = words.lines().last().unwrap_or_default();
             say(format_args!("{begin} gave no program in {took:.1} s; the last it said: {last}"));
             let _ = fs::remove_dir_all(&part);
-            return Ok(Ok(None));
+            return Ok(None);
         }
         manifest.write(&part).with_context(|| format!("cannot complete '{}'", part.display()))?;
         let _ = fs::remove_dir_all(&folder);
         fs::rename(&part, &folder).with_context(|| format!("cannot name '{}'", folder.display()))?;
         say(format_args!("{begin} took {took:.1} s"));
-        Ok(Ok(read(batch, &folder)))
+        Ok(read(batch, &folder))
     }
 
-    fn args(&self, batch: u64) -> RunArgs {
+    fn spec(&self, batch: u64) -> JobSpec<'static> {
         let braces = format!("{{{}}}", self.variable);
-        let command = self.command.iter().map(|word| replaced(word, &braces, &batch.to_string())).collect();
-        let recording = self.folder.join(format!("compiled-{batch}.vram"));
-        RunArgs { trace: Trace::Steps(STEPS), stop: true, ..RunArgs::of(recording, command) }
+        JobSpec {
+            command: self.command.iter().map(|word| replaced(word, &braces, &batch.to_string())).collect(),
+            output: Some(self.folder.join(format!("compiled-{batch}.vram"))),
+            trace: Trace::Steps(STEPS),
+            stops: true,
+            must_obey: true,
+            ..JobSpec::default()
+        }
     }
 
-    /// The job's exit code, where it was not ended from here, and what was run.
+    /// Runs the job; gives what was run.
     fn run(
         &self,
         batch: u64,
-        args: &RunArgs,
+        spec: JobSpec<'_>,
         part: &Path,
         log_path: &Path,
         enough: &(dyn Fn(&Compiled) -> bool + Sync),
-    ) -> Result<(Option<u8>, RunManifest), Hinted> {
+    ) -> Result<RunManifest, Failure> {
         let log = File::create(log_path).with_context(|| format!("cannot write '{}'", log_path.display()))?;
         let _ = fs::remove_dir_all(part);
         fs::create_dir_all(part).with_context(|| format!("cannot make '{}'", part.display()))?;
@@ -116,7 +117,7 @@ impl CompileJob<'_> {
             // What is taken from a cache is not compiled, and not told.
             (JAX_CACHE.to_owned(), "false".to_owned()),
         ]);
-        if let Some(recording) = &args.output {
+        if let Some(recording) = &spec.output {
             let _ = fs::remove_dir_all(recording);
         }
         let watch = Mutex::new(Watch::new(self.patience));
@@ -125,11 +126,15 @@ impl CompileJob<'_> {
             let is_new = watch.look(&dumps);
             watch.is_over() || (is_new && read(batch, &dumps).is_some_and(|compiled| enough(&compiled)))
         };
-        let recorded = job::record(args, Some(&log), &more, Some(&is_enough))?;
+        let recorded = record(&JobSpec { more, log: Some(&log), enough: Some(&is_enough), ..spec })?;
         if let Some(path) = recorded.path {
             let _ = fs::remove_dir_all(path);
         }
-        Ok(((!recorded.is_cut).then_some(recorded.code), recorded.manifest))
+        if let Some(signal) = recorded.interrupted {
+            let _ = fs::remove_dir_all(part);
+            return Err(Failure::Interrupted { signal });
+        }
+        Ok(recorded.manifest)
     }
 }
 

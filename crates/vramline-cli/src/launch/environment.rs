@@ -10,9 +10,9 @@ use std::path::Path;
 
 use vramline::recording::manifest::StandIn;
 
-use crate::cli::{Allocator, RunArgs, Switch};
-use crate::exit::{Hinted, refusal};
-use crate::launch::settings::MIB;
+use crate::exit::Failure;
+use crate::launch::spec::{JobSpec, MIB};
+use crate::launch::values::{Allocator, Switch};
 use crate::variables::{
     ALLOCATOR, CUDA_VISIBLE_DEVICES, GROWTH, LIMIT, RATE, STAND_IN, STEP_PEAKS, STOP, TF_CPU_BFC,
     TF_CPU_BFC_LIMIT, TF_FORCE_GPU_ALLOW_GROWTH, TF_GPU_ALLOCATOR, TORCH_CONF, TRACE, TRACE_SECONDS,
@@ -33,13 +33,15 @@ pub(crate) fn of_user() -> Variables {
 pub(crate) struct Planned {
     pub(crate) set: Variables,
     pub(crate) stand_in: StandIn,
+    /// Whether the limit is applied inside the process, because no variable does it.
+    pub(crate) limits_inside: bool,
     /// What the user should know before the job starts.
     pub(crate) notes: Vec<String>,
 }
 
 /// Turns settings into variables, or refuses those that contradict the user's own.
-pub(crate) fn plan(args: &RunArgs, user: &Variables, has_device: bool) -> Result<Planned, Hinted> {
-    let mut set = to_python(args);
+pub(crate) fn plan(spec: &JobSpec<'_>, user: &Variables, has_device: bool) -> Result<Planned, Failure> {
+    let mut set = to_python(spec);
     let mut wish = |option: &str, name: &str, value: &str, is_same: fn(&str, &str) -> bool| {
         match user.get(name).filter(|found| !found.is_empty() || name == CUDA_VISIBLE_DEVICES) {
             Some(found) if is_same(found, value) => {}
@@ -48,12 +50,12 @@ pub(crate) fn plan(args: &RunArgs, user: &Variables, has_device: bool) -> Result
         }
         Ok(())
     };
-    if let Some(gpus) = &args.gpus {
+    if let Some(gpus) = &spec.gpus {
         wish(&format!("--gpus {gpus}"), CUDA_VISIBLE_DEVICES, &gpus.variable(), |found, wanted| {
             found.replace(' ', "") == wanted || (hides_all(found) && hides_all(wanted))
         })?;
     }
-    if let Some(growth) = args.growth {
+    if let Some(growth) = spec.growth {
         let option = format!("--growth {}", growth.word());
         let (grows, preallocates) = if growth == Switch::On { ("true", "false") } else { ("false", "true") };
         wish(&option, TF_FORCE_GPU_ALLOW_GROWTH, grows, str::eq)?;
@@ -61,7 +63,7 @@ pub(crate) fn plan(args: &RunArgs, user: &Variables, has_device: bool) -> Result
             matches!(found, "false" | "False" | "0") == (wanted == "false")
         })?;
     }
-    if let Some(allocator) = args.allocator {
+    if let Some(allocator) = spec.allocator {
         let option = format!("--allocator {}", allocator.word());
         let jax = |found: &str, wanted: &str| found.eq_ignore_ascii_case(wanted);
         match allocator {
@@ -85,57 +87,63 @@ pub(crate) fn plan(args: &RunArgs, user: &Variables, has_device: bool) -> Result
             set.insert(name.to_owned(), value);
         }
     }
-    let is_hidden = match &args.gpus {
+    let is_hidden = match &spec.gpus {
         Some(gpus) => gpus.is_none(),
         None => user.get(CUDA_VISIBLE_DEVICES).is_some_and(|found| hides_all(found)),
     };
     let is_visible = has_device && !is_hidden;
-    let stand_in = stand_in(args, user, is_visible);
+    let stand_in = stand_in(spec, user, is_visible);
     if stand_in == StandIn::SwitchedOn {
         set.extend([(TF_CPU_BFC.to_owned(), "1".to_owned()), (STAND_IN.to_owned(), "1".to_owned())]);
     }
-    let mut planned = Planned { set, stand_in, notes: Vec::new() };
-    limit(args, user, is_visible, &mut planned)?;
+    let mut planned = Planned { set, stand_in, limits_inside: false, notes: Vec::new() };
+    limit(spec, user, is_visible, &mut planned)?;
     if stand_in == StandIn::SwitchedOn {
         planned.notes.push(format!(
             "no GPU is visible: TensorFlow's pool allocator on the CPU stands in ({TF_CPU_BFC}=1; --no-stand-in prevents it)"
         ));
     }
-    if !is_visible && (args.growth.is_some() || args.allocator.is_some()) {
+    if !is_visible && (spec.growth.is_some() || spec.allocator.is_some()) {
         planned.notes.push("no GPU is visible: --growth and --allocator have no effect".to_owned());
     }
     Ok(planned)
 }
 
 /// What the Python side is told; the folder of the recording comes when it is there.
-fn to_python(args: &RunArgs) -> Variables {
+fn to_python(spec: &JobSpec<'_>) -> Variables {
     let told = [
-        (TRACE, Some(args.trace.to_string())),
-        (TRACE_SECONDS, Some(args.trace_seconds.to_string())),
-        (RATE, Some(args.rate.to_string())),
-        (STEP_PEAKS, args.step_peaks.then(|| "1".to_owned())),
-        (STOP, args.stop.then(|| "1".to_owned())),
-        (LIMIT, args.limit.map(|limit| limit.0.to_string())),
-        (GROWTH, args.growth.map(|growth| growth.word().to_owned())),
-        (ALLOCATOR, args.allocator.map(|allocator| allocator.word().to_owned())),
+        (TRACE, Some(spec.trace.to_string())),
+        (TRACE_SECONDS, Some(spec.trace_seconds.to_string())),
+        (RATE, Some(spec.rate.to_string())),
+        (STEP_PEAKS, spec.step_peaks.then(|| "1".to_owned())),
+        (STOP, spec.stops.then(|| "1".to_owned())),
+        (LIMIT, spec.limit.map(|limit| limit.0.to_string())),
+        (GROWTH, spec.growth.map(|growth| growth.word().to_owned())),
+        (ALLOCATOR, spec.allocator.map(|allocator| allocator.word().to_owned())),
     ];
     told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-fn stand_in(args: &RunArgs, user: &Variables, is_visible: bool) -> StandIn {
+fn stand_in(spec: &JobSpec<'_>, user: &Variables, is_visible: bool) -> StandIn {
     match user.get(TF_CPU_BFC).map(|value| value.to_lowercase()).as_deref() {
         Some("1" | "true") => StandIn::OnByUser,
         Some(_) => StandIn::OffByUser,
         None if is_visible => StandIn::NotNeeded,
-        None if args.no_stand_in => StandIn::Prevented,
+        None if !spec.stand_in => StandIn::Prevented,
         None => StandIn::SwitchedOn,
     }
 }
 
 /// On a GPU the limit is applied inside the process; TensorFlow's pool on the CPU takes it from a variable.
-fn limit(args: &RunArgs, user: &Variables, is_visible: bool, planned: &mut Planned) -> Result<(), Hinted> {
-    let Some(limit) = args.limit else { return Ok(()) };
+fn limit(
+    spec: &JobSpec<'_>,
+    user: &Variables,
+    is_visible: bool,
+    planned: &mut Planned,
+) -> Result<(), Failure> {
+    let Some(limit) = spec.limit else { return Ok(()) };
     if is_visible {
+        planned.limits_inside = true;
         // JAX has one limit only, and this is it.
         for name in XLA_FRACTIONS {
             if let Some(found) = user.get(name).filter(|found| !found.is_empty()) {
@@ -155,9 +163,9 @@ fn limit(args: &RunArgs, user: &Variables, is_visible: bool, planned: &mut Plann
     Ok(())
 }
 
-fn contradiction(option: &str, name: &str, found: &str) -> Hinted {
+fn contradiction(option: &str, name: &str, found: &str) -> Failure {
     let word = option.split(' ').next().unwrap_or(option);
-    refusal(
+    Failure::usage(
         format!("{option} contradicts {name}={found}, which is set in the environment"),
         format!("unset {name}, or leave {word} out"),
     )
@@ -175,7 +183,7 @@ fn torch_conf(
     option: &str,
     allocator: Allocator,
     user: &Variables,
-) -> Result<Option<(&'static str, String)>, Hinted> {
+) -> Result<Option<(&'static str, String)>, Failure> {
     // Set under another name than the user's, ours would hide his.
     let (name, found) = TORCH_CONF
         .into_iter()
@@ -228,21 +236,30 @@ pub(crate) fn python_path(boot: &Path, before: Option<OsString>) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
-    use clap::Parser;
+    use clap::ValueEnum;
 
-    fn args(options: &[&str]) -> RunArgs {
-        let words = ["vramline", "run"].iter().chain(options).chain(&["--", "true"]);
-        match Cli::try_parse_from(words).unwrap().command {
-            Command::Run(args) => *args,
-            _ => panic!("another verb"),
+    fn spec(options: &[&str]) -> JobSpec<'static> {
+        let mut spec = JobSpec::default();
+        let mut words = options.iter().copied();
+        while let Some(option) = words.next() {
+            let mut value = || words.next().unwrap();
+            match option {
+                "--gpus" => spec.gpus = Some(value().parse().unwrap()),
+                "--growth" => spec.growth = Some(Switch::from_str(value(), false).unwrap()),
+                "--allocator" => spec.allocator = Some(Allocator::from_str(value(), false).unwrap()),
+                "--limit" => spec.limit = Some(value().parse().unwrap()),
+                "--trace" => spec.trace = value().parse().unwrap(),
+                "--step-peaks" => spec.step_peaks = true,
+                "--no-stand-in" => spec.stand_in = false,
+                other => panic!("{other}"),
+            }
         }
+        spec
     }
 
     fn planned(options: &[&str], user: &[(&str, &str)], has_device: bool) -> Result<Planned, String> {
         let user = user.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        plan(&args(options), &user, has_device)
-            .map_err(|refused| format!("{}; {}", refused.error, refused.hint))
+        plan(&spec(options), &user, has_device).map_err(|refused| format!("{refused:?}"))
     }
 
     /// The variables of frameworks that are set on a machine with a GPU, as one text.

@@ -73,22 +73,37 @@ impl Held {
         if signal < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: all bits zero are a valid siginfo_t, and the kernel filled it in.
-        let info = unsafe { info.assume_init() };
-        // What comes from kill(2) and its kin carries a code of zero or less, and then the sender.
-        // SAFETY: for these codes the field is filled in; the memory is initialised in any case.
-        let sender = (info.si_code <= 0).then(|| unsafe { info.si_pid() });
-        Ok(Arrived { signal, sender })
+        Ok(arrived(signal, info))
     }
+
+    /// The next of them that has come already.
+    pub(crate) fn next(&self) -> Option<Arrived> {
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the set and the time are initialised, and there is room for the answer.
+        let signal =
+            unsafe { libc::sigtimedwait(&raw const self.signals, info.as_mut_ptr(), &raw const none) };
+        (signal > 0).then(|| arrived(signal, info))
+    }
+}
+
+/// What the kernel told of a signal.
+fn arrived(signal: i32, info: MaybeUninit<libc::siginfo_t>) -> Arrived {
+    // SAFETY: all bits zero are a valid siginfo_t, and the kernel filled it in.
+    let info = unsafe { info.assume_init() };
+    // What comes from kill(2) and its kin carries a code of zero or less, and then the sender.
+    // SAFETY: for these codes the field is filled in; the memory is initialised in any case.
+    let sender = (info.si_code <= 0).then(|| unsafe { info.si_pid() });
+    Arrived { signal, sender }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: pointers are to live, initialised values. What is still waiting was meant for the job, which is over:
-        // it is taken away first, or it would end this process when it is let through.
+        // What is still waiting was meant for the job, which is over: it is taken away first, or it would end this process
+        // when it is let through.
+        while self.next().is_some() {}
+        // SAFETY: pointers are to live, initialised values.
         unsafe {
-            while libc::sigtimedwait(&raw const self.signals, std::ptr::null_mut(), &raw const none) > 0 {}
             libc::sigaction(libc::SIGCHLD, &raw const self.child_action_before, std::ptr::null_mut());
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
         }

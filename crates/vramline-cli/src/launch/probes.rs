@@ -14,14 +14,11 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, anyhow};
 use vramline::recording::manifest::{self, Exit, RunManifest};
 
-use crate::cli::values::Trace;
-use crate::cli::{Allocator, RunArgs};
-use crate::exit::{Hinted, refusal};
+use crate::exit::{Failure, JobEnd};
 use crate::launch::environment::{self, Variables};
-use crate::launch::say;
-
-/// How a job ends that somebody wants to end: hang-up, Ctrl-C, terminate.
-pub(super) const ENDED: [u8; 3] = [129, 130, 143];
+use crate::launch::spec::JobSpec;
+use crate::launch::values::{Allocator, Trace};
+use crate::launch::{record, say};
 
 /// Lines of a failed probe that are shown.
 const LAST_WORDS: usize = 15;
@@ -44,20 +41,24 @@ pub(crate) struct ProbeJob<'a> {
 }
 
 impl ProbeJob<'_> {
-    fn args(&self, batch: u64, braces: &str, output: PathBuf) -> RunArgs {
-        let command = self.command.iter().map(|word| replaced(word, braces, &batch.to_string())).collect();
-        RunArgs {
+    /// One of its runs. Somebody who ends a plan does not wait for a script that goes on.
+    fn spec(&self, batch: u64, braces: &str, output: PathBuf) -> JobSpec<'static> {
+        JobSpec {
+            command: self.command.iter().map(|word| replaced(word, braces, &batch.to_string())).collect(),
+            output: Some(output),
             trace: Trace::Steps(self.trace_steps),
-            stop: true,
+            stops: true,
             allocator: self.allocator,
-            ..RunArgs::of(output, command)
+            more: self.more.clone(),
+            must_obey: true,
+            ..JobSpec::default()
         }
     }
 }
 
 /// Whether what is kept in a folder was recorded of this job: the same command in the same place, with the same settings and what
 /// variables are set now, and no script in it has changed since.
-pub(super) fn is_of(folder: &Path, args: &RunArgs) -> bool {
+pub(super) fn is_of(folder: &Path, spec: &JobSpec<'_>) -> bool {
     let Ok(kept) = RunManifest::read(folder) else { return false };
     let began = SystemTime::UNIX_EPOCH
         + Duration::from_nanos(u64::try_from(kept.clocks.begin.realtime_ns.0).unwrap_or_default());
@@ -66,18 +67,18 @@ pub(super) fn is_of(folder: &Path, args: &RunArgs) -> bool {
         path.extension().is_some_and(|end| end == "py" || end == "sh")
             && path.metadata().and_then(|known| known.modified()).is_ok_and(|changed| changed > began)
     };
-    let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
+    let words: Vec<_> = spec.command.iter().map(|word| word.to_string_lossy()).collect();
     let variables = manifest::environment(environment::of_user());
     kept.command == words
         && std::env::current_dir().is_ok_and(|cwd| cwd.to_string_lossy() == kept.cwd)
-        && kept.settings.trace == args.trace.to_string()
-        && kept.settings.allocator.as_deref() == args.allocator.map(Allocator::word)
+        && kept.settings.trace == spec.trace.to_string()
+        && kept.settings.allocator.as_deref() == spec.allocator.map(Allocator::word)
         && variables.iter().all(|(name, value)| kept.environment.get(name) == Some(value))
-        && !args.command.iter().any(is_newer)
+        && !spec.command.iter().any(is_newer)
 }
 
-/// Runs what is not there yet, the smallest first. Gives each batch with its recording; `Err` of a code where a signal ended a probe.
-pub(crate) fn make(job: &ProbeJob<'_>) -> Result<Result<Vec<(u64, PathBuf)>, u8>, Hinted> {
+/// Runs what is not there yet, the smallest first. Gives each batch with its recording.
+pub(crate) fn make(job: &ProbeJob<'_>) -> Result<Vec<(u64, PathBuf)>, Failure> {
     let braces = check(job.command, job.variable)?;
     fs::create_dir_all(job.folder).with_context(|| format!("cannot make '{}'", job.folder.display()))?;
     let mut batches = job.batches.to_vec();
@@ -91,8 +92,9 @@ pub(crate) fn make(job: &ProbeJob<'_>) -> Result<Result<Vec<(u64, PathBuf)>, u8>
             let number = made.len() + 1;
             let begin = format!("{} {number} of {count}: {} {batch}", job.name, job.variable);
             // A probe that was cut short must not be taken for a whole one.
-            let args = job.args(batch, &braces, path.with_extension("part.vram"));
-            if !job.is_anew && is_of(&path, &args) {
+            let part = path.with_extension("part.vram");
+            let spec = job.spec(batch, &braces, part.clone());
+            if !job.is_anew && is_of(&path, &spec) {
                 say(format_args!("{begin} is there already"));
                 made.push((batch, path));
                 continue;
@@ -103,18 +105,21 @@ pub(crate) fn make(job: &ProbeJob<'_>) -> Result<Result<Vec<(u64, PathBuf)>, u8>
                 say(format_args!("{begin} ..."));
             }
             let began = Instant::now();
-            if let Err(code) = one(job, batch, &args, &path)? {
-                return Ok(Err(code));
-            }
+            let _ = fs::remove_dir_all(&part);
+            one(job, batch, spec, &path).inspect_err(|failure| {
+                if matches!(failure, Failure::Interrupted { .. }) {
+                    let _ = fs::remove_dir_all(&part);
+                }
+            })?;
             say(format_args!("{begin} took {:.1} s", began.elapsed().as_secs_f64()));
             made.push((batch, path));
         }
     }
-    Ok(Ok(made))
+    Ok(made)
 }
 
 /// What stands for the batch in a command; an error where nothing does.
-pub(crate) fn check(command: &[OsString], variable: &str) -> Result<String, Hinted> {
+pub(crate) fn check(command: &[OsString], variable: &str) -> Result<String, Failure> {
     let braces = format!("{{{variable}}}");
     if command.iter().any(|word| contains(word, &braces)) {
         return Ok(braces);
@@ -122,26 +127,28 @@ pub(crate) fn check(command: &[OsString], variable: &str) -> Result<String, Hint
     let hint = format!(
         "write {braces} where the script takes it, such as: -- python train.py --batch-size {braces}"
     );
-    Err(refusal(format!("the command has no {braces} in it"), hint))
+    Err(Failure::usage(format!("the command has no {braces} in it"), hint))
 }
 
-/// Makes one probe; `Err` of a code where somebody ended it.
-fn one(job: &ProbeJob<'_>, batch: u64, args: &RunArgs, path: &Path) -> Result<Result<(), u8>, Hinted> {
+/// Makes one probe.
+fn one(job: &ProbeJob<'_>, batch: u64, spec: JobSpec<'_>, path: &Path) -> Result<(), Failure> {
     let log_path = path.with_extension("log");
     let log = File::create(&log_path).with_context(|| format!("cannot write '{}'", log_path.display()))?;
-    if let Some(part) = &args.output {
-        let _ = fs::remove_dir_all(part);
+    let recorded = record(&JobSpec { log: Some(&log), ..spec })?;
+    if let Some(signal) = recorded.interrupted {
+        return Err(Failure::Interrupted { signal });
     }
-    let recorded = super::job::record(args, Some(&log), job.more, None)?;
-    let ended = match recorded.manifest.exit {
-        _ if ENDED.contains(&recorded.code) => return Ok(Err(recorded.code)),
-        Some(Exit::Signal(signal)) => Some(format!("was ended by signal {signal}")),
-        _ if recorded.code != 0 => Some(format!("ended with code {}", recorded.code)),
-        _ => None,
+    let ended = match recorded.end {
+        JobEnd::Ended(Exit::Code(0)) => None,
+        JobEnd::Ended(Exit::Code(code)) => Some(format!("ended with code {code}")),
+        JobEnd::Ended(Exit::Signal(signal)) => Some(format!("was ended by signal {signal}")),
+        JobEnd::NotFound | JobEnd::NotStarted => Some("could not be started".to_owned()),
     };
     if let Some(ended) = ended {
-        let error = anyhow!("the run of {} {batch} {ended}", job.variable);
-        return Err(Hinted { error, hint: format!("the last it said:\n{}", last_words(&log_path)) });
+        return Err(Failure::error(
+            format!("the run of {} {batch} {ended}", job.variable),
+            format!("the last it said:\n{}", last_words(&log_path)),
+        ));
     }
     let recording = recorded.path.ok_or_else(|| anyhow!("'{}' could not be recorded", path.display()))?;
     recorded
@@ -150,7 +157,7 @@ fn one(job: &ProbeJob<'_>, batch: u64, args: &RunArgs, path: &Path) -> Result<Re
         .with_context(|| format!("cannot complete '{}'", recording.display()))?;
     let _ = fs::remove_dir_all(path);
     fs::rename(&recording, path).with_context(|| format!("cannot name '{}'", path.display()))?;
-    Ok(Ok(()))
+    Ok(())
 }
 
 pub(super) fn last_words(log: &Path) -> String {

@@ -4,31 +4,14 @@
 //! What they are is fixed by their hashes in the page's own policy: nothing else in it runs, whatever a name in a trace says. A page
 //! from `vramline serve` may ask its own server, and nobody else.
 
-mod file;
 pub(crate) mod plan;
 
 use std::path::Path;
-use std::sync::Arc;
-
-use vramline::Reading;
-
-pub(crate) use file::write;
 
 const SCRIPT: &str = include_str!("../../../../web/dist/page.js");
 const STYLE: &str = include_str!("../../../../web/dist/page.css");
 /// The hashes of both, as a policy names them; made with them.
 const HASHES: &str = include_str!("../../../../web/dist/hashes.txt");
-
-/// Adds why memory ran out, where the path is a log or a dump of that: the page shows it as that of a recording.
-pub(crate) fn add_failures(reading: &mut Reading, path: &Path) {
-    let is_other = !reading.hosts.is_empty() || reading.recorded.is_some() || reading.stills.is_empty();
-    if is_other || reading.failures.is_some() {
-        return;
-    }
-    // What is no log of a failure has none.
-    let found = vramline::read_failures(&[path.to_owned()], None, &Arc::default()).ok();
-    reading.failures = found.filter(|found| !found.failures.list.is_empty());
-}
 
 /// What a page from a server knows of it.
 pub(crate) struct Served {

@@ -2,16 +2,23 @@
 
 use std::fmt::Write;
 
+use vramline::analysis::held::GroupBy;
 use vramline::units::{Bytes, Span, thousands};
 use vramline::view::report::{HeldView, LongView, PoolView, Row};
 
 use super::{Column, Style, clock, heading, percent, printable, shorten, table};
-use crate::cli::By;
 
 /// How many of the blocks held for long are shown.
 const LONG_ROWS: usize = 5;
 
-pub(super) fn held_at(out: &mut String, pool: &PoolView, held: &HeldView, when: &str, by: By, style: Style) {
+pub(super) fn held_at(
+    out: &mut String,
+    pool: &PoolView,
+    held: &HeldView,
+    when: &str,
+    by: GroupBy,
+    style: Style,
+) {
     heading(
         out,
         &match held.time_ns {
@@ -40,7 +47,7 @@ pub(super) fn held_at(out: &mut String, pool: &PoolView, held: &HeldView, when: 
         return;
     }
     out.push('\n');
-    if by == By::Stack {
+    if by == GroupBy::Stack {
         stacks(out, held, style);
     } else {
         let (columns, rows) = held_rows(held, by);
@@ -57,20 +64,20 @@ pub(super) fn held_at(out: &mut String, pool: &PoolView, held: &HeldView, when: 
     }
 }
 
-fn held_rows(held: &HeldView, by: By) -> (Vec<Column>, Vec<Vec<String>>) {
+fn held_rows(held: &HeldView, by: GroupBy) -> (Vec<Column>, Vec<Vec<String>>) {
     let titles = Row::TITLES;
     let mut columns: Vec<Column> =
         vec![(titles.bytes, true), ("share", true), (titles.count, true), (titles.age_ns, true)];
     match by {
-        By::Op => columns.extend([
+        GroupBy::Op => columns.extend([
             (titles.role, false),
             (titles.op, false),
             (titles.shape, false),
             (titles.op_time_ns, true),
         ]),
-        By::Layer => columns.push((titles.layer, false)),
-        By::Role => columns.push((titles.role, false)),
-        By::Stack => {}
+        GroupBy::Layer => columns.push((titles.layer, false)),
+        GroupBy::Role => columns.push((titles.role, false)),
+        GroupBy::Stack => {}
     }
     let row = |row: &Row| {
         let mut cells = vec![
@@ -80,17 +87,17 @@ fn held_rows(held: &HeldView, by: By) -> (Vec<Column>, Vec<Vec<String>>) {
             row.age_ns.map_or("-".to_owned(), |ns| Span(ns.saturating_mul(1000)).to_string()),
         ];
         match by {
-            By::Op => cells.extend([
+            GroupBy::Op => cells.extend([
                 row.role.to_owned(),
                 shown_op(row),
                 format!("{} {}", row.shape, row.dtype).trim().to_owned(),
                 row.op_time_ns.map_or(String::new(), |ns| Span(ns.saturating_mul(1000)).to_string()),
             ]),
-            By::Layer => {
+            GroupBy::Layer => {
                 cells.push(if row.layer.is_empty() { "(no layer)".to_owned() } else { row.layer.clone() });
             }
-            By::Role => cells.push(row.role.to_owned()),
-            By::Stack => {}
+            GroupBy::Role => cells.push(row.role.to_owned()),
+            GroupBy::Stack => {}
         }
         cells
     };

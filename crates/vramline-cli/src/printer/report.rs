@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
+use vramline::analysis::held::GroupBy;
 use vramline::view::report::{PoolView, Report};
 
 use super::{Style, heading, held, ledger, notes_of, pool, printable, run};
-use crate::cli::By;
 
-pub(crate) fn report(report: &Report, by: By, style: Style) -> String {
+pub(crate) fn report(report: &Report, by: GroupBy, style: Style) -> String {
     let mut out = String::new();
     for file in &report.source.files {
         let _ = writeln!(out, "{}{}{}", style.dim, printable(file), style.plain);

@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use vramline::recording::folder::host_name;
-use vramline::source::SourceError;
 use vramline::units::{Bytes, Nanos};
 use vramline::view::tile::{moment_json, window_json};
 
+use crate::exit::Failure;
+use crate::input::Input;
 use crate::{bug, page};
 use http::{Answer, NOTHING, Refused, Request};
 use subject::{Standing, Subject};
@@ -76,19 +77,19 @@ pub(crate) struct Server {
 
 /// Why there is no server.
 pub(crate) enum NoServer {
-    Source(SourceError),
+    Source(Failure),
     Address(io::Error),
     Token(io::Error),
 }
 
 impl Server {
     /// Reads `path` and takes an address; port 0 is any that is free.
-    pub(crate) fn open(path: &Path, host: IpAddr, port: u16) -> Result<Server, NoServer> {
+    pub(crate) fn open(path: &Path, host: IpAddr, port: u16, input: Input) -> Result<Server, NoServer> {
         // First: whoever is refused the address need not wait for a long reading.
         let listener = TcpListener::bind((host, port)).map_err(NoServer::Address)?;
         let address = listener.local_addr().map_err(NoServer::Address)?;
         let token = token().map_err(NoServer::Token)?;
-        let subject = Subject::open(path).map_err(NoServer::Source)?;
+        let subject = Subject::open(path, input).map_err(NoServer::Source)?;
         let (connections, workers) = (Gate::new(CONNECTIONS), Gate::new(WORKERS));
         Ok(Server { listener, address, token, subject, connections, workers })
     }

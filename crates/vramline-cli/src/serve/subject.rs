@@ -16,11 +16,12 @@ use vramline::analysis::picture::tiles::PictureTiles;
 use vramline::analysis::report::{ReportOptions, report};
 use vramline::recording::folder::{ProcessId, host_name};
 use vramline::recording::reader::Recorded;
-use vramline::source::SourceError;
 use vramline::view::page::payload;
 
 use super::patch::patch;
-use crate::{page, printer, watched};
+use crate::exit::Failure;
+use crate::input::Input;
+use crate::printer;
 
 const LEAST_WAIT: Duration = Duration::from_secs(1);
 /// So many times what a reading takes passes before the next.
@@ -60,6 +61,8 @@ pub(super) struct Shown {
     pub(super) verdict: Vec<String>,
     pub(super) data: String,
     pub(super) tiles: PictureTiles,
+    /// Who would go on with it, where it is a recording.
+    writers: Option<Writers>,
 }
 
 pub(super) struct Now {
@@ -80,15 +83,15 @@ pub(super) struct Subject {
     pub(super) path: PathBuf,
     now: Mutex<Now>,
     changed: Condvar,
-    /// One reading at a time.
-    reading: Mutex<()>,
+    /// What it is read with; one reading at a time.
+    input: Mutex<Input>,
 }
 
 impl Subject {
-    pub(super) fn open(path: &Path) -> Result<Subject, SourceError> {
+    pub(super) fn open(path: &Path, mut input: Input) -> Result<Subject, Failure> {
         let seen = PathState::of(path);
         let began = Instant::now();
-        let shown = read(path, 1)?;
+        let shown = read(&mut input, path, 1)?;
         let standing = if goes_on(&shown, &seen) { Standing::Going } else { Standing::Whole };
         let now = Now {
             shown: Arc::new(shown),
@@ -104,7 +107,7 @@ impl Subject {
             path: path.to_owned(),
             now: Mutex::new(now),
             changed: Condvar::new(),
-            reading: Mutex::new(()),
+            input: Mutex::new(input.quiet()),
         })
     }
 
@@ -131,7 +134,7 @@ impl Subject {
 
     /// Reads again, where there may be something new and it is time.
     pub(super) fn freshen(&self) {
-        let Ok(_alone) = self.reading.try_lock() else { return };
+        let Ok(mut input) = self.input.try_lock() else { return };
         let is_there = self.path.exists();
         let (shown, standing, was, is_due) = {
             let mut now = self.now();
@@ -159,7 +162,7 @@ impl Subject {
         }
         let began = Instant::now();
         // What cannot be read now may be in a moment: it is half gone, or half written.
-        let fresh = read(&self.path, shown.version + 1)
+        let fresh = read(&mut input, &self.path, shown.version + 1)
             .ok()
             .filter(|fresh| standing != Standing::Going || self.path.exists() && !has_lost(&shown, fresh));
         let changed = fresh.filter(|fresh| fresh.data != shown.data || fresh.verdict != shown.verdict);
@@ -194,14 +197,14 @@ fn wait_after(began: Instant) -> Duration {
     LEAST_WAIT.max(began.elapsed() * SHARE)
 }
 
-fn read(path: &Path, version: u64) -> Result<Shown, SourceError> {
-    let mut reading = if version == 1 { watched::read(path)? } else { vramline::read(path)? };
+fn read(input: &mut Input, path: &Path, version: u64) -> Result<Shown, Failure> {
+    let reading = input.read_with_failures(path)?;
+    let writers = reading.recorded.as_ref().map(Writers::of);
     let options = ReportOptions { top: Some(PAGE_PEAK_ROWS), ..ReportOptions::default() };
     let mut report = report(&reading, &options);
     let verdict = printer::report::verdict_lines(&report.clone().into());
-    page::add_failures(&mut reading, path);
     let data = payload(&reading, &mut report);
-    Ok(Shown { version, verdict, data, tiles: PictureTiles::new(reading, report) })
+    Ok(Shown { version, verdict, data, tiles: PictureTiles::new(reading, report), writers })
 }
 
 fn patch_of(old: &Shown, new: &Shown) -> Option<Arc<str>> {
@@ -213,25 +216,37 @@ fn patch_of(old: &Shown, new: &Shown) -> Option<Arc<str>> {
     (text.len() <= LONGEST_PATCH).then(|| text.into())
 }
 
+/// Who writes a recording.
+struct Writers {
+    is_ended: bool,
+    /// The host of the launcher and its number.
+    launcher: Option<(String, u32)>,
+    processes: Vec<ProcessId>,
+}
+
+impl Writers {
+    fn of(recorded: &Recorded) -> Writers {
+        let manifest = recorded.manifest.as_ref();
+        Writers {
+            is_ended: manifest.is_some_and(|manifest| manifest.exit.is_some()),
+            launcher: manifest.map(|manifest| (manifest.host.clone(), manifest.parent_pid)),
+            processes: recorded.processes.iter().map(|process| process.id.clone()).collect(),
+        }
+    }
+}
+
 /// Whether the run of a recording goes on.
 fn goes_on(shown: &Shown, seen: &PathState) -> bool {
-    let Some(recorded) = &shown.tiles.reading().recorded else { return false };
-    let manifest = recorded.manifest.as_ref();
-    if manifest.is_some_and(|manifest| manifest.exit.is_some()) {
-        return false;
-    }
+    let Some(writers) = shown.writers.as_ref().filter(|writers| !writers.is_ended) else { return false };
     let is_alive = |id: &ProcessId| ProcessId::of_running(id.pid()).is_ok_and(|now| now == *id);
     let here = host_name();
-    let is_elsewhere = |recorded: &Recorded| {
-        manifest.is_some_and(|manifest| manifest.host != here)
-            || recorded
-                .processes
-                .iter()
-                .any(|process| process.id.host() != ProcessId::new(&here, 0, 0).host())
-    };
-    recorded.processes.iter().any(|process| is_alive(&process.id))
-        || manifest.is_some_and(|manifest| manifest.host == here && is_launcher(manifest.parent_pid))
-        || is_elsewhere(recorded) && seen.age().is_some_and(|age| age < LATELY)
+    let own = ProcessId::new(&here, 0, 0);
+    let launcher = writers.launcher.as_ref();
+    let is_elsewhere = launcher.is_some_and(|(host, _)| *host != here)
+        || writers.processes.iter().any(|id| id.host() != own.host());
+    writers.processes.iter().any(is_alive)
+        || launcher.is_some_and(|(host, pid)| *host == here && is_launcher(*pid))
+        || is_elsewhere && seen.age().is_some_and(|age| age < LATELY)
 }
 
 /// Numbers of processes come back: the launcher's counts only as long as it is one.

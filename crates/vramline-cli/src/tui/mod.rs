@@ -10,17 +10,15 @@ mod state;
 mod terminal;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
 use crossterm::event::{self, Event};
 use vramline::analysis::report::{ReportOptions, report};
 use vramline::snapshot::Role;
 
 use crate::bug;
-use crate::exit::Hinted;
+use crate::exit::{Exit, Failure};
 use crate::launch::kernel::{self, Held};
 use crate::lookout::{Look, Lookout};
 use pen::Paint;
@@ -40,23 +38,25 @@ enum News {
 }
 
 /// Shows the machine until the user has seen enough.
-pub(crate) fn run(paths: &[PathBuf], rate: f64) -> Result<ExitCode, Hinted> {
+pub(crate) fn run(paths: &[PathBuf], rate: f64) -> Result<Exit, Failure> {
     // Before there is another thread: they all inherit it.
     let held = Held::hold(&SIGNALS);
     let (tell, news) = channel();
-    let mut screen = Screen::open().map_err(|error| Hinted {
-        error: anyhow!("this terminal cannot be drawn on: {error}"),
-        hint: "vramline top --once prints one look as text".to_owned(),
+    let mut screen = Screen::open().map_err(|error| {
+        Failure::error(
+            format!("this terminal cannot be drawn on: {error}"),
+            "vramline top --once prints one look as text",
+        )
     })?;
     watch_signals(held, tell.clone());
     watch_keys(tell.clone());
     look_on(Lookout::new(paths, rate), rate, tell.clone());
     let mut state = State::default();
     let paint = Paint::of_terminal();
-    let code = loop {
-        screen.draw(|frame| draw::draw(frame, &state, paint)).map_err(anyhow::Error::from)?;
+    let ended = loop {
+        screen.draw(|frame| draw::draw(frame, &state, paint))?;
         // Every thread that tells has gone: it has panicked, and said so.
-        let Ok(first) = news.recv() else { break ExitCode::FAILURE };
+        let Ok(first) = news.recv() else { break Err(Failure::Bug) };
         let mut end = None;
         // What came meanwhile is drawn together.
         for came in std::iter::once(first).chain(std::iter::from_fn(|| news.try_recv().ok())) {
@@ -65,41 +65,39 @@ pub(crate) fn run(paths: &[PathBuf], rate: f64) -> Result<ExitCode, Hinted> {
                 News::Roles(path, roles) => state.learn(path, roles),
                 News::Input(Event::Key(key)) => match state.key(key) {
                     Wish::Nothing => {}
-                    Wish::Quit => end = Some(ExitCode::SUCCESS),
+                    Wish::Quit => end = Some(Ok(Exit::Done)),
                     Wish::Stop => stop(&mut screen)?,
                     Wish::Roles(path) => find_roles(path, tell.clone()),
                 },
                 News::Input(_) => {}
                 News::Signal(libc::SIGTSTP) => stop(&mut screen)?,
                 // Somebody else may have used the terminal meanwhile.
-                News::Signal(libc::SIGCONT) => screen.reopen().map_err(anyhow::Error::from)?,
-                News::Signal(signal) => {
-                    end = Some(ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX)));
-                }
+                News::Signal(libc::SIGCONT) => screen.reopen()?,
+                News::Signal(signal) => end = Some(Err(Failure::Interrupted { signal })),
                 News::NoInput(error) => {
-                    return Err(Hinted {
-                        error: anyhow!("no keys can be read: {error}"),
-                        hint: "vramline top --once prints one look as text".to_owned(),
-                    });
+                    return Err(Failure::error(
+                        format!("no keys can be read: {error}"),
+                        "vramline top --once prints one look as text",
+                    ));
                 }
             }
         }
         if !screen.is_open() {
-            break ExitCode::FAILURE;
+            break Err(Failure::Bug);
         }
-        if let Some(code) = end {
-            break code;
+        if let Some(end) = end {
+            break end;
         }
     };
     drop(screen);
-    Ok(code)
+    ended
 }
 
 /// Ctrl-Z: the shell gets its terminal back until `fg`.
-fn stop(screen: &mut Screen) -> Result<(), Hinted> {
+fn stop(screen: &mut Screen) -> Result<(), Failure> {
     terminal::close();
     kernel::stop();
-    screen.reopen().map_err(anyhow::Error::from)?;
+    screen.reopen()?;
     Ok(())
 }
 

@@ -71,6 +71,23 @@ fn a_run_knows_its_devices_and_what_asking_cost() {
     assert_eq!(held.command.as_deref(), Some("sh"));
 }
 
+/// On a GPU a limit is applied inside the process. Where that cannot be, the job does not run without it.
+#[test]
+fn a_limit_that_cannot_be_applied_is_refused() {
+    let place = Place::new(&json!({"devices": [h200(&json!([]))]}), &json!({}));
+    let without = [("VRAMLINE_PACKAGE", "/no/such/folder")];
+    let output = place.told(&["run", "-o", "a.vram", "--limit", "8GiB", "--", "touch", "ran"], &without);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.starts_with("error: --limit is applied inside the job") && said.contains("\nhint: install"), "{said}");
+    assert!(!place.path().join("ran").exists() && !place.path().join("a.vram").exists());
+    // TensorFlow's pool on the CPU takes it from a variable.
+    let hidden = [without[0], ("CUDA_VISIBLE_DEVICES", "")];
+    let words = ["run", "-o", "a.vram", "--limit", "8GiB", "--", "sh", "-c", "exit $TF_CPU_BFC_MEM_LIMIT_IN_MB"];
+    assert_eq!(place.told(&words, &hidden).status.code(), Some(8192 % 256));
+    assert_eq!(place.told(&["run", "-o", "b.vram", "--", "true"], &without).status.code(), Some(0));
+}
+
 /// Whatever the driver does, the job has its own exit code and ends when it ends.
 #[test]
 fn no_driver_disturbs_a_job() {

@@ -3,8 +3,10 @@
 //! - `bug`: a panic is one message and an exit code, and leaves no half of a file
 //! - `diff`: `vramline diff`, its gate and its errors
 //! - `driver`: `run` and `doctor` with a driver that plays a script
+//! - `exit`: the table of exit codes, row by row; a plan that is ended ends at once
 //! - `export`: files for other tools
 //! - `pack`: exit codes, names and batches of `vramline pack`
+//! - `piping`: standard input as a file, and output that nobody reads on
 //! - `run`: a job behaves as if it had been started without us
 //! - `top`: a live view that breaks gives the terminal back
 
@@ -14,8 +16,10 @@
 mod bug;
 mod diff;
 mod driver;
+mod exit;
 mod export;
 mod pack;
+mod piping;
 mod run;
 mod top;
 

@@ -26,8 +26,10 @@ fn exit_codes() {
 fn jobs_have_names_and_plans_batches() {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan.json");
-    let text = r#"{"kind":"plan","framework":"tensorflow","certain":true,
-        "predictions":[{"batch":8,"high_bytes":9,"minimum_bytes":1048576},{"batch":16,"high_bytes":9,"minimum_bytes":2097152}]}"#;
+    let text = r#"{"kind":"plan","headline":"","framework":"tensorflow","certain":true,"limit_bytes":null,"warnings":[],
+        "largest_batch":{"sure":null,"likely":null},"predictions":[
+        {"batch":8,"peak_bytes":9,"low_bytes":9,"high_bytes":9,"minimum_bytes":1048576},
+        {"batch":16,"peak_bytes":9,"low_bytes":9,"high_bytes":9,"minimum_bytes":2097152}]}"#;
     std::fs::write(&plan, text).unwrap();
     let job = format!("small={}@16", plan.display());
     let args =

@@ -1,7 +1,6 @@
 //! Jobs on one device: what each needs and from where that is known, its limit, how to start it, and whether all of them fit.
 
-use serde::{Deserialize, Deserializer};
-
+use super::plan::{PlanDocument, PlannedBatch};
 use super::reading::Reading;
 use super::replay::{ReplayOptions, replay};
 use super::report::{PoolAnalysis, ReportAnalysis, ReportOptions, report};
@@ -20,7 +19,7 @@ pub enum KnownNeed {
     /// A recording, or a trace.
     Run(Box<Reading>),
     /// A document of `vramline plan --json`, and the batch that is meant.
-    Plan(PlanRead, Option<u64>),
+    Plan(PlanDocument, Option<u64>),
 }
 
 /// A job as it was given.
@@ -32,42 +31,6 @@ pub struct PackJob {
     pub file: String,
     /// What that says.
     pub known: KnownNeed,
-}
-
-/// The part of a plan that matters here.
-#[derive(Debug, Deserialize)]
-#[expect(missing_docs, reason = "as in the plan's own document")]
-pub struct PlanRead {
-    pub kind: String,
-    #[serde(default, deserialize_with = "framework")]
-    pub framework: Option<Framework>,
-    pub certain: bool,
-    #[serde(default)]
-    pub outside_bytes: Option<Bytes>,
-    pub predictions: Vec<PredictionRead>,
-}
-
-/// A prediction of a plan.
-#[derive(Debug, Deserialize)]
-#[expect(missing_docs, reason = "as in the plan's own document")]
-pub struct PredictionRead {
-    pub batch: u64,
-    pub high_bytes: Bytes,
-    pub minimum_bytes: Option<Bytes>,
-    /// Where it is not told, what is said of the whole plan counts.
-    #[serde(default)]
-    pub certain: Option<bool>,
-}
-
-/// The framework that a plan names; nothing where it names none that is known here.
-fn framework<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Framework>, D::Error> {
-    let word = Option::<String>::deserialize(deserializer)?;
-    Ok(word.and_then(|word| Framework::of_word(&word)))
-}
-
-/// A plan's document from its text.
-pub fn plan_of(text: &str) -> Result<PlanRead, serde_json::Error> {
-    serde_json::from_str(text)
 }
 
 /// What a packing is asked for.
@@ -185,14 +148,6 @@ pub enum NotPacked {
         /// The file.
         file: String,
     },
-    /// A document of another kind.
-    #[error("'{file}' is a document of kind '{kind}', expected a plan")]
-    NotAPlan {
-        /// The file.
-        file: String,
-        /// Its kind.
-        kind: String,
-    },
     /// A plan without the batch.
     #[error("'{file}' predicts no batch of {batch}, only {there}")]
     NoBatch {
@@ -216,7 +171,6 @@ impl NotPacked {
             NotPacked::NoPool { .. } => {
                 "record the job with `vramline run -- ...`; `vramline report` says what is in it"
             }
-            NotPacked::NotAPlan { .. } => "make one with `vramline plan --json ... > plan.json`",
             NotPacked::NoBatch { .. } => {
                 "ask the plan for it (--batch N), or write PATH@N with a batch that it has"
             }
@@ -298,15 +252,12 @@ fn need_of(job: &PackJob, options: &PackOptions) -> Result<JobNeed, NotPacked> {
 
 fn of_plan(
     job: &PackJob,
-    plan: &PlanRead,
+    plan: &PlanDocument,
     batch: Option<u64>,
     options: &PackOptions,
 ) -> Result<JobNeed, NotPacked> {
     let file = job.file.clone();
-    if plan.kind != "plan" {
-        return Err(NotPacked::NotAPlan { file, kind: plan.kind.clone() });
-    }
-    let is_it = |each: &&PredictionRead| batch.is_none_or(|batch| each.batch == batch);
+    let is_it = |each: &&PlannedBatch| batch.is_none_or(|batch| each.batch == batch);
     let Some(prediction) = plan.predictions.iter().find(is_it) else {
         let there: Vec<String> = plan.predictions.iter().map(|each| each.batch.to_string()).collect();
         let there = if there.is_empty() { "nothing".to_owned() } else { there.join(", ") };

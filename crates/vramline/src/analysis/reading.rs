@@ -53,6 +53,16 @@ impl Reading {
         all.filter(is_asked).max_by_key(|(_, pool)| pool.peak().map(|peak| peak.bytes))
     }
 
+    /// The allocations that failed, with the traces that may tell what led to them; `None` where none did.
+    #[must_use]
+    pub fn into_failures(self) -> Option<OutOfMemory> {
+        let mut failures = self.failures?;
+        let is_theirs = |host: &Host| host.process.is_some() && failures.of_process.contains(&host.process);
+        failures.hosts = self.hosts.into_iter().filter(is_theirs).collect();
+        failures.files = self.recorded.map(|recorded| recorded.path).into_iter().collect();
+        Some(failures)
+    }
+
     /// The trace of a process of the recording.
     pub(super) fn host_of(&self, process: usize) -> Option<(usize, &Host)> {
         self.hosts.iter().enumerate().find(|(_, host)| host.process == Some(process))

@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use crate::analysis::pack::{PlanRead, PredictionRead};
 use crate::analysis::plan::{
     BatchPrediction, CompiledStep, LargestBatch, NoFit, NoLargest, OfferedFix, PeakAtBatch, PlanAnalysis,
-    PlanVerdict, ProbeFacts, Saving, UNMEASURED,
+    PlanDocument, PlanDoubt, PlanVerdict, PlannedBatch, PlannedLargest, ProbeFacts, Saving, UNMEASURED,
 };
 use crate::document::{Document, Reason, Unknowns};
 use crate::event::Framework;
@@ -521,17 +520,25 @@ impl FixView {
     }
 }
 
-// `pack` reads this document: what it looks for is written here.
-const _: fn(PredictionView) -> PredictionRead = |each| PredictionRead {
+// What `verify`, `pack` and `fit_within` look for when they read this document is written here.
+const _: fn(&PredictionView) -> PlannedBatch = |each| PlannedBatch {
     batch: each.batch,
+    peak_bytes: each.peak_bytes,
+    low_bytes: each.low_bytes,
     high_bytes: each.high_bytes,
     minimum_bytes: each.minimum_bytes,
     certain: Some(each.certain),
+    fits: each.fits,
 };
-const _: fn(PlanView, Vec<PredictionRead>) -> PlanRead = |plan, predictions| PlanRead {
-    kind: plan.kind.to_owned(),
-    framework: plan.framework,
-    certain: plan.certain,
-    outside_bytes: plan.outside_bytes,
-    predictions,
-};
+const _: fn(&PlanView, Vec<PlannedBatch>, Vec<PlanDoubt>) -> PlanDocument =
+    |plan, predictions, warnings| PlanDocument {
+        headline: plan.headline.clone(),
+        variable: plan.variable.clone(),
+        framework: plan.framework,
+        limit_bytes: plan.limit_bytes,
+        outside_bytes: plan.outside_bytes,
+        certain: plan.certain,
+        predictions,
+        largest_batch: PlannedLargest { sure: plan.largest_batch.sure, likely: plan.largest_batch.likely },
+        warnings,
+    };

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use vramline::analysis::pack::{
-    ASSUMED_OUTSIDE, KnownNeed, NeedBasis, NotPacked, PackJob, PackOptions, pack, plan_of,
+    ASSUMED_OUTSIDE, KnownNeed, NeedBasis, NotPacked, PackJob, PackOptions, pack,
 };
+use vramline::analysis::plan::PlanDocument;
 use vramline::event::Framework;
 use vramline::units::Bytes;
 use vramline::view::pack::PackView;
@@ -25,14 +26,16 @@ fn run(name: &str) -> PackJob {
 
 fn planned(minimum: &str, certain: bool, batch: Option<u64>) -> PackJob {
     let text = format!(
-        r#"{{"kind":"plan","framework":"pytorch","certain":{certain},"verdict":"","predictions":[
-            {{"batch":32,"high_bytes":5000000,"minimum_bytes":4194304}},
-            {{"batch":64,"high_bytes":9000000,"minimum_bytes":{minimum}}}]}}"#
+        r#"{{"kind":"plan","framework":"pytorch","certain":{certain},"verdict":"","limit_bytes":null,"warnings":[],
+            "largest_batch":{{"sure":null,"likely":null}},
+            "predictions":[
+            {{"batch":32,"peak_bytes":4,"low_bytes":3,"high_bytes":5000000,"minimum_bytes":4194304}},
+            {{"batch":64,"peak_bytes":4,"low_bytes":3,"high_bytes":9000000,"minimum_bytes":{minimum}}}]}}"#
     );
     PackJob {
         name: "planned".to_owned(),
         file: "plan.json".to_owned(),
-        known: KnownNeed::Plan(plan_of(&text).unwrap(), batch),
+        known: KnownNeed::Plan(PlanDocument::parse(&text).unwrap(), batch),
     }
 }
 
@@ -195,13 +198,29 @@ fn what_cannot_be_packed_is_said() {
     let room = PackOptions { memory: Some(Bytes(GIB)), ..PackOptions::default() };
     assert!(matches!(refused(&[planned("1", true, Some(7))], &room), NotPacked::NoBatch { .. }));
     assert!(matches!(refused(&[planned("1", true, None)], &PackOptions::default()), NotPacked::NoDevice));
-    let mut other = planned("1", true, None);
-    if let KnownNeed::Plan(plan, _) = &mut other.known {
-        "report".clone_into(&mut plan.kind);
-    }
-    assert!(matches!(refused(&[other], &room), NotPacked::NotAPlan { .. }));
-    for text in ["", "{}", "[]", r#"{"kind":"plan"}"#, r#"{"kind":"plan","certain":1,"predictions":[]}"#] {
-        assert!(plan_of(text).is_err(), "{text}");
+}
+
+#[test]
+fn what_is_no_plan_is_said() {
+    let whole = r#"{"kind":"plan","headline":"","certain":true,"predictions":[],"warnings":[]"#;
+    let none = r#","largest_batch":{"sure":null,"likely":null}}"#;
+    assert!(PlanDocument::parse(&format!(r#"{whole},"limit_bytes":null{none}"#)).is_ok());
+    for (text, said) in [
+        ("", "no JSON: "),
+        ("[]", "JSON that is no object"),
+        ("{}", "a document without a kind"),
+        (r#"{"kind":"report"}"#, "a document whose kind is 'report'"),
+        (r#"{"kind":"plan"}"#, "a plan that lacks something: "),
+        (r#"{"kind":"plan","headline":"","certain":1,"predictions":[]}"#, "a plan that lacks something: "),
+        (&format!("{whole}{none}"), "a plan that lacks something: "),
+        (&format!(r#"{whole},"limit_bytes":0{none}"#), "a plan whose limit_bytes is 0"),
+        (
+            &format!(r#"{whole},"limit_bytes":null,"largest_batch":{{"sure":0,"likely":1}}}}"#),
+            "a plan whose largest_batch is 0",
+        ),
+    ] {
+        let error = PlanDocument::parse(text).unwrap_err().to_string();
+        assert!(error.starts_with(said), "{text}: {error}");
     }
 }
 

@@ -1,11 +1,13 @@
 //! The plan: what batches take, what fits, what would need less, and how sure that is.
 
 mod compiled;
+mod document;
 mod fix;
 mod prediction;
 mod verdict;
 
 pub use compiled::{CompiledStep, of_compiled};
+pub use document::{NotAPlan, PlanDocument, PlanDoubt, PlannedBatch, PlannedLargest};
 pub use fix::{OfferedFix, Saving, UNMEASURED};
 pub use prediction::{BatchPrediction, LargestBatch, NoFit, NoLargest};
 pub use verdict::PlanVerdict;

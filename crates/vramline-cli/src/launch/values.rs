@@ -1,7 +1,9 @@
-//! Values of options that clap cannot read by itself: how they are written, and what they are shown as.
+//! What a job can be asked for: how each value is written, and what it is shown as.
 
 use std::fmt;
 use std::str::FromStr;
+
+use clap::ValueEnum;
 
 /// How much of the job's allocations is traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,18 +41,6 @@ impl fmt::Display for Trace {
             Trace::All => out.write_str("all"),
         }
     }
-}
-
-/// Samples a second.
-pub(crate) fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate| (0.0..=1000.0).contains(rate));
-    rate.ok_or_else(|| "expected samples a second, from 0 (off) to 1000".to_owned())
-}
-
-/// Looks a second.
-pub(crate) fn looks(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate| (0.1..=20.0).contains(rate));
-    rate.ok_or_else(|| "expected looks a second, from 0.1 to 20".to_owned())
 }
 
 /// The devices that a job may use; empty for none.
@@ -97,6 +87,46 @@ impl fmt::Display for Gpus {
     }
 }
 
+/// A setting that is on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+impl Switch {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Switch::On => "on",
+            Switch::Off => "off",
+        }
+    }
+}
+
+/// How frameworks get memory from the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Allocator {
+    /// Each framework's own pool.
+    Default,
+    /// CUDA's asynchronous pool.
+    Async,
+    /// No pool: each request goes to the driver (JAX only).
+    Platform,
+    /// The own pool, in segments that grow (PyTorch only).
+    Expandable,
+}
+
+impl Allocator {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Allocator::Default => "default",
+            Allocator::Async => "async",
+            Allocator::Platform => "platform",
+            Allocator::Expandable => "expandable",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,9 +151,5 @@ mod tests {
         for text in ["", "0,", "-1", "0,0", "all", "0;1", "None"] {
             assert!(text.parse::<Gpus>().is_err(), "{text}");
         }
-        for text in ["", "-1", "nan", "inf", "1001", "fast"] {
-            assert!(rate(text).is_err(), "{text}");
-        }
-        assert_eq!(rate("0.5"), Ok(0.5));
     }
 }

@@ -1,0 +1,196 @@
+//! The table of exit codes in `docs/exit-codes.md`, row by row: a command that ends so, for each.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::root;
+
+const CNN: &str = "fixtures/tf221_cpu_cnn_from_start.xplane.pb";
+const LOOP: &str = "fixtures/torch2110_h200_loop.vram";
+const NEAR_FULL: &str = "fixtures/torch2110_h200_near_full.vram";
+const AUTOENCODER: &str = "fixtures/plan/tf221_cpu_autoencoder";
+/// A job that leaves a recording behind as if it had trained.
+const TRAIN: &str = "cp -r fixtures/tf221_cpu_keras.vram/. \"$VRAMLINE_RECORD\"; : {batch}";
+
+/// The rows of the table: verb and code, without backticks.
+fn rows() -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(root().join("docs/exit-codes.md")).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    rows.map(|(verb, rest)| (verb.to_owned(), rest.split(" |").next().unwrap().to_owned())).collect()
+}
+
+fn vramline(args: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vramline"));
+    command.current_dir(root()).args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.env("VRAMLINE_PACKAGE", root().join("python/vramline")).env("TMPDIR", folder);
+    command
+}
+
+fn code(mut command: Command) -> i32 {
+    command.status().unwrap().code().expect("no signal")
+}
+
+/// Ends a command that goes on, once `is_ready`, and gives its code.
+fn interrupted(mut command: Command, signal: &str, is_ready: impl Fn() -> bool) -> i32 {
+    let mut child = command.spawn().unwrap();
+    let begin = Instant::now();
+    while !is_ready() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it does not begin");
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    let status = child.wait().unwrap();
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
+}
+
+fn plan(options: &[&str]) -> Vec<String> {
+    let probes = [5, 7, 13].map(|batch| format!("{batch}={AUTOENCODER}-{batch}.xplane.pb.gz"));
+    let mut args = vec!["plan".to_owned()];
+    args.extend(probes.into_iter().flat_map(|probe| ["--probe".to_owned(), probe]));
+    args.extend(options.iter().map(|&option| option.to_owned()));
+    args
+}
+
+/// Runs a command that should end with the code of a row, and gives the code that it ends with.
+fn ends_with(verb: &str, code_of_row: &str, folder: &Path) -> i32 {
+    let out = folder.join("out").to_str().unwrap().to_owned();
+    let job = |job: &[&str]| {
+        let words = [&["run", "--no-report", "-o", &out, "--"], job].concat();
+        code(vramline(&words, folder))
+    };
+    let simple = |args: &[&str]| code(vramline(args, folder));
+    let planned = |options: &[&str]| {
+        let args = plan(options);
+        simple(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let document = folder.join("plan.json");
+    let verify = |peak: u64, script: &str| {
+        let text = format!(
+            r#"{{"kind":"plan","headline":"","limit_bytes":null,"certain":true,"warnings":[],"largest_batch":{{"sure":null,"likely":null}},
+            "predictions":[{{"batch":8,"peak_bytes":{peak},"low_bytes":1,"high_bytes":1,"minimum_bytes":null}}]}}"#
+        );
+        std::fs::write(&document, text).unwrap();
+        let plan = document.to_str().unwrap();
+        ["verify", "--plan", plan, "--batch", "8", "--runs", "1", "-o", &out, "--", "sh", "-c", script]
+            .map(str::to_owned)
+    };
+    let verified = |peak: u64, script: &str| {
+        simple(&verify(peak, script).iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let begun = folder.join("begun");
+    let endless = format!("touch {}; while :; do sleep 0.1; done; : {{batch}}", begun.display());
+    let is_begun = || begun.exists();
+    match (verb, code_of_row) {
+        ("run", "0") => job(&["true"]),
+        ("run", "2") => simple(&["run", "--limit", "1GiB", "--growth", "on", "--", "true"]),
+        ("run", "126") => job(&["/"]),
+        ("run", "127") => job(&["/no/such/program"]),
+        ("run", "128+n") => job(&["sh", "-c", "kill -USR1 $$"]) - 10,
+        ("report", "0") => simple(&["report", CNN]),
+        ("oom", "0") => simple(&["oom", "fixtures/tf221_cpu_oom.log"]),
+        ("replay", "0") => simple(&["replay", CNN, "--gate", "exact"]),
+        ("replay", "3") => simple(&["replay", CNN, "--gate", "fits", "--what-if", "limit=10MiB"]),
+        ("replay", "4") => simple(&["replay", "fixtures/tf221_cpu_mlp_window.xplane.pb", "--gate", "exact"]),
+        ("diff", "0") => simple(&["diff", NEAR_FULL, LOOP, "--fail-over", "1%"]),
+        ("diff", "1") => simple(&["diff", CNN, "/no/such/file"]),
+        ("diff", "2") => simple(&["diff", CNN]),
+        ("diff", "3") => simple(&["diff", LOOP, NEAR_FULL, "--fail-over", "1%"]),
+        ("diff", "4") => simple(&["diff", "fixtures/jax0112_h200.memory.prof", CNN, "--fail-over", "1%"]),
+        ("plan", "0") => planned(&["--batch", "20", "--limit", "1GiB"]),
+        ("plan", "1") => simple(&["plan", "--probe", "1=/no/such/file", "--probe", "2=/no/such/file"]),
+        ("plan", "3") => planned(&["--batch", "20", "--limit", "1MiB"]),
+        // Another batch than the one it is called.
+        ("plan", "4") => {
+            let probes = [6, 8, 14].map(|batch| format!("{batch}={AUTOENCODER}-{}.xplane.pb.gz", batch - 1));
+            let [a, b, c] = &probes;
+            simple(&["plan", "--probe", a, "--probe", b, "--probe", c, "--batch", "100", "--limit", "400MiB"])
+        }
+        ("plan", "128+n") => {
+            let args = ["plan", "--batches", "7,11", "-o", &out, "--", "sh", "-c", &endless];
+            interrupted(vramline(&args, folder), "-TERM", is_begun) - 15
+        }
+        ("verify", "0") => verified(72_866_048, TRAIN),
+        ("verify", "1") => verified(1, "exit 5; : {batch}"),
+        ("verify", "2") => simple(&["verify", "--", "true"]),
+        ("verify", "3") => verified(1, TRAIN),
+        ("verify", "128+n") => {
+            let args = verify(1, &endless);
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            interrupted(vramline(&args, folder), "-HUP", is_begun) - 1
+        }
+        ("pack", "0") => simple(&["pack", CNN, "--device-memory", "1GiB", "--context", "100MiB"]),
+        ("pack", "3") => simple(&["pack", NEAR_FULL, "--device-memory", "1MiB"]),
+        ("pack", "4") => simple(&["pack", NEAR_FULL, "--device-memory", "200GiB"]),
+        ("serve", "0") => {
+            let mut command = vramline(&["serve", CNN], folder);
+            let file = std::fs::File::create(&out).unwrap();
+            command.stdout(file);
+            let is_ready = || std::fs::read_to_string(&out).is_ok_and(|text| text.contains("Ctrl-C"));
+            interrupted(command, "-INT", is_ready)
+        }
+        ("export", "0") => simple(&["export", CNN, "--to", "csv", "-o", "-"]),
+        ("export", "1") => simple(&["export", CNN, "--to", "csv", "-o", "/no/such/folder/file"]),
+        ("export", "2") => simple(&["export", CNN]),
+        ("top", "0") => simple(&["top", "--once"]),
+        // A signal ends the live view, which needs a terminal: tests/python/test_top.py.
+        ("top", "128+n") => 128,
+        ("doctor", "0") => simple(&["doctor", "--python", "/no/such/python"]),
+        ("demo", "0") => simple(&["demo", "--python", "/bin/true", "-o", &out]),
+        ("demo", "1") => {
+            let mut command = vramline(&["demo"], folder);
+            command.env("VRAMLINE_PACKAGE", "/no/such/folder");
+            code(command)
+        }
+        ("completions", "0") => simple(&["completions", "bash"]),
+        (verb, "1") => simple(&[verb, "/no/such/file"]),
+        (verb, "2") => simple(&[verb, "--no-such-option"]),
+        (verb, other) => panic!("no command is known here that ends {verb} with {other}"),
+    }
+}
+
+#[test]
+fn every_verb_ends_as_the_table_says() {
+    let rows = rows();
+    let mut verbs: BTreeMap<&str, usize> = BTreeMap::new();
+    for (verb, code) in &rows {
+        let folder = tempfile::tempdir().unwrap();
+        let expected = if code == "128+n" { 128 } else { code.parse().unwrap() };
+        assert_eq!(ends_with(verb, code, folder.path()), expected, "{verb} {code}");
+        *verbs.entry(verb).or_default() += 1;
+    }
+    // Every verb that the help lists has its rows.
+    let help = crate::run(&["--help"]);
+    let help = String::from_utf8(help.stdout).unwrap();
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
+    for verb in listed.filter_map(|line| line.split_whitespace().next()).filter(|&verb| verb != "help") {
+        assert!(verbs.contains_key(verb), "docs/exit-codes.md does not know {verb}");
+    }
+}
+
+/// A script that swallows Ctrl-C is ended all the same, and nothing that it started goes on.
+#[test]
+fn a_plan_stops_at_once() {
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (out, begun) = (folder.path().join("out"), folder.path().join("begun"));
+        let script = format!(
+            "trap 'echo no' INT TERM HUP; echo $$ > {0}.part; mv {0}.part {0}; while :; do sleep 0.05; done; : {{batch}}",
+            begun.display()
+        );
+        let out = out.to_str().unwrap();
+        let args = ["plan", "--batches", "7,11,13", "-o", out, "--", "sh", "-c", &script];
+        let began = Instant::now();
+        assert_eq!(interrupted(vramline(&args, folder.path()), signal, || begun.exists()), code);
+        assert!(began.elapsed() < Duration::from_secs(60), "it took {:?}", began.elapsed());
+        let job = std::fs::read_to_string(&begun).unwrap();
+        assert!(!Path::new("/proc").join(job.trim()).exists(), "the job goes on");
+        let left: Vec<_> = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["probe-7-0.log"], "half a probe is left, or a second was begun");
+    }
+}

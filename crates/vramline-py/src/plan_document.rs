@@ -1,0 +1,62 @@
+//! A plan's document for Python: what the core reads of it, as attributes.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use vramline::analysis::plan;
+
+/// What `vramline plan --json` wrote, read again.
+#[pyclass(module = "_vramline", frozen, get_all)]
+pub(crate) struct PlanDocument {
+    headline: String,
+    variable: String,
+    framework: Option<&'static str>,
+    limit: Option<u64>,
+    certain: bool,
+    sure: Option<u64>,
+    likely: Option<u64>,
+    predictions: Vec<PlannedBatch>,
+    doubts: Vec<String>,
+    /// The text itself.
+    json: String,
+}
+
+/// What a plan says of one batch; sizes in bytes.
+#[pyclass(module = "_vramline", frozen, get_all)]
+#[derive(Clone)]
+pub(crate) struct PlannedBatch {
+    batch: u64,
+    peak: u64,
+    low: u64,
+    high: u64,
+    minimum: Option<u64>,
+    fits: Option<bool>,
+}
+
+#[pymethods]
+impl PlanDocument {
+    #[new]
+    fn new(text: String) -> PyResult<PlanDocument> {
+        let plan =
+            plan::PlanDocument::parse(&text).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let batch = |each: plan::PlannedBatch| PlannedBatch {
+            batch: each.batch,
+            peak: each.peak_bytes.0,
+            low: each.low_bytes.0,
+            high: each.high_bytes.0,
+            minimum: each.minimum_bytes.map(|bytes| bytes.0),
+            fits: each.fits,
+        };
+        Ok(PlanDocument {
+            headline: plan.headline,
+            variable: plan.variable,
+            framework: plan.framework.map(vramline::event::Framework::word),
+            limit: plan.limit_bytes.map(|bytes| bytes.0),
+            certain: plan.certain,
+            sure: plan.largest_batch.sure,
+            likely: plan.largest_batch.likely,
+            predictions: plan.predictions.into_iter().map(batch).collect(),
+            doubts: plan.warnings.into_iter().map(|warning| warning.text).collect(),
+            json: text,
+        })
+    }
+}
