@@ -6,7 +6,7 @@
     model.fit(x, y, callbacks=[memory, CSVLogger("log.csv")])
     memory.history, memory.labels, memory.memory_usage
 
-Works with Keras 3 on any backend, Keras 2 and tf_keras. Put it before callbacks that should see its values in `logs`.
+Works with Keras 3 on any backend, Keras 2 and tf_keras. Every other callback sees its values in `logs`, wherever it stands in the list.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from vramline import batches as executions
-from vramline import counters, inventory, plot, recorder
+from vramline import counters, inventory, plot, recorder, session, shown
 from vramline.adapter import Counters
 from vramline.words import MarkKind, Phase
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _GIB = 1 << 30
+_MIB = 1 << 20
 _LABELS = {"train": "Training", "test": "Validation", "predict": "Prediction"}
 # What a unit is in a recording; all others are phases.
 _KINDS: dict[str, MarkKind] = {"batch": "step", "epoch": "epoch"}
@@ -42,6 +43,29 @@ def _base() -> type:
     return keras.callbacks.Callback
 
 
+class _OfObject:
+    """A method that Keras calls first. Called on the class itself it says what is missing, and not which argument."""
+
+    def __init__(self, method: Callable[..., None]) -> None:
+        self._method = method
+
+    def __get__(self, owner: Any, kind: type) -> Callable[..., None]:
+        if owner is None:
+            raise TypeError(f"callbacks: {kind.__name__} is a class, expected an object\nhint: callbacks=[{kind.__name__}()]")
+        return self._method.__get__(owner, kind)
+
+
+def _batches(given: Any) -> Literal["all"] | frozenset[int] | None:
+    if given is None or given == "all":
+        return given
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValueError(
+            f'batches: expected "all", a list of batch numbers or None, found {given!r}\n'
+            "hint: batches=[5] measures the batch 5 of every epoch, batches=range(0, 1000, 5) every fifth"
+        )
+    return frozenset(int(batch) for batch in given)
+
+
 class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only when the program runs.
     """Measures memory while a model is trained, evaluated or asked to predict.
 
@@ -52,9 +76,9 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
         batches: "all", a collection of batch numbers (counted from zero, in every epoch), or None for epochs only.
         record: A folder to record into, such as "run.vram".
         print_stats: Print a line for each unit measured.
-        devices: Which devices, such as ["GPU:0"]; all by default.
-        logs: Add `vram_peak_gib` and `vram_current_gib` to Keras' logs (of the first device; others with their name behind), and
-            `val_vram_peak_gib` after validation. Progress bar, History, CSVLogger and TensorBoard show them.
+        devices: Which devices, such as "GPU:0" or ["GPU:0", "GPU:1"]; all by default.
+        logs: Add `vram_peak_gib` and `vram_current_gib` to Keras' logs (of the first device; others with their name behind), the same in
+            MiB, and `val_vram_peak_gib` after validation. Progress bar, History, CSVLogger and TensorBoard show them.
 
     Attributes:
         history: A dict for each figure: label, phase, epoch, batch, device, current_bytes, peak_bytes, time.
@@ -67,16 +91,16 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
         batches: Literal["all"] | Collection[int] | None = None,
         record: str | os.PathLike[str] | None = None,
         print_stats: bool = False,
-        devices: Collection[str] | None = None,
+        devices: str | Collection[str] | None = None,
         logs: bool = True,
     ) -> None:
         super().__init__()
-        if isinstance(batches, str) and batches != "all":
-            raise ValueError(f'batches: expected "all", batch numbers or None, found {batches!r}')
-        self.batches = batches if batches is None or batches == "all" else frozenset(int(b) for b in batches)
+        self.batches = _batches(batches)
         self.history: list[dict[str, Any]] = []
         self._print = print_stats
-        self._devices = None if devices is None else {device.upper() for device in devices}
+        wanted = [devices] if isinstance(devices, str) else devices
+        self._devices = None if wanted is None else {device.upper() for device in wanted}
+        self._is_checked = False
         self._logs = logs
         self._recording = None if record is None else recorder.record(record, step_peaks=False)
         self._epoch: int | None = None
@@ -110,10 +134,10 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
 
     def _repr_html_(self) -> str:
         rows = [
-            [row["label"], row["device"], plot.size_text(row["peak_bytes"]), plot.size_text(row["current_bytes"])]
+            [row["label"], row["device"], shown.size_text(row["peak_bytes"]), shown.size_text(row["current_bytes"])]
             for row in self.history
         ]
-        return plot.table("Memory by Keras' units", ["label", "device", "peak", "in use"], rows)
+        return shown.table("Memory by Keras' units", ["label", "device", "peak", "in use"], rows)
 
     def _first(self) -> list[dict[str, Any]]:
         first = self.history[0]["device"] if self.history else None
@@ -123,6 +147,20 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
 
     def _read(self) -> list[Counters]:
         return [read for read in counters.read_all() if self._devices is None or read.device.upper() in self._devices]
+
+    def _check(self) -> None:
+        """Says once what cannot be measured, and what to do about it: a table of nothing would be found at the end."""
+        found = counters.read_all()
+        if self._is_checked or not found:
+            return
+        self._is_checked = True
+        known = [read.device for read in found]
+        missing = sorted((self._devices or set()) - {device.upper() for device in known})
+        if missing:
+            session.warn(f"MemoryCallback: no device {', '.join(missing)} is in use here; known now: {', '.join(known)}")
+        for read in self._read():
+            if read.current is None:
+                session.warn(f"MemoryCallback: {read.device} is not measured: {read.reason or 'the framework does not tell'}")
 
     def _note(self, reads: list[Counters]) -> None:
         """What was told belongs to every unit that is open."""
@@ -138,6 +176,8 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
                 peaks[read.device] = peak if known is None else max(known, peak or 0)
 
     def _begin(self, unit: str) -> None:
+        if not self._is_checked:
+            self._check()
         self._note(self._read())
         counters.reset_all()
         # The first reading after a reset is where the unit starts from.
@@ -187,9 +227,8 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
         parts = []
         for device, row in figures.items():
             peak, current = row["peak_bytes"], row["current_bytes"]
-            shown = "not known" if peak is None else f"{peak / _GIB:.3f} GiB"
-            in_use = "not known" if current is None else f"{current / _GIB:.3f} GiB"
-            parts.append(f"{device or 'no device'} peak {shown}, in use {in_use}")
+            told = ("not known" if size is None else shown.size_text(size) for size in (peak, current))
+            parts.append("{} peak {}, in use {}".format(device or "no device", *told))
         return f"{label}: " + "; ".join(parts)
 
     def _tell(self, logs: dict[str, Any] | None, figures: dict[str, Any]) -> None:
@@ -201,14 +240,28 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
                 value = row[f"{name}_bytes"]
                 if value is not None:
                     logs[f"vram_{name}_gib{behind}"] = value / _GIB
+                    logs[f"vram_{name}_mib{behind}"] = value / _MIB
 
     # What Keras calls.
 
+    @_OfObject
     def set_params(self, params: dict[str, Any] | None) -> None:
         # The first call of every fit, evaluation and prediction. One that ended by an exception before left things open.
         super().set_params(params)
         self._in_fit, self._epoch = False, None
         self._open.clear()
+        self._step_forward(sys._getframe(1).f_locals.get("self"))
+
+    @_OfObject
+    def set_model(self, model: Any) -> None:
+        super().set_model(model)
+
+    def _step_forward(self, callbacks: Any) -> None:
+        """Lets this callback be called first, so that the others find its values in `logs`."""
+        listed = getattr(callbacks, "callbacks", None)
+        if isinstance(listed, list) and any(each is self for each in listed) and listed[0] is not self:
+            # Another list, because Keras is going through this one.
+            callbacks.callbacks = [self, *(each for each in listed if each is not self)]
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._in_fit, self._epoch = True, None
@@ -246,6 +299,7 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
         validated = next(iter(self._validation.values()), None)
         if logs is not None and self._logs and validated is not None:
             logs["val_vram_peak_gib"] = validated / _GIB
+            logs["val_vram_peak_mib"] = validated / _MIB
         if not self._is_counted:
             self._count()
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal
 
-from vramline import _vramline, plot
+from vramline import _vramline, plot, shown
 from vramline.load import Run
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Comparison:
             own = [row for row in self.rows if row["by"] == by and any(row["bytes"])]
             kept += own if by != "op" else own[:most]
         return [
-            [row["by"], *map(plot.size_text, row["bytes"]), _change(row["delta_bytes"]), row["what"]] for row in kept
+            [row["by"], *map(shown.size_text, row["bytes"]), _change(row["delta_bytes"]), row["what"]] for row in kept
         ]
 
     def __str__(self) -> str:
@@ -77,13 +77,13 @@ class Comparison:
         return f"<vramline.Comparison of {', '.join(self.runs)}>"
 
     def _repr_html_(self) -> str:
-        return plot.table(self.verdict, ["by", *self.runs, "change", "what"], self._lines())
+        return shown.table(self.verdict, ["by", *self.runs, "change", "what"], self._lines())
 
 
 def _change(delta: int | None) -> str:
     if delta is None:
         return "?"
-    return ("+" if delta > 0 else "-" if delta < 0 else "") + plot.size_text(abs(delta))
+    return ("+" if delta > 0 else "-" if delta < 0 else "") + shown.size_text(abs(delta))
 
 
 def compare(runs: Sequence[Source | Sequence[Source]]) -> Comparison:

@@ -6,7 +6,7 @@ import dataclasses
 from types import ModuleType, TracebackType
 from typing import Any
 
-from vramline import _vramline, counters, driver
+from vramline import _vramline, counters, driver, shown
 from vramline.ledger import Ledger, parse
 
 _OF_DRIVER = ("driver_used", "driver_total", "driver_free", "driver_reserved")
@@ -182,11 +182,14 @@ def memory_info(device: str | None = None, *, framework: str | None = None) -> M
 def reset_peak(device: str | None = None, *, framework: str | None = None) -> None:
     """Resets the peak of a device, so that what follows is measured on its own.
 
+    Before a program has used any device there is no peak, and nothing to do.
+
     Raises:
-        LookupError: If no framework has used the device yet.
+        LookupError: If no framework uses the device, and some use others.
         NotResettable: If the framework cannot do so (JAX).
     """
-    counters.reset(*_find(device, framework))
+    if counters.adapters():
+        counters.reset(*_find(device, framework))
 
 
 class Watch:
@@ -241,6 +244,11 @@ class Watch:
             if pool is None or -pool < -current:
                 lines.append(f"  the rest stays in the pool, for this process only; what would return it: {self._returns()}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        title, *lines = str(self).split("\n")
+        rows = [line.strip().partition(": ")[::2] for line in lines]
+        return shown.table(title, ["what", "bytes, and by how much they changed"], rows)
 
     def _returns(self) -> str:
         ways = {

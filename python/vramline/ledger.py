@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from vramline.shown import table
+
 
 class Line(NamedTuple):
     """A line of a ledger. It is the sum of the lines that are part of it."""
@@ -47,6 +49,14 @@ class Ledger:
             if line.bytes is not None and parts and sum(parts) != line.bytes:
                 return False
         return True
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ["\u2003" * line.depth + line.line, "not known" if line.bytes is None else f"{line.bytes:,}", line.source,
+             line.reason if line.bytes is None else line.detail]
+            for line in self.lines
+        ]
+        return table(f"The ledger of {self.device}", ["line", "bytes", "source", ""], rows)
 
     def __str__(self) -> str:
         rows = [f"the ledger of {self.device}"]

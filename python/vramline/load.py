@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import shlex
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from vramline import _vramline, plot
+from vramline import _vramline, plot, shown
 from vramline.ledger import Ledger, parse
 
 if TYPE_CHECKING:
@@ -98,6 +100,11 @@ class Run:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
         if _vramline.is_recording(self.path):
+            newer = self._newer()
+            if newer is not None:
+                warnings.warn(
+                    f"'{newer}' is newer than '{self.path}': its name was taken when it was recorded", stacklevel=3
+                )
             return
         if self.path.is_dir():
             inside = sorted(entry for entry in self.path.iterdir() if _vramline.is_recording(entry))
@@ -110,6 +117,13 @@ class Run:
             f"hint: traces, snapshots, logs and dumps are read by `vramline report {shlex.quote(str(self.path))}`, "
             "with --json for programs, and by vramline.compare"
         )
+
+    def _newer(self) -> pathlib.Path | None:
+        """The newest recording that would have had this name, had it not been taken."""
+        stem = self.path.name.removesuffix(".vram")
+        numbered = re.compile(re.escape(stem) + r"-(\d+)\.vram")
+        later = ((int(found[1]), entry) for entry in self.path.parent.iterdir() if (found := numbered.fullmatch(entry.name)))
+        return max(later, default=(0, None))[1]
 
     def _stream(self, kind: str) -> Columns:
         tables = []
@@ -176,10 +190,10 @@ class Run:
 
     def _repr_html_(self) -> str:
         rows = [
-            [pool["name"], pool["device"], *(plot.size_text(pool[f"{name}_bytes"]) for name in ("peak", "lifetime_peak", "limit"))]
+            [pool["name"], pool["device"], *(shown.size_text(pool[f"{name}_bytes"]) for name in ("peak", "lifetime_peak", "limit"))]
             for pool in self.report["pools"]
         ]
-        return plot.table(str(self.path), ["pool", "device", "peak", "ever", "limit"], rows)
+        return shown.table(str(self.path), ["pool", "device", "peak", "ever", "limit"], rows)
 
     def __repr__(self) -> str:
         return f"vramline.load({str(self.path)!r})"

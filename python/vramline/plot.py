@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from vramline.shown import unit as _unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
-
 
 # What a step is compared by: in words, and how it is drawn.
 _FIGURES = {"peak": ("peak", ".-"), "in-use": ("in use at the end", ".:")}
@@ -29,29 +28,9 @@ def _axes(ax: Axes | None, least: float = 0) -> Axes:
     return pyplot.subplots(layout="constrained", figsize=(max(width, least), height))[1]
 
 
-def _unit(sizes: Iterable[int | None]) -> tuple[int, str]:
-    """The unit in which the largest figure is read best."""
-    largest = max((abs(size) for size in sizes if size is not None), default=0)
-    return next(((factor, name) for factor, name in _UNITS if largest >= factor), _UNITS[-1])
-
-
 def _scaled(sizes: Sequence[int | None], factor: int) -> list[float]:
     """A figure that is not known is a gap."""
     return [float("nan") if size is None else size / factor for size in sizes]
-
-
-def size_text(size: int | None) -> str:
-    """A size as people read it, `?` where it is not known."""
-    if size is None:
-        return "?"
-    factor, name = _unit([size])
-    if factor == 1:
-        return f"{size} B"
-    # 1023.6 would be shown as 1024, which is one of the next unit.
-    if abs(size) / factor >= 1023.5 and factor < _UNITS[0][0]:
-        factor, name = next((larger, unit) for larger, unit in reversed(_UNITS) if larger > factor)
-    value = size / factor
-    return f"{value:.0f} {name}" if abs(value) >= 999.5 else f"{value:.3g} {name}"
 
 
 def _shorten(name: str, most: int = 40) -> str:
@@ -130,6 +109,12 @@ def bars(labels: Sequence[str], sizes: Sequence[int | None], ax: Axes | None = N
 def compared(report: dict[str, Any], by: str, top: int, ax: Axes | None = None) -> Axes:
     """A comparison: bars side by side, or lines over the steps."""
     rows = [row for row in report["rows"] if row["by"] == by]
+    if not rows:
+        there = sorted({row["by"] for row in report["rows"]} - {"pool"})
+        raise ValueError(
+            f"by: these runs have no {by} in common to draw, expected {' or '.join(map(repr, there)) or 'runs with memory in them'}\n"
+            "hint: roles, ops and layers come from a trace: vramline run without --trace off"
+        )
     axes = _axes(ax, least=8)
     runs = [_shorten(run, 32) for run in report["runs"]]
     title = f"memory by {by}"
@@ -171,15 +156,3 @@ def compared(report: dict[str, Any], by: str, top: int, ax: Axes | None = None) 
         axes.legend()
     axes.set_title(title)
     return axes
-
-
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table for a notebook. Names come from files: everything is escaped."""
-    import html
-
-    def cells(tag: str, values: Iterable[object]) -> str:
-        return "".join(f"<{tag}>{html.escape(str(value))}</{tag}>" for value in values)
-
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    head = f"<thead><tr>{cells('th', columns)}</tr></thead>"
-    return f"<div><p>{html.escape(title)}</p><table>{head}<tbody>{body}</tbody></table></div>"

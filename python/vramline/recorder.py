@@ -9,9 +9,8 @@ from types import TracebackType
 
 from vramline import _vramline, counters, session
 from vramline.adapter import Counters
+from vramline.shown import size_text
 from vramline.words import MarkKind, Phase
-
-_GIB = 1 << 30
 
 
 class Recording(_vramline.Steps):
@@ -104,8 +103,9 @@ def _line(what: str, read: list[Counters], before: list[Counters]) -> str:
             parts.append(f"{now.device} not known")
             continue
         earlier = next((then.current for then in before if then.device == now.device), None)
-        change = "" if earlier is None else f" ({(now.current - earlier) / _GIB:+.3f})"
-        parts.append(f"{now.device} {now.current / _GIB:.3f} GiB in use{change}, peak {now.peak / _GIB:.3f} GiB")
+        more = None if earlier is None else now.current - earlier
+        change = "" if more is None else f" ({'-' if more < 0 else '+'}{size_text(abs(more))})"
+        parts.append(f"{now.device} {size_text(now.current)} in use{change}, peak {size_text(now.peak)}")
     return f"{what}: " + ("; ".join(parts) or "no device in use yet")
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramline import plot
-from vramline.plot import size_text
+from vramline import shown
+from vramline.shown import size_text
 from vramline.within import samples_of
 
 # The least bytes of an element; types of less than a byte are stored as bytes.
@@ -109,7 +109,7 @@ class Summary:
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{_escaped(note)}</p>" for note in self._notes())
-        return plot.table(f"{self.name} at batch {self.batch_size}", list(self._TITLES), self._cells()) + notes
+        return shown.table(f"{self.name} at batch {self.batch_size}", list(self._TITLES), self._cells()) + notes
 
 
 def summary(

@@ -60,8 +60,15 @@ def read(device: str) -> Counters:
     try:
         told = _ask(_handle, device)
     except Exception as error:
-        return Counters(device, reason=f"TensorFlow does not count this device's memory: {error}")
+        return Counters(device, reason=f"TensorFlow does not count this device's memory: {error}{_switch(device)}")
     return Counters(device, told["current"], told["peak"], _reset_at.get(device))
+
+
+def _switch(device: str) -> str:
+    """What would let TensorFlow count."""
+    if not device.startswith("CPU:") or os.environ.get("TF_CPU_ALLOCATOR_USE_BFC", "").lower() in ("1", "true"):
+        return ""
+    return "; TF_CPU_ALLOCATOR_USE_BFC=1, set before TensorFlow starts, gives the CPU a pool that is counted"
 
 
 def plan() -> _vramline.Plan:

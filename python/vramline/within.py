@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from vramline import _vramline, accumulation, counters
-from vramline.plot import size_text
 from vramline.probes import PROBES, Probes
 from vramline.probes import CannotPlan as CannotPlan  # Whoever calls fit_within catches it here.
+from vramline.shown import size_text
 
 # What TensorFlow's pool rounds every request to.
 _ROUNDING = 256

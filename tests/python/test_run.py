@@ -20,6 +20,7 @@ import pytest
 from conftest import assert_adds_up, job_environment
 
 import vramline as package
+from vramline.shown import size_text
 
 JOBS = Path(__file__).parent / "jobs"
 SECONDS = 200
@@ -693,7 +694,7 @@ def test_the_callback_adds_its_figures_to_the_logs_of_keras(job):
         assert float(line["vram_peak_gib"]) == end["peak_bytes"] / GIB
         assert float(line["val_vram_peak_gib"]) == validation["peak_bytes"] / GIB
     assert sorted(job.facts["no logs"]["keras"]) == ["loss"]
-    assert sorted(job.facts["chosen"]["keras"]) == ["loss", "vram_current_gib", "vram_peak_gib"]
+    assert sorted(job.facts["chosen"]["keras"]) == ["loss", "vram_current_gib", "vram_current_mib", "vram_peak_gib", "vram_peak_mib"]
 
 
 @uses("callback")
@@ -780,7 +781,7 @@ def test_the_callback_prints_what_it_is_asked_to(job):
     printed = job.out.split("--- printed ---\n")[1].split("--- end ---\n")[0].splitlines()
     shown = [row for row in job.facts["recorded"]["history"] if not row["label"].endswith("begin")]
     assert printed == [
-        f"{row['label']}: {DEVICE} peak {row['peak_bytes'] / GIB:.3f} GiB, in use {row['current_bytes'] / GIB:.3f} GiB"
+        f"{row['label']}: {DEVICE} peak {size_text(row['peak_bytes'])}, in use {size_text(row['current_bytes'])}"
         for row in shown
     ]
     # Without being asked it prints nothing.

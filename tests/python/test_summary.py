@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vramline.keras
-from vramline.plot import size_text
+from vramline.shown import size_text
 
 layers = keras.layers
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -37,6 +37,18 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
     spec.check()?;
     let user = environment::of_user();
     let devices = driver::of_script().unwrap_or_else(|| devices::devices(Path::new("/")));
+    // Where no device is seen there may still be one that the kernel's files do not tell of.
+    let missing =
+        spec.gpus.as_ref().filter(|_| !devices.is_empty()).and_then(|gpus| gpus.beyond(devices.len()));
+    if let Some(gpu) = missing {
+        let (count, last) = (devices.len(), devices.len() - 1);
+        let there =
+            if count == 1 { "one GPU, number 0".to_owned() } else { format!("{count} GPUs, 0 to {last}") };
+        return Err(Failure::usage(
+            format!("there is no GPU {gpu}: this machine has {there}"),
+            "CUDA would hide every device from such a list on; `vramline doctor` lists those that are there",
+        ));
+    }
     let planned = environment::plan(spec, &user, !devices.is_empty())?;
     let boot = package::boot();
     if let (Err(reason), true) = (&boot, planned.limits_inside) {

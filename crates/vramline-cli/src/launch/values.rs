@@ -52,6 +52,14 @@ impl Gpus {
         self.0.is_empty()
     }
 
+    /// A device by a number that a machine with so many does not have.
+    pub(crate) fn beyond(&self, devices: usize) -> Option<&str> {
+        self.0
+            .iter()
+            .map(String::as_str)
+            .find(|gpu| gpu.parse::<usize>().is_ok_and(|number| number >= devices))
+    }
+
     /// What CUDA takes. An empty list hides all devices too, but an empty variable gets lost on the way through scripts.
     pub(crate) fn variable(&self) -> String {
         if self.is_none() { "-1".to_owned() } else { self.0.join(",") }
@@ -141,6 +149,8 @@ mod tests {
         }
         assert_eq!("1, 0".parse::<Gpus>().unwrap().variable(), "1,0");
         assert_eq!("none".parse::<Gpus>().unwrap().variable(), "-1");
+        assert_eq!("0,7,GPU-8c5a".parse::<Gpus>().unwrap().beyond(2), Some("7"));
+        assert_eq!("0,1,GPU-8c5a".parse::<Gpus>().unwrap().beyond(2), None);
     }
 
     #[test]

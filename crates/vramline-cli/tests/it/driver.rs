@@ -71,6 +71,16 @@ fn a_run_knows_its_devices_and_what_asking_cost() {
     assert_eq!(held.command.as_deref(), Some("sh"));
 }
 
+#[test]
+fn a_gpu_that_is_not_there_is_refused() {
+    let place = Place::new(&json!({"devices": [h200(&json!([])), h200(&json!([]))]}), &json!({}));
+    let output = place.told(&["run", "-o", "a.vram", "--gpus", "0,99", "--", "true"], &[]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.starts_with("error: there is no GPU 99: this machine has 2 GPUs, 0 to 1\nhint: "), "{said}");
+    assert_eq!(place.told(&["run", "-o", "a.vram", "--gpus", "1", "--", "true"], &[]).status.code(), Some(0));
+}
+
 /// On a GPU a limit is applied inside the process. Where that cannot be, the job does not run without it.
 #[test]
 fn a_limit_that_cannot_be_applied_is_refused() {
@@ -79,11 +89,15 @@ fn a_limit_that_cannot_be_applied_is_refused() {
     let output = place.told(&["run", "-o", "a.vram", "--limit", "8GiB", "--", "touch", "ran"], &without);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.starts_with("error: --limit is applied inside the job") && said.contains("\nhint: install"), "{said}");
+    assert!(
+        said.starts_with("error: --limit is applied inside the job") && said.contains("\nhint: install"),
+        "{said}"
+    );
     assert!(!place.path().join("ran").exists() && !place.path().join("a.vram").exists());
     // TensorFlow's pool on the CPU takes it from a variable.
     let hidden = [without[0], ("CUDA_VISIBLE_DEVICES", "")];
-    let words = ["run", "-o", "a.vram", "--limit", "8GiB", "--", "sh", "-c", "exit $TF_CPU_BFC_MEM_LIMIT_IN_MB"];
+    let words =
+        ["run", "-o", "a.vram", "--limit", "8GiB", "--", "sh", "-c", "exit $TF_CPU_BFC_MEM_LIMIT_IN_MB"];
     assert_eq!(place.told(&words, &hidden).status.code(), Some(8192 % 256));
     assert_eq!(place.told(&["run", "-o", "b.vram", "--", "true"], &without).status.code(), Some(0));
 }

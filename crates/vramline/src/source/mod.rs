@@ -171,11 +171,17 @@ pub fn read(path: &Path, progress: &Arc<Progress>) -> Result<Source, SourceError
         return Ok(source);
     }
     let found = folder::find(path).map_err(at(path))?;
-    if found.hosts.is_empty() {
+    let mut files = found.hosts;
+    if files.is_empty() {
+        // Of what XLA writes when it is told to dump, the compiled programs tell what they ask for.
+        files = folder::dumps(path).map_err(at(path))?;
+        files.truncate(MOST_PROGRAMS);
+    }
+    if files.is_empty() {
         return Err(SourceError::NoTrace { path: path.to_owned() });
     }
     let mut source = Source { other_runs: found.other_runs, ..Source::default() };
-    for file in found.hosts {
+    for file in files {
         match read_file(&file, progress) {
             Ok(mut content) => {
                 if let Content::History(history) = &mut content

@@ -177,7 +177,7 @@ const PACKAGE: Program = Program {
     folder: "python/vramline",
     endings: &["py", "pyi"],
     stages: &[
-        &["_vramline", "words"],
+        &["_vramline", "words", "shown"],
         &["adapter", "batches", "driver", "ledger"],
         &["tensorflow", "jax", "torch"],
         &["counters", "inventory"],

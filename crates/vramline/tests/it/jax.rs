@@ -93,6 +93,23 @@ fn a_dumped_program_by_instruction() {
     );
 }
 
+/// The folder that XLA_FLAGS=--xla_dump_to names holds each program in many forms: the compiled ones are read.
+#[test]
+fn a_folder_of_dumps_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    let program = fs::read(fixture(PROGRAM)).unwrap();
+    put("module_0001.jit_step.cpu_after_optimizations.hlo.pb", &program);
+    put("module_0002.jit_step.cpu_after_optimizations.hlo.pb", &program);
+    put("module_0001.jit_step.before_optimizations.hlo.pb", &program);
+    put("module_0001.jit_step.ir-with-opt.ll", b"; code");
+    let report = checked_report(&vramline::read(folder.path()).unwrap(), &ReportOptions::default());
+    assert_eq!(report.source.files.len(), 2);
+    let alone = read(PROGRAM, &ReportOptions::default());
+    assert_eq!(report.pools.len(), 2 * alone.pools.len());
+    assert_eq!(report.pools[0].peak_bytes, alone.pools[0].peak_bytes);
+}
+
 #[test]
 fn a_program_that_was_not_compiled_is_refused() {
     let module = Message::default()
