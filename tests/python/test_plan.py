@@ -16,6 +16,7 @@ MIB = 1 << 20
 TARGET = 104
 # Large enough that most of the peak grows with the batch, whichever kernels TensorFlow has for the processor.
 LARGE = 200
+FAR = 500
 
 
 def call(binary, *arguments, codes=(0,), **more):
@@ -102,16 +103,17 @@ def test_the_prediction_holds_in_real_runs(binary, planned, tmp_path):
 
 def test_sure_passes_where_the_allocator_enforces_the_limit(binary, planned):
     folder, document, _, _ = planned
-    (told,) = document["predictions"]
-    # Between what the largest probe took and the peak at the target. Without oneDNN most of both is scratch of the convolutions,
-    # whose size is the processor's cache's and not the batch's.
+    # Without oneDNN most of a probe's peak is scratch of the convolutions, whose size is the processor's cache's and not the batch's. Far from
+    # there the batch decides: half-way there is room on both sides.
+    done = call(binary, "plan", "--json", *probes(folder), "--batch", FAR, "--steps", "6")
+    (told,) = json.loads(done.stdout)["predictions"]
     largest_probe = max(probe["peak_bytes"] for probe in document["probes"])
-    limit = (largest_probe + 2 * told["peak_bytes"]) // 3 // MIB
+    limit = (largest_probe + told["peak_bytes"]) // 2 // MIB
     done = call(binary, "plan", "--json", *probes(folder), "--limit", f"{limit}MiB", codes=(0, 4))
     largest = json.loads(done.stdout)["largest_batch"]
-    assert 13 < largest["sure"] <= largest["likely"] < TARGET
+    assert 13 < largest["sure"] <= largest["likely"] < FAR
     call(binary, "run", "--no-report", "--trace", "off", "--limit", f"{limit}MiB", "-o", folder / "sure.vram", "--", sys.executable, JOB, largest["sure"])
-    done = call(binary, "plan", *probes(folder), "--limit", f"{limit}MiB", "--batch", 4 * TARGET, codes=(3,))
+    done = call(binary, "plan", *probes(folder), "--limit", f"{limit}MiB", "--batch", FAR, codes=(3,))
     assert "does not fit" in done.stdout.splitlines()[0]
     done = call(binary, "plan", *probes(folder), "--limit", "4GiB", "--batch", TARGET, "--curve")
     assert "fits 4.00 GiB" in done.stdout.splitlines()[0] and "Memory against batch" in done.stdout
