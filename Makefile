@@ -9,7 +9,7 @@
 #   make proof   the long tables, written into docs/ with versions and date
 #   make gpu-proof   the ledger on a real GPU, written into docs/gpu-proof.md (vramline installed there, PyTorch, JAX)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
-#   make web     the script of the report page, from web/src into web/dist (needs Node; what is there is kept in git)
+#   make web     the script of the report page, from web/src into crates/vramline-cli/web (needs Node; what is there is kept in git)
 #   make screenshots   the pictures of the README, from the demo (docs/images)
 #   make fmt     format everything
 #

@@ -14,10 +14,10 @@ use vramline::Reading;
 
 pub(crate) use file::write;
 
-const SCRIPT: &str = include_str!("../../../../web/dist/page.js");
-const STYLE: &str = include_str!("../../../../web/dist/page.css");
+const SCRIPT: &str = include_str!("../../web/page.js");
+const STYLE: &str = include_str!("../../web/page.css");
 /// The hashes of both, as a policy names them; made with them.
-const HASHES: &str = include_str!("../../../../web/dist/hashes.txt");
+const HASHES: &str = include_str!("../../web/hashes.txt");
 
 /// Adds why memory ran out, where the path is a log or a dump of that: the page shows it as that of a recording.
 pub(crate) fn add_failures(reading: &mut Reading, path: &Path) {
