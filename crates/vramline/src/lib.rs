@@ -28,6 +28,9 @@
 //! # Ok::<(), vramline::source::SourceError>(())
 //! ```
 
+// Some code is there for one feature only. With all of them nothing of it may be unused.
+#![cfg_attr(not(all(feature = "driver", feature = "recording")), allow(dead_code, unused_imports))]
+
 #[macro_use]
 mod words;
 

@@ -21,5 +21,7 @@ pub mod reading;
 pub mod replay;
 pub mod replayed;
 pub mod report;
+// It follows recordings.
+#[cfg(feature = "recording")]
 pub mod top;
 pub mod verify;

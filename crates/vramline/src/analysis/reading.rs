@@ -115,10 +115,20 @@ pub fn read_watched(path: &Path, progress: &Arc<Progress>) -> Result<Reading, So
     Ok(Reading { hosts, stills, other_runs, unreadable, recorded: None, failures: None })
 }
 
+/// What a recording holds besides traces.
+#[cfg(feature = "recording")]
+fn recorded(path: &Path) -> Result<Recorded, SourceError> {
+    reader::read(path).map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })
+}
+
+#[cfg(not(feature = "recording"))]
+fn recorded(path: &Path) -> Result<Recorded, SourceError> {
+    Err(SourceError::NoRecordings { path: path.to_owned() })
+}
+
 /// A recording, and the traces of its processes.
 fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, SourceError> {
-    let recorded = reader::read(path)
-        .map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })?;
+    let recorded = recorded(path)?;
     let mut reading = Reading::empty();
     for number in 0..recorded.processes.len() {
         let (hosts, unreadable) = hosts_of(&recorded, number, progress);
@@ -189,8 +199,7 @@ pub fn read_failures(
     for path in paths {
         all.files.push(path.clone());
         if reader::is_recording(path) {
-            let recorded = reader::read(path)
-                .map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })?;
+            let recorded = recorded(path)?;
             let mut found = failures_of(&recorded, progress);
             let mut processes: Vec<usize> = found.of_process.iter().copied().flatten().collect();
             processes.dedup();

@@ -16,6 +16,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -216,6 +217,14 @@ fn start_time(stat: &str) -> Option<u64> {
 
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
+}
+
+/// Opens a file that ends. A pipe or device in its place could keep a reader for ever.
+pub(super) fn open_plain(path: &Path) -> io::Result<File> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a plain file"));
+    }
+    File::open(path)
 }
 
 #[cfg(test)]

@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::recording::folder::RUN;
-use crate::recording::stream::open_plain;
+use crate::recording::folder::{RUN, open_plain};
 use crate::source::driver::probe::{Cost, Costs};
 use crate::source::driver::visible::visible;
 use crate::source::driver::{DeviceFacts, DriverError, Identity, Library, Part};

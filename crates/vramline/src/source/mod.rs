@@ -73,6 +73,12 @@ pub enum SourceError {
         /// What to do.
         hint: &'static str,
     },
+    /// A recording, which only builds with the feature `recording` read.
+    #[error("'{}' is a recording, and this program was built without reading them", path.display())]
+    NoRecordings {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A pickle that is no snapshot, or a damaged one.
     #[error("cannot read '{}': {what}", path.display())]
     Pickle {
@@ -117,6 +123,9 @@ impl SourceError {
             SourceError::Foreign { hint, .. }
             | SourceError::Recording { hint, .. }
             | SourceError::Pickle { hint, .. } => hint,
+            SourceError::NoRecordings { .. } => {
+                "in Cargo.toml, give the dependency vramline features = [\"recording\"]"
+            }
             SourceError::NoProgram { .. } => {
                 "XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_proto' has XLA write what it compiles: give that folder, or \
                  its file that ends in after_optimizations.hlo.pb"

@@ -235,7 +235,8 @@ fn meminfo(text: &str) -> Option<HostMemory> {
     Some(HostMemory { total: field("MemTotal:")?, available: field("MemAvailable:")? })
 }
 
-/// Host memory that a process holds.
+/// Host memory that a process holds. Only who records asks, and brings along what knows the size of a page.
+#[cfg(feature = "recording")]
 #[must_use]
 pub fn resident(pid: u32) -> Option<Bytes> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;

@@ -18,5 +18,7 @@ pub mod replayed;
 pub mod report;
 pub mod run;
 pub mod tile;
+// It follows recordings.
+#[cfg(feature = "recording")]
 pub mod top;
 pub mod verify;
