@@ -115,8 +115,8 @@ bench: optimized
 	$(VENV)/bin/python benches/oom_log.py
 	$(VENV)/bin/python benches/recording_cost.py
 	$(VENV)/bin/python benches/page.py
-	cargo run --profile dist --locked -p vramline --example replay_speed -- fixtures/tf221_cpu_cnn_from_start.xplane.pb
-	cargo run --profile dist --locked -p vramline --example replay_speed -- fixtures/torch2110_h200_resnet50_b64.snapshot.pickle.gz
+	cargo run --profile dist --locked -p vramline --features internals --example replay_speed -- fixtures/tf221_cpu_cnn_from_start.xplane.pb
+	cargo run --profile dist --locked -p vramline --features internals --example replay_speed -- fixtures/torch2110_h200_resnet50_b64.snapshot.pickle.gz
 
 proof: optimized
 	cargo test --release --workspace --locked --test it -- --ignored every_cut_and_every_bit

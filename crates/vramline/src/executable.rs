@@ -1,4 +1,4 @@
-//! What a compiled program asks of a pool: its allocations, and what lies in each of them when it is fullest.
+//! *Internal.* What a compiled program asks of a pool: its allocations, and what lies in each of them when it is fullest.
 //!
 //! XLA decides before a program runs where every value will lie. These are its decisions, as facts: a trace shows blocks
 //! without names, and an executable knows the names. Who is who is the business of [`crate::trace`].

@@ -1,4 +1,4 @@
-//! A failed allocation, as whoever wrote about it tells it: facts, no conclusions.
+//! *Internal.* A failed allocation, as whoever wrote about it tells it: facts, no conclusions.
 //!
 //! Texts round their sizes, so that most figures are a [`SizeRange`]: somewhere between two whole numbers of bytes. Two lines
 //! that tell the same figure narrow it. What no line tells is `None`. Whether a failure is a full pool, a torn one or a
@@ -556,7 +556,7 @@ pub fn size_of_tensor(shape: &str, dtype: &str) -> Option<Bytes> {
     Some(Bytes(bytes))
 }
 
-/// A size up to a multiple of [`GRANULE`].
+/// A size up to a multiple of 256 bytes.
 #[must_use]
 pub fn rounded(size: Bytes) -> Bytes {
     Bytes(size.0.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX))

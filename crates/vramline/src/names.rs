@@ -1,4 +1,4 @@
-//! Interned strings: an op name that occurs in a million events is stored once.
+//! *Internal.* Interned strings: an op name that occurs in a million events is stored once.
 //!
 //! A [`Name`] is a number that means something only together with the [`Names`] that gave it.
 

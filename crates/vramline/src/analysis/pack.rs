@@ -36,25 +36,31 @@ pub struct PackJob {
 
 /// The part of a plan that matters here.
 #[derive(Debug, Deserialize)]
-#[expect(missing_docs, reason = "as in the plan's own document")]
 pub struct PlanRead {
+    /// `plan`.
     pub kind: String,
+    /// The framework of the job.
     #[serde(default, deserialize_with = "framework")]
     pub framework: Option<Framework>,
+    /// Whether the plan rests on enough.
     pub certain: bool,
+    /// What the process held beside its pools.
     #[serde(default)]
     pub outside_bytes: Option<Bytes>,
+    /// What each batch takes.
     pub predictions: Vec<PredictionRead>,
 }
 
 /// A prediction of a plan.
 #[derive(Debug, Deserialize)]
-#[expect(missing_docs, reason = "as in the plan's own document")]
 pub struct PredictionRead {
+    /// The batch.
     pub batch: u64,
+    /// Nearly no run takes more.
     pub high_bytes: Bytes,
+    /// With so large a limit every order passes.
     pub minimum_bytes: Option<Bytes>,
-    /// Where it is not told, what is said of the whole plan counts.
+    /// Whether the plan rests on enough for this batch. Where it is not told, what is said of the whole plan counts.
     #[serde(default)]
     pub certain: Option<bool>,
 }

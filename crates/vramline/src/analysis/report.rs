@@ -19,7 +19,7 @@ use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
 use crate::warning::Warning;
 
-/// What a report is asked for.
+/// The options of [`report`](crate::report()).
 #[derive(Clone, Debug, Default)]
 pub struct ReportOptions {
     /// How to group rows.

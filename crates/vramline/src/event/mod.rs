@@ -1,4 +1,4 @@
-//! What happened, when, in which pool: the history that a profiler recorded.
+//! *Internal.* What happened, when, in which pool: the history that a profiler recorded.
 //!
 //! Events are kept in columns, one vector a field, with names interned, because traces hold tens of millions of
 //! them. A history holds facts as the source told them; pairing, peaks and roles are the business of

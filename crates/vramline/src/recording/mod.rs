@@ -1,4 +1,4 @@
-//! A run on disk: facts only, append-only, crash-safe; conclusions are drawn when it is read.
+//! *Internal.* A run on disk: facts only, append-only, crash-safe; conclusions are drawn when it is read.
 //!
 //! A recording is a folder `NAME.vram/`. The parent (`vramline run`) and each process of the job write files of their
 //! own into it and never speak to each other; a reader puts them together. Nothing here decides what to record, starts

@@ -1,4 +1,4 @@
-//! A trace through its allocator: is it reproduced, what is fragmented and why, what would other settings do.
+//! *Internal.* A trace through its allocator: is it reproduced, what is fragmented and why, what would other settings do.
 //!
 //! A pool's events become a [`Program`], requests and frees in the allocator's own order; the allocator that the pool
 //! is, by framework, version and name, runs it. Every address and chunk size is compared with the trace. A trace that

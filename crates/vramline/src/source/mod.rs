@@ -1,4 +1,4 @@
-//! Bytes in, facts out: the only place besides `recording/` that touches files.
+//! *Internal.* Bytes in, facts out: the only place besides `recording/` that touches files.
 //!
 //! [`read`] takes a path of any kind, sniffs what it is and gives one [`History`] for each host, or a [`Still`] where a
 //! file knows one moment only. Readers push into what they are given; they neither collect the file in memory nor draw conclusions.
@@ -28,7 +28,7 @@ use input::Input;
 pub use input::Progress;
 use sniff::Format;
 
-/// A path that cannot be read, with what to do about it.
+/// Why a path cannot be read, with what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
@@ -74,6 +74,16 @@ pub enum SourceError {
         hint: &'static str,
     },
     /// A recording, which only builds with the feature `recording` read.
+    ///
+    /// ```
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/tf221_cpu_keras.vram");
+    /// use vramline::{SourceError, read};
+    ///
+    /// match read(path.as_ref()) {
+    ///     Err(error @ SourceError::NoRecordings { .. }) => assert!(error.hint().contains("recording")),
+    ///     read => assert!(read.is_ok() && cfg!(feature = "recording")),
+    /// }
+    /// ```
     #[error("'{}' is a recording, and this program was built without reading them", path.display())]
     NoRecordings {
         /// The folder.

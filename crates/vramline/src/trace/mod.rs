@@ -1,4 +1,4 @@
-//! Events become allocations with lifetimes; allocations get steps, layers and roles.
+//! *Internal.* Events become allocations with lifetimes; allocations get steps, layers and roles.
 //!
 //! A [`Trace`] is made once from a [`History`] and then answers questions: the peak of a pool, what it held at any
 //! moment, its steps. It draws conclusions and names their evidence; it neither reads files nor formats anything.

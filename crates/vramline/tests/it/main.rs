@@ -26,8 +26,8 @@
 //! - `torch`: PyTorch's memory snapshots
 //! - `writer`: no tests; writes the traces of the others
 
-// They look at everything. `cargo test --workspace` has these features on, `cargo test -p vramline` needs `--all-features`.
-#![cfg(all(feature = "driver", feature = "recording"))]
+// They look inside. `cargo test --workspace` has these features on, `cargo test -p vramline` needs `--all-features`.
+#![cfg(all(feature = "driver", feature = "internals", feature = "recording"))]
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -25,7 +25,7 @@ pub struct PoolCurve {
     pub device: String,
     /// The steps' own numbers.
     pub steps: Vec<i64>,
-    /// The highest of each column, [`CURVE_COLUMNS`] a step; nothing before the pool's first event.
+    /// The highest of each column, `CURVE_COLUMNS` a step; nothing before the pool's first event.
     pub bytes: Vec<Option<Bytes>>,
 }
 
