@@ -59,7 +59,7 @@ impl Names {
 
     /// How many names there are. Never zero: the empty string is always one.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "never empty")]
+    #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.texts.len()
     }

@@ -64,7 +64,7 @@ impl Warnings {
 
     /// What was collected, in order.
     #[must_use]
-    pub fn into_vec(self) -> Vec<Warning> {
+    pub(crate) fn into_vec(self) -> Vec<Warning> {
         self.list
     }
 

@@ -11,4 +11,5 @@ mod supplier;
 pub mod torch_caching;
 
 pub use slab::{Allocation, NotInUse, Ticket};
-pub use supplier::{Capped, Placed, Placement, Scripted, Supplier};
+pub(crate) use supplier::Scripted;
+pub use supplier::{Capped, Placed, Placement, Supplier};

@@ -93,7 +93,7 @@ impl Host {
 
     /// The name of one of its pools, as the framework has it.
     #[must_use]
-    pub fn pool_name(&self, pool: &PoolTrace) -> &str {
+    pub(crate) fn pool_name(&self, pool: &PoolTrace) -> &str {
         self.trace.history.pool(pool.id).map_or("", |pool| pool.name.as_str())
     }
 }

@@ -20,7 +20,7 @@ use crate::units::{Bytes, Picos};
 pub use caching::{Cached, Caching, OutOfMemory, StreamUse};
 pub(crate) use columns::Batch;
 pub use columns::EventRef;
-pub use device::device_of;
+pub(crate) use device::device_of;
 pub use history::{Framework, History, Mark, MarkKind, OpTime, Pool, Recorder};
 pub use merge::Events;
 pub(crate) use merge::{Line, WORTH_A_THREAD};

@@ -184,7 +184,7 @@ impl Part {
 
     /// Which part of which process a name stands for; `None` for what others put there.
     #[must_use]
-    pub fn of_name(name: &str) -> Option<(Part, ProcessId)> {
+    pub(crate) fn of_name(name: &str) -> Option<(Part, ProcessId)> {
         Part::ALL.into_iter().find_map(|part| {
             let (before, after) = part.around();
             let id = name.strip_prefix(before)?.strip_suffix(after)?.parse().ok()?;

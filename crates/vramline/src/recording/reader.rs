@@ -118,7 +118,7 @@ impl ProcessFacts {
 
     /// The same as one of those that are known here.
     #[must_use]
-    pub fn known_framework(&self) -> Option<Framework> {
+    pub(crate) fn known_framework(&self) -> Option<Framework> {
         match self.framework()?.0 {
             "tensorflow" => Some(Framework::TensorFlow),
             "jax" => Some(Framework::Jax),

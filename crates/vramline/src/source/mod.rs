@@ -341,7 +341,7 @@ pub fn read_failures(path: &Path, progress: &Arc<Progress>) -> Result<Failures, 
 
 /// Whether a file is a pickle, as PyTorch's snapshots are: these hold failures, but in a history.
 #[must_use]
-pub fn is_pickle(path: &Path) -> bool {
+pub(crate) fn is_pickle(path: &Path) -> bool {
     let sniffed = Input::open(path, &Arc::default()).and_then(|input| sniff::sniff(&input));
     matches!(sniffed, Ok(Format::Pickle))
 }
@@ -385,7 +385,7 @@ fn name_witnesses(failures: &mut Failures, path: &Path) {
 }
 
 /// The logs and dumps that lie in a folder, without those below it.
-pub fn logs_in(folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
+pub(crate) fn logs_in(folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
     let at = |error| SourceError::Io { path: folder.to_owned(), error };
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(at)? {

@@ -150,7 +150,7 @@ pub fn command_line(pid: u32) -> Vec<String> {
 
 /// The files that a process has open, as it names them; none where this user may not look.
 #[must_use]
-pub fn open_files(pid: u32) -> Vec<PathBuf> {
+pub(crate) fn open_files(pid: u32) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
     entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect()
 }

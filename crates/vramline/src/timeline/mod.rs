@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 /// Entries that one entry of the next level sums up.
-pub const FAN_OUT: usize = 16;
+pub(crate) const FAN_OUT: usize = 16;
 
 /// What a stretch of points comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::timeline::Series;
 use crate::units::Bytes;
 
 /// Columns of a step.
-pub const CURVE_COLUMNS: usize = 64;
+pub(crate) const CURVE_COLUMNS: usize = 64;
 /// Steps of a curve.
 const MAX_STEPS: usize = 48;
 /// Pools of a run that have a curve.

@@ -6,7 +6,8 @@ mod prediction;
 mod verdict;
 
 pub use compiled::{CompiledStep, of_compiled};
-pub use fix::{OfferedFix, Saving, UNMEASURED};
+pub(crate) use fix::UNMEASURED;
+pub use fix::{OfferedFix, Saving};
 pub use prediction::{BatchPrediction, LargestBatch, NoFit, NoLargest};
 pub use verdict::PlanVerdict;
 
