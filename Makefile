@@ -66,8 +66,10 @@ lint-python: $(VENV)/.tests
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/mypy
 
+# Then the library as others build it: what its manual shows must need no feature.
 test-rust: tools
 	cargo test --release --workspace --locked
+	cargo test --release -p vramline --doc --locked
 
 # Always installed anew: cargo does only what has changed.
 package: tools $(VENV)/.demo

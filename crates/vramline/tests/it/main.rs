@@ -8,6 +8,7 @@
 //! - `document`: the JSON documents and the table of their fields
 //! - `driver`: NVML through a stub, and everything that a driver can do
 //! - `encodings`: every form that a trace may have, in traces written here
+//! - `examples`: the examples of the library, run on fixtures
 //! - `findings`: each rule of advice, on both sides of its threshold
 //! - `fixtures`: real traces and their known truths
 //! - `house`: who imports whom, how long files are, and whether the maps of the project are complete
@@ -39,6 +40,7 @@ mod doctor;
 mod document;
 mod driver;
 mod encodings;
+mod examples;
 mod findings;
 mod fixtures;
 mod house;
