@@ -9,6 +9,7 @@
 #   make proof   the long tables, written into docs/ with versions and date
 #   make gpu-proof   the ledger on a real GPU, written into docs/gpu-proof.md (vramline installed there, PyTorch, JAX)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
+#   make doc     the manual of the Rust library, as its users see it: target/doc/vramline/index.html
 #   make web     the script of the report page, from web/src into crates/vramline-cli/web (needs Node; what is there is kept in git)
 #   make screenshots   the pictures of the README, from the demo (docs/images)
 #   make fmt     format everything
@@ -28,7 +29,7 @@ export VRAMLINE_BIN := $(abspath $(BINARY))
 
 .PHONY: all demo build package optimized older tools test lint lint-rust lint-python compile-tests test-rust test-python test-integrations \
   dist test-dist \
-  web browser screenshots bench proof gpu-proof fuzz fmt clean
+  doc web browser screenshots bench proof gpu-proof fuzz fmt clean
 
 all: build
 
@@ -60,7 +61,16 @@ lint: lint-rust lint-python
 lint-rust: tools
 	cargo fmt --check
 	cargo clippy --release --workspace --all-targets --locked -- -D warnings
+	cargo clippy --release -p vramline --no-default-features --lib --examples --locked -- -D warnings
+	for feature in driver internals recording; do cargo check -q --release -p vramline --features $$feature --locked || exit 1; done
+	RUSTDOCFLAGS='-D warnings' cargo doc -q --release -p vramline-cli --bin vramline --no-deps --locked
 	RUSTDOCFLAGS='-D warnings' cargo doc -q --release --workspace --no-deps --locked
+	@$(MAKE) --no-print-directory doc
+	$(PYTHON) tests/rustdoc/public_items.py $${CARGO_TARGET_DIR:-target}/doc/vramline --check tests/rustdoc/public_items.txt
+
+# Without the feature `internals`, which the whole workspace has on. It is the last to write its pages.
+doc:
+	RUSTDOCFLAGS='-D warnings' cargo doc -q --release -p vramline --features recording,driver --no-deps --locked
 
 lint-python: $(VENV)/.tests
 	$(VENV)/bin/ruff check
