@@ -9,7 +9,8 @@
 #   make proof   the long tables, written into docs/ with versions and date
 #   make gpu-proof   the ledger on a real GPU, written into docs/gpu-proof.md (vramline installed there, PyTorch, JAX)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
-#   make web     the script of the report page, from web/src into web/dist (needs Node; what is there is kept in git)
+#   make doc     the manual of the Rust library, as its users see it: target/doc/vramline/index.html
+#   make web     the script of the report page, from web/src into crates/vramline-cli/web (needs Node; what is there is kept in git)
 #   make screenshots   the pictures of the README, from the demo (docs/images)
 #   make fmt     format everything
 #
@@ -28,7 +29,7 @@ export VRAMLINE_BIN := $(abspath $(BINARY))
 
 .PHONY: all demo build package optimized older tools test lint lint-rust lint-python compile-tests test-rust test-python test-integrations \
   dist test-dist \
-  web browser screenshots bench proof gpu-proof fuzz fmt clean
+  doc web browser screenshots bench proof gpu-proof fuzz fmt clean
 
 all: build
 
@@ -60,14 +61,25 @@ lint: lint-rust lint-python
 lint-rust: tools
 	cargo fmt --check
 	cargo clippy --release --workspace --all-targets --locked -- -D warnings
+	cargo clippy --release -p vramline --no-default-features --lib --examples --locked -- -D warnings
+	for feature in driver internals recording; do cargo check -q --release -p vramline --features $$feature --locked || exit 1; done
+	RUSTDOCFLAGS='-D warnings' cargo doc -q --release -p vramline-cli --bin vramline --no-deps --locked
 	RUSTDOCFLAGS='-D warnings' cargo doc -q --release --workspace --no-deps --locked
+	@$(MAKE) --no-print-directory doc
+	$(PYTHON) tests/rustdoc/public_items.py $${CARGO_TARGET_DIR:-target}/doc/vramline --check tests/rustdoc/public_items.txt
+
+# Without the feature `internals`, which the whole workspace has on. It is the last to write its pages.
+doc:
+	RUSTDOCFLAGS='-D warnings' cargo doc -q --release -p vramline --features recording,driver --no-deps --locked
 
 lint-python: $(VENV)/.tests
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/mypy
 
+# Then the library as others build it: what its manual shows must need no feature.
 test-rust: tools
 	cargo test --release --workspace --locked
+	cargo test --release -p vramline --doc --locked
 
 # Always installed anew: cargo does only what has changed.
 package: tools $(VENV)/.demo
@@ -115,8 +127,8 @@ bench: optimized
 	$(VENV)/bin/python benches/oom_log.py
 	$(VENV)/bin/python benches/recording_cost.py
 	$(VENV)/bin/python benches/page.py
-	cargo run --profile dist --locked -p vramline --example replay_speed -- fixtures/tf221_cpu_cnn_from_start.xplane.pb
-	cargo run --profile dist --locked -p vramline --example replay_speed -- fixtures/torch2110_h200_resnet50_b64.snapshot.pickle.gz
+	cargo run --profile dist --locked -p vramline --features internals --example replay_speed -- fixtures/tf221_cpu_cnn_from_start.xplane.pb
+	cargo run --profile dist --locked -p vramline --features internals --example replay_speed -- fixtures/torch2110_h200_resnet50_b64.snapshot.pickle.gz
 
 proof: optimized
 	cargo test --release --workspace --locked --test it -- --ignored every_cut_and_every_bit

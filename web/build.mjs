@@ -1,4 +1,5 @@
-// Makes dist/: one script, one style sheet, and the hashes that the page's policy names. The same input gives the same bytes.
+// Makes one script, one style sheet, and the hashes that the page's policy names. They go below the crate of the binary, which holds
+// them: cargo packages nothing from outside a crate. The same input gives the same bytes.
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync, mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -6,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { buildSync } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const out = process.argv[2] ?? join(here, "dist");
+const out = process.argv[2] ?? join(here, "../crates/vramline-cli/web");
 mkdirSync(out, { recursive: true });
 const common = { bundle: true, minify: true, write: false, charset: "ascii", legalComments: "none", absWorkingDir: here };
 const script = buildSync({ ...common, entryPoints: ["src/main.ts"], format: "iife", target: "es2020" });

@@ -100,7 +100,7 @@ def test_library_and_binary_keep_to_the_old_glibc_of_the_tag(wheel):
 def test_the_source_archive_holds_what_a_build_needs_and_no_fixtures(version):
     with tarfile.open(REPOSITORY / "dist" / f"vramline-{version}.tar.gz") as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}
-    assert {"Cargo.toml", "Cargo.lock", "pyproject.toml", "python/build/hook.py", "web/dist/page.js"} <= names
+    assert {"Cargo.toml", "Cargo.lock", "pyproject.toml", "python/build/hook.py", "crates/vramline-cli/web/page.js"} <= names
     assert not [name for name in names if name.startswith(("fixtures", "tests", "target")) or name.endswith(".so")]
 
 

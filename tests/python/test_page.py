@@ -698,8 +698,8 @@ def test_a_hostile_name_does_not_run(browser, binary, fixtures, tmp_path):
 
 
 def test_script_is_the_one_of_its_source():
-    """What is kept in web/dist is what web/src gives, where Node is there to tell; the hashes are theirs in any case."""
-    dist = REPOSITORY / "web" / "dist"
+    """What is kept in crates/vramline-cli/web is what web/src gives, where Node is there to tell; the hashes are theirs in any case."""
+    dist = REPOSITORY / "crates" / "vramline-cli" / "web"
     digest = lambda name: "sha256-" + base64.b64encode(hashlib.sha256((dist / name).read_bytes()).digest()).decode()  # noqa: E731
     assert (dist / "hashes.txt").read_text().split() == [digest("page.js"), digest("page.css")]
     if not shutil.which("node") or not (REPOSITORY / "web" / "node_modules" / "esbuild").is_dir():
@@ -708,5 +708,5 @@ def test_script_is_the_one_of_its_source():
     made = web / "node_modules" / ".built"
     subprocess.run(["node", "build.mjs", str(made)], cwd=web, check=True, capture_output=True)
     for name in ("page.js", "page.css", "hashes.txt"):
-        assert (made / name).read_bytes() == (dist / name).read_bytes(), f"web/dist/{name} is old: make web"
+        assert (made / name).read_bytes() == (dist / name).read_bytes(), f"{dist / name} is old: make web"
     subprocess.run(["npx", "tsc", "--noEmit"], cwd=web, check=True, capture_output=True)

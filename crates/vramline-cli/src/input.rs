@@ -35,8 +35,9 @@ pub(crate) struct Input {
 
 impl Input {
     /// One that shows no progress: nobody waits for it.
-    pub(crate) fn quiet(self) -> Input {
-        Input { is_quiet: true, ..self }
+    pub(crate) fn quiet(mut self) -> Input {
+        self.is_quiet = true;
+        self
     }
 
     /// Reads a recording, or any file or folder that tells of memory.

@@ -59,7 +59,8 @@ fn expand(input: &DeriveInput) -> Result<Tokens, Error> {
     })
 }
 
-/// The titles of a struct's columns, each under its field's name, so that a printer cannot ask for one that is not there.
+/// The titles of a struct's columns, each under its field's name, so that a printer cannot ask for one that is not there. Only our own
+/// programs print tables.
 fn titles(input: &DeriveInput, fields: &[Declared<'_>]) -> Tokens {
     let (name, visibility) = (&input.ident, &input.vis);
     let titles = format_ident!("{name}Titles");
@@ -67,6 +68,7 @@ fn titles(input: &DeriveInput, fields: &[Declared<'_>]) -> Tokens {
     let texts = fields.iter().map(|field| &field.title);
     let about = format!("Titles of the fields of [`{name}`].");
     quote! {
+        #[cfg(feature = "internals")]
         #[doc = #about]
         #[derive(Clone, Copy, Debug)]
         #[expect(missing_docs, reason = "each is the title of the field of its name")]
@@ -74,6 +76,7 @@ fn titles(input: &DeriveInput, fields: &[Declared<'_>]) -> Tokens {
             #(pub #names: &'static str),*
         }
 
+        #[cfg(feature = "internals")]
         impl #name {
             /// What columns of its fields are headed with.
             #visibility const TITLES: #titles = #titles { #(#names: #texts),* };

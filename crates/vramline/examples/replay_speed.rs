@@ -1,7 +1,7 @@
 //! How fast a trace is replayed, from columns, on one core.
 //!
 //! ```text
-//! cargo run --profile dist --example replay_speed -- TRACE [EVENTS]
+//! cargo run --profile dist -p vramline --features internals --example replay_speed -- TRACE [EVENTS]
 //! ```
 //!
 //! The trace may be one of TensorFlow or JAX, or a snapshot of PyTorch. Repeats the steps of a real trace until there are so many events (a million by default), then runs them: the allocator

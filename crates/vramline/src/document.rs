@@ -1,4 +1,4 @@
-//! What is said of a field of a JSON document, said once: `#[derive(Document)]` on its struct declares title, unit, meaning and the reason
+//! *Internal.* What is said of a field of a JSON document, said once: `#[derive(Document)]` on its struct declares title, unit, meaning and the reason
 //! for a null beside the field. The tables of `docs/json.md`, the titles of printed tables, the list of unknowns in each document and the
 //! page's types come from there.
 

@@ -1,33 +1,56 @@
-//! Element types of tensors, and what they are called.
+//! *Internal.* Element types of tensors, and what they are called.
 
 /// The element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum Dtype {
+    /// Not told.
     #[default]
     Unknown,
+    /// Truth values, a byte each.
     Bool,
+    /// Signed integers of 4 bits.
     I4,
+    /// Signed integers of 8 bits.
     I8,
+    /// Signed integers of 16 bits.
     I16,
+    /// Signed integers of 32 bits.
     I32,
+    /// Signed integers of 64 bits.
     I64,
+    /// Unsigned integers of 4 bits.
     U4,
+    /// Unsigned integers of 8 bits.
     U8,
+    /// Unsigned integers of 16 bits.
     U16,
+    /// Unsigned integers of 32 bits.
     U32,
+    /// Unsigned integers of 64 bits.
     U64,
+    /// Floats of 8 bits, 4 of them exponent.
     F8E4M3,
+    /// Floats of 8 bits, 5 of them exponent.
     F8E5M2,
+    /// IEEE floats of 16 bits.
     F16,
+    /// Floats of 16 bits with the exponent of `float32`.
     Bf16,
+    /// IEEE floats of 32 bits.
     F32,
+    /// IEEE floats of 64 bits.
     F64,
+    /// Complex numbers of two `float32`.
     C64,
+    /// Complex numbers of two `float64`.
     C128,
+    /// TensorFlow's quantized integers.
     Quantized,
+    /// Strings.
     Text,
+    /// A handle to something else, such as a variable of TensorFlow.
     Resource,
+    /// A handle to a value of any type.
     Variant,
 }
 

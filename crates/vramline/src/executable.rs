@@ -1,4 +1,4 @@
-//! What a compiled program asks of a pool: its allocations, and what lies in each of them when it is fullest.
+//! *Internal.* What a compiled program asks of a pool: its allocations, and what lies in each of them when it is fullest.
 //!
 //! XLA decides before a program runs where every value will lie. These are its decisions, as facts: a trace shows blocks
 //! without names, and an executable knows the names. Who is who is the business of [`crate::trace`].
@@ -116,7 +116,7 @@ impl Executable {
     }
 
     /// Moves names and stacks into other tables, which are then the ones behind them.
-    pub fn move_names(&mut self, names: &mut Names, stacks: &mut Stacks) {
+    pub(crate) fn move_names(&mut self, names: &mut Names, stacks: &mut Stacks) {
         let own = std::mem::take(&mut self.names);
         let own_stacks = std::mem::take(&mut self.stacks);
         // By number, as callers are always older than what they call.
@@ -145,7 +145,7 @@ impl Executable {
 /// The function that a call or a module is of, in the letters that modules have: `PjitFunction(step)` and `jit_step` are
 /// both of `step`. `None` where the text is neither.
 #[must_use]
-pub fn function_of(text: &str) -> Option<String> {
+pub(crate) fn function_of(text: &str) -> Option<String> {
     let call = text.strip_prefix("PjitFunction(").and_then(|rest| rest.strip_suffix(')'));
     let function = call.or_else(|| text.strip_prefix("jit_"))?;
     let is_kept = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-');

@@ -1,4 +1,4 @@
-//! A failed allocation, as whoever wrote about it tells it: facts, no conclusions.
+//! *Internal.* A failed allocation, as whoever wrote about it tells it: facts, no conclusions.
 //!
 //! Texts round their sizes, so that most figures are a [`SizeRange`]: somewhere between two whole numbers of bytes. Two lines
 //! that tell the same figure narrow it. What no line tells is `None`. Whether a failure is a full pool, a torn one or a
@@ -14,7 +14,7 @@ use crate::units::Bytes;
 use crate::warning::Warnings;
 
 /// A pool is cut into multiples of this (BFC).
-pub const GRANULE: u64 = 256;
+pub(crate) const GRANULE: u64 = 256;
 
 /// A size that lies between two; exact where they are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,19 +47,19 @@ impl SizeRange {
 
     /// The sum.
     #[must_use]
-    pub fn plus(self, other: SizeRange) -> SizeRange {
+    pub(crate) fn plus(self, other: SizeRange) -> SizeRange {
         SizeRange { low: self.low + other.low, high: self.high + other.high }
     }
 
     /// The difference; nothing where the other is larger.
     #[must_use]
-    pub fn minus(self, other: SizeRange) -> SizeRange {
+    pub(crate) fn minus(self, other: SizeRange) -> SizeRange {
         SizeRange { low: self.low.saturating_sub(other.high), high: self.high.saturating_sub(other.low) }
     }
 
     /// Both ends down to a multiple of [`GRANULE`].
     #[must_use]
-    pub fn in_granules(self) -> SizeRange {
+    pub(crate) fn in_granules(self) -> SizeRange {
         let down = |bytes: Bytes| Bytes(bytes.0 - bytes.0 % GRANULE);
         SizeRange { low: down(self.low), high: down(self.high) }
     }
@@ -163,7 +163,7 @@ pub struct Chunk {
 impl Chunk {
     /// Whether a request from `end` may be served from it, if it is large enough.
     #[must_use]
-    pub fn is_free_for(&self, end: Tag) -> bool {
+    pub(crate) fn is_free_for(&self, end: Tag) -> bool {
         !self.in_use && (self.tag == end || self.tag == Tag::Gap)
     }
 }
@@ -226,11 +226,11 @@ impl Layout {
 }
 
 /// How many bins BFC has.
-pub const BINS: usize = 21;
+pub(crate) const BINS: usize = 21;
 
 /// The bin of a size: bin `b` begins at 256 << b, the last has no end.
 #[must_use]
-pub fn bin_of(size: Bytes) -> usize {
+pub(crate) fn bin_of(size: Bytes) -> usize {
     let granules = size.0.max(GRANULE) / GRANULE;
     (granules.ilog2() as usize).min(BINS - 1)
 }
@@ -404,7 +404,7 @@ impl Failure {
     }
 
     /// Takes over what all chunks of the pool add up to: nothing tells it better.
-    pub fn set_sums(&mut self, sums: Sums) {
+    pub(crate) fn set_sums(&mut self, sums: Sums) {
         self.pool = Some(SizeRange::exact(sums.pool));
         self.in_use = Some(SizeRange::exact(sums.in_use));
         self.free = Some(SizeRange::exact(sums.usable));
@@ -534,7 +534,7 @@ impl Failures {
 
 /// The size of an element of a TensorFlow type; `None` for those without one.
 #[must_use]
-pub fn size_of_dtype(name: &str) -> Option<u64> {
+pub(crate) fn size_of_dtype(name: &str) -> Option<u64> {
     Some(match name {
         "bool" | "int8" | "uint8" | "qint8" | "quint8" | "float8_e5m2" | "float8_e4m3fn" => 1,
         "half" | "bfloat16" | "int16" | "uint16" | "qint16" | "quint16" => 2,
@@ -547,7 +547,7 @@ pub fn size_of_dtype(name: &str) -> Option<u64> {
 
 /// Bytes of a tensor, as `[2,3]` and `float` tell them.
 #[must_use]
-pub fn size_of_tensor(shape: &str, dtype: &str) -> Option<Bytes> {
+pub(crate) fn size_of_tensor(shape: &str, dtype: &str) -> Option<Bytes> {
     let sizes = shape.trim().strip_prefix('[')?.strip_suffix(']')?;
     let mut bytes = size_of_dtype(dtype)?;
     for size in sizes.split(',').filter(|_| !sizes.trim().is_empty()) {
@@ -556,7 +556,7 @@ pub fn size_of_tensor(shape: &str, dtype: &str) -> Option<Bytes> {
     Some(Bytes(bytes))
 }
 
-/// A size up to a multiple of [`GRANULE`].
+/// A size up to a multiple of 256 bytes.
 #[must_use]
 pub fn rounded(size: Bytes) -> Bytes {
     Bytes(size.0.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX))

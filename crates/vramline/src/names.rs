@@ -1,4 +1,4 @@
-//! Interned strings: an op name that occurs in a million events is stored once.
+//! *Internal.* Interned strings: an op name that occurs in a million events is stored once.
 //!
 //! A [`Name`] is a number that means something only together with the [`Names`] that gave it.
 
@@ -59,7 +59,7 @@ impl Names {
 
     /// How many names there are. Never zero: the empty string is always one.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "never empty")]
+    #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.texts.len()
     }

@@ -1,4 +1,4 @@
-//! What a pool held at one moment: a state without a history.
+//! *Internal.* What a pool held at one moment: a state without a history.
 //!
 //! A trace gives one at any time ([`crate::trace::Trace::snapshot`]); files that only ever knew one moment give theirs
 //! directly, as a [`Still`]. Every view of "what holds the memory" is made from this, so the identity is kept here:

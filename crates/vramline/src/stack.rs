@@ -1,4 +1,4 @@
-//! Call stacks: a program that allocates from one place a million times has one stack.
+//! *Internal.* Call stacks: a program that allocates from one place a million times has one stack.
 //!
 //! A [`Stack`] is a frame and the stack of its caller, so that stacks which share their outer frames share them here
 //! too. It is a number that means something only together with the [`Stacks`] that gave it.

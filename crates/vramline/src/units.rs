@@ -1,4 +1,4 @@
-//! Units live in types: bytes, picoseconds on a trace's own axis, nanoseconds of a source's clock.
+//! *Internal.* Units live in types: bytes, picoseconds on a trace's own axis, nanoseconds of a source's clock.
 //!
 //! Arithmetic that could wrap on hostile input saturates here, once, so that callers need not think of it.
 //! Formatting for people (three digits, binary prefixes) is here too, because every view needs the same one.
@@ -97,7 +97,7 @@ pub fn change_text(delta: i64) -> String {
     format!("{sign}{}", Bytes(delta.unsigned_abs()))
 }
 
-/// A size that a user typed is not one.
+/// The error of a text that is no size.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("expected a size such as 8GiB, 800MiB or 1610612736, found '{0}'")]
 pub struct NotASize(String);
@@ -228,7 +228,7 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// A moment that a user typed is not one.
+/// The error of a text that is no moment.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("expected a time such as 2176220145, 2176.22ms or 2.176s, found '{0}'")]
 pub struct NotATime(String);

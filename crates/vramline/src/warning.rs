@@ -1,4 +1,4 @@
-//! Partial failure is data: what went wrong or is not known travels with the result.
+//! *Internal.* Partial failure is data: what went wrong or is not known travels with the result.
 //!
 //! A [`Warning`] is about the input ("cut off at byte N"), an [`Unknown`] is about one value of the output that is
 //! null, with the reason and, where there is one, the switch that would make it known.
@@ -64,7 +64,7 @@ impl Warnings {
 
     /// What was collected, in order.
     #[must_use]
-    pub fn into_vec(self) -> Vec<Warning> {
+    pub(crate) fn into_vec(self) -> Vec<Warning> {
         self.list
     }
 

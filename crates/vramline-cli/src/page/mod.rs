@@ -8,10 +8,10 @@ pub(crate) mod plan;
 
 use std::path::Path;
 
-const SCRIPT: &str = include_str!("../../../../web/dist/page.js");
-const STYLE: &str = include_str!("../../../../web/dist/page.css");
+const SCRIPT: &str = include_str!("../../web/page.js");
+const STYLE: &str = include_str!("../../web/page.css");
 /// The hashes of both, as a policy names them; made with them.
-const HASHES: &str = include_str!("../../../../web/dist/hashes.txt");
+const HASHES: &str = include_str!("../../web/hashes.txt");
 
 /// What a page from a server knows of it.
 pub(crate) struct Served {

@@ -9,7 +9,7 @@ use crate::trace::Phase;
 use crate::units::Bytes;
 
 /// The rule's name.
-pub const RULE: &str = "leak";
+pub(crate) const RULE: &str = "leak";
 
 /// Fewer steps prove nothing.
 const FEWEST: usize = 12;

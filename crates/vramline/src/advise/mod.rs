@@ -1,4 +1,4 @@
-//! Findings: one rule a file, from figures to a sentence with bytes, a cause and a fix.
+//! *Internal.* Findings: one rule a file, from figures to a sentence with bytes, a cause and a fix.
 //!
 //! A rule sees [`Device`]: what one process did on one device, as plain figures, with nothing where a figure is not known. It
 //! says nothing rather than guess: a finding is worth reading only if there are few of them. Thresholds stand at the top of each file,

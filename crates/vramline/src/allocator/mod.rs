@@ -1,6 +1,6 @@
-//! The simulators: the frameworks' allocators, rebuilt so that the same requests give the same addresses.
+//! *Internal.* The simulators: the frameworks' allocators, rebuilt so that the same requests give the same addresses.
 //!
-//! They know requests, addresses and bytes, and nothing of files, events or frameworks' traces; [`crate::replay`] drives
+//! They know requests, addresses and bytes, and nothing of files, events or frameworks' traces; [`crate::replay`](mod@crate::replay) drives
 //! them. What they take their memory from is a [`Supplier`], because a driver's choice of base addresses cannot be
 //! computed: a replay takes them from the trace, a what-if assumes a placement and says so.
 
@@ -11,4 +11,5 @@ mod supplier;
 pub mod torch_caching;
 
 pub use slab::{Allocation, NotInUse, Ticket};
-pub use supplier::{Capped, Placed, Placement, Scripted, Supplier};
+pub(crate) use supplier::Scripted;
+pub use supplier::{Capped, Placed, Placement, Supplier};

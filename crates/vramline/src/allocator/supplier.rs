@@ -100,25 +100,15 @@ impl Supplier for Placed {
 
 /// Supplies the given bases in their order, then what another supplier gives.
 #[derive(Clone, Debug)]
-pub struct Scripted<S> {
+pub(crate) struct Scripted<S> {
     bases: VecDeque<u64>,
     then: S,
 }
 
 impl<S: Supplier> Scripted<S> {
     /// These bases first.
-    pub fn new(bases: impl IntoIterator<Item = u64>, then: S) -> Scripted<S> {
+    pub(crate) fn new(bases: impl IntoIterator<Item = u64>, then: S) -> Scripted<S> {
         Scripted { bases: bases.into_iter().collect(), then }
-    }
-
-    /// One more base, after those not taken yet.
-    pub fn push(&mut self, base: u64) {
-        self.bases.push_back(base);
-    }
-
-    /// Forgets bases that were not taken.
-    pub fn clear(&mut self) {
-        self.bases.clear();
     }
 }
 

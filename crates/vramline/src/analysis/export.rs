@@ -1,4 +1,5 @@
-//! What other tools get: the pools that have a history, their steps, every allocation with its life, and the bytes in use over time.
+//! What other tools and programs get: the pools that have a history, their steps, every allocation with its life, and the bytes in use
+//! over time.
 //!
 //! Rows come one at a time, because a trace may hold millions of them: whoever writes a format keeps none. One block is one row,
 //! also where the report breaks it down to the instructions of a compiled program.
@@ -11,28 +12,32 @@ use crate::trace::recorded::{self, RecordedStep};
 use crate::trace::{Lifetime, Phase, PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
 
-/// A pool that has a history.
+/// The name that the binary's writers have for it.
+#[cfg(feature = "internals")]
+pub use self::PoolHistory as PoolExport;
+
+/// A pool of memory with its history: one allocator of one process on one device.
 #[derive(Debug)]
-pub struct PoolExport<'a> {
+pub struct PoolHistory<'a> {
     /// The allocator, as the framework names it.
     pub name: &'a str,
-    /// Its device.
+    /// Its device, as in `GPU:0`; empty where the name does not tell.
     pub device: String,
     /// The machine.
     pub host: &'a str,
-    /// The process.
+    /// The process; `None` where the source does not tell.
     pub pid: Option<u64>,
-    /// The most in use.
+    /// The most in use, by the allocator's own count; `None` where the pool has no events.
     pub peak: Option<Bytes>,
     /// The steps that ran meanwhile, in order.
-    pub steps: Vec<ExportedStep>,
+    pub steps: Vec<StepSpan>,
     trace: &'a Trace,
     pool: &'a PoolTrace,
 }
 
-/// A step on the trace's clock.
+/// A step of the program, on the trace's clock.
 #[derive(Clone, Copy, Debug)]
-pub struct ExportedStep {
+pub struct StepSpan {
     /// Its number.
     pub number: i64,
     /// What it did.
@@ -43,9 +48,9 @@ pub struct ExportedStep {
     pub end: Nanos,
 }
 
-/// One allocation with its life.
+/// One allocation with its life. Times are nanoseconds of the source's clock.
 #[derive(Clone, Debug)]
-pub struct ExportedAllocation<'a> {
+pub struct Allocation<'a> {
     /// Where it lies.
     pub address: Option<u64>,
     /// When it was allocated.
@@ -56,40 +61,56 @@ pub struct ExportedAllocation<'a> {
     pub requested: Bytes,
     /// What the allocator took for it.
     pub chunk: Bytes,
-    /// The op that asked.
+    /// The op that asked, or the place in the program; empty where nothing names it.
     pub op: &'a str,
-    /// The model layer.
+    /// The model layer; empty where the op's name does not tell.
     pub layer: String,
     /// What it is for.
     pub role: Role,
-    /// The variable whose value it is.
+    /// The variable whose value it is, where a recording lists it; else empty.
     pub variable: String,
-    /// Its shape.
+    /// Its shape, as the framework writes it; empty where not told.
     pub shape: &'a str,
     /// Its element type.
     pub dtype: Dtype,
     /// The step that it was allocated in.
-    pub step: Option<ExportedStep>,
+    pub step: Option<StepSpan>,
     /// Whether it lives at the pool's peak.
     pub is_at_peak: bool,
 }
 
-/// Why there is nothing to export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why there is nothing to walk through or to export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NothingToExport {
     /// What was read has no history of allocations.
+    #[error("it has no history of allocations")]
     NoHistory,
     /// No pool that has one is called so.
+    #[error("no pool with a history has this name")]
     NoSuchPool,
 }
 
-/// The pools that have a history; where `name` is given, those whose names contain it.
-pub fn pools<'a>(reading: &'a Reading, name: Option<&str>) -> Result<Vec<PoolExport<'a>>, NothingToExport> {
-    let mut pools: Vec<PoolExport<'a>> = Vec::new();
+/// Lists the pools that have a history; where `name` is given, those whose names contain it.
+///
+/// # Errors
+///
+/// Where there is none. Dumps, profiles and logs know one moment only; [`report`](crate::report()) shows it.
+///
+/// ```
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/tf221_cpu_cnn_from_start.xplane.pb");
+/// let reading = vramline::read(path.as_ref())?;
+/// for pool in vramline::pools(&reading, None)? {
+///     let largest = pool.allocations().max_by_key(|allocation| allocation.requested);
+///     assert!(largest.is_some_and(|largest| Some(largest.requested) < pool.peak), "{}", pool.name);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn pools<'a>(reading: &'a Reading, name: Option<&str>) -> Result<Vec<PoolHistory<'a>>, NothingToExport> {
+    let mut pools: Vec<PoolHistory<'a>> = Vec::new();
     for host in &reading.hosts {
         let processes = reading.recorded.as_ref().map(|recorded| &recorded.processes);
         let process = host.process.zip(processes).and_then(|(number, processes)| processes.get(number));
-        pools.extend(host.trace.pools.iter().map(|pool| PoolExport::of(host, pool, process)));
+        pools.extend(host.trace.pools.iter().map(|pool| PoolHistory::of(host, pool, process)));
     }
     if pools.is_empty() {
         return Err(NothingToExport::NoHistory);
@@ -98,11 +119,11 @@ pub fn pools<'a>(reading: &'a Reading, name: Option<&str>) -> Result<Vec<PoolExp
     if pools.is_empty() { Err(NothingToExport::NoSuchPool) } else { Ok(pools) }
 }
 
-impl<'a> PoolExport<'a> {
-    fn of(host: &'a Host, pool: &'a PoolTrace, process: Option<&RecordedProcess>) -> PoolExport<'a> {
+impl<'a> PoolHistory<'a> {
+    fn of(host: &'a Host, pool: &'a PoolTrace, process: Option<&RecordedProcess>) -> PoolHistory<'a> {
         let trace = &host.trace;
         let device = trace.device_of(pool);
-        PoolExport {
+        PoolHistory {
             name: host.pool_name(pool),
             host: &trace.history.host,
             pid: process.map(|process| u64::from(process.id.pid())).or(trace.history.pid),
@@ -115,7 +136,7 @@ impl<'a> PoolExport<'a> {
     }
 
     /// Every allocation, in order of time.
-    pub fn allocations(&self) -> impl Iterator<Item = ExportedAllocation<'_>> {
+    pub fn allocations(&self) -> impl Iterator<Item = Allocation<'_>> {
         self.trace.lifetimes(self.pool).map(|life| self.allocation(life))
     }
 
@@ -131,13 +152,13 @@ impl<'a> PoolExport<'a> {
         self.pool.last_time(&self.trace.history.events).on_clock(self.trace.history.origin)
     }
 
-    fn allocation(&self, life: Lifetime) -> ExportedAllocation<'_> {
+    fn allocation(&self, life: Lifetime) -> Allocation<'_> {
         let history = &self.trace.history;
         let clock = |time: Picos| time.on_clock(history.origin);
         let born = clock(life.born);
         let after = self.steps.partition_point(|step| step.begin <= born);
         let step = after.checked_sub(1).and_then(|at| self.steps.get(at)).filter(|step| born <= step.end);
-        ExportedAllocation {
+        Allocation {
             address: life.address,
             born,
             freed: life.freed.map(clock),
@@ -156,21 +177,21 @@ impl<'a> PoolExport<'a> {
 }
 
 /// The steps that a recording tells, else those that the trace shows.
-fn steps(trace: &Trace, process: Option<&RecordedProcess>, device: &str) -> Vec<ExportedStep> {
+fn steps(trace: &Trace, process: Option<&RecordedProcess>, device: &str) -> Vec<StepSpan> {
     let told = process.map(|process| recorded::steps(process, Some(trace))).unwrap_or_default();
     let on_clock = |step: &RecordedStep| {
-        Some(ExportedStep {
+        Some(StepSpan {
             number: step.number,
             phase: step.phase,
             begin: recorded::on_clock(&trace.history, step.begin)?,
             end: recorded::on_clock(&trace.history, step.end)?,
         })
     };
-    let mut steps: Vec<ExportedStep> =
+    let mut steps: Vec<StepSpan> =
         told.iter().filter(|step| step.device == device).filter_map(on_clock).collect();
     if steps.is_empty() {
         let clock = |time: Picos| time.on_clock(trace.history.origin);
-        steps.extend(trace.steps.iter().map(|step| ExportedStep {
+        steps.extend(trace.steps.iter().map(|step| StepSpan {
             number: step.number,
             phase: step.phase,
             begin: clock(step.begin),

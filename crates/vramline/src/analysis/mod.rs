@@ -1,4 +1,4 @@
-//! Conclusions, one struct and one function a question: which pools, which moment, ledger, replay, findings.
+//! *Internal.* Conclusions, one struct and one function a question: which pools, which moment, ledger, replay, findings.
 //!
 //! An analysis reads once, computes only what its question needs, and is typed data. That of a report borrows nothing from what was read, so that a
 //! comparison can drop a large trace before it reads the next. There are no documents here and no words for the edge, except for the
@@ -21,5 +21,7 @@ pub mod reading;
 pub mod replay;
 pub mod replayed;
 pub mod report;
+// It follows recordings.
+#[cfg(feature = "recording")]
 pub mod top;
 pub mod verify;

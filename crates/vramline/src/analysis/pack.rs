@@ -144,13 +144,13 @@ words!(PackVerdict {
 pub enum NotPacked {
     /// A run without a pool.
     #[error("'{file}' tells of no pool that held anything")]
-    NoPool {
+    WithoutPool {
         /// The file.
         file: String,
     },
     /// A plan without the batch.
     #[error("'{file}' predicts no batch of {batch}, only {there}")]
-    NoBatch {
+    OtherBatches {
         /// The file.
         file: String,
         /// What was asked for.
@@ -160,7 +160,7 @@ pub enum NotPacked {
     },
     /// The memory of the device is not known.
     #[error("the memory of the device is not known")]
-    NoDevice,
+    UnknownDevice,
 }
 
 impl NotPacked {
@@ -168,13 +168,13 @@ impl NotPacked {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
-            NotPacked::NoPool { .. } => {
+            NotPacked::WithoutPool { .. } => {
                 "record the job with `vramline run -- ...`; `vramline report` says what is in it"
             }
-            NotPacked::NoBatch { .. } => {
+            NotPacked::OtherBatches { .. } => {
                 "ask the plan for it (--batch N), or write PATH@N with a batch that it has"
             }
-            NotPacked::NoDevice => "give it, such as --device-memory 80GiB",
+            NotPacked::UnknownDevice => "give it, such as --device-memory 80GiB",
         }
     }
 }
@@ -195,7 +195,7 @@ struct JobNeed {
 pub fn pack(jobs: &[PackJob], options: &PackOptions) -> Result<PackAnalysis, NotPacked> {
     let needs = jobs.iter().map(|job| need_of(job, options)).collect::<Result<Vec<JobNeed>, NotPacked>>()?;
     let recorded = needs.iter().find_map(|need| need.device);
-    let total = options.memory.or(recorded.map(|(total, _)| total)).ok_or(NotPacked::NoDevice)?;
+    let total = options.memory.or(recorded.map(|(total, _)| total)).ok_or(NotPacked::UnknownDevice)?;
     // What was recorded on a device of another size says nothing of this one.
     let kept = recorded.filter(|(other, _)| *other == total).map(|(_, reserved)| reserved);
     let reserved = options.reserved.or(kept);
@@ -262,7 +262,7 @@ fn of_plan(
         let there: Vec<String> = plan.predictions.iter().map(|each| each.batch.to_string()).collect();
         let there = if there.is_empty() { "nothing".to_owned() } else { there.join(", ") };
         let batch = batch.map_or("any size".to_owned(), |batch| batch.to_string());
-        return Err(NotPacked::NoBatch { file, batch, there });
+        return Err(NotPacked::OtherBatches { file, batch, there });
     };
     let (minimum, basis) = match prediction.minimum_bytes {
         Some(minimum) => (minimum, NeedBasis::PlanMinimum),
@@ -288,7 +288,7 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
     let highest = report.pools.iter().filter(on_device).max_by_key(|pool| pool.highest());
     let pool = highest.or_else(|| report.pools.iter().max_by_key(|pool| pool.highest()));
     let Some((pool, peak)) = pool.and_then(|pool| Some((pool, pool.highest()?))) else {
-        return Err(NotPacked::NoPool { file: job.file.clone() });
+        return Err(NotPacked::WithoutPool { file: job.file.clone() });
     };
     // The least limit is of the traced steps; a run that went higher afterwards needs at least that.
     let least = least_limit(reading, &pool.name).filter(|_| pool.peak.is_some_and(|traced| traced >= peak));

@@ -13,25 +13,28 @@ use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Nanos};
 use crate::worker;
 
-/// A path, read and understood.
-#[derive(Debug)]
-pub struct Reading {
-    /// One for each host that the path holds a trace of.
-    pub hosts: Vec<Host>,
-    /// One for each file that knows a single moment.
-    pub stills: Vec<(PathBuf, Still)>,
-    /// Folders of other runs, which were not read; newest first.
-    pub other_runs: Vec<PathBuf>,
-    /// Hosts that could not be read.
-    pub unreadable: Vec<SourceError>,
-    /// What the path held besides traces, where it is a recording.
-    pub recorded: Option<Recorded>,
-    /// The allocations that failed in it, where it is a recording.
-    pub failures: Option<OutOfMemory>,
+opaque! {
+    /// A path, read and understood: what [`read`] gives, and what every question is asked of.
+    #[derive(Debug)]
+    pub struct Reading {
+        /// One for each host that the path holds a trace of.
+        hosts: Vec<Host>,
+        /// One for each file that knows a single moment.
+        stills: Vec<(PathBuf, Still)>,
+        /// Folders of other runs, which were not read; newest first.
+        other_runs: Vec<PathBuf>,
+        /// Hosts that could not be read.
+        unreadable: Vec<SourceError>,
+        /// What the path held besides traces, where it is a recording.
+        recorded: Option<Recorded>,
+        /// The allocations that failed in it, where it is a recording.
+        failures: Option<OutOfMemory>,
+    }
 }
 
 impl Reading {
     /// A reading of one file.
+    #[cfg(feature = "internals")]
     #[must_use]
     pub fn of(path: PathBuf, content: Content) -> Reading {
         let mut reading = Reading::empty();
@@ -45,8 +48,7 @@ impl Reading {
     }
 
     /// The pool with the highest peak, of those whose name contains `name`.
-    #[must_use]
-    pub fn highest_pool(&self, name: Option<&str>) -> Option<(&Host, &PoolTrace)> {
+    pub(crate) fn highest_pool(&self, name: Option<&str>) -> Option<(&Host, &PoolTrace)> {
         let all = self.hosts.iter().flat_map(|host| host.trace.pools.iter().map(move |pool| (host, pool)));
         let is_asked =
             |(host, pool): &(&Host, &PoolTrace)| name.is_none_or(|name| host.pool_name(pool).contains(name));
@@ -101,17 +103,28 @@ impl Host {
 
     /// The name of one of its pools, as the framework has it.
     #[must_use]
-    pub fn pool_name(&self, pool: &PoolTrace) -> &str {
+    pub(crate) fn pool_name(&self, pool: &PoolTrace) -> &str {
         self.trace.history.pool(pool.id).map_or("", |pool| pool.name.as_str())
     }
 }
 
-/// Reads a recording, a trace file, a profile run or a whole log directory; hosts side by side.
+/// Reads a trace, a snapshot, a profile, a log, a dump, a folder of these, or a recording.
+///
+/// What a file is, its content tells, not its name. Of a log directory with several runs the newest is read, all its hosts at once.
+///
+/// # Errors
+///
+/// A path that is not there, or holds nothing that is known here. A file that is damaged in places is read as far as it goes; the
+/// warnings of each answer say what is missing.
 pub fn read(path: &Path) -> Result<Reading, SourceError> {
     read_watched(path, &Arc::default())
 }
 
-/// Like [`read`], and tells `progress` how far it has come.
+/// Like [`read`], and tells `progress` how far it has come: for those who read large files and show a bar.
+///
+/// # Errors
+///
+/// As [`read`].
 pub fn read_watched(path: &Path, progress: &Arc<Progress>) -> Result<Reading, SourceError> {
     if reader::is_recording(path) {
         return read_recording(path, progress);
@@ -125,10 +138,20 @@ pub fn read_watched(path: &Path, progress: &Arc<Progress>) -> Result<Reading, So
     Ok(Reading { hosts, stills, other_runs, unreadable, recorded: None, failures: None })
 }
 
+/// What a recording holds besides traces.
+#[cfg(feature = "recording")]
+fn recorded(path: &Path) -> Result<Recorded, SourceError> {
+    reader::read(path).map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })
+}
+
+#[cfg(not(feature = "recording"))]
+fn recorded(path: &Path) -> Result<Recorded, SourceError> {
+    Err(SourceError::NoRecordings { path: path.to_owned() })
+}
+
 /// A recording, and the traces of its processes.
 fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, SourceError> {
-    let recorded = reader::read(path)
-        .map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })?;
+    let recorded = recorded(path)?;
     let mut reading = Reading::empty();
     for number in 0..recorded.processes.len() {
         let (hosts, unreadable) = hosts_of(&recorded, number, progress);
@@ -173,22 +196,31 @@ fn hosts_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> (Ve
     (histories.into_iter().map(host).collect(), unreadable)
 }
 
-/// The failed allocations that paths tell of.
-#[derive(Debug, Default)]
-pub struct OutOfMemory {
-    /// The failures, text and dump of each joined.
-    pub failures: Failures,
-    /// For each of them, what proves that its limit is the user's own.
-    pub proofs: Vec<Option<Proof>>,
-    /// What was read.
-    pub files: Vec<PathBuf>,
-    /// For each of them, the process of [`OutOfMemory::hosts`] that it is of.
-    pub of_process: Vec<Option<usize>>,
-    /// Traces that may tell what led to them.
-    pub hosts: Vec<Host>,
+opaque! {
+    /// The failed allocations that paths tell of: what [`read_failures`] gives.
+    #[derive(Debug, Default)]
+    pub struct OutOfMemory {
+        /// The failures, text and dump of each joined.
+        failures: Failures,
+        /// For each of them, what proves that its limit is the user's own.
+        proofs: Vec<Option<Proof>>,
+        /// What was read.
+        files: Vec<PathBuf>,
+        /// For each of them, the process of [`OutOfMemory::hosts`] that it is of.
+        of_process: Vec<Option<usize>>,
+        /// Traces that may tell what led to them.
+        hosts: Vec<Host>,
+    }
 }
 
-/// Reads the failed allocations of logs, dumps and recordings. `limit` is what the user says he set.
+/// Reads the failed allocations of logs, dumps, snapshots and recordings; [`oom`](crate::oom()) explains them.
+///
+/// A log and the dump of the same failure are joined. `limit` is the limit that the user set for the pool, where known; it decides between
+/// a pool that is too small and memory that is exhausted.
+///
+/// # Errors
+///
+/// A path that cannot be read, or is a file that tells of no failures, such as a trace. A log without a failure is no error.
 pub fn read_failures(
     paths: &[PathBuf],
     limit: Option<Bytes>,
@@ -199,8 +231,7 @@ pub fn read_failures(
     for path in paths {
         all.files.push(path.clone());
         if reader::is_recording(path) {
-            let recorded = reader::read(path)
-                .map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })?;
+            let recorded = recorded(path)?;
             let mut found = failures_of(&recorded, progress);
             let mut processes: Vec<usize> = found.of_process.iter().copied().flatten().collect();
             processes.dedup();

@@ -6,7 +6,7 @@ use crate::trace::Trace;
 use crate::units::{Bytes, Nanos, Picos, thousands};
 use crate::warning::Warning;
 
-/// What a replay is asked for.
+/// The options of [`replay`](crate::replay()).
 #[derive(Clone, Debug, Default)]
 pub struct ReplayOptions {
     /// Only pools whose name contains this.
@@ -15,11 +15,11 @@ pub struct ReplayOptions {
     pub what_if: Vec<Setting>,
     /// Whether to look for the smallest limit that fits.
     pub find_limit: bool,
-    /// A request that the trace does not have.
+    /// A request that the trace does not have; of TensorFlow's and JAX's pools only.
     pub ask: Option<ExtraRequest>,
 }
 
-/// A request that the trace does not have.
+/// A request that the trace does not have: would there have been room for it?
 #[derive(Clone, Debug)]
 pub struct ExtraRequest {
     /// How much.
@@ -214,7 +214,7 @@ impl ReplayAnalysis<'_> {
     fn answer(&mut self, options: &ReplayOptions) -> Result<(), NotForThis> {
         let Some(ReplayedPool { trace, replay: main }) = self.pools.first() else { return Ok(()) };
         for setting in &options.what_if {
-            setting.check(&main.ran.rules, &main.ran.name, main.ran.assumed_limit())?;
+            main.ran.rules.check(setting, &main.ran.name, main.ran.assumed_limit())?;
         }
         if options.ask.is_some() && matches!(main.ran.rules, Rules::Torch(_)) {
             self.warnings.push(Warning {

@@ -12,7 +12,7 @@ use crate::warning::Warning;
 
 /// The most events of a pool that a report replays. Reading goes at ten million events a second, and so does a replay; but reports on
 /// large traces are to stay as fast as reading them.
-pub const MAX_REPLAYED_EVENTS: usize = 200_000;
+pub(crate) const MAX_REPLAYED_EVENTS: usize = 200_000;
 
 /// What a replay says of a pool.
 #[derive(Clone, Debug)]

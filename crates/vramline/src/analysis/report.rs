@@ -19,7 +19,7 @@ use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
 use crate::warning::Warning;
 
-/// What a report is asked for.
+/// The options of [`report`](crate::report()).
 #[derive(Clone, Debug, Default)]
 pub struct ReportOptions {
     /// How to group rows.
@@ -167,7 +167,7 @@ impl PoolAnalysis {
 
     /// The pool's trace in what this was made from.
     #[must_use]
-    pub fn trace_in<'a>(&self, reading: &'a Reading) -> Option<(&'a Host, &'a PoolTrace)> {
+    pub(crate) fn trace_in<'a>(&self, reading: &'a Reading) -> Option<(&'a Host, &'a PoolTrace)> {
         let place = self.trace?;
         let host = reading.hosts.get(place.host)?;
         Some((host, host.trace.pools.get(place.pool)?))
@@ -176,7 +176,7 @@ impl PoolAnalysis {
 
 impl ReportAnalysis {
     /// The lines of a device's ledger.
-    pub fn ledger_lines<'a>(&'a self, device: &str) -> impl Iterator<Item = &'a Line> {
+    pub(crate) fn ledger_lines<'a>(&'a self, device: &str) -> impl Iterator<Item = &'a Line> {
         let of_device = self.ledgers.iter().filter(move |each| each.ledger.device == device);
         of_device.flat_map(|each| &each.ledger.lines)
     }

@@ -190,7 +190,7 @@ fn noise(spread: Option<Bytes>) -> Warning {
 impl VerifyAnalysis {
     /// The names of the fixes; empty where there are none.
     #[must_use]
-    pub fn fix_names(&self) -> String {
+    pub(crate) fn fix_names(&self) -> String {
         self.fixes.iter().map(|fix| fix.name()).collect::<Vec<_>>().join("+")
     }
 

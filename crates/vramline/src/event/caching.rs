@@ -170,7 +170,7 @@ pub struct Calls {
 
 impl Calls {
     /// Stands for a lane where there were too many.
-    pub const NO_LANE: u16 = u16::MAX;
+    pub(crate) const NO_LANE: u16 = u16::MAX;
     /// More pools and streams than this are not told apart.
-    pub const MOST_LANES: usize = 4096;
+    pub(crate) const MOST_LANES: usize = 4096;
 }

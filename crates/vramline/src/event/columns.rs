@@ -427,7 +427,7 @@ impl EventRef<'_> {
     /// Whether the event is an allocation.
     #[must_use]
     #[inline]
-    pub fn is_alloc(self) -> bool {
+    pub(crate) fn is_alloc(self) -> bool {
         !self.traits().is(Traits::FREE)
     }
 
@@ -477,7 +477,7 @@ impl EventRef<'_> {
     /// The executor's run of the event, in a source that tells runs.
     #[must_use]
     #[inline]
-    pub fn executor_run(self) -> Option<ExecutorRun> {
+    pub(crate) fn executor_run(self) -> Option<ExecutorRun> {
         match self.traits_and_number() {
             (traits, _) if traits.is(Traits::STACK) => None,
             (_, number) => self.segment?.runs.get(number as usize).copied().flatten(),
@@ -526,14 +526,14 @@ impl EventRef<'_> {
     /// The op of the event or, where none is told, the named scope around it.
     #[must_use]
     #[inline]
-    pub fn op_or_scope(self) -> Name {
+    pub(crate) fn op_or_scope(self) -> Name {
         Name(low(self.get(Column::Names, 0)))
     }
 
     /// Whether [`EventRef::op_or_scope`] is a scope.
     #[must_use]
     #[inline]
-    pub fn is_scope(self) -> bool {
+    pub(crate) fn is_scope(self) -> bool {
         self.traits().is(Traits::SCOPE)
     }
 

@@ -2,7 +2,7 @@
 
 /// The device that a pool is on, by the name the frameworks give it; empty where that does not tell.
 #[must_use]
-pub fn device_of(pool: &str) -> String {
+pub(crate) fn device_of(pool: &str) -> String {
     if pool.contains("host") {
         return "HOST".to_owned();
     }

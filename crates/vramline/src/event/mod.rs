@@ -1,4 +1,4 @@
-//! What happened, when, in which pool: the history that a profiler recorded.
+//! *Internal.* What happened, when, in which pool: the history that a profiler recorded.
 //!
 //! Events are kept in columns, one vector a field, with names interned, because traces hold tens of millions of
 //! them. A history holds facts as the source told them; pairing, peaks and roles are the business of
@@ -20,7 +20,7 @@ use crate::units::{Bytes, Picos};
 pub use caching::{Cached, Caching, OutOfMemory, StreamUse};
 pub(crate) use columns::Batch;
 pub use columns::EventRef;
-pub use device::device_of;
+pub(crate) use device::device_of;
 pub use history::{Framework, History, Mark, MarkKind, OpTime, Pool, Recorder};
 pub use merge::Events;
 pub(crate) use merge::{Line, WORTH_A_THREAD};

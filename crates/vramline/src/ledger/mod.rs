@@ -1,4 +1,4 @@
-//! The ledger: a device's memory at one moment, split from the whole device down to roles, in bytes that add up.
+//! *Internal.* The ledger: a device's memory at one moment, split from the whole device down to roles, in bytes that add up.
 //!
 //! ```text
 //! device total        = driver reserved + free + processes
@@ -217,28 +217,48 @@ pub enum What {
 
 /// The kind of a line: what it is, without whose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "as in `What`")]
 pub enum LineKind {
+    /// The whole device.
     Device,
+    /// Kept by the driver.
     Reserved,
+    /// Not taken.
     Free,
+    /// What processes hold.
     Processes,
+    /// A process of the job.
     Job,
+    /// Another process.
     Other,
+    /// What processes hold, and no list names.
     Unattributed,
+    /// What a process held outside its pools when that was first known: the context and loaded code.
     Context,
+    /// A pool.
     Pool,
+    /// The pool is not known: context, pool and everything outside it.
     Merged,
+    /// In use.
     InUse,
+    /// Held by the pool, not in use.
     Cached,
+    /// What is left of a merged line.
     Rest,
+    /// Asked for, by what it is for.
     Role(Role),
+    /// Beyond what was asked for.
     Slack,
+    /// From before the recording.
     Before,
+    /// Came or went outside the pools.
     Outside,
+    /// Beside the pools, where no earlier moment tells the context from what came later.
     Beside,
+    /// Of the pool, pages never touched: they are taken, and hold no memory.
     NotResident,
+    /// On the CPU: what the program itself holds beside the pool, data and code.
     Host,
+    /// What none of the others explains.
     Unexplained,
 }
 

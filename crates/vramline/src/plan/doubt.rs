@@ -398,7 +398,7 @@ impl Plan {
     /// A probe whose batch is not in the shapes of what grows with it, as a dimension or a factor of one. Only a batch need be there:
     /// other things that are varied may be no dimension of anything.
     #[must_use]
-    pub fn not_in_shapes(&self) -> Option<Doubt> {
+    pub(crate) fn not_in_shapes(&self) -> Option<Doubt> {
         let is_missing = |(probe, sizes): &(&Probe, &Vec<Size>)| {
             let (mut there, mut all) = (0_u64, 0_u64);
             for (ask, size) in probe.asks.iter().zip(*sizes) {
@@ -419,7 +419,7 @@ impl Plan {
 
     /// The largest batch that is not far beyond the probes.
     #[must_use]
-    pub fn farthest(&self) -> u64 {
+    pub(crate) fn farthest(&self) -> u64 {
         let largest = self.probes.last().map_or(1, |probe| probe.batch).max(1);
         largest.saturating_mul(FAR) - 1
     }

@@ -1,4 +1,4 @@
-//! Several small runs to any batch: what it takes, what fits, and how sure that is.
+//! *Internal.* Several small runs to any batch: what it takes, what fits, and how sure that is.
 //!
 //! Each probe's requests are made as large as they would be at the batch that is asked for, and run through the probe's own
 //! allocator, in the probe's own order. Executors with threads order ops differently each time, so every probe and every step of

@@ -86,7 +86,7 @@ pub fn pack(needs: &[Need], room: Room, headroom: u64, assumed: Bytes) -> Packin
 
 /// A limit as a share of what CUDA tells, in millionths, rounded down: JAX takes its limit so.
 #[must_use]
-pub fn millionths(limit: Bytes, room: Room) -> Option<u64> {
+pub(crate) fn millionths(limit: Bytes, room: Room) -> Option<u64> {
     let usable = u128::from(room.usable().0);
     let share = (u128::from(limit.0) * 1_000_000).checked_div(usable)?;
     u64::try_from(share).ok()

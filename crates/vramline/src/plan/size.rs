@@ -125,7 +125,7 @@ impl Form {
 
     /// The product of a shape's dimensions, where each is a line and the bytes agree at every point.
     #[must_use]
-    pub fn product(points: &[(Point, Vec<u64>)]) -> Option<Form> {
+    pub(crate) fn product(points: &[(Point, Vec<u64>)]) -> Option<Form> {
         let (first, shape) = points.first()?;
         let rank = shape.len();
         if rank == 0 || points.iter().any(|(_, shape)| shape.len() != rank) {

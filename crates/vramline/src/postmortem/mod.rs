@@ -1,4 +1,4 @@
-//! Why an allocation failed: one verdict for each failure, with its arithmetic.
+//! *Internal.* Why an allocation failed: one verdict for each failure, with its arithmetic.
 //!
 //! With R the rounded request, U what the limit leaves unallocated and F the free bytes of chunks that the request may use:
 //! *device* when U >= R, else *fragmented* when F + U >= R, else *slack* when the slack is at least R - F - U, else

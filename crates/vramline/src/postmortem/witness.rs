@@ -198,7 +198,7 @@ fn adopt(text: &mut Failure, dump: Failure) {
 }
 
 /// Takes a limit that is known from elsewhere, where the failure's own words do not contradict it; says whether they do.
-pub fn set_limit(failure: &mut Failure, limit: Option<SizeRange>) -> bool {
+pub(crate) fn set_limit(failure: &mut Failure, limit: Option<SizeRange>) -> bool {
     let is_consistent = crate::failure::narrow(&mut failure.limit, limit);
     if let (Some(limit), Some(pool)) = (failure.limit, failure.pool) {
         crate::failure::narrow(&mut failure.unallocated, Some(limit.minus(pool)));

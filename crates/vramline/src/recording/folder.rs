@@ -16,6 +16,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -183,7 +184,7 @@ impl Part {
 
     /// Which part of which process a name stands for; `None` for what others put there.
     #[must_use]
-    pub fn of_name(name: &str) -> Option<(Part, ProcessId)> {
+    pub(crate) fn of_name(name: &str) -> Option<(Part, ProcessId)> {
         Part::ALL.into_iter().find_map(|part| {
             let (before, after) = part.around();
             let id = name.strip_prefix(before)?.strip_suffix(after)?.parse().ok()?;
@@ -216,6 +217,14 @@ fn start_time(stat: &str) -> Option<u64> {
 
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
+}
+
+/// Opens a file that ends. A pipe or device in its place could keep a reader for ever.
+pub(super) fn open_plain(path: &Path) -> io::Result<File> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a plain file"));
+    }
+    File::open(path)
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
 
-use super::stream::{Frame, LARGEST_HEADER, StreamError, Table, check, header, open_plain};
+use super::folder::open_plain;
+use super::stream::{Frame, LARGEST_HEADER, StreamError, Table, check, header};
 
 /// What is read at once. A message is a few hundred bytes; a longer one makes the piece longer.
 const PIECE: u64 = LARGEST_HEADER;

@@ -18,7 +18,7 @@ pub enum RecordedMarkKind {
     /// A moment that the program named.
     #[default]
     Mark,
-    /// What became of the trace: [`TraceState`] says it.
+    /// What became of the trace.
     Trace,
     /// A launch setting that was applied, or was not.
     Setting,

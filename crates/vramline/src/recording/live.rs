@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use super::folder::{DRIVER, Part, ProcessId, RUN, parts};
 use super::follow::Follower;
+use super::load::{facts, name_of};
 use super::manifest::{ManifestError, RunManifest};
-use super::reader::{ProcessFacts, ReadError, facts, name_of};
+use super::reader::{ProcessFacts, ReadError};
 use super::rows::{DriverRow, Inventory, Mark, Sample};
 use super::schema::VERSION;
 use super::stream::{StreamError, Table};

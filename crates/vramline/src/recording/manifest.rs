@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::recording::folder::RUN;
-use crate::recording::stream::open_plain;
+use crate::recording::folder::{RUN, open_plain};
 use crate::source::driver::probe::{Cost, Costs};
 use crate::source::driver::visible::visible;
 use crate::source::driver::{DeviceFacts, DriverError, Identity, Library, Part};
@@ -307,7 +306,7 @@ impl RunManifest {
 
     /// The driver's name for the device that has this number in the job.
     #[must_use]
-    pub fn uuid_of_device(&self, number: usize) -> Option<String> {
+    pub(crate) fn uuid_of_device(&self, number: usize) -> Option<String> {
         let facts = |device: &Device| DeviceFacts {
             index: device.index.unwrap_or_default(),
             uuid: device.uuid.clone().unwrap_or_default(),

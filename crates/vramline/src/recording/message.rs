@@ -4,15 +4,20 @@
 //! in between. All messages of a stream have the same metadata but for a few numbers. Arrow's own writer makes the pattern
 //! once; after that a message is the pattern, those numbers, and the columns behind it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_ipc::{Message, MetadataVersion, root_as_message};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
-use super::schema::{Kind, Stream};
+use super::schema::{Kind, Stream, VERSION};
 use super::stream::Cell;
+
+/// The key of a schema's metadata that holds the version.
+pub(super) const VERSION_KEY: &str = "vramline.version";
+const STREAM_KEY: &str = "vramline.stream";
 
 /// What every buffer of a message begins at a multiple of.
 const ALIGNMENT: usize = 8;
@@ -20,6 +25,27 @@ const ALIGNMENT: usize = 8;
 const PREFIX: usize = 8;
 /// A node or a buffer of the metadata: two numbers.
 const PAIR: usize = 16;
+
+impl Stream {
+    /// The stream's columns as Arrow knows them.
+    pub(super) fn arrow(&self) -> SchemaRef {
+        let fields: Vec<Field> = self
+            .columns
+            .iter()
+            .map(|column| {
+                let kind = match column.kind {
+                    Kind::Int => DataType::Int64,
+                    Kind::Text => DataType::Utf8,
+                };
+                Field::new(column.name, kind, true)
+            })
+            .collect();
+        let facts = [(VERSION_KEY, VERSION.to_string()), (STREAM_KEY, self.name.to_owned())];
+        let metadata: HashMap<String, String> =
+            facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        Arc::new(Schema::new(fields).with_metadata(metadata))
+    }
+}
 
 /// How the messages of a stream look.
 #[derive(Debug)]

@@ -8,20 +8,11 @@
 //! A reader takes columns by name and ignores those it does not know. Adding a column keeps the version; changing the meaning
 //! of one raises it. A column that was added says since when it is there (`since`).
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
-
 /// The version of everything in a recording.
 pub const VERSION: u32 = 1;
 
 /// How often columns were added since that version began. Files do not hold it: a stream has a column or it does not.
 pub const REVISION: u32 = 1;
-
-/// The key of a schema's metadata that holds the version.
-pub(crate) const VERSION_KEY: &str = "vramline.version";
-const STREAM_KEY: &str = "vramline.stream";
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,23 +160,3 @@ pub const DRIVER: Stream = Stream {
         text("reason", "why figures are null: a word of the driver's errors"),
     ],
 };
-
-impl Stream {
-    pub(crate) fn arrow(&self) -> SchemaRef {
-        let fields: Vec<Field> = self
-            .columns
-            .iter()
-            .map(|column| {
-                let kind = match column.kind {
-                    Kind::Int => DataType::Int64,
-                    Kind::Text => DataType::Utf8,
-                };
-                Field::new(column.name, kind, true)
-            })
-            .collect();
-        let facts = [(VERSION_KEY, VERSION.to_string()), (STREAM_KEY, self.name.to_owned())];
-        let metadata: HashMap<String, String> =
-            facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        Arc::new(Schema::new(fields).with_metadata(metadata))
-    }
-}

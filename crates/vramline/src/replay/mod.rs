@@ -1,4 +1,4 @@
-//! A trace through its allocator: is it reproduced, what is fragmented and why, what would other settings do.
+//! *Internal.* A trace through its allocator: is it reproduced, what is fragmented and why, what would other settings do.
 //!
 //! A pool's events become a [`Program`], requests and frees in the allocator's own order; the allocator that the pool
 //! is, by framework, version and name, runs it. Every address and chunk size is compared with the trace. A trace that
@@ -30,11 +30,13 @@ pub use fragmentation::{Cause, CauseKind, Fragmentation, Moment, Stranded};
 pub use model::candidates;
 pub use packing::Bounds;
 pub use program::{Act, ActKind, Answer, DriverSide, Earlier, Program};
-pub use rehearsal::{Fare, Rehearsal, Rehearsed};
+pub(crate) use rehearsal::Fare;
+pub use rehearsal::{Rehearsal, Rehearsed};
 pub use remedy::{Remedies, remedies};
 pub use setting::{NotASetting, NotForThis, Restart, Setting, SplitSize};
 pub use torch_caching::DriverExact;
-pub use what_if::{Answered, AnsweredBy, Failure, LIMIT_STEP, Questions};
+pub(crate) use what_if::LIMIT_STEP;
+pub use what_if::{Answered, AnsweredBy, Failure, Questions};
 
 use exact::Replaying;
 

@@ -87,7 +87,7 @@ impl Rehearsal<'_> {
     /// How each stretch between cuts fares under the limit. Those up to `base` come one after the other, and where one of them fails
     /// nothing is known of the rest; each later one comes right after these, whatever became of those between.
     #[must_use]
-    pub fn fares(&self, cuts: &[usize], base: usize) -> Vec<Fare> {
+    pub(crate) fn fares(&self, cuts: &[usize], base: usize) -> Vec<Fare> {
         let failed = vec![Fare::Fails];
         let Rules::Bfc(preset) = self.rules else {
             return vec![if self.passes() { Fare::Passes } else { Fare::Fails }];
@@ -145,7 +145,7 @@ const EARLIER: usize = usize::MAX;
 
 /// How a stretch of a program fares under a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fare {
+pub(crate) enum Fare {
     /// Every request is served as it comes.
     Passes,
     /// Some wait for other threads, as TensorFlow's do, and are served then.

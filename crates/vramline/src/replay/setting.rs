@@ -6,7 +6,7 @@ use super::Rules;
 use crate::allocator::torch_caching;
 use crate::units::Bytes;
 
-/// From where a program is run.
+/// The step from which on a what-if runs the program, in an empty pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
     /// The last step.
@@ -15,7 +15,7 @@ pub enum Restart {
     Step(i64),
 }
 
-/// A size from which on blocks are not split, or none.
+/// PyTorch's `max_split_size`: the size from which on blocks are not split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitSize {
     /// All are split.
@@ -24,7 +24,13 @@ pub enum SplitSize {
     From(Bytes),
 }
 
-/// What is to be different.
+/// What is to be different in a what-if. Parsed from what `--what-if` takes:
+///
+/// ```
+/// let setting: vramline::Setting = "limit=8GiB,expandable=on".parse()?;
+/// assert_eq!((setting.limit, setting.expandable), (Some(vramline::Bytes(8 << 30)), Some(true)));
+/// # Ok::<(), vramline::NotASetting>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Setting {
     /// As it was typed.
@@ -51,7 +57,7 @@ pub struct Setting {
     pub restart: Option<Restart>,
 }
 
-/// A setting that is none.
+/// The error of a text that is no [`Setting`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("'{part}' is no setting: {why}")]
 pub struct NotASetting {
@@ -68,7 +74,7 @@ impl NotASetting {
     }
 }
 
-/// A setting that this allocator does not have.
+/// The error of a [`Setting`] that the pool's allocator does not have.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("'{setting}' does not apply to {pool}: {why}")]
 pub struct NotForThis {
@@ -90,36 +96,38 @@ const FOR_BFC: &str =
     "this pool knows limit, growth, gc=on|off, fragmentation, restart and allocator=cuda_malloc_async";
 const FOR_TORCH: &str = "this pool knows limit, expandable, split_size, roundup, gc=0.8|off, restart and allocator=cuda_malloc_async";
 
-impl Setting {
-    /// Whether an allocator has all of these. `limit` is the pool's own, where it is known.
-    pub fn check(&self, rules: &Rules, pool: &str, limit: Option<Bytes>) -> Result<(), NotForThis> {
+impl Rules {
+    /// Whether the allocator has all of these settings. `limit` is the pool's own, where it is known.
+    pub fn check(&self, setting: &Setting, pool: &str, limit: Option<Bytes>) -> Result<(), NotForThis> {
         let refused =
-            |why, hint| Err(NotForThis { setting: self.text.clone(), pool: pool.to_owned(), why, hint });
-        let for_bfc = self.growth.is_some() || self.fragmentation.is_some();
-        let for_torch = self.expandable.is_some()
-            || self.split_size.is_some()
-            || self.roundup.is_some()
-            || self.gc_threshold.is_some();
-        if self.stream_ordered && (for_bfc || for_torch || self.gc.is_some()) {
+            |why, hint| Err(NotForThis { setting: setting.text.clone(), pool: pool.to_owned(), why, hint });
+        let for_bfc = setting.growth.is_some() || setting.fragmentation.is_some();
+        let for_torch = setting.expandable.is_some()
+            || setting.split_size.is_some()
+            || setting.roundup.is_some()
+            || setting.gc_threshold.is_some();
+        if setting.stream_ordered && (for_bfc || for_torch || setting.gc.is_some()) {
             let why = "the driver's pool has none of these";
             return refused(why, "allocator=cuda_malloc_async goes with limit and restart only");
         }
-        match rules {
+        match self {
             Rules::Bfc(_) if for_torch => refused("it is a setting of PyTorch's allocator", FOR_BFC),
             Rules::Torch(_) if for_bfc => {
                 refused("it is a setting of TensorFlow's and JAX's allocator", FOR_TORCH)
             }
-            Rules::Torch(_) if self.gc == Some(true) => refused(
+            Rules::Torch(_) if setting.gc == Some(true) => refused(
                 "PyTorch gives idle segments back from a share of the limit on",
                 "give the share, such as gc=0.8",
             ),
-            Rules::Torch(_) if self.gc_threshold.is_some() && self.limit.or(limit).is_none() => {
+            Rules::Torch(_) if setting.gc_threshold.is_some() && setting.limit.or(limit).is_none() => {
                 refused("the share is one of a limit, and the trace tells none", "add one: limit=8GiB,gc=0.8")
             }
             _ => Ok(()),
         }
     }
+}
 
+impl Setting {
     /// The options of PyTorch's allocator under it; those that are not named stay.
     pub(super) fn torch_options(&self, options: torch_caching::Options) -> torch_caching::Options {
         let mut options = options;

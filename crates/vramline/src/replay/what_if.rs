@@ -23,7 +23,7 @@ use crate::allocator::{Placed, Placement, Scripted, Supplier};
 use crate::units::Bytes;
 
 /// A limit is searched in steps of this, which is the unit of TensorFlow's own settings.
-pub const LIMIT_STEP: Bytes = Bytes(1 << 20);
+pub(crate) const LIMIT_STEP: Bytes = Bytes(1 << 20);
 
 /// The request at which a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Bytes in, facts out: the only place besides `recording/` that touches files.
+//! *Internal.* Bytes in, facts out: the only place besides `recording/` that touches files.
 //!
 //! [`read`] takes a path of any kind, sniffs what it is and gives one [`History`] for each host, or a [`Still`] where a
 //! file knows one moment only. Readers push into what they are given; they neither collect the file in memory nor draw conclusions.
@@ -28,7 +28,7 @@ use input::Input;
 pub use input::Progress;
 use sniff::Format;
 
-/// A path that cannot be read, with what to do about it.
+/// Why a path cannot be read, with what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
@@ -72,6 +72,22 @@ pub enum SourceError {
         text: String,
         /// What to do.
         hint: &'static str,
+    },
+    /// A recording, which only builds with the feature `recording` read.
+    ///
+    /// ```
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/tf221_cpu_keras.vram");
+    /// use vramline::{SourceError, read};
+    ///
+    /// match read(path.as_ref()) {
+    ///     Err(error @ SourceError::NoRecordings { .. }) => assert!(error.hint().contains("recording")),
+    ///     read => assert!(read.is_ok() && cfg!(feature = "recording")),
+    /// }
+    /// ```
+    #[error("'{}' is a recording, and this program was built without reading them", path.display())]
+    NoRecordings {
+        /// The folder.
+        path: PathBuf,
     },
     /// A pickle that is no snapshot, or a damaged one.
     #[error("cannot read '{}': {what}", path.display())]
@@ -117,6 +133,9 @@ impl SourceError {
             SourceError::Foreign { hint, .. }
             | SourceError::Recording { hint, .. }
             | SourceError::Pickle { hint, .. } => hint,
+            SourceError::NoRecordings { .. } => {
+                "in Cargo.toml, give the dependency vramline features = [\"recording\"]"
+            }
             SourceError::NoProgram { .. } => {
                 "XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_proto' has XLA write what it compiles: give that folder, or \
                  its file that ends in after_optimizations.hlo.pb"
@@ -328,7 +347,7 @@ pub fn read_failures(path: &Path, progress: &Arc<Progress>) -> Result<Failures, 
 
 /// Whether a file is a pickle, as PyTorch's snapshots are: these hold failures, but in a history.
 #[must_use]
-pub fn is_pickle(path: &Path) -> bool {
+pub(crate) fn is_pickle(path: &Path) -> bool {
     let sniffed = Input::open(path, &Arc::default()).and_then(|input| sniff::sniff(&input));
     matches!(sniffed, Ok(Format::Pickle))
 }
@@ -372,7 +391,7 @@ fn name_witnesses(failures: &mut Failures, path: &Path) {
 }
 
 /// The logs and dumps that lie in a folder, without those below it.
-pub fn logs_in(folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
+pub(crate) fn logs_in(folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
     let at = |error| SourceError::Io { path: folder.to_owned(), error };
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(at)? {

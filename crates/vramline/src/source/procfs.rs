@@ -150,7 +150,7 @@ pub fn command_line(pid: u32) -> Vec<String> {
 
 /// The files that a process has open, as it names them; none where this user may not look.
 #[must_use]
-pub fn open_files(pid: u32) -> Vec<PathBuf> {
+pub(crate) fn open_files(pid: u32) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
     entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect()
 }
@@ -235,7 +235,8 @@ fn meminfo(text: &str) -> Option<HostMemory> {
     Some(HostMemory { total: field("MemTotal:")?, available: field("MemAvailable:")? })
 }
 
-/// Host memory that a process holds.
+/// Host memory that a process holds. Only who records asks, and brings along what knows the size of a page.
+#[cfg(feature = "recording")]
 #[must_use]
 pub fn resident(pid: u32) -> Option<Bytes> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;

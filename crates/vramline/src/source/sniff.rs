@@ -13,7 +13,7 @@ const LOOK: usize = 64 << 10;
 
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// A profiler trace of TensorFlow or JAX.
     XPlane,
     /// Nothing at all.

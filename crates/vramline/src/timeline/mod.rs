@@ -1,4 +1,4 @@
-//! A series that is drawn: any window of it, at any width, in time that does not depend on how many points it has.
+//! *Internal.* A series that is drawn: any window of it, at any width, in time that does not depend on how many points it has.
 //!
 //! A pyramid with a fan-out of sixteen: level one sums up sixteen points each, level two sixteen of level one, and so on, each
 //! as (least, most, last). A window is put together from a few entries of each level, so the highest point of every window
@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 /// Entries that one entry of the next level sums up.
-pub const FAN_OUT: usize = 16;
+pub(crate) const FAN_OUT: usize = 16;
 
 /// What a stretch of points comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -54,13 +54,13 @@ struct Spanning {
 impl Trace {
     /// Whether the program listed its variables.
     #[must_use]
-    pub fn has_inventory(&self) -> bool {
+    pub(crate) fn has_inventory(&self) -> bool {
         !self.listed.is_empty()
     }
 
     /// The role of an allocation by itself. `freed` is when that was.
     #[must_use]
-    pub fn role_of(&self, pool: &PoolTrace, life: &Life, freed: Option<Picos>) -> Role {
+    pub(crate) fn role_of(&self, pool: &PoolTrace, life: &Life, freed: Option<Picos>) -> Role {
         self.role(pool, life.birth, freed).0
     }
 

@@ -1,4 +1,4 @@
-//! Events become allocations with lifetimes; allocations get steps, layers and roles.
+//! *Internal.* Events become allocations with lifetimes; allocations get steps, layers and roles.
 //!
 //! A [`Trace`] is made once from a [`History`] and then answers questions: the peak of a pool, what it held at any
 //! moment, its steps. It draws conclusions and names their evidence; it neither reads files nor formats anything.
@@ -27,9 +27,10 @@ use crate::worker;
 
 pub use bands::Band;
 pub use count::{Count, Disagreement, Peak};
-pub use op::layer_of;
+pub(crate) use op::layer_of;
 pub use pairing::{Life, PoolTrace, UnmatchedFree};
-pub use step::{How, Phase, Step, StepUse};
+pub(crate) use step::StepUse;
+pub use step::{How, Phase, Step};
 
 /// Why an allocation has no name.
 const NO_NAME: &str = "the event names no op, and no named scope of its thread encloses it";
@@ -73,7 +74,7 @@ pub struct Lifetime {
 
 /// A block that was held for long.
 #[derive(Clone, Debug)]
-pub struct LongHeld {
+pub(crate) struct LongHeld {
     /// The block, with its age at the end of its life or of the trace.
     pub held: Held,
     /// When it was allocated.
@@ -112,7 +113,7 @@ impl Trace {
 
     /// Takes from an inventory whose memory each block is. It knows better than any rule.
     #[must_use]
-    pub fn with_inventory(mut self, inventory: &Inventory) -> Trace {
+    pub(crate) fn with_inventory(mut self, inventory: &Inventory) -> Trace {
         self.owned = recorded::owned(inventory, &self.history, &self.pools);
         self.listed = recorded::listed(&self.owned, &self.history);
         self
@@ -120,7 +121,7 @@ impl Trace {
 
     /// Takes the steps that a process announced where the trace shows none: ops that are run one by one leave no call in it.
     #[must_use]
-    pub fn with_announced(mut self, process: &RecordedProcess) -> Trace {
+    pub(crate) fn with_announced(mut self, process: &RecordedProcess) -> Trace {
         if !self.steps.iter().any(|step| step.phase == Phase::Train) {
             let announced = recorded::announced(process, &self.history);
             self.steps = if announced.is_empty() { self.steps } else { announced };
@@ -130,13 +131,13 @@ impl Trace {
 
     /// Bytes of a role that an inventory lists and that lie in the pools of this trace.
     #[must_use]
-    pub fn listed_bytes(&self, role: Role) -> Bytes {
+    pub(crate) fn listed_bytes(&self, role: Role) -> Bytes {
         self.listed.iter().filter(|listed| listed.role == role).map(|listed| listed.requested).sum()
     }
 
     /// The device that a pool is on, by the name the frameworks give it; empty where that does not tell.
     #[must_use]
-    pub fn device_of(&self, pool: &PoolTrace) -> String {
+    pub(crate) fn device_of(&self, pool: &PoolTrace) -> String {
         self.history.pool(pool.id).map_or(String::new(), |pool| crate::event::device_of(&pool.name))
     }
 
@@ -193,7 +194,7 @@ impl Trace {
 
     /// The allocations of a pool with the most bytes times seconds, heaviest first.
     #[must_use]
-    pub fn held_longest(&self, pool: &PoolTrace) -> Vec<LongHeld> {
+    pub(crate) fn held_longest(&self, pool: &PoolTrace) -> Vec<LongHeld> {
         let events = &self.history.events;
         let end = pool.last_time(events);
         let births: Vec<usize> = pool.heaviest().iter().map(|heavy| heavy.birth).collect();
@@ -239,15 +240,8 @@ impl Trace {
 
     /// The peak and final figure of each step in a pool.
     #[must_use]
-    pub fn step_uses(&self, pool: &PoolTrace) -> Vec<StepUse> {
+    pub(crate) fn step_uses(&self, pool: &PoolTrace) -> Vec<StepUse> {
         pool.count.uses.of(&self.steps)
-    }
-
-    /// The step that was running at a moment.
-    #[must_use]
-    pub fn step_at(&self, time: Picos) -> Option<&Step> {
-        let after = self.steps.partition_point(|step| step.begin <= time);
-        self.steps.get(after.checked_sub(1)?).filter(|step| time < step.until)
     }
 
     /// The role of a block by itself, and the evidence.

@@ -161,7 +161,7 @@ fn is_product_kind(kind: &str) -> bool {
 ///
 /// `StatefulPartitionedCall/gradient_tape/sequential_1/conv2d_2/convolution/Conv2DBackpropInput` is in `conv2d_2`.
 #[must_use]
-pub fn layer_of(name: &str) -> String {
+pub(crate) fn layer_of(name: &str) -> String {
     let (mut scopes, _) = split(name);
     match part_of(name) {
         Part::Forward => {}

@@ -166,7 +166,7 @@ impl PoolTrace {
 
     /// In use at a position but allocated before the recording, as far as the frees account for it.
     #[must_use]
-    pub fn before_at(&self, position: usize) -> Bytes {
+    pub(crate) fn before_at(&self, position: usize) -> Bytes {
         let freed =
             self.unmatched.iter().take_while(|free| free.position <= position).map(|free| free.chunk).sum();
         self.count.before.saturating_sub(freed)
@@ -188,7 +188,7 @@ impl PoolTrace {
 
     /// The position whose state holds at `time`: the last event not after it.
     #[must_use]
-    pub fn position_at(&self, events: &Events, time: Picos) -> Option<usize> {
+    pub(crate) fn position_at(&self, events: &Events, time: Picos) -> Option<usize> {
         let after = match &self.order {
             Order::All(count) => events.first_after(time).min(*count),
             Order::These(these) => these.partition_point(|&event| events.time(event as usize) <= time),
@@ -210,7 +210,7 @@ impl PoolTrace {
 
     /// When the last event happened.
     #[must_use]
-    pub fn last_time(&self, events: &Events) -> Picos {
+    pub(crate) fn last_time(&self, events: &Events) -> Picos {
         self.time(events, self.order.len().saturating_sub(1))
     }
 
@@ -226,7 +226,7 @@ impl PoolTrace {
     }
 
     /// The events that allocated what is live at a position, oldest first.
-    pub fn live_at(&self, position: usize) -> impl Iterator<Item = usize> {
+    pub(crate) fn live_at(&self, position: usize) -> impl Iterator<Item = usize> {
         self.births
             .iter()
             .zip(&self.deaths)
@@ -246,7 +246,7 @@ impl PoolTrace {
 
     /// Like [`PoolTrace::before_at`], for positions in order.
     #[must_use]
-    pub fn before_at_each(&self, positions: &[usize]) -> Vec<Bytes> {
+    pub(crate) fn before_at_each(&self, positions: &[usize]) -> Vec<Bytes> {
         let mut freed = self.unmatched.iter().peekable();
         let mut left = self.count.before;
         let at = |&position: &usize| {

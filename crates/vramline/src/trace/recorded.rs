@@ -179,7 +179,7 @@ pub fn on_clock(history: &History, time: Moment) -> Option<Nanos> {
 
 /// A variable that a block holds the value of.
 #[derive(Clone, Debug)]
-pub struct Owned {
+pub(crate) struct Owned {
     /// What the program says it is for.
     pub role: Role,
     /// Its name.

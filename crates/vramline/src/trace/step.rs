@@ -34,7 +34,7 @@ pub struct Step {
 
 /// A step's memory in one pool.
 #[derive(Clone, Copy, Debug)]
-pub struct StepUse {
+pub(crate) struct StepUse {
     /// The step.
     pub step: Step,
     /// The most in use during the step.

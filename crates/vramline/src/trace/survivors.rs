@@ -17,7 +17,7 @@ impl Trace {
     /// By op: bytes a step that are born in every step but the first and the last, and not freed in the trace; the most first.
     /// `begins` are the beginnings of steps, in order; a step lasts until the next begins.
     #[must_use]
-    pub fn survivors(&self, pool: &PoolTrace, begins: &[Picos]) -> Vec<(Name, Bytes)> {
+    pub(crate) fn survivors(&self, pool: &PoolTrace, begins: &[Picos]) -> Vec<(Name, Bytes)> {
         let counted = begins.len().saturating_sub(2);
         if counted < FEWEST {
             return Vec::new();

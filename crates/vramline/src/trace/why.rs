@@ -21,7 +21,7 @@ const PLAIN_CPU: [&str; 4] = ["cpu", "mklcpu", "cpu_pool", "cpu_rdma_bfc"];
 impl Trace {
     /// Why there are no memory events or, with a GPU at work, none of a GPU's pool; nothing where there are.
     #[must_use]
-    pub fn why_empty(&self) -> Option<Warning> {
+    pub(crate) fn why_empty(&self) -> Option<Warning> {
         let history = &self.history;
         if history.events.is_empty() {
             return Some(why_empty(history));
@@ -34,7 +34,7 @@ impl Trace {
 
     /// Why little is known of a pool, where that is so: `unnamed` tells whether much of its peak has no name.
     #[must_use]
-    pub fn why_little(&self, pool: &PoolTrace, unnamed: bool) -> Option<Warning> {
+    pub(crate) fn why_little(&self, pool: &PoolTrace, unnamed: bool) -> Option<Warning> {
         let name = &self.history.pool(pool.id)?.name;
         if PLAIN_CPU.contains(&name.as_str()) {
             return Some(Warning {
@@ -60,7 +60,7 @@ impl Trace {
 
     /// What a window that began late does not show.
     #[must_use]
-    pub fn why_before(&self, pool: &PoolTrace) -> Option<Warning> {
+    pub(crate) fn why_before(&self, pool: &PoolTrace) -> Option<Warning> {
         (pool.count.from_start == Some(false)).then(|| Warning {
             code: "began-late",
             text: "the recording began after the pool's first allocation: what was there before is counted, not named"

@@ -99,15 +99,15 @@ impl From<CachingAnalysis> for CachingView {
             reserved_peak_at_ns: caching.reserved_peak_at,
             active_peak_bytes: caching.active_peak,
             split_peak_bytes: caching.split_peak,
-            moments: caching.moments.into_iter().map(CachedView::from).collect(),
+            moments: caching.moments.into_iter().map(CachedView::of).collect(),
             streams: caching.streams.into_iter().map(StreamView::from).collect(),
             failures: caching.failures.into_iter().map(CachingFailureView::from).collect(),
         }
     }
 }
 
-impl From<(CachedWhen, Cached)> for CachedView {
-    fn from((when, cached): (CachedWhen, Cached)) -> CachedView {
+impl CachedView {
+    fn of((when, cached): (CachedWhen, Cached)) -> CachedView {
         CachedView {
             when,
             reserved_bytes: cached.reserved,

@@ -2,40 +2,57 @@
 
 use serde::Serialize;
 
-use crate::analysis::export::{ExportedAllocation, PoolExport};
+use crate::analysis::export::{self, PoolHistory};
 use crate::units::{Bytes, Nanos};
 
 /// One allocation. The names of these fields are the columns of every format.
 #[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/export.md says it")]
 pub struct Allocation {
+    /// The allocator, as the framework names it.
     pub pool: String,
+    /// As in a report; may be empty.
     pub device: String,
+    /// The machine, as the profiler names it.
     pub host: String,
+    /// The process.
     pub pid: Option<u64>,
+    /// Where the block lies.
     pub address: Option<u64>,
+    /// When it was allocated, on the source's clock.
     pub born_ns: Nanos,
+    /// When it was freed; null where the trace does not show it.
     pub freed_ns: Option<Nanos>,
+    /// What was asked for.
     pub bytes: Bytes,
+    /// What the allocator took for it.
     pub chunk_bytes: Bytes,
+    /// The op that asked; may be empty.
     pub op: String,
+    /// The model layer, from the op's scope.
     pub layer: String,
+    /// Parameters, gradients, optimizer, activations, inputs, temporaries or unknown.
     pub role: &'static str,
+    /// Whose value it is, where the program listed its variables.
     pub variable: String,
+    /// The shape.
     pub shape: String,
+    /// The element type.
     pub dtype: &'static str,
+    /// The step that it was allocated in.
     pub step: Option<i64>,
+    /// What that step did: train, validation, predict or other.
     pub phase: &'static str,
+    /// Whether it lives at its pool's peak.
     pub at_peak: bool,
 }
 
 /// Every allocation of a pool, in order of time.
-pub fn allocations(pool: &PoolExport<'_>) -> impl Iterator<Item = Allocation> {
+pub fn allocations(pool: &PoolHistory<'_>) -> impl Iterator<Item = Allocation> {
     pool.allocations().map(|allocation| Allocation::new(pool, allocation))
 }
 
 impl Allocation {
-    fn new(pool: &PoolExport<'_>, allocation: ExportedAllocation<'_>) -> Allocation {
+    fn new(pool: &PoolHistory<'_>, allocation: export::Allocation<'_>) -> Allocation {
         Allocation {
             pool: pool.name.to_owned(),
             device: pool.device.clone(),

@@ -1,4 +1,4 @@
-//! Documents: structs that serialise, each made from its analysis by a `From`. Nothing is decided here, and nothing is drawn: terminals, pages
+//! *Internal.* Documents: structs that serialise, each made from its analysis by a `From`. Nothing is decided here, and nothing is drawn: terminals, pages
 //! and files make their own of it.
 
 pub mod caching;
@@ -18,5 +18,7 @@ pub mod replayed;
 pub mod report;
 pub mod run;
 pub mod tile;
+// It follows recordings.
+#[cfg(feature = "recording")]
 pub mod top;
 pub mod verify;

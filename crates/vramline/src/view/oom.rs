@@ -14,7 +14,7 @@ use crate::postmortem::{Proof, Verdict};
 use crate::units::Bytes;
 use crate::warning::{Unknown, Warning};
 
-/// The whole document.
+/// What [`oom`](crate::oom()) answers: why each allocation failed, and what would have helped.
 #[derive(Debug, Serialize, Document)]
 pub struct OomReport {
     /// `oom`.

@@ -18,7 +18,7 @@ use crate::snapshot::Role;
 use crate::units::Bytes;
 use crate::warning::{Unknown, Warning};
 
-/// The whole document.
+/// What [`plan`](crate::plan()) answers: what each batch size takes, which is the largest that fits, and what would need less.
 #[derive(Debug, Serialize, Document)]
 pub struct PlanView {
     /// `plan`.

@@ -12,7 +12,7 @@ use crate::trace::Trace;
 use crate::units::{Bytes, Nanos};
 use crate::warning::{Unknown, Warning};
 
-/// The whole document.
+/// What [`replay`](crate::replay()) answers: how far the simulation follows each pool, why it grew, and what other settings would do.
 #[derive(Debug, Serialize, Document)]
 pub struct Replay {
     /// `replay`.

@@ -22,7 +22,7 @@ use crate::snapshot::Role;
 use crate::units::{Bytes, Nanos};
 use crate::warning::{Unknown, Warning};
 
-/// The whole document.
+/// What [`report`](crate::report()) answers: the peak of each pool, what it consisted of, steps, the ledger, and findings.
 #[derive(Debug, Serialize, Document)]
 pub struct Report {
     /// `report`.

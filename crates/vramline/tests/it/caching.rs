@@ -1,7 +1,9 @@
 //! PyTorch's caching allocator against real ones: every address, every call to the driver, every failure and every
 //! figure of `memory_stats()`.
 
+use vramline::Reading;
 use vramline::allocator::torch_caching::{ByClass, Options, Stat, State, Stats, TieBreak, TorchCaching};
+use vramline::analysis::reading::Host;
 use vramline::event::caching::{Call, CallKind, Calls, EarlierSegment};
 use vramline::replay::torch_caching::{compare, options, program};
 use vramline::replay::{
@@ -9,7 +11,6 @@ use vramline::replay::{
 };
 use vramline::trace::Trace;
 use vramline::units::Bytes;
-use vramline::{Host, Reading};
 
 use crate::{fixture, snapshots_with_truths};
 
@@ -339,7 +340,7 @@ fn what_if() {
     let questions = pool.questions();
     let ask = |text: &str| {
         let setting: Setting = text.parse().unwrap();
-        setting.check(&pool.ran.rules, &pool.ran.name, pool.ran.assumed_limit()).unwrap();
+        pool.ran.rules.check(&setting, &pool.ran.name, pool.ran.assumed_limit()).unwrap();
         let from = setting.restart.and_then(|restart| pool.ran.restart_at(&trace, restart));
         questions.ask(&setting, from).unwrap()
     };
@@ -385,7 +386,7 @@ fn what_if() {
         ("gc=0.8", "the share is one of a limit, and the trace tells none"),
         ("allocator=cuda_malloc_async,expandable=on", "the driver's pool has none of these"),
     ] {
-        let refused = setting.parse::<Setting>().unwrap().check(&pool.ran.rules, "cuda:0", None).unwrap_err();
+        let refused = pool.ran.rules.check(&setting.parse().unwrap(), "cuda:0", None).unwrap_err();
         assert_eq!(refused.to_string(), format!("'{setting}' does not apply to cuda:0: {why}"));
         assert!(!refused.hint().is_empty());
     }

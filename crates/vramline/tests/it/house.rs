@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use crate::root;
 
 /// The stages, in the order in which data passes through them.
-const STAGES: [&str; 25] = [
+const STAGES: [&str; 27] = [
     "units",
     "names",
     "stack",
     "document",
     "words",
+    "opaque",
     "warning",
     "pages",
     "worker",
@@ -33,6 +34,7 @@ const STAGES: [&str; 25] = [
     "advise",
     "analysis",
     "view",
+    "surface",
 ];
 
 #[test]
@@ -75,6 +77,22 @@ fn the_core_keeps_to_itself() {
         if !file.ends_with("pages.rs") && !file.ends_with("room.rs") {
             assert!(!code.contains("unsafe"), "{file} has unsafe code");
         }
+    }
+}
+
+/// Whoever meets a module that only the feature `internals` shows, reads first that nothing of it is promised.
+#[test]
+fn internal_modules_say_so() {
+    let src = root().join("crates/vramline/src");
+    let lib = fs::read_to_string(src.join("lib.rs")).unwrap();
+    let stages = lib.split_once("mod stages {").unwrap().1.split_once("\n}\n").unwrap().0;
+    let public: Vec<&str> =
+        stages.lines().filter_map(|line| line.trim().strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    assert!(public.len() > 20, "{public:?}");
+    for stage in public {
+        let file = [format!("{stage}.rs"), format!("{stage}/mod.rs")].map(|name| src.join(name));
+        let text = file.iter().find_map(|file| fs::read_to_string(file).ok()).unwrap();
+        assert!(text.starts_with("//! *Internal.* "), "the head of {stage} does not say that it is internal");
     }
 }
 

@@ -8,6 +8,7 @@
 //! - `document`: the JSON documents and the table of their fields
 //! - `driver`: NVML through a stub, and everything that a driver can do
 //! - `encodings`: every form that a trace may have, in traces written here
+//! - `examples`: the examples of the library, run on fixtures
 //! - `findings`: each rule of advice, on both sides of its threshold
 //! - `fixtures`: real traces and their known truths
 //! - `house`: who imports whom, how long files are, and whether the maps of the project are complete
@@ -26,6 +27,8 @@
 //! - `torch`: PyTorch's memory snapshots
 //! - `writer`: no tests; writes the traces of the others
 
+// They look inside. `cargo test --workspace` has these features on, `cargo test -p vramline` needs `--all-features`.
+#![cfg(all(feature = "driver", feature = "internals", feature = "recording"))]
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -37,6 +40,7 @@ mod doctor;
 mod document;
 mod driver;
 mod encodings;
+mod examples;
 mod findings;
 mod fixtures;
 mod house;

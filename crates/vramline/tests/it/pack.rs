@@ -196,8 +196,11 @@ fn the_verdict_is_a_word_for_the_sentence() {
 fn what_cannot_be_packed_is_said() {
     let refused = |jobs: &[PackJob], wanted: &PackOptions| pack(jobs, wanted).unwrap_err();
     let room = PackOptions { memory: Some(Bytes(GIB)), ..PackOptions::default() };
-    assert!(matches!(refused(&[planned("1", true, Some(7))], &room), NotPacked::NoBatch { .. }));
-    assert!(matches!(refused(&[planned("1", true, None)], &PackOptions::default()), NotPacked::NoDevice));
+    assert!(matches!(refused(&[planned("1", true, Some(7))], &room), NotPacked::OtherBatches { .. }));
+    assert!(matches!(
+        refused(&[planned("1", true, None)], &PackOptions::default()),
+        NotPacked::UnknownDevice
+    ));
 }
 
 #[test]

@@ -188,8 +188,7 @@ fn what_if_answers() {
     let driver = ask("allocator=cuda_malloc_async,limit=200MiB");
     assert_eq!((driver.fits, driver.pool.0), (None, pool.bounds.load_requested));
     assert_eq!(ask("allocator=cuda_malloc_async,limit=50MiB").fits, Some(false));
-    let refused =
-        "expandable=on".parse::<Setting>().unwrap().check(&pool.ran.rules, "pool", None).unwrap_err();
+    let refused = pool.ran.rules.check(&"expandable=on".parse().unwrap(), "pool", None).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "'expandable=on' does not apply to pool: it is a setting of PyTorch's allocator"

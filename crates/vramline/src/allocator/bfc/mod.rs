@@ -277,8 +277,9 @@ impl Bfc {
     }
 
     /// The size of the next region, if nothing larger is asked for.
+    #[cfg(test)]
     #[must_use]
-    pub fn next_region(&self) -> Bytes {
+    pub(crate) fn next_region(&self) -> Bytes {
         Bytes(self.region_size)
     }
 
@@ -501,13 +502,6 @@ impl Bfc {
     #[must_use]
     pub fn freed_count(&self) -> u64 {
         self.timed.counter
-    }
-
-    /// Starts the count of peaks anew, as `reset_memory_stats` does.
-    pub fn clear_stats(&mut self) {
-        self.stats.allocs = 0;
-        self.stats.peak_in_use = self.stats.in_use;
-        self.stats.largest_alloc = Bytes::ZERO;
     }
 
     /// A boundary chunk of a partitioned pool becomes part of the gap.
@@ -792,7 +786,7 @@ impl Bfc {
 
     /// Where the chunk of a ticket begins; `None` where it is no longer in use.
     #[must_use]
-    pub fn address_of(&self, ticket: Ticket) -> Option<u64> {
+    pub(crate) fn address_of(&self, ticket: Ticket) -> Option<u64> {
         let chunk = self.chunks.at(ticket.handle);
         (chunk.in_use() && chunk.id == ticket.id).then_some(chunk.ptr)
     }

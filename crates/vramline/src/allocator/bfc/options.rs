@@ -145,7 +145,7 @@ impl Options {
     /// The most that a chunk may be larger than its request without being split; `None` where the fraction is so small
     /// that even empty chunks would be split off, which no real pool does.
     #[must_use]
-    pub fn largest_slack(&self, limit: Bytes) -> Option<Bytes> {
+    pub(crate) fn largest_slack(&self, limit: Bytes) -> Option<Bytes> {
         const DEFAULT: Bytes = Bytes(128 << 20);
         if self.fragmentation_fraction <= 0.0 {
             return Some(DEFAULT);

@@ -31,7 +31,7 @@ use shelf::Shelf;
 
 pub use crate::allocator::slab::{Allocation, NotInUse, Ticket};
 pub use block::State;
-pub use options::{Divisions, NotOptions, Options, TieBreak};
+pub use options::{Divisions, Options, TieBreak};
 pub use stats::{ByClass, Stat, Stats};
 
 /// A pool of blocks: the default one, or one of a CUDA graph or of `torch.cuda.MemPool`.
@@ -45,7 +45,7 @@ impl PoolId {
 
 /// How a private pool differs from the default one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolOptions {
+pub(crate) struct PoolOptions {
     /// Whether its blocks are handed out whole.
     pub no_split: bool,
     /// Whether it helps out when the default pool cannot grow.
@@ -125,15 +125,6 @@ pub struct Growth {
     pub got: Bytes,
     /// Where it begins.
     pub base: u64,
-}
-
-impl Growth {
-    /// By how much the largest free block was too small; `None` where it was large enough, and the settings kept the
-    /// request from it.
-    #[must_use]
-    pub fn missed_by(&self) -> Option<Bytes> {
-        self.rounded.0.checked_sub(self.largest_free.0).filter(|&missed| missed > 0).map(Bytes)
-    }
 }
 
 /// What a request met, before anything was done about it.
@@ -260,14 +251,15 @@ impl TorchCaching {
     }
 
     /// One more private pool.
-    pub fn add_pool(&mut self, options: PoolOptions) -> PoolId {
+    pub(crate) fn add_pool(&mut self, options: PoolOptions) -> PoolId {
         let id = PoolId(u32::try_from(self.pools.len()).unwrap_or(u32::MAX));
         self.pools.push(Pool { options, ..Pool::default() });
         id
     }
 
     /// Nobody uses a private pool any more: what is idle in it goes back with the rest.
-    pub fn release_pool(&mut self, pool: PoolId) {
+    #[cfg(test)]
+    pub(crate) fn release_pool(&mut self, pool: PoolId) {
         if pool != PoolId::DEFAULT
             && let Some(pool) = self.pools.get_mut(pool.0 as usize)
         {
@@ -289,8 +281,9 @@ impl TorchCaching {
     }
 
     /// Pool and stream of a lane.
+    #[cfg(test)]
     #[must_use]
-    pub fn lane_parts(&self, lane: Lane) -> Option<(PoolId, u64)> {
+    pub(crate) fn lane_parts(&self, lane: Lane) -> Option<(PoolId, u64)> {
         self.shelf(lane.shelf(true)).map(|shelf| (PoolId(shelf.pool), shelf.stream))
     }
 
@@ -515,7 +508,7 @@ impl TorchCaching {
     }
 
     /// The owner lets go of a block that another stream may still use.
-    pub fn request_free(&mut self, ticket: Ticket) -> Result<(), NotInUse> {
+    pub(crate) fn request_free(&mut self, ticket: Ticket) -> Result<(), NotInUse> {
         let block = self.claimed(ticket, State::Allocated)?;
         self.let_go(&block);
         self.blocks.at_mut(ticket.handle).state = State::Pending;
@@ -525,7 +518,7 @@ impl TorchCaching {
     }
 
     /// The last stream is done with a block. An error where it was waited for before, when everything was given back.
-    pub fn complete_free(&mut self, ticket: Ticket) -> Result<(), NotInUse> {
+    pub(crate) fn complete_free(&mut self, ticket: Ticket) -> Result<(), NotInUse> {
         let block = self.claimed(ticket, State::Pending)?;
         self.pending_requested = self.pending_requested.saturating_sub(block.requested);
         self.pending.remove(&(ticket.id, ticket.handle));
@@ -535,13 +528,14 @@ impl TorchCaching {
 
     /// What the owners of blocks that wait for a stream had asked for.
     #[must_use]
-    pub fn pending_requested(&self) -> Bytes {
+    pub(crate) fn pending_requested(&self) -> Bytes {
         Bytes(self.pending_requested)
     }
 
     /// Whether the block of a ticket waits for a stream.
+    #[cfg(test)]
     #[must_use]
-    pub fn is_pending(&self, ticket: Ticket) -> bool {
+    pub(crate) fn is_pending(&self, ticket: Ticket) -> bool {
         self.claimed(ticket, State::Pending).is_ok()
     }
 
@@ -754,14 +748,14 @@ impl TorchCaching {
 
     /// The base of the segment that an address lies in.
     #[must_use]
-    pub fn segment_of(&self, address: u64) -> Option<u64> {
+    pub(crate) fn segment_of(&self, address: u64) -> Option<u64> {
         let (&base, segment) = self.segments.range(..=address).next_back()?;
         (address < base.saturating_add(segment.size)).then_some(base)
     }
 
     /// Where the block of a ticket begins; `None` where it is no longer in use.
     #[must_use]
-    pub fn address_of(&self, ticket: Ticket) -> Option<u64> {
+    pub(crate) fn address_of(&self, ticket: Ticket) -> Option<u64> {
         let block = self.blocks.at(ticket.handle);
         (ticket.id != 0 && block.id == ticket.id).then_some(block.ptr)
     }
@@ -775,17 +769,6 @@ impl TorchCaching {
     /// The sizes of all free blocks.
     pub fn free_sizes(&self) -> impl Iterator<Item = Bytes> {
         self.shelves.iter().flat_map(Shelf::iter).map(|free| Bytes(free.size))
-    }
-
-    /// The bytes of segments in which nothing is in use: what giving back everything idle would free.
-    #[must_use]
-    pub fn idle_segments(&self) -> Bytes {
-        let free = self.shelves.iter().flat_map(Shelf::iter);
-        let idle = free.filter(|free| {
-            let block = self.blocks.at(free.handle);
-            !block.is_split() && !block.is_expandable
-        });
-        idle.map(|free| Bytes(free.size)).sum()
     }
 
     /// Puts a segment into a lane with blocks that are in use already; what they leave is free. What an owner asked for

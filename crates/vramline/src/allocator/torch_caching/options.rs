@@ -127,12 +127,12 @@ impl Default for Options {
 /// A setting that PyTorch would not take either.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected settings such as max_split_size_mb:128,expandable_segments:True, found '{0}'")]
-pub struct NotOptions(String);
+pub(crate) struct NotOptions(String);
 
 impl Options {
     /// Takes over what a text of the form of `PYTORCH_CUDA_ALLOC_CONF` sets; keys that do not change where blocks are
     /// put are passed over.
-    pub fn configured(self, text: &str) -> Result<Options, NotOptions> {
+    pub(crate) fn configured(self, text: &str) -> Result<Options, NotOptions> {
         let mut options = self;
         for (key, value) in pairs(text) {
             let wrong = || NotOptions(format!("{key}:{value}"));

@@ -10,7 +10,7 @@ use crate::timeline::Series;
 use crate::units::Bytes;
 
 /// Columns of a step.
-pub const CURVE_COLUMNS: usize = 64;
+pub(crate) const CURVE_COLUMNS: usize = 64;
 /// Steps of a curve.
 const MAX_STEPS: usize = 48;
 /// Pools of a run that have a curve.
@@ -25,7 +25,7 @@ pub struct PoolCurve {
     pub device: String,
     /// The steps' own numbers.
     pub steps: Vec<i64>,
-    /// The highest of each column, [`CURVE_COLUMNS`] a step; nothing before the pool's first event.
+    /// The highest of each column, `CURVE_COLUMNS` a step; nothing before the pool's first event.
     pub bytes: Vec<Option<Bytes>>,
 }
 

@@ -24,10 +24,11 @@ use super::report::ReportAnalysis;
 use crate::event::Framework;
 use crate::warning::Warning;
 
-pub use curves::{CURVE_COLUMNS, PoolCurve, pool_curves};
+pub(crate) use curves::CURVE_COLUMNS;
+pub use curves::{PoolCurve, pool_curves};
 pub use gate::{Gate, GateAnalysis, PeakAlarm};
 pub use held::HeldPart;
-pub use page::{ListedRows, PageRows, RowCut};
+pub(crate) use page::{ListedRows, RowCut};
 pub use rows::{ComparedRow, Figure, RowSubject, RunFigure, largest_change};
 pub use steps::ComparedStep;
 pub use threshold::{NotAThreshold, Threshold};

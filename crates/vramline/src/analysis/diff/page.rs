@@ -11,7 +11,7 @@ const MAX_STEP_ROWS: usize = 4000;
 
 /// The rows that a page lists.
 #[derive(Clone, Debug)]
-pub struct PageRows<'a> {
+pub(crate) struct PageRows<'a> {
     /// The rows, in the order of the comparison.
     pub rows: Vec<&'a ComparedRow>,
     /// The groupings of which some are left out.
@@ -20,7 +20,7 @@ pub struct PageRows<'a> {
 
 /// A grouping of which a page lists some rows only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowCut {
+pub(crate) struct RowCut {
     /// The grouping.
     pub by: DiffBy,
     /// How many rows the page lists.
@@ -33,7 +33,7 @@ pub struct RowCut {
 
 /// Which rows of a grouping a page lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListedRows {
+pub(crate) enum ListedRows {
     /// The first.
     First,
     /// Those that changed most.
@@ -43,7 +43,7 @@ pub enum ListedRows {
 impl DiffAnalysis {
     /// The rows that a page lists.
     #[must_use]
-    pub fn page_rows(&self) -> PageRows<'_> {
+    pub(crate) fn page_rows(&self) -> PageRows<'_> {
         let mut is_listed = vec![true; self.rows.len()];
         let mut cuts = Vec::new();
         for (by, listed, which) in [

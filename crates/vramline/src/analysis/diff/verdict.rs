@@ -49,11 +49,11 @@ pub struct RunVerdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerdictPeak {
     /// That of one of several pools of a program: the verdict says which.
-    OfPool(String),
+    Pool(String),
     /// The highest figure of the whole run.
-    OfRun,
+    Run,
     /// The peak in the trace.
-    OfTrace,
+    Trace,
 }
 
 /// What makes the difference between two peaks.
@@ -99,9 +99,9 @@ impl Comparison<'_> {
         };
         let traced = rows_of(slot, rows, DiffBy::Device).find(|row| row.figure == Figure::Peak);
         let compared = match self.slots.get(slot) {
-            Some(slot) if slot.device.is_empty() => VerdictPeak::OfPool(slot.label.clone()),
-            _ if peak.figure == Figure::Ever => VerdictPeak::OfRun,
-            _ => VerdictPeak::OfTrace,
+            Some(slot) if slot.device.is_empty() => VerdictPeak::Pool(slot.label.clone()),
+            _ if peak.figure == Figure::Ever => VerdictPeak::Run,
+            _ => VerdictPeak::Trace,
         };
         let of_run = |(number, name): (usize, &String)| {
             let delta = peak.delta(number)?;
@@ -202,7 +202,7 @@ words!(DiffWord { More => "more", Less => "less", Same => "same", NotComparable 
 impl DiffVerdict {
     /// The run whose peak differs most from the first's.
     #[must_use]
-    pub fn farthest(&self) -> Option<&RunVerdict> {
+    pub(crate) fn farthest(&self) -> Option<&RunVerdict> {
         let DiffVerdict::Compared(runs) = self else { return None };
         runs.iter().max_by_key(|run| run.delta.unsigned_abs())
     }
@@ -262,9 +262,9 @@ impl fmt::Display for RunVerdict {
 impl fmt::Display for VerdictPeak {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            VerdictPeak::OfPool(pool) => write!(out, "at the peak of '{pool}'"),
-            VerdictPeak::OfRun => out.write_str("at the peak of the run"),
-            VerdictPeak::OfTrace => out.write_str("at the peak"),
+            VerdictPeak::Pool(pool) => write!(out, "at the peak of '{pool}'"),
+            VerdictPeak::Run => out.write_str("at the peak of the run"),
+            VerdictPeak::Trace => out.write_str("at the peak"),
         }
     }
 }

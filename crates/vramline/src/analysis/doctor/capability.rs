@@ -147,7 +147,7 @@ impl Measurable {
 
     /// A phrase for people.
     #[must_use]
-    pub fn phrase(self) -> &'static str {
+    pub(crate) fn phrase(self) -> &'static str {
         match self {
             Measurable::DevicesAndHolders => "devices, their memory, and who holds it",
             Measurable::DeviceOrder => "which GPU a framework's number means, before it is used",

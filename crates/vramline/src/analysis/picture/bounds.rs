@@ -95,12 +95,12 @@ impl PictureRoom {
 
     /// The longest list of any document in the page.
     #[must_use]
-    pub fn max_list(self) -> usize {
+    pub(crate) fn max_list(self) -> usize {
         self.entries.max(self.steps)
     }
 
     /// Cuts a text.
-    pub fn cut_text(self, text: &mut String) {
+    pub(crate) fn cut_text(self, text: &mut String) {
         if text.len() > self.text_chars
             && let Some((end, _)) = text.char_indices().nth(self.text_chars)
         {

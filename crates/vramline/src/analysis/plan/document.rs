@@ -8,54 +8,68 @@ use crate::units::Bytes;
 
 /// The parts of a plan's document that others go by. Names and meanings are those of `docs/json.md`.
 #[derive(Clone, Debug, Deserialize)]
-#[expect(missing_docs, reason = "as in the plan's own document")]
 pub struct PlanDocument {
+    /// The answer in a sentence.
     pub headline: String,
+    /// What differs between the probes.
     #[serde(default = "batch")]
     pub variable: String,
+    /// The framework of the job.
     #[serde(default, deserialize_with = "framework")]
     pub framework: Option<Framework>,
+    /// What the pool may take.
     // So that one that is missing is not taken for null.
     #[serde(deserialize_with = "Option::deserialize")]
     pub limit_bytes: Option<Bytes>,
+    /// What the process held beside its pools.
     #[serde(default)]
     pub outside_bytes: Option<Bytes>,
+    /// Whether the plan rests on enough.
     pub certain: bool,
+    /// What each batch takes.
     pub predictions: Vec<PlannedBatch>,
+    /// The largest batch within the limit.
     pub largest_batch: PlannedLargest,
+    /// What the reader should know.
     pub warnings: Vec<PlanDoubt>,
 }
 
 /// What a plan says of one batch.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[expect(missing_docs, reason = "as in the plan's own document")]
 pub struct PlannedBatch {
+    /// The batch.
     pub batch: u64,
+    /// The most in use, in the middle of many runs.
     pub peak_bytes: Bytes,
+    /// Nearly every run takes at least this.
     pub low_bytes: Bytes,
+    /// Nearly no run takes more.
     pub high_bytes: Bytes,
+    /// With so large a limit every order passes.
     pub minimum_bytes: Option<Bytes>,
-    /// Where it is not told, what is said of the whole plan counts.
+    /// Whether the plan rests on enough for this batch. Where it is not told, what is said of the whole plan counts.
     #[serde(default)]
     pub certain: Option<bool>,
+    /// Whether it is within the limit, where that is known.
     #[serde(default)]
     pub fits: Option<bool>,
 }
 
 /// The largest batch within the limit.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[expect(missing_docs, reason = "as in the plan's own document")]
 pub struct PlannedLargest {
+    /// Always expected to pass.
     #[serde(deserialize_with = "Option::deserialize")]
     pub sure: Option<u64>,
+    /// The edge: more runs pass than not.
     #[serde(deserialize_with = "Option::deserialize")]
     pub likely: Option<u64>,
 }
 
 /// What the reader of a plan should know.
 #[derive(Clone, Debug, Deserialize)]
-#[expect(missing_docs, reason = "as in the plan's own document")]
 pub struct PlanDoubt {
+    /// It, as a sentence.
     pub text: String,
 }
 

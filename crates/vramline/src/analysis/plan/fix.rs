@@ -7,7 +7,7 @@ use crate::plan::{Fix, Fixed, Plan};
 use crate::units::Bytes;
 
 /// Why a fix has no figure.
-pub const UNMEASURED: &str = "requests do not tell what it would do: it is to be measured";
+pub(crate) const UNMEASURED: &str = "requests do not tell what it would do: it is to be measured";
 
 /// A fix, or several together, and what they would do.
 #[derive(Clone, Debug)]

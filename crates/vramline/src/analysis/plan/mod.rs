@@ -8,7 +8,8 @@ mod verdict;
 
 pub use compiled::{CompiledStep, of_compiled};
 pub use document::{NotAPlan, PlanDocument, PlanDoubt, PlannedBatch, PlannedLargest};
-pub use fix::{OfferedFix, Saving, UNMEASURED};
+pub(crate) use fix::UNMEASURED;
+pub use fix::{OfferedFix, Saving};
 pub use prediction::{BatchPrediction, LargestBatch, NoFit, NoLargest};
 pub use verdict::PlanVerdict;
 
@@ -20,18 +21,18 @@ use crate::units::Bytes;
 use crate::warning::{Warning, Warnings};
 use prediction::Answers;
 
-/// What a plan is asked for.
-#[derive(Clone, Debug, Default)]
+/// The options of [`plan`](crate::plan()).
+#[derive(Clone, Debug)]
 pub struct PlanOptions {
-    /// The batches to predict.
+    /// The batches to predict; where there are none, the largest that fits the limit.
     pub batches: Vec<u64>,
     /// What the pool may take.
     pub limit: Option<Bytes>,
-    /// For how many steps a run goes on; the highest of its steps counts.
+    /// For how many steps a run goes on, 1000 by default; the highest of its steps counts.
     pub steps: u64,
     /// Only a pool whose name contains this.
     pub pool: Option<String>,
-    /// What the batch is called.
+    /// What is varied: `batch` by default.
     pub variable: String,
     /// Whether to follow memory from batch to batch.
     pub curve: bool,
@@ -39,12 +40,26 @@ pub struct PlanOptions {
     pub fixes: bool,
 }
 
-/// A probe as it was read.
+impl Default for PlanOptions {
+    fn default() -> PlanOptions {
+        PlanOptions {
+            batches: Vec::new(),
+            limit: None,
+            steps: 1000,
+            pool: None,
+            variable: "batch".to_owned(),
+            curve: false,
+            fixes: false,
+        }
+    }
+}
+
+/// A probe as it was read: a short run of the job at one batch size, traced from its start.
 #[derive(Debug)]
 pub struct ProbeRead {
-    /// The batch.
+    /// The batch size.
     pub batch: u64,
-    /// Where from.
+    /// The file it was read from, for messages.
     pub file: String,
     /// What was read.
     pub reading: Reading,

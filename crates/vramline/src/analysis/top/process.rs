@@ -50,7 +50,7 @@ pub struct ProcessUse {
 impl ProcessUse {
     /// The last step that has ended.
     #[must_use]
-    pub fn newest_step(&self) -> Option<&LiveStep> {
+    pub(crate) fn newest_step(&self) -> Option<&LiveStep> {
         self.steps.last()
     }
 }

@@ -13,13 +13,13 @@ use arrow_ipc::root_as_message;
 use arrow_schema::{DataType, Field, SchemaRef};
 
 /// A schema of ours has two kilobytes. What is larger is not ours.
-pub(in crate::recording) const LARGEST_HEADER: u64 = 64 << 10;
+pub(in super::super) const LARGEST_HEADER: u64 = 64 << 10;
 
 /// What each message of a stream begins with.
 const CONTINUATION: [u8; 4] = [0xFF; 4];
 
 /// One message of a stream: a mark, the length of the metadata, the metadata, a body whose length stands in there.
-pub(in crate::recording) enum Frame {
+pub(in super::super) enum Frame {
     Message {
         metadata: Range<usize>,
         body: Range<usize>,
@@ -57,7 +57,7 @@ impl Frame {
 }
 
 /// The schema, which is the first message, and where it ends; `None` where it is not all there, an error where this is no stream.
-pub(in crate::recording) fn header(bytes: &[u8]) -> Result<Option<(SchemaRef, usize)>, String> {
+pub(in super::super) fn header(bytes: &[u8]) -> Result<Option<(SchemaRef, usize)>, String> {
     let foreign = || "it is no Arrow stream".to_owned();
     let length = bytes.get(4..8).and_then(|length| length.try_into().ok()).map(u32::from_le_bytes);
     let is_mark = bytes.iter().zip(CONTINUATION).all(|(found, expected)| *found == expected);

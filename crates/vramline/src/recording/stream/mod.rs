@@ -18,9 +18,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::schema::VERSION;
 
@@ -74,12 +73,4 @@ pub enum StreamError {
         /// How many messages.
         lost: u64,
     },
-}
-
-/// Opens a file that ends. A pipe or device in its place could keep a reader for ever.
-pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a plain file"));
-    }
-    File::open(path)
 }

@@ -10,9 +10,11 @@ use arrow_array::{Array, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_schema::{DataType, Field, SchemaRef};
 
+use super::StreamError;
 use super::frame::{Frame, LARGEST_HEADER, batch, header};
-use super::{StreamError, open_plain};
-use crate::recording::schema::{VERSION, VERSION_KEY};
+use crate::recording::folder::open_plain;
+use crate::recording::message::VERSION_KEY;
+use crate::recording::schema::VERSION;
 
 /// Larger streams are not read: they are no recording of ours.
 const LARGEST: u64 = 16 << 30;
@@ -46,12 +48,12 @@ impl Table {
     }
 
     /// A table of these columns, still without rows.
-    pub(in crate::recording) fn of(schema: &SchemaRef) -> Table {
+    pub(in super::super) fn of(schema: &SchemaRef) -> Table {
         Table { schema: Some(Arc::clone(schema)), ..Table::default() }
     }
 
     /// Takes the rows of every whole message from `at` on, which moves behind them; what stands there says why it ends.
-    pub(in crate::recording) fn fill(&mut self, bytes: &Buffer, at: &mut usize) -> Frame {
+    pub(in super::super) fn fill(&mut self, bytes: &Buffer, at: &mut usize) -> Frame {
         let Some(schema) = self.schema.clone() else { return Frame::Torn };
         loop {
             match Frame::at(bytes, *at) {
@@ -145,7 +147,7 @@ pub fn read_bytes(bytes: Vec<u8>, path: &Path) -> Result<Table, StreamError> {
 }
 
 /// Whether a stream with these columns is one of ours, of a version that is known here.
-pub(in crate::recording) fn check(schema: &SchemaRef, path: &Path) -> Result<(), StreamError> {
+pub(in super::super) fn check(schema: &SchemaRef, path: &Path) -> Result<(), StreamError> {
     let foreign = |what: &str| StreamError::Foreign { path: path.to_owned(), what: what.to_owned() };
     let version = schema.metadata().get(VERSION_KEY).and_then(|version| version.parse::<u32>().ok());
     match version {

@@ -8,14 +8,14 @@ use crate::replay::what_if::{Driven, Failure};
 use crate::units::Bytes;
 
 /// The most that other settings take from a driver that has enough.
-pub(in crate::replay) fn most_taken(program: &Program, options: Options) -> Bytes {
+pub(in super::super) fn most_taken(program: &Program, options: Options) -> Bytes {
     let supplier = &mut Placed::new(Placement::Ascending);
     drive(program, &program.acts, Before::Asked(&[]), options, &[], supplier, |_, _| ()).pool
 }
 
 /// How what was there before the trace comes into a pool with other settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::replay) enum Before<'a> {
+pub(in super::super) enum Before<'a> {
     /// It lies where it was.
     Seeded,
     /// It is asked for first, but for blocks in these slots.
@@ -24,7 +24,7 @@ pub(in crate::replay) enum Before<'a> {
 
 /// Runs acts with other settings or another driver until the first request that fails; one that failed in the trace may
 /// fail again. `flushes` are the acts before which everything idle is given back. Tells what is allocated after each request.
-pub(in crate::replay) fn drive(
+pub(in super::super) fn drive(
     program: &Program,
     acts: &[Act],
     before: Before<'_>,

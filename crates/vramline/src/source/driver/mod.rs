@@ -1,7 +1,7 @@
 //! What the driver says: which devices there are, how much of each is taken, and by whom.
 //!
-//! [`Driver`] is the whole interface. Behind it stand [`nvml`] (NVIDIA's own library, loaded when it is first asked for)
-//! and [`fake`] (a script, for tests). [`Probe`](probe::Probe) asks either and counts what that costs.
+//! [`Driver`] is the whole interface. Behind it stand `nvml` (NVIDIA's own library, loaded when it is first asked for; with the
+//! feature `driver` only) and [`fake`] (a script, for tests). [`Probe`](probe::Probe) asks either and counts what that costs.
 //!
 //! Two lanes, because calls differ in price: a device's memory costs microseconds and may be read tens of times a second; the
 //! list of processes can cost milliseconds under a lock of the driver's, and is read once a second. Nothing here makes a CUDA
@@ -10,6 +10,7 @@
 //! without the library is an ordinary machine.
 
 pub mod fake;
+#[cfg(feature = "driver")]
 pub mod nvml;
 pub mod own;
 pub mod probe;
@@ -25,8 +26,19 @@ use crate::units::Bytes;
 pub fn open(script: Option<&Path>) -> Result<Box<dyn Driver>, DriverError> {
     match script {
         Some(script) => Ok(Box::new(fake::Fake::load(script)?)),
-        None => Ok(Box::new(nvml::NvmlDriver::open()?)),
+        None => native(),
     }
+}
+
+#[cfg(feature = "driver")]
+fn native() -> Result<Box<dyn Driver>, DriverError> {
+    Ok(Box::new(nvml::NvmlDriver::open()?))
+}
+
+#[cfg(not(feature = "driver"))]
+fn native() -> Result<Box<dyn Driver>, DriverError> {
+    let detail = "vramline was built without the feature `driver`".to_owned();
+    Err(DriverError::LibraryMissing { detail })
 }
 
 /// Something that knows the machine's devices.

@@ -47,7 +47,7 @@ pub fn held(probe: &mut Probe, device: usize) -> Result<Bytes, NotTold> {
 
 /// Why a process that should be in a driver's list is not.
 #[must_use]
-pub fn not_listed(standing: Standing) -> NotTold {
+pub(crate) fn not_listed(standing: Standing) -> NotTold {
     let (reason, switch) = match standing {
         Standing::OfAnotherNamespace => (
             "the driver numbers processes as another namespace does: none of its numbers is to be seen from here",

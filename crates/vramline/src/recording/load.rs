@@ -1,0 +1,124 @@
+//! A recording, read back: whatever is whole.
+//!
+//! Reading never waits for a run to end: what is there is taken. A file that cannot be read costs a warning; only a folder that
+//! holds nothing of ours, or was written by a later version, is refused.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::folder::{DRIVER, Part, ProcessId, open_plain, parts};
+use super::manifest::{ManifestError, RunManifest};
+use super::reader::{ProcessFacts, ReadError, Recorded, RecordedProcess};
+use super::rows::{DriverRow, Inventory, Mark, Sample};
+use super::schema::VERSION;
+use super::stream::{self, StreamError, Table};
+use crate::warning::Warnings;
+
+/// What a process says of itself is small; what is larger is not its.
+const LARGEST_FACTS: u64 = 4 << 20;
+
+/// Reads a recording.
+pub fn read(path: &Path) -> Result<Recorded, ReadError> {
+    let newer = |what: String| ReadError::Newer { path: path.to_owned(), what };
+    let mut recorded = Recorded { path: path.to_owned(), ..Recorded::default() };
+    match RunManifest::read(path) {
+        Ok(manifest) => recorded.manifest = Some(manifest),
+        Err(error @ ManifestError::Newer { .. }) => return Err(newer(error.to_string())),
+        Err(ManifestError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => recorded.warnings.add("unreadable-manifest", error.to_string(), error.hint()),
+    }
+    let found = parts(path).map_err(|error| ReadError::Io { path: path.to_owned(), error })?;
+    let mut processes: BTreeMap<ProcessId, RecordedProcess> = BTreeMap::new();
+    for (part, id) in found {
+        let file = path.join(part.name(&id));
+        let process = processes.entry(id.clone()).or_insert_with(|| RecordedProcess::new(id));
+        let mut table = || table(&file, path, &mut recorded.warnings);
+        match part {
+            Part::Process => match facts(&file) {
+                Ok(facts) if facts.schema > VERSION => {
+                    return Err(newer(format!("'{}' has schema {}", name_of(&file), facts.schema)));
+                }
+                Ok(facts) => process.facts = facts,
+                Err(error) => recorded.warnings.add(
+                    "unreadable-facts",
+                    format!("'{}' cannot be read: {error}", name_of(&file)),
+                    "",
+                ),
+            },
+            Part::Marks => process.marks = Mark::all(&table()?),
+            Part::Samples => process.samples = Sample::all(&table()?),
+            Part::Inventory => process.inventories = Inventory::all(&table()?),
+            Part::Trace => process.trace = Some(file),
+        }
+    }
+    let file = path.join(DRIVER);
+    if file.exists() {
+        recorded.driver = DriverRow::all(&table(&file, path, &mut recorded.warnings)?);
+    }
+    recorded.processes = processes.into_values().collect();
+    recorded.processes.sort_by_key(|process| process.marks.first().map(|mark| mark.time));
+    add_last_words(&mut recorded);
+    Ok(recorded)
+}
+
+/// The rows of a stream, as far as they are whole; a stream that is none is a warning.
+fn table(file: &Path, folder: &Path, warnings: &mut Warnings) -> Result<Table, ReadError> {
+    match stream::read(file) {
+        Ok(table) => {
+            if table.torn_bytes > 0 {
+                warnings.add(
+                    "torn-tail",
+                    format!(
+                        "the last {} bytes of '{}' are not whole and were left out",
+                        table.torn_bytes,
+                        name_of(file)
+                    ),
+                    "the process was killed while it wrote; everything before is there",
+                );
+            }
+            Ok(table)
+        }
+        Err(error @ StreamError::Newer { .. }) => {
+            Err(ReadError::Newer { path: folder.to_owned(), what: error.to_string() })
+        }
+        Err(error) => {
+            warnings.add("unreadable-stream", error.to_string(), "");
+            Ok(Table::default())
+        }
+    }
+}
+
+/// What others than the recorder put there: the exception's text, and TensorFlow's dumps.
+fn add_last_words(recorded: &mut Recorded) {
+    let Ok(entries) = std::fs::read_dir(&recorded.path) else { return };
+    let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    names.sort();
+    for path in names.into_iter().filter(|path| path.is_file()) {
+        let name = name_of(&path);
+        let rest = name.strip_prefix("dump-").map(|rest| (rest, true));
+        let Some((rest, is_dump)) =
+            rest.or_else(|| name.strip_prefix("exception-").map(|rest| (rest, false)))
+        else {
+            continue;
+        };
+        for process in &mut recorded.processes {
+            let Some(after) = rest.strip_prefix(&process.id.to_string()) else { continue };
+            if is_dump && after.starts_with('_') {
+                process.dumps.push(path.clone());
+            } else if !is_dump && after == ".txt" {
+                process.exception = Some(path.clone());
+            }
+        }
+    }
+}
+
+pub(super) fn facts(path: &Path) -> io::Result<ProcessFacts> {
+    let mut text = Vec::new();
+    open_plain(path)?.take(LARGEST_FACTS).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+pub(super) fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
