@@ -17,9 +17,9 @@ use crate::answer::{Form, Sink};
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
 use crate::launch::compile::CompileJob;
-use crate::launch::environment::Variables;
 use crate::launch::probes::{self, ProbeJob};
 use crate::launch::say;
+use crate::launch::values::Variables;
 use crate::{page, printer};
 
 /// Probes where the user names none: small, and hardly ever a dimension of a model.

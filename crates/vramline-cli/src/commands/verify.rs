@@ -12,9 +12,8 @@ use crate::answer::Sink;
 use crate::commands::plan::ProbeArgs;
 use crate::exit::{Exit, Failure};
 use crate::input::{self, Input};
-use crate::launch::environment::Variables;
 use crate::launch::probes::{self, ProbeJob};
-use crate::launch::values::Allocator;
+use crate::launch::values::{Allocator, Variables};
 use crate::printer;
 use crate::variables::{FIX, TF_CUDNN_SCRATCH, TF_INTEROP_THREADS};
 

@@ -18,10 +18,9 @@ use vramline::recording::manifest::RunManifest;
 use vramline::source::read_programs;
 
 use crate::exit::Failure;
-use crate::launch::environment::Variables;
 use crate::launch::probes::{is_of, last_words, replaced};
 use crate::launch::spec::JobSpec;
-use crate::launch::values::Trace;
+use crate::launch::values::{Trace, Variables};
 use crate::launch::{record, say};
 use crate::variables::{JAX_CACHE, XLA_FLAGS};
 

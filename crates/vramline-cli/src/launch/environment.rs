@@ -4,7 +4,6 @@
 //! A variable that the user has set stays as it is. Where an option would make it something else, the option is refused:
 //! neither of the two is overridden silently. The names are in `variables`.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -12,15 +11,12 @@ use vramline::recording::manifest::StandIn;
 
 use crate::exit::Failure;
 use crate::launch::spec::{JobSpec, MIB};
-use crate::launch::values::{Allocator, Switch};
+use crate::launch::values::{Allocator, Switch, Variables};
 use crate::variables::{
     ALLOCATOR, CUDA_VISIBLE_DEVICES, GROWTH, LIMIT, RATE, STAND_IN, STEP_PEAKS, STOP, TF_CPU_BFC,
     TF_CPU_BFC_LIMIT, TF_FORCE_GPU_ALLOW_GROWTH, TF_GPU_ALLOCATOR, TORCH_CONF, TRACE, TRACE_SECONDS,
     XLA_ALLOCATOR, XLA_FRACTIONS, XLA_PREALLOCATE,
 };
-
-/// Variables by name. What is not UTF-8 is replaced: no value that is compared or recorded is of that kind.
-pub(crate) type Variables = BTreeMap<String, String>;
 
 /// This process's own variables, which the job inherits.
 pub(crate) fn of_user() -> Variables {

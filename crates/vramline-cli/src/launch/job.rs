@@ -14,8 +14,9 @@ use vramline::units::Nanos;
 
 use crate::exit::{Failure, JobEnd};
 use crate::launch::child::Ending;
-use crate::launch::environment::{self, Planned, Variables};
+use crate::launch::environment::{self, Planned};
 use crate::launch::spec::JobSpec;
+use crate::launch::values::Variables;
 use crate::launch::{child, devices, driver, package, place, say};
 use crate::variables::{PYTHONPATH, RECORD, TO_PYTHON};
 

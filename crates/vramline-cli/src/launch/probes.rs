@@ -15,9 +15,9 @@ use anyhow::{Context, anyhow};
 use vramline::recording::manifest::{self, Exit, RunManifest};
 
 use crate::exit::{Failure, JobEnd};
-use crate::launch::environment::{self, Variables};
+use crate::launch::environment;
 use crate::launch::spec::JobSpec;
-use crate::launch::values::{Allocator, Trace};
+use crate::launch::values::{Allocator, Trace, Variables};
 use crate::launch::{record, say};
 
 /// Lines of a failed probe that are shown.

@@ -9,8 +9,7 @@ use vramline::recording::manifest::{self, StandIn};
 use vramline::units::Bytes;
 
 use crate::exit::Failure;
-use crate::launch::environment::Variables;
-use crate::launch::values::{Allocator, Gpus, Switch, Trace};
+use crate::launch::values::{Allocator, Gpus, Switch, Trace, Variables};
 
 /// Pools are limited in whole ones.
 pub(crate) const MIB: Bytes = Bytes(1 << 20);

@@ -1,9 +1,13 @@
 //! What a job can be asked for: how each value is written, and what it is shown as.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
+
+/// Environment variables by name. What is not UTF-8 is replaced: no value that is compared or recorded is of that kind.
+pub(crate) type Variables = BTreeMap<String, String>;
 
 /// How much of the job's allocations is traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
