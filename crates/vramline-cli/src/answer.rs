@@ -16,6 +16,9 @@ pub(crate) struct Form {
     /// Print everything as one JSON document, exact to the byte.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Replace private texts by stand-ins: command lines, paths, host names, labels, layers, source lines.
+    #[arg(long)]
+    pub(crate) redact: bool,
 }
 
 /// Somewhere to write answers to.

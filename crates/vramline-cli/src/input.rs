@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use vramline::analysis::plan::PlanDocument;
+use vramline::analysis::redaction::Redaction;
 use vramline::source::{Progress, SourceError};
 use vramline::units::Bytes;
 use vramline::{OutOfMemory, Reading};
@@ -27,13 +28,36 @@ const STDIN: &str = "-";
 const STDIN_NAME: &str = "standard input";
 
 /// Reads what a command was given.
-#[derive(Default)]
 pub(crate) struct Input {
-    /// Whether progress is shown.
+    /// Whether no progress is shown.
     is_quiet: bool,
+    /// Replaces private texts in what was read.
+    redaction: Option<Redaction>,
 }
 
 impl Input {
+    pub(crate) fn new(is_redacted: bool) -> Input {
+        Input { is_quiet: false, redaction: is_redacted.then(Redaction::default) }
+    }
+
+    /// What replaces private texts, where that was asked for.
+    pub(crate) fn redaction(&mut self) -> Option<&mut Redaction> {
+        self.redaction.as_mut()
+    }
+
+    /// A path by the name that an answer may give it.
+    pub(crate) fn shown(&mut self, path: &Path) -> PathBuf {
+        self.redaction.as_mut().map_or_else(|| path.to_owned(), |redaction| redaction.path(path))
+    }
+
+    /// What picks pools by a part of their names, after something was read.
+    pub(crate) fn pool_part(&self, part: Option<&str>) -> Option<String> {
+        part.map(|part| match &self.redaction {
+            Some(redaction) => redaction.pool_part(part),
+            None => part.to_owned(),
+        })
+    }
+
     /// One that shows no progress: nobody waits for it.
     pub(crate) fn quiet(mut self) -> Input {
         self.is_quiet = true;
@@ -42,11 +66,25 @@ impl Input {
 
     /// Reads a recording, or any file or folder that tells of memory.
     pub(crate) fn read(&mut self, path: &Path) -> Result<Reading, Failure> {
+        let mut reading = self.read_as_it_is(path)?;
+        self.redact(&mut reading);
+        Ok(reading)
+    }
+
+    /// The same, with its private texts whatever was asked for.
+    pub(crate) fn read_as_it_is(&self, path: &Path) -> Result<Reading, Failure> {
         self.read_given(&Given::new(path)?)
     }
 
-    /// The same; of a log or a dump also why memory ran out, as a recording tells it.
-    pub(crate) fn read_with_failures(&mut self, path: &Path) -> Result<Reading, Failure> {
+    /// Replaces the private texts of such a reading, once.
+    pub(crate) fn redact(&mut self, reading: &mut Reading) {
+        if let Some(redaction) = &mut self.redaction {
+            redaction.reading(reading);
+        }
+    }
+
+    /// Reads as it is; of a log or a dump also why memory ran out, as a recording tells it.
+    pub(crate) fn read_with_failures(&self, path: &Path) -> Result<Reading, Failure> {
         let given = Given::new(path)?;
         let mut reading = self.read_given(&given)?;
         let is_other = !reading.hosts.is_empty() || reading.recorded.is_some() || reading.stills.is_empty();
@@ -65,10 +103,14 @@ impl Input {
         limit: Option<Bytes>,
     ) -> Result<OutOfMemory, Failure> {
         let given: Vec<Given> = paths.iter().map(|path| Given::new(path)).collect::<Result<_, _>>()?;
-        self.read_failures_given(&given, limit)
+        let mut found = self.read_failures_given(&given, limit)?;
+        if let Some(redaction) = &mut self.redaction {
+            redaction.failures(&mut found);
+        }
+        Ok(found)
     }
 
-    fn read_given(&mut self, given: &Given) -> Result<Reading, Failure> {
+    fn read_given(&self, given: &Given) -> Result<Reading, Failure> {
         let read = self.watched(|progress| {
             bug::stumble("read");
             vramline::read_watched(&given.path, progress)
@@ -81,7 +123,7 @@ impl Input {
         Ok(reading)
     }
 
-    fn read_failures_given(&mut self, given: &[Given], limit: Option<Bytes>) -> Result<OutOfMemory, Failure> {
+    fn read_failures_given(&self, given: &[Given], limit: Option<Bytes>) -> Result<OutOfMemory, Failure> {
         let paths: Vec<PathBuf> = given.iter().map(|given| given.path.clone()).collect();
         let read = self.watched(|progress| vramline::read_failures(&paths, limit, progress));
         let mut found = read.map_err(|error| {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use vramline::analysis::doctor::DeviceLook;
+use vramline::analysis::redaction::Redaction;
 use vramline::analysis::top::{DeviceHistory, DriverSight, LiveJob, MachineSight, SeenProcess, top};
 use vramline::recording::folder::{self, ProcessId};
 use vramline::recording::live::Live;
@@ -64,6 +65,8 @@ pub(crate) struct Lookout {
     commands: BTreeMap<u32, String>,
     driver: Arc<Answers>,
     history: DeviceHistory,
+    /// Replaces private texts in what is shown.
+    redaction: Option<Redaction>,
 }
 
 struct Followed {
@@ -85,7 +88,7 @@ struct Answers {
 
 impl Lookout {
     /// Begins to ask the driver, so many times a second.
-    pub(crate) fn new(paths: &[PathBuf], rate: f64) -> Lookout {
+    pub(crate) fn new(paths: &[PathBuf], rate: f64, redaction: Option<Redaction>) -> Lookout {
         let driver = Arc::new(Answers::default());
         let answers = Arc::clone(&driver);
         let pace = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(SLOW_LANE);
@@ -106,6 +109,7 @@ impl Lookout {
             commands: BTreeMap::new(),
             driver,
             history: DeviceHistory::default(),
+            redaction,
         }
     }
 
@@ -144,6 +148,9 @@ impl Lookout {
         let mut analysis = top(&sight);
         analysis.warnings.extend(failed);
         self.history.take(now, &analysis, &jobs);
+        if let Some(redaction) = &mut self.redaction {
+            redaction.top(&mut analysis);
+        }
         let document = Top::from(&analysis);
         for (path, job) in keys.iter().zip(jobs) {
             if let Some(followed) = self.followed.get_mut(path) {

@@ -64,6 +64,17 @@ impl Names {
         self.texts.len()
     }
 
+    /// Gives every name another text; names stay what they are. Two names whose texts become one are still two.
+    pub(crate) fn rewrite(&mut self, mut change: impl FnMut(Name, &str) -> String) {
+        self.numbers.clear();
+        for (number, text) in (0..).zip(&mut self.texts) {
+            if number > 0 {
+                *text = change(Name(number), text).into();
+            }
+            self.numbers.entry(text.clone()).or_insert(number);
+        }
+    }
+
     /// Every name with its text.
     pub fn iter(&self) -> impl Iterator<Item = (Name, &str)> {
         (0..).map(Name).zip(self.texts.iter().map(|text| &**text))
@@ -83,5 +94,15 @@ mod tests {
         assert_eq!(names.intern(""), Name::EMPTY);
         assert_eq!(names.find("MatMul"), None);
         assert_eq!(names.get(Name(99)), "");
+    }
+
+    #[test]
+    fn names_keep_their_numbers_under_other_texts() {
+        let mut names = Names::default();
+        let [relu, secret] = ["Relu", "secret"].map(|text| names.intern(text));
+        names.rewrite(|_, text| if text == "secret" { "op-1".to_owned() } else { text.to_owned() });
+        assert_eq!((names.get(relu), names.get(secret), names.get(Name::EMPTY)), ("Relu", "op-1", ""));
+        assert_eq!((names.find("op-1"), names.find("secret")), (Some(secret), None));
+        assert_eq!(names.intern("Relu"), relu);
     }
 }

@@ -68,6 +68,11 @@ impl Warnings {
         self.list
     }
 
+    /// What was collected so far, to be put in other words.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Warning> {
+        self.list.iter_mut()
+    }
+
     /// What was collected so far.
     #[must_use]
     pub fn as_slice(&self) -> &[Warning] {

@@ -129,9 +129,11 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Exit, Failure> {
         let hint = "give two runs or more, such as: vramline diff before.vram after.vram";
         return Err(Failure::usage("there is nothing to compare the run with", hint));
     }
-    let mut input = Input::default();
+    let mut input = Input::new(args.form.redact);
     let (mut sides, mut curves) = (Vec::new(), Vec::new());
-    for (name, paths) in names(&paths).into_iter().zip(&paths) {
+    let shown: Vec<Vec<PathBuf>> =
+        paths.iter().map(|side| side.iter().map(|path| input.shown(path)).collect()).collect();
+    for (name, paths) in names(&shown).into_iter().zip(&paths) {
         let mut reports = Vec::new();
         for (repeat, path) in paths.iter().enumerate() {
             let (report, of_run) = read(&mut input, path, args.html.is_some() && repeat == 0)?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use vramline::analysis::doctor::{DeviceLook, DriverLook, MachineLook, PythonLook, doctor};
+use vramline::analysis::redaction::Redaction;
 use vramline::source::driver::DriverError;
 use vramline::source::driver::probe::Probe;
 use vramline::source::procfs;
@@ -108,7 +109,7 @@ print("\n" + json.dumps({"executable": sys.executable, "version": list(sys.versi
 "#;
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
-    let machine = MachineLook {
+    let mut machine = MachineLook {
         driver: asked_of_driver(),
         host: procfs::host_memory(),
         container_limit: procfs::container_limit(),
@@ -122,6 +123,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
         },
         no_boot: package::boot().err(),
     };
+    if args.form.redact {
+        Redaction::default().machine(&mut machine);
+    }
     let document = Doctor::from(&doctor(&machine));
     Sink::stdout().answer(&document, args.form.json, |style| printer::doctor::doctor(&document, style))?;
     Ok(Exit::Done)

@@ -43,6 +43,9 @@ pub(crate) struct ExportArgs {
     /// Only pools whose name contains this.
     #[arg(long, value_name = "NAME")]
     pub(crate) pool: Option<String>,
+    /// Replace private texts by stand-ins: command lines, paths, host names, labels, layers, source lines.
+    #[arg(long)]
+    pub(crate) redact: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -54,8 +57,10 @@ pub(crate) enum ExportFormat {
 }
 
 pub(crate) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
-    let reading = Input::default().read(&args.path)?;
-    let pools = export::pools(&reading, args.pool.as_deref()).map_err(|nothing| refused(args, nothing))?;
+    let mut input = Input::new(args.redact);
+    let reading = input.read(&args.path)?;
+    let pool = input.pool_part(args.pool.as_deref());
+    let pools = export::pools(&reading, pool.as_deref()).map_err(|nothing| refused(args, nothing))?;
     let is_stdout = args.output.as_os_str() == "-";
     let mut file = None;
     let out: Box<dyn Write + Send + '_> = if is_stdout {

@@ -56,7 +56,7 @@ pub(crate) struct OomArgs {
 }
 
 pub(crate) fn run(args: &OomArgs) -> Result<Exit, Failure> {
-    let read = Input::default().read_failures(&args.paths, args.limit)?;
+    let read = Input::new(args.form.redact).read_failures(&args.paths, args.limit)?;
     answer(&read, args.all, args.form.json, &mut Sink::stdout())?;
     Ok(Exit::Done)
 }

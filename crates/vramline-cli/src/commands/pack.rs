@@ -54,7 +54,7 @@ pub(crate) struct PackArgs {
 }
 
 pub(crate) fn run(args: &PackArgs) -> Result<Exit, Failure> {
-    let mut input = Input::default();
+    let mut input = Input::new(args.form.redact);
     let jobs =
         args.jobs.iter().map(|text| job(&mut input, text)).collect::<Result<Vec<PackJob>, Failure>>()?;
     let mut options = PackOptions {
@@ -106,11 +106,15 @@ fn job(input: &mut Input, text: &str) -> Result<PackJob, Failure> {
         let hint = "a batch belongs to a plan: make one with `vramline plan --json ... > plan.json`";
         return Err(Failure::usage(format!("'{file}' is no plan, and '@' chooses a batch of one"), hint));
     } else {
-        KnownNeed::Run(Box::new(input.read(&path)?))
+        KnownNeed::Run(Box::new(input.read_as_it_is(&path)?))
     };
     let name = name
         .unwrap_or_else(|| path.file_stem().map_or(file.clone(), |stem| stem.to_string_lossy().into_owned()));
-    Ok(PackJob { name, file, known })
+    let mut job = PackJob { name, file, known };
+    if let Some(redaction) = input.redaction() {
+        redaction.job(&mut job);
+    }
+    Ok(job)
 }
 
 /// A name, a path and a batch. What exists as it stands is a path.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use vramline::analysis::plan::{self, PlanAnalysis, PlanGate, PlanOptions, ProbeRead};
+use vramline::analysis::redaction::Redaction;
 use vramline::plan::{Compiled, Largest, Plan};
 use vramline::source::{SourceError, read_programs};
 use vramline::units::Bytes;
@@ -157,8 +158,9 @@ fn analysis(args: &PlanArgs) -> Result<PlanAnalysis, Failure> {
         fixes: true,
         ..job.options()
     };
+    let mut input = Input::new(job.form.redact);
     if args.compile_only {
-        return compile_only(args, &options);
+        return compile_only(args, &mut input, options);
     }
     let probes = if job.command.is_empty() { args.probe.clone() } else { job.make_probes()? };
     if probes.is_empty() && job.compiled.is_empty() {
@@ -166,11 +168,21 @@ fn analysis(args: &PlanArgs) -> Result<PlanAnalysis, Failure> {
         return Err(Failure::usage("there is nothing to plan from", hint));
     }
     if probes.is_empty() {
-        return Ok(plan::of_compiled(&job.given()?, &options));
+        return Ok(of_compiled(&mut input, job.given()?, options));
     }
-    let (mut prepared, read) = job.prepared(&probes, &options)?;
+    let (mut prepared, mut read) = job.prepared(&input, &probes, &options)?;
     if !job.command.is_empty() {
         compile(args, &mut prepared, &read)?;
+    }
+    let mut options = options;
+    if let Some(redaction) = input.redaction() {
+        // What is compiled is looked for by its own names. Now that it is there the plan is made again, from what may be shown.
+        read.iter_mut().for_each(|probe| redaction.probe(probe));
+        prepared.compiled.iter_mut().for_each(|compiled| redaction.compiled(compiled));
+        options = redacted(redaction, options);
+        let compiled = std::mem::take(&mut prepared.compiled);
+        prepared = plan::prepare(&read, &options)?;
+        prepared.add_compiled(compiled);
     }
     let analysis = plan::plan(&prepared, &read, &options);
     let is_told = |batch: u64| analysis.predictions.iter().any(|each| each.taken.batch == batch);
@@ -186,8 +198,26 @@ fn analysis(args: &PlanArgs) -> Result<PlanAnalysis, Failure> {
     Ok(analysis)
 }
 
+/// What a plan is asked for, without private texts.
+fn redacted(redaction: &mut Redaction, options: PlanOptions) -> PlanOptions {
+    PlanOptions {
+        pool: options.pool.map(|part| redaction.pool_part(&part)),
+        variable: redaction.varied(&options.variable),
+        ..options
+    }
+}
+
+/// What compiled programs tell without a run.
+fn of_compiled(input: &mut Input, mut compiled: Vec<Compiled>, mut options: PlanOptions) -> PlanAnalysis {
+    if let Some(redaction) = input.redaction() {
+        compiled.iter_mut().for_each(|one| redaction.compiled(one));
+        options = redacted(redaction, options);
+    }
+    plan::of_compiled(&compiled, &options)
+}
+
 /// What XLA compiles at the batches that are asked for, and no more.
-fn compile_only(args: &PlanArgs, options: &PlanOptions) -> Result<PlanAnalysis, Failure> {
+fn compile_only(args: &PlanArgs, input: &mut Input, options: PlanOptions) -> Result<PlanAnalysis, Failure> {
     let ProbeArgs { variable, command, output, .. } = &args.job;
     probes::check(command, variable)?;
     fs::create_dir_all(output).with_context(|| format!("cannot make '{}'", output.display()))?;
@@ -203,7 +233,7 @@ fn compile_only(args: &PlanArgs, options: &PlanOptions) -> Result<PlanAnalysis, 
             "is it compiled by XLA at all (JAX, Keras with jit_compile=True), and does it keep XLA_FLAGS as they are?",
         ));
     }
-    Ok(plan::of_compiled(&compiled, options))
+    Ok(of_compiled(input, compiled, options))
 }
 
 /// Where a compiler may be behind requests of the probes, compiles at their batches, at those that are asked for, and where there is
@@ -312,15 +342,15 @@ impl ProbeArgs {
     /// Probes, read and aligned.
     pub(crate) fn prepared(
         &self,
+        input: &Input,
         probes: &[(u64, PathBuf)],
         options: &PlanOptions,
     ) -> Result<(Plan, Vec<ProbeRead>), Failure> {
-        let mut input = Input::default();
         let mut read = Vec::new();
         for (batch, path) in probes {
             let file = path.display().to_string();
             let reading = input
-                .read(path)
+                .read_as_it_is(path)
                 .map_err(|failure| failure.context(format!("the probe '{file}' cannot be read")))?;
             read.push(ProbeRead { batch: *batch, file, reading });
         }

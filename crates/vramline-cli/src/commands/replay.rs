@@ -96,14 +96,16 @@ pub(crate) enum Gate {
 pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
     let mut what_if = args.what_if.clone();
     what_if.extend(settings_of(args)?);
-    let ask = args.ask.map(|bytes| ExtraRequest { bytes, at: args.at, op: args.op.clone() });
     let find_limit = args.find == Some(Find::Limit);
-    let options = ReplayOptions { ask, pool: args.pool.clone(), what_if, find_limit };
-    if args.gate.contains(&Gate::Fits) && options.what_if.is_empty() && !options.find_limit {
+    if args.gate.contains(&Gate::Fits) && what_if.is_empty() && !find_limit {
         let hint = "give at least one, such as --what-if limit=8GiB";
         return Err(Failure::usage("--gate fits needs a --what-if, --settings or --find", hint));
     }
-    let reading = Input::default().read(&args.path)?;
+    let mut input = Input::new(args.form.redact);
+    let reading = input.read(&args.path)?;
+    let op = input.redaction().map_or_else(|| args.op.clone(), |redaction| redaction.op(&args.op));
+    let ask = args.ask.map(|bytes| ExtraRequest { bytes, at: args.at, op });
+    let options = ReplayOptions { ask, pool: input.pool_part(args.pool.as_deref()), what_if, find_limit };
     let analysis = replay(&reading, &options)?;
     let document = Replay::from(&analysis);
     let exit = gates(&analysis, &args.gate);

@@ -94,13 +94,15 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
     if let Some(file) = &args.html {
         return write_page(args, file);
     }
-    let reading = Input::default().read(&args.path)?;
+    let mut input = Input::new(args.form.redact);
+    let reading = input.read(&args.path)?;
+    let pool = input.pool_part(args.pool.as_deref());
     let shown = Shown {
         is_json: args.form.json,
         by: args.by.into(),
         top: args.top,
         at: args.at,
-        pool: args.pool.as_deref(),
+        pool: pool.as_deref(),
     };
     answer(&reading, &shown, &mut Sink::stdout())?;
     // The process is about to end; giving back a large trace piece by piece would only delay that.
@@ -144,14 +146,16 @@ fn check_pool(pool: Option<&str>, report: &Report) -> Result<(), Failure> {
 }
 
 fn write_page(args: &ReportArgs, file: &Path) -> Result<Exit, Failure> {
-    let reading = Input::default().read_with_failures(&args.path)?;
-    let options =
-        ReportOptions { top: Some(PAGE_PEAK_ROWS), pool: args.pool.clone(), ..ReportOptions::default() };
+    let mut input = Input::new(args.form.redact);
+    let mut reading = input.read_with_failures(&args.path)?;
+    input.redact(&mut reading);
+    let pool = input.pool_part(args.pool.as_deref());
+    let options = ReportOptions { top: Some(PAGE_PEAK_ROWS), pool: pool.clone(), ..ReportOptions::default() };
     let mut report = report(&reading, &options);
     let document = Report::from(report.clone());
-    check_pool(args.pool.as_deref(), &document)?;
+    check_pool(pool.as_deref(), &document)?;
     let verdict = printer::report::verdict_lines(&document);
-    let page = page::page(&args.path, &verdict, &payload(&reading, &mut report), None);
+    let page = page::page(&input.shown(&args.path), &verdict, &payload(&reading, &mut report), None);
     std::mem::forget(reading);
     Sink::stdout().page(file, &page)?;
     Ok(Exit::Done)

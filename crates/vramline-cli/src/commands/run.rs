@@ -132,7 +132,7 @@ pub(crate) fn record(spec: &JobSpec<'_>, is_told: bool, json: Option<&Path>) -> 
     let is_attached =
         folder::parts(&path).is_ok_and(|parts| parts.iter().any(|(part, _)| *part == Part::Process));
     if is_attached && (is_told || json.is_some()) {
-        if let Some(reading) = tried(|| Input::default().read(&path)) {
+        if let Some(reading) = tried(|| Input::new(false).read(&path)) {
             tell(reading, is_told, json);
         }
     } else if is_booted && !is_attached {

@@ -40,13 +40,16 @@ pub(crate) struct ServeArgs {
     /// Also open it in a browser.
     #[arg(long)]
     pub(crate) open: bool,
+    /// Replace private texts by stand-ins: command lines, paths, host names, labels, layers, source lines.
+    #[arg(long)]
+    pub(crate) redact: bool,
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let host = args.host.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     // Before there are threads, which inherit it: Ctrl-C is waited for, and ends nothing halfway.
     let held = Held::hold(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
-    let server = Server::open(&args.path, host, args.port, Input::default())
+    let server = Server::open(&args.path, host, args.port, Input::new(args.redact))
         .map_err(|error| refused(error, host, args.port))?;
     let mut out = io::stdout().lock();
     if !host.is_loopback() {

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::Args;
+use vramline::analysis::redaction::Redaction;
 
 use crate::answer::{Form, Sink};
 use crate::exit::{Exit, Failure};
@@ -73,9 +74,14 @@ pub(crate) fn run(args: &TopArgs) -> Result<Exit, Failure> {
     let is_terminal = io::stdout().is_terminal();
     let is_dumb = std::env::var_os(TERM).is_some_and(|term| term == "dumb");
     if is_terminal && !is_dumb && !args.once && !args.form.json {
+        if args.form.redact {
+            let hint = "add --once or --json: that can be shared";
+            return Err(Failure::usage("--redact is not for the live view", hint));
+        }
         return tui::run(&args.paths, args.rate);
     }
-    let look = Lookout::new(&args.paths, args.rate).look(true);
+    let redaction = args.form.redact.then(Redaction::default);
+    let look = Lookout::new(&args.paths, args.rate, redaction).look(true);
     Sink::stdout()
         .answer(&look.document, args.form.json, |style| printer::top::top(&look.document, style))?;
     Ok(Exit::Done)

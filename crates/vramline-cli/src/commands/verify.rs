@@ -98,7 +98,7 @@ fn from_plan(args: &VerifyArgs) -> Result<Predicted, Failure> {
     let (job, batch) = (&args.job, args.batch);
     let made = job.make_probes()?;
     let options = PlanOptions { batches: vec![batch], ..job.options() };
-    let (plan, read) = job.prepared(&made, &options)?;
+    let (plan, read) = job.prepared(&Input::new(false), &made, &options)?;
     let prediction = plan.predict(batch, u64::from(job.trace_steps)).ok_or_else(|| {
         Failure::error(format!("the plan predicts nothing for {} {batch}", job.variable), "")
     })?;
@@ -195,12 +195,13 @@ fn measure(args: &VerifyArgs, fixes: &[Fix]) -> Result<Measured, Failure> {
         // What is measured is measured now.
         is_anew: true,
     })?;
-    let mut input = Input::default();
+    let input = Input::new(false);
     let mut peaks = Vec::new();
     for (_, path) in &made {
         let shown = path.display();
-        let reading =
-            input.read(path).map_err(|failure| failure.context(format!("'{shown}' cannot be read")))?;
+        let reading = input
+            .read_as_it_is(path)
+            .map_err(|failure| failure.context(format!("'{shown}' cannot be read")))?;
         let found = peak(&reading, args.job.pool.as_deref());
         peaks.push(found.ok_or_else(|| {
             Failure::error(format!("'{shown}' tells no peak"), "`vramline report` says what is in it")

@@ -209,7 +209,7 @@ impl Server {
             (Arc::clone(&now.shown), now.standing)
         };
         let served = page::Served { version: shown.version, standing: standing.word() };
-        let page = page::page(&self.subject.path, &shown.verdict, &shown.data, Some(&served));
+        let page = page::page(&self.subject.shown_path, &shown.verdict, &shown.data, Some(&served));
         let answer = Answer { status: 200, kind: "text/html; charset=utf-8", body: page.into_bytes() };
         let policy = format!("{}; frame-ancestors 'none'", page::policy(true));
         http::answer(stream, &answer, &policy, request.is_head);

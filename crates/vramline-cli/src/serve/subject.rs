@@ -80,7 +80,9 @@ pub(super) struct Now {
 }
 
 pub(super) struct Subject {
-    pub(super) path: PathBuf,
+    path: PathBuf,
+    /// The path by the name that pages give it.
+    pub(super) shown_path: PathBuf,
     now: Mutex<Now>,
     changed: Condvar,
     /// What it is read with; one reading at a time.
@@ -105,6 +107,7 @@ impl Subject {
         };
         Ok(Subject {
             path: path.to_owned(),
+            shown_path: input.shown(path),
             now: Mutex::new(now),
             changed: Condvar::new(),
             input: Mutex::new(input.quiet()),
@@ -198,8 +201,10 @@ fn wait_after(began: Instant) -> Duration {
 }
 
 fn read(input: &mut Input, path: &Path, version: u64) -> Result<Shown, Failure> {
-    let reading = input.read_with_failures(path)?;
+    let mut reading = input.read_with_failures(path)?;
+    // Whoever writes it is known by names that are private.
     let writers = reading.recorded.as_ref().map(Writers::of);
+    input.redact(&mut reading);
     let options = ReportOptions { top: Some(PAGE_PEAK_ROWS), ..ReportOptions::default() };
     let mut report = report(&reading, &options);
     let verdict = printer::report::verdict_lines(&report.clone().into());

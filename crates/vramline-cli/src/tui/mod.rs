@@ -50,7 +50,7 @@ pub(crate) fn run(paths: &[PathBuf], rate: f64) -> Result<Exit, Failure> {
     })?;
     watch_signals(held, tell.clone());
     watch_keys(tell.clone());
-    look_on(Lookout::new(paths, rate), rate, tell.clone());
+    look_on(Lookout::new(paths, rate, None), rate, tell.clone());
     let mut state = State::default();
     let paint = Paint::of_terminal();
     let ended = loop {

@@ -7,6 +7,7 @@
 //! - `export`: files for other tools
 //! - `pack`: exit codes, names and batches of `vramline pack`
 //! - `piping`: standard input as a file, and output that nobody reads on
+//! - `redact`: a secret is in no output of any verb
 //! - `run`: a job behaves as if it had been started without us
 //! - `top`: a live view that breaks gives the terminal back
 
@@ -20,6 +21,7 @@ mod exit;
 mod export;
 mod pack;
 mod piping;
+mod redact;
 mod run;
 mod top;
 

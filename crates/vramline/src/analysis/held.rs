@@ -1,5 +1,6 @@
 //! What a pool held at one moment, in rows: blocks grouped by op, layer, role or call stack, the most bytes first.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 
@@ -166,18 +167,18 @@ impl<'a> NameTables<'a> {
             }
         }
         let mut rows: Vec<HeldRow> = groups.into_values().collect();
+        // Texts decide only between rows whose figures are the same, so that the order does not change with the names.
         rows.sort_by(|a, b| {
-            b.bytes
-                .cmp(&a.bytes)
-                .then_with(|| (&a.op, &a.shape, &a.layer).cmp(&(&b.op, &b.shape, &b.layer)))
-                .then_with(|| a.role_word().cmp(b.role_word()))
-                .then_with(|| {
-                    let key = |row: &HeldRow| (row.evidence, row.source.clone(), row.variable.clone());
-                    key(a).cmp(&key(b))
-                })
+            let figures = |row: &HeldRow| {
+                let times = (Reverse(row.age_ns), Reverse(row.op_calls), Reverse(row.op_time_ns));
+                (Reverse(row.bytes), row.role_word(), Reverse(row.count), Reverse(row.slack), times)
+            };
+            let kinds = |row: &HeldRow| (row.evidence, row.dtype, row.stack.len());
+            (figures(a), &a.shape, kinds(a))
+                .cmp(&(figures(b), &b.shape, kinds(b)))
+                .then_with(|| (&a.op, &a.layer).cmp(&(&b.op, &b.layer)))
+                .then_with(|| (&a.source, &a.variable).cmp(&(&b.source, &b.variable)))
                 .then_with(|| a.stack.cmp(&b.stack))
-                .then_with(|| (b.count, a.dtype).cmp(&(a.count, b.dtype)))
-                .then_with(|| (b.slack, b.age_ns).cmp(&(a.slack, a.age_ns)))
         });
         rows
     }

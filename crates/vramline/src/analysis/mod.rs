@@ -18,6 +18,7 @@ pub mod picture;
 pub mod plan;
 pub mod process;
 pub mod reading;
+pub mod redaction;
 pub mod replay;
 pub mod replayed;
 pub mod report;

@@ -129,6 +129,11 @@ impl Trace {
         self
     }
 
+    /// The names of the variables that blocks hold.
+    pub(crate) fn variables_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        self.owned.values_mut().map(|owned| &mut owned.variable)
+    }
+
     /// Bytes of a role that an inventory lists and that lie in the pools of this trace.
     #[must_use]
     pub(crate) fn listed_bytes(&self, role: Role) -> Bytes {

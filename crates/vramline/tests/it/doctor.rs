@@ -14,7 +14,7 @@ use vramline::view::doctor::{Doctor, Measure};
 
 use crate::document::paths;
 
-fn device(index: u32) -> DeviceLook {
+pub(crate) fn device(index: u32) -> DeviceLook {
     let memory =
         DeviceMemory { total: Bytes(1000), reserved: Bytes(100), free: Bytes(600), used: Bytes(300) };
     DeviceLook {
@@ -33,7 +33,7 @@ fn device(index: u32) -> DeviceLook {
     }
 }
 
-fn machine(devices: Vec<DeviceLook>) -> MachineLook {
+pub(crate) fn machine(devices: Vec<DeviceLook>) -> MachineLook {
     let packages = [
         ("tensorflow", "2.21.0"),
         ("jax", "0.11.2"),

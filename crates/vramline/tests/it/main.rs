@@ -21,6 +21,7 @@
 //! - `plan`: predictions against what large batches really took
 //! - `recorded`: real recordings
 //! - `recording`: streams and folders, written, cut and damaged
+//! - `redaction`: what may be shared has every figure and no name
 //! - `replay`: traces through the simulators
 //! - `timeline`: the pyramid that keeps every peak
 //! - `top`: the document of the live view
@@ -53,6 +54,7 @@ mod page;
 mod plan;
 mod recorded;
 mod recording;
+mod redaction;
 mod replay;
 mod timeline;
 mod top;

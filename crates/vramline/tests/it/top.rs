@@ -21,7 +21,7 @@ use vramline::view::top::Top;
 use crate::document::paths;
 use crate::fixture;
 
-fn asked(script: &Script) -> Result<DriverSight, DriverError> {
+pub(crate) fn asked(script: &Script) -> Result<DriverSight, DriverError> {
     let mut driver = Fake::new(script.clone())?;
     let library = driver.library();
     let facts = driver.devices()?;
@@ -48,8 +48,13 @@ fn device(used: Used, identity: Option<Identity>) -> FakeDevice {
     }
 }
 
+/// A machine with one device, on which two processes are.
+pub(crate) fn script() -> Script {
+    Script { devices: vec![device(Used::Bytes(300), None)], ..Script::default() }
+}
+
 /// A job with a pool on GPU:0, as far as its framework tells.
-fn job(current: Option<i64>, pool: Option<i64>, limit: Option<i64>) -> LiveJob {
+pub(crate) fn job(current: Option<i64>, pool: Option<i64>, limit: Option<i64>) -> LiveJob {
     let mut job = LiveJob::new("train.vram".into());
     let fixture = RunManifest::read(&fixture("tf221_cpu_keras.vram")).ok();
     let uuid = Some("GPU-fake-0".to_owned());
@@ -83,7 +88,7 @@ fn job(current: Option<i64>, pool: Option<i64>, limit: Option<i64>) -> LiveJob {
     job
 }
 
-fn sight(driver: Result<DriverSight, DriverError>, jobs: &[LiveJob]) -> MachineSight<'_> {
+pub(crate) fn sight(driver: Result<DriverSight, DriverError>, jobs: &[LiveJob]) -> MachineSight<'_> {
     let seen = SeenProcess { command: "python train.py".to_owned(), resident: Some(Bytes(400)) };
     MachineSight {
         now: Moment { monotonic: 10, wall: 10 },
@@ -160,7 +165,7 @@ fn bars_add_up_whatever_is_told() {
 
 #[test]
 fn a_recorded_process_has_its_place_in_the_bar() {
-    let script = Script { devices: vec![device(Used::Bytes(300), None)], ..Script::default() };
+    let script = script();
     let document = shown(asked(&script), &[job(Some(120), Some(200), Some(250))]);
     let parts: BTreeMap<&str, i64> =
         document.devices[0].parts.iter().map(|part| (part.part.word(), part.bytes)).collect();
@@ -275,7 +280,7 @@ fn a_long_job_is_kept_in_bounds() {
 
 #[test]
 fn the_past_keeps_its_peaks() {
-    let script = Script { devices: vec![device(Used::Bytes(300), None)], ..Script::default() };
+    let script = script();
     let mut analysis = top(&sight(asked(&script), &[]));
     let mut history = DeviceHistory::default();
     for at in 0..5000_i64 {

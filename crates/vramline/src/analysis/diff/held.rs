@@ -128,7 +128,13 @@ impl Comparison<'_> {
             };
             rows.sort_by_cached_key(|row| (rank(row).unwrap_or(usize::MAX), row.text()));
         } else {
-            rows.sort_by_cached_key(|row| (Reverse(row.change()), Reverse(row.known().max()), row.text()));
+            // Texts decide only between rows whose figures are the same, so that the order does not change with the names.
+            rows.sort_by_cached_key(|row| {
+                let figures: Vec<Option<(Bytes, Bytes, Bytes)>> =
+                    row.runs.iter().map(|run| run.map(|run| (run.bytes, run.low, run.high))).collect();
+                let most = (Reverse(row.change()), Reverse(row.known().max()));
+                (most, figures, row.role, row.layer.is_empty(), row.text())
+            });
         }
         rows
     }

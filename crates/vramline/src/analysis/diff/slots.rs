@@ -109,7 +109,8 @@ fn slots(reports: &[&ReportAnalysis]) -> Vec<PoolSlot> {
     let mut slots = Vec::new();
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     for ((device, purpose), mut groups) in by_device {
-        groups.sort_by_key(|pools| Reverse(highest(pools)));
+        // Pools of one height stay in the order of their runs, whatever they are called.
+        groups.sort_by_cached_key(|pools| (Reverse(highest(pools)), pools.clone()));
         let mut joined: Vec<BTreeMap<usize, usize>> = Vec::new();
         for pools in groups {
             let is_apart =

@@ -1,0 +1,334 @@
+//! What a path held, rewritten: traces, moments, recordings and failures.
+
+use rustc_hash::FxHashSet;
+
+use super::{HIDDEN, Redaction, StandIn, messages};
+use crate::analysis::reading::{Host, OutOfMemory, Reading};
+use crate::event::{Framework, History, MarkKind};
+use crate::executable::Executable;
+use crate::failure::{Buffer, Failure, Failures, Witness};
+use crate::names::{Name, Names};
+use crate::plan::Compiled;
+use crate::recording::folder::ProcessId;
+use crate::recording::manifest::{Device, RunManifest};
+use crate::recording::reader::{Recorded, RecordedProcess};
+use crate::recording::rows::{Counters, DriverRow, HOST, Mark, RecordedMarkKind, Variable};
+use crate::snapshot::Still;
+use crate::source::driver::DriverError;
+use crate::stack::Stacks;
+
+impl Redaction {
+    /// Everything that a path held. To be called once, on a whole reading, before anything is concluded from it.
+    pub fn reading(&mut self, reading: &mut Reading) {
+        if let Some(recorded) = &mut reading.recorded {
+            self.recorded(recorded);
+        }
+        reading.hosts.iter_mut().for_each(|host| self.trace(host));
+        for (path, still) in &mut reading.stills {
+            *path = self.path(path);
+            self.still(still);
+        }
+        if let Some(failures) = &mut reading.failures {
+            self.failures(failures);
+        }
+        reading.other_runs.iter_mut().for_each(|path| *path = self.path(path));
+        let unreadable = std::mem::take(&mut reading.unreadable);
+        reading.unreadable = unreadable.into_iter().map(|error| self.source_error(error)).collect();
+    }
+
+    /// The failed allocations that paths tell of, with the traces beside them.
+    pub fn failures(&mut self, read: &mut OutOfMemory) {
+        read.files.iter_mut().for_each(|path| *path = self.path(path));
+        read.hosts.iter_mut().for_each(|host| self.trace(host));
+        let Failures { list, names, warnings } = &mut read.failures;
+        list.iter_mut().for_each(|failure| self.failure(failure));
+        names.rewrite(|_, text| self.name(text, StandIn::Op));
+        self.warnings(warnings);
+    }
+
+    /// What was compiled for a plan, before the plan is made from it.
+    pub fn compiled(&mut self, compiled: &mut Compiled) {
+        compiled.file = self.file(&compiled.file);
+        for Executable { name, names, stacks, buffers, .. } in &mut compiled.programs {
+            *name = self.program(name);
+            self.op_names(names, stacks, buffers.iter().map(|buffer| buffer.source).collect());
+        }
+    }
+
+    fn trace(&mut self, host: &mut Host) {
+        host.path = self.path(&host.path);
+        // Variables first: an op may have the name of one.
+        let mut variables: Vec<&mut String> = host.trace.variables_mut().collect();
+        variables.sort_unstable();
+        variables.into_iter().for_each(|variable| *variable = self.name(variable, StandIn::Variable));
+        let history = &mut host.trace.history;
+        history.host = self.host(&history.host);
+        history.pools.iter_mut().for_each(|pool| pool.name = self.pool(&pool.name));
+        self.warnings(&mut history.warnings);
+        for executable in &mut history.executables {
+            executable.name = self.program(&executable.name);
+        }
+        self.history_names(history);
+    }
+
+    fn history_names(&mut self, history: &mut History) {
+        let labels: FxHashSet<Name> = history
+            .marks
+            .iter()
+            .filter(|mark| matches!(mark.kind, MarkKind::Step(_) | MarkKind::Update(_)))
+            .map(|mark| mark.name)
+            .collect();
+        if history.framework == Some(Framework::PyTorch) {
+            let mut ops: FxHashSet<Name> = history.events.iter().map(|event| event.op_or_scope()).collect();
+            let caching = history.pools.iter().filter_map(|pool| pool.caching.as_ref());
+            ops.extend(caching.flat_map(|caching| &caching.failures).map(|failure| failure.op));
+            self.place_names(&mut history.names, &ops, &labels);
+            return;
+        }
+        for &label in &labels {
+            self.name(history.names.get(label), StandIn::Label);
+        }
+        let buffers = history.executables.iter().flat_map(|executable| &executable.buffers);
+        let sources = buffers.map(|buffer| buffer.source).collect();
+        self.op_names(&mut history.names, &history.stacks, sources);
+    }
+
+    /// A table of ops, in which frames of stacks and `sources` are places.
+    fn op_names(&mut self, names: &mut Names, stacks: &Stacks, sources: FxHashSet<Name>) {
+        let mut places = sources;
+        places.extend(stacks.calls().map(|(_, frame)| frame));
+        names.rewrite(
+            |name, text| {
+                if places.contains(&name) { self.frame(text) } else { self.name(text, StandIn::Op) }
+            },
+        );
+    }
+
+    fn still(&mut self, still: &mut Still) {
+        let held = || still.pools.iter().flat_map(|pool| &pool.snapshot.held);
+        if still.format == "hlo" || still.stacks.calls().next().is_none() {
+            let names: FxHashSet<&str> = held().map(|held| held.source.as_str()).collect();
+            let sources = still.names.iter().filter(|(_, text)| names.contains(text)).map(|(name, _)| name);
+            let sources = sources.filter(|name| !name.is_empty()).collect();
+            // The pools' names first: they are those of programs.
+            still.pools.iter_mut().for_each(|pool| pool.name = self.pool(&pool.name));
+            self.op_names(&mut still.names, &still.stacks, sources);
+        } else {
+            let ops = held().map(|held| held.op).collect();
+            still.pools.iter_mut().for_each(|pool| pool.name = self.pool(&pool.name));
+            self.place_names(&mut still.names, &ops, &FxHashSet::default());
+        }
+        for pool in &mut still.pools {
+            pool.device = self.device(&pool.device);
+            for held in &mut pool.snapshot.held {
+                held.layer = self.layer(&held.layer);
+                held.source = self.frame(&held.source);
+                held.variable = self.name(&held.variable, StandIn::Variable);
+            }
+        }
+        self.warnings(&mut still.warnings);
+    }
+
+    fn failure(&mut self, failure: &mut Failure) {
+        for Witness { path, time, .. } in &mut failure.witnesses {
+            *path = self.path(path);
+            let is_time = |c: char| c.is_ascii_digit() || " :-.,+/TZsIWEF".contains(c);
+            if !time.chars().all(is_time) {
+                HIDDEN.clone_into(time);
+            }
+        }
+        let rewritten = |text: &mut Option<String>, rewrite: &mut dyn FnMut(&str) -> String| {
+            *text = text.as_deref().map(rewrite);
+        };
+        rewritten(&mut failure.allocator, &mut |text| self.pool(text));
+        rewritten(&mut failure.executable, &mut |text| self.program(text));
+        rewritten(&mut failure.op, &mut |text| self.failed_op(text, failure.dialect.is_bfc()));
+        rewritten(&mut failure.shape, &mut |text| self.shape(text));
+        rewritten(&mut failure.dtype, &mut |text| self.dtype(text));
+        rewritten(&mut failure.device, &mut |text| self.device(text));
+        for Buffer { operator, label, shape, .. } in &mut failure.buffers {
+            *operator = self.operator(operator);
+            *label = self.name(label, StandIn::Op);
+            *shape = self.shape(shape);
+        }
+    }
+
+    /// The op that failed: PyTorch names it by its place.
+    fn failed_op(&mut self, text: &str, is_bfc: bool) -> String {
+        if is_bfc { self.name(text, StandIn::Op) } else { self.frame(text) }
+    }
+
+    /// `op_name="jit(step)/mul" source_file="/home/me/train.py" source_line=3`, each word for itself.
+    fn operator(&mut self, text: &str) -> String {
+        const NUMBERED: [&str; 4] = ["source_line", "source_end_line", "source_column", "source_end_column"];
+        let mut shown: Vec<String> = Vec::new();
+        let mut rest = text.trim();
+        while let Some((key, value)) = rest.split_once("=\"") {
+            let Some((value, behind)) = value.split_once('"') else { break };
+            match key.trim_start() {
+                "op_name" => shown.push(format!("op_name=\"{}\"", self.name(value, StandIn::Op))),
+                "source_file" => shown.push(format!("source_file=\"{}\"", self.file(value))),
+                "op_type" => shown.push(format!("op_type=\"{}\"", self.name(value, StandIn::Op))),
+                _ => shown.push(HIDDEN.to_owned()),
+            }
+            rest = behind.trim_start();
+            // Numbers stand without quotes.
+            while let Some((key, number)) = rest.split(' ').next().and_then(|word| word.split_once('=')) {
+                if !NUMBERED.contains(&key) || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+                    break;
+                }
+                shown.push(format!("{key}={number}"));
+                rest = rest.get(key.len() + 1 + number.len()..).unwrap_or_default().trim_start();
+            }
+        }
+        if !rest.is_empty() {
+            shown.push(self.name(rest, StandIn::Op));
+        }
+        shown.join(" ")
+    }
+
+    fn recorded(&mut self, recorded: &mut Recorded) {
+        recorded.path = self.path(&recorded.path);
+        if let Some(manifest) = &mut recorded.manifest {
+            self.manifest(manifest);
+        }
+        recorded.processes.iter_mut().for_each(|process| self.process(process));
+        for row in &mut recorded.driver {
+            self.driver_row(row);
+        }
+        self.warnings(&mut recorded.warnings);
+    }
+
+    fn manifest(&mut self, manifest: &mut RunManifest) {
+        manifest.command = self.command(&manifest.command);
+        manifest.cwd = self.file(&manifest.cwd);
+        manifest.host = self.host(&manifest.host);
+        let uuids: Vec<String> = manifest.devices.iter().filter_map(|device| device.uuid.clone()).collect();
+        manifest.settings.gpus = manifest.settings.gpus.as_deref().map(|list| self.device_list(list, &uuids));
+        for (name, value) in &mut manifest.environment {
+            *value = self.variable_value(name, value, &uuids);
+        }
+        for Device { uuid, pci_bus_id, part, error, .. } in &mut manifest.devices {
+            *uuid = uuid.as_deref().map(|uuid| self.uuid(uuid));
+            *pci_bus_id = pci_bus_id.as_deref().map(|bus| self.stand_in(StandIn::Bus, bus));
+            part.iter_mut().for_each(|part| part.of = self.uuid(&part.of));
+            error.iter_mut().for_each(driver_error);
+        }
+        if let Some(driver) = &mut manifest.driver {
+            driver.error.iter_mut().for_each(driver_error);
+        }
+    }
+
+    fn process(&mut self, process: &mut RecordedProcess) {
+        process.id = self.process_id(&process.id);
+        let forked_from = process.facts.forked_from.as_deref();
+        process.facts.forked_from = forked_from.map(|id| match id.parse::<ProcessId>() {
+            Ok(id) => self.process_id(&id).to_string(),
+            Err(_) => HIDDEN.to_owned(),
+        });
+        process.marks.iter_mut().for_each(|mark| self.mark(mark));
+        let counters = process.samples.iter_mut().filter_map(|sample| sample.counters.as_mut());
+        counters.for_each(|counters| self.counters(counters));
+        for Variable { owner, name, shape, dtype, device, .. } in
+            process.inventories.iter_mut().flat_map(|inventory| &mut inventory.variables)
+        {
+            *owner = owner.as_deref().map(|owner| self.layer(owner));
+            *name = self.name(name, StandIn::Variable);
+            *shape = shape.as_deref().map(|shape| self.shape(shape));
+            *dtype = dtype.as_deref().map(|dtype| self.dtype(dtype));
+            *device = device.as_deref().map(|device| self.device(device));
+        }
+        let paths = process.trace.iter_mut().chain(&mut process.exception).chain(&mut process.dumps);
+        paths.for_each(|path| *path = self.path(path));
+    }
+
+    fn process_id(&mut self, id: &ProcessId) -> ProcessId {
+        ProcessId::new(&self.host(id.host()), id.pid(), id.start())
+    }
+
+    fn mark(&mut self, mark: &mut Mark) {
+        if let RecordedMarkKind::Other(word) = &mut mark.kind {
+            *word = self.stand_in(StandIn::Label, word);
+        }
+        mark.label = mark.label.as_deref().map(|label| match mark.kind {
+            RecordedMarkKind::Exception => self.exception(label),
+            RecordedMarkKind::Step | RecordedMarkKind::Call if self.words.is_function(label) => {
+                label.to_owned()
+            }
+            _ => self.label(label),
+        });
+        mark.counters.iter_mut().for_each(|counters| self.counters(counters));
+    }
+
+    fn counters(&mut self, counters: &mut Counters) {
+        counters.device = self.device(&counters.device);
+        counters.reason = counters.reason.take().map(messages::reason);
+    }
+
+    fn driver_row(&mut self, row: &mut DriverRow) {
+        if row.device != HOST {
+            row.device = self.uuid(&row.device);
+        }
+        row.command = row.command.as_deref().map(|command| self.command_line(command));
+        row.reason = row.reason.take().map(messages::reason);
+        row.work = row.work.take().map(|work| match work.as_str() {
+            "compute" | "graphics" | "both" => work,
+            _ => HIDDEN.to_owned(),
+        });
+    }
+
+    /// A shape, as long as it is one.
+    fn shape(&mut self, text: &str) -> String {
+        if text.is_empty() || super::names::is_shape(text) {
+            return text.to_owned();
+        }
+        self.stand_in(StandIn::Text, text)
+    }
+
+    /// An element type, as long as it is one.
+    fn dtype(&mut self, text: &str) -> String {
+        const KINDS: [&str; 14] = [
+            "float", "bfloat", "half", "double", "int", "uint", "qint", "quint", "complex", "bool", "string",
+            "resource", "variant", "float8_e",
+        ];
+        let letters = text.trim_end_matches(|c: char| c.is_ascii_alphanumeric() && !c.is_ascii_alphabetic());
+        let is_known = KINDS.contains(&letters) || text.starts_with("float8_e") && text.len() < 20;
+        if is_known || text.is_empty() { text.to_owned() } else { self.stand_in(StandIn::Text, text) }
+    }
+
+    /// A device, as the driver names it for ever. Stand-ins are of one length, because lists of devices may hold beginnings.
+    pub(super) fn uuid(&mut self, uuid: &str) -> String {
+        if uuid.is_empty() {
+            return String::new();
+        }
+        let number = self.number(StandIn::Device, uuid);
+        let kind = if uuid.starts_with("MIG-") { "MIG" } else { "GPU" };
+        format!("{kind}-{number:08}")
+    }
+
+    /// A list of devices, as in `CUDA_VISIBLE_DEVICES`; `uuids` are those of the machine.
+    pub(super) fn device_list(&mut self, list: &str, uuids: &[String]) -> String {
+        let entry = |entry: &str, redaction: &mut Redaction| {
+            let plain = entry.trim();
+            let is_number =
+                plain.strip_prefix('-').unwrap_or(plain).bytes().all(|byte| byte.is_ascii_digit());
+            if is_number || matches!(plain, "none" | "all" | "void") {
+                return entry.to_owned();
+            }
+            let mut fitting = uuids.iter().filter(|uuid| uuid.starts_with(plain));
+            match (fitting.next(), fitting.next()) {
+                (Some(uuid), None) => redaction.uuid(uuid),
+                _ => "GPU-unknown".to_owned(),
+            }
+        };
+        let entries: Vec<String> = list.split(',').map(|one| entry(one, self)).collect();
+        entries.join(",")
+    }
+}
+
+/// What a driver failed with: what it said may name files.
+pub(super) fn driver_error(error: &mut DriverError) {
+    if let DriverError::LibraryMissing { detail } | DriverError::Failed { detail } = error {
+        HIDDEN.clone_into(detail);
+    }
+}

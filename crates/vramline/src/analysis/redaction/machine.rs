@@ -1,0 +1,195 @@
+//! What is known of a machine, of jobs on it and of a plan, rewritten.
+
+use super::{HIDDEN, Redaction, StandIn, facts};
+use crate::analysis::doctor::{DeviceLook, MachineLook};
+use crate::analysis::pack::{KnownNeed, PackJob};
+use crate::analysis::plan::{PlanAnalysis, ProbeRead};
+use crate::analysis::top::TopAnalysis;
+use crate::recording::rows::HOST;
+
+impl Redaction {
+    /// What was found on a machine, before [`doctor`](crate::analysis::doctor::doctor) concludes from it.
+    pub fn machine(&mut self, machine: &mut MachineLook) {
+        let mut uuids: Vec<String> = Vec::new();
+        match &mut machine.driver {
+            Ok(driver) => {
+                uuids.extend(driver.devices.iter().map(|device| device.facts.uuid.clone()));
+                driver.devices.iter_mut().for_each(|device| self.device_look(device));
+                driver.cuda.as_mut().err().into_iter().for_each(facts::driver_error);
+            }
+            Err(error) => facts::driver_error(error),
+        }
+        for (name, value) in &mut machine.environment {
+            *value = self.variable_value(name, value, &uuids);
+        }
+        match &mut machine.python {
+            Ok(python) => {
+                python.executable = self.file(&python.executable);
+                for look in python.deep.values_mut() {
+                    look.error = look.error.as_deref().map(|error| self.exception(error));
+                }
+            }
+            Err(error) => *error = self.quoted(error),
+        }
+        machine.no_boot = machine.no_boot.as_deref().map(|error| self.quoted(error));
+    }
+
+    fn device_look(&mut self, look: &mut DeviceLook) {
+        let facts = &mut look.facts;
+        facts.uuid = self.uuid(&facts.uuid);
+        facts.pci_bus_id = facts.pci_bus_id.as_deref().map(|bus| self.stand_in(StandIn::Bus, bus));
+        facts.part.iter_mut().for_each(|part| part.of = self.uuid(&part.of));
+        look.memory.as_mut().err().into_iter().for_each(facts::driver_error);
+        look.processes.as_mut().err().into_iter().for_each(facts::driver_error);
+    }
+
+    /// What a machine's memory does right now. The histories of devices are looked up by their own names, so this comes after them.
+    pub fn top(&mut self, top: &mut TopAnalysis) {
+        top.host = self.host(&top.host);
+        top.driver.as_mut().err().into_iter().for_each(facts::driver_error);
+        for device in &mut top.devices {
+            if device.uuid != HOST {
+                device.uuid = self.uuid(&device.uuid);
+            }
+            device.part_of = device.part_of.as_deref().map(|whole| self.uuid(whole));
+            device.error.iter_mut().for_each(facts::driver_error);
+        }
+        for job in &mut top.jobs {
+            job.path = self.path(&job.path);
+            job.command = self.command_line(&job.command);
+            job.host = job.host.as_deref().map(|host| self.host(host));
+        }
+        for process in &mut top.processes {
+            process.command = self.command_line(&process.command);
+            process.exception = process.exception.as_deref().map(|text| self.exception(text));
+            process.device = self.shown_device(&process.device);
+        }
+        for warning in &mut top.warnings {
+            self.live_warning(warning);
+        }
+    }
+
+    /// `GPU 0.1` is Vramline's own name; others are a framework's.
+    fn shown_device(&mut self, name: &str) -> String {
+        if self.words.is_pool(name) { name.to_owned() } else { self.device(name) }
+    }
+
+    /// A job, before it is added up with others; a name that is not the file's is a label.
+    pub fn job(&mut self, job: &mut PackJob) {
+        job.name = self.stand_in(StandIn::Job, &job.name);
+        job.file = self.file(&job.file);
+        if let KnownNeed::Run(reading) = &mut job.known {
+            self.reading(reading);
+        }
+    }
+
+    /// A probe of a plan, before the plan is made from it.
+    pub fn probe(&mut self, probe: &mut ProbeRead) {
+        probe.file = self.file(&probe.file);
+        self.reading(&mut probe.reading);
+    }
+
+    /// A plan. What it varies is in its sentences: that goes through [`Redaction::varied`] before the plan is made.
+    pub fn plan(&mut self, plan: &mut PlanAnalysis) {
+        plan.pool = self.pool(&plan.pool);
+        plan.device = self.device(&plan.device);
+        for probe in &mut plan.probes {
+            probe.file = self.file(&probe.file);
+        }
+        for step in &mut plan.compiled {
+            step.file = self.file(&step.file);
+            step.program = self.program(&step.program);
+        }
+    }
+
+    /// The value of a variable of the environment: settings stay, everything else does not.
+    pub(super) fn variable_value(&mut self, name: &str, value: &str, uuids: &[String]) -> String {
+        const SETTINGS: [&str; 26] = [
+            "0",
+            "1",
+            "true",
+            "false",
+            "on",
+            "off",
+            "yes",
+            "no",
+            "none",
+            "default",
+            "platform",
+            "bfc",
+            "async",
+            "cuda_async",
+            "cuda_malloc_async",
+            "native",
+            "cpu",
+            "gpu",
+            "cuda",
+            "tpu",
+            "rocm",
+            "tensorflow",
+            "jax",
+            "torch",
+            "pci_bus_id",
+            "fastest_first",
+        ];
+        if matches!(name, "CUDA_VISIBLE_DEVICES" | "NVIDIA_VISIBLE_DEVICES") {
+            return self.device_list(value, uuids);
+        }
+        let is_setting = |word: &str| {
+            let word = word.trim().to_ascii_lowercase();
+            word.is_empty() || SETTINGS.contains(&word.as_str()) || word.parse::<f64>().is_ok()
+        };
+        // PyTorch's allocator is configured by `key:value,key:value`.
+        let is_torch_setting = |setting: &str| {
+            const KEYS: [&str; 10] = [
+                "backend",
+                "max_split_size_mb",
+                "max_non_split_rounding_mb",
+                "roundup_power2_divisions",
+                "garbage_collection_threshold",
+                "expandable_segments",
+                "pinned_use_cuda_host_register",
+                "pinned_num_register_threads",
+                "per_process_memory_fraction",
+                "release_lock_on_cudamalloc",
+            ];
+            setting.split_once(':').is_some_and(|(key, value)| {
+                KEYS.contains(&key.trim()) && (is_setting(value) || value.trim() == "cudaMallocAsync")
+            })
+        };
+        let is_public = |setting: &str| is_setting(setting) || is_torch_setting(setting);
+        if value.split(',').all(is_public) {
+            return value.to_owned();
+        }
+        let shown = |setting: &str, redaction: &mut Redaction| match is_public(setting) {
+            true => setting.to_owned(),
+            false => redaction.stand_in(StandIn::Text, setting),
+        };
+        let settings: Vec<String> = value.split(',').map(|setting| shown(setting, self)).collect();
+        settings.join(",")
+    }
+
+    /// A warning of the live view: of the machine itself, or of a recording that is being read.
+    fn live_warning(&mut self, warning: &mut crate::warning::Warning) {
+        const OF_MACHINE: [&str; 10] = [
+            "no-device",
+            "driver-silent",
+            "driver-not-loaded",
+            "version-mismatch",
+            "no-permission",
+            "not-supported",
+            "gpu-lost",
+            "not-found",
+            "library-too-old",
+            "other",
+        ];
+        match warning.code {
+            "library-missing" | "failed" => {
+                let subject = warning.text.split(": ").next().unwrap_or_default().to_owned();
+                warning.text = format!("{subject}: the driver does not answer {HIDDEN}");
+            }
+            code if OF_MACHINE.contains(&code) => {}
+            _ => self.warning(warning),
+        }
+    }
+}

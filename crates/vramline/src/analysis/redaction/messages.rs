@@ -1,0 +1,216 @@
+//! What was put into words while reading: kept where it holds numbers only, else replaced.
+
+use std::io;
+
+use super::{HIDDEN, Redaction, words};
+use crate::source::SourceError;
+use crate::warning::{Warning, Warnings};
+
+/// Warnings whose texts hold nothing but Vramline's own words and numbers.
+const PLAIN: [&str; 27] = [
+    "another-limit",
+    "bare-events",
+    "broken-samples",
+    "chunks-disagree",
+    "end-disagrees",
+    "entries-disagree",
+    "executables-without-size",
+    "harmless",
+    "huge-event",
+    "large-program",
+    "large-programs",
+    "malformed",
+    "many-failures",
+    "mixed-dump",
+    "more-failures",
+    "more-warnings",
+    "no-chunks",
+    "no-history",
+    "no-times",
+    "odd-numbers",
+    "silent-devices",
+    "torn-dump",
+    "truncated",
+    // These are made of what was understood, after it was redacted.
+    "began-late",
+    "cuda-malloc-async",
+    "plain-cpu-allocator",
+    "silent-allocator",
+];
+
+/// Warnings whose texts hold paths, names or what others wrote, and what is said instead.
+const REPLACED: [(&str, &str); 8] = [
+    ("dump-disagrees", "a text and a dump of the same failure differ; the dump is believed"),
+    (
+        "pickle-calls",
+        "the pickle asks Python to call functions; nothing was called, what they return is left out",
+    ),
+    ("profiler", "the profiler reported something"),
+    ("unknown-keys", "keys of a newer PyTorch were left out"),
+    ("unreadable", "a file cannot be read"),
+    ("unreadable-facts", "what a process wrote of itself cannot be read"),
+    ("unreadable-manifest", "run.json cannot be read"),
+    ("unreadable-stream", "a file of the recording cannot be read"),
+];
+
+impl Redaction {
+    /// Warnings that were made while reading.
+    pub(super) fn warnings(&mut self, warnings: &mut Warnings) {
+        warnings.iter_mut().for_each(|warning| self.warning(warning));
+    }
+
+    pub(super) fn warning(&mut self, warning: &mut Warning) {
+        if PLAIN.contains(&warning.code) {
+            return;
+        }
+        warning.text = match warning.code {
+            "torn-tail" => self.quoted(&warning.text),
+            "requests-unknown" => self.slack_of_pool(&warning.text),
+            code => {
+                let known = REPLACED.iter().find(|(known, _)| *known == code);
+                known.map_or_else(|| format!("{code} {HIDDEN}"), |(_, text)| (*text).to_owned())
+            }
+        };
+    }
+
+    /// A sentence of Vramline's in which nothing but what stands in quotes is private.
+    pub(super) fn quoted(&mut self, text: &str) -> String {
+        let mut shown = String::new();
+        let mut parts = text.split('\'').enumerate().peekable();
+        while let Some((at, part)) = parts.next() {
+            // A quote that is not closed hides the rest.
+            let is_quoted = at % 2 == 1;
+            match (is_quoted, parts.peek().is_some()) {
+                (true, true) => shown.push_str(&format!("'{}'", self.file(part))),
+                (true, false) => shown.push_str(HIDDEN),
+                (false, _) => shown.push_str(part),
+            }
+        }
+        shown
+    }
+
+    /// "... 1 to 2 bytes of POOL are slack"
+    fn slack_of_pool(&mut self, text: &str) -> String {
+        let parts = text.rsplit_once(" bytes of ").zip(text.strip_suffix(" are slack"));
+        let Some(((before, _), whole)) = parts else { return HIDDEN.to_owned() };
+        let pool = whole.get(before.len() + " bytes of ".len()..).unwrap_or_default();
+        format!("{before} bytes of {} are slack", self.pool(pool))
+    }
+
+    /// An exception: its type stays where everybody has it, what it says does not.
+    pub(super) fn exception(&self, text: &str) -> String {
+        let name = text.split(':').next().unwrap_or_default().trim();
+        let last = name.rsplit('.').next().unwrap_or_default();
+        match (text.is_empty(), self.words.is_exception(last)) {
+            (true, _) => String::new(),
+            (false, true) => format!("{last}: {HIDDEN}"),
+            (false, false) => HIDDEN.to_owned(),
+        }
+    }
+
+    pub(super) fn source_error(&mut self, error: SourceError) -> SourceError {
+        match error {
+            SourceError::Io { path, error } => {
+                // What a library adds of its own may hold anything; what the system says does not.
+                let error =
+                    if error.raw_os_error().is_some() { error } else { io::Error::from(error.kind()) };
+                SourceError::Io { path: self.path(&path), error }
+            }
+            SourceError::Empty { path } => SourceError::Empty { path: self.path(&path) },
+            SourceError::Foreign { path, what, hint } => {
+                SourceError::Foreign { path: self.path(&path), what, hint }
+            }
+            SourceError::NoLog { path, what } => SourceError::NoLog { path: self.path(&path), what },
+            SourceError::Recording { hint, .. } => {
+                SourceError::Recording { text: "a recording cannot be read".to_owned(), hint }
+            }
+            SourceError::Pickle { path, hint, .. } => {
+                let what = "it is no snapshot of PyTorch's, or it is damaged".to_owned();
+                SourceError::Pickle { path: self.path(&path), what, hint }
+            }
+            SourceError::NoProgram { path } => SourceError::NoProgram { path: self.path(&path) },
+            SourceError::NoTrace { path } => SourceError::NoTrace { path: self.path(&path) },
+            SourceError::NoRecordings { path } => SourceError::NoRecordings { path: self.path(&path) },
+        }
+    }
+}
+
+/// Why a figure is not there, where Vramline itself says it.
+pub(super) fn reason(text: String) -> String {
+    if text.is_empty() || words::is_own_sentence(&text) { text } else { HIDDEN.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// The codes of all warnings that are made before anything is redacted.
+    fn codes(path: &Path, found: &mut Vec<String>) {
+        if path.is_dir() {
+            fs::read_dir(path).unwrap().for_each(|entry| codes(&entry.unwrap().path(), found));
+            return;
+        }
+        let text = fs::read_to_string(path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        for call in code.split(".add(").skip(1) {
+            let Some(rest) = call.trim_start().strip_prefix('"') else { continue };
+            found.extend(rest.split('"').next().map(str::to_owned));
+        }
+    }
+
+    #[test]
+    fn every_warning_of_reading_is_known_here() {
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut found = Vec::new();
+        for part in ["source", "recording", "postmortem", "failure.rs", "analysis/reading.rs"] {
+            codes(&src.join(part), &mut found);
+        }
+        assert!(found.len() > 30, "{found:?}");
+        for code in found {
+            let is_replaced = REPLACED.iter().any(|(known, _)| *known == code);
+            let is_known = PLAIN.contains(&code.as_str()) || is_replaced;
+            assert!(is_known || ["torn-tail", "requests-unknown"].contains(&code.as_str()), "{code}");
+        }
+    }
+
+    #[test]
+    fn sentences_lose_what_others_wrote() {
+        let mut redaction = Redaction::default();
+        let mut said = |code, text: &str| {
+            let mut warning = Warning { code, text: text.to_owned(), hint: String::new() };
+            redaction.warning(&mut warning);
+            warning.text
+        };
+        assert_eq!(said("truncated", "the file ends at byte 7"), "the file ends at byte 7");
+        assert_eq!(said("profiler", "the profiler reported: secret"), "the profiler reported something");
+        assert_eq!(
+            said(
+                "torn-tail",
+                "the last 3 bytes of 'marks-secret-1-2.arrows' are not whole and were left out"
+            ),
+            "the last 3 bytes of 'file-1' are not whole and were left out"
+        );
+        assert_eq!(
+            said("requests-unknown", "not what was asked for: 1 to 2 bytes of GPU_0_bfc are slack"),
+            "not what was asked for: 1 to 2 bytes of GPU_0_bfc are slack"
+        );
+        assert_eq!(
+            said("requests-unknown", "1 to 2 bytes of secret are slack"),
+            "1 to 2 bytes of pool-1 are slack"
+        );
+        assert_eq!(said("new-code", "secret"), "new-code (hidden)");
+        assert_eq!(redaction.exception("ValueError: secret"), "ValueError: (hidden)");
+        assert_eq!(
+            redaction.exception("tf.errors.ResourceExhaustedError: x"),
+            "ResourceExhaustedError: (hidden)"
+        );
+        assert_eq!(redaction.exception("MySecretError: x"), "(hidden)");
+        assert_eq!(
+            redaction.quoted("'/secret/python' is no Python, 'cut"),
+            "'file-2' is no Python, (hidden)"
+        );
+    }
+}
