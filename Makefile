@@ -3,7 +3,7 @@
 #   make demo    build, install TensorFlow, train a small Keras model under `vramline run`, print the report
 #   make test    the everyday suite: formatting, lints, Rust and Python tests
 #   make test-integrations   tests with heavy packages, in an environment of their own
-#   make dist    the wheel and the source archive of a release, into dist/ (RELEASING.md)
+#   make dist    the wheel and the source archive of a release, into dist/, and the crates (RELEASING.md)
 #   make test-dist   make dist, then installs the wheel and uses it
 #   make bench   time and memory against xprof on a large trace made here; a large log; what a recording costs; replay
 #   make proof   the long tables, written into docs/ with versions and date
@@ -107,11 +107,13 @@ test-integrations: build $(INTEGRATIONS)/.installed
 	$(INTEGRATIONS)/bin/python $(INSTALL) --no-deps --force-reinstall --no-build-isolation .
 	VRAMLINE_BIN=$(abspath $(INTEGRATIONS))/bin/vramline $(INTEGRATIONS)/bin/python -m pytest -q tests/integrations
 
-# The wheel is made from the source archive, which so is known to build.
+# The wheel is made from the source archive, which so is known to build. Each crate that others may use is packaged and built from
+# its package, into target/package.
 dist: tools $(RELEASE)/.installed
 	rm -rf dist
 	PATH="$(abspath $(RELEASE))/bin:$$PATH" VRAMLINE_BUILD=dist CARGO_TARGET_DIR=$(abspath target) \
 	  $(RELEASE)/bin/python -m build --no-isolation --outdir dist
+	cargo package --locked --allow-dirty -p vramline-derive -p vramline -p vramline-cli
 
 test-dist: dist
 	@command -v debootstrap >/dev/null || [ "$$(id -u)" != 0 ] || { apt-get update -q && apt-get install -y -q debootstrap; } || true

@@ -50,9 +50,11 @@
 //! use vramline::{ReplayOptions, read, replay};
 //!
 //! let what_if = vec!["limit=50MiB".parse()?, "growth=off,limit=128MiB".parse()?];
-//! let replay = replay(&read(path.as_ref())?, &ReplayOptions { what_if, ..ReplayOptions::default() })?;
+//! let options = ReplayOptions { what_if, ..ReplayOptions::default() };
+//! let replay = replay(&read(path.as_ref())?, &options)?;
 //! assert!(replay.pools[0].exact, "every address of the trace is reproduced");
-//! assert_eq!(replay.what_if.iter().map(|answer| answer.fits).collect::<Vec<_>>(), [Some(false), Some(true)]);
+//! let fits: Vec<_> = replay.what_if.iter().map(|answer| answer.fits).collect();
+//! assert_eq!(fits, [Some(false), Some(true)]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

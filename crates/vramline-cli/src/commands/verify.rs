@@ -46,8 +46,8 @@ error; 2 usage.";
 #[command(after_long_help = HELP, override_usage = "vramline verify [OPTIONS] --batch N [--fix NAME] -- CMD {batch} ...")]
 pub(crate) struct VerifyArgs {
     /// The batch to measure at.
-    #[arg(long, value_name = "N", required = true, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) batch: u64,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) batch: Option<u64>,
     /// The fix to try; several joined by +.
     #[arg(long, value_name = "NAME")]
     pub(crate) fix: Option<String>,
@@ -65,6 +65,12 @@ pub(crate) struct VerifyArgs {
 }
 
 pub(crate) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
+    let Some(batch) = args.batch else {
+        return Err(Failure::usage(
+            "verify needs one batch",
+            "give the batch to measure at, such as --batch 256",
+        ));
+    };
     if !(args.tolerance.is_finite() && args.tolerance >= 0.0) {
         return Err(Failure::usage(
             format!("{} is no tolerance", args.tolerance),
@@ -78,12 +84,12 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
         ));
     }
     let predicted = match &args.planned {
-        Some(file) => from_document(file, args.batch, args.fix.as_deref())?,
-        None => from_plan(args)?,
+        Some(file) => from_document(file, batch, args.fix.as_deref())?,
+        None => from_plan(args, batch)?,
     };
     // As it is, and with the fixes.
-    let base = measure(args, &[])?;
-    let fixed = if predicted.fixes.is_empty() { None } else { Some(measure(args, &predicted.fixes)?) };
+    let base = measure(args, batch, &[])?;
+    let fixed = if predicted.fixes.is_empty() { None } else { Some(measure(args, batch, &predicted.fixes)?) };
     let document = Verify::from(verify(&predicted, base, fixed, args.tolerance));
     let text = |style| printer::verify::verify(&document, style);
     Sink::stdout().answer(&document, args.job.form.json, text)?;
@@ -94,8 +100,8 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
 }
 
 /// The prediction of a plan that is made now.
-fn from_plan(args: &VerifyArgs) -> Result<Predicted, Failure> {
-    let (job, batch) = (&args.job, args.batch);
+fn from_plan(args: &VerifyArgs, batch: u64) -> Result<Predicted, Failure> {
+    let job = &args.job;
     let made = job.make_probes()?;
     let options = PlanOptions { batches: vec![batch], ..job.options() };
     let (plan, read) = job.prepared(&Input::new(false), &made, &options)?;
@@ -158,11 +164,11 @@ fn from_document(file: &Path, batch: u64, fix: Option<&str>) -> Result<Predicted
 }
 
 /// Runs the command with fixes, and reads the peaks.
-fn measure(args: &VerifyArgs, fixes: &[Fix]) -> Result<Measured, Failure> {
+fn measure(args: &VerifyArgs, batch: u64, fixes: &[Fix]) -> Result<Measured, Failure> {
     let mut more = Variables::new();
     let mut inside = Vec::new();
     let mut allocator = None;
-    let mut run_at = args.batch;
+    let mut run_at = batch;
     for fix in fixes {
         match fix {
             Fix::Accumulate { micro, times } => {

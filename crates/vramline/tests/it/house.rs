@@ -96,6 +96,19 @@ fn internal_modules_say_so() {
     }
 }
 
+/// Our crates need each other in exactly this version, which so stands in the manifest more than once.
+#[test]
+fn versions_of_our_crates_agree() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let version =
+        manifest.lines().find_map(|line| line.strip_prefix("version = ")).unwrap().trim_matches('"');
+    let ours: Vec<&str> = manifest.lines().filter(|line| line.contains("path = \"crates/")).collect();
+    assert_eq!(ours.len(), 2, "{ours:?}");
+    for line in ours {
+        assert!(line.contains(&format!("version = \"={version}\"")), "{line}");
+    }
+}
+
 /// Documents are plain data: no file of `view/` starts a replay, reads a file, chooses among pools or makes a verdict.
 #[test]
 fn views_decide_nothing() {
