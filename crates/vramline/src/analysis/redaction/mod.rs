@@ -8,6 +8,8 @@
 //! for as long as the [`Redaction`] lives, so that runs that are compared still meet.
 
 mod facts;
+#[cfg(feature = "recording")]
+mod live;
 mod machine;
 mod messages;
 mod names;
