@@ -1,10 +1,10 @@
 //! Private texts replaced by stand-ins, so that a report can be shared.
 //!
 //! What was read is rewritten once it has been understood, and before anything is said of it: every sentence, document, page and
-//! export is then made from clean facts, and figures are what they were. Names keep their structure ([`names`]), because conclusions
-//! read them again. What was put into words while reading is replaced as a whole, unless it holds numbers only ([`messages`]).
+//! export is then made from clean facts, and figures are what they were. Names keep their structure (`names`), because conclusions
+//! read them again. What was put into words while reading is replaced as a whole, unless it holds numbers only (`messages`).
 //!
-//! Public is what frameworks, compilers and Vramline itself name ([`words`]); everything else is private. One text has one stand-in
+//! Public is what frameworks, compilers and Vramline itself name (`words`); everything else is private. One text has one stand-in
 //! for as long as the [`Redaction`] lives, so that runs that are compared still meet.
 
 mod facts;
