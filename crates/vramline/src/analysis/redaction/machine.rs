@@ -4,7 +4,7 @@ use super::{HIDDEN, Redaction, StandIn, facts};
 use crate::analysis::doctor::{DeviceLook, MachineLook};
 use crate::analysis::pack::{KnownNeed, PackJob};
 use crate::analysis::plan::{PlanAnalysis, ProbeRead};
-use crate::analysis::top::TopAnalysis;
+use crate::analysis::top::{DeviceHistory, TopAnalysis};
 use crate::recording::rows::HOST;
 
 impl Redaction {
@@ -43,14 +43,21 @@ impl Redaction {
         look.processes.as_mut().err().into_iter().for_each(facts::driver_error);
     }
 
-    /// What a machine's memory does right now. The histories of devices are looked up by their own names, so this comes after them.
+    /// What devices held over the last minutes, under the names that [`Redaction::top`] gives them.
+    pub fn history(&mut self, history: &DeviceHistory) -> DeviceHistory {
+        history.renamed(|uuid| self.uuid_or_host(uuid))
+    }
+
+    fn uuid_or_host(&mut self, uuid: &str) -> String {
+        if uuid == HOST { uuid.to_owned() } else { self.uuid(uuid) }
+    }
+
+    /// What a machine's memory does right now, after the history of its devices has gone on by it.
     pub fn top(&mut self, top: &mut TopAnalysis) {
         top.host = self.host(&top.host);
         top.driver.as_mut().err().into_iter().for_each(facts::driver_error);
         for device in &mut top.devices {
-            if device.uuid != HOST {
-                device.uuid = self.uuid(&device.uuid);
-            }
+            device.uuid = self.uuid_or_host(&device.uuid);
             device.part_of = device.part_of.as_deref().map(|whole| self.uuid(whole));
             device.error.iter_mut().for_each(facts::driver_error);
         }

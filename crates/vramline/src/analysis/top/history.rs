@@ -49,6 +49,12 @@ impl DeviceHistory {
         }
     }
 
+    /// The same under other names of the devices.
+    #[must_use]
+    pub(in crate::analysis) fn renamed(&self, mut rename: impl FnMut(&str) -> String) -> DeviceHistory {
+        DeviceHistory(self.0.iter().map(|(uuid, points)| (rename(uuid), points.clone())).collect())
+    }
+
     /// The most that a device held in each of `width` stretches of the time before `now`.
     #[must_use]
     pub fn columns(&self, uuid: &str, now: Moment, length: Nanos, width: usize) -> Vec<Column> {
