@@ -81,7 +81,7 @@ impl Redaction {
         if self.words.is_pool(name) { name.to_owned() } else { self.device(name) }
     }
 
-    /// A job, before it is added up with others; a name that is not the file's is a label.
+    /// A job, before it is added up with others.
     pub fn job(&mut self, job: &mut PackJob) {
         job.name = self.stand_in(StandIn::Job, &job.name);
         job.file = self.file(&job.file);
