@@ -27,8 +27,10 @@ use vramline::names::Names;
 use vramline::recording::folder::ProcessId;
 use vramline::recording::live::News;
 use vramline::recording::rows::{Mark, Moment, RecordedMarkKind};
-use vramline::source::SourceError;
+use vramline::snapshot::{Held, Snapshot, Still, StillPool};
 use vramline::source::driver::DriverError;
+use vramline::source::{Content, SourceError};
+use vramline::stack::{Stack, Stacks};
 use vramline::units::{Bytes, Nanos};
 use vramline::view::diff::Diff;
 use vramline::view::doctor::Doctor;
@@ -40,7 +42,7 @@ use vramline::view::report::Report;
 use vramline::view::tile::window_json;
 use vramline::view::top::Top;
 use vramline::view::{diff_page, export as rows, page};
-use vramline::warning::Warning;
+use vramline::warning::{Warning, Warnings};
 use vramline::{OutOfMemory, Reading, read_failures};
 
 use crate::{doctor, fixture, root, top};
@@ -704,7 +706,8 @@ fn the_live_view_keeps_its_figures_and_loses_its_names() {
     sight.seen.values_mut().for_each(|seen| seen.command = format!("python --key {SECRET}"));
     let plain = vramline::analysis::top::top(&sight);
     let mut redacted = plain.clone();
-    Redaction::default().top(&mut redacted);
+    let mut redaction = Redaction::default();
+    redaction.top(&mut redacted);
     let [plain, redacted] = [plain, redacted].map(|one| serde_json::to_value(Top::from(&one)).unwrap());
     let mut wrong = Vec::new();
     differences(&plain, &redacted, "top", &mut wrong);
@@ -742,7 +745,7 @@ fn stand_ins_say_what_they_stand_for() {
     let mut path = |text: &str| redaction.path(Path::new(text)).display().to_string();
     assert_eq!(path("/home/me/secret.vram"), "file-1.vram");
     assert_eq!(path("secret/vm.xplane.pb"), "file-2.xplane.pb");
-    assert_eq!(path("/home/me/secret.vram"), "file-1.vram");
+    assert_eq!(path("/home/me/secret.vram/"), "file-1.vram");
     assert_eq!(path("secret.of.mine"), "file-3");
     assert_eq!(
         (redaction.host("node-17"), redaction.host("localhost")),
@@ -760,4 +763,76 @@ fn stand_ins_say_what_they_stand_for() {
         (redaction.varied("batch"), redaction.varied("customers")),
         ("batch".to_owned(), "variable-1".to_owned())
     );
+}
+
+/// A secret of each kind, in facts that are put together here.
+#[test]
+fn a_secret_of_each_kind_is_nowhere() {
+    let mut names = Names::default();
+    let mut stacks = Stacks::default();
+    let frame = names.intern("/home/secretframe/train.py:3 secretfunction");
+    let stack = stacks.push(Stack::EMPTY, frame);
+    let op = names.intern("jit(secretfunction)/transpose(jvp(SecretModel))/secretlayer_17/dot_general");
+    let held = Held {
+        op,
+        stack,
+        layer: "SecretModel/secretlayer_17".to_owned(),
+        source: "/home/secretframe/train.py:3".to_owned(),
+        variable: "secretlayer_17/secretvariable:0".to_owned(),
+        ..Held::bare(Bytes(100), Bytes(128), "the pool's own list")
+    };
+    let bare =
+        Held { op: names.intern("secretop2"), ..Held::bare(Bytes(7), Bytes(7), "the pool's own list") };
+    let snapshot =
+        Snapshot { time: None, in_use: Bytes(135), before_recording: Bytes::ZERO, held: vec![held, bare] };
+    let pool = StillPool {
+        name: "jit_secretfunction temporaries".to_owned(),
+        device: String::new(),
+        limit: None,
+        lifetime_peak: None,
+        fragmentation: None,
+        allocs: None,
+        snapshot,
+    };
+    let mut warnings = Warnings::default();
+    warnings.add("profiler", "the profiler reported: secrettext", "");
+    let still = Still { format: "hlo", framework: None, names, stacks, pools: vec![pool], warnings };
+    let content = Content::Still(Box::new(still));
+    let mut reading = Reading::of(PathBuf::from("/home/secretpath/x.hlo.pb"), content);
+    let mut recorded = vramline::read(&fixture("tf221_cpu_keras.vram")).unwrap().recorded.unwrap();
+    let manifest = recorded.manifest.as_mut().unwrap();
+    manifest.command = vec!["python".to_owned(), "--password=secretcommand".to_owned()];
+    (manifest.host, manifest.cwd) = ("secrethost".to_owned(), "/secretpath".to_owned());
+    let process = &mut recorded.processes[0];
+    process.id = ProcessId::new("secrethost", 1, 2);
+    for (number, mark) in process.marks.iter_mut().enumerate() {
+        mark.label = Some(format!("secretlabel {number}"));
+    }
+    reading.recorded = Some(recorded);
+
+    let all = [GroupBy::Op, GroupBy::Layer, GroupBy::Role, GroupBy::Stack];
+    let mut plain = String::new();
+    texts(&json!(documents(Reading::of(PathBuf::new(), of_reading(&reading)), &all)), &mut plain);
+    Redaction::default().reading(&mut reading);
+    let mut shown = String::new();
+    texts(&json!(documents(reading, &all)), &mut shown);
+    assert!(
+        plain.contains("secretlayer_17") && plain.contains("secretvariable") && plain.contains("secretframe")
+    );
+    let leaked: Vec<&str> = shown.lines().filter(|line| line.to_lowercase().contains("secret")).collect();
+    assert!(leaked.is_empty(), "{leaked:#?}");
+    assert!(
+        shown.contains("jit(function-a)/transpose(jvp(Layer-") && shown.contains("/dot_general"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("jit_function-a temporaries")
+            && shown.contains("host-1-1-2")
+            && shown.contains("label-3")
+    );
+}
+
+/// The only moment that a reading has, once more.
+fn of_reading(reading: &Reading) -> Content {
+    Content::Still(Box::new(reading.stills[0].1.clone()))
 }

@@ -106,17 +106,18 @@ impl Redaction {
 
     fn still(&mut self, still: &mut Still) {
         let held = || still.pools.iter().flat_map(|pool| &pool.snapshot.held);
-        if still.format == "hlo" || still.stacks.calls().next().is_none() {
-            let names: FxHashSet<&str> = held().map(|held| held.source.as_str()).collect();
-            let sources = still.names.iter().filter(|(_, text)| names.contains(text)).map(|(name, _)| name);
-            let sources = sources.filter(|name| !name.is_empty()).collect();
-            // The pools' names first: they are those of programs.
-            still.pools.iter_mut().for_each(|pool| pool.name = self.pool(&pool.name));
-            self.op_names(&mut still.names, &still.stacks, sources);
-        } else {
-            let ops = held().map(|held| held.op).collect();
-            still.pools.iter_mut().for_each(|pool| pool.name = self.pool(&pool.name));
+        let ops: FxHashSet<Name> = held().map(|held| held.op).collect();
+        let sources: FxHashSet<&str> = held().map(|held| held.source.as_str()).collect();
+        let is_source = |(name, text): &(Name, &str)| !name.is_empty() && sources.contains(text);
+        let sources: FxHashSet<Name> = still.names.iter().filter(is_source).map(|(name, _)| name).collect();
+        // Before the names of ops: pools may have those of programs.
+        still.pools.iter_mut().for_each(|pool| pool.name = self.pool(&pool.name));
+        // Stacks of a compiled program stand beside the names of its ops; elsewhere they are all that names them.
+        let has_places = still.format != "hlo" && still.stacks.calls().next().is_some();
+        if has_places {
             self.place_names(&mut still.names, &ops, &FxHashSet::default());
+        } else {
+            self.op_names(&mut still.names, &still.stacks, sources);
         }
         for pool in &mut still.pools {
             pool.device = self.device(&pool.device);
@@ -287,13 +288,15 @@ impl Redaction {
 
     /// An element type, as long as it is one.
     fn dtype(&mut self, text: &str) -> String {
-        const KINDS: [&str; 14] = [
+        const KINDS: [&str; 13] = [
             "float", "bfloat", "half", "double", "int", "uint", "qint", "quint", "complex", "bool", "string",
-            "resource", "variant", "float8_e",
+            "resource", "variant",
         ];
-        let letters = text.trim_end_matches(|c: char| c.is_ascii_alphanumeric() && !c.is_ascii_alphabetic());
-        let is_known = KINDS.contains(&letters) || text.starts_with("float8_e") && text.len() < 20;
-        if is_known || text.is_empty() { text.to_owned() } else { self.stand_in(StandIn::Text, text) }
+        const EIGHT_BITS: [&str; 5] =
+            ["float8_e5m2", "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e4m3fnuz"];
+        let letters = text.trim_end_matches(|c: char| c.is_ascii_digit());
+        let is_known = text.is_empty() || KINDS.contains(&letters) || EIGHT_BITS.contains(&text);
+        if is_known { text.to_owned() } else { self.stand_in(StandIn::Text, text) }
     }
 
     /// A device, as the driver names it for ever. Stand-ins are of one length, because lists of devices may hold beginnings.

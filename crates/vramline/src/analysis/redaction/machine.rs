@@ -41,7 +41,7 @@ impl Redaction {
         look.processes.as_mut().err().into_iter().for_each(facts::driver_error);
     }
 
-    /// A job, before it is added up with others; a name that is not the file's is a label.
+    /// A job, before it is added up with others.
     pub fn job(&mut self, job: &mut PackJob) {
         job.name = self.stand_in(StandIn::Job, &job.name);
         job.file = self.file(&job.file);

@@ -7,7 +7,7 @@ use crate::source::SourceError;
 use crate::warning::{Warning, Warnings};
 
 /// Warnings whose texts hold nothing but Vramline's own words and numbers.
-const PLAIN: [&str; 27] = [
+const PLAIN: [&str; 23] = [
     "another-limit",
     "bare-events",
     "broken-samples",
@@ -31,11 +31,6 @@ const PLAIN: [&str; 27] = [
     "silent-devices",
     "torn-dump",
     "truncated",
-    // These are made of what was understood, after it was redacted.
-    "began-late",
-    "cuda-malloc-async",
-    "plain-cpu-allocator",
-    "silent-allocator",
 ];
 
 /// Warnings whose texts hold paths, names or what others wrote, and what is said instead.

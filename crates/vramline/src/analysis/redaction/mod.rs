@@ -113,6 +113,8 @@ impl Redaction {
         if path.is_empty() {
             return String::new();
         }
+        // A shell completes the name of a folder with a slash.
+        let path = path.trim_end_matches('/');
         let ending = ENDINGS.into_iter().find(|ending| path.ends_with(ending)).unwrap_or_default();
         format!("{}{ending}", self.stand_in(StandIn::Path, path))
     }
