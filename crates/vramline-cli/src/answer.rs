@@ -10,14 +10,17 @@ use crate::exit::Failure;
 use crate::output::OutputFile;
 use crate::printer::Style;
 
+/// What `--redact` does, in the verbs that have it.
+pub(crate) const REDACT: &str =
+    "Replace private texts by placeholders: command lines, paths, host names, labels, layers, source lines";
+
 // The options that every verb with an answer has. (No doc comment: clap would take it for that of the verb.)
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct Form {
     /// Print everything as one JSON document, exact to the byte.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Replace private texts by stand-ins: command lines, paths, host names, labels, layers, source lines.
-    #[arg(long)]
+    #[arg(long, help = REDACT)]
     pub(crate) redact: bool,
 }
 

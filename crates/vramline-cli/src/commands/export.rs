@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use vramline::analysis::export::{self, NothingToExport};
 
+use crate::answer::REDACT;
 use crate::bug;
 use crate::exit::{Exit, Failure};
 use crate::export::{parquet, perfetto, table};
@@ -43,8 +44,7 @@ pub(crate) struct ExportArgs {
     /// Only pools whose name contains this.
     #[arg(long, value_name = "NAME")]
     pub(crate) pool: Option<String>,
-    /// Replace private texts by stand-ins: command lines, paths, host names, labels, layers, source lines.
-    #[arg(long)]
+    #[arg(long, help = REDACT)]
     pub(crate) redact: bool,
 }
 

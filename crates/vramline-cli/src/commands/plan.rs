@@ -135,7 +135,21 @@ fn probe(text: &str) -> Result<(u64, PathBuf), String> {
 }
 
 pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
-    let analysis = analysis(args)?;
+    let mut redaction = args.job.form.redact.then(Redaction::default);
+    let mut options = PlanOptions {
+        batches: args.batch.clone(),
+        curve: args.curve || args.html.is_some(),
+        fixes: true,
+        ..args.job.options()
+    };
+    if let Some(redaction) = &mut redaction {
+        options.variable = redaction.varied(&options.variable);
+    }
+    let mut analysis = analysis(args, &options)?;
+    // Afterwards: no sentence of a plan holds a name, and what is compiled is looked for by its own.
+    if let Some(redaction) = &mut redaction {
+        redaction.plan(&mut analysis);
+    }
     let exit = match analysis.gate() {
         PlanGate::Pass => Exit::Done,
         PlanGate::Fail => Exit::No,
@@ -150,17 +164,10 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-fn analysis(args: &PlanArgs) -> Result<PlanAnalysis, Failure> {
+fn analysis(args: &PlanArgs, options: &PlanOptions) -> Result<PlanAnalysis, Failure> {
     let job = &args.job;
-    let options = PlanOptions {
-        batches: args.batch.clone(),
-        curve: args.curve || args.html.is_some(),
-        fixes: true,
-        ..job.options()
-    };
-    let mut input = Input::new(job.form.redact);
     if args.compile_only {
-        return compile_only(args, &mut input, options);
+        return compile_only(args, options);
     }
     let probes = if job.command.is_empty() { args.probe.clone() } else { job.make_probes()? };
     if probes.is_empty() && job.compiled.is_empty() {
@@ -168,23 +175,13 @@ fn analysis(args: &PlanArgs) -> Result<PlanAnalysis, Failure> {
         return Err(Failure::usage("there is nothing to plan from", hint));
     }
     if probes.is_empty() {
-        return Ok(of_compiled(&mut input, job.given()?, options));
+        return Ok(plan::of_compiled(&job.given()?, options));
     }
-    let (mut prepared, mut read) = job.prepared(&input, &probes, &options)?;
+    let (mut prepared, read) = job.prepared(&probes, options)?;
     if !job.command.is_empty() {
         compile(args, &mut prepared, &read)?;
     }
-    let mut options = options;
-    if let Some(redaction) = input.redaction() {
-        // What is compiled is looked for by its own names. Now that it is there the plan is made again, from what may be shown.
-        read.iter_mut().for_each(|probe| redaction.probe(probe));
-        prepared.compiled.iter_mut().for_each(|compiled| redaction.compiled(compiled));
-        options = redacted(redaction, options);
-        let compiled = std::mem::take(&mut prepared.compiled);
-        prepared = plan::prepare(&read, &options)?;
-        prepared.add_compiled(compiled);
-    }
-    let analysis = plan::plan(&prepared, &read, &options);
+    let analysis = plan::plan(&prepared, &read, options);
     let is_told = |batch: u64| analysis.predictions.iter().any(|each| each.taken.batch == batch);
     if let Some(batch) = args.batch.iter().find(|batch| !is_told(**batch)) {
         let variable = &job.variable;
@@ -198,26 +195,8 @@ fn analysis(args: &PlanArgs) -> Result<PlanAnalysis, Failure> {
     Ok(analysis)
 }
 
-/// What a plan is asked for, without private texts.
-fn redacted(redaction: &mut Redaction, options: PlanOptions) -> PlanOptions {
-    PlanOptions {
-        pool: options.pool.map(|part| redaction.pool_part(&part)),
-        variable: redaction.varied(&options.variable),
-        ..options
-    }
-}
-
-/// What compiled programs tell without a run.
-fn of_compiled(input: &mut Input, mut compiled: Vec<Compiled>, mut options: PlanOptions) -> PlanAnalysis {
-    if let Some(redaction) = input.redaction() {
-        compiled.iter_mut().for_each(|one| redaction.compiled(one));
-        options = redacted(redaction, options);
-    }
-    plan::of_compiled(&compiled, &options)
-}
-
 /// What XLA compiles at the batches that are asked for, and no more.
-fn compile_only(args: &PlanArgs, input: &mut Input, options: PlanOptions) -> Result<PlanAnalysis, Failure> {
+fn compile_only(args: &PlanArgs, options: &PlanOptions) -> Result<PlanAnalysis, Failure> {
     let ProbeArgs { variable, command, output, .. } = &args.job;
     probes::check(command, variable)?;
     fs::create_dir_all(output).with_context(|| format!("cannot make '{}'", output.display()))?;
@@ -233,7 +212,7 @@ fn compile_only(args: &PlanArgs, input: &mut Input, options: PlanOptions) -> Res
             "is it compiled by XLA at all (JAX, Keras with jit_compile=True), and does it keep XLA_FLAGS as they are?",
         ));
     }
-    Ok(of_compiled(input, compiled, options))
+    Ok(plan::of_compiled(&compiled, options))
 }
 
 /// Where a compiler may be behind requests of the probes, compiles at their batches, at those that are asked for, and where there is
@@ -342,10 +321,10 @@ impl ProbeArgs {
     /// Probes, read and aligned.
     pub(crate) fn prepared(
         &self,
-        input: &Input,
         probes: &[(u64, PathBuf)],
         options: &PlanOptions,
     ) -> Result<(Plan, Vec<ProbeRead>), Failure> {
+        let input = Input::new(false);
         let mut read = Vec::new();
         for (batch, path) in probes {
             let file = path.display().to_string();

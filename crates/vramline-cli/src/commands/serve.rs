@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 
+use crate::answer::REDACT;
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
 use crate::launch::kernel::Held;
@@ -40,8 +41,7 @@ pub(crate) struct ServeArgs {
     /// Also open it in a browser.
     #[arg(long)]
     pub(crate) open: bool,
-    /// Replace private texts by stand-ins: command lines, paths, host names, labels, layers, source lines.
-    #[arg(long)]
+    #[arg(long, help = REDACT)]
     pub(crate) redact: bool,
 }
 
@@ -90,7 +90,10 @@ fn open(url: &str, held: &Held) {
 fn refused(error: NoServer, host: IpAddr, port: u16) -> Failure {
     match error {
         NoServer::Source(failure) => failure,
-        NoServer::Token(error) => Failure::error(format!("no random name can be made: {error}"), ""),
+        NoServer::Token(error) => Failure::error(
+            format!("no random name can be made: {error}"),
+            "see that /dev/urandom is there and can be read",
+        ),
         NoServer::Address(error) => {
             let hint = match error.kind() {
                 ErrorKind::AddrInUse => "leave --port out to get one that is free, or give another",

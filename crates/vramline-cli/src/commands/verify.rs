@@ -104,9 +104,12 @@ fn from_plan(args: &VerifyArgs, batch: u64) -> Result<Predicted, Failure> {
     let job = &args.job;
     let made = job.make_probes()?;
     let options = PlanOptions { batches: vec![batch], ..job.options() };
-    let (plan, read) = job.prepared(&Input::new(false), &made, &options)?;
+    let (plan, read) = job.prepared(&made, &options)?;
     let prediction = plan.predict(batch, u64::from(job.trace_steps)).ok_or_else(|| {
-        Failure::error(format!("the plan predicts nothing for {} {batch}", job.variable), "")
+        Failure::error(
+            format!("the plan predicts nothing for {} {batch}", job.variable),
+            format!("see that this is the {} that you mean", job.variable),
+        )
     })?;
     let fitting = job.limit.and_then(|limit| plan.largest(limit, job.steps).sure);
     let offered = plan.candidates(batch, fitting);

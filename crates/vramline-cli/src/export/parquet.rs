@@ -8,7 +8,7 @@ use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
-use vramline::analysis::export::PoolExport;
+use vramline::analysis::export::PoolHistory;
 use vramline::view::export::{Allocation, allocations};
 
 /// Rows of a group.
@@ -24,7 +24,7 @@ const SCHEMA: &str = "message allocations {
     optional int64 step; required binary phase (STRING); required boolean at_peak;
 }";
 
-pub(crate) fn write(pools: &[PoolExport<'_>], out: &mut (impl Write + Send)) -> Result<(), anyhow::Error> {
+pub(crate) fn write(pools: &[PoolHistory<'_>], out: &mut (impl Write + Send)) -> Result<(), anyhow::Error> {
     let schema = Arc::new(parse_message_type(SCHEMA).context("the schema")?);
     let properties = Arc::new(WriterProperties::builder().build());
     let mut file = SerializedFileWriter::new(out, schema, properties)?;

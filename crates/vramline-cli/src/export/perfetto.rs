@@ -8,14 +8,14 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::io::{self, Write};
 
 use serde_json::json;
-use vramline::analysis::export::PoolExport;
+use vramline::analysis::export::PoolHistory;
 use vramline::units::Nanos;
 use vramline::view::export::{self, Allocation};
 
 /// The lane of the steps; those of allocations follow.
 const STEPS_LANE: usize = 0;
 
-pub(crate) fn write(pools: &[PoolExport<'_>], out: &mut impl Write) -> Result<(), anyhow::Error> {
+pub(crate) fn write(pools: &[PoolHistory<'_>], out: &mut impl Write) -> Result<(), anyhow::Error> {
     write!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     for (number, pool) in pools.iter().enumerate() {
         let pid = number + 1;
@@ -52,7 +52,7 @@ pub(crate) fn write(pools: &[PoolExport<'_>], out: &mut impl Write) -> Result<()
     Ok(())
 }
 
-fn allocations(out: &mut impl Write, pid: usize, pool: &PoolExport<'_>) -> io::Result<()> {
+fn allocations(out: &mut impl Write, pid: usize, pool: &PoolHistory<'_>) -> io::Result<()> {
     let end = pool.end();
     let mut busy: BinaryHeap<Reverse<(Nanos, usize)>> = BinaryHeap::new();
     let mut free: BTreeSet<usize> = BTreeSet::new();

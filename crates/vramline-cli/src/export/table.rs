@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use vramline::analysis::export::PoolExport;
+use vramline::analysis::export::PoolHistory;
 use vramline::view::export::{Allocation, allocations};
 
 /// The columns, in the order of every format.
@@ -27,7 +27,7 @@ pub(crate) const COLUMNS: [&str; 18] = [
     "at_peak",
 ];
 
-pub(crate) fn csv(pools: &[PoolExport<'_>], out: &mut impl Write) -> Result<(), anyhow::Error> {
+pub(crate) fn csv(pools: &[PoolHistory<'_>], out: &mut impl Write) -> Result<(), anyhow::Error> {
     write!(out, "{}\r\n", COLUMNS.join(","))?;
     for row in pools.iter().flat_map(allocations) {
         let number = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
@@ -60,7 +60,7 @@ fn text(out: &mut impl Write, cell: &str, before: &str) -> io::Result<()> {
     }
 }
 
-pub(crate) fn json(pools: &[PoolExport<'_>], out: &mut impl Write) -> Result<(), anyhow::Error> {
+pub(crate) fn json(pools: &[PoolHistory<'_>], out: &mut impl Write) -> Result<(), anyhow::Error> {
     write!(out, "{{\"kind\":\"export\",\"allocations\":[")?;
     for (number, row) in pools.iter().flat_map(allocations).enumerate() {
         out.write_all(if number > 0 { b",\n" } else { b"\n" })?;

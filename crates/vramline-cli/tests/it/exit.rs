@@ -1,12 +1,13 @@
 //! The table of exit codes in `docs/exit-codes.md`, row by row: a command that ends so, for each.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::root;
+use crate::{root, top};
 
 const CNN: &str = "fixtures/tf221_cpu_cnn_from_start.xplane.pb";
 const LOOP: &str = "fixtures/torch2110_h200_loop.vram";
@@ -157,8 +158,22 @@ fn ends_with(verb: &str, code_of_row: &str, folder: &Path) -> i32 {
         ("export", "1") => simple(&["export", CNN, "--to", "csv", "-o", "/no/such/folder/file"]),
         ("export", "2") => simple(&["export", CNN]),
         ("top", "0") => simple(&["top", "--once"]),
-        // A signal ends the live view, which needs a terminal: tests/python/test_top.py.
-        ("top", "128+n") => 128,
+        ("top", "128+n") => {
+            let (slave, mut reader) = top::terminal();
+            let mut command = vramline(&["top"], folder);
+            command.env("TERM", "xterm").stdin(slave.try_clone().unwrap()).stdout(slave);
+            let (drawn, is_drawn) = std::sync::mpsc::channel();
+            let reading = std::thread::spawn(move || {
+                let mut piece = [0; 4096];
+                while let Ok(1..) = reader.read(&mut piece) {
+                    // Nobody waits for the later ones.
+                    let _ = drawn.send(());
+                }
+            });
+            let code = interrupted(command, "-TERM", || is_drawn.try_recv().is_ok());
+            reading.join().unwrap();
+            code - 15
+        }
         ("doctor", "0") => simple(&["doctor", "--python", "/no/such/python"]),
         ("demo", "0") => simple(&["demo", "--python", "/bin/true", "-o", &out]),
         ("demo", "1") => {

@@ -9,17 +9,23 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::json;
 
-#[test]
-fn a_panic_gives_the_terminal_back_and_is_readable() {
-    let scratch = tempfile::tempdir().unwrap();
-    let script = scratch.path().join("driver.json");
-    std::fs::write(&script, json!({"devices": [{"total": 1000}]}).to_string()).unwrap();
+/// A terminal: the end that a program has open, and the end of whoever looks at it.
+pub(crate) fn terminal() -> (File, File) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap();
     let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
     tcsetwinsize(&slave, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    (slave, File::from(master))
+}
+
+#[test]
+fn a_panic_gives_the_terminal_back_and_is_readable() {
+    let scratch = tempfile::tempdir().unwrap();
+    let script = scratch.path().join("driver.json");
+    std::fs::write(&script, json!({"devices": [{"total": 1000}]}).to_string()).unwrap();
+    let (slave, mut reader) = terminal();
     let before = tcgetattr(&slave).unwrap();
     assert!(before.local_modes.contains(LocalModes::ICANON | LocalModes::ECHO));
     let end = || Stdio::from(slave.try_clone().unwrap());
@@ -34,7 +40,6 @@ fn a_panic_gives_the_terminal_back_and_is_readable() {
         .stderr(end())
         .spawn()
         .unwrap();
-    let mut reader = File::from(master);
     let reading = std::thread::spawn(move || {
         let (mut written, mut piece) = (Vec::new(), [0; 4096]);
         // A terminal that nobody has open any more is an error, not an end.

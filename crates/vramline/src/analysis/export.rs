@@ -12,10 +12,6 @@ use crate::trace::recorded::{self, RecordedStep};
 use crate::trace::{Lifetime, Phase, PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
 
-/// The name that the binary's writers have for it.
-#[cfg(feature = "internals")]
-pub use self::PoolHistory as PoolExport;
-
 /// A pool of memory with its history: one allocator of one process on one device.
 #[derive(Debug)]
 pub struct PoolHistory<'a> {

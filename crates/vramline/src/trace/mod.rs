@@ -28,6 +28,7 @@ use crate::worker;
 pub use bands::Band;
 pub use count::{Count, Disagreement, Peak};
 pub(crate) use op::layer_of;
+pub(crate) use op::{is_optimizer, without_number};
 pub use pairing::{Life, PoolTrace, UnmatchedFree};
 pub(crate) use step::StepUse;
 pub use step::{How, Phase, Step};

@@ -62,7 +62,7 @@ const OPTIMIZERS: [&str; 15] = [
 ];
 
 /// `dense_12` -> `dense`
-fn without_number(component: &str) -> &str {
+pub(crate) fn without_number(component: &str) -> &str {
     let stem = component.trim_end_matches(|c: char| c.is_ascii_digit());
     if stem.len() < component.len() { stem.strip_suffix('_').unwrap_or(component) } else { component }
 }
@@ -91,6 +91,11 @@ fn is_gradient(component: &str) -> bool {
 fn optimizer(component: &str) -> Option<&'static str> {
     let letters = without_number(component).chars().filter(|&c| c != '_').map(|c| c.to_ascii_lowercase());
     OPTIMIZERS.into_iter().find(|known| letters.clone().eq(known.chars()))
+}
+
+/// Whether a scope is an optimizer's, in any spelling.
+pub(crate) fn is_optimizer(component: &str) -> bool {
+    optimizer(component).is_some()
 }
 
 /// What an op of an optimizer does. Keras' optimizers subtract from weights and add to slots, except that plain descent

@@ -2,13 +2,11 @@
 
 use rustc_hash::FxHashSet;
 
-use super::{HIDDEN, Redaction, StandIn, messages};
+use super::{HIDDEN, Placeholder, Redaction, messages};
 use crate::analysis::reading::{Host, OutOfMemory, Reading};
 use crate::event::{Framework, History, MarkKind};
-use crate::executable::Executable;
 use crate::failure::{Buffer, Failure, Failures, Witness};
 use crate::names::{Name, Names};
-use crate::plan::Compiled;
 use crate::recording::folder::ProcessId;
 use crate::recording::manifest::{Device, RunManifest};
 use crate::recording::reader::{Recorded, RecordedProcess};
@@ -42,17 +40,8 @@ impl Redaction {
         read.hosts.iter_mut().for_each(|host| self.trace(host));
         let Failures { list, names, warnings } = &mut read.failures;
         list.iter_mut().for_each(|failure| self.failure(failure));
-        names.rewrite(|_, text| self.name(text, StandIn::Op));
+        names.rewrite(|_, text| self.name(text, Placeholder::Op));
         self.warnings(warnings);
-    }
-
-    /// What was compiled for a plan, before the plan is made from it.
-    pub fn compiled(&mut self, compiled: &mut Compiled) {
-        compiled.file = self.file(&compiled.file);
-        for Executable { name, names, stacks, buffers, .. } in &mut compiled.programs {
-            *name = self.program(name);
-            self.op_names(names, stacks, buffers.iter().map(|buffer| buffer.source).collect());
-        }
     }
 
     fn trace(&mut self, host: &mut Host) {
@@ -60,7 +49,7 @@ impl Redaction {
         // Variables first: an op may have the name of one.
         let mut variables: Vec<&mut String> = host.trace.variables_mut().collect();
         variables.sort_unstable();
-        variables.into_iter().for_each(|variable| *variable = self.name(variable, StandIn::Variable));
+        variables.into_iter().for_each(|variable| *variable = self.name(variable, Placeholder::Variable));
         let history = &mut host.trace.history;
         history.host = self.host(&history.host);
         history.pools.iter_mut().for_each(|pool| pool.name = self.pool(&pool.name));
@@ -86,7 +75,7 @@ impl Redaction {
             return;
         }
         for &label in &labels {
-            self.name(history.names.get(label), StandIn::Label);
+            self.name(history.names.get(label), Placeholder::Label);
         }
         let buffers = history.executables.iter().flat_map(|executable| &executable.buffers);
         let sources = buffers.map(|buffer| buffer.source).collect();
@@ -97,11 +86,9 @@ impl Redaction {
     fn op_names(&mut self, names: &mut Names, stacks: &Stacks, sources: FxHashSet<Name>) {
         let mut places = sources;
         places.extend(stacks.calls().map(|(_, frame)| frame));
-        names.rewrite(
-            |name, text| {
-                if places.contains(&name) { self.frame(text) } else { self.name(text, StandIn::Op) }
-            },
-        );
+        names.rewrite(|name, text| {
+            if places.contains(&name) { self.frame(text) } else { self.name(text, Placeholder::Op) }
+        });
     }
 
     fn still(&mut self, still: &mut Still) {
@@ -124,7 +111,7 @@ impl Redaction {
             for held in &mut pool.snapshot.held {
                 held.layer = self.layer(&held.layer);
                 held.source = self.frame(&held.source);
-                held.variable = self.name(&held.variable, StandIn::Variable);
+                held.variable = self.name(&held.variable, Placeholder::Variable);
             }
         }
         self.warnings(&mut still.warnings);
@@ -149,14 +136,14 @@ impl Redaction {
         rewritten(&mut failure.device, &mut |text| self.device(text));
         for Buffer { operator, label, shape, .. } in &mut failure.buffers {
             *operator = self.operator(operator);
-            *label = self.name(label, StandIn::Op);
+            *label = self.name(label, Placeholder::Op);
             *shape = self.shape(shape);
         }
     }
 
     /// The op that failed: PyTorch names it by its place.
     fn failed_op(&mut self, text: &str, is_bfc: bool) -> String {
-        if is_bfc { self.name(text, StandIn::Op) } else { self.frame(text) }
+        if is_bfc { self.name(text, Placeholder::Op) } else { self.frame(text) }
     }
 
     /// `op_name="jit(step)/mul" source_file="/home/me/train.py" source_line=3`, each word for itself.
@@ -167,9 +154,9 @@ impl Redaction {
         while let Some((key, value)) = rest.split_once("=\"") {
             let Some((value, behind)) = value.split_once('"') else { break };
             match key.trim_start() {
-                "op_name" => shown.push(format!("op_name=\"{}\"", self.name(value, StandIn::Op))),
+                "op_name" => shown.push(format!("op_name=\"{}\"", self.name(value, Placeholder::Op))),
                 "source_file" => shown.push(format!("source_file=\"{}\"", self.file(value))),
-                "op_type" => shown.push(format!("op_type=\"{}\"", self.name(value, StandIn::Op))),
+                "op_type" => shown.push(format!("op_type=\"{}\"", self.name(value, Placeholder::Op))),
                 _ => shown.push(HIDDEN.to_owned()),
             }
             rest = behind.trim_start();
@@ -183,7 +170,7 @@ impl Redaction {
             }
         }
         if !rest.is_empty() {
-            shown.push(self.name(rest, StandIn::Op));
+            shown.push(self.name(rest, Placeholder::Op));
         }
         shown.join(" ")
     }
@@ -211,7 +198,7 @@ impl Redaction {
         }
         for Device { uuid, pci_bus_id, part, error, .. } in &mut manifest.devices {
             *uuid = uuid.as_deref().map(|uuid| self.uuid(uuid));
-            *pci_bus_id = pci_bus_id.as_deref().map(|bus| self.stand_in(StandIn::Bus, bus));
+            *pci_bus_id = pci_bus_id.as_deref().map(|bus| self.placeholder(Placeholder::Bus, bus));
             part.iter_mut().for_each(|part| part.of = self.uuid(&part.of));
             error.iter_mut().for_each(driver_error);
         }
@@ -234,7 +221,7 @@ impl Redaction {
             process.inventories.iter_mut().flat_map(|inventory| &mut inventory.variables)
         {
             *owner = owner.as_deref().map(|owner| self.layer(owner));
-            *name = self.name(name, StandIn::Variable);
+            *name = self.name(name, Placeholder::Variable);
             *shape = shape.as_deref().map(|shape| self.shape(shape));
             *dtype = dtype.as_deref().map(|dtype| self.dtype(dtype));
             *device = device.as_deref().map(|device| self.device(device));
@@ -249,7 +236,7 @@ impl Redaction {
 
     fn mark(&mut self, mark: &mut Mark) {
         if let RecordedMarkKind::Other(word) = &mut mark.kind {
-            *word = self.stand_in(StandIn::Label, word);
+            *word = self.placeholder(Placeholder::Label, word);
         }
         mark.label = mark.label.as_deref().map(|label| match mark.kind {
             RecordedMarkKind::Exception => self.exception(label),
@@ -283,7 +270,7 @@ impl Redaction {
         if text.is_empty() || super::names::is_shape(text) {
             return text.to_owned();
         }
-        self.stand_in(StandIn::Text, text)
+        self.placeholder(Placeholder::Text, text)
     }
 
     /// An element type, as long as it is one.
@@ -296,15 +283,15 @@ impl Redaction {
             ["float8_e5m2", "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e4m3fnuz"];
         let letters = text.trim_end_matches(|c: char| c.is_ascii_digit());
         let is_known = text.is_empty() || KINDS.contains(&letters) || EIGHT_BITS.contains(&text);
-        if is_known { text.to_owned() } else { self.stand_in(StandIn::Text, text) }
+        if is_known { text.to_owned() } else { self.placeholder(Placeholder::Text, text) }
     }
 
-    /// A device, as the driver names it for ever. Stand-ins are of one length, because lists of devices may hold beginnings.
+    /// A device, as the driver names it for ever. Placeholders are of one length, because lists of devices may hold beginnings.
     pub(super) fn uuid(&mut self, uuid: &str) -> String {
         if uuid.is_empty() {
             return String::new();
         }
-        let number = self.number(StandIn::Device, uuid);
+        let number = self.number(Placeholder::Device, uuid);
         let kind = if uuid.starts_with("MIG-") { "MIG" } else { "GPU" };
         format!("{kind}-{number:08}")
     }

@@ -1,9 +1,9 @@
 //! What is known of a machine, of jobs on it and of a plan, rewritten.
 
-use super::{Redaction, StandIn, facts};
+use super::{Placeholder, Redaction, facts};
 use crate::analysis::doctor::{DeviceLook, MachineLook};
 use crate::analysis::pack::{KnownNeed, PackJob};
-use crate::analysis::plan::{PlanAnalysis, ProbeRead};
+use crate::analysis::plan::PlanAnalysis;
 
 impl Redaction {
     /// What was found on a machine, before [`doctor`](crate::analysis::doctor::doctor) concludes from it.
@@ -35,7 +35,7 @@ impl Redaction {
     fn device_look(&mut self, look: &mut DeviceLook) {
         let facts = &mut look.facts;
         facts.uuid = self.uuid(&facts.uuid);
-        facts.pci_bus_id = facts.pci_bus_id.as_deref().map(|bus| self.stand_in(StandIn::Bus, bus));
+        facts.pci_bus_id = facts.pci_bus_id.as_deref().map(|bus| self.placeholder(Placeholder::Bus, bus));
         facts.part.iter_mut().for_each(|part| part.of = self.uuid(&part.of));
         look.memory.as_mut().err().into_iter().for_each(facts::driver_error);
         look.processes.as_mut().err().into_iter().for_each(facts::driver_error);
@@ -43,20 +43,14 @@ impl Redaction {
 
     /// A job, before it is added up with others.
     pub fn job(&mut self, job: &mut PackJob) {
-        job.name = self.stand_in(StandIn::Job, &job.name);
+        job.name = self.placeholder(Placeholder::Job, &job.name);
         job.file = self.file(&job.file);
         if let KnownNeed::Run(reading) = &mut job.known {
             self.reading(reading);
         }
     }
 
-    /// A probe of a plan, before the plan is made from it.
-    pub fn probe(&mut self, probe: &mut ProbeRead) {
-        probe.file = self.file(&probe.file);
-        self.reading(&mut probe.reading);
-    }
-
-    /// A plan. What it varies is in its sentences: that goes through [`Redaction::varied`] before the plan is made.
+    /// A plan. Its sentences hold no name but that of what it varies, which goes through [`Redaction::varied`] before the plan is made.
     pub fn plan(&mut self, plan: &mut PlanAnalysis) {
         plan.pool = self.pool(&plan.pool);
         plan.device = self.device(&plan.device);
@@ -130,7 +124,7 @@ impl Redaction {
         }
         let shown = |setting: &str, redaction: &mut Redaction| match is_public(setting) {
             true => setting.to_owned(),
-            false => redaction.stand_in(StandIn::Text, setting),
+            false => redaction.placeholder(Placeholder::Text, setting),
         };
         let settings: Vec<String> = value.split(',').map(|setting| shown(setting, self)).collect();
         settings.join(",")

@@ -1,10 +1,10 @@
-//! Private texts replaced by stand-ins, so that a report can be shared.
+//! Private texts replaced by placeholders, so that a report can be shared.
 //!
 //! What was read is rewritten once it has been understood, and before anything is said of it: every sentence, document, page and
 //! export is then made from clean facts, and figures are what they were. Names keep their structure (`names`), because conclusions
 //! read them again. What was put into words while reading is replaced as a whole, unless it holds numbers only (`messages`).
 //!
-//! Public is what frameworks, compilers and Vramline itself name (`words`); everything else is private. One text has one stand-in
+//! Public is what frameworks, compilers and Vramline itself name (`words`); everything else is private. One text has one placeholder
 //! for as long as the [`Redaction`] lives, so that runs that are compared still meet.
 
 mod facts;
@@ -26,20 +26,20 @@ use words::Words;
 /// Stands for what is left out without a number.
 pub const HIDDEN: &str = "(hidden)";
 
-/// Replaces what is private by numbered stand-ins. The same text gets the same one in everything that it is shown.
+/// Replaces what is private by numbered placeholders. The same text gets the same one in everything that it is shown.
 #[derive(Debug, Default)]
 pub struct Redaction {
     words: Words,
     rewritten: Rewritten,
-    numbers: FxHashMap<(StandIn, Box<str>), u32>,
-    counts: FxHashMap<StandIn, u32>,
+    numbers: FxHashMap<(Placeholder, Box<str>), u32>,
+    counts: FxHashMap<Placeholder, u32>,
     /// Pools by their own names, with those that are shown.
     pools: Vec<(String, String)>,
 }
 
-/// What a stand-in stands for.
+/// What a placeholder stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum StandIn {
+enum Placeholder {
     Layer,
     Op,
     Variable,
@@ -57,24 +57,24 @@ enum StandIn {
     Text,
 }
 
-impl StandIn {
+impl Placeholder {
     fn word(self) -> &'static str {
         match self {
-            StandIn::Layer => "layer",
-            StandIn::Op => "op",
-            StandIn::Variable => "variable",
-            StandIn::Label => "label",
-            StandIn::Frame => "frame",
-            StandIn::Path => "file",
-            StandIn::Host => "host",
-            StandIn::Word => "word",
-            StandIn::Command => "command",
-            StandIn::Thread => "thread",
-            StandIn::Pool => "pool",
-            StandIn::Device => "device",
-            StandIn::Bus => "bus",
-            StandIn::Job => "job",
-            StandIn::Text => "text",
+            Placeholder::Layer => "layer",
+            Placeholder::Op => "op",
+            Placeholder::Variable => "variable",
+            Placeholder::Label => "label",
+            Placeholder::Frame => "frame",
+            Placeholder::Path => "file",
+            Placeholder::Host => "host",
+            Placeholder::Word => "word",
+            Placeholder::Command => "command",
+            Placeholder::Thread => "thread",
+            Placeholder::Pool => "pool",
+            Placeholder::Device => "device",
+            Placeholder::Bus => "bus",
+            Placeholder::Job => "job",
+            Placeholder::Text => "text",
         }
     }
 }
@@ -116,25 +116,25 @@ impl Redaction {
         // A shell completes the name of a folder with a slash.
         let path = path.trim_end_matches('/');
         let ending = ENDINGS.into_iter().find(|ending| path.ends_with(ending)).unwrap_or_default();
-        format!("{}{ending}", self.stand_in(StandIn::Path, path))
+        format!("{}{ending}", self.placeholder(Placeholder::Path, path))
     }
 
     /// A machine.
     pub fn host(&mut self, host: &str) -> String {
         match host {
             "" | "localhost" => host.to_owned(),
-            host => self.stand_in(StandIn::Host, host),
+            host => self.placeholder(Placeholder::Host, host),
         }
     }
 
     /// A command with its arguments, as many as there were.
     pub fn command(&mut self, command: &[String]) -> Vec<String> {
-        command.iter().map(|word| self.stand_in(StandIn::Word, word)).collect()
+        command.iter().map(|word| self.placeholder(Placeholder::Word, word)).collect()
     }
 
     /// The command line of a process.
     pub fn command_line(&mut self, command: &str) -> String {
-        if command.is_empty() { String::new() } else { self.stand_in(StandIn::Command, command) }
+        if command.is_empty() { String::new() } else { self.placeholder(Placeholder::Command, command) }
     }
 
     /// What a program or a user called a moment, a step or a run.
@@ -142,12 +142,12 @@ impl Redaction {
         if label.is_empty() || words::is_own_sentence(label) {
             return label.to_owned();
         }
-        self.stand_in(StandIn::Label, label)
+        self.placeholder(Placeholder::Label, label)
     }
 
     /// The op that a user names for a request that a trace does not have.
     pub fn op(&mut self, op: &str) -> String {
-        self.name(op, StandIn::Op)
+        self.name(op, Placeholder::Op)
     }
 
     /// What a plan varies, as the user calls it: `batch` stays, because plans know it.
@@ -156,7 +156,7 @@ impl Redaction {
             "batch" | "length" | "sequence" | "steps" | "size" | "width" | "height" | "depth" => {
                 variable.to_owned()
             }
-            variable => self.stand_in(StandIn::Variable, variable),
+            variable => self.placeholder(Placeholder::Variable, variable),
         }
     }
 
@@ -212,7 +212,7 @@ impl Redaction {
         });
         let after = ["host", "cpu", "bfc"].into_iter().filter(|word| name.contains(word));
         let after: String = after.map(|word| format!("_{word}")).collect();
-        format!("{}{}{after}", before.unwrap_or_default(), self.stand_in(StandIn::Pool, name))
+        format!("{}{}{after}", before.unwrap_or_default(), self.placeholder(Placeholder::Pool, name))
     }
 
     /// A device as a framework names it: `GPU:0`, `/job:localhost/replica:0/task:0/device:GPU:0`.
@@ -223,26 +223,26 @@ impl Redaction {
         let part = |part: &str, redaction: &mut Redaction| -> String {
             match part.split_once(':') {
                 Some(("job", "localhost" | "worker" | "ps" | "chief" | "evaluator")) => part.to_owned(),
-                Some(("job", job)) => format!("job:{}", redaction.stand_in(StandIn::Job, job)),
+                Some(("job", job)) => format!("job:{}", redaction.placeholder(Placeholder::Job, job)),
                 Some(("replica" | "task" | "device" | "physical_device", rest))
                     if redaction.words.is_pool(rest) =>
                 {
                     part.to_owned()
                 }
                 _ if part.is_empty() || redaction.words.is_pool(part) => part.to_owned(),
-                _ => redaction.stand_in(StandIn::Device, part),
+                _ => redaction.placeholder(Placeholder::Device, part),
             }
         };
         let parts: Vec<String> = name.split('/').map(|one| part(one, self)).collect();
         parts.join("/")
     }
 
-    fn stand_in(&mut self, kind: StandIn, text: &str) -> String {
+    fn placeholder(&mut self, kind: Placeholder, text: &str) -> String {
         format!("{}-{}", kind.word(), self.number(kind, text))
     }
 
     /// The number of a text among those of its kind, from 1.
-    fn number(&mut self, kind: StandIn, text: &str) -> u32 {
+    fn number(&mut self, kind: Placeholder, text: &str) -> u32 {
         if let Some(&known) = self.numbers.get(&(kind, text.into())) {
             return known;
         }

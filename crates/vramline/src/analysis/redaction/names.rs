@@ -1,4 +1,4 @@
-//! Names, rewritten: the same structure, with stand-ins for what people chose.
+//! Names, rewritten: the same structure, with placeholders for what people chose.
 //!
 //! Conclusions that are drawn later read names once more: the layer of an op, the role of a compiled instruction, the function of a call,
 //! whether two requests of a plan are of the same asker. So a rewritten name has the same scopes in the same places, keeps the words
@@ -6,11 +6,12 @@
 
 use rustc_hash::FxHashMap;
 
-use super::words::{TORCH_OPTIMIZERS, TRANSFORMS, Words, without_number};
-use super::{Redaction, StandIn};
+use super::words::{TORCH_OPTIMIZERS, TRANSFORMS, Words};
+use super::{Placeholder, Redaction};
 use crate::executable::function_of;
 use crate::snapshot::Role;
 use crate::source::hlo::role::argument_role;
+use crate::trace::{is_optimizer, without_number};
 
 /// Words in the names of layers by which a plan knows those that work in 32 bits.
 const WIDE: [&str; 7] =
@@ -58,7 +59,7 @@ pub(super) struct Rewritten {
 
 impl Redaction {
     /// An op, a scope of a thread, a step or a variable; `kind` is what its last part is called where that is private.
-    pub(super) fn name(&mut self, text: &str, kind: StandIn) -> String {
+    pub(super) fn name(&mut self, text: &str, kind: Placeholder) -> String {
         if let Some(known) = self.rewritten.names.get(text) {
             return known.clone().into_string();
         }
@@ -87,7 +88,7 @@ impl Redaction {
         shown
     }
 
-    fn rewrite(&mut self, text: &str, kind: StandIn) -> String {
+    fn rewrite(&mut self, text: &str, kind: Placeholder) -> String {
         if text.is_empty() || is_shape(text) {
             return text.to_owned();
         }
@@ -102,7 +103,7 @@ impl Redaction {
         with_markers(text, sides.join(";"))
     }
 
-    fn scoped(&mut self, text: &str, kind: StandIn) -> String {
+    fn scoped(&mut self, text: &str, kind: Placeholder) -> String {
         let (scopes, leaf) = match text.rsplit_once('/') {
             Some((scopes, leaf)) => (Some(scopes), leaf),
             None => (None, text),
@@ -116,10 +117,10 @@ impl Redaction {
     }
 
     fn part(&mut self, text: &str) -> String {
-        self.public_or_parts(text, Place::Scope).unwrap_or_else(|| self.private(text, StandIn::Layer))
+        self.public_or_parts(text, Place::Scope).unwrap_or_else(|| self.private(text, Placeholder::Layer))
     }
 
-    /// A part that is public, or that is put together from others; `None` where one stand-in has to do for all of it.
+    /// A part that is public, or that is put together from others; `None` where one placeholder has to do for all of it.
     fn public_or_parts(&mut self, text: &str, place: Place) -> Option<String> {
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let number = text.strip_prefix(['_', '-']).unwrap_or(text);
@@ -149,11 +150,12 @@ impl Redaction {
         }
         if let Some(branch) = text.strip_prefix("branch_") {
             let is_plain = is_number(branch.strip_suffix("_fun").unwrap_or(branch));
-            let branch = if is_plain { branch.to_owned() } else { self.stand_in(StandIn::Layer, branch) };
+            let branch =
+                if is_plain { branch.to_owned() } else { self.placeholder(Placeholder::Layer, branch) };
             return Some(format!("branch_{branch}"));
         }
         if let Some(before) = THREADS.into_iter().find(|before| text.starts_with(before)) {
-            return Some(format!("{before}{}", self.stand_in(StandIn::Thread, text)));
+            return Some(format!("{before}{}", self.placeholder(Placeholder::Thread, text)));
         }
         self.traced(text).or_else(|| self.argument(text)).or_else(|| self.with_settings(text, place))
     }
@@ -169,7 +171,7 @@ impl Redaction {
         if text.is_empty() || TRANSFORMS.contains(&text) {
             return text.to_owned();
         }
-        let mut shown = self.private(text, StandIn::Layer);
+        let mut shown = self.private(text, Placeholder::Layer);
         // "transpose(" and "jvp(" count, whatever stands before them.
         if let Some(known) = ["transpose", "jvp"].into_iter().find(|known| text.ends_with(known)) {
             shown.push('-');
@@ -178,8 +180,8 @@ impl Redaction {
         shown
     }
 
-    /// A part of a name that nothing public is in. A text has one stand-in in every place; the first place decides what it is called.
-    fn private(&mut self, text: &str, kind: StandIn) -> String {
+    /// A part of a name that nothing public is in. A text has one placeholder in every place; the first place decides what it is called.
+    fn private(&mut self, text: &str, kind: Placeholder) -> String {
         if let Some(known) = self.rewritten.parts.get(text) {
             return known.clone().into_string();
         }
@@ -201,7 +203,7 @@ impl Redaction {
     }
 
     /// A function. Calls and modules write the same one in different letters, and put numbers behind it, which are left out of what
-    /// is compared; so stand-ins of functions have letters, and numbers of their own.
+    /// is compared; so placeholders of functions have letters, and numbers of their own.
     pub(super) fn function(&mut self, text: &str) -> String {
         let plain = function_of(&format!("jit_{text}")).unwrap_or_default();
         let stem = without_numbers(&plain);
@@ -257,7 +259,7 @@ impl Redaction {
         let mut shown = String::new();
         for (before, word, after) in parts {
             let is_plain = before == "[" || self.words.is_argument(word);
-            let word = if is_plain { word.to_owned() } else { self.private(word, StandIn::Variable) };
+            let word = if is_plain { word.to_owned() } else { self.private(word, Placeholder::Variable) };
             shown.push_str(&format!("{before}{word}{after}"));
         }
         Some(shown)
@@ -267,7 +269,7 @@ impl Redaction {
     fn with_settings(&mut self, text: &str, place: Place) -> Option<String> {
         let (op, settings) = text.strip_suffix(']')?.split_once('[')?;
         let is_known = place == Place::Leaf && self.words.is_leaf(op);
-        is_known.then(|| format!("{op}[{}]", self.stand_in(StandIn::Text, settings)))
+        is_known.then(|| format!("{op}[{}]", self.placeholder(Placeholder::Text, settings)))
     }
 }
 
@@ -296,7 +298,7 @@ fn without_numbers(name: &str) -> &str {
     name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_')
 }
 
-/// A stand-in with what rules look for in a part of a name.
+/// A placeholder with what rules look for in a part of a name.
 fn dressed(kind: &str, number: u32, text: &str) -> String {
     let mark = ["_MklNative", "_MklEager", "_Mkl"].into_iter().find(|mark| text.starts_with(mark));
     let mark = mark.unwrap_or_default();
@@ -360,30 +362,6 @@ fn is_word(text: &str) -> bool {
     text.chars().all(|c| c.is_alphanumeric() || c == '_') && !text.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Whether a scope is an optimizer's, in any spelling.
-fn is_optimizer(text: &str) -> bool {
-    const OPTIMIZERS: [&str; 16] = [
-        "adam",
-        "adamw",
-        "adamweightdecay",
-        "sgd",
-        "rmsprop",
-        "adagrad",
-        "adadelta",
-        "adamax",
-        "nadam",
-        "ftrl",
-        "lion",
-        "lamb",
-        "adafactor",
-        "muon",
-        "lossscaleoptimizer",
-        "optimizer",
-    ];
-    let letters = without_number(text).chars().filter(|&c| c != '_').map(|c| c.to_ascii_lowercase());
-    OPTIMIZERS.into_iter().any(|known| letters.clone().eq(known.chars()))
-}
-
 /// Whether this is what Vramline calls a parameter of PyTorch: `parameter 3 exp_avg`.
 fn is_torch_parameter(words: &Words, text: &str) -> bool {
     let Some(rest) = text.strip_prefix("parameter ") else { return false };
@@ -417,7 +395,7 @@ mod tests {
     use crate::trace::layer_of;
 
     fn shown(text: &str) -> String {
-        Redaction::default().name(text, StandIn::Op)
+        Redaction::default().name(text, Placeholder::Op)
     }
 
     #[test]
@@ -464,18 +442,18 @@ mod tests {
     #[test]
     fn calls_and_programs_still_meet() {
         let mut redaction = Redaction::default();
-        let call = redaction.name("PjitFunction(my step)", StandIn::Op);
+        let call = redaction.name("PjitFunction(my step)", Placeholder::Op);
         let program = redaction.program("jit_my_step");
         assert_eq!(function_of(&call), function_of(&program));
-        assert_ne!(call, redaction.name("PjitFunction(my_step)", StandIn::Op));
+        assert_ne!(call, redaction.name("PjitFunction(my_step)", Placeholder::Op));
         // Plans compare programs without their numbers.
         let [one, other] = ["step_12__.3", "step_19__.3"].map(|name| redaction.program(name));
         assert_ne!(one, other);
         assert_eq!(without_numbers(&one), without_numbers(&other));
         assert_ne!(without_numbers(&one), without_numbers(&program));
-        assert_eq!(redaction.name("step_12__.3", StandIn::Op), one, "blocks of a program have its name");
-        let [one, other] =
-            ["__inference_secret_12", "__inference_secret_345"].map(|name| redaction.name(name, StandIn::Op));
+        assert_eq!(redaction.name("step_12__.3", Placeholder::Op), one, "blocks of a program have its name");
+        let [one, other] = ["__inference_secret_12", "__inference_secret_345"]
+            .map(|name| redaction.name(name, Placeholder::Op));
         assert_ne!(one, other);
         assert_eq!(without_numbers(&one), without_numbers(&other));
     }
@@ -542,7 +520,7 @@ mod tests {
         #[test]
         fn what_rules_read_is_the_same(names in prop::collection::vec(any_name(), 1..8)) {
             let mut redaction = Redaction::default();
-            let shown: Vec<String> = names.iter().map(|name| redaction.name(name, StandIn::Op)).collect();
+            let shown: Vec<String> = names.iter().map(|name| redaction.name(name, Placeholder::Op)).collect();
             for (name, shown) in names.iter().zip(&shown) {
                 prop_assert_eq!(layer_of(shown), redaction.layer(&layer_of(name)), "{}", name);
                 prop_assert_eq!(role::layer_of(shown), redaction.layer(&role::layer_of(name)), "{}", name);
@@ -554,7 +532,7 @@ mod tests {
                     prop_assert_eq!(shown.rfind(word).is_some(), name.rfind(word).is_some(), "{} {}", name, shown);
                 }
                 prop_assert!(!shown.to_lowercase().contains("secret"), "{} {}", name, shown);
-                prop_assert_eq!(redaction.name(name, StandIn::Label), shown.as_str());
+                prop_assert_eq!(redaction.name(name, Placeholder::Label), shown.as_str());
             }
             for (at, one) in names.iter().enumerate() {
                 for (other_at, other) in names.iter().enumerate() {
@@ -567,7 +545,7 @@ mod tests {
         fn any_text_is_taken(name in "\\PC{0,60}", other in "[()\\[\\]'./; a-c]{0,40}") {
             let mut redaction = Redaction::default();
             for text in [&name, &other] {
-                let shown = redaction.name(text, StandIn::Op);
+                let shown = redaction.name(text, Placeholder::Op);
                 prop_assert_eq!(shown.is_empty(), text.is_empty());
                 redaction.layer(text);
                 redaction.program(text);

@@ -1,11 +1,11 @@
 //! Places in a program, rewritten: frames of call stacks, source lines, and ops that are named after them.
 //!
 //! PyTorch's snapshots and JAX's memory profiles name an op by the end of one of its frames, and a trace finds that frame again by
-//! its end. So the stand-in of a place that ends with another one ends with that one's.
+//! its end. So the placeholder of a place that ends with another one ends with that one's.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Redaction, StandIn};
+use super::{Placeholder, Redaction};
 use crate::names::{Name, Names};
 
 /// Ends of a place that are looked up: an op is named after the last two parts of a path.
@@ -22,7 +22,7 @@ impl Redaction {
         let is_op = |text: &str| texts.contains_key(text);
         names.rewrite(|name, text| {
             if labels.contains(&name) && !ops.contains(&name) {
-                self.name(text, StandIn::Label)
+                self.name(text, Placeholder::Label)
             } else {
                 self.place(text, &is_op)
             }
@@ -42,7 +42,7 @@ impl Redaction {
                 parts.push(here.to_owned());
                 break;
             }
-            parts.push(self.stand_in(StandIn::Frame, here));
+            parts.push(self.placeholder(Placeholder::Frame, here));
             rest = end_of(here).find(|end| is_op(end));
         }
         parts.join("/")

@@ -1,10 +1,12 @@
 //! The words that anybody may read: what frameworks, compilers and Vramline itself give names to.
 //!
-//! What is not here is private. A list that lacks a word costs a stand-in where a name would have done; a list that has one too
+//! What is not here is private. A list that lacks a word costs a placeholder where a name would have done; a list that has one too
 //! many gives something away. So lists hold what is in the frameworks' own sources, and no words that people choose for their
 //! models, layers or functions.
 
 use rustc_hash::FxHashSet;
+
+use crate::trace::without_number;
 
 /// Ops of TensorFlow, and scopes that its optimizers of graphs open.
 const TENSORFLOW_OPS: &str = "\
@@ -61,7 +63,7 @@ const TENSORFLOW_OPS: &str = "\
 
 /// Scopes that say how a graph was called, which pass it belongs to, or which op of Keras opened them.
 const SCOPES: &str = "\
-    cond then else while body training gradient_tape gradients Initializer convolution einsum moments batchnorm add mul sub truediv \
+AdamWeightDecay adam_weight_decay     cond then else while body training gradient_tape gradients Initializer convolution einsum moments batchnorm add mul sub truediv \
     floordiv matmul scan closed_call core_call checkpoint remat rematted_computation custom_jvp_call custom_vjp_call shard_map pjit \
     replica compile_loss weighted_loss loss strided_slice range zeros ones zeros_like ones_like random_uniform random_normal \
     truncated_normal stateless_random_uniform stateless_random_normal conv_transpose div_no_nan global_norm clip_by_global_norm cast \
@@ -340,12 +342,6 @@ pub(super) fn is_own_sentence(text: &str) -> bool {
         shown.push('#');
     }
     SENTENCES.contains(&text) || SENTENCES.contains(&shown.as_str())
-}
-
-/// `dense_12` without its number.
-pub(super) fn without_number(text: &str) -> &str {
-    let stem = text.trim_end_matches(|c: char| c.is_ascii_digit());
-    if stem.len() < text.len() { stem.strip_suffix('_').unwrap_or(text) } else { text }
 }
 
 /// `reduce_max.12.3` and `kernel:0` without the numbers that compilers and frameworks put behind a name.
