@@ -1,38 +1,86 @@
-"""Which variables a model and its optimizer own, with their bytes and where they lie."""
+"""Which variables a program has: those of models and optimizers, and its own, with their bytes and where they lie."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
+from vramline import layers
 from vramline.counters import shape_text
 from vramline.words import Role
 
-Row = tuple[str | None, str, Role, str | None, str | None, int, str | None, int | None]
+
+class Row(NamedTuple):
+    """A variable, as a recording has it."""
+
+    owner: str | None
+    name: str
+    role: Role
+    shape: str | None
+    dtype: str | None
+    bytes: int
+    device: str | None
+    address: int | None
+    model: str | None = None
+    layer: str | None = None
+    source: str | None = None
 
 
-def of_keras(model: Any, optimizer: Any = None) -> list[Row]:
-    """The variables of a Keras model and its optimizer, of any Keras and backend."""
-    optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
-    rows: list[Row] = []
-    seen: set[int] = set()
-    owner = getattr(model, "name", None) if model is not None else None
-    weights = getattr(model, "weights", None) or []
-    _add(rows, seen, weights, owner, "parameters")
-    # Seeds and metrics are variables too, but neither parameters nor the optimizer's.
-    _add_states(rows, seen, optimizer)
-    _add(rows, seen, getattr(model, "variables", None) or [], owner, "unknown")
-    return rows
+class Inventory:
+    """The variables of a program, each told once: by whoever is asked first."""
+
+    def __init__(self, models: Iterable[Any] = ()) -> None:
+        self.rows: list[Row] = []
+        self.by_value: dict[int, Row] = {}
+        """By the identity of the framework's own variable."""
+        self._layers = layers.variables(models)
+
+    def add_model(self, model: Any, optimizer: Any = None) -> None:
+        """A Keras model's, of any Keras and backend, and its optimizer's."""
+        optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
+        owner = getattr(model, "name", None)
+        self.add(getattr(model, "weights", None) or [], "parameters", owner)
+        self.add_optimizer(optimizer)
+        # Seeds and metrics are variables too, but neither parameters nor the optimizer's.
+        self.add(getattr(model, "variables", None) or [], "state", owner)
+
+    def add_optimizer(self, optimizer: Any, weights: Iterable[Any] = ()) -> None:
+        """What a Keras optimizer was given, and its own."""
+        self.add(weights, "parameters")
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        trained = list(getattr(inner, "_trainable_variables", None) or weights)
+        states = getattr(optimizer, "variables", None)
+        # A list in Keras 3, a function in some optimizers of Keras 2.
+        states = list((states() if callable(states) else states) or [])
+        of_slot = slots(states, trained)
+        for state in states:
+            weight = of_slot.get(id(state))
+            if weight is not None and id(weight) in self._layers:
+                self._layers.setdefault(id(state), self._layers[id(weight)])
+        self.add(states, "optimizer", getattr(optimizer, "name", None))
+
+    def add(self, variables: Iterable[Any], role: Role, owner: str | None = None, source: str | None = None) -> None:
+        """Some variables, unless they were told before."""
+        for variable in variables:
+            value = value_of(variable)
+            if id(value) in self.by_value:
+                continue
+            name = getattr(variable, "path", "") or getattr(variable, "name", "")
+            place = self._layers.get(id(variable))
+            for each in _replicas(value):
+                row = _row(owner, name, role, each)._replace(source=source)
+                if place is not None:
+                    row = row._replace(model=place.model, layer=place.layer)
+                self.by_value[id(value)] = row
+                self.rows.append(row)
 
 
-def of_variables(variables: Iterable[Any], optimizer: Any) -> list[Row]:
-    """Variables that an optimizer was given, without a model that is known, and its own."""
-    rows: list[Row] = []
-    seen: set[int] = set()
-    _add(rows, seen, variables, None, "parameters")
-    _add_states(rows, seen, optimizer)
-    return rows
+def of_keras(model: Any) -> list[Row]:
+    """The variables of a Keras model and its optimizer."""
+    inventory = Inventory([model])
+    inventory.add_model(model)
+    return inventory.rows
 
 
 def of_torch(optimizer: Any) -> list[Row]:
@@ -50,30 +98,39 @@ def of_torch(optimizer: Any) -> list[Row]:
     return rows
 
 
-def _add_states(rows: list[Row], seen: set[int], optimizer: Any) -> None:
-    states = getattr(optimizer, "variables", None)
-    # A list in Keras 3, a function in some optimizers of Keras 2.
-    states = states() if callable(states) else states
-    _add(rows, seen, states or [], getattr(optimizer, "name", None), "optimizer")
+def slots(states: Iterable[Any], weights: Iterable[Any]) -> dict[int, Any]:
+    """The weight of each slot of an optimizer. Keras calls a slot by the weight's path and what it is: `dense_kernel_momentum`."""
+    by_prefix: dict[str, list[Any]] = {}
+    for weight in weights:
+        path = getattr(weight, "path", "") or str(getattr(weight, "name", "")).partition(":")[0]
+        by_prefix.setdefault(path.replace("/", "_"), []).append(weight)
+    found: dict[int, Any] = {}
+    # Weights of one name have slots of one name, in the same order.
+    turns: dict[str, int] = {}
+    for state in states:
+        path = getattr(state, "path", "") or str(getattr(state, "name", "")).partition(":")[0]
+        name = path.rpartition("/")[2]
+        cut = name.rfind("_")
+        while cut > 0 and name[:cut] not in by_prefix:
+            cut = name.rfind("_", 0, cut)
+        if cut > 0:
+            of_name = by_prefix[name[:cut]]
+            turn = turns[path] = turns.get(path, -1) + 1
+            found[id(state)] = of_name[min(turn, len(of_name) - 1)]
+    return found
+
+
+def value_of(variable: Any) -> Any:
+    """The framework's own variable, which Keras 3 wraps."""
+    value = getattr(variable, "_value", None)
+    return variable if value is None or callable(value) else value
 
 
 def _torch_row(owner: str | None, name: str, role: Role, tensor: Any) -> Row:
     device = f"GPU:{tensor.device.index or 0}" if tensor.device.type == "cuda" else "CPU:0"
     size = tensor.numel() * tensor.element_size()
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return (owner, name, role, shape_text(tensor.shape), dtype, size, device, tensor.data_ptr() or None)
-
-
-def _add(rows: list[Row], seen: set[int], variables: Iterable[Any], owner: str | None, role: Role) -> None:
-    for variable in variables:
-        if id(variable) in seen:
-            continue
-        seen.add(id(variable))
-        name = getattr(variable, "path", "") or getattr(variable, "name", "")
-        # Keras 3 wraps the framework's variable.
-        value = getattr(variable, "_value", None)
-        value = variable if value is None or callable(value) else value
-        rows.extend(_row(owner, name, role, each) for each in _replicas(value))
+    return Row(owner, name, role, shape_text(tensor.shape), dtype, size, device, tensor.data_ptr() or None)
 
 
 def _replicas(value: Any) -> list[Any]:
@@ -107,7 +164,7 @@ def _row(owner: str | None, name: str, role: Role, value: Any) -> Row:
         for extent in value.shape:
             count *= int(extent)
         size = count * _bytes_of(value.dtype, dtype)
-    return (owner, name, role, shape, dtype, int(size), device, address)
+    return Row(owner, name, role, shape, dtype, int(size), device, address)
 
 
 def _bytes_of(dtype: Any, name: str) -> int:

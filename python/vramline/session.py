@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vramline import _vramline, counters
@@ -105,10 +105,15 @@ class Session:
             return
         self.mark("step", label, phase, how, step, batches, epoch, begin_ns, counters.read_all())
 
-    def inventory(self, variables: list[tuple]) -> None:
-        """Writes variables down: (owner, name, role, shape, dtype, bytes, device, address)."""
+    def inventory(self, variables: Sequence[tuple]) -> None:
+        """Writes variables down: (owner, name, role, shape, dtype, bytes, device, address, model, layer, source)."""
         if variables:
             self.attempt(lambda: (self._recorder or self._open()).inventory(variables))
+
+    def owners(self, rows: Sequence[tuple]) -> None:
+        """Writes down whose ops are: (kind, name, time, model, layer, variable, role, source, begin, end)."""
+        if rows:
+            self.attempt(lambda: (self._recorder or self._open()).owners(rows))
 
     def sample(self, pace: float) -> None:
         """Has counters read in the background, every `pace` seconds."""

@@ -13,7 +13,7 @@ Phase = Literal["train", "validation", "predict", "other"]
 How = Literal["keras", "api", "trace", "inferred"]
 """Who told of a step."""
 
-Role = Literal["parameters", "gradients", "optimizer", "activations", "inputs", "temporaries", "unknown"]
+Role = Literal["parameters", "gradients", "optimizer", "activations", "inputs", "state", "temporaries", "unknown"]
 """What a variable is for."""
 
 TraceState = Literal["begun", "stopped", "written", "failed", "lost"]

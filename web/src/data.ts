@@ -60,7 +60,7 @@ export interface Near { from: number; to: number; width: number; isExact: boolea
 
 // What a block is for, in the order in which roles are shown.
 export type Role = keyof Held["by_role"];
-export const ROLES: Role[] = ["parameters", "gradients", "optimizer", "activations", "inputs", "temporaries", "unknown"];
+export const ROLES: Role[] = ["parameters", "gradients", "optimizer", "activations", "inputs", "state", "temporaries", "unknown"];
 // The parts of a column, in the order in which they are stacked.
 export const PARTS: string[] = [...ROLES, "slack", "before"];
 

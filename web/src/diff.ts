@@ -10,7 +10,7 @@ interface Curve { pool: string; device: string; steps: number[]; bytes: (number 
 export interface RawDiff { diff: Diff; curves: Curve[][]; columns: number; aggregated: string[] }
 
 // The first run is what the others are measured by: it is quiet.
-const COLOURS = ["unknown", "parameters", "gradients", "activations", "optimizer", "temporaries", "inputs"];
+const COLOURS = ["unknown", "parameters", "gradients", "activations", "optimizer", "temporaries", "inputs", "state"];
 const colourOf = (run: number) => COLOURS[run === 0 ? 0 : 1 + ((run - 1) % (COLOURS.length - 1))]!;
 const letter = (run: number) => (run < 26 ? String.fromCharCode(65 + run) : `run ${run + 1}`);
 

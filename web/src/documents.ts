@@ -197,7 +197,7 @@ export interface HeldView {
   unnamed_bytes: number;
   slack_bytes: number;
   before_recording_bytes: number;
-  by_role: Record<"parameters" | "gradients" | "optimizer" | "activations" | "inputs" | "temporaries" | "unknown", number>;
+  by_role: Record<"parameters" | "gradients" | "optimizer" | "activations" | "inputs" | "state" | "temporaries" | "unknown", number>;
   rows: Row[];
   rest?: Rest;
 }
@@ -213,7 +213,7 @@ export interface HolderView {
 export interface InventoryView {
   host: string;
   pid: number | null;
-  role: "parameters" | "gradients" | "optimizer" | "activations" | "inputs" | "temporaries" | "unknown";
+  role: "parameters" | "gradients" | "optimizer" | "activations" | "inputs" | "state" | "temporaries" | "unknown";
   variables: number;
   bytes: number;
   in_pool_bytes: number | null;
@@ -222,7 +222,7 @@ export interface InventoryView {
 export interface LedgerView {
   device: string;
   at_ns: number;
-  line: "device total" | "driver reserved" | "free" | "processes" | "this job" | "other process" | "unattributed" | "context at start" | "pool" | "context, pool and outside" | "in use" | "cached free" | "context, cached and outside" | "slack" | "before the recording" | "outside the pools" | "context and outside the pools" | "pool not resident" | "the program's own" | "unexplained" | "parameters" | "gradients" | "optimizer" | "activations" | "inputs" | "temporaries" | "unknown";
+  line: "device total" | "driver reserved" | "free" | "processes" | "this job" | "other process" | "unattributed" | "context at start" | "pool" | "context, pool and outside" | "in use" | "cached free" | "context, cached and outside" | "slack" | "before the recording" | "outside the pools" | "context and outside the pools" | "pool not resident" | "the program's own" | "unexplained" | "parameters" | "gradients" | "optimizer" | "activations" | "inputs" | "state" | "temporaries" | "unknown";
   detail: string;
   pid: number | null;
   part_of: number | null;

@@ -27,7 +27,9 @@ use vramline::ledger::{DeviceFigures, Facts, JobProcess, Ledger, PoolFigures, So
 use vramline::recording::folder::{self, ProcessId};
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::reader;
-use vramline::recording::rows::{Counters, Inventory, Mark, Moment, RecordedMarkKind, TraceState, Variable};
+use vramline::recording::rows::{
+    Counters, Inventory, LayerPath, Mark, Moment, OwnerKind, OwnerRow, RecordedMarkKind, TraceState, Variable,
+};
 use vramline::recording::sampler::Sampler;
 use vramline::recording::stream::{self, StreamError};
 use vramline::snapshot::Role;
@@ -52,6 +54,20 @@ fn failed(error: &StreamError) -> PyErr {
 }
 
 /// Writes what one process does into a recording. A forked child must make its own.
+/// A row of the owners' stream: kind, name, time, model, layer, variable, role, source, begin, end.
+type OwnerTuple = (
+    String,
+    String,
+    i64,
+    Option<String>,
+    Option<String>,
+    Option<String>,
+    String,
+    Option<String>,
+    Option<i64>,
+    Option<i64>,
+);
+
 #[pyclass(module = "_vramline", frozen)]
 struct Recorder {
     recorder: Arc<ProcessRecorder>,
@@ -127,7 +143,7 @@ impl Recorder {
         self.write_step(py, plan, mark)
     }
 
-    /// Variables as (owner, name, role, shape, dtype, bytes, device, address).
+    /// Variables as (owner, name, role, shape, dtype, bytes, device, address, model, layer, source).
     #[expect(clippy::type_complexity, reason = "one for each column")]
     fn inventory(
         &self,
@@ -140,10 +156,13 @@ impl Recorder {
             u64,
             Option<String>,
             Option<u64>,
+            Option<String>,
+            Option<String>,
+            Option<String>,
         )>,
     ) -> PyResult<()> {
-        let variables =
-            variables.into_iter().map(|(owner, name, role, shape, dtype, bytes, device, address)| Variable {
+        let variables = variables.into_iter().map(
+            |(owner, name, role, shape, dtype, bytes, device, address, model, layer, source)| Variable {
                 owner,
                 name,
                 role: Role::of_word(&role).unwrap_or_default(),
@@ -152,9 +171,33 @@ impl Recorder {
                 bytes: Bytes(bytes),
                 device,
                 address,
-            });
+                layer: LayerPath { model, layer },
+                source,
+            },
+        );
         let inventory = Inventory { time: Moment::now(), variables: variables.collect() };
         self.recorder.inventory(&inventory).map_err(|error| failed(&error))
+    }
+
+    /// Whose ops are, as (kind, name, time, model, layer, variable, role, source, begin, end); times are of the monotonic clock.
+    fn owners(&self, rows: Vec<OwnerTuple>) -> PyResult<()> {
+        let now = Moment::now();
+        let row =
+            |(kind, name, time, model, layer, variable, role, source, begin, end): OwnerTuple| OwnerRow {
+                time: Moment {
+                    monotonic: time,
+                    wall: now.wall.saturating_sub(now.monotonic.saturating_sub(time)),
+                },
+                kind: OwnerKind::of_word(&kind).unwrap_or_default(),
+                name,
+                layer: LayerPath { model, layer },
+                variable,
+                role: Role::of_word(&role).unwrap_or_default(),
+                source,
+                span: begin.zip(end),
+            };
+        let rows: Vec<OwnerRow> = rows.into_iter().map(row).collect();
+        self.recorder.owners(&rows).map_err(|error| failed(&error))
     }
 
     /// Samples every `pace` seconds in a thread. `read` is asked for the framework's counters; only then is Python's lock held.

@@ -23,6 +23,8 @@ pub enum Role {
     Activations,
     /// Training data on its way in.
     Inputs,
+    /// Held by the program across steps, and none of the others: moving averages, accumulators, tables, metrics.
+    State,
     /// Scratch, and results that are soon consumed.
     Temporaries,
     /// Not known.
@@ -36,6 +38,7 @@ words!(Role {
     Optimizer => "optimizer",
     Activations => "activations",
     Inputs => "inputs",
+    State => "state",
     Temporaries => "temporaries",
     Unknown => "unknown",
 });

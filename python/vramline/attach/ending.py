@@ -43,7 +43,7 @@ def watch(job: Session, steps: Steps) -> None:
         if os.getpid() == owner and not ended:
             ended.append(True)
             steps.finish("the program ended")
-            steps.take_inventory()
+            steps.take_inventory(is_last=True)
             job.mark("end", "exit", read=counters.read_all())
             job.close()
 

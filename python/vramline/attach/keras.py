@@ -14,8 +14,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from vramline import batches, inventory
-from vramline.attach.steps import Steps, quietly
+from vramline import batches
+from vramline.attach.quiet import quietly
+from vramline.attach.steps import Steps
 
 _LABELS = {"train": "fit", "test": "evaluate", "predict": "predict"}
 
@@ -50,6 +51,7 @@ def hook(keras: ModuleType, steps: Steps) -> None:
     for kind in batches.PHASES:
         _wrap_single(model, f"{kind}_on_batch", kind, steps)
     _hook_optimizers(keras, steps)
+    steps.owners.hook_keras(keras)
 
 
 def _callback_list(keras: ModuleType) -> type:
@@ -84,8 +86,8 @@ def _phase_begins(kind: str, steps: Steps) -> Callable[..., None]:
         _state(callbacks).begin[kind] = time.monotonic_ns()
         steps.local.batch_of = None
         model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
-        if kind == "train" and model is not None:
-            steps.owns(model, lambda: inventory.of_keras(model))
+        if model is not None:
+            steps.variables.has_model(model)
 
     return begins
 
@@ -158,8 +160,7 @@ def _wrap_single(model: type, name: str, kind: str, steps: Steps) -> None:
     def on_batch(self: Any, *args: Any, **kwargs: Any) -> Any:
         if steps.local.in_keras:
             return method(self, *args, **kwargs)
-        if kind == "train":
-            steps.owns(self, lambda: inventory.of_keras(self))
+        steps.variables.has_model(self)
         steps.local.in_single = True
         begin = steps.begin()
         try:
@@ -207,6 +208,7 @@ def _wrap_update(owner: type, name: str, steps: Steps) -> None:
         local = steps.local
         # Optimizers call one another, and an update inside fit belongs to its batch.
         if local.in_update or local.in_keras:
+            steps.variables.has_optimizer(self, ())
             return method(self, *args, **kwargs)
         local.in_update = True
         told: list[Any] = []
@@ -219,21 +221,16 @@ def _wrap_update(owner: type, name: str, steps: Steps) -> None:
             return method(self, *args, **kwargs)
         finally:
             local.in_update = False
-            steps.owns(self, lambda: inventory.of_variables(_trained(self) or told, self))
+            steps.variables.has_optimizer(self, told)
             if local.depth:
                 local.saw_update = True
             elif _is_eager():
-                begin, local.boundary = local.boundary or entered, None
+                begin, local.boundary, local.has_own_update = local.boundary or entered, None, False
                 steps.end("train", "inferred", begin)
 
     # A marker that TensorFlow's AutoGraph heeds: this is to be called as it is.
     update.autograph_info__ = {}  # type: ignore[attr-defined]
     setattr(owner, name, update)
-
-
-def _trained(optimizer: Any) -> list[Any]:
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    return list(getattr(inner, "_trainable_variables", None) or [])
 
 
 def _is_eager() -> bool:

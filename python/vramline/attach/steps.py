@@ -1,7 +1,8 @@
 """Steps as they happen: who tells of one, what is read then, and what follows.
 
 One process has one of these. Every source of steps (Keras, a custom loop, PyTorch's optimizers) reports here, so that the
-counters are read in one place, the trace ends after the right number, and the variables are written down once.
+counters are read in one place, the trace ends after the right number, and the variables are written down when something has
+become of them.
 """
 
 from __future__ import annotations
@@ -14,15 +15,22 @@ from collections.abc import Callable
 from typing import Any
 
 from vramline import counters
+from vramline.attach.owners import Owners
+from vramline.attach.variables import Variables
 from vramline.attach.window import Window
-from vramline.inventory import Row
 from vramline.session import Session
 from vramline.words import How, MarkKind, Phase
 
 # Calls of one function that is no training step, at most.
 _MOST_CALLS = 10_000
-# A program with more models or optimizers than this is no training loop.
-_MOST_OWNERS = 64
+# At the beginning of so many steps that are traced the variables are written down: a step may give each a new value. Of more variables
+# than that it takes longer than a look at the last will tell.
+_LISTED_STEPS = 8
+_MOST_EACH_STEP = 2_000
+# Inventories of a process, at most; the last is always taken.
+_MOST_INVENTORIES = 64
+# The bytes in use must have changed by as much for another at the end of a phase.
+_CHANGE = 1 << 20
 
 
 class Steps:
@@ -33,14 +41,20 @@ class Steps:
         self.window = window
         self._resets = resets
         self._stops = stops
-        self._inventories: dict[int, Callable[[], list[Row]]] = {}
-        self._is_counted = False
+        self.variables = Variables()
+        self.owners = Owners(self.variables)
+        self._taken = 0
+        self._begun = 0
+        self._in_use_then: list[int | None] = []
         self._calls: dict[str, int] = {}
         self._number = 0
         self.local = _Local()
 
     def begin(self) -> int:
         """A step begins: when."""
+        if self.window.is_open and self._begun < _LISTED_STEPS:
+            self._begun += 1
+            self.take_inventory()
         if self._resets:
             counters.reset_all()
         return time.monotonic_ns()
@@ -78,6 +92,13 @@ class Steps:
                 pass
         os._exit(0)
 
+    def end_own_update(self) -> None:
+        """A tape begins, or the program ends: what an eager loop has updated by itself since the last was a step."""
+        local = self.local
+        if local.boundary is not None and local.has_own_update:
+            begin, local.boundary, local.has_own_update = local.boundary, None, False
+            self.end("train", "inferred", begin)
+
     def call(self, name: str, trains: bool, begin: int) -> None:
         """A compiled function has been called that is no whole training step."""
         count = self._calls.get(name, 0)
@@ -89,33 +110,36 @@ class Steps:
 
     def span(self, kind: MarkKind, label: str | None, phase: Phase, begin: int | None, epoch: int | None) -> None:
         """An epoch or a phase has ended."""
-        self.job.mark(kind, label, phase, "keras", None, None, epoch, begin, counters.read_all())
-        if not self._is_counted and not self.window.is_open:
+        read = counters.read_all()
+        self.job.mark(kind, label, phase, "keras", None, None, epoch, begin, read)
+        if kind == "phase" and _differ([each.current for each in read], self._in_use_then):
             self.take_inventory()
 
-    def owns(self, owner: Any, inventory: Callable[[], list[Row]]) -> None:
-        """How to list the variables of something that is being trained; asked for once."""
-        if not self._is_counted and len(self._inventories) < _MOST_OWNERS:
-            self._inventories.setdefault(id(owner), inventory)
+    @property
+    def is_counted(self) -> bool:
+        """Whether the variables were written down at all."""
+        return self._taken > 0
 
-    def take_inventory(self) -> None:
-        """Writes the variables down, once."""
-        if self._is_counted or not self._inventories:
+    def take_inventory(self, is_last: bool = False) -> None:
+        """Writes the variables down, as they are now."""
+        if self._taken >= _MOST_INVENTORIES and not is_last:
             return
-        self._is_counted = True
-        inventories, self._inventories = list(self._inventories.values()), {}
+        self._taken += 1
+        self._in_use_then = [each.current for each in counters.read_all()]
+        self.job.attempt(self._write_inventory)
 
-        def write() -> None:
-            # A model's variables are its optimizer's too: each is told once.
-            rows = {(row[1], row[7]): row for inventory in reversed(inventories) for row in inventory()}
-            self.job.inventory(list(rows.values()))
-
-        self.job.attempt(write)
+    def _write_inventory(self) -> None:
+        listed = self.variables.listed()
+        if len(listed.rows) > _MOST_EACH_STEP:
+            self._begun = _LISTED_STEPS
+        self.job.inventory(listed.rows)
+        self.job.owners(self.owners.rows(listed))
 
     def finish(self, why: str) -> None:
         """Nothing comes after: waits until the trace is written, and the variables that it is about."""
+        self.end_own_update()
         if self.window.is_open:
-            self.take_inventory()
+            self.take_inventory(is_last=True)
         self.window.close(why, wait=True)
 
     def after_fork(self) -> None:
@@ -138,6 +162,8 @@ class _Local(threading.local):
         self.saw_gradient = False
         # Where the eager step that is going on began: at the first tape since the last update.
         self.boundary: int | None = None
+        # Whether what is trained was assigned to since, by no optimizer.
+        self.has_own_update = False
 
     @property
     def in_keras(self) -> bool:
@@ -145,13 +171,6 @@ class _Local(threading.local):
         return self.in_single or (self.batch_of is not None and self.batch_of() is not None)
 
 
-def quietly(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A hook whose failure is nobody's business but ours."""
-
-    def hook(*args: Any) -> Any:
-        try:
-            return call(*args)
-        except Exception:
-            return None
-
-    return hook
+def _differ(now: list[int | None], then: list[int | None]) -> bool:
+    """Whether the bytes in use have changed by more than a little."""
+    return len(now) != len(then) or any(abs((a or 0) - (b or 0)) > _CHANGE for a, b in zip(now, then, strict=True))

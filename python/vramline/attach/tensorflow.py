@@ -10,18 +10,22 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from vramline.attach import ending, keras
+from vramline.attach import ending, keras, owners, quiet
+from vramline.attach.quiet import quietly
 from vramline.attach.settings import Asked
 from vramline.attach.steps import Steps
 from vramline.session import warn
 
 _MIB = 1 << 20
+# Variables that one gradient is asked of, at most.
+_MOST_SOURCES = 20_000
 
 
 def hook(tensorflow: ModuleType, steps: Steps, asked: Asked) -> None:
     """Puts the hooks on a TensorFlow that has just been imported."""
     if asked.limit is not None:
         _hook_limit(sys.modules["tensorflow.python.eager.context"].Context, asked.limit, steps)
+    steps.owners.hook(tensorflow)
     _hook_profiler(steps)
     _hook_functions(steps)
     _hide()
@@ -38,6 +42,8 @@ def _hook_profiler(steps: Steps) -> None:
         ours = session()
         ours.start(str(folder), {"host_tracer_level": 2, "python_tracer_level": 0, "device_tracer_level": 0})
         window.keep(ours)
+        steps.owners.begin()
+        window.on_stop(steps.owners.end)
         return lambda _: ours.export_to_tb()
 
     class ProfilerSession(session):  # type: ignore[misc, valid-type]
@@ -75,6 +81,7 @@ def _hook_functions(steps: Steps) -> None:
             return call(self, *args, **kwargs)
         local.depth, local.saw_update, local.saw_gradient = 1, False, False
         begin = steps.begin()
+        steps.owners.function_begins()
         try:
             return call(self, *args, **kwargs)
         finally:
@@ -96,6 +103,7 @@ def _hook_functions(steps: Steps) -> None:
     @functools.wraps(gradient)
     def seen(self: Any, *args: Any, **kwargs: Any) -> Any:
         steps.local.saw_gradient = True
+        _note_sources(steps, args[1] if len(args) > 1 else kwargs.get("sources"))
         return gradient(self, *args, **kwargs)
 
     seen.autograph_info__ = {}  # type: ignore[attr-defined]
@@ -106,11 +114,53 @@ def _hook_functions(steps: Steps) -> None:
     @functools.wraps(enter)
     def begins(self: Any) -> Any:
         local = steps.local
-        if local.boundary is None and not local.depth and not local.in_keras and context.executing_eagerly():
-            local.boundary = steps.begin()
+        if not local.depth and not local.in_keras and context.executing_eagerly():
+            steps.end_own_update()
+            if local.boundary is None:
+                local.boundary = steps.begin()
         return enter(self)
 
     backprop.GradientTape.__enter__ = begins
+    _hook_assignments(steps)
+
+
+def _hook_assignments(steps: Steps) -> None:
+    """A loop may update what it trains by itself, without an optimizer: then a step lasts until its next tape."""
+    from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable, ResourceVariable
+
+    def hear(owner: type, name: str) -> None:
+        assign = owner.__dict__[name]
+
+        @functools.wraps(assign)
+        def heard(self: Any, *args: Any, **kwargs: Any) -> Any:
+            local = steps.local
+            if local.boundary is not None and not local.in_update and steps.variables.is_trained(self):
+                local.has_own_update = True
+            return assign(self, *args, **kwargs)
+
+        # As in an optimizer: to be called as it is.
+        heard.autograph_info__ = {}  # type: ignore[attr-defined]
+        setattr(owner, name, heard)
+
+    for owner in (BaseResourceVariable, ResourceVariable):
+        for name in ("assign", "assign_sub", "assign_add"):
+            if name in owner.__dict__:
+                hear(owner, name)
+
+
+@quietly
+def _note_sources(steps: Steps, sources: Any) -> None:
+    """What gradients are asked of is trained. Structures of variables are nested as the program likes."""
+    todo, found = [sources], list[Any]()
+    while todo and len(found) < _MOST_SOURCES:
+        each = todo.pop()
+        if isinstance(each, dict):
+            todo += each.values()
+        elif isinstance(each, (list, tuple)):
+            todo += each
+        else:
+            found.append(each)
+    steps.variables.trains(found)
 
 
 def _hide() -> None:
@@ -121,7 +171,7 @@ def _hide() -> None:
     sentinel = getattr(tf_stack, "SentinelFilter", None)
     if stacks is None or sentinel is None:
         return
-    here = frozenset({__file__, keras.__file__})
+    here = frozenset({__file__, keras.__file__, owners.__file__, quiet.__file__})
     # The filter at the bottom of every thread's stack of filters: those above it filter what it does.
     sentinel.get_filtered_filenames = lambda self: here
 

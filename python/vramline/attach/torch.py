@@ -16,8 +16,9 @@ from typing import Any
 
 from vramline import inventory
 from vramline.attach import ending
+from vramline.attach.quiet import quietly
 from vramline.attach.settings import Asked
-from vramline.attach.steps import Steps, quietly
+from vramline.attach.steps import Steps
 from vramline.attach.window import available_bytes
 
 # Events that the allocator keeps: a ring, so that a program with more of them loses its first. And what one takes, as Python sees it too.
@@ -45,9 +46,9 @@ def hook(torch: ModuleType, steps: Steps, asked: Asked) -> None:
         local = steps.local
         if local.in_keras:
             return
-        steps.owns(optimizer, lambda: inventory.of_torch(optimizer))
+        steps.variables.has_other(optimizer, inventory.of_torch)
         steps.end("train", "inferred", local.boundary)
-        if not steps.window.is_open:
+        if not steps.window.is_open and not steps.is_counted:
             steps.take_inventory()
         # A loop shows where a step ends; the next begins there.
         local.boundary = steps.begin()

@@ -187,10 +187,7 @@ fn hosts_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> (Ve
             };
             process.facts.frameworks.get(name).cloned()
         });
-        let mut trace = Trace::new(history).with_announced(process);
-        if let Some(inventory) = process.inventories.last() {
-            trace = trace.with_inventory(inventory);
-        }
+        let trace = Trace::new(history).with_announced(process).with_owners(process);
         Host { path, trace, process: Some(number), version }
     };
     (histories.into_iter().map(host).collect(), unreadable)

@@ -5,9 +5,10 @@ use std::time::SystemTime;
 use rustix::time::ClockId;
 
 use super::rows::{
-    Counters, DriverRow, Inventory, Mark, Moment, RecordedMarkKind, Sample, Subject, TraceState, Variable,
+    Counters, DriverRow, Inventory, LayerPath, Mark, Moment, OwnerKind, OwnerRow, RecordedMarkKind, Sample,
+    Subject, TraceState, Variable,
 };
-use super::schema::{DRIVER, INVENTORY, MARKS, SAMPLES, TRACE_STATE};
+use super::schema::{DRIVER, INVENTORY, MARKS, OWNERS, SAMPLES, TRACE_STATE};
 use super::stream::{Cell, Table};
 use crate::event::{How, Phase};
 use crate::snapshot::Role;
@@ -202,6 +203,9 @@ impl Inventory {
                 Cell::Text(variable.device.as_deref()),
                 // An address may use all 64 bits: the sign carries the last one.
                 Cell::Int(variable.address.map(u64::cast_signed)),
+                Cell::Text(variable.layer.model.as_deref()),
+                Cell::Text(variable.layer.layer.as_deref()),
+                Cell::Text(variable.source.as_deref()),
             ]
         })
         .collect()
@@ -215,6 +219,7 @@ impl Inventory {
         let (mut owners, mut names, mut roles) = (texts("owner"), texts("name"), texts("role"));
         let (mut shapes, mut dtypes, mut devices) = (texts("shape"), texts("dtype"), texts("device"));
         let mut addresses = ints("address");
+        let (mut models, mut layers, mut sources) = (texts("model"), texts("layer"), texts("source"));
         let mut all: Vec<Inventory> = Vec::new();
         let mut last = None;
         for number in ints("taken") {
@@ -229,6 +234,11 @@ impl Inventory {
                 bytes: Bytes(size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default()),
                 device: owned(devices.next().flatten()),
                 address: addresses.next().flatten().map(i64::cast_unsigned),
+                layer: LayerPath {
+                    model: owned(models.next().flatten()),
+                    layer: owned(layers.next().flatten()),
+                },
+                source: owned(sources.next().flatten()),
             };
             let (Some(monotonic), Some(_)) = (monotonic, size) else { continue };
             if number.is_none() || number != last {
@@ -241,6 +251,56 @@ impl Inventory {
             }
         }
         all
+    }
+}
+
+impl OwnerRow {
+    pub(crate) fn row(&self) -> [Cell<'_>; OWNERS.columns.len()] {
+        [
+            Cell::Int(Some(self.time.monotonic)),
+            Cell::Int(Some(self.time.wall)),
+            Cell::Text(Some(self.kind.word())),
+            Cell::Text(Some(self.name.as_str()).filter(|name| !name.is_empty())),
+            Cell::Text(self.layer.model.as_deref()),
+            Cell::Text(self.layer.layer.as_deref()),
+            Cell::Text(self.variable.as_deref()),
+            Cell::Text(self.variable.as_ref().map(|_| self.role.word())),
+            Cell::Text(self.source.as_deref()),
+            Cell::Int(self.span.map(|(begin, _)| begin)),
+            Cell::Int(self.span.map(|(_, end)| end)),
+        ]
+    }
+
+    pub(crate) fn all(table: &Table) -> Vec<OwnerRow> {
+        let ints = |name| table.ints(name).into_iter();
+        let texts = |name| table.texts(name).into_iter();
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        let (mut walls, mut begins, mut ends) = (ints("wall_ns"), ints("begin_ns"), ints("end_ns"));
+        let (mut kinds, mut names, mut roles) = (texts("kind"), texts("name"), texts("role"));
+        let (mut models, mut layers) = (texts("model"), texts("layer"));
+        let (mut variables, mut sources) = (texts("variable"), texts("source"));
+        let row = |monotonic: Option<i64>| {
+            let kind = kinds.next().flatten().and_then(OwnerKind::of_word);
+            let row = OwnerRow {
+                time: Moment {
+                    monotonic: monotonic.unwrap_or_default(),
+                    wall: walls.next().flatten().unwrap_or_default(),
+                },
+                kind: kind.unwrap_or_default(),
+                name: owned(names.next().flatten()).unwrap_or_default(),
+                layer: LayerPath {
+                    model: owned(models.next().flatten()),
+                    layer: owned(layers.next().flatten()),
+                },
+                variable: owned(variables.next().flatten()),
+                role: roles.next().flatten().and_then(Role::of_word).unwrap_or_default(),
+                source: owned(sources.next().flatten()),
+                span: begins.next().flatten().zip(ends.next().flatten()),
+            };
+            // A kind that a later Vramline writes is not for this one.
+            (monotonic.is_some() && kind.is_some()).then_some(row)
+        };
+        ints("time_ns").filter_map(row).collect()
     }
 }
 

@@ -8,6 +8,7 @@
 //!   marks-ID.arrows        steps, epochs, labels, with the counters of that moment
 //!   samples-ID.arrows      counters in the background
 //!   inventory-ID.arrows    variables
+//!   owners-ID.arrows       whose the ops of the program are
 //!   trace-ID/              what the framework's profiler wrote, untouched
 //! ```
 //!
@@ -157,13 +158,16 @@ pub enum Part {
     Samples,
     /// `inventory-ID.arrows`
     Inventory,
+    /// `owners-ID.arrows`
+    Owners,
     /// `trace-ID/`
     Trace,
 }
 
 impl Part {
     /// Every part.
-    pub const ALL: [Part; 5] = [Part::Process, Part::Marks, Part::Samples, Part::Inventory, Part::Trace];
+    pub const ALL: [Part; 6] =
+        [Part::Process, Part::Marks, Part::Samples, Part::Inventory, Part::Owners, Part::Trace];
 
     fn around(self) -> (&'static str, &'static str) {
         match self {
@@ -171,6 +175,7 @@ impl Part {
             Part::Marks => ("marks-", ".arrows"),
             Part::Samples => ("samples-", ".arrows"),
             Part::Inventory => ("inventory-", ".arrows"),
+            Part::Owners => ("owners-", ".arrows"),
             Part::Trace => ("trace-", ""),
         }
     }

@@ -104,7 +104,8 @@ impl Live {
                 Part::Trace if self.stamps.insert(file.clone(), Stamp::default()).is_none() => {
                     tell(News::Trace(&id, file));
                 }
-                Part::Process | Part::Trace => {}
+                // Nobody who follows a run asks for it.
+                Part::Process | Part::Trace | Part::Owners => {}
                 Part::Marks | Part::Samples | Part::Inventory => {
                     let key = (part, id.clone());
                     let mut stream = self.streams.remove(&key).unwrap_or_else(|| Follower::new(file));

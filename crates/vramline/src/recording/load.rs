@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::folder::{DRIVER, Part, ProcessId, open_plain, parts};
 use super::manifest::{ManifestError, RunManifest};
 use super::reader::{ProcessFacts, ReadError, Recorded, RecordedProcess};
-use super::rows::{DriverRow, Inventory, Mark, Sample};
+use super::rows::{DriverRow, Inventory, Mark, OwnerRow, Sample};
 use super::schema::VERSION;
 use super::stream::{self, StreamError, Table};
 use crate::warning::Warnings;
@@ -49,6 +49,7 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
             Part::Marks => process.marks = Mark::all(&table()?),
             Part::Samples => process.samples = Sample::all(&table()?),
             Part::Inventory => process.inventories = Inventory::all(&table()?),
+            Part::Owners => process.owners = OwnerRow::all(&table()?),
             Part::Trace => process.trace = Some(file),
         }
     }

@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::folder::{Part, ProcessId};
-use super::rows::{Inventory, Mark, Moment, Sample};
-use super::schema::{INVENTORY, MARKS, SAMPLES, Stream};
+use super::rows::{Inventory, Mark, Moment, OwnerRow, Sample};
+use super::schema::{INVENTORY, MARKS, OWNERS, SAMPLES, Stream};
 use super::stream::{Appender, Cell, StreamError};
 
 /// The streams of this process. Each is made with its first row.
@@ -20,6 +20,7 @@ pub struct ProcessRecorder {
     marks: Lazy,
     samples: Lazy,
     inventory: Lazy,
+    owners: Lazy,
     number: AtomicI64,
 }
 
@@ -46,6 +47,7 @@ impl ProcessRecorder {
             marks: Lazy::new(MARKS, Part::Marks),
             samples: Lazy::new(SAMPLES, Part::Samples),
             inventory: Lazy::new(INVENTORY, Part::Inventory),
+            owners: Lazy::new(OWNERS, Part::Owners),
             // The time tells marks of one process apart even where a second recorder goes on with its files.
             number: AtomicI64::new(Moment::now().monotonic),
         }
@@ -68,9 +70,14 @@ impl ProcessRecorder {
         self.append(&self.inventory, &inventory.rows(number))
     }
 
+    /// Writes down whose ops are.
+    pub fn owners(&self, owners: &[OwnerRow]) -> Result<(), StreamError> {
+        self.append(&self.owners, &owners.iter().map(OwnerRow::row).collect::<Vec<_>>())
+    }
+
     /// Waits, not for long, until everything is on disk.
     pub fn close(&self) {
-        for lazy in [&self.marks, &self.samples, &self.inventory] {
+        for lazy in [&self.marks, &self.samples, &self.inventory, &self.owners] {
             if let Ok(mut appender) = lazy.appender.lock()
                 && let Some(appender) = appender.as_mut()
             {

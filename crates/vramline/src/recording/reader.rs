@@ -10,7 +10,7 @@ use super::folder::{ProcessId, RUN, parts};
 #[cfg(feature = "recording")]
 pub use super::load::read;
 use super::manifest::RunManifest;
-use super::rows::{DriverRow, Inventory, Mark, Moment, Sample, TraceState};
+use super::rows::{DriverRow, Inventory, Mark, Moment, OwnerRow, Sample, TraceState};
 use crate::event::Framework;
 use crate::warning::Warnings;
 
@@ -43,6 +43,8 @@ pub struct RecordedProcess {
     pub samples: Vec<Sample>,
     /// Its variables, each time they were listed.
     pub inventories: Vec<Inventory>,
+    /// Whose its ops are, as it learned that.
+    pub owners: Vec<OwnerRow>,
     /// The folder of its profiler.
     pub trace: Option<PathBuf>,
     /// The text of the exception that ended it.
@@ -61,6 +63,7 @@ impl RecordedProcess {
             marks: Vec::new(),
             samples: Vec::new(),
             inventories: Vec::new(),
+            owners: Vec::new(),
             trace: None,
             exception: None,
             dumps: Vec::new(),
@@ -79,6 +82,13 @@ impl RecordedProcess {
     #[must_use]
     pub fn trace_stopped(&self) -> Option<Moment> {
         self.trace_mark(TraceState::Stopped)
+    }
+
+    /// When the profiler that ran from a moment of the monotonic clock on was stopped.
+    #[must_use]
+    pub(crate) fn trace_stopped_after(&self, began: i64) -> Option<Moment> {
+        let stopped = self.marks.iter().filter(|mark| mark.trace_state == Some(TraceState::Stopped));
+        stopped.map(|mark| mark.time).find(|time| time.monotonic >= began)
     }
 
     fn trace_mark(&self, state: TraceState) -> Option<Moment> {

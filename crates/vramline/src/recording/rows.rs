@@ -90,6 +90,54 @@ pub struct Variable {
     pub device: Option<String>,
     /// Where in that device's memory.
     pub address: Option<u64>,
+    /// The layer that it belongs to.
+    pub layer: LayerPath,
+    /// File and line where the program made it.
+    pub source: Option<String>,
+}
+
+/// A layer of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LayerPath {
+    /// The outermost model; `None` for a layer that stands alone.
+    pub model: Option<String>,
+    /// The names of the layers inside it, outermost first, with slashes between; `None` where no layer is known.
+    pub layer: Option<String>,
+}
+
+/// What a row of the owners' stream is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnerKind {
+    /// Every op of a graph below a name.
+    #[default]
+    Scope,
+    /// One op of a graph.
+    Op,
+    /// What the program's own thread ran in a span of time.
+    Span,
+}
+
+words!(OwnerKind { Scope => "scope", Op => "op", Span => "span" });
+
+/// Whose ops are: a layer's, a variable's, a line's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnerRow {
+    /// When it was learned.
+    pub time: Moment,
+    /// What it is about.
+    pub kind: OwnerKind,
+    /// The scope or op.
+    pub name: String,
+    /// The layer.
+    pub layer: LayerPath,
+    /// The variable that the op assigns to, or works for.
+    pub variable: Option<String>,
+    /// What that variable is for.
+    pub role: Role,
+    /// Function, file and line.
+    pub source: Option<String>,
+    /// Of a span: from when to when, on the monotonic clock.
+    pub span: Option<(i64, i64)>,
 }
 
 /// Variables as they were at one moment.

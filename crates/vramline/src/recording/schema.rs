@@ -12,7 +12,7 @@
 pub const VERSION: u32 = 1;
 
 /// How often columns were added since that version began. Files do not hold it: a stream has a column or it does not.
-pub const REVISION: u32 = 1;
+pub const REVISION: u32 = 2;
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,14 +115,43 @@ pub const INVENTORY: Stream = Stream {
         int("taken", "number of the inventory; its rows share it"),
         int("time_ns", "when it was taken"),
         int("wall_ns", "the same moment on the real-time clock"),
-        text("owner", "the model or optimizer"),
+        text("owner", "the model or optimizer; null: a variable of the program's own"),
         text("name", "the variable"),
-        text("role", "parameters, optimizer or unknown"),
+        text("role", "parameters, optimizer, state or unknown"),
         text("shape", "as in [3,3,64]"),
         text("dtype", "element type"),
         int("bytes", "bytes of its value"),
         text("device", "where it lies"),
         int("address", "where in that device's memory; null where the framework does not tell"),
+        text("model", "the outermost model of the layer").since(2),
+        text(
+            "layer",
+            "the layer that it belongs to, inside that model; of an optimizer's state that of its weight",
+        )
+        .since(2),
+        text("source", "file and line where the program made it").since(2),
+    ],
+};
+
+/// Whose the ops of a program are: layers, variables, lines of code.
+pub const OWNERS: Stream = Stream {
+    name: "owners",
+    columns: &[
+        int("time_ns", "when it was learned").since(2),
+        int("wall_ns", "the same moment on the real-time clock").since(2),
+        text(
+            "kind",
+            "scope: every op of a graph below this name; op: one op of a graph; span: what the program's own thread ran in a span of time",
+        )
+        .since(2),
+        text("name", "the scope's or op's, as in the graph").since(2),
+        text("model", "the outermost model of the layer").since(2),
+        text("layer", "the layer, inside that model").since(2),
+        text("variable", "the variable that the op assigns to, or works for").since(2),
+        text("role", "what that variable is for: parameters, optimizer, state or unknown").since(2),
+        text("source", "function, file and line of the program").since(2),
+        int("begin_ns", "of a span: when it began").since(2),
+        int("end_ns", "of a span: when it ended").since(2),
     ],
 };
 

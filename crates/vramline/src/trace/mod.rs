@@ -7,6 +7,7 @@ mod bands;
 mod count;
 mod frames;
 mod op;
+mod owners;
 mod pairing;
 mod program;
 pub mod recorded;
@@ -17,7 +18,7 @@ mod why;
 
 use rustc_hash::FxHashMap;
 
-use crate::event::{Framework, History, WORTH_A_THREAD};
+use crate::event::{Framework, History, Region, WORTH_A_THREAD};
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::Inventory;
@@ -28,7 +29,9 @@ use crate::worker;
 pub use bands::Band;
 pub use count::{Count, Disagreement, Peak};
 pub(crate) use op::layer_of;
+use op::{Part, Update};
 pub(crate) use op::{is_optimizer, without_number};
+pub(crate) use owners::Owner;
 pub use pairing::{Life, PoolTrace, UnmatchedFree};
 pub(crate) use step::StepUse;
 pub use step::{How, Phase, Step};
@@ -40,6 +43,8 @@ const NO_NAME_JAX: &str = "JAX's pools carry no op names";
 pub(crate) const COMPILER: &str = "allocated by a thread of XLA's compiler, which tries kernels on the device to find the fastest (autotuning)";
 const COMPILER_THREADS: &str = "tf_pjrt_compile_thread_pool";
 const INVENTORY: &str = "the program lists it among its variables";
+const NEW_VALUE: &str = "new value of a variable that the program lists";
+const ASSIGNED: &str = "a result that is assigned to a variable that the program lists";
 const LOST: &str = "counted by the allocator, but its allocation event is missing from the trace";
 
 /// A history with everything that follows from it.
@@ -53,9 +58,11 @@ pub struct Trace {
     pub steps: Vec<Step>,
     roles: role::Roles,
     /// By the event of its birth: whose variable a block holds, where the program told.
-    owned: FxHashMap<usize, recorded::Owned>,
-    /// The values of those variables, as blocks.
+    owned: FxHashMap<usize, Owner>,
+    /// The values of those variables when they were last listed, as blocks.
     listed: Vec<recorded::Listed>,
+    /// Whose ops are, where the program told.
+    owners: owners::Owners,
 }
 
 /// An allocation with its whole life.
@@ -109,14 +116,38 @@ impl Trace {
             pool.count = counts.get(usize::from(pool.id.0)).cloned().unwrap_or_default();
         }
         pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|peak| peak.bytes)));
-        Trace { history, pools, steps, roles, owned: FxHashMap::default(), listed: Vec::new() }
+        Trace {
+            history,
+            pools,
+            steps,
+            roles,
+            owned: FxHashMap::default(),
+            listed: Vec::new(),
+            owners: owners::Owners::default(),
+        }
     }
 
-    /// Takes from an inventory whose memory each block is. It knows better than any rule.
+    /// Takes from what a process listed whose memory each block is. It knows better than any rule.
     #[must_use]
-    pub(crate) fn with_inventory(mut self, inventory: &Inventory) -> Trace {
-        self.owned = recorded::owned(inventory, &self.history, &self.pools);
-        self.listed = recorded::listed(&self.owned, &self.history);
+    pub(crate) fn with_owners(mut self, process: &RecordedProcess) -> Trace {
+        let layers = owners::LayerNames::of(process);
+        let stopped = self.history.monotonic_zero.and_then(|zero| process.trace_stopped_after(zero.0));
+        let is_inside = |inventory: &&Inventory| stopped.is_none_or(|stopped| inventory.time <= stopped);
+        let known = recorded::last_roles(process, &layers);
+        for inventory in process.inventories.iter().filter(is_inside) {
+            let mut owned = recorded::owned(inventory, &layers, &self.history, &self.pools);
+            // That a variable is trained shows with its first gradient.
+            for owner in owned.values_mut() {
+                owner.role = known.get(&owner.identity()).copied().unwrap_or(owner.role);
+            }
+            if !owned.is_empty() {
+                self.listed = recorded::listed(&owned, &self.history);
+                self.owned.extend(owned);
+            }
+        }
+        self.owners = owners::Owners::of(process, &self.history);
+        // An earlier recorder listed the variables of Keras only, and told nothing else.
+        self.roles.knows_variables |= !self.listed.is_empty() && !self.owners.is_empty();
         self
     }
 
@@ -130,9 +161,9 @@ impl Trace {
         self
     }
 
-    /// The names of the variables that blocks hold.
-    pub(crate) fn variables_mut(&mut self) -> impl Iterator<Item = &mut String> {
-        self.owned.values_mut().map(|owned| &mut owned.variable)
+    /// Whose blocks and ops are.
+    pub(crate) fn owners_mut(&mut self) -> impl Iterator<Item = &mut Owner> {
+        self.owned.values_mut().chain(self.owners.all_mut())
     }
 
     /// Bytes of a role that an inventory lists and that lie in the pools of this trace.
@@ -191,7 +222,11 @@ impl Trace {
             }
         });
         let mut held: Vec<Held> = blocks.collect();
-        recorded::settle(&mut held, &self.listed);
+        if self.owners.is_empty() {
+            recorded::settle(&mut held, &self.listed);
+        } else {
+            recorded::settle_by_name(&mut held);
+        }
         if lost > Bytes::ZERO {
             held.push(Held::bare(lost, lost, LOST));
         }
@@ -256,11 +291,35 @@ impl Trace {
         if let Some(owned) = owned {
             return (owned.role, INVENTORY);
         }
+        if let Some(known) = self.role_of_owner(birth, freed) {
+            return known;
+        }
         let (role, evidence) = self.roles.of(&self.history, &self.steps, pool, birth, freed);
         match role {
             Role::Unknown if self.is_compiler(birth) => (Role::Temporaries, COMPILER),
             _ => (role, evidence),
         }
+    }
+
+    /// The role of a block that an op asked for which the program says assigns to a variable, or works for one.
+    fn role_of_owner(&self, birth: usize, freed: Option<Picos>) -> Option<(Role, &'static str)> {
+        let event = self.history.events.at(birth);
+        if self.ran_alone(birth).is_some() {
+            return None;
+        }
+        let (role, bytes) = self.owners.variable_of_op(event.op(), event.time())?;
+        // Other results on the way to a value are scratch: counts, places in it.
+        if role == Role::Unknown || bytes != event.requested() {
+            return None;
+        }
+        let is_first =
+            matches!(self.roles.part(event.op()), Part::Initializer | Part::Optimizer(Update::FirstSlot));
+        if is_first || op::assigns(self.history.names.get(event.op())) {
+            return Some((role, NEW_VALUE));
+        }
+        let outlives =
+            event.region() != Region::Temp && role::outlives_step(&self.steps, event.time(), freed);
+        outlives.then_some((role, ASSIGNED))
     }
 
     /// Whether a thread of XLA's compiler allocated a block that nothing else names.
@@ -269,6 +328,43 @@ impl Trace {
         event.op().is_empty()
             && event.context().is_empty()
             && self.history.names.get(event.thread()).starts_with(COMPILER_THREADS)
+    }
+
+    /// Whose an op is, as the program told: by its name in a graph, or by what the program's own thread was doing.
+    fn owner(&self, birth: usize) -> Option<Owner> {
+        let event = self.history.events.at(birth);
+        match self.ran_alone(birth) {
+            Some(owner) => Some(owner.clone()),
+            None => self.owners.of_op(event.op(), event.time()),
+        }
+    }
+
+    /// Whose an op is that ran by itself, and not in a graph.
+    fn ran_alone(&self, birth: usize) -> Option<&Owner> {
+        let event = self.history.events.at(birth);
+        let is_of_data = self.history.names.get(event.thread()).starts_with(role::DATA_THREADS);
+        let is_alone = !op::has_scope(self.history.names.get(event.op())) && !is_of_data;
+        self.owners.at(event.time()).filter(|_| is_alone)
+    }
+
+    /// The layer that a block belongs to, or the part of the program that is none: `input data`, `loss`, a function and its line.
+    fn layer(&self, op: &str, role: Role, owned: Option<&Owner>, owner: Option<&Owner>) -> String {
+        if self.history.framework == Some(Framework::PyTorch) {
+            return String::new();
+        }
+        let of_variable = owned.map(|owned| &owned.layer);
+        let told = of_variable.into_iter().chain(owner.map(|owner| &owner.layer));
+        if let Some(layer) = told.into_iter().find(|layer| !layer.is_empty()) {
+            return layer.clone();
+        }
+        let of_name = layer_of(op);
+        match (role, owner) {
+            _ if owned.is_some() => String::new(),
+            (Role::Inputs, _) => op::INPUT_DATA.to_owned(),
+            _ if of_name == op::LOSS => of_name,
+            (_, Some(owner)) if !owner.source.is_empty() => owner.source.clone(),
+            _ => of_name,
+        }
     }
 
     /// Everything known of the block that event `birth` allocated and that was `freed`, as of `now`.
@@ -294,6 +390,7 @@ impl Trace {
         let is_compiler = self.is_compiler(birth);
         let (role, evidence) = self.role(pool, birth, freed);
         let source = if evidence == COMPILER { "XLA's compiler" } else { source };
+        let owner = self.owner(birth);
         let evidence = match (op.is_empty(), role) {
             _ if owned.is_some() => INVENTORY,
             _ if is_compiler => COMPILER,
@@ -308,14 +405,22 @@ impl Trace {
             requested: events.at(birth).requested().unwrap_or(chunk).min(chunk),
             chunk,
             op,
-            layer: if is_torch { String::new() } else { layer_of(text) },
+            layer: self.layer(text, role, owned, owner.as_ref()),
             role,
             shape: events.at(birth).shape(),
             dtype: events.at(birth).dtype(),
-            source: source.to_owned(),
+            source: match (source, owned, &owner) {
+                ("", Some(owned), _) if !owned.source.is_empty() => owned.source.clone(),
+                ("", None, Some(owner)) => owner.source.clone(),
+                _ => source.to_owned(),
+            },
             evidence,
             age: Some(now.since(events.time(birth))),
-            variable: owned.map_or(String::new(), |owned| owned.variable.clone()),
+            variable: match (owned, owner) {
+                (Some(owned), _) => owned.variable.clone(),
+                (None, Some(owner)) if evidence == NEW_VALUE || evidence == ASSIGNED => owner.variable,
+                _ => String::new(),
+            },
             stack,
             count: 1,
         }

@@ -162,6 +162,22 @@ fn is_product_kind(kind: &str) -> bool {
     matches!(kind, "MatMul" | "BatchMatMul" | "BatchMatMulV2" | "BatchMatMulV3" | "Einsum" | "AddN")
 }
 
+/// Whether an op is in a scope. Ops that run by themselves never are.
+pub(crate) fn has_scope(name: &str) -> bool {
+    name.contains('/')
+}
+
+/// Whether an op gives a variable another value: `AssignSubVariableOp_2`.
+pub(crate) fn assigns(name: &str) -> bool {
+    let (_, leaf) = split(name);
+    kind_of(leaf).starts_with("Assign")
+}
+
+/// What stands for the layer of training data on its way in.
+pub(crate) const INPUT_DATA: &str = "input data";
+/// What stands for the layer of a loss and its metrics, which Keras computes in a scope of their own.
+pub(crate) const LOSS: &str = "loss";
+
 /// The model layer of an op: its scope without the model's own name and without the op. Empty where there is none.
 ///
 /// `StatefulPartitionedCall/gradient_tape/sequential_1/conv2d_2/convolution/Conv2DBackpropInput` is in `conv2d_2`.
@@ -175,6 +191,9 @@ pub(crate) fn layer_of(name: &str) -> String {
             scopes.drain(..=gradient);
         }
         _ => return String::new(),
+    }
+    if scopes.first().is_some_and(|&scope| matches!(scope, "compile_loss" | "compile_metrics")) {
+        return LOSS.to_owned();
     }
     let layers: Vec<&str> = scopes.iter().skip(1).take_while(|scope| !is_op_scope(scope)).copied().collect();
     if !layers.is_empty() {

@@ -4,14 +4,15 @@
 //! covers the step, and from the framework, where its peak was reset when the step began. Otherwise it is not known: the peak of
 //! the whole process may have risen in the step or just before it.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::owners::{LayerNames, Owner};
 use super::step::{self, How, Phase, Step};
 use super::{PoolTrace, Trace};
 use crate::event::{Dtype, History};
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
-use crate::recording::rows::{Counters, Inventory, Mark, Moment, RecordedMarkKind};
+use crate::recording::rows::{Counters, Inventory, Mark, Moment, RecordedMarkKind, Variable};
 use crate::snapshot::{Held, Role};
 use crate::units::{Bytes, Nanos, Picos};
 
@@ -177,21 +178,13 @@ pub fn on_clock(history: &History, time: Moment) -> Option<Nanos> {
     moment(history, time).map(|time| time.on_clock(history.origin))
 }
 
-/// A variable that a block holds the value of.
-#[derive(Clone, Debug)]
-pub(crate) struct Owned {
-    /// What the program says it is for.
-    pub role: Role,
-    /// Its name.
-    pub variable: String,
-}
-
 /// For each block that lay where a variable lay when the variables were listed: whose it is.
 pub(crate) fn owned(
     inventory: &Inventory,
+    layers: &LayerNames,
     history: &History,
     pools: &[PoolTrace],
-) -> FxHashMap<usize, Owned> {
+) -> FxHashMap<usize, Owner> {
     let mut owned = FxHashMap::default();
     let Some(time) = moment(history, inventory.time) else { return owned };
     for pool in pools {
@@ -205,15 +198,35 @@ pub(crate) fn owned(
             let Some(&birth) = variable.address.and_then(|address| live.get(&address)) else { continue };
             let is_large_enough = history.events.at(birth).size().is_some_and(|size| size >= variable.bytes);
             if is_large_enough {
-                owned.insert(birth, Owned { role: variable.role, variable: variable.name.clone() });
+                owned.insert(birth, owner_of(variable, layers));
             }
         }
     }
     owned
 }
 
+fn owner_of(variable: &Variable, layers: &LayerNames) -> Owner {
+    Owner {
+        role: variable.role,
+        variable: variable.name.clone(),
+        layer: layers.show(&variable.layer),
+        source: variable.source.clone().unwrap_or_default(),
+        bytes: Some(variable.bytes),
+    }
+}
+
+/// What each variable is for, by the last inventory that lists it.
+pub(crate) fn last_roles(
+    process: &RecordedProcess,
+    layers: &LayerNames,
+) -> FxHashMap<(String, String, String), Role> {
+    let listed = process.inventories.iter().flat_map(|inventory| &inventory.variables);
+    listed.map(|variable| (owner_of(variable, layers).identity(), variable.role)).collect()
+}
+
 const SECOND_COPY: &str = "a second value of a variable: more blocks of this size are held than the program lists, so this one is about to be \
      assigned or still read";
+const SUPERSEDED: &str = "an earlier value of a variable, which an op still reads";
 const EARLIER_VALUE: &str = "an earlier value of a variable that the program lists";
 
 /// The block that held the value of a listed variable.
@@ -225,13 +238,24 @@ pub(crate) struct Listed {
     dtype: Dtype,
 }
 
-pub(crate) fn listed(owned: &FxHashMap<usize, Owned>, history: &History) -> Vec<Listed> {
-    let block = |(&birth, owned): (&usize, &Owned)| {
+pub(crate) fn listed(owned: &FxHashMap<usize, Owner>, history: &History) -> Vec<Listed> {
+    let block = |(&birth, owned): (&usize, &Owner)| {
         let event = history.events.at(birth);
         let requested = event.requested().or(event.size()).unwrap_or_default();
         Listed { role: owned.role, requested, shape: event.shape(), dtype: event.dtype() }
     };
     owned.iter().map(block).collect()
+}
+
+/// Of several blocks of one variable the newest is its value; who still reads an earlier one is about to be done with it.
+pub(crate) fn settle_by_name(held: &mut [Held]) {
+    let mut values: FxHashSet<(String, String)> = FxHashSet::default();
+    // Oldest first, as they are held.
+    for block in held.iter_mut().rev().filter(|block| !block.variable.is_empty()) {
+        if !values.insert((block.variable.clone(), block.layer.clone())) {
+            (block.role, block.evidence) = (Role::Temporaries, SUPERSEDED);
+        }
+    }
 }
 
 /// Makes the roles agree with what the program lists. A variable has one value; while it is assigned there may be two blocks, and
@@ -254,7 +278,7 @@ pub(crate) fn settle(held: &mut [Held], listed: &[Listed]) {
         let mut missing = variables.len().saturating_sub(same.count());
         for block in held.iter_mut().filter(|block| block.requested == requested) {
             let is_like = |variable: &&Listed| (variable.shape, variable.dtype) == (block.shape, block.dtype);
-            let is_free = block.role == Role::Unknown || block.evidence == SECOND_COPY;
+            let is_free = matches!(block.role, Role::Unknown | Role::State) || block.evidence == SECOND_COPY;
             if missing > 0 && is_free && variables.iter().any(is_like) {
                 (block.role, block.evidence) = (role, EARLIER_VALUE);
                 missing -= 1;

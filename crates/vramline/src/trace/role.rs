@@ -1,13 +1,14 @@
 //! What an allocation is for, and what that judgement rests on.
 //!
 //! Three sorts of evidence, strongest first: the op's name and region, the thread, and the shape of the lifetime (made
-//! in the forward part and freed in the backward part is an activation; alive when the next step begins is state). The rules
+//! in the forward part and freed in the backward part is an activation; alive when the next step begins is state). Only what a variable op made,
+//! or the program lists, is a variable. The rules
 //! stand in [`Roles::of`] in the order in which they are tried. Nothing is guessed from sizes.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::frames::StackRoles;
-use super::op::{Part, Update, part_of};
+use super::op::{Part, Update, has_scope, part_of};
 use super::pairing::PoolTrace;
 use super::step::Step;
 use crate::event::{ExecutorRun, Framework, History, Region};
@@ -18,6 +19,10 @@ use crate::units::Picos;
 const CONSTANT: &str = "a constant of the graph";
 const NO_TENSOR: &str =
     "state that is a scalar or not a floating-point number: a counter, a rate, a metric, a seed";
+
+const NOT_LISTED: &str = "alive when a step begins, and none of the variables that the program lists";
+/// How the threads of tf.data are called.
+pub(super) const DATA_THREADS: &str = "tf_data_";
 
 /// What the whole history tells about roles.
 #[derive(Debug, Default)]
@@ -30,6 +35,10 @@ pub(crate) struct Roles {
     eager_gradients: Vec<Picos>,
     /// Where the source tells call stacks instead of ops.
     stacks: Option<StackRoles>,
+    /// By the event of its birth: the first values of variables, as far as TensorFlow's variable ops show them.
+    first_values: FxHashSet<usize>,
+    /// Whether the program has listed all its variables.
+    pub(crate) knows_variables: bool,
 }
 
 impl Roles {
@@ -56,6 +65,7 @@ impl Roles {
             }
         }
         roles.eager_gradients.sort_unstable();
+        roles.first_values = first_values(history);
         roles
     }
 
@@ -102,9 +112,13 @@ impl Roles {
         let is_tensor = dtype.is_floating() && history.names.get(event.shape()) != "[]";
 
         if dtype.is_handle() {
-            return (Role::Unknown, "a handle to a variable, data set or iterator");
+            return if outlives_step || !has_scope(history.names.get(event.op())) {
+                (Role::State, "a handle to a variable, data set or iterator")
+            } else {
+                (Role::Temporaries, "a handle that is gone with its step")
+            };
         }
-        if history.names.get(event.thread()).starts_with("tf_data_") {
+        if history.names.get(event.thread()).starts_with(DATA_THREADS) {
             return (Role::Inputs, "allocated on a tf.data thread");
         }
         match part {
@@ -114,14 +128,14 @@ impl Roles {
             }
             Part::Optimizer(Update::Apply) => return (Role::Temporaries, "scratch of an optimizer op"),
             // The step counter is the optimizer's, but no tensor.
-            Part::Optimizer(Update::Model | Update::Slot) if !is_tensor => return (Role::Unknown, NO_TENSOR),
+            Part::Optimizer(Update::Model | Update::Slot) if !is_tensor => return (Role::State, NO_TENSOR),
             Part::Optimizer(Update::Model) => {
                 return (Role::Parameters, "new value of a parameter: a reader still held the old one");
             }
             Part::Optimizer(Update::Slot) => {
                 return (Role::Optimizer, "new value of an optimizer slot: a reader still held the old one");
             }
-            Part::Optimizer(Update::Other { .. }) if is_constant => return (Role::Unknown, CONSTANT),
+            Part::Optimizer(Update::Other { .. }) if is_constant => return (Role::State, CONSTANT),
             Part::Optimizer(Update::Other { is_weight }) => {
                 return match (outlives_step, is_weight) {
                     (true, true) => (Role::Parameters, "a result that this optimizer assigns to a parameter"),
@@ -138,7 +152,7 @@ impl Roles {
             return (Role::Temporaries, "scratch, as the op said");
         }
         if is_constant {
-            return (Role::Unknown, CONSTANT);
+            return (Role::State, CONSTANT);
         }
         if part == Part::Gradient {
             // An op that holds the last reference to its input writes its result there.
@@ -155,10 +169,11 @@ impl Roles {
         if part == Part::Forward {
             return match backward {
                 // Such as the seed of a dropout layer.
-                Some(_) if outlives_step && !is_tensor => (Role::Unknown, NO_TENSOR),
+                Some(_) if outlives_step && !is_tensor => (Role::State, NO_TENSOR),
                 Some(_) if outlives_step && is_kept(history, steps, pool, birth, freed) => {
                     (Role::Activations, "a result of the model that the program keeps")
                 }
+                Some(_) if outlives_step && self.knows_variables => (Role::State, NOT_LISTED),
                 Some(_) if outlives_step => {
                     (Role::Parameters, "made in a model's scope and alive when the next step begins")
                 }
@@ -169,15 +184,43 @@ impl Roles {
                 None => (Role::Activations, "the output of a forward pass without a backward pass"),
             };
         }
+        // A function of the program's own, whose ops have no scope: before the backward pass they are the forward pass.
+        if event.executor_run().is_some()
+            && let Some(&backward) = backward
+        {
+            return match (outlives_step, born < backward, freed) {
+                (true, ..) if !is_tensor => (Role::State, NO_TENSOR),
+                (true, ..) if self.knows_variables => (Role::State, NOT_LISTED),
+                (true, ..) => {
+                    (Role::State, "a result of the program that is alive when the next step begins")
+                }
+                (false, true, Some(freed)) if freed < backward => {
+                    (Role::Temporaries, "made and consumed in the forward pass")
+                }
+                (false, true, _) => {
+                    (Role::Activations, "made in the forward pass, alive in the backward pass")
+                }
+                (false, false, _) => {
+                    (Role::Temporaries, "made after the backward pass began, and gone with the step")
+                }
+            };
+        }
         if !event.context().is_empty() && history.framework == Some(Framework::TensorFlow) {
             return (Role::Inputs, "copied in from the host by the call that is named");
         }
         // An op without a scope ran eagerly.
         if !event.op().is_empty() && outlives_step {
-            return if is_tensor {
-                (Role::Parameters, "made outside the steps and alive when one begins")
+            return if self.knows_variables {
+                (Role::State, NOT_LISTED)
+            } else if !is_tensor {
+                (Role::State, NO_TENSOR)
+            } else if self.first_values.contains(&birth) {
+                (Role::Parameters, "made just before a variable, and alive when a step begins")
             } else {
-                (Role::Unknown, NO_TENSOR)
+                (
+                    Role::State,
+                    "made outside the steps and alive when one begins; not by an op that makes a variable",
+                )
             };
         }
         let of_eager_op =
@@ -209,6 +252,24 @@ impl Roles {
             _ => (Role::Activations, "made in the forward pass, alive in the backward pass"),
         })
     }
+}
+
+/// The first values of variables. TensorFlow computes a value, makes the variable's handle, and gives it the value, all in one thread.
+fn first_values(history: &History) -> FxHashSet<usize> {
+    let mut last: FxHashMap<Name, usize> = FxHashMap::default();
+    let mut found = FxHashSet::default();
+    for number in 0..history.events.len() {
+        let event = history.events.at(number);
+        if !event.is_alloc() {
+            continue;
+        }
+        if event.dtype().is_floating() {
+            last.insert(event.thread(), number);
+        } else if event.dtype().is_handle() && history.names.get(event.op()) == "VarHandleOp" {
+            found.extend(last.remove(&event.thread()));
+        }
+    }
+    found
 }
 
 /// Whether a block is there when the first step after its birth begins or, after the last, when that has ended.

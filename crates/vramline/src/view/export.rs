@@ -30,7 +30,7 @@ pub struct Allocation {
     pub op: String,
     /// The model layer, from the op's scope.
     pub layer: String,
-    /// Parameters, gradients, optimizer, activations, inputs, temporaries or unknown.
+    /// Parameters, gradients, optimizer, activations, inputs, state, temporaries or unknown.
     pub role: &'static str,
     /// Whose value it is, where the program listed its variables.
     pub variable: String,

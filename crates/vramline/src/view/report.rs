@@ -185,7 +185,7 @@ pub struct HeldView {
     pub before_recording_bytes: Bytes,
     /// Requested bytes by role, which add up to named + unnamed: parameters (weights and their non-trained companions), gradients (results
     /// of the backward pass), optimizer (the optimizer's state), activations (results of the forward pass that wait for the backward
-    /// pass), inputs (training data), temporaries (scratch and results that are soon consumed), unknown (what none of the rules can
+    /// pass), inputs (training data), state (held by the program across steps, and none of the others), temporaries (scratch and results that are soon consumed), unknown (what none of the rules can
     /// tell).
     pub by_role: ByRole,
     /// What was held, grouped, the most bytes first.

@@ -211,7 +211,8 @@ const PACKAGE: Program = Program {
         &["_vramline", "words", "shown"],
         &["adapter", "batches", "driver", "ledger"],
         &["tensorflow", "jax", "torch"],
-        &["counters", "inventory"],
+        &["counters", "layers"],
+        &["inventory"],
         &["session"],
         &["recorder", "attach"],
         &[

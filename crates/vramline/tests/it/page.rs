@@ -82,7 +82,7 @@ fn the_highest_column_is_the_peak_and_every_moment_adds_up() {
             }
             let rows = picture["columns"].as_u64().unwrap() as usize;
             let columns = unpacked(picture["data"].as_str().unwrap(), rows);
-            assert_eq!(columns.len(), 13, "{file}");
+            assert_eq!(columns.len(), 14, "{file}");
             let height = |at: usize| columns[4..].iter().map(|part| part[at]).sum::<i64>();
             let peak = (0..rows).map(height).max();
             assert_eq!(peak, pool["peak_bytes"].as_i64(), "{file}");

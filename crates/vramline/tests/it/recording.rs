@@ -17,10 +17,11 @@ use vramline::recording::folder::{Part, ProcessId};
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::reader::{self, ReadError, Recorded};
 use vramline::recording::rows::{
-    Counters, Inventory, Mark, Moment, RecordedMarkKind, Sample, TraceState, Variable,
+    Counters, Inventory, LayerPath, Mark, Moment, OwnerKind, OwnerRow, RecordedMarkKind, Sample, TraceState,
+    Variable,
 };
 use vramline::recording::schema::{
-    Column, DRIVER, INVENTORY, Kind, MARKS, REVISION, SAMPLES, Stream, VERSION,
+    Column, DRIVER, INVENTORY, Kind, MARKS, OWNERS, REVISION, SAMPLES, Stream, VERSION,
 };
 use vramline::recording::stream::{Appender, Cell, StreamError, Table, read, read_bytes};
 use vramline::snapshot::Role;
@@ -156,10 +157,32 @@ fn inventory() -> Inventory {
     all[1].shape = Some("[3,3,64]".to_owned());
     all[1].dtype = Some("bfloat16".to_owned());
     all[1].device = Some("GPU:0".to_owned());
+    all[1].layer = LayerPath { model: Some("net".to_owned()), layer: Some("block/dense".to_owned()) };
+    all[1].source = Some("train.py:3 build".to_owned());
     Inventory { time: Moment { monotonic: -1, wall: 1 }, variables: all }
 }
 
-/// A recording with all three streams.
+fn owners() -> Vec<OwnerRow> {
+    let layer = LayerPath { model: Some("net".to_owned()), layer: Some(String::new()) };
+    let scope = OwnerRow { name: "net_1/dense_1".to_owned(), layer, ..OwnerRow::default() };
+    let op = OwnerRow {
+        kind: OwnerKind::Op,
+        name: "adam/AssignSubVariableOp".to_owned(),
+        variable: Some("dense/kernel".to_owned()),
+        role: Role::Parameters,
+        ..OwnerRow::default()
+    };
+    let span = OwnerRow {
+        time: Moment { monotonic: 9, wall: 10 },
+        kind: OwnerKind::Span,
+        source: Some("train.py:9 step".to_owned()),
+        span: Some((3, 9)),
+        ..OwnerRow::default()
+    };
+    vec![scope, op, span]
+}
+
+/// A recording with every stream of a process.
 fn write_all(folder: &Path) {
     let recorder = ProcessRecorder::new(folder, &id());
     for mark in marks() {
@@ -170,6 +193,8 @@ fn write_all(folder: &Path) {
     recorder.inventory(&inventory()).unwrap();
     recorder.inventory(&Inventory::default()).unwrap();
     recorder.inventory(&inventory()).unwrap();
+    recorder.owners(&owners()).unwrap();
+    recorder.owners(&[]).unwrap();
     recorder.close();
 }
 
@@ -196,6 +221,7 @@ fn what_is_written_is_read() {
     assert_eq!(process.marks, marks());
     assert_eq!(process.samples, samples());
     assert_eq!(process.inventories, [inventory(), inventory()]);
+    assert_eq!(process.owners, owners());
 }
 
 /// A program that closes its recording and goes on with it finds its own files.
@@ -386,7 +412,7 @@ fn a_torn_tail_is_cut_off_and_the_writer_goes_on() {
 
 #[test]
 fn a_header_alone_is_whole_and_empty() {
-    for stream in [MARKS, SAMPLES, INVENTORY, DRIVER] {
+    for stream in [MARKS, SAMPLES, INVENTORY, OWNERS, DRIVER] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("stream");
         drop(Appender::open(&path, stream).unwrap());
@@ -724,7 +750,7 @@ fn make_room() {
 #[test]
 fn the_docs_hold_the_columns() {
     let docs = fs::read_to_string(root().join("docs/recording.md")).unwrap();
-    for Stream { name, columns } in [MARKS, SAMPLES, INVENTORY] {
+    for Stream { name, columns } in [MARKS, SAMPLES, INVENTORY, OWNERS] {
         let row = |column: &Column| {
             let kind = match column.kind {
                 Kind::Int => "int64",
@@ -739,7 +765,7 @@ fn the_docs_hold_the_columns() {
         let table: String = columns.iter().map(row).collect();
         assert!(docs.contains(&table), "docs/recording.md does not hold the columns of {name}:\n{table}");
     }
-    let columns = [MARKS, SAMPLES, INVENTORY, DRIVER].map(|stream| stream.columns).concat();
+    let columns = [MARKS, SAMPLES, INVENTORY, OWNERS, DRIVER].map(|stream| stream.columns).concat();
     assert_eq!(columns.iter().map(|column| column.since).max(), Some(REVISION));
     // The words of a column are those of its type.
     let kinds = RecordedMarkKind::known().iter().map(RecordedMarkKind::word);

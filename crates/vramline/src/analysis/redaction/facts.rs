@@ -10,10 +10,13 @@ use crate::names::{Name, Names};
 use crate::recording::folder::ProcessId;
 use crate::recording::manifest::{Device, RunManifest};
 use crate::recording::reader::{Recorded, RecordedProcess};
-use crate::recording::rows::{Counters, DriverRow, HOST, Mark, RecordedMarkKind, Variable};
+use crate::recording::rows::{
+    Counters, DriverRow, HOST, LayerPath, Mark, OwnerRow, RecordedMarkKind, Variable,
+};
 use crate::snapshot::Still;
 use crate::source::driver::DriverError;
 use crate::stack::Stacks;
+use crate::trace::Owner;
 
 impl Redaction {
     /// Everything that a path held. To be called once, on a whole reading, before anything is concluded from it.
@@ -47,9 +50,15 @@ impl Redaction {
     fn trace(&mut self, host: &mut Host) {
         host.path = self.path(&host.path);
         // Variables first: an op may have the name of one.
-        let mut variables: Vec<&mut String> = host.trace.variables_mut().collect();
-        variables.sort_unstable();
-        variables.into_iter().for_each(|variable| *variable = self.name(variable, Placeholder::Variable));
+        let mut owners: Vec<&mut Owner> = host.trace.owners_mut().collect();
+        owners.sort_unstable_by(|a, b| {
+            (&a.variable, &a.layer, &a.source).cmp(&(&b.variable, &b.layer, &b.source))
+        });
+        for Owner { variable, layer, source, .. } in owners {
+            *variable = self.name(variable, Placeholder::Variable);
+            *layer = self.layer(layer);
+            *source = self.frame(source);
+        }
         let history = &mut host.trace.history;
         history.host = self.host(&history.host);
         history.pools.iter_mut().for_each(|pool| pool.name = self.pool(&pool.name));
@@ -217,17 +226,30 @@ impl Redaction {
         process.marks.iter_mut().for_each(|mark| self.mark(mark));
         let counters = process.samples.iter_mut().filter_map(|sample| sample.counters.as_mut());
         counters.for_each(|counters| self.counters(counters));
-        for Variable { owner, name, shape, dtype, device, .. } in
+        for Variable { owner, name, shape, dtype, device, layer, source, .. } in
             process.inventories.iter_mut().flat_map(|inventory| &mut inventory.variables)
         {
+            self.layer_path(layer);
+            *source = source.as_deref().map(|source| self.frame(source));
             *owner = owner.as_deref().map(|owner| self.layer(owner));
             *name = self.name(name, Placeholder::Variable);
             *shape = shape.as_deref().map(|shape| self.shape(shape));
             *dtype = dtype.as_deref().map(|dtype| self.dtype(dtype));
             *device = device.as_deref().map(|device| self.device(device));
         }
+        for OwnerRow { name, layer, variable, source, .. } in &mut process.owners {
+            *name = self.name(name, Placeholder::Op);
+            self.layer_path(layer);
+            *variable = variable.as_deref().map(|variable| self.name(variable, Placeholder::Variable));
+            *source = source.as_deref().map(|source| self.frame(source));
+        }
         let paths = process.trace.iter_mut().chain(&mut process.exception).chain(&mut process.dumps);
         paths.for_each(|path| *path = self.path(path));
+    }
+
+    fn layer_path(&mut self, path: &mut LayerPath) {
+        path.model = path.model.as_deref().map(|model| self.layer(model));
+        path.layer = path.layer.as_deref().map(|layer| self.layer(layer));
     }
 
     fn process_id(&mut self, id: &ProcessId) -> ProcessId {

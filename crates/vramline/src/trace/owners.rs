@@ -1,0 +1,329 @@
+//! Whose an op is, as the program told while it ran: a layer's, a variable's, a line's.
+//!
+//! Three sorts of rows, each certain by itself. A scope of a graph is a layer's: every op below it is. An op of a graph assigns to a
+//! variable, or works for one, or comes from a line. And what ran by itself in a span of time ran for a layer and a line.
+//! Graphs are inlined into one another, which puts the names of calls before a name, and a backward pass puts `gradient_tape`; so a
+//! scope is looked for at every place of a name, and the first place wins.
+//!
+//! Two graphs may have the same name for something else. What was learned last before a block was made is meant.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::recorded::moment;
+use crate::event::History;
+use crate::names::Name;
+use crate::recording::reader::RecordedProcess;
+use crate::recording::rows::{LayerPath, OwnerKind, OwnerRow};
+use crate::snapshot::Role;
+use crate::units::{Bytes, Picos};
+
+/// Names with more parts than this are cut: nobody nests as deep.
+const DEEPEST: usize = 32;
+
+/// What follows a variable's name in the names of the ops that compute its first value, and of the one that assigns it.
+const FIRST_VALUE: &str = "/Initializer/";
+const FIRST_ASSIGN: &str = "/cond/Assign";
+
+/// Whose something is. Empty where that is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owner {
+    /// The layer.
+    pub(crate) layer: String,
+    /// Function, file and line.
+    pub(crate) source: String,
+    /// The variable that the op assigns to, or works for.
+    pub(crate) variable: String,
+    /// What that variable is for.
+    pub(crate) role: Role,
+    /// The bytes of its value, where it was listed.
+    pub(crate) bytes: Option<Bytes>,
+}
+
+/// What the program told, by the names that ops have in the trace.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    /// By op: from when on, whose it is.
+    ops: FxHashMap<Name, Vec<(Picos, Owner)>>,
+    /// From when to when, in order.
+    spans: Vec<(Picos, Picos, Owner)>,
+}
+
+impl Owners {
+    /// Takes what a process told to the ops of its trace.
+    pub(crate) fn of(process: &RecordedProcess, history: &History) -> Owners {
+        let told = Told::of(process, history);
+        let mut owners = Owners { spans: told.spans(), ..Owners::default() };
+        let mut seen: FxHashSet<Name> = FxHashSet::default();
+        for event in history.events.unordered().filter(|event| event.is_alloc()) {
+            let op = event.op();
+            if !op.is_empty() && seen.insert(op) {
+                let found = told.about(history.names.get(op));
+                if !found.is_empty() {
+                    owners.ops.insert(op, found);
+                }
+            }
+        }
+        owners
+    }
+
+    /// Whether the program told nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ops.is_empty() && self.spans.is_empty()
+    }
+
+    /// Whose an op is that asked for a block at a moment: what was learned last before it counts, and fills what it leaves open.
+    pub(crate) fn of_op(&self, op: Name, time: Picos) -> Option<Owner> {
+        let told = self.ops.get(&op)?;
+        let known = told.partition_point(|(since, _)| *since <= time).max(1);
+        let mut owner = Owner::default();
+        told.get(..known)?.iter().rev().for_each(|(_, earlier)| owner.fill(earlier));
+        Some(owner)
+    }
+
+    /// What the variable is for that an op assigns to or works for, and its bytes.
+    pub(crate) fn variable_of_op(&self, op: Name, time: Picos) -> Option<(Role, Option<Bytes>)> {
+        let told = self.ops.get(&op)?;
+        let known = told.partition_point(|(since, _)| *since <= time).max(1);
+        let last = told.get(..known)?.iter().rev().find(|(_, owner)| !owner.variable.is_empty())?;
+        Some((last.1.role, last.1.bytes))
+    }
+
+    /// Whose what ran by itself at a moment is.
+    pub(crate) fn at(&self, time: Picos) -> Option<&Owner> {
+        let after = self.spans.partition_point(|(begin, ..)| *begin <= time);
+        let (_, end, owner) = after.checked_sub(1).and_then(|last| self.spans.get(last))?;
+        (time <= *end).then_some(owner)
+    }
+
+    /// All of them.
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Owner> {
+        let of_ops = self.ops.values_mut().flatten().map(|(_, owner)| owner);
+        of_ops.chain(self.spans.iter_mut().map(|(.., owner)| owner))
+    }
+}
+
+/// The name of a layer as it is shown: with its model where there are several.
+#[derive(Debug, Default)]
+pub(crate) struct LayerNames {
+    has_several_models: bool,
+}
+
+impl LayerNames {
+    /// Of the layers that a process told of.
+    pub(crate) fn of(process: &RecordedProcess) -> LayerNames {
+        let listed = process.inventories.iter().flat_map(|inventory| &inventory.variables);
+        let paths = process.owners.iter().map(|row| &row.layer).chain(listed.map(|variable| &variable.layer));
+        let models: FxHashSet<&str> = paths.filter_map(|path| path.model.as_deref()).collect();
+        LayerNames { has_several_models: models.len() > 1 }
+    }
+
+    pub(crate) fn show(&self, path: &LayerPath) -> String {
+        match (path.model.as_deref(), path.layer.as_deref()) {
+            (None, None) => String::new(),
+            (None, Some(layer)) => layer.to_owned(),
+            (Some(model), None | Some("")) => model.to_owned(),
+            (Some(model), Some(layer)) if self.has_several_models => format!("{model}/{layer}"),
+            (Some(_), Some(layer)) => layer.to_owned(),
+        }
+    }
+}
+
+/// The rows of a process, by name.
+struct Told<'a> {
+    names: LayerNames,
+    scopes: FxHashMap<&'a str, Vec<(Picos, &'a OwnerRow)>>,
+    ops: FxHashMap<&'a str, Vec<(Picos, &'a OwnerRow)>>,
+    in_spans: Vec<(Picos, Picos, &'a OwnerRow)>,
+    /// Bytes of variables.
+    sizes: FxHashMap<(&'a str, &'a LayerPath), Bytes>,
+}
+
+impl<'a> Told<'a> {
+    fn of(process: &'a RecordedProcess, history: &History) -> Told<'a> {
+        let listed = process.inventories.iter().flat_map(|inventory| &inventory.variables);
+        let mut told = Told {
+            names: LayerNames::of(process),
+            scopes: FxHashMap::default(),
+            ops: FxHashMap::default(),
+            in_spans: Vec::new(),
+            sizes: listed.map(|each| ((each.name.as_str(), &each.layer), each.bytes)).collect(),
+        };
+        let now = |row: &OwnerRow| moment(history, row.time).unwrap_or(Picos(i64::MIN));
+        for row in &process.owners {
+            match (row.kind, row.span) {
+                (OwnerKind::Scope, _) => told.scopes.entry(&row.name).or_default().push((now(row), row)),
+                (OwnerKind::Op, _) => told.ops.entry(&row.name).or_default().push((now(row), row)),
+                (OwnerKind::Span, Some((begin, end))) => {
+                    let at = |monotonic: i64| {
+                        let behind = row.time.monotonic.saturating_sub(monotonic);
+                        Some(Picos(moment(history, row.time)?.0.saturating_sub(behind.saturating_mul(1000))))
+                    };
+                    told.in_spans.extend(at(begin).zip(at(end)).map(|(begin, end)| (begin, end, row)));
+                }
+                (OwnerKind::Span, None) => {}
+            }
+        }
+        told
+    }
+
+    fn spans(&self) -> Vec<(Picos, Picos, Owner)> {
+        let span = |&(begin, end, row): &(Picos, Picos, &OwnerRow)| (begin, end, self.owner(row));
+        let mut spans: Vec<(Picos, Picos, Owner)> = self.in_spans.iter().map(span).collect();
+        spans.sort_by_key(|(begin, end, _)| (*begin, *end));
+        spans
+    }
+
+    fn owner(&self, row: &OwnerRow) -> Owner {
+        Owner {
+            layer: self.names.show(&row.layer),
+            source: row.source.clone().unwrap_or_default(),
+            variable: row.variable.clone().unwrap_or_default(),
+            role: row.role,
+            bytes: row.variable.as_deref().and_then(|name| self.sizes.get(&(name, &row.layer)).copied()),
+        }
+    }
+
+    /// What is told of an op, by the moments from which it holds.
+    fn about(&self, op: &str) -> Vec<(Picos, Owner)> {
+        let rows = self.rows_of_scope(op).into_iter().chain(self.rows_of_op(op));
+        let mut found: Vec<(Picos, Owner)> = rows.map(|(since, row)| (since, self.owner(row))).collect();
+        found.sort_by_key(|(since, _)| *since);
+        found
+    }
+
+    /// The rows of the op itself: of the longest end of its name that is known.
+    fn rows_of_op(&self, op: &str) -> Vec<(Picos, &'a OwnerRow)> {
+        // A variable that a function makes gets its first value under a condition of its own.
+        let first_value = op.split_once(FIRST_VALUE).map(|(variable, _)| format!("{variable}{FIRST_ASSIGN}"));
+        let name = first_value.as_deref().unwrap_or(op);
+        let ends = starts(name).filter_map(|at| name.get(at..));
+        ends.take(DEEPEST).find_map(|end| self.ops.get(end)).cloned().unwrap_or_default()
+    }
+
+    /// The rows of the innermost scope that it is in, from the first place where one is known.
+    fn rows_of_scope(&self, op: &str) -> Vec<(Picos, &'a OwnerRow)> {
+        let Some((scopes, _)) = op.rsplit_once('/') else { return Vec::new() };
+        for at in starts(scopes).take(DEEPEST) {
+            let Some(from) = scopes.get(at..) else { continue };
+            let ends = from.match_indices('/').map(|(end, _)| end).chain([from.len()]);
+            let ends: Vec<usize> = ends.take(DEEPEST).collect();
+            let known = ends.into_iter().rev().find_map(|end| self.scopes.get(from.get(..end)?));
+            if let Some(rows) = known {
+                return rows.clone();
+            }
+        }
+        Vec::new()
+    }
+}
+
+impl Owner {
+    /// What tells a variable apart from others, as far as anything does.
+    pub(crate) fn identity(&self) -> (String, String, String) {
+        (self.variable.clone(), self.layer.clone(), self.source.clone())
+    }
+
+    /// Takes what is not known from another.
+    fn fill(&mut self, other: &Owner) {
+        fn take(mine: &mut String, theirs: &str) {
+            if mine.is_empty() {
+                theirs.clone_into(mine);
+            }
+        }
+        if self.variable.is_empty() {
+            (self.role, self.bytes) = (other.role, other.bytes);
+        }
+        take(&mut self.variable, &other.variable);
+        take(&mut self.layer, &other.layer);
+        take(&mut self.source, &other.source);
+    }
+}
+
+/// Where the parts of a name begin.
+fn starts(name: &str) -> impl Iterator<Item = usize> {
+    [0].into_iter().chain(name.match_indices('/').map(|(at, _)| at + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::folder::ProcessId;
+
+    fn path(model: Option<&str>, layer: &str) -> LayerPath {
+        LayerPath { model: model.map(str::to_owned), layer: Some(layer.to_owned()) }
+    }
+
+    fn process(owners: Vec<OwnerRow>) -> RecordedProcess {
+        let mut process = RecordedProcess::new(ProcessId::new("host", 1, 2));
+        process.owners = owners;
+        process
+    }
+
+    fn scope(name: &str, layer: LayerPath) -> OwnerRow {
+        OwnerRow { name: name.to_owned(), layer, ..OwnerRow::default() }
+    }
+
+    fn op(name: &str, variable: &str) -> OwnerRow {
+        OwnerRow {
+            kind: OwnerKind::Op,
+            name: name.to_owned(),
+            variable: Some(variable.to_owned()),
+            role: Role::Optimizer,
+            ..OwnerRow::default()
+        }
+    }
+
+    /// The layer and the variable that an op is of.
+    fn of(rows: Vec<OwnerRow>, name: &str) -> (String, String) {
+        let (process, history) = (process(rows), History::default());
+        let mut owner = Owner::default();
+        let told = Told::of(&process, &history);
+        told.about(name).iter().rev().for_each(|(_, known)| owner.fill(known));
+        (owner.layer, owner.variable)
+    }
+
+    #[test]
+    fn a_scope_is_found_behind_calls_and_gradients() {
+        let rows = || {
+            vec![
+                scope("net_1", path(Some("net"), "")),
+                scope("net_1/block_1", path(Some("net"), "block")),
+                scope("net_1/block_1/dense_7", path(Some("net"), "block/dense")),
+                scope("dense_7", path(None, "another")),
+            ]
+        };
+        let layer = |name: &str| of(rows(), name).0;
+        assert_eq!(layer("StatefulPartitionedCall/net_1/block_1/dense_7/MatMul"), "block/dense");
+        assert_eq!(layer("gradient_tape/net_1/block_1/dense_7/MatMul/MatMul_1"), "block/dense");
+        assert_eq!(layer("net_1/block_1/while/body/_3/net_1/block_1/while/add"), "block");
+        assert_eq!(layer("StatefulPartitionedCall/net_1/add"), "net");
+        assert_eq!(layer("dense_7/MatMul"), "another");
+        // A name that only begins like a scope is another.
+        assert_eq!(layer("net_10/add"), "");
+        assert_eq!(layer("MatMul"), "");
+        assert_eq!(layer(""), "");
+    }
+
+    #[test]
+    fn an_op_is_of_the_variable_that_it_assigns_to() {
+        let rows = || vec![op("adam/Sqrt_3", "kernel"), op("adam/kernel_momentum_1/cond/Assign", "momentum")];
+        let variable = |name: &str| of(rows(), name).1;
+        assert_eq!(variable("StatefulPartitionedCall/adam/Sqrt_3"), "kernel");
+        assert_eq!(variable("adam/Sqrt_30"), "");
+        assert_eq!(variable("adam/kernel_momentum_1/Initializer/zeros"), "momentum");
+        assert_eq!(variable("adam/kernel_momentum/Initializer/zeros"), "");
+    }
+
+    #[test]
+    fn models_are_named_where_there_are_several() {
+        let one = vec![scope("a_1/d", path(Some("a"), "d"))];
+        let two = vec![scope("a_1/d", path(Some("a"), "d")), scope("b_1/d", path(Some("b"), "d"))];
+        assert_eq!(of(one, "a_1/d/Relu").0, "d");
+        assert_eq!(of(two, "b_1/d/Relu").0, "b/d");
+    }
+
+    #[test]
+    fn a_very_deep_name_is_no_burden() {
+        let deep = "a/".repeat(5_000) + "op";
+        assert_eq!(of(vec![scope("b", path(None, "b"))], &deep).0, "");
+    }
+}

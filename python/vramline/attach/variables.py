@@ -1,0 +1,118 @@
+"""All variables of this process, as they are made: of models, of optimizers, and the program's own.
+
+Nothing is kept alive for it: what the program lets go of is gone. What a variable is for follows from who has it: a model or an
+optimizer of Keras, or a gradient that was asked for. What nobody trains is the program's own state.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from vramline import inventory
+from vramline.inventory import Inventory, Row
+
+# A program with more is not listed in full.
+_MOST_VARIABLES = 20_000
+_MOST_OWNERS = 256
+
+
+class Variables:
+    """The variables of this process."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[weakref.ref[Any], str | None]] = {}
+        self._handles: dict[int, weakref.ref[Any]] = {}
+        self._models: dict[int, weakref.ref[Any]] = {}
+        self._optimizers: dict[int, tuple[weakref.ref[Any], list[weakref.ref[Any]]]] = {}
+        self._trained: dict[int, weakref.ref[Any]] = {}
+        self._others: dict[int, tuple[weakref.ref[Any], Callable[[Any], list[Row]]]] = {}
+
+    def made(self, variable: Any, source: str | None) -> None:
+        """A variable of TensorFlow has been made."""
+        key, handle = id(variable), id(variable.handle)
+        # What an assignment returns is a variable too, of the same handle.
+        if handle in self._handles or len(self._made) >= _MOST_VARIABLES:
+            return
+
+        def gone(_: Any) -> None:
+            self._made.pop(key, None)
+            self._handles.pop(handle, None)
+
+        reference = weakref.ref(variable, gone)
+        self._made[key] = (reference, source)
+        self._handles[handle] = reference
+
+    def of_handle(self, handle: Any) -> Any:
+        """The variable that a handle is of."""
+        reference = self._handles.get(id(handle))
+        return reference() if reference is not None else None
+
+    def has_model(self, model: Any) -> bool:
+        """A model of Keras is used. True where it was not known."""
+        if id(model) in self._models or len(self._models) >= _MOST_OWNERS:
+            return False
+        key = id(model)
+        self._models[key] = weakref.ref(model, lambda _: self._models.pop(key, None))
+        return True
+
+    def models(self) -> list[Any]:
+        """The models and layers that were called by themselves, as far as they are still there."""
+        return _alive(list(self._models.values()))
+
+    def has_optimizer(self, optimizer: Any, weights: Iterable[Any]) -> None:
+        """An optimizer of Keras updates these; what it knows itself need not be told."""
+        if id(optimizer) not in self._optimizers and len(self._optimizers) < _MOST_OWNERS:
+            key = id(optimizer)
+            told = [weakref.ref(weight) for weight in weights]
+            self._optimizers[key] = (weakref.ref(optimizer, lambda _: self._optimizers.pop(key, None)), told)
+
+    def trains(self, sources: Iterable[Any]) -> None:
+        """Gradients of these were asked for."""
+        for source in sources:
+            value = inventory.value_of(source)
+            key = id(value)
+            if key in self._made and key not in self._trained:
+                self._trained[key] = weakref.ref(value, functools.partial(self._forget_trained, key))
+
+    def is_trained(self, variable: Any) -> bool:
+        """Whether gradients of a variable were asked for."""
+        return id(variable) in self._trained
+
+    def _forget_trained(self, key: int, _: Any) -> None:
+        self._trained.pop(key, None)
+
+    def has_other(self, owner: Any, rows: Callable[[Any], list[Row]]) -> None:
+        """Something of another framework, and how to list its variables."""
+        if id(owner) not in self._others and len(self._others) < _MOST_OWNERS:
+            key = id(owner)
+            self._others[key] = (weakref.ref(owner, lambda _: self._others.pop(key, None)), rows)
+
+    def listed(self) -> Inventory:
+        """All of them, as they are now."""
+        models = self.models()
+        listed = Inventory(models)
+        # A model that is trained tells of its optimizer; one inside it has none.
+        for model in sorted(models, key=lambda model: getattr(model, "optimizer", None) is None):
+            listed.add_model(model)
+        for reference, told in list(self._optimizers.values()):
+            optimizer = reference()
+            if optimizer is not None:
+                inner = getattr(optimizer, "inner_optimizer", optimizer)
+                weights = getattr(inner, "_trainable_variables", None) or _alive(told)
+                listed.add_optimizer(optimizer, weights)
+        for key, (reference, source) in list(self._made.items()):
+            variable = reference()
+            if variable is not None:
+                listed.add([variable], "parameters" if key in self._trained else "state", source=source)
+        # A variable may be listed by several of them: each is told once.
+        others = [(reference(), rows) for reference, rows in reversed(list(self._others.values()))]
+        found = {(row.name, row.address): row for owner, rows in others if owner is not None for row in rows(owner)}
+        listed.rows += found.values()
+        return listed
+
+
+def _alive(references: Iterable[weakref.ref[Any]]) -> list[Any]:
+    return [value for reference in references if (value := reference()) is not None]
