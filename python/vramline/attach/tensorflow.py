@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from vramline.attach import ending, keras
+from vramline.attach import ending, keras, raised
 from vramline.attach.settings import Asked
 from vramline.attach.steps import Steps
 from vramline.session import warn
@@ -25,6 +25,7 @@ def hook(tensorflow: ModuleType, steps: Steps, asked: Asked) -> None:
     _hook_profiler(steps)
     _hook_functions(steps)
     _hide()
+    raised.hook(tensorflow.errors.ResourceExhaustedError, steps.job)
     ending.at_exit_of(steps)
 
 

@@ -302,7 +302,7 @@ impl OutOfMemory {
     }
 
     /// The failure that ended a process, or may have: nothing shows that it went on.
-    pub(super) fn that_ended(&self, process: usize) -> Option<(usize, &Failure)> {
+    pub(crate) fn that_ended(&self, process: usize) -> Option<(usize, &Failure)> {
         let failures = self.failures.list.iter().enumerate();
         let mine =
             failures.filter(|(at, _)| self.of_process.get(*at).copied().flatten() == Some(process));

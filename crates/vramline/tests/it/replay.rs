@@ -206,8 +206,9 @@ fn remedies_for_a_request_that_fails() {
     let trace = &reading.hosts[0].trace;
     let ran = run(trace, &trace.pools[0], None).unwrap();
     assert!(ran.is_exact());
-    assert!(remedies(&ran, Some(Bytes(MIB))).is_none(), "there is room for that");
-    let found = remedies(&ran, Some(Bytes(1900 * MIB))).unwrap();
+    let at_end = |bytes: u64| Some(Refused { bytes: Bytes(bytes), before: ran.program.acts.len() });
+    assert!(remedies(&ran, at_end(MIB)).is_none(), "there is room for that");
+    let found = remedies(&ran, at_end(1900 * MIB)).unwrap();
     let words: Vec<&str> = found.settings.iter().map(|answer| answer.setting.text.as_str()).collect();
     assert_eq!(words, ["growth=off", "gc=on"]);
     let limit = found.limit.unwrap().limit.unwrap();
