@@ -424,7 +424,11 @@ impl Failure {
     /// The same of the last dump; a text is written later, when the pool may have changed.
     #[must_use]
     pub(crate) fn last_dump_micros(&self) -> Option<u64> {
-        self.witnesses.iter().filter(|witness| witness.line.is_none()).filter_map(|witness| witness.micros).max()
+        self.witnesses
+            .iter()
+            .filter(|witness| witness.line.is_none())
+            .filter_map(|witness| witness.micros)
+            .max()
     }
 
     /// What the chunks in use hold beyond what was asked for.

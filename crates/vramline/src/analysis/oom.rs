@@ -121,11 +121,8 @@ impl<'a> FailureAnalysis<'a> {
             .and_then(|(layout, request)| bridge::bridge(layout, request.high, failure.end));
         // A request that was served needs nothing.
         let is_served = outcome == FailureOutcome::ServedLater;
-        let advice = if is_served {
-            Vec::new()
-        } else {
-            advice::advice(failure, &conclusion, bridge.as_ref(), proof)
-        };
+        let advice =
+            if is_served { Vec::new() } else { advice::advice(failure, &conclusion, bridge.as_ref(), proof) };
         FailureAnalysis {
             headline: headline(failure, &conclusion, proof, outcome),
             advice,
@@ -153,7 +150,9 @@ fn headline(
     let short =
         conclusion.short_by.map_or(String::new(), |told| format!(", short by {}", advice::shown(told)));
     if outcome == FailureOutcome::ServedLater {
-        return format!("served later: {asked} did not fit{pool} at first{short}; it was tried again and served.");
+        return format!(
+            "served later: {asked} did not fit{pool} at first{short}; it was tried again and served."
+        );
     }
     let sentence = match conclusion.verdict {
         Some(Verdict::Device) => {
@@ -242,14 +241,20 @@ fn advise_by_replay(read: &OutOfMemory, analysed: &mut [FailureAnalysis<'_>]) {
         let is_mine = |at: usize| read.of_process.get(at).copied().flatten() == host.process;
         // What nobody missed needs no advice.
         let mine = analysed.iter_mut().filter(|each| is_mine(each.at) && !each.outcome.is_survived());
-        let found = mine
-            .into_iter()
-            .find_map(|each| Some((replayed::advice(&host.trace, each.failure, host.version.as_deref())?, each)));
+        let found = mine.into_iter().find_map(|each| {
+            Some((replayed::advice(&host.trace, each.failure, host.version.as_deref())?, each))
+        });
         if let Some((advice, analysed)) = found {
             // It knows the order of requests; the arithmetic beside it only the bytes.
             analysed.advice.insert(0, advice);
         }
     }
+}
+
+/// Whether the job went on after every failure that was read: then they are no more than a note.
+#[must_use]
+pub fn is_survived(read: &OutOfMemory) -> bool {
+    (0..read.failures.list.len()).all(|at| read.outcome(at).is_survived())
 }
 
 /// The failures in one sentence, for the report on a recording: the one that ended the job, else that it went on.
@@ -288,19 +293,25 @@ fn gone_on<'a>(failures: impl Iterator<Item = (FailureOutcome, &'a Failure)> + C
     /// Sizes that are listed.
     const LISTED: usize = 3;
     let mut parts = Vec::new();
-    let kinds = [(FailureOutcome::WentOn, "failed"), (FailureOutcome::ServedLater, "did not fit at first and was served later")];
+    let kinds = [
+        (FailureOutcome::WentOn, "failed"),
+        (FailureOutcome::ServedLater, "did not fit at first and was served later"),
+    ];
     for (outcome, what) in kinds {
         let of_kind = failures.clone().filter(|(each, _)| *each == outcome).map(|(_, failure)| failure);
-        let mut sizes: Vec<SizeRange> = of_kind.clone().filter_map(|failure| failure.requested.or(failure.rounded)).collect();
+        let mut sizes: Vec<SizeRange> =
+            of_kind.clone().filter_map(|failure| failure.requested.or(failure.rounded)).collect();
         sizes.sort_by_key(|told| std::cmp::Reverse(told.high));
-        let mut pools: Vec<&str> = of_kind.clone().filter_map(|failure| failure.allocator.as_deref()).collect();
+        let mut pools: Vec<&str> =
+            of_kind.clone().filter_map(|failure| failure.allocator.as_deref()).collect();
         pools.sort_unstable();
         pools.dedup();
         let count = of_kind.count();
         if count == 0 {
             continue;
         }
-        let requests = if count == 1 { "1 request".to_owned() } else { format!("{} requests", thousands(count as u64)) };
+        let requests =
+            if count == 1 { "1 request".to_owned() } else { format!("{} requests", thousands(count as u64)) };
         let mut of: Vec<String> = sizes.iter().take(LISTED).map(|told| advice::shown(*told)).collect();
         if sizes.len() > LISTED {
             of.push(format!("{} more", sizes.len() - LISTED));

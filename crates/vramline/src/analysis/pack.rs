@@ -295,7 +295,9 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
     };
     // The least limit is of the traced steps; a run that went higher afterwards needs at least that.
     let least = least_limit(reading, &pool.name);
-    let least = least.filter(|least| least.basis == NeedBasis::LowerBound || pool.peak.is_some_and(|traced| traced >= peak));
+    let least = least.filter(|least| {
+        least.basis == NeedBasis::LowerBound || pool.peak.is_some_and(|traced| traced >= peak)
+    });
     let basis = least.map_or(NeedBasis::Peak, |least| least.basis);
     Ok(JobNeed {
         need: Need {

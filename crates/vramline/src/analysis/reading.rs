@@ -243,11 +243,8 @@ pub fn read_failures(
             for (number, process) in recorded.processes.iter().enumerate() {
                 let told = told_by(process, progress);
                 // A trace is read only where there is something to explain.
-                let hosts = if told.list.is_empty() {
-                    Vec::new()
-                } else {
-                    hosts_of(&recorded, number, progress).0
-                };
+                let hosts =
+                    if told.list.is_empty() { Vec::new() } else { hosts_of(&recorded, number, progress).0 };
                 found.add(&recorded, number, told, &hosts);
                 found.hosts.extend(hosts);
             }
@@ -304,8 +301,7 @@ impl OutOfMemory {
     /// The failure that ended a process, or may have: nothing shows that it went on.
     pub(crate) fn that_ended(&self, process: usize) -> Option<(usize, &Failure)> {
         let failures = self.failures.list.iter().enumerate();
-        let mine =
-            failures.filter(|(at, _)| self.of_process.get(*at).copied().flatten() == Some(process));
+        let mine = failures.filter(|(at, _)| self.of_process.get(*at).copied().flatten() == Some(process));
         mine.filter(|(at, _)| !self.outcome(*at).is_survived()).min_by_key(|(at, _)| self.outcome(*at))
     }
 

@@ -345,7 +345,8 @@ impl ReplayAnalysis<'_> {
             match questions.smallest_limit(&Setting::default(), None, least, most) {
                 Some(mut answer) => {
                     if let (Some(limit), Some(_)) = (answer.limit, asking.ended) {
-                        answer.setting.text = format!("limit={}MiB (at least)", limit.0 / replay::LIMIT_STEP.0);
+                        answer.setting.text =
+                            format!("limit={}MiB (at least)", limit.0 / replay::LIMIT_STEP.0);
                     }
                     self.what_if.push(asking.understood(answer));
                 }

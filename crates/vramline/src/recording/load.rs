@@ -102,11 +102,8 @@ enum LastWords {
 
 /// What others than the recorder put there: texts of errors, and TensorFlow's dumps.
 fn add_last_words(recorded: &mut Recorded) {
-    const KINDS: [(&str, LastWords); 3] = [
-        ("dump-", LastWords::Dump),
-        ("exception-", LastWords::Exception),
-        ("raised-", LastWords::Raised),
-    ];
+    const KINDS: [(&str, LastWords); 3] =
+        [("dump-", LastWords::Dump), ("exception-", LastWords::Exception), ("raised-", LastWords::Raised)];
     let Ok(entries) = std::fs::read_dir(&recorded.path) else { return };
     let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     names.sort();

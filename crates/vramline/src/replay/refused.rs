@@ -34,7 +34,9 @@ impl Refused {
         program.slots += 1;
         program.requests += 1;
         // A thread that waits for memory has done the last that happened, in all likelihood.
-        let last = before.checked_sub(1).and_then(|last| Some((program.acts.get(last)?, program.answers.get(last)?)));
+        let last = before
+            .checked_sub(1)
+            .and_then(|last| Some((program.acts.get(last)?, program.answers.get(last)?)));
         let (lane, answer) = last.map_or((0, None), |(act, answer)| (act.lane(), Some(*answer)));
         let lane = u16::try_from(lane).unwrap_or(u16::MAX);
         let asks = Act::request(self.bytes, slot).asking(self.bytes, lane);
@@ -71,7 +73,8 @@ mod tests {
         let program = Program { acts, slots: 1, requests: 2, ..Program::default() };
         let refused = Refused { bytes: Bytes(70), before: 1 };
         let with = refused.within(&program);
-        let asked: Vec<Option<u64>> = with.acts.iter().map(|act| act.requested().map(|bytes| bytes.0)).collect();
+        let asked: Vec<Option<u64>> =
+            with.acts.iter().map(|act| act.requested().map(|bytes| bytes.0)).collect();
         assert_eq!(asked, [Some(10), Some(70), None, None, Some(20)]);
         assert_eq!((with.slots, with.requests, with.load()), (2, 3, Bytes(80)));
         let places: Vec<ActOf> = (0..5).map(|act| refused.act_of(act)).collect();
