@@ -216,8 +216,9 @@ impl OomAnalysis<'_> {
         match (self.failures.first(), self.failures.len()) {
             (None, _) => "No allocation fails here.".to_owned(),
             (Some(first), _) if first.outcome.is_survived() => {
-                let survived = self.failures.iter().map(|each| (each.outcome, each.failure));
-                format!("The job went on: {}.", gone_on(survived))
+                let survived: Vec<(FailureOutcome, &Failure)> =
+                    self.failures.iter().map(|each| (each.outcome, each.failure)).collect();
+                format!("The job went on: {}.", gone_on(&survived))
             }
             (Some(first), 1) => first.headline.clone(),
             (Some(first), count) => format!("Failure 1 of {count}: {}", first.headline),
@@ -262,10 +263,11 @@ pub(super) fn in_short(read: &OutOfMemory) -> Option<Warning> {
     let list = &read.failures.list;
     let (at, failure) = list.iter().enumerate().min_by_key(|(at, _)| read.outcome(*at))?;
     if read.outcome(at).is_survived() {
-        let survived = list.iter().enumerate().map(|(at, failure)| (read.outcome(at), failure));
+        let survived: Vec<(FailureOutcome, &Failure)> =
+            list.iter().enumerate().map(|(at, failure)| (read.outcome(at), failure)).collect();
         return Some(Warning {
             code: "refused-at-first",
-            text: format!("the job went on: {}", gone_on(survived)),
+            text: format!("the job went on: {}", gone_on(&survived)),
             hint: "vramline oom with the same path shows each".to_owned(),
         });
     }
@@ -289,7 +291,7 @@ pub(super) fn in_short(read: &OutOfMemory) -> Option<Warning> {
 }
 
 /// Requests that failed in a job that went on: how many, of which sizes, in which pools.
-fn gone_on<'a>(failures: impl Iterator<Item = (FailureOutcome, &'a Failure)> + Clone) -> String {
+fn gone_on(failures: &[(FailureOutcome, &Failure)]) -> String {
     /// Sizes that are listed.
     const LISTED: usize = 3;
     let mut parts = Vec::new();
@@ -298,7 +300,7 @@ fn gone_on<'a>(failures: impl Iterator<Item = (FailureOutcome, &'a Failure)> + C
         (FailureOutcome::ServedLater, "did not fit at first and was served later"),
     ];
     for (outcome, what) in kinds {
-        let of_kind = failures.clone().filter(|(each, _)| *each == outcome).map(|(_, failure)| failure);
+        let of_kind = failures.iter().filter(|(each, _)| *each == outcome).map(|(_, failure)| *failure);
         let mut sizes: Vec<SizeRange> =
             of_kind.clone().filter_map(|failure| failure.requested.or(failure.rounded)).collect();
         sizes.sort_by_key(|told| std::cmp::Reverse(told.high));

@@ -317,7 +317,8 @@ impl OutOfMemory {
         failures.list.iter_mut().for_each(|failure| {
             set_limit(failure);
         });
-        let served = traced::explain(hosts.iter().map(|host| &host.trace), &mut failures);
+        let traces: Vec<&Trace> = hosts.iter().map(|host| &host.trace).collect();
+        let served = traced::explain(&traces, &mut failures);
         for failure in &mut failures.list {
             let has_limit = set_limit(failure);
             self.proofs.push(proof_of(recorded).filter(|_| has_limit));

@@ -111,13 +111,14 @@ mod tests {
 
     #[test]
     fn a_job_that_ended_well_went_on() {
-        let (served, refused) = (tried(&[5, 200]), tried(&[5, 200, 10_000_300, 10_000_400]));
-        let all = [&served, &refused, &tried(&[70])].map(|failure| Ended {
+        use FailureOutcome::{EndedJob, ServedLater, Unknown, WentOn};
+        let (served, refused, once) =
+            (tried(&[5, 200]), tried(&[5, 200, 10_000_300, 10_000_400]), tried(&[70]));
+        let all = [&served, &refused, &once].map(|failure| Ended {
             failure,
             is_last_word: false,
             is_served: false,
         });
-        use FailureOutcome::{EndedJob, ServedLater, Unknown, WentOn};
         assert_eq!(outcomes(&all, ProcessEnd::Done), [ServedLater, WentOn, WentOn]);
         assert_eq!(outcomes(&all, ProcessEnd::Exception), [ServedLater, WentOn, WentOn]);
         assert_eq!(outcomes(&all, ProcessEnd::Died), [ServedLater, EndedJob, WentOn]);

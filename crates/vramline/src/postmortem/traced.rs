@@ -23,12 +23,12 @@ const FARTHEST: usize = 64;
 
 /// Adds to failures what the traces of their process know. Says of each whether a trace shows that it was served later; attempts of one
 /// request become one failure.
-pub fn explain<'a>(traces: impl Iterator<Item = &'a Trace> + Clone, failures: &mut Failures) -> Vec<bool> {
+pub fn explain(traces: &[&Trace], failures: &mut Failures) -> Vec<bool> {
     let mut served_by: Vec<Option<(usize, usize)>> = vec![None; failures.list.len()];
     let Failures { list, names, .. } = &mut *failures;
     let mut named = 0;
     for (failure, served_by) in list.iter_mut().zip(&mut served_by) {
-        for (number, trace) in traces.clone().enumerate() {
+        for (number, &trace) in traces.iter().enumerate() {
             let Some(pool) = pool_of(trace, failure) else { continue };
             if failure.layout.is_some()
                 && named < MOST_NAMED
