@@ -130,6 +130,7 @@ export interface EpochView {
 
 export interface FailureView {
   headline: string;
+  outcome: "ended-job" | "unknown" | "went-on" | "served-later";
   allocator: string | null;
   dialect: "bfc-a" | "bfc-b" | "bfc-c" | "bfc-d" | "bfc" | "tensorflow-error" | "jax-error" | "cuda-malloc-async" | "pytorch" | "torch-snapshot" | "memory-dump";
   requested_bytes: number | null;
@@ -269,7 +270,7 @@ export interface OomReport {
 }
 
 export interface OomVerdictView {
-  word: "none" | "unknown" | "device" | "fragmented" | "slack" | "exhausted" | "limit";
+  word: "none" | "unknown" | "went-on" | "device" | "fragmented" | "slack" | "exhausted" | "limit";
   failures: number;
   requested_bytes: number | null;
   short_by_bytes: number | null;

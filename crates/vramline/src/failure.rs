@@ -308,7 +308,7 @@ pub struct Witness {
     pub line: Option<u64>,
     /// When, as the text writes it; empty where it does not.
     pub time: String,
-    /// Microseconds of the wall clock, as the name of a dump has them.
+    /// Microseconds of the wall clock, as the name of a dump or of a text that a recording keeps has them.
     pub micros: Option<u64>,
 }
 
@@ -413,6 +413,22 @@ impl Failure {
             self.requested_in_use = Some(SizeRange::exact(requested));
         }
         self.sums = Some(sums);
+    }
+
+    /// Microseconds of the wall clock at the last attempt, where a dump or a text has them.
+    #[must_use]
+    pub(crate) fn last_micros(&self) -> Option<u64> {
+        self.witnesses.iter().filter_map(|witness| witness.micros).max()
+    }
+
+    /// The same of the last dump; a text is written later, when the pool may have changed.
+    #[must_use]
+    pub(crate) fn last_dump_micros(&self) -> Option<u64> {
+        self.witnesses
+            .iter()
+            .filter(|witness| witness.line.is_none())
+            .filter_map(|witness| witness.micros)
+            .max()
     }
 
     /// What the chunks in use hold beyond what was asked for.

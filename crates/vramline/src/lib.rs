@@ -242,8 +242,8 @@ pub mod documents {
     pub use crate::stages::replay::AnsweredBy;
     #[doc(inline)]
     pub use crate::stages::view::replay::{
-        AskedView, CauseView, DriverCallsView, FailedView, GrowthView, MismatchView, MomentView, OpView,
-        PointView, ReplayPoolView, ReplayVerdictView, StrandedView, WhatIfView,
+        AskedView, CauseView, DriverCallsView, EndedEarlyView, FailedView, GrowthView, MismatchView,
+        MomentView, OpView, PointView, ReplayPoolView, ReplayVerdictView, StrandedView, WhatIfView,
     };
 
     // Of a post-mortem.
@@ -253,6 +253,8 @@ pub mod documents {
     pub use crate::stages::failure::Dialect;
     #[doc(inline)]
     pub use crate::stages::postmortem::Verdict;
+    #[doc(inline)]
+    pub use crate::stages::postmortem::outcome::FailureOutcome;
     #[doc(inline)]
     pub use crate::stages::view::oom::{
         AdviceView, BridgeView, BufferView, ChunkView, FailureView, GroupView, HolderView, OomVerdictView,

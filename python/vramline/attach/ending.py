@@ -16,6 +16,7 @@ from vramline.session import Session
 # SIGTERM usually comes with a SIGKILL some seconds behind it.
 _PATIENCE = 8.0
 _MOST_TEXT = 1 << 20
+_MOST_BEFORE = 8
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -33,6 +34,7 @@ def watch(job: Session, steps: Steps) -> None:
         text = f"{kind.__name__}: {error}"
         job.mark("exception", text[:4000], read=counters.read_all())
         path = job.folder / f"exception-{job.name}.txt"
+        text += "".join(f"\n\nbefore it {type(each).__name__}: {each}" for each in _before(error))
         job.attempt(lambda: path.write_text(text[:_MOST_TEXT], encoding="utf-8", errors="replace"))
 
     def at_exit() -> None:
@@ -79,6 +81,18 @@ def at_exit_of(steps: Steps) -> None:
     """Registered again when a framework has been imported: its own last handlers must find the profiler stopped."""
     # In a forked child the window is closed, and there is nothing to wait for.
     atexit.register(steps.finish, "the program ended")
+
+
+def _before(error: BaseException) -> list[BaseException]:
+    """The errors that led to one: memory may have run out before the program raised an error of its own."""
+    chain = [error]
+    while len(chain) < _MOST_BEFORE:
+        last = chain[-1]
+        before = last.__cause__ or (None if last.__suppress_context__ else last.__context__)
+        if before is None or any(before is known for known in chain):
+            break
+        chain.append(before)
+    return chain[1:]
 
 
 def _without_us(trace: TracebackType | None) -> TracebackType | None:

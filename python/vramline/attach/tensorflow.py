@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from vramline.attach import ending, keras, owners, quiet
+from vramline.attach import ending, keras, owners, quiet, raised
 from vramline.attach.quiet import quietly
 from vramline.attach.settings import Asked
 from vramline.attach.steps import Steps
@@ -29,6 +29,7 @@ def hook(tensorflow: ModuleType, steps: Steps, asked: Asked) -> None:
     _hook_profiler(steps)
     _hook_functions(steps)
     _hide()
+    raised.hook(tensorflow.errors.ResourceExhaustedError, steps.job)
     ending.at_exit_of(steps)
 
 

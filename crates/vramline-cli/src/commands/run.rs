@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use vramline::Reading;
+use vramline::analysis::oom::is_survived;
 use vramline::recording::folder::{self, Part};
 use vramline::units::Bytes;
 
@@ -161,8 +162,11 @@ fn tell(reading: Reading, is_told: bool, json: Option<&Path>) {
     if is_told {
         tried(|| report::answer(&reading, &report::Shown::default(), &mut Sink::stderr()));
         tried(|| match reading.into_failures() {
-            Some(failures) => oom::answer(&failures, false, false, &mut Sink::stderr()),
-            None => Ok(()),
+            Some(failures) if !is_survived(&failures) => {
+                oom::answer(&failures, false, false, &mut Sink::stderr())
+            }
+            // A job that went on after all of them has a note in its report.
+            _ => Ok(()),
         });
     }
 }

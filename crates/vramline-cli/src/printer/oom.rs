@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use vramline::analysis::oom::MAP_WIDTH;
+use vramline::analysis::oom::{MAP_WIDTH, OomWord};
 use vramline::postmortem::Verdict;
 use vramline::units::{Bytes, thousands};
 use vramline::view::oom::{FailureView, OomReport};
@@ -29,6 +29,9 @@ pub(crate) fn oom(report: &OomReport, is_all: bool, style: Style) -> String {
         );
         notes_of(&mut out, &report.warnings, style);
         return out;
+    }
+    if report.verdict.word == OomWord::WentOn {
+        let _ = writeln!(out, "\n{}{}{}", style.bold, printable(&report.headline), style.plain);
     }
     let told: usize = report.failures.len();
     for (number, group) in report.groups.iter().enumerate() {

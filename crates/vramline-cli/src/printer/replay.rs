@@ -315,6 +315,7 @@ fn what_if(out: &mut String, document: &Replay, style: Style) {
             match answer.fits {
                 Some(true) => "yes",
                 Some(false) => "no",
+                None if answer.is_lower_bound && answer.recorded_fits == Some(true) => "so far",
                 None => "perhaps",
             }
             .to_owned(),
@@ -330,6 +331,12 @@ fn what_if(out: &mut String, document: &Replay, style: Style) {
         let _ = writeln!(
             out,
             "  cuda_malloc_async: the rules of the driver's pool are not public; at least what was asked for at once, and a guess at the worst"
+        );
+    }
+    if document.what_if.iter().any(|answer| answer.is_lower_bound) {
+        let _ = writeln!(
+            out,
+            "  the run ended early: at least this; what it would have asked for after that is not known"
         );
     }
     let _ = writeln!(

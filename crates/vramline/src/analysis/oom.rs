@@ -4,12 +4,13 @@ use rustc_hash::FxHashMap;
 
 use super::reading::OutOfMemory;
 use super::replayed;
-use crate::failure::{Failure, Layout, Region};
+use crate::failure::{Failure, Layout, Region, SizeRange};
 use crate::names::Names;
 use crate::postmortem::advice::{self, Advice};
 use crate::postmortem::bridge::{self, Bridge};
+use crate::postmortem::outcome::FailureOutcome;
 use crate::postmortem::{self, Conclusion, Proof, Verdict};
-use crate::units::Bytes;
+use crate::units::{Bytes, thousands};
 use crate::warning::Warning;
 
 /// The most sizes of which a pool's holders are listed.
@@ -23,7 +24,7 @@ pub const MAP_WIDTH: usize = 64;
 pub struct OomAnalysis<'a> {
     /// What was read.
     pub read: &'a OutOfMemory,
-    /// The failures, in the order of the text.
+    /// The failures: those that ended their process first, then in the order of the text.
     pub failures: Vec<FailureAnalysis<'a>>,
     /// Failures that are alike, by their places.
     pub groups: Vec<Vec<usize>>,
@@ -34,6 +35,10 @@ pub struct OomAnalysis<'a> {
 pub struct FailureAnalysis<'a> {
     /// As it was told.
     pub failure: &'a Failure,
+    /// Which of those that were read.
+    at: usize,
+    /// What became of the request.
+    pub outcome: FailureOutcome,
     /// Why it failed.
     pub conclusion: Conclusion,
     /// What proves that its limit is the user's own.
@@ -87,21 +92,26 @@ pub struct Holder {
 /// Makes the post-mortem of what was read.
 #[must_use]
 pub fn oom(read: &OutOfMemory) -> OomAnalysis<'_> {
-    let list = &read.failures.list;
     let proofs = read.proofs.iter().map(Option::as_ref).chain(std::iter::repeat(None));
-    let mut failures: Vec<FailureAnalysis<'_>> = list
-        .iter()
-        .zip(proofs)
-        .map(|(failure, proof)| FailureAnalysis::of(failure, proof, &read.failures.names))
-        .collect();
+    let told = read.failures.list.iter().zip(proofs).enumerate();
+    let mut failures: Vec<FailureAnalysis<'_>> =
+        told.map(|(at, (failure, proof))| FailureAnalysis::of(read, at, failure, proof)).collect();
+    failures.sort_by_key(|each| each.outcome);
     let conclusions: Vec<Conclusion> = failures.iter().map(|each| each.conclusion.clone()).collect();
-    let groups = postmortem::groups(list, &conclusions);
+    let list: Vec<&Failure> = failures.iter().map(|each| each.failure).collect();
+    let groups = postmortem::groups(&list, &conclusions);
     advise_by_replay(read, &mut failures);
     OomAnalysis { read, failures, groups }
 }
 
 impl<'a> FailureAnalysis<'a> {
-    fn of(failure: &'a Failure, proof: Option<&'a Proof>, names: &Names) -> FailureAnalysis<'a> {
+    fn of(
+        read: &OutOfMemory,
+        at: usize,
+        failure: &'a Failure,
+        proof: Option<&'a Proof>,
+    ) -> FailureAnalysis<'a> {
+        let outcome = read.outcome(at);
         let conclusion = postmortem::conclude(failure, proof);
         let is_fragmented = conclusion.verdict == Some(Verdict::Fragmented);
         let layout = failure.layout.as_ref();
@@ -109,11 +119,17 @@ impl<'a> FailureAnalysis<'a> {
             .zip(conclusion.request)
             .filter(|_| is_fragmented)
             .and_then(|(layout, request)| bridge::bridge(layout, request.high, failure.end));
+        // A request that was served needs nothing.
+        let is_served = outcome == FailureOutcome::ServedLater;
+        let advice =
+            if is_served { Vec::new() } else { advice::advice(failure, &conclusion, bridge.as_ref(), proof) };
         FailureAnalysis {
-            headline: headline(failure, &conclusion, proof),
-            advice: advice::advice(failure, &conclusion, bridge.as_ref(), proof),
+            headline: headline(failure, &conclusion, proof, outcome),
+            advice,
+            at,
+            outcome,
             regions: layout.map(regions).unwrap_or_default(),
-            holders: layout.map(|layout| holders(layout, names)).unwrap_or_default(),
+            holders: layout.map(|layout| holders(layout, &read.failures.names)).unwrap_or_default(),
             failure,
             conclusion,
             proof,
@@ -123,11 +139,21 @@ impl<'a> FailureAnalysis<'a> {
 }
 
 /// What happened, in a sentence that begins with the verdict.
-fn headline(failure: &Failure, conclusion: &Conclusion, proof: Option<&Proof>) -> String {
+fn headline(
+    failure: &Failure,
+    conclusion: &Conclusion,
+    proof: Option<&Proof>,
+    outcome: FailureOutcome,
+) -> String {
     let asked = conclusion.request.map_or("an unknown amount".to_owned(), advice::shown);
     let pool = failure.allocator.as_deref().map_or(String::new(), |name| format!(" in {name}"));
     let short =
         conclusion.short_by.map_or(String::new(), |told| format!(", short by {}", advice::shown(told)));
+    if outcome == FailureOutcome::ServedLater {
+        return format!(
+            "served later: {asked} did not fit{pool} at first{short}; it was tried again and served."
+        );
+    }
     let sentence = match conclusion.verdict {
         Some(Verdict::Device) => {
             format!("the driver refused {asked}{pool}, although the limit left enough")
@@ -145,7 +171,8 @@ fn headline(failure: &Failure, conclusion: &Conclusion, proof: Option<&Proof>) -
         }
         None => format!("{asked} did not fit{pool}; why, cannot be told"),
     };
-    format!("{}: {sentence}.", conclusion.verdict.map_or("no verdict", Verdict::word))
+    let went_on = if outcome == FailureOutcome::WentOn { "; the job went on" } else { "" };
+    format!("{}: {sentence}{went_on}.", conclusion.verdict.map_or("no verdict", Verdict::word))
 }
 
 /// The answer of a post-mortem in a word: the verdict on its first failure.
@@ -155,11 +182,13 @@ pub enum OomWord {
     None,
     /// Why it failed cannot be told.
     Unknown,
+    /// Some did, and the job went on.
+    WentOn,
     /// As in [`Verdict`].
     Verdict(Verdict),
 }
 
-written_as!(OomWord ["none", "unknown", "device", "fragmented", "slack", "exhausted", "limit"]);
+written_as!(OomWord ["none", "unknown", "went-on", "device", "fragmented", "slack", "exhausted", "limit"]);
 
 impl OomWord {
     /// The word for it.
@@ -168,6 +197,7 @@ impl OomWord {
         match self {
             OomWord::None => "none",
             OomWord::Unknown => "unknown",
+            OomWord::WentOn => "went-on",
             OomWord::Verdict(verdict) => verdict.word(),
         }
     }
@@ -185,6 +215,11 @@ impl OomAnalysis<'_> {
     pub fn headline(&self) -> String {
         match (self.failures.first(), self.failures.len()) {
             (None, _) => "No allocation fails here.".to_owned(),
+            (Some(first), _) if first.outcome.is_survived() => {
+                let survived: Vec<(FailureOutcome, &Failure)> =
+                    self.failures.iter().map(|each| (each.outcome, each.failure)).collect();
+                format!("The job went on: {}.", gone_on(&survived))
+            }
             (Some(first), 1) => first.headline.clone(),
             (Some(first), count) => format!("Failure 1 of {count}: {}", first.headline),
         }
@@ -195,6 +230,7 @@ impl OomAnalysis<'_> {
     pub fn word(&self) -> OomWord {
         match self.failures.first() {
             None => OomWord::None,
+            Some(first) if first.outcome.is_survived() => OomWord::WentOn,
             Some(first) => first.conclusion.verdict.map_or(OomWord::Unknown, OomWord::Verdict),
         }
     }
@@ -203,38 +239,95 @@ impl OomAnalysis<'_> {
 /// What a replay adds, where there is a trace: for the first failure of each that it knows.
 fn advise_by_replay(read: &OutOfMemory, analysed: &mut [FailureAnalysis<'_>]) {
     for host in &read.hosts {
-        let is_mine = |at: &usize| read.of_process.get(*at).copied().flatten() == host.process;
-        let mut failures = read.failures.list.iter().enumerate().filter(|(at, _)| is_mine(at));
-        let found = failures.find_map(|(at, failure)| {
-            Some((at, replayed::advice(&host.trace, failure, host.version.as_deref())?))
+        let is_mine = |at: usize| read.of_process.get(at).copied().flatten() == host.process;
+        // What nobody missed needs no advice.
+        let mine = analysed.iter_mut().filter(|each| is_mine(each.at) && !each.outcome.is_survived());
+        let found = mine.into_iter().find_map(|each| {
+            Some((replayed::advice(&host.trace, each.failure, host.version.as_deref())?, each))
         });
-        if let Some((at, advice)) = found
-            && let Some(analysed) = analysed.get_mut(at)
-        {
-            analysed.advice.push(advice);
+        if let Some((advice, analysed)) = found {
+            // It knows the order of requests; the arithmetic beside it only the bytes.
+            analysed.advice.insert(0, advice);
         }
     }
 }
 
-/// The first failure in one sentence, for the report on a recording.
+/// Whether the job went on after every failure that was read: then they are no more than a note.
+#[must_use]
+pub fn is_survived(read: &OutOfMemory) -> bool {
+    (0..read.failures.list.len()).all(|at| read.outcome(at).is_survived())
+}
+
+/// The failures in one sentence, for the report on a recording: the one that ended the job, else that it went on.
 pub(super) fn in_short(read: &OutOfMemory) -> Option<Warning> {
-    let failure = read.failures.list.first()?;
-    let conclusion = postmortem::conclude(failure, read.proofs.first().and_then(Option::as_ref));
+    let list = &read.failures.list;
+    let (at, failure) = list.iter().enumerate().min_by_key(|(at, _)| read.outcome(*at))?;
+    if read.outcome(at).is_survived() {
+        let survived: Vec<(FailureOutcome, &Failure)> =
+            list.iter().enumerate().map(|(at, failure)| (read.outcome(at), failure)).collect();
+        return Some(Warning {
+            code: "refused-at-first",
+            text: format!("the job went on: {}", gone_on(&survived)),
+            hint: "vramline oom with the same path shows each".to_owned(),
+        });
+    }
+    let conclusion = postmortem::conclude(failure, read.proofs.get(at).and_then(Option::as_ref));
     let size = conclusion.request.map_or("an allocation".to_owned(), advice::shown);
+    let op = failure.op.as_deref().map_or(String::new(), |op| format!(" for {op}"));
     let pool = failure.allocator.as_deref().map_or(String::new(), |name| format!(" in {name}"));
     let short = conclusion.short_by.filter(|told| told.high > Bytes::ZERO);
     let short = short.map_or(String::new(), |told| format!(", short by {}", advice::shown(told)));
     let why =
         conclusion.verdict.map_or("why, cannot be told".to_owned(), |verdict| verdict.word().to_owned());
-    let more = match read.failures.list.len() {
+    let more = match list.len() {
         1 => String::new(),
         count => format!("; {} more failed", count - 1),
     };
     Some(Warning {
         code: "out-of-memory",
-        text: format!("memory ran out: {size} did not fit{pool}{short} ({why}){more}"),
+        text: format!("memory ran out: {size}{op} did not fit{pool}{short} ({why}){more}"),
         hint: "vramline oom with the same path shows why".to_owned(),
     })
+}
+
+/// Requests that failed in a job that went on: how many, of which sizes, in which pools.
+fn gone_on(failures: &[(FailureOutcome, &Failure)]) -> String {
+    /// Sizes that are listed.
+    const LISTED: usize = 3;
+    let mut parts = Vec::new();
+    let kinds = [
+        (FailureOutcome::WentOn, "failed"),
+        (FailureOutcome::ServedLater, "did not fit at first and was served later"),
+    ];
+    for (outcome, what) in kinds {
+        let of_kind = failures.iter().filter(|(each, _)| *each == outcome).map(|(_, failure)| *failure);
+        let mut sizes: Vec<SizeRange> =
+            of_kind.clone().filter_map(|failure| failure.requested.or(failure.rounded)).collect();
+        sizes.sort_by_key(|told| std::cmp::Reverse(told.high));
+        let mut pools: Vec<&str> =
+            of_kind.clone().filter_map(|failure| failure.allocator.as_deref()).collect();
+        pools.sort_unstable();
+        pools.dedup();
+        let count = of_kind.count();
+        if count == 0 {
+            continue;
+        }
+        let requests =
+            if count == 1 { "1 request".to_owned() } else { format!("{} requests", thousands(count as u64)) };
+        let mut of: Vec<String> = sizes.iter().take(LISTED).map(|told| advice::shown(*told)).collect();
+        if sizes.len() > LISTED {
+            of.push(format!("{} more", sizes.len() - LISTED));
+        }
+        let of = match sizes.len() {
+            0 => String::new(),
+            known if known == count => format!(" ({})", of.join(", ")),
+            known => format!(" ({}; {} of unknown size)", of.join(", "), count - known),
+        };
+        let what = if count > 1 { what.replace("was", "were") } else { what.to_owned() };
+        let place = if pools.is_empty() { String::new() } else { format!(" in {}", pools.join(", ")) };
+        parts.push(format!("{requests}{of}{place} {what}"));
+    }
+    parts.join("; ")
 }
 
 /// Chunks in use by size and name, the most bytes first.

@@ -109,6 +109,8 @@ pub enum NeedBasis {
     PlanHigh,
     /// The peak of a run.
     Peak,
+    /// The least limit for what a run that ended early had asked for until then.
+    LowerBound,
 }
 
 words!(NeedBasis {
@@ -116,6 +118,7 @@ words!(NeedBasis {
     PlanMinimum => "plan-minimum",
     PlanHigh => "plan-high",
     Peak => "peak",
+    LowerBound => "lower-bound",
 });
 
 /// Whether all jobs fit.
@@ -291,14 +294,18 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
         return Err(NotPacked::WithoutPool { file: job.file.clone() });
     };
     // The least limit is of the traced steps; a run that went higher afterwards needs at least that.
-    let least = least_limit(reading, &pool.name).filter(|_| pool.peak.is_some_and(|traced| traced >= peak));
+    let least = least_limit(reading, &pool.name);
+    let least = least.filter(|least| {
+        least.basis == NeedBasis::LowerBound || pool.peak.is_some_and(|traced| traced >= peak)
+    });
+    let basis = least.map_or(NeedBasis::Peak, |least| least.basis);
     Ok(JobNeed {
         need: Need {
-            minimum: least.unwrap_or(peak).max(peak),
-            is_sure: least.is_some(),
+            minimum: least.map_or(peak, |least| least.limit).max(peak),
+            is_sure: basis == NeedBasis::Replay,
             outside: outside(&report, &pool.device).or(options.context),
         },
-        basis: if least.is_some() { NeedBasis::Replay } else { NeedBasis::Peak },
+        basis,
         framework: report.source.framework,
         batch: None,
         command: command(&report),
@@ -306,16 +313,26 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
     })
 }
 
-/// The least limit with which the recorded order passes, where the replay is exact from the start.
-fn least_limit(reading: &Reading, pool: &str) -> Option<Bytes> {
+/// A limit that a replay found.
+#[derive(Clone, Copy)]
+struct LeastLimit {
+    limit: Bytes,
+    basis: NeedBasis,
+}
+
+/// The least limit with which the recorded order passes, where the replay is exact from the start; of a run that ended early a lower
+/// bound.
+fn least_limit(reading: &Reading, pool: &str) -> Option<LeastLimit> {
     let options = ReplayOptions { pool: Some(pool.to_owned()), find_limit: true, ..ReplayOptions::default() };
     let replayed = replay(reading, &options).ok()?;
     let is_exact = replayed
         .pools
         .first()
         .is_some_and(|pool| pool.replay.ran.is_exact() && pool.replay.ran.from_start == Some(true));
-    let found = replayed.what_if.iter().find(|answer| answer.fits == Some(true))?;
-    found.limit.filter(|_| is_exact)
+    let found = replayed.what_if.iter().find(|found| found.answered.fits == Some(true))?;
+    let limit = found.answered.limit.filter(|_| is_exact)?;
+    let basis = if found.is_lower_bound { NeedBasis::LowerBound } else { NeedBasis::Replay };
+    Some(LeastLimit { limit, basis })
 }
 
 /// A line of a device's ledger, summed over the processes of the job; nothing where one is not known.
@@ -346,6 +363,11 @@ fn warn_of_job(name: &str, need: &JobNeed, warnings: &mut Warnings) {
             "only-a-peak",
             format!("{name}: its pool needs at least its peak; how much more its order of requests takes is not known"),
             "record it with a trace of all that matters (vramline run --trace all), or plan it",
+        ),
+        NeedBasis::LowerBound => warnings.add(
+            "ended-early",
+            format!("{name}: its run ended when memory ran out; it needs at least this, and how much more is not known"),
+            "record a run that does not run out of memory",
         ),
         NeedBasis::PlanHigh => warnings.add(
             "no-minimum",

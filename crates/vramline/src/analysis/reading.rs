@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::event::{self, Framework, History};
-use crate::failure::{Failures, SizeRange};
-use crate::postmortem::{Proof, history, witness};
+use crate::failure::{Failure, Failures, SizeRange};
+use crate::postmortem::outcome::{self, Ended, FailureOutcome, ProcessEnd};
+use crate::postmortem::{Proof, history, traced, witness};
+use crate::recording::kinds::RecordedMarkKind;
+use crate::recording::manifest::Exit;
 use crate::recording::reader::{self, Recorded, RecordedProcess};
 use crate::snapshot::Still;
 use crate::source::{self, Content, Progress, Source, SourceError};
@@ -153,12 +156,14 @@ fn recorded(path: &Path) -> Result<Recorded, SourceError> {
 fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, SourceError> {
     let recorded = recorded(path)?;
     let mut reading = Reading::empty();
-    for number in 0..recorded.processes.len() {
+    let mut found = OutOfMemory::default();
+    for (number, process) in recorded.processes.iter().enumerate() {
         let (hosts, unreadable) = hosts_of(&recorded, number, progress);
+        found.add(&recorded, number, told_by(process, progress), &hosts);
         reading.hosts.extend(hosts);
         reading.unreadable.extend(unreadable);
     }
-    reading.failures = Some(failures_of(&recorded, progress)).filter(|found| !found.failures.list.is_empty());
+    reading.failures = Some(found).filter(|found| !found.failures.list.is_empty());
     reading.recorded = Some(recorded);
     Ok(reading)
 }
@@ -205,6 +210,8 @@ opaque! {
         files: Vec<PathBuf>,
         /// For each of them, the process of [`OutOfMemory::hosts`] that it is of.
         of_process: Vec<Option<usize>>,
+        /// For each of them, what became of the request.
+        outcomes: Vec<FailureOutcome>,
         /// Traces that may tell what led to them.
         hosts: Vec<Host>,
     }
@@ -229,11 +236,15 @@ pub fn read_failures(
         all.files.push(path.clone());
         if reader::is_recording(path) {
             let recorded = recorded(path)?;
-            let mut found = failures_of(&recorded, progress);
-            let mut processes: Vec<usize> = found.of_process.iter().copied().flatten().collect();
-            processes.dedup();
-            let hosts = processes.into_iter().map(|number| hosts_of(&recorded, number, progress).0);
-            found.hosts = hosts.flatten().collect();
+            let mut found = OutOfMemory::default();
+            for (number, process) in recorded.processes.iter().enumerate() {
+                let told = told_by(process, progress);
+                // A trace is read only where there is something to explain.
+                let hosts =
+                    if told.list.is_empty() { Vec::new() } else { hosts_of(&recorded, number, progress).0 };
+                found.add(&recorded, number, told, &hosts);
+                found.hosts.extend(hosts);
+            }
             all.append(found);
         } else if source::is_pickle(path) {
             all.append(snapshot_failures(path, progress)?);
@@ -266,6 +277,7 @@ impl OutOfMemory {
         self.failures.append(other.failures);
         self.proofs.extend(other.proofs);
         self.of_process.extend(other.of_process.into_iter().map(moved));
+        self.outcomes.extend(other.outcomes);
         let hosts = other.hosts.into_iter();
         self.hosts.extend(hosts.map(|host| Host { process: moved(host.process), ..host }));
     }
@@ -274,7 +286,52 @@ impl OutOfMemory {
     pub(super) fn of(failures: Failures, process: Option<usize>) -> OutOfMemory {
         let count = failures.list.len();
         let (proofs, of_process) = (vec![None; count], vec![process; count]);
-        OutOfMemory { failures, proofs, of_process, ..OutOfMemory::default() }
+        let outcomes = vec![FailureOutcome::Unknown; count];
+        OutOfMemory { failures, proofs, of_process, outcomes, ..OutOfMemory::default() }
+    }
+
+    /// What became of each failure, by its place.
+    pub(super) fn outcome(&self, at: usize) -> FailureOutcome {
+        self.outcomes.get(at).copied().unwrap_or_default()
+    }
+
+    /// The failure that ended a process, or may have: nothing shows that it went on.
+    pub(crate) fn that_ended(&self, process: usize) -> Option<(usize, &Failure)> {
+        let failures = self.failures.list.iter().enumerate();
+        let mine = failures.filter(|(at, _)| self.of_process.get(*at).copied().flatten() == Some(process));
+        mine.filter(|(at, _)| !self.outcome(*at).is_survived()).min_by_key(|(at, _)| self.outcome(*at))
+    }
+
+    /// Adds what a process of a recording tells, with what its traces know of it.
+    fn add(&mut self, recorded: &Recorded, number: usize, told: Failures, hosts: &[Host]) {
+        let Some(process) = recorded.processes.get(number) else { return };
+        let mut failures = told;
+        let set_limit = |failure: &mut Failure| {
+            let limit = failure.allocator.as_deref().and_then(|name| limit_of(recorded, process, name));
+            witness::set_limit(failure, limit.map(SizeRange::exact))
+        };
+        // What was free follows from the limit; the trace is asked with that.
+        failures.list.iter_mut().for_each(|failure| {
+            set_limit(failure);
+        });
+        let traces: Vec<&Trace> = hosts.iter().map(|host| &host.trace).collect();
+        let served = traced::explain(&traces, &mut failures);
+        for failure in &mut failures.list {
+            let has_limit = set_limit(failure);
+            self.proofs.push(proof_of(recorded).filter(|_| has_limit));
+        }
+        let is_last_word = |failure: &Failure| {
+            failure.witnesses.iter().any(|witness| Some(&witness.path) == process.exception.as_ref())
+        };
+        let ended: Vec<Ended<'_>> = failures
+            .list
+            .iter()
+            .zip(served)
+            .map(|(failure, is_served)| Ended { failure, is_last_word: is_last_word(failure), is_served })
+            .collect();
+        self.outcomes.extend(outcome::outcomes(&ended, end_of(recorded, process)));
+        self.of_process.extend(std::iter::repeat_n(Some(number), failures.list.len()));
+        self.failures.append(failures);
     }
 
     /// Takes the user's word for the limit of every pool, where nothing contradicts it.
@@ -305,29 +362,55 @@ fn snapshot_failures(path: &Path, progress: &Arc<Progress>) -> Result<OutOfMemor
     Ok(all)
 }
 
-/// The failures of a recording: of each process its exception and TensorFlow's dumps.
-fn failures_of(recorded: &Recorded, progress: &Arc<Progress>) -> OutOfMemory {
-    let mut all = OutOfMemory::default();
-    for (number, process) in recorded.processes.iter().enumerate() {
-        let mut failures = Failures::default();
-        for path in process.exception.iter().chain(&process.dumps) {
-            match source::read_failures(path, progress) {
-                Ok(found) => failures.append(found),
-                Err(error) => failures.warnings.add("unreadable", error.to_string(), error.hint()),
-            }
-        }
-        witness::join(&mut failures);
-        let mut proofs = Vec::new();
-        for failure in &mut failures.list {
-            let limit = failure.allocator.as_deref().and_then(|name| limit_of(recorded, process, name));
-            let has_limit = witness::set_limit(failure, limit.map(SizeRange::exact));
-            proofs.push(proof_of(recorded).filter(|_| has_limit));
-        }
-        all.of_process.extend(std::iter::repeat_n(Some(number), failures.list.len()));
-        all.failures.append(failures);
-        all.proofs.extend(proofs);
+/// What a process of a recording left about failed allocations: the texts of its errors and TensorFlow's dumps, joined.
+fn told_by(process: &RecordedProcess, progress: &Arc<Progress>) -> Failures {
+    let mut failures = Failures::default();
+    let read = |path: &Path, into: &mut Failures| match source::read_failures(path, progress) {
+        Ok(found) => into.append(found),
+        Err(error) => into.warnings.add("unreadable", error.to_string(), error.hint()),
+    };
+    process.exception.iter().for_each(|path| read(path, &mut failures));
+    let of_exception = failures.list.len();
+    for (number, path) in process.raised.iter().enumerate() {
+        let mut raised = Failures::default();
+        read(path, &mut raised);
+        let micros = path.extension().and_then(|end| end.to_str()?.parse().ok());
+        // The error that ended the process was raised too, last of all: it is told already, but for its moment.
+        let told = if number + 1 == process.raised.len() { of_exception } else { 0 };
+        raised.list.retain_mut(|failure| {
+            failure.witnesses.iter_mut().for_each(|witness| witness.micros = micros);
+            let known = failures.list.iter_mut().take(told).find(|known| is_same_request(known, failure));
+            let is_new = known.is_none();
+            known.into_iter().flat_map(|known| &mut known.witnesses).for_each(|known| known.micros = micros);
+            is_new
+        });
+        failures.append(raised);
     }
-    all
+    process.dumps.iter().for_each(|path| read(path, &mut failures));
+    witness::join(&mut failures);
+    failures
+}
+
+/// Whether two texts tell of one request.
+fn is_same_request(one: &Failure, other: &Failure) -> bool {
+    (&one.allocator, one.requested, &one.shape, &one.device)
+        == (&other.allocator, other.requested, &other.shape, &other.device)
+}
+
+/// How a process of a recording ended.
+fn end_of(recorded: &Recorded, process: &RecordedProcess) -> ProcessEnd {
+    let has_said_why = |process: &RecordedProcess| process.exception.is_some();
+    let has_ended = process.marks.iter().any(|mark| mark.kind == RecordedMarkKind::End);
+    match recorded.manifest.as_ref().and_then(|manifest| manifest.exit) {
+        _ if has_said_why(process) => ProcessEnd::Exception,
+        Some(Exit::Code(0)) => ProcessEnd::Done,
+        // A program that catches everything and then gives up has ended in order.
+        Some(_) if has_ended || recorded.processes.iter().any(has_said_why) => ProcessEnd::Unknown,
+        Some(_) => ProcessEnd::Died,
+        // A program that records itself has no parent that tells.
+        None if has_ended && recorded.manifest.is_none() => ProcessEnd::Done,
+        None => ProcessEnd::Unknown,
+    }
 }
 
 /// TensorFlow's limit for its pool on the CPU.

@@ -1,7 +1,11 @@
 //! The replay: how exact, how fragmented and why, and what other settings would do.
 
-use super::reading::Reading;
-use crate::replay::{self, Answered, Asked, NotForThis, PoolReplay, Rules, Setting};
+use super::reading::{Host, OutOfMemory, Reading};
+use super::replayed;
+use crate::failure::SizeRange;
+use crate::replay::{
+    self, ActOf, Answered, Asked, NotForThis, PoolReplay, Program, Questions, Refused, Rules, Setting,
+};
 use crate::trace::Trace;
 use crate::units::{Bytes, Nanos, Picos, thousands};
 use crate::warning::Warning;
@@ -38,7 +42,7 @@ pub struct ReplayAnalysis<'a> {
     /// The pools, the highest peak first.
     pub pools: Vec<ReplayedPool<'a>>,
     /// The answers to what-ifs, which are about the first pool.
-    pub what_if: Vec<Answered>,
+    pub what_if: Vec<WhatIf>,
     /// The answer to a request that the trace does not have, made of the first pool.
     pub asked: Option<Asked>,
     /// What the reader should know.
@@ -52,6 +56,45 @@ pub struct ReplayedPool<'a> {
     pub trace: &'a Trace,
     /// The replay.
     pub replay: PoolReplay,
+    /// Where memory ran out before the program was done: what it asked for in vain.
+    pub ended_early: Option<EndedEarly>,
+}
+
+/// The request that ended a run, or after which nothing shows that it went on. What the program would have asked for afterwards is not
+/// known, so that every answer is a lower bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedEarly {
+    /// The pool that had no room.
+    pub pool: Option<String>,
+    /// What was asked for.
+    pub requested: Option<Bytes>,
+    /// The op that asked.
+    pub op: Option<String>,
+    /// The last act before it; `None` where the trace does not show its moment.
+    pub after: Option<usize>,
+    /// Where what-ifs ask for it; `None` where they cannot, or where the trace itself has it.
+    refused: Option<Refused>,
+    /// What the pool held then and the request, together: no limit below that is enough. Of this pool only.
+    least: Option<Bytes>,
+}
+
+/// The answer to a what-if.
+#[derive(Clone, Debug)]
+pub struct WhatIf {
+    /// What the replay says of the requests that are known; acts are the trace's.
+    pub answered: Answered,
+    /// Whether what did not fit is the request that ended the run.
+    pub fails_at_end: bool,
+    /// Whether the run ended early: more may be asked for than is known.
+    pub is_lower_bound: bool,
+}
+
+impl WhatIf {
+    /// Whether the program fits. A run that ended early never says yes: what comes after is not known.
+    #[must_use]
+    pub fn fits(&self) -> Option<bool> {
+        self.answered.fits.filter(|fits| !(*fits && self.is_lower_bound))
+    }
 }
 
 /// What a gate says; the worst of several counts.
@@ -105,8 +148,9 @@ impl ReplayedPool<'_> {
             ReplayWord::NotReproduced | ReplayWord::Nothing => "Not reproduced",
         };
         let exact = &self.replay.ran.exact;
+        let ended = self.ended_early.as_ref().map_or(String::new(), |ended| format!(" {}", ended.sentence()));
         format!(
-            "{how}: {} of {} allocations of {} at their recorded addresses, {} with their recorded sizes.",
+            "{how}: {} of {} allocations of {} at their recorded addresses, {} with their recorded sizes.{ended}",
             thousands(exact.address_matches),
             thousands(exact.allocs),
             self.replay.ran.name,
@@ -124,6 +168,48 @@ impl ReplayedPool<'_> {
     #[must_use]
     pub fn op(&self, act: usize) -> String {
         self.trace.history.names.get(self.replay.ran.op(self.trace, act)).to_owned()
+    }
+}
+
+impl EndedEarly {
+    /// What ended the run, in a sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let what = self.requested.map_or("a request".to_owned(), |bytes| bytes.to_string());
+        let by = self.op.as_deref().map_or(String::new(), |op| format!(" for {op}"));
+        format!(
+            "The run ended when {what}{by} did not fit; what it would have asked for after that is not known, so these are lower bounds."
+        )
+    }
+
+    /// What ended the run that a trace is of.
+    fn of(read: Option<&OutOfMemory>, host: &Host, pool: &PoolReplay) -> Option<EndedEarly> {
+        let told = read.zip(host.process).and_then(|(read, process)| read.that_ended(process));
+        // A history that has the failure itself knows its place.
+        let last = if told.is_some() { pool.ran.last_failure() } else { pool.ran.ends_in_failure() };
+        if let Some(act) = last {
+            let op = host.trace.history.names.get(pool.ran.op(&host.trace, act));
+            return Some(EndedEarly {
+                pool: Some(pool.ran.name.clone()),
+                requested: pool.ran.program.acts.get(act).and_then(|act| act.asked()),
+                op: Some(op.to_owned()).filter(|op| !op.is_empty()),
+                after: Some(act),
+                refused: None,
+                least: None,
+            });
+        }
+        let (_, failure) = told?;
+        let refused = replayed::refused(&host.trace, &pool.ran, failure);
+        let is_here = failure.allocator.as_deref().is_none_or(|name| name == pool.ran.name);
+        let held = failure.requested_in_use.zip(failure.rounded).filter(|_| is_here);
+        Some(EndedEarly {
+            pool: failure.allocator.clone(),
+            requested: failure.requested.or(failure.rounded).and_then(SizeRange::value),
+            op: failure.op.clone(),
+            after: refused.and_then(|refused| refused.before.checked_sub(1)),
+            refused,
+            least: held.map(|(held, asked)| held.low + asked.low),
+        })
     }
 }
 
@@ -146,7 +232,8 @@ pub fn replay<'a>(reading: &'a Reading, options: &ReplayOptions) -> Result<Repla
             match replay::replay(&host.trace, pool, host.version.as_deref()) {
                 Ok(replayed) => {
                     analysis.doubts(&replayed);
-                    analysis.pools.push(ReplayedPool { trace: &host.trace, replay: replayed });
+                    let ended_early = EndedEarly::of(reading.failures.as_ref(), host, &replayed);
+                    analysis.pools.push(ReplayedPool { trace: &host.trace, replay: replayed, ended_early });
                 }
                 Err(error) => analysis.warnings.push(Warning {
                     code: "not-replayed",
@@ -178,11 +265,11 @@ impl ReplayAnalysis<'_> {
     /// Whether the first pool fits with every setting that was asked for.
     #[must_use]
     pub fn fits(&self) -> ReplayGate {
-        if self.what_if.iter().any(|answer| answer.fits == Some(false)) {
+        if self.what_if.iter().any(|answer| answer.fits() == Some(false)) {
             return ReplayGate::Fail;
         }
         let is_exact = self.pools.first().is_some_and(|pool| pool.replay.ran.is_exact());
-        let all_fit = self.what_if.iter().all(|answer| answer.fits == Some(true));
+        let all_fit = self.what_if.iter().all(|answer| answer.fits() == Some(true));
         // A question without an answer stands in the warnings.
         let is_answered = !self.what_if.is_empty();
         if is_exact && all_fit && is_answered { ReplayGate::Pass } else { ReplayGate::NotCertain }
@@ -212,7 +299,8 @@ impl ReplayAnalysis<'_> {
     }
 
     fn answer(&mut self, options: &ReplayOptions) -> Result<(), NotForThis> {
-        let Some(ReplayedPool { trace, replay: main }) = self.pools.first() else { return Ok(()) };
+        let Some(pool) = self.pools.first() else { return Ok(()) };
+        let ReplayedPool { trace, replay: main, .. } = pool;
         for setting in &options.what_if {
             main.ran.rules.check(setting, &main.ran.name, main.ran.assumed_limit())?;
         }
@@ -231,7 +319,8 @@ impl ReplayAnalysis<'_> {
             });
             self.asked = main.ran.ask(trace, time, ask.bytes, &ask.op);
         }
-        let questions = main.questions();
+        let asking = Asking::new(pool);
+        let questions = asking.questions(main);
         for setting in &options.what_if {
             let from = setting.restart.map(|restart| main.ran.restart_at(trace, restart));
             if from == Some(None) {
@@ -242,8 +331,8 @@ impl ReplayAnalysis<'_> {
                 });
                 continue;
             }
-            match questions.ask(setting, from.flatten()) {
-                Some(answer) => self.what_if.push(answer),
+            match questions.ask(setting, from.flatten().map(|from| asking.moved(from))) {
+                Some(answer) => self.what_if.push(asking.understood(answer)),
                 None => self.warnings.push(Warning {
                     code: "no-such-pool",
                     text: format!("{}: no pool can be made with this", setting.text),
@@ -252,10 +341,15 @@ impl ReplayAnalysis<'_> {
             }
         }
         if options.find_limit {
-            let twice = main.ran.exact.pool + main.ran.exact.pool;
-            let (least, most) = (main.bounds.load_rounded, main.ran.limit.unwrap_or(twice).min(twice));
+            let (least, most) = asking.range(main);
             match questions.smallest_limit(&Setting::default(), None, least, most) {
-                Some(answer) => self.what_if.push(answer),
+                Some(mut answer) => {
+                    if let (Some(limit), Some(_)) = (answer.limit, asking.ended) {
+                        answer.setting.text =
+                            format!("limit={}MiB (at least)", limit.0 / replay::LIMIT_STEP.0);
+                    }
+                    self.what_if.push(asking.understood(answer));
+                }
                 None => self.warnings.push(Warning {
                     code: "no-limit",
                     text: format!("no limit up to {most} fits in every placement"),
@@ -264,5 +358,61 @@ impl ReplayAnalysis<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// What is asked of a pool: its program, with the request that ended the run where the trace does not have it.
+struct Asking<'a> {
+    ended: Option<&'a EndedEarly>,
+    program: Option<Program>,
+}
+
+impl<'a> Asking<'a> {
+    fn new(pool: &'a ReplayedPool<'_>) -> Asking<'a> {
+        let ended = pool.ended_early.as_ref();
+        let refused = ended.and_then(|ended| ended.refused);
+        Asking { ended, program: refused.map(|refused| refused.within(&pool.replay.ran.program)) }
+    }
+
+    fn refused(&self) -> Option<Refused> {
+        self.ended.and_then(|ended| ended.refused)
+    }
+
+    fn questions<'b>(&'b self, pool: &'b PoolReplay) -> Questions<'b> {
+        self.program.as_ref().map_or_else(|| pool.questions(), |program| pool.ran.questions(program))
+    }
+
+    /// Where an act of the trace is in the program.
+    fn moved(&self, act: usize) -> usize {
+        self.refused().map_or(act, |refused| refused.moved(act))
+    }
+
+    /// Between which limits the smallest is looked for.
+    fn range(&self, pool: &PoolReplay) -> (Bytes, Bytes) {
+        let twice = pool.ran.exact.pool + pool.ran.exact.pool;
+        let least = pool.bounds.load_rounded;
+        let Some(ended) = self.ended else {
+            return (least, pool.ran.limit.unwrap_or(twice).min(twice));
+        };
+        // The limit that was is not enough, and the request may be larger than everything before it.
+        let least = least.max(ended.least.unwrap_or_default());
+        let asked = ended.requested.unwrap_or_default();
+        (least, twice.max(least) + asked + asked)
+    }
+
+    /// An answer about the program as one about the trace.
+    fn understood(&self, mut answered: Answered) -> WhatIf {
+        let mut fails_at_end = false;
+        if let (Some(failure), Some(refused)) = (&mut answered.failure, self.refused()) {
+            match failure.act.map(|act| refused.act_of(act)) {
+                Some(ActOf::Trace(act)) => failure.act = Some(act),
+                Some(ActOf::Refused) => {
+                    fails_at_end = true;
+                    failure.act = refused.before.checked_sub(1);
+                }
+                None => {}
+            }
+        }
+        WhatIf { answered, fails_at_end, is_lower_bound: self.ended.is_some() }
     }
 }

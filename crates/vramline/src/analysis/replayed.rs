@@ -5,7 +5,8 @@ use crate::advise::fragmentation::lost;
 use crate::failure::{self, Failure};
 use crate::names::Name;
 use crate::postmortem::advice::Advice;
-use crate::replay::{self, Answered, Cause, CauseKind, NotReplayed, PoolRun, remedies};
+use crate::postmortem::traced;
+use crate::replay::{self, Answered, Cause, CauseKind, NotReplayed, PoolRun, Refused, remedies};
 use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Picos};
 use crate::warning::Warning;
@@ -128,37 +129,40 @@ fn causes(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Vec<NamedCa
     causes
 }
 
-/// What a replay says would have made a failed request fit. Only where the trace is reproduced, and ends at the failure or
+/// A request that failed, in the program of its pool. `None` where the trace does not show its moment, or how much it was is not known.
+pub(super) fn refused(trace: &Trace, ran: &PoolRun, failure: &Failure) -> Option<Refused> {
+    let pool = traced::pool_of(trace, failure).filter(|pool| pool.id == ran.pool)?;
+    let bytes = failure.requested.or(failure.rounded).and_then(failure::SizeRange::value)?;
+    let position = traced::position(trace, pool, failure)?;
+    let event = pool.events_in_order().nth(position)?;
+    let last = ran.program.answers.iter().rposition(|answer| answer.event as usize == event)?;
+    Some(Refused { bytes, before: last + 1 })
+}
+
+/// What a replay says would have made a failed request fit. Only where the trace is reproduced, and shows the failure's moment or
 /// tells of it.
 pub(super) fn advice(trace: &Trace, failure: &Failure, version: Option<&str>) -> Option<Advice> {
-    let is_it = |pool: &&PoolTrace| {
-        let name = trace.history.pool(pool.id).map(|pool| pool.name.as_str());
-        name == failure.allocator.as_deref() && pool.event_count() <= MAX_REPLAYED_EVENTS
-    };
-    let pool = trace.pools.iter().find(is_it)?;
-    let tells_failures = trace.history.pool(pool.id).is_some_and(|pool| pool.caching.is_some());
-    let at_end = pool.levels(&trace.history.events).last().map(|(_, level)| level);
-    let is_at_end = at_end.is_some() && failure.in_use.and_then(failure::SizeRange::value) == at_end;
-    if !tells_failures && !is_at_end {
-        return None;
-    }
-    let asked = failure.rounded.and_then(failure::SizeRange::value).filter(|_| !tells_failures);
-    if asked.is_none() && !tells_failures {
-        return None;
-    }
+    let pool = traced::pool_of(trace, failure).filter(|pool| pool.event_count() <= MAX_REPLAYED_EVENTS)?;
     let ran = replay::run(trace, pool, version).ok().filter(|ran| ran.exact.is_whole())?;
-    let found = remedies(&ran, asked)?;
+    let tells_failures = trace.history.pool(pool.id).is_some_and(|pool| pool.caching.is_some());
+    let refused = refused(trace, &ran, failure).filter(|_| !tells_failures);
+    if refused.is_none() && !tells_failures {
+        return None;
+    }
+    let found = remedies(&ran, refused)?;
     let how = if ran.is_exact() { "by exact replay" } else { "by replay from an assumed start" };
     let with = |answer: &Answered| format!("{} (a pool of {})", answer.setting.text, answer.pool.1);
     let settings: Vec<String> = found.settings.iter().map(with).collect();
     let limit = found.limit.as_ref().and_then(|answer| answer.limit);
-    let enough = limit.map(|limit| format!("a limit of {} MiB", limit.0 >> 20));
     let same = match settings.as_slice() {
         [] => "no other setting that was tried helps under the same limit".to_owned(),
-        settings => format!("the same requests fit with {}", settings.join(", or with ")),
+        settings => format!("the same requests, this one included, fit with {}", settings.join(", or with ")),
     };
-    let text = match enough {
-        Some(enough) => format!("{how}, {same}; {enough} would have been enough"),
+    let text = match limit {
+        Some(limit) => format!(
+            "{how}, {same}; this request needs a limit of at least {} MiB, and what comes after it is not known",
+            limit.0 >> 20
+        ),
         None => format!("{how}, {same}"),
     };
     Some(Advice { text, bytes: limit })

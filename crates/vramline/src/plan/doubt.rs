@@ -121,6 +121,8 @@ pub enum Doubt {
     NotInShapes(u64),
     /// A probe's trace begins late.
     Late(u64),
+    /// A probe ran out of memory: what it would have asked for afterwards is not known.
+    EndedEarly(u64),
     /// A probe's trace is not reproduced.
     NotReproduced(u64),
     /// A probe has fewer than two training steps.
@@ -158,6 +160,7 @@ impl Doubt {
             | Doubt::KeepsOthers { .. }
             | Doubt::NotInShapes(_)
             | Doubt::Late(_)
+            | Doubt::EndedEarly(_)
             | Doubt::Compiled(_)
             | Doubt::NotCompiled(_)
             | Doubt::Far(_)
@@ -176,6 +179,7 @@ impl Doubt {
             Doubt::KeepsOthers { .. } => "keeps-others",
             Doubt::NotInShapes(_) => "not-in-shapes",
             Doubt::Late(_) => "late-probe",
+            Doubt::EndedEarly(_) => "probe-ended-early",
             Doubt::NotReproduced(_) => "not-reproduced",
             Doubt::FewSteps(_) => "few-steps",
             Doubt::TwoBatches => "two-batches",
@@ -213,6 +217,9 @@ impl Doubt {
             Doubt::Late(batch) => {
                 format!("the probe of batch {batch} does not begin before the pool's first allocation")
             }
+            Doubt::EndedEarly(batch) => format!(
+                "the probe of {batch} ran out of memory: what it would have asked for afterwards is not in the plan"
+            ),
             Doubt::NotReproduced(batch) => {
                 format!("the probe of batch {batch} is not reproduced to the byte")
             }
@@ -259,6 +266,7 @@ impl Doubt {
                 "see that each probe has the batch that is said; where what is varied is no dimension of the tensors, name it: --variable length"
             }
             Doubt::Late(_) => "record with `vramline run`, which traces from before the first allocation",
+            Doubt::EndedEarly(_) => "record a probe that fits: a smaller one, or with a higher limit",
             Doubt::NotReproduced(_) => "`vramline replay` says where it differs",
             Doubt::FewSteps(_) => "let the probe train for five steps: --trace steps=5",
             Doubt::TwoBatches => "add a third probe",
@@ -379,6 +387,10 @@ impl Plan {
             }
             if is_new && probe.steps < 2 && !self.is_ordered {
                 doubts.push(Doubt::FewSteps(probe.batch));
+            }
+            // Of several probes of a batch any may be the one.
+            if probe.ended_early && !doubts.contains(&Doubt::EndedEarly(probe.batch)) {
+                doubts.push(Doubt::EndedEarly(probe.batch));
             }
             batches.push(probe.batch);
         }

@@ -202,6 +202,8 @@ pub struct Source<'a> {
     pub pool: &'a PoolTrace,
     /// The framework's version, where it is known.
     pub version: Option<&'a str>,
+    /// Whether memory ran out before the program was done.
+    pub ended_early: bool,
 }
 
 /// A small run to plan from.
@@ -220,12 +222,15 @@ pub struct Probe {
     pub(super) framework: Option<Framework>,
     /// Whether its pool is of a device, not of the host.
     pub(super) is_on_device: bool,
+    /// Whether memory ran out before the program was done.
+    pub(super) ended_early: bool,
 }
 
 impl Probe {
     pub(super) fn new(source: Source<'_>, keys: &mut Keys) -> Result<Probe, NotReplayed> {
-        let Source { batch, trace, pool, version } = source;
+        let Source { batch, trace, pool, version, ended_early } = source;
         let ran = replay::run(trace, pool, version)?;
+        let ended_early = ended_early || ran.ends_in_failure().is_some();
         let mut stretches = stretches(trace, &ran);
         let steps = stretches.iter().filter(|stretch| stretch.part.trains()).count();
         if trace.history.framework != Some(Framework::PyTorch) {
@@ -235,7 +240,7 @@ impl Probe {
         let step_time = step_time(trace);
         let framework = trace.history.framework;
         let is_on_device = trace.device_of(pool).starts_with("GPU");
-        Ok(Probe { batch, ran, asks, stretches, step_time, steps, framework, is_on_device })
+        Ok(Probe { batch, ran, asks, stretches, step_time, steps, framework, is_on_device, ended_early })
     }
 
     /// The acts at which its stretches but the first begin.

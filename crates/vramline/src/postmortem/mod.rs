@@ -5,12 +5,14 @@
 //! *exhausted*. *limit* takes the place of the last two where a setting of the user's is proved. Sizes that a text rounds
 //! are ranges: a verdict stands only where both ends of every range agree on it.
 //!
-//! [`witness`] joins a text and a binary dump of the same failure first. [`bridge`] finds what keeps holes apart. What to do
-//! is in [`advice`].
+//! [`witness`] joins a text and a binary dump of the same failure first, [`traced`] adds what a trace of the process knows, and
+//! [`outcome`] says what became of the request. [`bridge`] finds what keeps holes apart. What to do is in [`advice`].
 
 pub mod advice;
 pub mod bridge;
 pub mod history;
+pub mod outcome;
+pub mod traced;
 pub mod witness;
 
 use crate::failure::{Dialect, Failure, SizeRange};
@@ -147,7 +149,7 @@ fn is_at_least(one: SizeRange, other: SizeRange) -> Option<bool> {
 
 /// Failures that are the same but for when they happened, in the order of their first.
 #[must_use]
-pub fn groups(failures: &[Failure], conclusions: &[Conclusion]) -> Vec<Vec<usize>> {
+pub fn groups(failures: &[&Failure], conclusions: &[Conclusion]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let alike = |one: usize, other: usize| {
         let (Some(a), Some(b)) = (failures.get(one), failures.get(other)) else { return false };

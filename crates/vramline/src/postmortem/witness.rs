@@ -2,7 +2,7 @@
 //!
 //! TensorFlow writes a dump at every failed attempt, up to four for one failure, and its text once, at the last. Dumps of
 //! equal content are therefore one failure. A text with a list of chunks finds its dump by that list; an error line, which
-//! has none, belongs to the last dump of its pool.
+//! has none, belongs to the last dump of its pool. A text whose moment is known belongs to the last dump before it.
 
 use crate::failure::{Chunk, Dialect, Failure, Failures, Layout, SizeRange, Witness};
 use crate::names::Name;
@@ -12,10 +12,12 @@ const RETRY_MICROS: u64 = 12_000_000;
 
 /// Joins failures of the same process. Each dump comes as one failure.
 pub fn join(failures: &mut Failures) {
-    let (dumps, mut texts): (Vec<Failure>, Vec<Failure>) = std::mem::take(&mut failures.list)
+    let (dumps, texts): (Vec<Failure>, Vec<Failure>) = std::mem::take(&mut failures.list)
         .into_iter()
         .partition(|failure| failure.dialect == Dialect::MemoryDump);
-    let mut dumps = without_repeats(dumps);
+    let (mut timed, mut texts): (Vec<Failure>, Vec<Failure>) =
+        texts.into_iter().partition(|text| is_bare(text) && text.last_micros().is_some());
+    let mut dumps = without_repeats(join_timed(&mut timed, dumps));
     let mut used = Vec::new();
     let found: Vec<Option<(usize, usize)>> = texts.iter().map(|text| closest(text, &dumps)).collect();
     let mut is_taken = vec![false; dumps.len()];
@@ -51,36 +53,63 @@ pub fn join(failures: &mut Failures) {
     dumps.retain(|dump| {
         let attempt = used.iter().find(|(pool, micros)| {
             let is_pool = dump.allocator == *pool;
-            is_pool && last_micros(dump).is_some_and(|own| own <= *micros && micros - own <= RETRY_MICROS)
+            is_pool && dump.last_micros().is_some_and(|own| own <= *micros && micros - own <= RETRY_MICROS)
         });
         if let Some((pool, micros)) = attempt {
             let told =
-                texts.iter_mut().find(|text| text.allocator == *pool && last_micros(text) == Some(*micros));
+                texts.iter_mut().find(|text| text.allocator == *pool && text.last_micros() == Some(*micros));
             told.into_iter().for_each(|text| text.attempts += dump.attempts);
         }
         attempt.is_none()
     });
-    texts.extend(dumps);
-    failures.list = texts;
+    timed.extend(texts);
+    timed.extend(dumps);
+    failures.list = timed;
+}
+
+/// Whether a text tells of the pool by its error line only.
+fn is_bare(text: &Failure) -> bool {
+    text.layout.is_none() && text.sums.is_none() && text.dialect.is_bfc()
+}
+
+/// Texts with a moment: each takes the last dump of its pool before it, with the attempts that led to it. Gives the other dumps.
+fn join_timed(texts: &mut [Failure], mut dumps: Vec<Failure>) -> Vec<Failure> {
+    dumps.sort_by_key(Failure::last_micros);
+    texts.sort_by_key(Failure::last_micros);
+    for text in texts {
+        let told = text.last_micros();
+        let is_its = |dump: &Failure| is_of(text, dump) && dump.last_micros() <= told;
+        let Some(at) = dumps.iter().rposition(is_its) else { continue };
+        let dump = dumps.remove(at);
+        let last = dump.last_micros().unwrap_or_default();
+        let is_attempt = |other: &Failure| {
+            is_of(text, other)
+                && other.last_micros().is_some_and(|own| own <= last && last - own <= RETRY_MICROS)
+        };
+        let attempts: Vec<Failure> = dumps.extract_if(.., |other| is_attempt(other)).collect();
+        adopt(text, dump);
+        text.attempts += attempts.iter().map(|attempt| attempt.attempts).sum::<u64>();
+    }
+    dumps
+}
+
+/// Whether a dump may be of a text's failure: a dump with a hole that is large enough is of another one.
+fn is_of(text: &Failure, dump: &Failure) -> bool {
+    let is_pool = text.allocator.is_none() || dump.allocator == text.allocator;
+    let is_full = match (&dump.sums, text.rounded) {
+        (Some(sums), Some(rounded)) => sums.largest_usable < rounded.high,
+        _ => true,
+    };
+    is_pool && is_full && dump.sums.is_some()
 }
 
 /// Error lines without a list of chunks: the last ones belong to the last dumps of their pool.
 fn join_errors(texts: &mut [Failure], dumps: &mut Vec<Failure>, used: &mut Vec<(Option<String>, u64)>) {
     for text in texts.iter_mut().rev() {
-        let is_bare = text.layout.is_none() && text.sums.is_none() && text.dialect.is_bfc();
-        if !is_bare || text.witnesses.iter().any(|witness| witness.micros.is_some()) {
+        if !is_bare(text) || text.last_micros().is_some() {
             continue;
         }
-        let fits = |dump: &Failure| {
-            let is_pool = text.allocator.is_none() || dump.allocator == text.allocator;
-            // A dump with a hole that is large enough is of another failure.
-            let is_full = match (&dump.sums, text.rounded) {
-                (Some(sums), Some(rounded)) => sums.largest_usable < rounded.high,
-                _ => true,
-            };
-            is_pool && is_full && dump.sums.is_some()
-        };
-        let Some(at) = dumps.iter().rposition(fits) else { continue };
+        let Some(at) = dumps.iter().rposition(|dump| is_of(text, dump)) else { continue };
         let dump = dumps.remove(at);
         used.extend(moment(&dump));
         // Those before it that are of the same ten seconds are its attempts, not another failure's.
@@ -90,7 +119,7 @@ fn join_errors(texts: &mut [Failure], dumps: &mut Vec<Failure>, used: &mut Vec<(
 
 /// Dumps of equal content are attempts of one failure.
 fn without_repeats(mut dumps: Vec<Failure>) -> Vec<Failure> {
-    dumps.sort_by(|a, b| (&a.allocator, last_micros(a)).cmp(&(&b.allocator, last_micros(b))));
+    dumps.sort_by(|a, b| (&a.allocator, a.last_micros()).cmp(&(&b.allocator, b.last_micros())));
     let mut kept: Vec<Failure> = Vec::new();
     for dump in dumps {
         let is_same = |last: &Failure| {
@@ -207,11 +236,7 @@ pub(crate) fn set_limit(failure: &mut Failure, limit: Option<SizeRange>) -> bool
 }
 
 fn moment(dump: &Failure) -> Option<(Option<String>, u64)> {
-    Some((dump.allocator.clone(), last_micros(dump)?))
-}
-
-fn last_micros(failure: &Failure) -> Option<u64> {
-    failure.witnesses.iter().filter_map(|witness| witness.micros).max()
+    Some((dump.allocator.clone(), dump.last_micros()?))
 }
 
 fn shown(dump: &Failure) -> String {

@@ -90,25 +90,35 @@ fn table(file: &Path, folder: &Path, warnings: &mut Warnings) -> Result<Table, R
     }
 }
 
-/// What others than the recorder put there: the exception's text, and TensorFlow's dumps.
+/// Files that are told by their names only.
+#[derive(Clone, Copy)]
+enum LastWords {
+    /// `dump-ID_ALLOCATOR.MICROSECONDS`, by TensorFlow.
+    Dump,
+    /// `exception-ID.txt`: what ended the process.
+    Exception,
+    /// `raised-ID.MICROSECONDS`: an error that the program may have caught.
+    Raised,
+}
+
+/// What others than the recorder put there: texts of errors, and TensorFlow's dumps.
 fn add_last_words(recorded: &mut Recorded) {
+    const KINDS: [(&str, LastWords); 3] =
+        [("dump-", LastWords::Dump), ("exception-", LastWords::Exception), ("raised-", LastWords::Raised)];
     let Ok(entries) = std::fs::read_dir(&recorded.path) else { return };
     let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     names.sort();
     for path in names.into_iter().filter(|path| path.is_file()) {
         let name = name_of(&path);
-        let rest = name.strip_prefix("dump-").map(|rest| (rest, true));
-        let Some((rest, is_dump)) =
-            rest.or_else(|| name.strip_prefix("exception-").map(|rest| (rest, false)))
-        else {
-            continue;
-        };
+        let known = KINDS.iter().find_map(|(prefix, kind)| Some((name.strip_prefix(prefix)?, *kind)));
+        let Some((rest, kind)) = known else { continue };
         for process in &mut recorded.processes {
             let Some(after) = rest.strip_prefix(&process.id.to_string()) else { continue };
-            if is_dump && after.starts_with('_') {
-                process.dumps.push(path.clone());
-            } else if !is_dump && after == ".txt" {
-                process.exception = Some(path.clone());
+            match kind {
+                LastWords::Dump if after.starts_with('_') => process.dumps.push(path.clone()),
+                LastWords::Exception if after == ".txt" => process.exception = Some(path.clone()),
+                LastWords::Raised if after.starts_with('.') => process.raised.push(path.clone()),
+                _ => {}
             }
         }
     }

@@ -49,6 +49,8 @@ pub struct RecordedProcess {
     pub trace: Option<PathBuf>,
     /// The text of the exception that ended it.
     pub exception: Option<PathBuf>,
+    /// The texts of out-of-memory errors that were raised in it, caught or not, in order.
+    pub raised: Vec<PathBuf>,
     /// Pictures of its pools that TensorFlow made when an allocation failed.
     pub dumps: Vec<PathBuf>,
 }
@@ -66,6 +68,7 @@ impl RecordedProcess {
             owners: Vec::new(),
             trace: None,
             exception: None,
+            raised: Vec::new(),
             dumps: Vec::new(),
         }
     }

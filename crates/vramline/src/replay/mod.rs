@@ -10,6 +10,7 @@ mod fragmentation;
 mod model;
 mod packing;
 mod program;
+mod refused;
 mod rehearsal;
 mod remedy;
 mod seed;
@@ -30,6 +31,7 @@ pub use fragmentation::{Cause, CauseKind, Fragmentation, Moment, Stranded};
 pub use model::candidates;
 pub use packing::Bounds;
 pub use program::{Act, ActKind, Answer, DriverSide, Earlier, Program};
+pub use refused::{ActOf, Refused};
 pub(crate) use rehearsal::Fare;
 pub use rehearsal::{Rehearsal, Rehearsed};
 pub use remedy::{Remedies, remedies};
@@ -138,13 +140,7 @@ impl PoolReplay {
     /// What-if questions to it.
     #[must_use]
     pub fn questions(&self) -> Questions<'_> {
-        Questions {
-            program: &self.ran.program,
-            rules: &self.ran.rules,
-            limit: self.ran.assumed_limit(),
-            bases: self.ran.exact.growths.iter().map(|growth| growth.base).collect(),
-            load: self.bounds.load_requested,
-        }
+        Questions { load: self.bounds.load_requested, ..self.ran.questions(&self.ran.program) }
     }
 }
 
@@ -185,6 +181,31 @@ impl PoolRun {
             Rules::Torch(rules) => rules.driver.is_whole(),
         };
         self.from_start == Some(true) && self.exact.is_whole() && is_whole
+    }
+
+    /// What-if questions to it, with a request in its program that the trace does not have.
+    #[must_use]
+    pub fn questions<'a>(&'a self, program: &'a Program) -> Questions<'a> {
+        Questions {
+            program,
+            rules: &self.rules,
+            limit: self.assumed_limit(),
+            bases: self.exact.growths.iter().map(|growth| growth.base).collect(),
+            load: program.load(),
+        }
+    }
+
+    /// The last request that failed in the trace itself, by its act, where nothing was served after it: there the program ended.
+    #[must_use]
+    pub fn ends_in_failure(&self) -> Option<usize> {
+        let last = self.program.acts.iter().rposition(|act| act.asked().is_some())?;
+        self.program.acts.get(last).filter(|act| act.kind() == ActKind::Fail).map(|_| last)
+    }
+
+    /// The last request that failed in the trace itself, by its act.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<usize> {
+        self.program.acts.iter().rposition(|act| act.kind() == ActKind::Fail)
     }
 
     /// The limit that what-ifs without one have.

@@ -1,8 +1,8 @@
 //! What would have made the requests fit that failed: settings to try, run one by one.
 
-use super::program::Act;
+use super::refused::Refused;
 use super::setting::{Setting, SplitSize};
-use super::what_if::{Answered, Questions};
+use super::what_if::Answered;
 use super::{PoolRun, Rules};
 use crate::units::Bytes;
 
@@ -15,32 +15,19 @@ pub struct Remedies {
     pub limit: Option<Answered>,
 }
 
-/// Looks for them. `asked` is a request that failed at the end of a trace that does not tell of it. `None` where the replay
-/// finds room for everything: then it is not the allocator's rules that the failure came from.
+/// Looks for them. `refused` is a request that failed and that the trace does not tell of. `None` where the replay finds room for
+/// everything: then it is not the allocator's rules that the failure came from.
 #[must_use]
-pub fn remedies(ran: &PoolRun, asked: Option<Bytes>) -> Option<Remedies> {
-    let with_asked = asked.map(|asked| {
-        let mut program = ran.program.clone();
-        let slot = u32::try_from(program.slots).unwrap_or(u32::MAX);
-        program.slots += 1;
-        program.acts.push(Act::request(asked, slot));
-        program.answers.extend(ran.program.answers.last().copied());
-        program
-    });
-    let program = with_asked.as_ref().unwrap_or(&ran.program);
-    let questions = Questions {
-        program,
-        rules: &ran.rules,
-        limit: ran.limit.or(ran.least_limit),
-        bases: ran.exact.growths.iter().map(|growth| growth.base).collect(),
-        load: program.load(),
-    };
+pub fn remedies(ran: &PoolRun, refused: Option<Refused>) -> Option<Remedies> {
+    let with_refused = refused.map(|refused| refused.within(&ran.program));
+    let program = with_refused.as_ref().unwrap_or(&ran.program);
+    let questions = ran.questions(program);
     let fits = |setting: &Setting| questions.ask(setting, None).filter(|answer| answer.fits == Some(true));
     if fits(&Setting::default()).is_some() {
         return None;
     }
     let settings = candidates(&ran.rules).iter().filter_map(fits).collect();
-    let most = ran.exact.pool + ran.exact.pool + asked.unwrap_or_default();
+    let most = ran.exact.pool + ran.exact.pool + refused.map(|refused| refused.bytes).unwrap_or_default();
     let limit = questions.smallest_limit(&Setting::default(), None, questions.load, most);
     Some(Remedies { settings, limit })
 }

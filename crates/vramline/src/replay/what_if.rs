@@ -514,7 +514,8 @@ impl Questions<'_> {
             let limit = Bytes(steps.saturating_mul(LIMIT_STEP.0));
             self.ask(&Setting { limit: Some(limit), ..setting.clone() }, from)
         };
-        let mut low = least.0 / LIMIT_STEP.0;
+        // A limit of whole steps that is just the load may be enough.
+        let mut low = least.0.div_ceil(LIMIT_STEP.0).saturating_sub(1);
         let mut high = most.0.div_ceil(LIMIT_STEP.0).max(low + 1);
         let mut best = at(high).filter(|answer| answer.fits == Some(true))?;
         while low + 1 < high {

@@ -10,6 +10,7 @@ use crate::failure::{Buffer, Dialect, SizeRange, Witness};
 use crate::names::Names;
 use crate::postmortem::advice::Advice;
 use crate::postmortem::bridge::Bridge;
+use crate::postmortem::outcome::FailureOutcome;
 use crate::postmortem::{Proof, Verdict};
 use crate::units::Bytes;
 use crate::warning::{Unknown, Warning};
@@ -26,7 +27,7 @@ pub struct OomReport {
     /// The paths that were given.
     #[field(title = "file")]
     pub files: Vec<String>,
-    /// The failed allocations, in the order of the text.
+    /// The failed allocations: those that ended their process first, then in the order of the text.
     #[field(each)]
     pub failures: Vec<FailureView>,
     /// Failures that are alike.
@@ -40,7 +41,7 @@ pub struct OomReport {
 /// The answer in a word, with its figures.
 #[derive(Debug, Serialize, Document)]
 pub struct OomVerdictView {
-    /// The verdict on the first failure; `unknown` where it cannot be told, `none` where no allocation fails.
+    /// The verdict on the first failure; `unknown` where it cannot be told, `went-on` where the job went on after all of them, `none` where no allocation fails.
     #[field(title = "verdict")]
     pub word: OomWord,
     /// How many allocations failed.
@@ -58,6 +59,8 @@ pub struct OomVerdictView {
 pub struct FailureView {
     /// What happened, in a sentence.
     pub headline: String,
+    /// What became of the request: `ended-job`; `went-on`: it failed, and the job went on without it; `served-later`: it was tried again and served; `unknown`: the input does not say, as a log.
+    pub outcome: FailureOutcome,
     /// The pool, as the framework names it.
     #[field(title = "pool", null = "the input does not say")]
     pub allocator: Option<String>,
@@ -351,6 +354,7 @@ fn failure_view(analysed: &FailureAnalysis<'_>, names: &Names) -> FailureView {
     let FailureAnalysis { failure, conclusion, proof, .. } = analysed;
     FailureView {
         headline: analysed.headline.clone(),
+        outcome: analysed.outcome,
         allocator: failure.allocator.clone(),
         dialect: failure.dialect,
         requested_bytes: exact(failure.requested),

@@ -4,10 +4,10 @@
 
 use serde::Serialize;
 
-use crate::analysis::replay::{ReplayAnalysis, ReplayWord, ReplayedPool};
+use crate::analysis::replay::{ReplayAnalysis, ReplayWord, ReplayedPool, WhatIf};
 use crate::document::{Document, Reason, Unknowns};
 use crate::names::Name;
-use crate::replay::{Answered, AnsweredBy, Asked, Moment, Rules};
+use crate::replay::{AnsweredBy, Asked, Moment, Rules};
 use crate::trace::Trace;
 use crate::units::{Bytes, Nanos};
 use crate::warning::{Unknown, Warning};
@@ -79,6 +79,9 @@ pub struct ReplayPoolView {
     /// As in `report`.
     #[field(null = "the first event does not tell the counts")]
     pub from_start: Option<bool>,
+    /// The request that ended the run; then everything here is of a part of the program, and answers are lower bounds.
+    #[field(null = "nothing shows that memory ran out before the program was done")]
+    pub ended_early: Option<EndedEarlyView>,
     /// What a trace that begins late leaves open, and what was assumed.
     pub assumes: Vec<String>,
     /// What the pool may take.
@@ -132,6 +135,23 @@ pub struct ReplayPoolView {
     pub causes: Vec<CauseView>,
     /// The pool over time.
     pub curve: Vec<PointView>,
+}
+
+/// The request that ended a run.
+#[derive(Debug, Serialize, Document)]
+pub struct EndedEarlyView {
+    /// The pool that had no room for it, as the framework names it.
+    #[field(null = "the text of the error does not say")]
+    pub pool: Option<String>,
+    /// What was asked for.
+    #[field(null = "neither the error nor the dump says")]
+    pub requested_bytes: Option<Bytes>,
+    /// The op that asked.
+    #[field(null = "neither the error nor the trace says")]
+    pub op: Option<String>,
+    /// The last event before it; what-ifs ask for it there. Null where the trace does not show that moment: then they cannot.
+    #[field(null = "the trace does not show the moment")]
+    pub after_ns: Option<Nanos>,
 }
 
 /// PyTorch's calls of the driver.
@@ -307,9 +327,15 @@ pub struct WhatIfView {
     /// The limit under it, as the pool takes it; null where there is none.
     #[field(null = "none is set, and the trace tells none")]
     pub limit_bytes: Option<Bytes>,
-    /// Every request was served, in the recorded order; null where that depends on where the driver puts regions, or on the order of threads.
+    /// Every request was served, in the recorded order; null where that depends on where the driver puts regions, or on the order of threads, and where the run ended early: then `recorded_fits` says more.
     #[field(null_with = Self::why_open)]
     pub fits: Option<bool>,
+    /// Every request that is known was served, the one that ended a run included. The same as `fits` of a run that did not end early.
+    #[field(title = "recorded", null_with = Self::why_open)]
+    pub recorded_fits: Option<bool>,
+    /// The run ended early: a limit is at least this, and more may be needed.
+    #[field(title = "at least")]
+    pub is_lower_bound: bool,
     /// The most in use; where it does not fit, until then.
     pub peak_bytes: Bytes,
     /// The same with the most favourable placement.
@@ -408,6 +434,9 @@ impl ReplayPoolView {
 impl WhatIfView {
     fn why_open(&self) -> Reason {
         let text = match self.by {
+            AnsweredBy::Replay if self.is_lower_bound && self.recorded_fits == Some(true) => {
+                "the run ended early: what it would have asked for after that is not known"
+            }
             AnsweredBy::Replay => {
                 "it depends on where the driver puts regions, which is not known for other settings"
             }
@@ -430,10 +459,15 @@ fn asked_view(pool: &ReplayedPool<'_>, asked: &Asked) -> AskedView {
     }
 }
 
-fn what_if_view(pool: &ReplayedPool<'_>, answer: &Answered) -> WhatIfView {
+fn what_if_view(pool: &ReplayedPool<'_>, asked: &WhatIf) -> WhatIfView {
+    let answer = &asked.answered;
+    let last = pool.ended_early.as_ref().filter(|_| asked.fails_at_end);
     let failed = answer.failure.map(|failure| FailedView {
         at_ns: failure.act.and_then(|act| pool.clock(act)),
-        op: failure.act.map_or(String::new(), |act| pool.op(act)),
+        op: match last {
+            Some(last) => last.op.clone().unwrap_or_default(),
+            None => failure.act.map_or(String::new(), |act| pool.op(act)),
+        },
         asked_bytes: failure.asked,
         in_use_bytes: failure.in_use,
         free_bytes: failure.free,
@@ -444,7 +478,9 @@ fn what_if_view(pool: &ReplayedPool<'_>, answer: &Answered) -> WhatIfView {
         pool: pool.replay.ran.name.clone(),
         by: answer.by,
         limit_bytes: answer.limit,
-        fits: answer.fits,
+        fits: asked.fits(),
+        recorded_fits: answer.fits,
+        is_lower_bound: asked.is_lower_bound,
         peak_bytes: answer.peak.1,
         peak_low_bytes: answer.peak.0,
         pool_bytes: answer.pool.1,
@@ -490,7 +526,7 @@ fn moment_view(pool: &ReplayedPool<'_>, moment: &Moment) -> MomentView {
 }
 
 fn pool_view(shown: &ReplayedPool<'_>) -> ReplayPoolView {
-    let ReplayedPool { trace, replay: pool } = shown;
+    let ReplayedPool { trace, replay: pool, .. } = shown;
     let at = |act: usize| shown.clock(act).unwrap_or_default();
     let ops = |ops: &[(Name, Bytes)]| op_views(trace, ops);
     let moment = |moment: &Option<Moment>| moment.as_ref().map(|moment| moment_view(shown, moment));
@@ -504,6 +540,12 @@ fn pool_view(shown: &ReplayedPool<'_>) -> ReplayPoolView {
         chosen_by: pool.ran.chosen_by,
         exact: pool.ran.is_exact(),
         from_start: pool.ran.from_start,
+        ended_early: shown.ended_early.as_ref().map(|ended| EndedEarlyView {
+            pool: ended.pool.clone(),
+            requested_bytes: ended.requested,
+            op: ended.op.clone(),
+            after_ns: ended.after.and_then(|act| shown.clock(act)),
+        }),
         assumes: exact.assumed.clone(),
         limit_bytes: pool.ran.limit,
         least_limit_bytes: pool.ran.limit.or(pool.ran.least_limit),

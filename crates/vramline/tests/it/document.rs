@@ -247,6 +247,7 @@ fn every_field_of_a_replay_is_in_its_table() {
             vec!["limit=40MiB", "expandable=on", "allocator=cuda_malloc_async"],
         ),
         ("torch/late.pickle.gz", vec!["split_size=32MiB"]),
+        ("torch/out_of_memory.pickle.gz", vec!["limit=2GiB"]),
     ];
     for (name, settings) in asked {
         let wanted = ReplayOptions {

@@ -5,7 +5,7 @@ use vramline::allocator::bfc::{
     Bfc, End, NotInUse, Options, PRESETS, Preset, Refused, RegionView, Request, Ticket,
 };
 use vramline::allocator::{Capped, Placed, Placement};
-use vramline::analysis::replay::{ReplayOptions, replay as analyse};
+use vramline::analysis::replay::{ReplayGate, ReplayOptions, replay as analyse};
 use vramline::replay::{CauseKind, PoolReplay, Restart, Setting, remedies, replay, run};
 use vramline::units::{Bytes, Picos};
 use vramline::view::replay::Replay;
@@ -199,6 +199,26 @@ fn what_if_answers() {
     assert!(restart.peak.1 <= pool.ran.exact.peak);
 }
 
+/// A history that ends with a failed request is of a program that was not done: no setting is said to be enough for it.
+#[test]
+fn a_run_that_ended_early_fits_nothing() {
+    let reading = vramline::read(&fixture("torch/out_of_memory.pickle.gz")).unwrap();
+    let what_if = ["limit=4GiB", "limit=100MiB"].map(|text| text.parse().unwrap()).to_vec();
+    let options = ReplayOptions { what_if, find_limit: true, ..ReplayOptions::default() };
+    let analysis = analyse(&reading, &options).unwrap();
+    assert_eq!(
+        analysis.pools[0].ended_early.as_ref().and_then(|ended| ended.requested),
+        Some(Bytes(200 * MIB))
+    );
+    let fits: Vec<Option<bool>> = analysis.what_if.iter().map(|asked| asked.fits()).collect();
+    assert_eq!(fits, [None, Some(false), None]);
+    assert_eq!(analysis.what_if[0].answered.fits, Some(true), "what is known is served");
+    assert_eq!(analysis.fits(), ReplayGate::Fail);
+    let options = ReplayOptions { what_if: options.what_if[..1].to_vec(), ..ReplayOptions::default() };
+    let analysis = analyse(&reading, &options).unwrap();
+    assert_eq!(analysis.fits(), ReplayGate::NotCertain);
+}
+
 /// A request that fails at the end of a growing pool fits one that took its limit at once, or a larger limit.
 #[test]
 fn remedies_for_a_request_that_fails() {
@@ -206,8 +226,10 @@ fn remedies_for_a_request_that_fails() {
     let trace = &reading.hosts[0].trace;
     let ran = run(trace, &trace.pools[0], None).unwrap();
     assert!(ran.is_exact());
-    assert!(remedies(&ran, Some(Bytes(MIB))).is_none(), "there is room for that");
-    let found = remedies(&ran, Some(Bytes(1900 * MIB))).unwrap();
+    let at_end =
+        |bytes: u64| Some(vramline::replay::Refused { bytes: Bytes(bytes), before: ran.program.acts.len() });
+    assert!(remedies(&ran, at_end(MIB)).is_none(), "there is room for that");
+    let found = remedies(&ran, at_end(1900 * MIB)).unwrap();
     let words: Vec<&str> = found.settings.iter().map(|answer| answer.setting.text.as_str()).collect();
     assert_eq!(words, ["growth=off", "gc=on"]);
     let limit = found.limit.unwrap().limit.unwrap();

@@ -20,7 +20,7 @@ use names::PictureNames;
 use timeline::{Stretch, Timeline};
 
 use super::accounts::Accounts;
-use super::oom::{OomAnalysis, oom};
+use super::oom::{OomAnalysis, is_survived, oom};
 use super::reading::{OutOfMemory, Reading};
 use super::report::ReportAnalysis;
 use crate::postmortem;
@@ -99,10 +99,11 @@ pub fn picture(
     Picture { pools, names: painter.names.texts, aggregated: painter.aggregated }
 }
 
-/// Makes the post-mortem of the failures that a recording or the history of a snapshot shows, and a document of it.
+/// Makes the post-mortem of the failures that a recording or the history of a snapshot shows, and a document of it. A job that went on
+/// needs none.
 pub fn post_mortem<T>(reading: &Reading, document: impl FnOnce(&OomAnalysis<'_>) -> T) -> Option<T> {
     if let Some(read) = &reading.failures {
-        return Some(document(&oom(read)));
+        return (!is_survived(read)).then(|| document(&oom(read)));
     }
     let host = reading.hosts.first()?;
     let failures = postmortem::history::failures(&host.trace, &host.path);

@@ -242,7 +242,10 @@ pub fn prepare(probes: &[ProbeRead], options: &PlanOptions) -> Result<Plan, NoPl
             .reading
             .highest_pool(options.pool.as_deref())
             .ok_or_else(|| NoPlan::NoPool { file: probe.file.clone() })?;
-        Ok(Source { batch: probe.batch, trace: &host.trace, pool, version: host.version.as_deref() })
+        let failures = probe.reading.failures.as_ref().zip(host.process);
+        let ended_early = failures.is_some_and(|(read, process)| read.that_ended(process).is_some());
+        let (batch, trace, version) = (probe.batch, &host.trace, host.version.as_deref());
+        Ok(Source { batch, trace, pool, version, ended_early })
     });
     let sources = pools.collect::<Result<Vec<Source<'_>>, NoPlan>>()?;
     let mut plan = Plan::new(&sources)?;

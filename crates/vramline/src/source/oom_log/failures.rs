@@ -44,6 +44,17 @@ pub(crate) struct Collector {
     buffer: Option<Buffer>,
     /// The failure of CUDA's asynchronous pool that goes on.
     asynchronous: Option<usize>,
+    /// The error line that was heard last, where it names no op: the next line may.
+    nameless: Option<Nameless>,
+}
+
+/// Where the failure of an error line is kept.
+#[derive(Debug)]
+enum Nameless {
+    /// In the dump of a speaker.
+    Open(Speaker),
+    /// In the list.
+    Listed(usize),
 }
 
 /// A dump that is being told.
@@ -95,7 +106,9 @@ impl Collector {
         if self.buffers_of.is_some() && !matches!(message.said, Said::Stat(..)) {
             self.hear_buffers(&message);
         }
+        let nameless = self.nameless.take();
         match &message.said {
+            Said::Node(op) => self.name(nameless, op),
             Said::RanOut { allocator, requested, rounded, end, op } => {
                 self.close(&message.speaker);
                 let mut dump = Dump::new(&message);
@@ -144,6 +157,18 @@ impl Collector {
                 }
             }
             _ => self.hear_dump(&message),
+        }
+    }
+
+    /// Names the op of an error line.
+    fn name(&mut self, nameless: Option<Nameless>, op: &str) {
+        let failure = match nameless {
+            Some(Nameless::Open(speaker)) => self.open.get_mut(&speaker).map(|dump| &mut dump.failure),
+            Some(Nameless::Listed(at)) => self.failures.list.get_mut(at),
+            None => None,
+        };
+        if let Some(failure) = failure.filter(|failure| failure.op.is_none()) {
+            failure.op = Some(op.to_owned());
         }
     }
 
@@ -381,10 +406,14 @@ impl Collector {
                 };
                 let mut new = Failure::new(Dialect::TensorFlowError);
                 let mut is_new = false;
+                let mut place;
                 let failure = if let Some(speaker) = self.told(is_it) {
+                    place = Some(Nameless::Open(speaker.clone()));
                     self.open.get_mut(&speaker).map(|dump| &mut dump.failure)
                 } else {
-                    self.near(is_it).and_then(|at| self.failures.list.get_mut(at))
+                    let near = self.near(is_it);
+                    place = near.map(Nameless::Listed);
+                    near.and_then(|at| self.failures.list.get_mut(at))
                 }
                 .unwrap_or_else(|| {
                     is_new = true;
@@ -396,11 +425,13 @@ impl Collector {
                 }
                 failure.allocator = failure.allocator.take().or(allocator);
                 failure.op = failure.op.take().or(op);
+                let is_nameless = failure.op.is_none();
                 (failure.shape, failure.dtype, failure.device) = (Some(shape), Some(dtype), Some(device));
                 if is_new {
                     new.witnesses.push(witness);
-                    self.add(new);
+                    place = self.add(new).map(Nameless::Listed);
                 }
+                self.nameless = place.filter(|_| is_nameless);
             }
             Said::JaxError { requested, allocator, device, executable } => {
                 let is_it = |failure: &Failure| {

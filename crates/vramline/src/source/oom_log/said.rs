@@ -82,6 +82,8 @@ pub(crate) enum Said {
         allocator: Option<String>,
         op: Option<String>,
     },
+    /// `[[{{node NAME}}]]`, under an error line.
+    Node(String),
     JaxError {
         requested: SizeRange,
         allocator: Option<String>,
@@ -142,8 +144,8 @@ pub(crate) fn read(line: &Line<'_>) -> Reading {
             return chunk(rest, in_use, word == b"Chunkat");
         }
     }
-    const READERS: [fn(&Line<'_>, &[u8]) -> Reading; 9] =
-        [ran_out, bin, region, summary, pool, tensor_error, jax_error, cuda_async, torch];
+    const READERS: [fn(&Line<'_>, &[u8]) -> Reading; 10] =
+        [ran_out, bin, region, summary, pool, tensor_error, node, jax_error, cuda_async, torch];
     for reader in READERS {
         match reader(line, message) {
             Reading::Foreign => {}
@@ -388,6 +390,18 @@ fn tensor_error(line: &Line<'_>, message: &[u8]) -> Reading {
         Some(said) => Reading::Says(said),
         None => cut(line),
     }
+}
+
+/// The node of a graph that an error line above it is about.
+fn node(_: &Line<'_>, message: &[u8]) -> Reading {
+    let new = message.strip_prefix(b"[[{{node").map(|rest| (rest, &b"}}"[..]));
+    let old = || message.strip_prefix(b"[[node").map(|rest| (rest, &b"(definedat"[..]));
+    let Some((rest, end)) = new.or_else(old) else { return Reading::Foreign };
+    let name = before(rest, end);
+    if name.is_empty() || name.len() == rest.len() {
+        return Reading::Foreign;
+    }
+    Reading::Says(Said::Node(text(name)))
 }
 
 fn jax_error(line: &Line<'_>, message: &[u8]) -> Reading {

@@ -398,6 +398,13 @@ impl Translation {
     }
 }
 
+/// The name of a line's thread. Threads that the program starts may all be called "python": those after the first are numbered.
+fn thread_of(name: &str, named: &mut FxHashMap<String, usize>, history: &mut History) -> Name {
+    let count = named.entry(name.to_owned()).or_insert(0);
+    *count += 1;
+    if *count == 1 { history.names.intern(name) } else { history.names.intern(&format!("{name} ({count})")) }
+}
+
 /// One history of what the workers found.
 fn merge(found: Vec<WorkerOutput>, history: &mut History) {
     let mut done: Vec<Done> = Vec::new();
@@ -422,15 +429,17 @@ fn merge(found: Vec<WorkerOutput>, history: &mut History) {
     let mut runs: Vec<crate::event::Line> = Vec::new();
     let mut open: Vec<OpenScope> = Vec::new();
     let mut open_line = usize::MAX;
+    let mut named: FxHashMap<String, usize> = FxHashMap::default();
+    let mut thread = Name::EMPTY;
     for done in done {
         let shift = timestamp(&done).saturating_sub(origin).saturating_mul(1000);
         let (Some(translation), Some(batch)) = (translations.get(done.worker), batches.get_mut(done.worker))
         else {
             continue;
         };
-        let line_name = lines.get(&done.line).map_or(&b""[..], |line| &line.name);
-        let thread = history.names.intern(&String::from_utf8_lossy(line_name));
         if done.line != open_line {
+            let line_name = lines.get(&done.line).map_or(&b""[..], |line| &line.name);
+            thread = thread_of(&String::from_utf8_lossy(line_name), &mut named, history);
             open.clear();
             open_line = done.line;
             runs.push(Vec::new());
