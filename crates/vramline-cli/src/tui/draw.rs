@@ -32,7 +32,10 @@ fn look_of(part: BarPart) -> (char, Color) {
         BarPart::DriverReserved => ('#', Color::Red),
         BarPart::InUse => ('█', Color::Green),
         BarPart::CachedFree => ('▒', Color::Cyan),
-        BarPart::ContextAndOutside | BarPart::ContextCachedAndOutside => ('▓', Color::Magenta),
+        BarPart::ContextAndOutside
+        | BarPart::ContextCachedAndOutside
+        | BarPart::ProgramsOwn
+        | BarPart::CachedAndProgramsOwn => ('▓', Color::Magenta),
         BarPart::OtherProcesses => ('=', Color::Yellow),
         BarPart::Unattributed => ('-', Color::LightBlue),
         BarPart::NotResident | BarPart::Free => ('·', Color::DarkGray),

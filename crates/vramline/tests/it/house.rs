@@ -217,6 +217,7 @@ const PACKAGE: Program = Program {
         &[
             "plot",
             "info",
+            "watching",
             "load",
             "comparison",
             "accumulation",
