@@ -11,11 +11,11 @@ from vramline.info import MemoryInfo, memory_info, reset_peak
 
 _NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 
-# What would give the bytes of a pool back, by framework.
+# What would give the bytes of a pool back to the driver, by framework.
 _RETURNS = {
     "torch": "torch.cuda.empty_cache(), as far as whole segments are free, or the end of the process",
-    "jax": "the end of the process; or XLA_PYTHON_CLIENT_ALLOCATOR=platform, which keeps no pool and is slow",
-    "tensorflow": "the end of the process; on a GPU also TF_GPU_ALLOCATOR=cuda_malloc_async, which keeps less",
+    "jax": "the end of the process; XLA_PYTHON_CLIENT_ALLOCATOR=platform keeps no pool, and is slow",
+    "tensorflow": "the end of the process; on a GPU TF_GPU_ALLOCATOR=cuda_malloc_async keeps less",
 }
 
 # Watches that are open, outermost first: one that resets the peak tells the others what it was.
@@ -146,16 +146,17 @@ class Watch:
             return []
         framework = self.after.framework or ""
         name = _NAMES.get(framework, "the framework")
-        lines = [f"  given back to the pool: {-current:,} bytes; {name} reuses them for the next tensors of this process"]
+        lines = [f"  given back to the pool: {-current:,} bytes; {name} reuses them for this process's next tensors"]
         is_async = os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async" and owner == "the driver"
         if pool is not None:
             lines.append(f"  given back to {owner}: {max(-pool, 0):,} bytes")
         elif framework == "tensorflow" and not is_async:
-            lines.append(f"  given back to {owner}: nothing; TensorFlow's pool keeps what it has taken, whatever is freed in it")
+            lines.append(f"  given back to {owner}: nothing; TensorFlow's pool keeps what it took")
         else:
             lines.append(f"  given back to {owner}: not known ({self.after.why('pool')})")
         if pool is None or -pool < -current:
-            lines.append(f"  what would return the rest: {_RETURNS.get(framework, 'the end of the process')}")
+            ways = _RETURNS.get(framework) if owner == "the driver" else None
+            lines.append(f"  what would return them: {ways or 'the end of the process'}")
         return lines
 
     def _repr_html_(self) -> str:

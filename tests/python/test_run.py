@@ -853,7 +853,7 @@ def test_watch_tells_what_a_block_gave_back(job):
     assert (deleted["change"], deleted["pool"]) == (-4 * MIB, None)
     assert deleted["text"].splitlines()[0] == f"delete x ({DEVICE})"
     assert "given back to the pool: 4,194,304 bytes" in deleted["text"]
-    assert "given back to the system: nothing; TensorFlow's pool keeps what it has taken" in deleted["text"]
+    assert "given back to the system: nothing; TensorFlow's pool keeps what it took" in deleted["text"]
 
 
 @uses("api")

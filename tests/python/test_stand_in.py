@@ -64,8 +64,8 @@ def test_a_deletion_is_told_as_what_it_is(plain):
     deleted = plain.facts["watched"]["deleted"]
     assert deleted["change"] == deleted["truth"] == -16 * MIB
     assert "given back to the pool: 16,777,216 bytes; TensorFlow reuses them" in deleted["text"]
-    assert "given back to the system: nothing; TensorFlow's pool keeps what it has taken" in deleted["text"]
-    assert "what would return the rest: the end of the process" in deleted["text"]
+    assert "given back to the system: nothing; TensorFlow's pool keeps what it took" in deleted["text"]
+    assert "what would return them: the end of the process" in deleted["text"]
     for text in (deleted["text"], json.dumps(plain.report["findings"])):
         assert "fragment" not in text
     assert "given back to the pool" in deleted["html"]
