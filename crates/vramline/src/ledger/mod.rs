@@ -602,6 +602,9 @@ impl Ledger {
     }
 }
 
+/// More than any machine has: sums of figures that somebody made up must not overflow.
+const LARGEST: i64 = 1 << 53;
+
 fn signed(bytes: Bytes) -> i64 {
-    i64::try_from(bytes.0).unwrap_or(i64::MAX)
+    i64::try_from(bytes.0).map_or(LARGEST, |bytes| bytes.min(LARGEST))
 }
