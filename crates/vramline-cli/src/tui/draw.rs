@@ -385,8 +385,8 @@ fn help(buffer: &mut Buffer, area: Rect, paint: Paint) {
         "space                stand still, go on".to_owned(),
         "q, Ctrl-C            quit;   Ctrl-Z: to the shell, fg: back".to_owned(),
         String::new(),
-        "held: as the driver says; of host memory the kernel.  in use, cached: the framework's pool."
-            .to_owned(),
+        "held: as the driver or, of host memory, the kernel says.".to_owned(),
+        "in use, cached: the framework's pool.".to_owned(),
         "step pk: the last step's own peak, where it is known.".to_owned(),
         "headroom: by how much the peak could rise before memory runs out.".to_owned(),
         "- is not known; vramline top --json says why.".to_owned(),
