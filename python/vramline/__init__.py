@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 from vramline._vramline import __version__
 from vramline.comparison import Comparison, compare
-from vramline.info import Device, MemoryInfo, Watch, devices, memory_info, reset_peak, watch
+from vramline.info import Device, MemoryInfo, devices, memory_info, reset_peak
 from vramline.ledger import Ledger
 from vramline.load import Columns, Run, load
 from vramline.recorder import Recording, record
+from vramline.watching import Watch, watch
 
 if TYPE_CHECKING:
     from vramline import keras

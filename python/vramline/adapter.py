@@ -1,12 +1,15 @@
 """What every framework's adapter tells, in one form.
 
-An adapter is a module with `NAME`, `is_used()`, `devices()`, `read(device)` and `reset(device)`. It never imports its
+An adapter is a module with `NAME`, `is_used()`, `devices()`, `read(device)`, `limit(device)` and `reset(device)`. It never imports its
 framework and never sets a device or backend to work: in TensorFlow that would make later settings of the program fail.
 """
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
+
+from vramline.words import LimitSetter
 
 
 class Counters(NamedTuple):
@@ -19,6 +22,20 @@ class Counters(NamedTuple):
     pool: int | None = None
     limit: int | None = None
     reason: str | None = None
+
+
+class Limit(NamedTuple):
+    """The most that a device's pool may take, and who set that; or why it is not known."""
+
+    bytes: int | None = None
+    by: LimitSetter | None = None
+    why: str | None = None
+
+
+def asked_limit() -> int | None:
+    """What `vramline run --limit` asked for, where this process runs under it."""
+    told = os.environ.get("VRAMLINE_LIMIT", "")
+    return int(told) if told.isdigit() else None
 
 
 class NotResettable(RuntimeError):

@@ -1,4 +1,6 @@
-"""What the driver says of a device. Its library is loaded when it is first asked for; no CUDA context is made.
+"""What the driver says of a device, and what the kernel says of host memory.
+
+The driver's library is loaded when it is first asked for; no CUDA context is made.
 
 Frameworks count the devices that CUDA shows them, the driver counts all. A program that has used CUDA can be asked for the name
 that a device has for ever; before that, the environment tells.
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple
 
 from vramline import _vramline
 
-_NO_RESERVE = "nothing of the machine's own memory is reserved by a driver"
+_NO_DRIVER = "host memory has no driver: host_total, host_available and host_resident tell of it"
 
 
 class Figures(NamedTuple):
@@ -26,6 +28,20 @@ class Figures(NamedTuple):
     why: str | None = None
     why_process: str | None = None
     uuid: str | None = None
+
+
+class HostFigures(NamedTuple):
+    """Bytes of the machine's own memory by the kernel's count; None where it does not tell."""
+
+    total: int | None = None
+    available: int | None = None
+    resident: int | None = None
+
+
+def host() -> HostFigures:
+    """The machine's own memory, and what this process holds of it."""
+    whole, available = _vramline.host_memory() or (None, None)
+    return HostFigures(whole, available, _vramline.resident_bytes())
 
 
 def _script() -> str | None:
@@ -67,14 +83,10 @@ def uuid_of(ordinal: int) -> str | None:
 
 
 def figures(device: str, ordinal: int | None = None) -> Figures:
-    """The driver's figures of a device such as `GPU:0`; of a CPU the machine's own. Never raises."""
+    """The driver's figures of a device such as `GPU:0`. A CPU has none: there the process's own figure is the kernel's. Never raises."""
     kind, _, number = device.partition(":")
     if kind.upper() == "CPU":
-        host = _vramline.host_memory()
-        if host is None:
-            return Figures(why="the kernel tells no memory", why_process="the kernel tells no memory")
-        whole, available = host
-        return Figures(whole, None, available, whole - available, _vramline.resident_bytes(), _NO_RESERVE)
+        return Figures(process=host().resident, why=_NO_DRIVER, why_process="the kernel does not tell")
     if kind.upper() != "GPU" or not (number.isdigit() or ordinal is not None):
         return Figures(why=f"no driver is asked about {device}", why_process=f"no driver is asked about {device}")
     uuid = uuid_of(int(number) if ordinal is None else ordinal)

@@ -1,15 +1,17 @@
-"""One moment: what a device's memory looks like now, and before and after a block of code."""
+"""One moment: what a device's memory looks like now."""
 
 from __future__ import annotations
 
 import dataclasses
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
-from vramline import _vramline, counters, driver, shown
+from vramline import _vramline, counters, driver
 from vramline.ledger import Ledger, parse
+from vramline.words import LimitSetter
 
 _OF_DRIVER = ("driver_used", "driver_total", "driver_free", "driver_reserved")
+_NO_KERNEL = "the kernel does not tell: /proc is not to be read here"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +25,10 @@ class MemoryInfo:
     peak: int | None
     """The most that was in use since the program began or `reset_peak` was called."""
     limit: int | None
-    """The most that the pool may take from the driver."""
+    """The most that the pool may take; `limit_by` says who set that."""
+    limit_by: LimitSetter | None
+    """Who set the limit. "built-in" is TensorFlow's default for its pool on the CPU: 64 GiB, which no memory backs, so nothing is to be
+    measured against it."""
     pool: int | None
     """Taken from the driver, in use or not."""
     driver_used: int | None
@@ -35,18 +40,24 @@ class MemoryInfo:
     driver_reserved: int | None
     """Kept by the driver."""
     process: int | None
-    """What this process holds on the device, by the driver's count: its pools, the CUDA context and libraries."""
+    """What this process holds on the device, by the driver's count: its pools, the CUDA context and libraries. On the CPU its resident
+    set, by the kernel's count: its pools, and the program's own memory."""
+    host_total: int | None
+    """The machine's own memory, by the kernel's count."""
+    host_available: int | None
+    """What of it can be had without swapping."""
     host_resident: int | None
-    """Host memory that this process holds."""
+    """What of it this process holds."""
     reasons: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
 
     def ledger(self) -> Ledger:
         """Who holds which byte of the device: it adds up, and what remains has a line of its own."""
+        is_host = self.device.startswith("CPU")
         document = _vramline.ledger_json(
             self.device,
-            self.driver_total,
+            self.host_total if is_host else self.driver_total,
             self.driver_reserved,
-            self.driver_free,
+            self.host_available if is_host else self.driver_free,
             self.process,
             self.why("process") or "",
             self.pool,
@@ -78,7 +89,7 @@ def _find(device: str | None, framework: str | None) -> tuple[ModuleType, str]:
 
 
 class Device(str):
-    """The name of a device, as in `GPU:0`, with what the driver says of it. What is not known is None."""
+    """The name of a device, as in `GPU:0`, with what the driver says of it. What is not known is None; a CPU has no driver."""
 
     model: str | None
     capability: tuple[int, int] | None
@@ -120,6 +131,7 @@ def _take(into: Any, told: driver.Figures) -> dict[str, str]:
 
 def _reasons(told: driver.Figures) -> dict[str, str]:
     reasons = dict.fromkeys(_OF_DRIVER, told.why or "the driver does not tell")
+    reasons |= dict.fromkeys(("host_total", "host_available", "host_resident"), _NO_KERNEL)
     return reasons | {"process": told.why_process or "the driver does not tell"}
 
 
@@ -153,29 +165,29 @@ def memory_info(device: str | None = None, *, framework: str | None = None) -> M
     Before the program has used the device only the driver's figures are there: asking a framework would initialise it, and
     later settings such as memory growth would fail.
     """
-    resident = _vramline.resident_bytes()
+    host = driver.host()
     try:
         adapter, name = _find(device, framework)
     except LookupError as error:
         told = driver.figures(device) if device else driver.Figures(why=str(error), why_process=str(error))
-        reasons = _reasons(told) | dict.fromkeys(("current", "peak", "limit", "pool"), str(error))
+        reasons = _reasons(told) | dict.fromkeys(("current", "peak", "limit", "limit_by", "pool"), str(error))
         return MemoryInfo(
-            device or "", framework, None, None, None, None, told.used, told.total, told.free, told.reserved, told.process,
-            resident, reasons,
+            device or "", framework, None, None, None, None, None, told.used, told.total, told.free, told.reserved, told.process,
+            *host, reasons,
         )
     told = driver.figures(name, _ordinal(adapter, name))
     reasons = _reasons(told)
     read = adapter.read(name)
-    limit, no_limit = (read.limit, None) if read.limit is not None else adapter.limit(name)
+    limit = adapter.limit(name)
     if read.reason:
         reasons |= dict.fromkeys(("current", "peak"), read.reason)
     if read.pool is None:
-        reasons["pool"] = read.reason or "TensorFlow does not tell what its pool took from the driver"
-    if no_limit:
-        reasons["limit"] = no_limit
+        reasons["pool"] = read.reason or "TensorFlow does not tell what its pool took"
+    if limit.why:
+        reasons |= dict.fromkeys(("limit", "limit_by"), limit.why)
     return MemoryInfo(
-        name, adapter.NAME, read.current, read.peak, limit, read.pool, told.used, told.total, told.free, told.reserved,
-        told.process, resident, reasons,
+        name, adapter.NAME, read.current, read.peak, limit.bytes, limit.by, read.pool, told.used, told.total, told.free,
+        told.reserved, told.process, *host, reasons,
     )
 
 
@@ -190,75 +202,3 @@ def reset_peak(device: str | None = None, *, framework: str | None = None) -> No
     """
     if counters.adapters():
         counters.reset(*_find(device, framework))
-
-
-class Watch:
-    """The memory before and after a block of code. Printing it tells what the block changed."""
-
-    def __init__(self, label: str, device: str | None, framework: str | None) -> None:
-        self.label = label
-        self._asked = (device, framework)
-        self.before: MemoryInfo | None = None
-        self.after: MemoryInfo | None = None
-
-    def __enter__(self) -> Watch:
-        device, framework = self._asked
-        self.before = memory_info(device, framework=framework)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        device, framework = self._asked
-        self.after = memory_info(device, framework=framework)
-
-    def change(self, field: str) -> int | None:
-        """By how many bytes a figure changed; None where one of the two is not known."""
-        before, after = (getattr(info, field, None) for info in (self.before, self.after))
-        return None if before is None or after is None else after - before
-
-    def __str__(self) -> str:
-        if self.before is None or self.after is None:
-            return f"{self.label}: not over yet"
-        lines = [f"{self.label} ({self.after.device or 'no device'})"]
-        names = {
-            "current": "in use",
-            "peak": "peak",
-            "pool": "taken by the pool",
-            "process": "held by this process, as the driver counts",
-            "host_resident": "host memory",
-        }
-        if self.after.device.startswith("CPU"):
-            # There it is the same as the host's memory.
-            names.pop("process")
-        for field, title in names.items():
-            change = self.change(field)
-            if change is None:
-                lines.append(f"  {title}: not known ({self.after.why(field) or self.before.why(field)})")
-            else:
-                lines.append(f"  {title}: {getattr(self.after, field):,} bytes ({change:+,})")
-        current, pool = self.change("current"), self.change("pool")
-        if current is not None and current < 0:
-            back = "not known here" if pool is None else f"{max(-pool, 0):,} bytes"
-            lines.append(f"  given back to the pool: {-current:,} bytes; by the pool to the driver: {back}")
-            if pool is None or -pool < -current:
-                lines.append(f"  the rest stays in the pool, for this process only; what would return it: {self._returns()}")
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        title, *lines = str(self).split("\n")
-        rows = [line.strip().partition(": ")[::2] for line in lines]
-        return shown.table(title, ["what", "bytes, and by how much they changed"], rows)
-
-    def _returns(self) -> str:
-        ways = {
-            "torch": "torch.cuda.empty_cache(), as far as whole segments are free",
-            "jax": "the end of the process; or XLA_PYTHON_CLIENT_ALLOCATOR=platform, which keeps no pool and is slow",
-            "tensorflow": "the end of the process; TensorFlow's pool gives nothing back (TF_GPU_ALLOCATOR=cuda_malloc_async does)",
-        }
-        return ways.get(self.after.framework or "" if self.after else "", "the end of the process")
-
-
-def watch(label: str = "", device: str | None = None, *, framework: str | None = None) -> Watch:
-    """Measures before and after a block: `with vramline.watch("delete x") as w: del x`, then `print(w)`."""
-    return Watch(label, device, framework)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from vramline.adapter import Counters, NotResettable
+from vramline.adapter import Counters, Limit, NotResettable, asked_limit
 
 NAME = "jax"
 _PLATFORMS = {"cuda": "GPU", "gpu": "GPU", "rocm": "GPU", "tpu": "TPU", "cpu": "CPU"}
@@ -67,10 +67,12 @@ def ordinal(device: str) -> int:
     return int(device.partition(":")[2]) if number is None else int(number)
 
 
-def limit(device: str) -> tuple[int | None, str | None]:
+def limit(device: str) -> Limit:
     """The most that the device's pool may take, or why that is not known."""
     read_now = read(device)
-    return read_now.limit, read_now.reason or "this version of JAX tells no limit"
+    if read_now.limit is None:
+        return Limit(why=read_now.reason or "this version of JAX tells no limit")
+    return Limit(read_now.limit, "framework" if asked_limit() is None else "run")
 
 
 def reset(device: str) -> None:

@@ -18,7 +18,7 @@ class Line(NamedTuple):
     bytes: int | None
     """None where nobody tells; negative where something is taken off again."""
     source: str
-    """Who told: driver, framework, trace, replay, derived or estimated."""
+    """Who told: driver; host, the kernel of host memory; framework, trace, replay, derived or estimated."""
     reason: str
     part_of: int | None
     depth: int

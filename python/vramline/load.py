@@ -193,6 +193,9 @@ class Run:
             [pool["name"], pool["device"], *(shown.size_text(pool[f"{name}_bytes"]) for name in ("peak", "lifetime_peak", "limit"))]
             for pool in self.report["pools"]
         ]
+        for row, pool in zip(rows, self.report["pools"], strict=True):
+            # Nobody set it, and no memory backs it.
+            row[-1] += " (built-in)" if pool["limit_by"] == "built-in" else ""
         return shown.table(str(self.path), ["pool", "device", "peak", "ever", "limit"], rows)
 
     def __repr__(self) -> str:

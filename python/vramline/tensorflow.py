@@ -1,7 +1,8 @@
 """Counters of TensorFlow.
 
 TensorFlow tells the bytes in use and the peak of a device, both as the pool counts: chunks, with slack. It tells neither
-the pool's size nor its limit; the limit is known where a logical device was configured, or from the CPU pool's variable.
+the pool's size nor its limit; the limit is known where a logical device was configured, or from the CPU pool's variable. Without
+that variable the pool on the CPU has a built-in default, which no memory backs.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import sys
 from typing import Any
 
 from vramline import _vramline
-from vramline.adapter import Counters, resets
+from vramline.adapter import Counters, Limit, asked_limit, resets
 
 NAME = "tensorflow"
 _MIB = 1 << 20
-# TensorFlow's own default for the pool on the CPU.
+# TensorFlow's built-in default for its pool on the CPU, whatever memory the machine has.
 _CPU_LIMIT_MIB = 65536
 
 # What is asked at every step, looked up once; anew where the program has reset its context.
@@ -99,17 +100,23 @@ def ordinal(device: str) -> int:
     return int(told) if told.isdigit() else int(number)
 
 
-def limit(device: str) -> tuple[int | None, str | None]:
+def limit(device: str) -> Limit:
     """The most that the device's pool may take, or why that is not known."""
     kind, _, number = device.partition(":")
+    asked = asked_limit()
     if kind == "CPU":
-        told = os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(_CPU_LIMIT_MIB))
-        return (int(told) * _MIB, None) if told.isdigit() else (None, "TF_CPU_BFC_MEM_LIMIT_IN_MB is no number")
+        told = os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB")
+        if told is None:
+            return Limit(_CPU_LIMIT_MIB * _MIB, "built-in")
+        if not told.isdigit():
+            return Limit(why="TF_CPU_BFC_MEM_LIMIT_IN_MB is no number")
+        return Limit(int(told) * _MIB, "run" if asked is not None and asked // _MIB == int(told) else "environment")
     _, logical = _placed(kind, int(number))
     mebibytes = getattr(logical, "memory_limit", None)
     if mebibytes:
-        return int(mebibytes) * _MIB, None
-    return None, "TensorFlow tells a limit only where a logical device with one was configured"
+        is_ours = asked is not None and asked // _MIB == int(mebibytes)
+        return Limit(int(mebibytes) * _MIB, "run" if is_ours else "logical-device")
+    return Limit(why="TensorFlow tells a limit only where a logical device with one was configured")
 
 
 def reset(device: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from vramline.adapter import Counters, resets
+from vramline.adapter import Counters, Limit, asked_limit, resets
 
 NAME = "torch"
 _reset_at = resets(NAME)
@@ -42,17 +42,17 @@ def ordinal(device: str) -> int:
     return int(device.partition(":")[2])
 
 
-def limit(device: str) -> tuple[int | None, str | None]:
+def limit(device: str) -> Limit:
     """The most that the device's pool may take, or why that is not known."""
     number = int(device.partition(":")[2])
     ask = getattr(_torch().cuda, "get_per_process_memory_fraction", None)
     if ask is None:
-        return None, "this version of PyTorch does not tell the memory fraction"
+        return Limit(why="this version of PyTorch does not tell the memory fraction")
     fraction = ask(number)
     total = _torch().cuda.get_device_properties(number).total_memory
     if fraction >= 1.0:
-        return None, "no limit was set: PyTorch's pool may take what the device has"
-    return int(total * fraction), None
+        return Limit(why="no limit was set: PyTorch's pool may take what the device has")
+    return Limit(int(total * fraction), "framework" if asked_limit() is None else "run")
 
 
 def reset(device: str) -> None:

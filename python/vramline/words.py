@@ -18,3 +18,7 @@ Role = Literal["parameters", "gradients", "optimizer", "activations", "inputs", 
 
 TraceState = Literal["begun", "stopped", "written", "failed", "lost"]
 """What became of the trace: `failed` could not begin, `lost` could not be written."""
+
+LimitSetter = Literal["built-in", "environment", "run", "logical-device", "framework"]
+"""Who set a pool's limit: TensorFlow's default for its pool on the CPU, a variable, `vramline run --limit`, a logical device of the program, or
+the framework in another way."""

@@ -134,7 +134,7 @@ def document(rows, costs, versions):
         "# The ledger on a real GPU\n",
         "`make gpu-proof` writes this file; what is run stands in `tests/gpu/proof.py` and `tests/gpu/workloads.py`.\n",
         versions + "\n",
-        "At the moment where the process held the most and its figures are of one moment, in MiB. *process* is the driver's figure. *context at",
+        "At the peak, with the driver's nearest figures of a pool of that size, in MiB. *process* is the driver's figure. *context at",
         "start* is what the process held beside its pool when both were first known; *outside* is what came since, each with its moment;",
         "*unexplained* is what none of the others explains (changes of less than 2 MiB). That the two are what they are called shows in the second",
         "table: what lies beside the pool stays the same to the byte while tensors are deleted and caches are given back.\n",

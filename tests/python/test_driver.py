@@ -32,9 +32,10 @@ def asked(tmp_path):
     return ask
 
 
+DRIVER = ("driver_total", "driver_reserved", "driver_free", "driver_used")
 INFO = """
 info = vramline.memory_info(DEVICE)
-fields = ("driver_total", "driver_reserved", "driver_free", "driver_used", "process")
+fields = ("driver_total", "driver_reserved", "driver_free", "driver_used", "process", "host_total", "host_available")
 told = {name: getattr(info, name) for name in fields} | {"why": {name: info.why(name) for name in fields}}
 """
 
@@ -68,11 +69,11 @@ def test_no_library_is_an_ordinary_machine(asked):
     told = asked(INFO.replace("DEVICE", "'GPU:0'"), script)
     assert [told[name] for name in ("driver_total", "driver_used", "process")] == [None] * 3
     assert "libnvidia-ml.so.1 is not here" in told["why"]["driver_total"]
-    # The machine's own memory stands in for a device.
+    # The machine's own memory stands in for a device; no driver tells of it, the kernel does.
     told = asked(INFO.replace("DEVICE", "'CPU:0'"), script)
-    assert 0 < told["process"] < told["driver_used"] < told["driver_total"]
-    assert told["driver_used"] + told["driver_free"] == told["driver_total"]
-    assert told["driver_reserved"] is None and told["why"]["driver_reserved"]
+    assert [told[name] for name in DRIVER] == [None] * 4
+    assert {told["why"][name] for name in DRIVER} == {"host memory has no driver: host_total, host_available and host_resident tell of it"}
+    assert 0 < told["process"] < told["host_total"] - told["host_available"] < told["host_total"]
 
 
 def test_devices_are_those_that_cuda_shows(asked):

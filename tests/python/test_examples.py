@@ -73,7 +73,7 @@ def check_ledgers(recording):
     for ledger in run.ledgers(*run.marks.time_ns):
         assert ledger.adds_up, ledger
         assert ledger["device total"] > 0
-        assert {line.source for line in ledger} <= {"driver", "framework", "trace", "replay", "derived", "estimated"}
+        assert {line.source for line in ledger} <= {"host", "framework", "trace", "replay", "derived", "estimated"}
         pools += any(line.line == "pool" and line.bytes for line in ledger)
     # The examples that profile themselves take the profiler away from us: then nobody tells what the pool took.
     assert pools or any("profiler" in label for label in run.marks.label if label), run.marks.label

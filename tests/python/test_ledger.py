@@ -75,6 +75,7 @@ def test_a_process_asks_for_its_own(tmp_path):
     assert lines["this job"] == told["process"]
     assert lines["device total"] == lines["free"] + lines["processes"]
     # Nobody tells the size of TensorFlow's pool from inside: what the process holds is one line, of which the part in use is known.
-    assert lines["context, pool and outside"] == lines["in use"] + lines["context, cached and outside"]
+    assert lines["pool and the program's own"] == lines["in use"] + lines["cached and the program's own"]
+    assert {line[3] for line in told["lines"]} <= {"host", "framework", "derived"}
     assert "given back to the pool: 4,194,304 bytes" in told["watch"]
-    assert "what would return it: the end of the process" in told["watch"]
+    assert "what would return them: the end of the process" in told["watch"]

@@ -835,7 +835,7 @@ def test_what_was_asked_before_first_use_does_not_initialise_tensorflow(job):
 def test_memory_info_is_tensorflows(job):
     info, truth = job.facts["info"], job.facts["truth"]
     assert {name: info[name] for name in ("current", "peak")} == truth
-    assert (info["device"], info["limit"]) == (DEVICE, 2000 * MIB)
+    assert (info["device"], info["limit"], info["limit_by"]) == (DEVICE, 2000 * MIB, "environment")
     assert info["pool"] is None
     assert "TensorFlow does not tell" in info["why"]["pool"]
     assert job.facts["any"] == DEVICE
@@ -852,7 +852,8 @@ def test_watch_tells_what_a_block_gave_back(job):
     deleted = job.facts["deleted"]
     assert (deleted["change"], deleted["pool"]) == (-4 * MIB, None)
     assert deleted["text"].splitlines()[0] == f"delete x ({DEVICE})"
-    assert "given back to the pool: 4,194,304 bytes; by the pool to the driver: not known here" in deleted["text"]
+    assert "given back to the pool: 4,194,304 bytes" in deleted["text"]
+    assert "given back to the system: nothing; TensorFlow's pool keeps what it took" in deleted["text"]
 
 
 @uses("api")

@@ -4,11 +4,15 @@ import { LedgerLine, LineKind, Pool, Report, ROLES } from "./data";
 import { bytes, duration, el, percent, section, size, time } from "./dom";
 import { PARTS } from "./data";
 
+const MOMENTS: Record<LedgerLine["moment"], string> = {
+  peak: ", the peak", "traced-peak": ", the peak of the traced steps", "highest-reading": ", the highest reading", "last-reading": ", the last reading", asked: "",
+};
+
 interface Entry { name: string; part: string; bytes: number | null; source: string; reason: string; of: number | null }
 
 const CLASSES: Partial<Record<LineKind, string>> = {
   free: "free", "cached free": "free", "driver reserved": "reserved", "before the recording": "before", "pool not resident": "free",
-  "context at start": "reserved", "other process": "others", unattributed: "others",
+  "context at start": "reserved", "the program's own": "reserved", "other process": "others", unattributed: "others",
 };
 
 function entries(lines: LedgerLine[]): Entry[] {
@@ -110,7 +114,9 @@ export function ledger(report: Report, pool: Pool): HTMLElement | null {
     const mine = report.ledger.filter((line) => line.device === device);
     const all = entries(mine.map((line) => ({ ...line, part_of: line.part_of === null ? null : line.part_of - first })));
     const at = mine[0]?.at_ns ?? 0;
-    one(`${device} at ${at < 0 ? "-" + duration(-at) : time(at)}`, all);
+    one(`${device}${mine[0]?.source === "host" ? " (host memory)" : ""} at ${at < 0 ? "-" + duration(-at) : time(at)}${MOMENTS[mine[0]!.moment]}`, all);
+    const off = mine[0]?.told_at_ns == null ? 0 : mine[0].told_at_ns - at;
+    if (off !== 0) out.append(el("p", { class: "hint" }, `The figures of the ${mine[0]!.source === "host" ? "kernel" : "driver"} are from ${duration(Math.abs(off))} ${off < 0 ? "earlier" : "later"}.`));
   }
   if (out.children.length === 1) one(`${pool.name} at its peak`, ofPool(pool));
   return out.children.length > 1 ? out : null;

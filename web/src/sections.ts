@@ -21,20 +21,22 @@ export function numbers(report: Report, pool: Pool): HTMLElement {
   const job = line("this job", (entry) => entry.pid !== null && entry.pid === pool.pid)
     ?? (report.pools.every((one) => one.pid === pool.pid) ? line("this job", (entry) => entry.bytes !== null) ?? line("this job") : undefined);
   const taken = line("pool", (entry) => job === undefined || (entry.part_of !== null && report.ledger[entry.part_of] === job));
-  // Host memory has no driver.
-  const teller = (entry: LedgerLine) => (entry.source === "driver" && pool.device.startsWith("CPU") ? "kernel" : entry.source);
+  const isHost = pool.device.startsWith("CPU"), from = isHost ? "of host memory" : "from the driver";
+  const teller = (entry: LedgerLine) => (entry.source === "host" ? "kernel" : entry.source);
+  // A default that nobody set and no memory backs is no limit.
+  const isBuiltIn = pool.limit_by === "built-in", limit = isBuiltIn ? null : pool.limit_bytes;
   const ever = pool.lifetime_peak_bytes !== null && pool.lifetime_peak_bytes > (pool.peak_bytes ?? 0) && report.run ? pool.lifetime_peak_bytes : null;
   const peak = card("peak", "Peak in use", pool.peak_bytes, pool.peak_bytes === null ? capital(reasonOf(report, `pools[${at}].peak_bytes`))
     : (pool.peak_at_ns === null ? `in ${pool.name}` : `in ${pool.name}, at ${time(pool.peak_at_ns)}`) + (ever ? `; ${bytes(ever)} later in the run` : ""));
   const held = job && job.bytes !== null ? card("taken", "Held by the process", job.bytes, `by the ${teller(job)}, everything included`)
-    : taken && taken.bytes !== null ? card("taken", "Taken by the pool", taken.bytes, `from the driver, by the ${teller(taken)}`)
-    : pool.replay?.exact ? card("taken", "Taken by the pool", pool.replay.pool_bytes, "from the driver at most, by exact replay")
+    : taken && taken.bytes !== null ? card("taken", "Taken by the pool", taken.bytes, `${from}, by the ${teller(taken)}`)
+    : pool.replay?.exact ? card("taken", "Taken by the pool", pool.replay.pool_bytes, `${from} at most, by exact replay`)
     : pool.caching ? card("taken", "Reserved by the pool", pool.caching.reserved_peak_bytes, "from the driver at most, by the snapshot")
-    : card("taken", "Taken from the driver", null, capital(job?.reason || taken?.reason || "no figure of the driver, and no replay from the start"));
+    : card("taken", isHost ? "Taken by the pool" : "Taken from the driver", null, capital(job?.reason || taken?.reason || "no figure of the driver, and no replay from the start"));
   const free = line("free");
-  const left = free && free.bytes !== null ? card("free", "Free on the device", free.bytes, `by the ${teller(free)}`)
-    : pool.limit_bytes !== null && pool.peak_bytes !== null ? card("free", "Headroom", pool.limit_bytes - pool.peak_bytes, `to the pool's limit of ${bytes(pool.limit_bytes)}`)
-    : card("free", "Headroom", null, capital(free?.reason || reasonOf(report, `pools[${at}].limit_bytes`)));
+  const left = free && free.bytes !== null ? card("free", isHost ? "Available host memory" : "Free on the device", free.bytes, `by the ${teller(free)}`)
+    : limit !== null && pool.peak_bytes !== null ? card("free", "Headroom", limit - pool.peak_bytes, `to the pool's limit of ${bytes(limit)}`)
+    : card("free", "Headroom", null, isBuiltIn ? `${isHost ? "TensorFlow's" : "The framework's"} built-in default for this pool, ${bytes(pool.limit_bytes ?? 0)}, is no limit: no memory backs it` : capital(free?.reason || reasonOf(report, `pools[${at}].limit_bytes`)));
   return el("section", { class: "cards", "aria-label": "The three numbers that matter" }, peak, held, left);
 }
 
@@ -208,7 +210,7 @@ export function tables(report: Report, pool: Pool): HTMLElement {
     { title: "process", number: true, value: (row) => row.pid },
     { title: "peak", number: true, value: (row) => row.peak_bytes, show: (row) => size(row.peak_bytes) },
     { title: "ever", number: true, value: (row) => row.lifetime_peak_bytes, show: (row) => size(row.lifetime_peak_bytes) },
-    { title: "limit", number: true, value: (row) => row.limit_bytes, show: (row) => size(row.limit_bytes) },
+    { title: "limit", number: true, value: (row) => row.limit_bytes, show: (row) => el("span", {}, size(row.limit_bytes), row.limit_by === "built-in" ? " (built-in)" : "") },
     { title: "allocs", number: true, value: (row) => row.allocs, show: (row) => (row.allocs === null ? "–" : whole(row.allocs)) },
     { title: "frees", number: true, value: (row) => row.frees, show: (row) => (row.frees === null ? "–" : whole(row.frees)) },
   ], report.pools, { caption: "Pools" }));

@@ -37,7 +37,7 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Mom
   const used = PARTS.map((_, at) => picture.parts[at]!.some((value) => value > 0));
   const steps = data.report.steps.filter((step) => step.pool === pool.name && step.pid === pool.pid);
   const marks = data.report.marks.filter((mark) => mark.label && mark.pid === pool.pid && (mark.device === "" || mark.device === pool.device));
-  const limit = pool.limit_bytes;
+  const limit = pool.limit_by === "built-in" ? null : pool.limit_bytes;
   // A line far above what is held would press that flat: it is named, not drawn.
   const most = picture.lines.map((line) => line.value.reduce((a, b) => Math.max(a, b), 0));
   const isNear = most.map((value) => value <= 2.5 * picture.total[peak]!);

@@ -23,6 +23,7 @@ use vramline::analysis::accounts::{Accounts, DeviceLedger};
 use vramline::analysis::diff::{DiffOptions, RunSide, diff, names};
 use vramline::analysis::report::{ReportOptions, report};
 use vramline::event::{How, Phase};
+use vramline::ledger::moments::LedgerMoment;
 use vramline::ledger::{DeviceFigures, Facts, JobProcess, Ledger, PoolFigures, SourcedBytes, Teller};
 use vramline::recording::folder::{self, ProcessId};
 use vramline::recording::process::ProcessRecorder;
@@ -342,7 +343,13 @@ fn ledger_json(
     let is_stand_in = device.starts_with("CPU");
     let facts =
         Facts { device, memory, no_memory: why_process, job: vec![job], is_stand_in, ..Facts::default() };
-    let ledger = DeviceLedger { at: Nanos(Moment::monotonic_now()), ledger: Ledger::of(&facts) };
+    let now = Nanos(Moment::monotonic_now());
+    let ledger = DeviceLedger {
+        at: now,
+        moment: LedgerMoment::Asked,
+        told_at: process.map(|_| now),
+        ledger: Ledger::of(&facts),
+    };
     serde_json::to_string(&ledger::rows(&[ledger])).map_err(|error| PyOSError::new_err(error.to_string()))
 }
 

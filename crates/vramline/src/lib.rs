@@ -215,11 +215,11 @@ pub use warning::{Unknown, Warning};
 pub mod documents {
     // Of a report.
     #[doc(inline)]
-    pub use crate::stages::analysis::{caching::CachedWhen, headline::ReportWord};
+    pub use crate::stages::analysis::{caching::CachedWhen, headline::ReportWord, limit::LimitSetter};
     #[doc(inline)]
     pub use crate::stages::event::{Framework, How};
     #[doc(inline)]
-    pub use crate::stages::ledger::{LineKind, Teller};
+    pub use crate::stages::ledger::{LineKind, Teller, moments::LedgerMoment};
     #[doc(inline)]
     pub use crate::stages::recording::{manifest::Exit, rows::RecordedMarkKind};
     #[doc(inline)]

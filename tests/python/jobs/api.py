@@ -11,7 +11,7 @@ import vramline
 
 path, folder = sys.argv[1:]
 facts = {"imported": [name for name in ("tensorflow", "keras", "jax", "torch") if name in sys.modules]}
-FIELDS = ("current", "peak", "limit", "pool", "driver_used", "driver_total", "host_resident")
+FIELDS = ("current", "peak", "limit", "limit_by", "pool", "driver_used", "driver_total", "host_total", "host_resident")
 
 
 def told(*arguments, **named):

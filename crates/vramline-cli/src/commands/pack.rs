@@ -16,7 +16,8 @@ use crate::printer;
 const HELP: &str = "\
 A job is a recording (*.vram), a trace, or a plan that `vramline plan --json` wrote; NAME=PATH names it, and PATH@BATCH
 chooses a batch of a plan. Each gets a limit: the least that its pool needs, and headroom. What a process holds beside
-its pool (a context, libraries) comes on top: recordings made on a device tell it, else --context.
+its pool (a context, libraries) comes on top: recordings made on a device tell it, else --context. Recordings that
+were made without a GPU share host memory, where the program's own memory takes the context's place.
 
 The least is known from an exact replay or from a plan; of other runs only the peak is known, and that is said.
 

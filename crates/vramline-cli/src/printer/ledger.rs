@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 
+use vramline::ledger::Teller;
+use vramline::ledger::moments::LedgerMoment;
+use vramline::units::Span;
 use vramline::view::ledger::LedgerView;
 use vramline::view::report::Report;
 
@@ -14,7 +17,7 @@ pub(super) fn ledger(out: &mut String, report: &Report, style: Style) {
     for device in devices {
         let lines: Vec<_> = report.ledger.iter().filter(|line| line.device == device).collect();
         let Some(first) = lines.first() else { continue };
-        heading(out, &format!("The ledger of {device} at {}", clock(first.at_ns)), style);
+        heading(out, &format!("The ledger of {}", title(first)), style);
         if first.bytes.is_none() {
             let _ = writeln!(out, "  {}", printable(&first.reason));
         }
@@ -33,4 +36,26 @@ pub(super) fn ledger(out: &mut String, report: &Report, style: Style) {
         let rows: Vec<Vec<String>> = lines.iter().filter(is_worth).map(row).collect();
         table(out, &[("bytes", true), ("line", false), ("", false), ("source", false)], &rows, style);
     }
+}
+
+/// The device, the moment, and how far from it the figures of the driver or of the kernel are.
+fn title(first: &LedgerView) -> String {
+    let is_host = first.source == Teller::Host;
+    let host = if is_host { " (host memory)" } else { "" };
+    let moment = match first.moment {
+        LedgerMoment::Peak => ", the peak",
+        LedgerMoment::TracedPeak => ", the peak of the traced steps",
+        LedgerMoment::HighestReading => ", the highest reading",
+        LedgerMoment::LastReading => ", the last reading",
+        LedgerMoment::Asked => "",
+    };
+    let teller = if is_host { "the kernel" } else { "the driver" };
+    let told = match first.told_at_ns.map(|told| told.0.saturating_sub(first.at_ns.0)) {
+        None | Some(0) => String::new(),
+        Some(off) => {
+            let way = if off < 0 { "earlier" } else { "later" };
+            format!("; {teller}'s figures are from {} {way}", Span(off.unsigned_abs().saturating_mul(1000)))
+        }
+    };
+    format!("{}{host} at {}{moment}{told}", first.device, clock(first.at_ns))
 }

@@ -35,7 +35,7 @@ fn jobs(out: &mut String, document: &PackView, style: Style) {
         (titles.minimum_bytes, true),
         (titles.basis, false),
         (titles.limit_bytes, true),
-        (titles.outside_counted_bytes, true),
+        (if document.device.is_host { "the program's own" } else { titles.outside_counted_bytes }, true),
         (titles.total_bytes, true),
     ];
     let row = |job: &PackJobView| {

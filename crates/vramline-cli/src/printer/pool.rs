@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 use vramline::analysis::caching::CachedWhen;
+use vramline::analysis::limit::LimitSetter;
 use vramline::units::{Bytes, thousands};
 use vramline::view::caching::CachedView;
 use vramline::view::report::{PoolView, Report};
@@ -41,7 +42,7 @@ pub(super) fn pools(out: &mut String, report: &Report, style: Style) {
         let mut row = vec![
             pool.name.clone(),
             pool.device.clone(),
-            or_dash(pool.limit_bytes),
+            limit(pool),
             or_dash(pool.peak_bytes),
             or_dash(pool.lifetime_peak_bytes),
             or_dash(pool.peak_at_ns),
@@ -65,6 +66,14 @@ pub(super) fn pools(out: &mut String, report: &Report, style: Style) {
     });
     heading(out, "Pools", style);
     table(out, &columns, &rows.collect::<Vec<_>>(), style);
+}
+
+/// A limit that nobody set is told as what it is.
+fn limit(pool: &PoolView) -> String {
+    match pool.limit_by {
+        Some(LimitSetter::BuiltIn) => format!("{} (built-in)", or_dash(pool.limit_bytes)),
+        _ => or_dash(pool.limit_bytes),
+    }
 }
 
 /// What PyTorch's allocator kept from the driver beyond what was allocated.

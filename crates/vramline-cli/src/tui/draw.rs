@@ -32,7 +32,10 @@ fn look_of(part: BarPart) -> (char, Color) {
         BarPart::DriverReserved => ('#', Color::Red),
         BarPart::InUse => ('█', Color::Green),
         BarPart::CachedFree => ('▒', Color::Cyan),
-        BarPart::ContextAndOutside | BarPart::ContextCachedAndOutside => ('▓', Color::Magenta),
+        BarPart::ContextAndOutside
+        | BarPart::ContextCachedAndOutside
+        | BarPart::ProgramsOwn
+        | BarPart::CachedAndProgramsOwn => ('▓', Color::Magenta),
         BarPart::OtherProcesses => ('=', Color::Yellow),
         BarPart::Unattributed => ('-', Color::LightBlue),
         BarPart::NotResident | BarPart::Free => ('·', Color::DarkGray),
@@ -382,7 +385,8 @@ fn help(buffer: &mut Buffer, area: Rect, paint: Paint) {
         "space                stand still, go on".to_owned(),
         "q, Ctrl-C            quit;   Ctrl-Z: to the shell, fg: back".to_owned(),
         String::new(),
-        "held: as the driver says.  in use, cached: the framework's pool.".to_owned(),
+        "held: as the driver or, of host memory, the kernel says.".to_owned(),
+        "in use, cached: the framework's pool.".to_owned(),
         "step pk: the last step's own peak, where it is known.".to_owned(),
         "headroom: by how much the peak could rise before memory runs out.".to_owned(),
         "- is not known; vramline top --json says why.".to_owned(),

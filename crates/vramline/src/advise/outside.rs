@@ -32,6 +32,6 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
         fix: "leave room for it beside a limit on the pool; CUDA_MODULE_LOADING=LAZY loads kernels when they are first used, \
               CUBLAS_WORKSPACE_CONFIG bounds cuBLAS' workspaces"
             .to_owned(),
-        verify: "the ledger's lines \"outside the pools\"".to_owned(),
+        verify: "the ledger's lines \"outside the pools\", one for each cause".to_owned(),
     })
 }

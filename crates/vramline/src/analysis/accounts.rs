@@ -1,11 +1,11 @@
-//! The books of each device of a recording: who held what at any moment, for the ledger at the moment that shows most and at those
-//! that are asked for.
+//! The books of each device of a recording: who held what at any moment, for the ledger at the peak and at the moments that are asked for.
 
 use super::process::ProcessStory;
 use super::reading::Reading;
 use super::report::PoolAnalysis;
-use crate::ledger::moments::{Books, Did, PoolSeries};
-use crate::ledger::{Ledger, Parts, SourcedBytes, Teller};
+use crate::analysis::caching::CachedWhen;
+use crate::ledger::moments::{Books, Did, DriverMoment, HighestFigures, LedgerMoment, PoolSeries};
+use crate::ledger::{Cause, Ledger, Parts, SourcedBytes, Teller, What};
 use crate::recording::reader::{Recorded, RecordedProcess};
 use crate::recording::rows::{Counters, DriverRow, HOST, Mark, RecordedMarkKind};
 use crate::snapshot::Role;
@@ -17,8 +17,21 @@ use crate::units::{Bytes, Nanos, Picos};
 pub struct DeviceLedger {
     /// The moment, on the clock of the process that held the most of the device.
     pub at: Nanos,
+    /// Which moment that is.
+    pub moment: LedgerMoment,
+    /// When the driver, or the kernel of host memory, told what the job's processes held, on the same clock.
+    pub told_at: Option<Nanos>,
     /// The lines.
     pub ledger: Ledger,
+}
+
+/// The highest figures of a device over the whole run.
+#[derive(Clone, Debug)]
+pub struct DeviceHighest {
+    /// The device.
+    pub device: String,
+    /// Its figures.
+    pub figures: HighestFigures,
 }
 
 /// The books of each device of a recording, and the traces that tell what its pools' bytes are.
@@ -75,18 +88,14 @@ impl<'a> Accounts<'a> {
         let rows: Vec<&DriverRow> = self.recorded.driver.iter().filter(is_of).collect();
         let driver = self.recorded.manifest.as_ref().and_then(|manifest| manifest.driver.as_ref());
         let error = driver.and_then(|driver| driver.error.as_ref()).map(ToString::to_string);
+        let is_stand_in = device.starts_with("CPU");
         let no_rows = match (self.recorded.driver.is_empty(), error) {
+            (true, _) if is_stand_in => "nobody read host memory: only vramline run does".to_owned(),
             (_, Some(error)) => error,
             (true, None) => "nobody asked the driver: only vramline run does".to_owned(),
             (false, None) => "the driver's list has no device that answers to this name".to_owned(),
         };
-        self.books.push(Books {
-            device: device.to_owned(),
-            is_stand_in: device.starts_with("CPU"),
-            rows,
-            no_rows,
-            ..Books::default()
-        });
+        self.books.push(Books { device: device.to_owned(), is_stand_in, rows, no_rows, ..Books::default() });
         self.books.len() - 1
     }
 
@@ -99,9 +108,13 @@ impl<'a> Accounts<'a> {
         self.recorded.manifest.as_ref()?.uuid_of_device(number.parse().ok()?)
     }
 
-    /// The ledger of a device at a moment of the monotonic clock.
+    /// The ledger of a device at a moment of the monotonic clock, each figure the last one told.
     #[must_use]
     pub fn at(&self, books: &Books<'_>, time: i64) -> Ledger {
+        self.with_driver(books, time, &DriverMoment::At(time))
+    }
+
+    fn with_driver(&self, books: &Books<'_>, time: i64, driver: &DriverMoment) -> Ledger {
         let parts = |series: &PoolSeries, time: i64| {
             let pids = self.recorded.processes.iter().map(|process| process.id.pid());
             // The driver may number processes otherwise; the trace knows its own.
@@ -111,7 +124,7 @@ impl<'a> Accounts<'a> {
             let pool = trace.pools.iter().find(|pool| name_of(trace, pool) == series.name)?;
             parts(trace, pool, time)
         };
-        books.at(time, &parts)
+        books.at(time, driver, &parts)
     }
 
     /// A moment of the monotonic clock on the clock that a process has in the report.
@@ -127,20 +140,51 @@ impl<'a> Accounts<'a> {
         self.clock(fullest.map_or(0, |pool| pool.pid), time)
     }
 
-    fn ledger_at(&self, books: &Books<'_>, time: i64) -> DeviceLedger {
-        DeviceLedger { at: self.clock_of(books, time), ledger: self.at(books, time) }
+    fn ledger_at(
+        &self,
+        books: &Books<'_>,
+        time: i64,
+        moment: LedgerMoment,
+        driver: &DriverMoment,
+    ) -> DeviceLedger {
+        let clock = |time: i64| self.clock_of(books, time);
+        let mut ledger = self.with_driver(books, time, driver);
+        for line in &mut ledger.lines {
+            if let What::Outside(group) = &mut line.what {
+                (group.first, group.last) = (clock(group.first.0), clock(group.last.0));
+            }
+        }
+        let told_at = match driver {
+            DriverMoment::At(at) => books.told_at(*at).map(clock),
+            DriverMoment::NotThen => None,
+        };
+        DeviceLedger { at: clock(time), moment, told_at, ledger }
     }
 
-    /// The ledger of each device at the moment that shows most of it.
-    pub(super) fn best(&self) -> Vec<DeviceLedger> {
-        let best = |books: &Books<'_>| Some(self.ledger_at(books, books.best_moment()?));
-        self.books.iter().filter_map(best).collect()
+    /// The ledger of each device at the peak of its fullest pool.
+    #[must_use]
+    pub fn at_peaks(&self) -> Vec<DeviceLedger> {
+        let at_peak = |books: &Books<'_>| {
+            let (time, moment) = books.peak_moment()?;
+            Some(self.ledger_at(books, time, moment, &books.driver_moment(time)))
+        };
+        self.books.iter().filter_map(at_peak).collect()
+    }
+
+    /// The highest figures of each device over the whole run.
+    #[must_use]
+    pub fn highest(&self) -> Vec<DeviceHighest> {
+        let of = |books: &Books<'_>| DeviceHighest { device: books.device.clone(), figures: books.highest() };
+        self.books.iter().map(of).collect()
     }
 
     /// The ledgers of all devices at moments of the monotonic clock.
     #[must_use]
     pub fn at_times(&self, times: &[i64]) -> Vec<DeviceLedger> {
-        let each = |&time: &i64| self.books.iter().map(move |books| self.ledger_at(books, time));
+        let each = |&time: &i64| {
+            let of = move |books| self.ledger_at(books, time, LedgerMoment::Asked, &DriverMoment::At(time));
+            self.books.iter().map(of)
+        };
         times.iter().flat_map(each).collect()
     }
 }
@@ -187,6 +231,7 @@ fn series(
         .zip(zero)
         .map(|(at, zero)| zero.saturating_add(at.0).saturating_add(1));
     series.peak = pool.and_then(|pool| pool.peak).zip(at);
+    series.ran_higher = pool.is_some_and(|pool| pool.lifetime_peak > pool.peak);
     let replayed = pool.and_then(|pool| pool.replay.as_ref()).filter(|replayed| replayed.is_exact);
     if let (true, Some(replayed), Some(zero), Some(trace)) = (series.taken.is_empty(), replayed, zero, trace)
     {
@@ -196,8 +241,27 @@ fn series(
         series.taken = replayed.taken.iter().map(point).collect();
         series.taken_until = process.trace_stopped().map(|stopped| stopped.monotonic);
         "the trace is over: from here on nobody tells what the pool took".clone_into(&mut series.not_taken);
+    } else if let Some((at, taken)) = at.zip(pool.and_then(taken_at_peak)) {
+        // Counters are read now and then; of the peak's own moment the replay or the trace knows more.
+        if series.taken.is_empty() {
+            series.taken_until = Some(at);
+        }
+        let place = series.taken.partition_point(|(time, _)| *time < at);
+        series.taken.insert(place, (at, taken));
     }
     series
+}
+
+/// What a pool had taken at its peak, by its replay or by its trace.
+fn taken_at_peak(pool: &PoolAnalysis) -> Option<SourcedBytes> {
+    let exact = pool.replay.as_ref().filter(|replayed| replayed.is_exact);
+    let replayed = exact.map(|replayed| SourcedBytes { bytes: replayed.pool_at_peak, by: Teller::Replay });
+    let moments = pool.caching.iter().flat_map(|caching| &caching.moments);
+    let mut at_peak = moments.filter(|(when, _)| *when == CachedWhen::Peak);
+    replayed.or_else(|| {
+        let (_, cached) = at_peak.next()?;
+        Some(SourcedBytes { bytes: cached.reserved, by: Teller::Trace })
+    })
 }
 
 /// What a pool's bytes in use were, by the trace.
@@ -218,9 +282,11 @@ fn parts(trace: &Trace, pool: &PoolTrace, time: i64) -> Option<Parts> {
 /// A mark as something that the program did.
 fn did(mark: &Mark) -> Option<Did> {
     let what = match (&mark.kind, mark.step, mark.label.as_deref()) {
-        (RecordedMarkKind::Step | RecordedMarkKind::Call, Some(step), _) => format!("step {step}"),
-        (RecordedMarkKind::Mark, _, Some(label)) => format!("mark '{label}'"),
-        (RecordedMarkKind::Phase, _, Some(label)) => label.to_owned(),
+        (RecordedMarkKind::Step | RecordedMarkKind::Call, Some(step), _) => {
+            Cause::Steps { first: step, last: step }
+        }
+        (RecordedMarkKind::Mark, _, Some(label)) => Cause::Mark(label.to_owned()),
+        (RecordedMarkKind::Phase, _, Some(label)) => Cause::Phase(label.to_owned()),
         _ => return None,
     };
     let end = mark.time.monotonic;

@@ -80,7 +80,7 @@ fn device(report: &ReportAnalysis, pool: &PoolAnalysis, reading: &Reading) -> De
     }
 }
 
-/// What the ledger of the pool's device says.
+/// What the driver and the counters say of the pool's device over the run; of other processes, at the peak.
 #[derive(Default)]
 struct LedgerFigures {
     held: Option<Bytes>,
@@ -92,19 +92,17 @@ struct LedgerFigures {
 
 impl LedgerFigures {
     fn of(report: &ReportAnalysis, pool: &PoolAnalysis) -> LedgerFigures {
-        let lines: Vec<&Line> = report.ledger_lines(&pool.device).collect();
         let bytes = |line: &Line| line.bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
-        let all = |kind: LineKind| lines.iter().filter(move |line| line.what.kind() == kind);
-        let first = |kind: LineKind| all(kind).next().and_then(|line| bytes(line));
-        let held = Some(all(LineKind::Job).filter_map(|line| bytes(line)).sum());
-        let others: Vec<Bytes> = all(LineKind::Other).filter_map(|line| bytes(line)).collect();
-        let grown = all(LineKind::Outside);
+        let lines = report.ledger_lines(&pool.device).filter(|line| line.what.kind() == LineKind::Other);
+        let highest = report.highest_of(&pool.device);
+        let others: Vec<Bytes> = lines.filter_map(bytes).collect();
+        let grown = highest.iter().flat_map(|highest| &highest.growths);
         LedgerFigures {
-            held: held.filter(|&held| held > Bytes::ZERO),
-            context: first(LineKind::Context),
-            grown_outside: grown.filter_map(|line| Some((line.bytes?, line.what.detail()))).collect(),
+            held: highest.and_then(|highest| highest.held).filter(|&held| held > Bytes::ZERO),
+            context: highest.and_then(|highest| highest.context),
+            grown_outside: grown.map(|group| (group.bytes, group.to_string())).collect(),
             others: (!others.is_empty()).then(|| (others.len(), others.iter().copied().sum())),
-            taken: first(LineKind::Pool),
+            taken: highest.and_then(|highest| highest.taken),
         }
     }
 }

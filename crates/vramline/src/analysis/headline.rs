@@ -29,7 +29,7 @@ pub struct ReportAnswer {
     pub device: Option<String>,
     /// The most that it held.
     pub peak: Option<Bytes>,
-    /// What it may take.
+    /// What it may take, where somebody set that.
     pub limit: Option<Bytes>,
 }
 
@@ -78,7 +78,8 @@ impl ReportAnswer {
             warning.map(sentence)
         };
         let (failed, silent) = (find(&["out-of-memory"]), find(&SILENT));
-        let (peak, limit) = (main.and_then(PoolAnalysis::highest), main.and_then(|pool| pool.limit));
+        let (peak, limit) =
+            (main.and_then(PoolAnalysis::highest), main.and_then(PoolAnalysis::binding_limit));
         let word = match (&failed, &silent, peak) {
             (Some(_), ..) => ReportWord::OutOfMemory,
             (None, Some(_), _) => ReportWord::NotTraced,
@@ -138,7 +139,7 @@ fn about_pool(report: &ReportAnalysis, pool: &PoolAnalysis) -> Vec<String> {
         return sentences;
     };
     let of_limit = pool
-        .limit
+        .binding_limit()
         .map_or(String::new(), |limit| format!(", {} of its limit of {limit}", peak.percent_of(limit)));
     let of_steps = if ever.is_some() { " of the traced steps" } else { "" };
     sentences.push(format!("{program} held {peak} in {name} at the peak{of_steps}{of_limit}."));

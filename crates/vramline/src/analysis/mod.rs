@@ -12,6 +12,7 @@ pub mod export;
 mod findings;
 pub mod headline;
 pub mod held;
+pub mod limit;
 pub mod oom;
 pub mod pack;
 pub mod picture;

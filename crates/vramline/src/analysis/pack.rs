@@ -10,7 +10,8 @@ use crate::plan::pack::{Need, Packing, Room, Share, millionths};
 use crate::units::Bytes;
 use crate::warning::{Warning, Warnings};
 
-/// What is assumed beside a pool where nothing tells: a CUDA context with the libraries that frameworks load, generously.
+/// What is assumed beside a pool where nothing tells: a CUDA context with the libraries that frameworks load, generously; in host memory
+/// Python and its libraries.
 pub const ASSUMED_OUTSIDE: Bytes = Bytes(1 << 30);
 
 /// What a job's needs are known from.
@@ -61,6 +62,8 @@ pub struct PackAnalysis {
     pub fits: Option<bool>,
     /// What the device is called.
     pub device: String,
+    /// Whether the jobs share host memory: they were recorded with TensorFlow's pool on the CPU, and nothing names a GPU.
+    pub is_host: bool,
     /// The device.
     pub room: Room,
     /// All limits, what is beside them, what the driver keeps and what is taken.
@@ -192,11 +195,31 @@ struct JobNeed {
     command: String,
     /// The device's total and what the driver keeps, where the recording tells.
     device: Option<(Bytes, Bytes)>,
+    /// What the program itself held of host memory beside its pool, where that lay there.
+    on_host: Option<HostUse>,
+}
+
+/// What is known of a job whose pool lay in host memory.
+#[derive(Clone, Copy)]
+struct HostUse {
+    /// What the program itself held beside its pool; nothing where nobody told.
+    own: Option<Bytes>,
+    /// The machine's memory.
+    total: Option<Bytes>,
 }
 
 /// Adds jobs up on a device.
 pub fn pack(jobs: &[PackJob], options: &PackOptions) -> Result<PackAnalysis, NotPacked> {
-    let needs = jobs.iter().map(|job| need_of(job, options)).collect::<Result<Vec<JobNeed>, NotPacked>>()?;
+    let mut needs =
+        jobs.iter().map(|job| need_of(job, options)).collect::<Result<Vec<JobNeed>, NotPacked>>()?;
+    // A GPU of this machine is meant where there is one, and where somebody tells the memory and the context of one.
+    let is_for_gpu = !options.device.is_empty() || (options.memory.is_some() && options.context.is_some());
+    let is_host = !is_for_gpu && needs.iter().all(|need| need.on_host.is_some());
+    for need in needs.iter_mut().filter(|_| is_host) {
+        let Some(host) = need.on_host else { continue };
+        need.need.outside = host.own.or(options.context);
+        need.device = host.total.map(|total| (total, Bytes::ZERO));
+    }
     let recorded = needs.iter().find_map(|need| need.device);
     let total = options.memory.or(recorded.map(|(total, _)| total)).ok_or(NotPacked::UnknownDevice)?;
     // What was recorded on a device of another size says nothing of this one.
@@ -210,7 +233,7 @@ pub fn pack(jobs: &[PackJob], options: &PackOptions) -> Result<PackAnalysis, Not
     let mut warnings = Warnings::default();
     let mut packed = Vec::new();
     for ((job, need), share) in jobs.iter().zip(needs).zip(&packing.shares) {
-        warn_of_job(&job.name, &need, &mut warnings);
+        warn_of_job(&job.name, &need, is_host, &mut warnings);
         packed.push(PackedJob {
             name: job.name.clone(),
             file: job.file.clone(),
@@ -222,7 +245,10 @@ pub fn pack(jobs: &[PackJob], options: &PackOptions) -> Result<PackAnalysis, Not
             launch: launch(&need, share, room),
         });
     }
-    if reserved.is_none() {
+    if is_host {
+        let text = "the jobs were recorded in host memory; what other programs hold of it is not counted";
+        warnings.add("host-memory", text, "for a GPU give --device-memory, and --context for a CUDA context");
+    } else if reserved.is_none() {
         let text = "what the driver keeps of the device is not known and not counted; the device's memory is taken as what programs get";
         warnings.add("no-reserve", text, "give it with --reserved, or the memory that programs get");
     }
@@ -231,12 +257,17 @@ pub fn pack(jobs: &[PackJob], options: &PackOptions) -> Result<PackAnalysis, Not
         verdict,
         headline,
         fits: packing.fits,
-        device: if options.device.is_empty() { "device".to_owned() } else { options.device.clone() },
+        device: match options.device.as_str() {
+            "" if is_host => "host memory".to_owned(),
+            "" => "device".to_owned(),
+            name => name.to_owned(),
+        },
+        is_host,
         room,
         sum: packing.sum,
         least: packing.least,
         left,
-        advice: advice(&packed),
+        advice: advice(&packed, is_host),
         jobs: packed,
         warnings: warnings.into_vec(),
     })
@@ -282,6 +313,7 @@ fn of_plan(
         batch: Some(prediction.batch),
         command: COMMAND.to_owned(),
         device: None,
+        on_host: None,
     })
 }
 
@@ -293,6 +325,7 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
     let Some((pool, peak)) = pool.and_then(|pool| Some((pool, pool.highest()?))) else {
         return Err(NotPacked::WithoutPool { file: job.file.clone() });
     };
+    let is_on_host = pool.device.starts_with("CPU");
     // The least limit is of the traced steps; a run that went higher afterwards needs at least that.
     let least = least_limit(reading, &pool.name);
     let least = least.filter(|least| {
@@ -303,13 +336,21 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
         need: Need {
             minimum: least.map_or(peak, |least| least.limit).max(peak),
             is_sure: basis == NeedBasis::Replay,
-            outside: outside(&report, &pool.device).or(options.context),
+            outside: report
+                .highest_of(&pool.device)
+                .and_then(|highest| highest.outside)
+                .filter(|_| !is_on_host)
+                .or(options.context),
         },
         basis,
         framework: report.source.framework,
         batch: None,
         command: command(&report),
         device: device(&report, &pool.device),
+        on_host: is_on_host.then(|| HostUse {
+            own: figure(&report, &pool.device, LineKind::Host),
+            total: figure(&report, &pool.device, LineKind::Device),
+        }),
     })
 }
 
@@ -341,23 +382,18 @@ fn line(report: &ReportAnalysis, device: &str, kind: LineKind) -> Option<i64> {
     lines.map(|line| line.bytes).reduce(|sum, more| Some(sum?.saturating_add(more?)))?
 }
 
-/// What the job held beside its pools.
-fn outside(report: &ReportAnalysis, device: &str) -> Option<Bytes> {
-    let context = line(report, device, LineKind::Context)?;
-    let grown = line(report, device, LineKind::Outside).unwrap_or(0);
-    let unexplained = line(report, device, LineKind::Unexplained).unwrap_or(0).max(0);
-    u64::try_from(context.saturating_add(grown).saturating_add(unexplained)).ok().map(Bytes)
+/// The same as bytes.
+fn figure(report: &ReportAnalysis, device: &str, kind: LineKind) -> Option<Bytes> {
+    line(report, device, kind).and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes)
 }
 
 /// The device's total and what the driver keeps.
 fn device(report: &ReportAnalysis, device: &str) -> Option<(Bytes, Bytes)> {
-    let of =
-        |kind: LineKind| line(report, device, kind).and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
-    Some((of(LineKind::Device)?, of(LineKind::Reserved)?))
+    figure(report, device, LineKind::Device).zip(figure(report, device, LineKind::Reserved))
 }
 
 /// What is not known of a job, said.
-fn warn_of_job(name: &str, need: &JobNeed, warnings: &mut Warnings) {
+fn warn_of_job(name: &str, need: &JobNeed, is_host: bool, warnings: &mut Warnings) {
     match need.basis {
         NeedBasis::Peak => warnings.add(
             "only-a-peak",
@@ -381,13 +417,28 @@ fn warn_of_job(name: &str, need: &JobNeed, warnings: &mut Warnings) {
         ),
         NeedBasis::Replay | NeedBasis::PlanMinimum => {}
     }
-    if need.need.outside.is_none() {
-        warnings.add(
-            "no-context",
+    if need.need.outside.is_some() {
+        return;
+    }
+    let (text, hint) = match (is_host, need.on_host) {
+        (true, _) => (
+            format!(
+                "{name}: what Python and its libraries hold beside the pool is not known; {ASSUMED_OUTSIDE} is assumed"
+            ),
+            "give it with --context, or record the job with vramline run, which reads host memory",
+        ),
+        (false, Some(_)) => (
+            format!(
+                "{name}: it was recorded on the CPU, so what it would hold beside its pool on a GPU is not known; {ASSUMED_OUTSIDE} is assumed"
+            ),
+            "give it with --context",
+        ),
+        (false, None) => (
             format!("{name}: what it holds beside its pool is not known; {ASSUMED_OUTSIDE} is assumed"),
             "give it with --context, or record the job on a device (vramline run)",
-        );
-    }
+        ),
+    };
+    warnings.add("no-context", text, hint);
 }
 
 /// Stands for a command that is not known.
@@ -419,7 +470,12 @@ fn launch(need: &JobNeed, share: &Share, room: Room) -> Vec<String> {
     lines
 }
 
-fn advice(jobs: &[PackedJob]) -> Vec<String> {
+fn advice(jobs: &[PackedJob], is_host: bool) -> Vec<String> {
+    if is_host {
+        return vec![
+            "a limit binds TensorFlow's pool only: nothing bounds what Python and its libraries hold beside it".to_owned(),
+        ];
+    }
     let has = |framework: Framework| jobs.iter().any(|job| job.framework == Some(framework));
     let mut advice = Vec::new();
     if jobs.len() > 1 {

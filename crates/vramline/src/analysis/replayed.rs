@@ -95,7 +95,8 @@ impl Replayed {
             Some((trace.history.events.time(answer.event as usize), Bytes(so_far)))
         });
         let taken = taken.collect();
-        let peak = run.exact.curve.iter().max_by_key(|point| point.in_use);
+        // Of several moments with as much in use the first is the peak, as in the trace.
+        let peak = run.exact.curve.iter().rev().max_by_key(|point| point.in_use);
         let cached = peak.map_or(Bytes::ZERO, |point| point.cached);
         Replayed {
             is_exact: run.is_exact(),

@@ -1,9 +1,10 @@
 //! The report: what each pool held at its peak, how memory went over steps, who held the device, and what is worth knowing.
 
-use super::accounts::{Accounts, DeviceLedger};
+use super::accounts::{Accounts, DeviceHighest, DeviceLedger};
 use super::caching::CachingAnalysis;
 use super::headline::ReportAnswer;
 use super::held::{GroupBy, HeldRows, LongHeldBlock, NameTables};
+use super::limit::{self, LimitSetter};
 use super::oom;
 use super::process::{
     JobFacts, MarkFigures, PoolEpoch, PoolPhase, PoolStep, ProcessStory, RoleVariables, traced_steps,
@@ -13,6 +14,7 @@ use super::replayed::Replayed;
 use crate::advise::Finding;
 use crate::event::{Framework, History};
 use crate::ledger::Line;
+use crate::ledger::moments::HighestFigures;
 use crate::recording::reader::Recorded;
 use crate::snapshot::Still;
 use crate::trace::{PoolTrace, Trace};
@@ -59,8 +61,10 @@ pub struct ReportAnalysis {
     pub marks: Vec<MarkFigures>,
     /// Variables by role.
     pub inventory: Vec<RoleVariables>,
-    /// One for each device of a recording.
+    /// One for each device of a recording, at the peak of its fullest pool.
     pub ledgers: Vec<DeviceLedger>,
+    /// What each device of a recording held at the most, whenever that was.
+    pub highest: Vec<DeviceHighest>,
     /// What is worth knowing.
     pub findings: Vec<Finding>,
     /// What the reader should know of the source.
@@ -110,8 +114,10 @@ pub struct PoolAnalysis {
     pub rank: Option<u64>,
     /// Whether the trace begins before the pool's first allocation.
     pub from_start: Option<bool>,
-    /// What the pool may take.
+    /// What the pool may take, whoever says so.
     pub limit: Option<Bytes>,
+    /// Who set that.
+    pub limit_by: Option<LimitSetter>,
     /// Allocation events.
     pub allocs: Option<u64>,
     /// Free events.
@@ -165,6 +171,12 @@ impl PoolAnalysis {
         self.lifetime_peak.max(self.peak)
     }
 
+    /// The limit that a peak is measured against: a built-in default, which no memory backs, is none.
+    #[must_use]
+    pub fn binding_limit(&self) -> Option<Bytes> {
+        self.limit.filter(|_| self.limit_by != Some(LimitSetter::BuiltIn))
+    }
+
     /// The pool's trace in what this was made from.
     #[must_use]
     pub(crate) fn trace_in<'a>(&self, reading: &'a Reading) -> Option<(&'a Host, &'a PoolTrace)> {
@@ -175,6 +187,11 @@ impl PoolAnalysis {
 }
 
 impl ReportAnalysis {
+    /// What a device held at the most, where a recording tells.
+    pub(crate) fn highest_of(&self, device: &str) -> Option<&HighestFigures> {
+        self.highest.iter().find(|each| each.device == device).map(|each| &each.figures)
+    }
+
     /// The lines of a device's ledger.
     pub(crate) fn ledger_lines<'a>(&'a self, device: &str) -> impl Iterator<Item = &'a Line> {
         let of_device = self.ledgers.iter().filter(move |each| each.ledger.device == device);
@@ -196,6 +213,7 @@ pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
         marks: Vec::new(),
         inventory: Vec::new(),
         ledgers: Vec::new(),
+        highest: Vec::new(),
         findings: Vec::new(),
         warnings: source_warnings(reading),
     };
@@ -208,7 +226,11 @@ pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
     if let Some(recorded) = &reading.recorded {
         report.add_recorded(reading, recorded, options);
     }
-    report.ledgers = Accounts::of(reading, &report.pools).map_or(Vec::new(), |accounts| accounts.best());
+    limit::name_setters(&mut report.pools, reading);
+    if let Some(accounts) = Accounts::of(reading, &report.pools) {
+        let (ledgers, highest) = (accounts.at_peaks(), accounts.highest());
+        (report.ledgers, report.highest) = (ledgers, highest);
+    }
     report.findings = super::findings::findings(&report, reading);
     report.answer = ReportAnswer::of(&report);
     report
@@ -305,6 +327,7 @@ impl ReportAnalysis {
             rank: None,
             from_start: pool.count.from_start,
             limit: facts.and_then(|facts| facts.limit),
+            limit_by: None,
             allocs: Some(pool.allocs),
             frees: Some(pool.frees),
             peak: peak.map(|peak| peak.bytes),
@@ -434,6 +457,7 @@ impl PoolAnalysis {
             rank: None,
             from_start: None,
             limit: None,
+            limit_by: None,
             allocs: None,
             frees: None,
             peak: None,

@@ -8,6 +8,13 @@
 //! in use              = requested, by role + slack + before the recording
 //! ```
 //!
+//! On the CPU stand-in host memory takes the device's place. There is no driver and no context: the kernel tells the figures, and what a
+//! process holds beside its pool is the program's own.
+//!
+//! ```text
+//! this job (process)  = the program's own + pools + pool not resident
+//! ```
+//!
 //! Every figure carries its source. What somebody told stays as it was told; what is derived is what remains of a whole, and has a
 //! line of its own. So every level adds up by construction, and what does not fit together shows as "unattributed" or
 //! "unexplained" instead of disappearing. Lines are signed: on the CPU stand-in pages that were never touched are
@@ -15,16 +22,21 @@
 //!
 //! Where the figures come from is not known here: see [`moments`] for recordings.
 
+mod growth;
 pub mod moments;
 
+pub use growth::{Cause, Growth, GrowthGroup};
+
 use crate::snapshot::Role;
-use crate::units::{Bytes, Nanos};
+use crate::units::Bytes;
 
 /// Who told a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Teller {
-    /// The driver; on the CPU stand-in the kernel.
+    /// The driver.
     Driver,
+    /// The kernel, of host memory: MemTotal, MemAvailable, a resident set.
+    Host,
     /// The framework's own counters.
     Framework,
     /// A trace of the allocator.
@@ -39,6 +51,7 @@ pub enum Teller {
 
 words!(Teller {
     Driver => "driver",
+    Host => "host",
     Framework => "framework",
     Trace => "trace",
     Replay => "replay",
@@ -105,19 +118,6 @@ pub struct JobProcess {
     pub growths: Vec<Growth>,
     /// Its pools on this device.
     pub pools: Vec<PoolFigures>,
-}
-
-/// A change outside the pools.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Growth {
-    /// The last moment at which it was not there, on the monotonic clock.
-    pub after: Nanos,
-    /// The first moment at which it was.
-    pub by: Nanos,
-    /// By how many bytes.
-    pub bytes: i64,
-    /// What the program did between the two.
-    pub came_with: String,
 }
 
 /// A pool of a framework.
@@ -191,25 +191,29 @@ pub enum What {
     Pool(String),
     /// The pool is not known: context, pool and everything outside it.
     Merged,
+    /// The same on the CPU: the pool and the program's own.
+    HostMerged,
     /// In use.
     InUse,
     /// Held by the pool, not in use.
     Cached,
     /// What is left of a merged line.
     Rest,
+    /// The same on the CPU.
+    HostRest,
     /// Asked for, by what it is for.
     Role(Role),
     /// Beyond what was asked for.
     Slack,
     /// From before the recording.
     Before,
-    /// Came or went outside the pools.
-    Outside(Growth),
+    /// Came or went outside the pools, all of one cause.
+    Outside(GrowthGroup),
     /// Beside the pools, where no earlier moment tells the context from what came later.
     Beside,
     /// Of the pool, pages never touched: they are taken, and hold no memory.
     NotResident,
-    /// On the CPU: what the program itself holds beside the pool, data and code.
+    /// On the CPU: what the program itself holds beside the pool: Python, libraries, data.
     Host,
     /// What none of the others explains.
     Unexplained,
@@ -238,12 +242,16 @@ pub enum LineKind {
     Pool,
     /// The pool is not known: context, pool and everything outside it.
     Merged,
+    /// The same on the CPU: the pool and the program's own.
+    HostMerged,
     /// In use.
     InUse,
     /// Held by the pool, not in use.
     Cached,
     /// What is left of a merged line.
     Rest,
+    /// The same on the CPU.
+    HostRest,
     /// Asked for, by what it is for.
     Role(Role),
     /// Beyond what was asked for.
@@ -256,7 +264,7 @@ pub enum LineKind {
     Beside,
     /// Of the pool, pages never touched: they are taken, and hold no memory.
     NotResident,
-    /// On the CPU: what the program itself holds beside the pool, data and code.
+    /// On the CPU: what the program itself holds beside the pool: Python, libraries, data.
     Host,
     /// What none of the others explains.
     Unexplained,
@@ -264,7 +272,7 @@ pub enum LineKind {
 
 impl LineKind {
     /// Every kind but the roles.
-    const PLAIN: [LineKind; 20] = [
+    const PLAIN: [LineKind; 22] = [
         LineKind::Device,
         LineKind::Reserved,
         LineKind::Free,
@@ -275,9 +283,11 @@ impl LineKind {
         LineKind::Context,
         LineKind::Pool,
         LineKind::Merged,
+        LineKind::HostMerged,
         LineKind::InUse,
         LineKind::Cached,
         LineKind::Rest,
+        LineKind::HostRest,
         LineKind::Slack,
         LineKind::Before,
         LineKind::Outside,
@@ -301,9 +311,11 @@ impl LineKind {
             LineKind::Context => "context at start",
             LineKind::Pool => "pool",
             LineKind::Merged => "context, pool and outside",
+            LineKind::HostMerged => "pool and the program's own",
             LineKind::InUse => "in use",
             LineKind::Cached => "cached free",
             LineKind::Rest => "context, cached and outside",
+            LineKind::HostRest => "cached and the program's own",
             LineKind::Role(role) => role.word(),
             LineKind::Slack => "slack",
             LineKind::Before => "before the recording",
@@ -344,9 +356,11 @@ impl What {
             What::Context => LineKind::Context,
             What::Pool(_) => LineKind::Pool,
             What::Merged => LineKind::Merged,
+            What::HostMerged => LineKind::HostMerged,
             What::InUse => LineKind::InUse,
             What::Cached => LineKind::Cached,
             What::Rest => LineKind::Rest,
+            What::HostRest => LineKind::HostRest,
             What::Role(role) => LineKind::Role(*role),
             What::Slack => LineKind::Slack,
             What::Before => LineKind::Before,
@@ -373,7 +387,7 @@ impl What {
         }
     }
 
-    /// What tells it apart from others of its kind; empty where there is one only.
+    /// What tells it apart from others of its kind, or says in plain words what it is; empty where its word says it all.
     #[must_use]
     pub fn detail(&self) -> String {
         match self {
@@ -381,7 +395,9 @@ impl What {
             What::Other(pid, name) if name.is_empty() => format!("process {pid}"),
             What::Other(pid, name) => format!("{name}, process {pid}"),
             What::Pool(name) => name.clone(),
-            What::Outside(growth) => growth.came_with.clone(),
+            What::Outside(group) => group.to_string(),
+            What::Host => "Python, its libraries, and data outside the pool".to_owned(),
+            What::NotResident => "pages of the pool that were never written to".to_owned(),
             _ => String::new(),
         }
     }
@@ -407,6 +423,8 @@ pub struct Line {
 pub struct Ledger {
     /// The device.
     pub device: String,
+    /// Host memory stands in for the device's.
+    pub is_stand_in: bool,
     /// The lines.
     pub lines: Vec<Line>,
 }
@@ -415,36 +433,43 @@ impl Ledger {
     /// Puts the ledger together.
     #[must_use]
     pub fn of(facts: &Facts) -> Ledger {
-        let mut ledger = Ledger { device: facts.device.clone(), lines: Vec::new() };
+        let mut ledger =
+            Ledger { device: facts.device.clone(), is_stand_in: facts.is_stand_in, lines: Vec::new() };
+        let by = ledger.machine();
         let Some(memory) = facts.memory else {
-            let device = ledger.add(None, What::Device, None, Teller::Driver, &facts.no_memory);
+            let device = ledger.add(None, What::Device, None, by, &facts.no_memory);
             for process in &facts.job {
-                ledger.add_process(Some(device), process, facts.is_stand_in);
+                ledger.add_process(Some(device), process);
             }
             return ledger;
         };
-        let device = ledger.add(None, What::Device, Some(signed(memory.total)), Teller::Driver, "");
+        let device = ledger.add(None, What::Device, Some(signed(memory.total)), by, "");
         let reserved = memory.reserved.map_or(0, signed);
         if !facts.is_stand_in || reserved > 0 {
             let why = "the driver does not tell what it keeps; that is part of what processes hold here";
-            ledger.add(Some(device), What::Reserved, memory.reserved.map(signed), Teller::Driver, why);
+            ledger.add(Some(device), What::Reserved, memory.reserved.map(signed), by, why);
         }
-        ledger.add(Some(device), What::Free, Some(signed(memory.free)), Teller::Driver, "");
+        ledger.add(Some(device), What::Free, Some(signed(memory.free)), by, "");
         let held = signed(memory.total) - reserved - signed(memory.free);
         let processes = ledger.add(Some(device), What::Processes, Some(held), Teller::Derived, "");
         let mut named = 0;
         for process in &facts.job {
             named += process.held.map_or(0, signed);
-            ledger.add_process(Some(processes), process, facts.is_stand_in);
+            ledger.add_process(Some(processes), process);
         }
         for process in &facts.others {
             named += process.held.map_or(0, signed);
             let what = What::Other(process.pid, process.name.clone());
             let why = "the driver does not tell what this process holds";
-            ledger.add(Some(processes), what, process.held.map(signed), Teller::Driver, why);
+            ledger.add(Some(processes), what, process.held.map(signed), by, why);
         }
         ledger.add(Some(processes), What::Unattributed, Some(held - named), Teller::Derived, "");
         ledger
+    }
+
+    /// Who tells of the whole machine.
+    fn machine(&self) -> Teller {
+        if self.is_stand_in { Teller::Host } else { Teller::Driver }
     }
 
     /// Whether every line whose bytes are known is the sum of its parts, if any of them is known. Always, unless this module is
@@ -476,9 +501,9 @@ impl Ledger {
         self.lines.len() - 1
     }
 
-    fn add_process(&mut self, of: Option<usize>, process: &JobProcess, is_stand_in: bool) {
+    fn add_process(&mut self, of: Option<usize>, process: &JobProcess) {
         let held = process.held.map(signed);
-        let job = self.add(of, What::Job(process.pid), held, Teller::Driver, &process.not_held);
+        let job = self.add(of, What::Job(process.pid), held, self.machine(), &process.not_held);
         let taken: Option<i64> =
             process.pools.iter().map(|pool| pool.taken.map(|told| signed(told.bytes))).sum();
         // Without pools nothing can be told apart: what a process holds is one line.
@@ -486,28 +511,47 @@ impl Ledger {
             self.add_merged(job, held, process);
             return;
         };
-        let mut left = held.map(|held| held - taken);
         let context = process.context.map(signed).filter(|_| held.is_some());
+        let left = held.map(|held| held - taken - context.unwrap_or_default());
+        if self.is_stand_in {
+            self.add_on_host(job, process, context, left);
+            return;
+        }
         if let Some(context) = context {
             self.add(Some(job), What::Context, Some(context), Teller::Derived, "");
-            left = left.map(|left| left - context);
         }
         for pool in &process.pools {
             self.add_pool(job, pool);
         }
         let Some(mut left) = left else { return };
-        for growth in &process.growths {
-            left -= growth.bytes;
-            self.add(Some(job), What::Outside(growth.clone()), Some(growth.bytes), Teller::Derived, "");
+        for group in GrowthGroup::all(&process.growths) {
+            left -= group.bytes;
+            let bytes = group.bytes;
+            self.add(Some(job), What::Outside(group), Some(bytes), Teller::Derived, "");
         }
-        // More than the process holds cannot be resident; what it holds beyond is the program's own.
-        if is_stand_in {
-            let what = if left < 0 { What::NotResident } else { What::Host };
-            self.add(Some(job), what, Some(left), Teller::Estimated, "");
-            left = 0;
-        }
-        let what = if context.is_some() || is_stand_in { What::Unexplained } else { What::Beside };
+        let what = if context.is_some() { What::Unexplained } else { What::Beside };
         self.add(Some(job), what, Some(left), Teller::Derived, "");
+    }
+
+    /// The lines of a process whose pool lies in host memory. What the process held before its pool began is the program's own, and so
+    /// is what it holds beyond that and the pool. Where it holds less, pages of the pool cannot be resident.
+    fn add_on_host(&mut self, job: usize, process: &JobProcess, at_start: Option<i64>, left: Option<i64>) {
+        if let Some(left) = left {
+            let own = match at_start {
+                Some(at_start) => Some(at_start + left.max(0)),
+                None => (left >= 0).then_some(left),
+            };
+            let why = "no reading from before the pool tells the program's own memory from the pool's pages";
+            self.add(Some(job), What::Host, own, Teller::Estimated, why);
+        }
+        for pool in &process.pools {
+            self.add_pool(job, pool);
+        }
+        let Some(left) = left else { return };
+        if left < 0 {
+            self.add(Some(job), What::NotResident, Some(left), Teller::Estimated, "");
+        }
+        self.add(Some(job), What::Unexplained, Some(0), Teller::Derived, "");
     }
 
     /// Nobody knows how large the pool is. What is in use is known, and part of it.
@@ -518,14 +562,16 @@ impl Ledger {
             }
             return;
         };
-        let merged = self.add(Some(job), What::Merged, Some(held), Teller::Derived, "");
+        let (whole, rest) =
+            if self.is_stand_in { (What::HostMerged, What::HostRest) } else { (What::Merged, What::Rest) };
+        let merged = self.add(Some(job), whole, Some(held), Teller::Derived, "");
         let mut left = held;
         for pool in &process.pools {
             let Some(told) = pool.in_use else { continue };
             left -= signed(told.bytes);
             self.add_in_use(merged, pool, told);
         }
-        self.add(Some(merged), What::Rest, Some(left), Teller::Derived, "");
+        self.add(Some(merged), rest, Some(left), Teller::Derived, "");
     }
 
     fn add_pool(&mut self, job: usize, pool: &PoolFigures) {
@@ -556,6 +602,9 @@ impl Ledger {
     }
 }
 
+/// More than any machine has: sums of figures that somebody made up must not overflow.
+const LARGEST: i64 = 1 << 53;
+
 fn signed(bytes: Bytes) -> i64 {
-    i64::try_from(bytes.0).unwrap_or(i64::MAX)
+    i64::try_from(bytes.0).map_or(LARGEST, |bytes| bytes.min(LARGEST))
 }

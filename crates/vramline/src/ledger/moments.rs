@@ -4,15 +4,22 @@
 //! once, the framework's counters at every mark and sample. What a process holds and what its pools have taken belong together
 //! only if both are of one moment: so context and growth come from moments at which the driver was just asked and the pool did not
 //! change around it. At any other moment each figure is the last one told, and what does not fit is a line of its own.
+//!
+//! The ledger of a report stands at the peak, whose moment nobody chose: the driver's figures there are the nearest ones of a moment at
+//! which the pools were as large as at the peak.
 
 use super::{
-    DeviceFigures, Facts, Growth, JobProcess, Ledger, OtherProcess, Parts, PoolFigures, SourcedBytes,
+    Cause, DeviceFigures, Facts, Growth, GrowthGroup, JobProcess, Ledger, OtherProcess, Parts, PoolFigures,
+    SourcedBytes,
 };
 use crate::recording::rows::{DriverRow, DriverState, Subject};
 use crate::units::{Bytes, Nanos};
 
 /// A change outside the pools that is smaller than this is not told apart: drivers count in pages of 2 MiB.
 const LEAST: i64 = 2 << 20;
+
+/// Why nobody tells what a process held at the peak.
+const NOT_THEN: &str = "the driver was not asked about this process while its pool had this size";
 
 /// What a process's pool did.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +40,8 @@ pub struct PoolSeries {
     pub not_in_use: String,
     /// The most that was in use, and when, where a trace tells.
     pub peak: Option<(Bytes, i64)>,
+    /// Whether more was in use at some other moment of the run, which no trace shows.
+    pub ran_higher: bool,
 }
 
 impl PoolSeries {
@@ -63,7 +72,39 @@ pub struct Did {
     /// When it began and ended.
     pub span: (i64, i64),
     /// What it was.
-    pub what: String,
+    pub what: Cause,
+}
+
+/// Which moment a ledger is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LedgerMoment {
+    /// The peak of the device's fullest pool.
+    Peak,
+    /// The same of the traced steps; at some other moment of the run more was in use.
+    TracedPeak,
+    /// The highest reading of the framework's counters: no trace tells the moment of the peak.
+    HighestReading,
+    /// The last reading of the driver: nothing tells what was in use.
+    LastReading,
+    /// A moment that was asked for.
+    Asked,
+}
+
+words!(LedgerMoment {
+    Peak => "peak",
+    TracedPeak => "traced-peak",
+    HighestReading => "highest-reading",
+    LastReading => "last-reading",
+    Asked => "asked",
+});
+
+/// The moment of the driver's figures in a ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriverMoment {
+    /// This one, on the monotonic clock: figures are the last ones told then.
+    At(i64),
+    /// None: the driver was not asked about this process while its pools had this size.
+    NotThen,
 }
 
 /// One device of a recording.
@@ -92,6 +133,21 @@ pub struct Outside {
     pub context: Bytes,
     /// What came and went since.
     pub growths: Vec<Growth>,
+}
+
+/// The highest figures of a device over the whole run, each at its own moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HighestFigures {
+    /// What the job's processes held at once, by the driver or the kernel.
+    pub held: Option<Bytes>,
+    /// What they held outside their pools at first.
+    pub context: Option<Bytes>,
+    /// What came and went outside their pools since, up to the end.
+    pub growths: Vec<GrowthGroup>,
+    /// What they held outside their pools.
+    pub outside: Option<Bytes>,
+    /// What one of their pools had taken.
+    pub taken: Option<Bytes>,
 }
 
 impl Books<'_> {
@@ -137,8 +193,8 @@ impl Books<'_> {
         for (time, held, taken) in moments {
             let bytes = held - taken - known;
             if bytes.abs() >= LEAST {
-                let came_with = self.between(before, time);
-                outside.growths.push(Growth { after: Nanos(before), by: Nanos(time), bytes, came_with });
+                let cause = self.between(before, time);
+                outside.growths.push(Growth { after: Nanos(before), by: Nanos(time), bytes, cause });
                 known += bytes;
             }
             before = time;
@@ -160,31 +216,119 @@ impl Books<'_> {
         Some(Outside { since: row.time.monotonic, context: row.used?, growths: Vec::new() })
     }
 
-    /// What the program did between two moments.
-    fn between(&self, after: i64, by: i64) -> String {
-        let inside: Vec<&Did> =
-            self.did.iter().filter(|did| did.span.0 <= by && did.span.1 > after).collect();
+    /// What the program did between two moments. Steps say most.
+    fn between(&self, after: i64, by: i64) -> Cause {
+        let inside: Vec<&Cause> = self
+            .did
+            .iter()
+            .filter(|did| did.span.0 <= by && did.span.1 > after)
+            .map(|did| &did.what)
+            .collect();
+        let steps = inside.iter().filter_map(|what| match what {
+            Cause::Steps { first, last } => Some((*first, *last)),
+            _ => None,
+        });
+        if let Some((first, last)) = steps.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1))) {
+            return Cause::Steps { first, last };
+        }
         match inside.as_slice() {
-            [] => "nothing that was marked".to_owned(),
-            [only] => only.what.clone(),
-            [first, .., last] => format!("{} to {}", first.what, last.what),
+            [] => Cause::Unmarked,
+            [first, others @ ..] if others.iter().all(|other| other == first) => (*first).clone(),
+            _ => Cause::Several,
         }
     }
 
-    /// The moment that shows most: where a process held the most and its figures belong together; else the peak that a trace tells, or that
+    /// The moment of which a report's ledger speaks: the peak that a trace tells, which is also that of the tables; else the highest that
     /// the framework told; else the last that the driver told.
     #[must_use]
-    pub fn best_moment(&self) -> Option<i64> {
-        // What is resident of a pool on the CPU is not known at any moment.
-        let pids = if self.is_stand_in { Vec::new() } else { self.pids() };
-        let fullest =
-            pids.into_iter().flat_map(|pid| self.coherent(pid)).max_by_key(|&(time, held, _)| (held, time));
+    pub fn peak_moment(&self) -> Option<(i64, LedgerMoment)> {
+        let traced = self.pools.iter().filter(|pool| pool.peak.is_some()).max_by_key(|pool| pool.peak);
+        if let Some((pool, (_, at))) = traced.and_then(|pool| pool.peak.map(|peak| (pool, peak))) {
+            let moment = if pool.ran_higher { LedgerMoment::TracedPeak } else { LedgerMoment::Peak };
+            return Some((at, moment));
+        }
         let most = |pool: &PoolSeries| pool.in_use.iter().map(|&(at, told)| (told.bytes, at)).max();
-        fullest
-            .map(|(time, ..)| time)
-            .or_else(|| self.pools.iter().filter_map(|pool| pool.peak).max().map(|(_, at)| at))
-            .or_else(|| self.pools.iter().filter_map(most).max().map(|(_, at)| at))
-            .or_else(|| self.rows.last().map(|row| row.time.monotonic))
+        let highest = self.pools.iter().filter_map(most).max();
+        let highest = highest.map(|(_, at)| (at, LedgerMoment::HighestReading));
+        highest.or_else(|| self.rows.last().map(|row| (row.time.monotonic, LedgerMoment::LastReading)))
+    }
+
+    /// The moment whose figures of the driver belong to a moment of the pools. A pool that grows after the driver was asked about its process
+    /// is not in that answer; so it is the nearest moment at which the pools were as large. On the CPU it is the nearest reading.
+    #[must_use]
+    pub fn driver_moment(&self, time: i64) -> DriverMoment {
+        let pids = self.pids();
+        let told = |row: &&&DriverRow| {
+            row.subject == Subject::Process && row.pid.is_some_and(|pid| pids.contains(&pid))
+        };
+        let mut nearest: Vec<i64> = self.rows.iter().filter(told).map(|row| row.time.monotonic).collect();
+        nearest.sort_by_key(|at| at.abs_diff(time));
+        let Some(&first) = nearest.first() else { return DriverMoment::At(time) };
+        if self.is_stand_in {
+            return DriverMoment::At(first.max(time));
+        }
+        let sizes = |pid: Option<u32>, at: i64| -> Option<Vec<Bytes>> {
+            let mine = self.pools.iter().filter(|pool| pid.is_none_or(|pid| pool.pid == pid));
+            mine.map(|pool| pool.taken_at(at).map(|told| told.bytes)).collect()
+        };
+        // Nobody knows how large the pools were: one line holds all of it, and the last figures told are as good as any.
+        let Some(wanted) = sizes(None, time) else { return DriverMoment::At(time) };
+        // A figure holds until another one is told.
+        let is_told = |&pid: &u32| {
+            let last = self.rows_of(pid).take_while(|row| row.time.monotonic <= time).last();
+            match last {
+                Some(row) => sizes(Some(pid), row.time.monotonic) == sizes(Some(pid), time),
+                None => !self.pools.iter().any(|pool| pool.pid == pid),
+            }
+        };
+        if pids.iter().all(is_told) {
+            return DriverMoment::At(time);
+        }
+        let is_steady = |at: i64| self.pools.iter().all(|pool| pool.is_steady_at(at));
+        let fits = |&at: &i64| sizes(None, at).as_ref() == Some(&wanted) && is_steady(at);
+        nearest.into_iter().find(fits).map_or(DriverMoment::NotThen, DriverMoment::At)
+    }
+
+    /// The highest figures of the whole run.
+    #[must_use]
+    pub fn highest(&self) -> HighestFigures {
+        let pids = self.pids();
+        let mut state = DriverState::default();
+        let mut held = None;
+        for row in &self.rows {
+            state.take(row);
+            let ours = state.processes.iter().filter(|row| row.pid.is_some_and(|pid| pids.contains(&pid)));
+            held = held.max(ours.map(|row| row.used).reduce(|sum, used| Some(sum? + used?)).flatten());
+        }
+        let each: Vec<Outside> = pids.iter().filter_map(|&pid| self.outside(pid)).collect();
+        let mut growths: Vec<Growth> = each.iter().flat_map(|outside| outside.growths.clone()).collect();
+        growths.sort_by_key(|growth| growth.by);
+        let context = (!each.is_empty()).then(|| each.iter().map(|outside| outside.context).sum::<Bytes>());
+        let most = context.map(|context| {
+            let (mut now, mut most) = (super::signed(context), super::signed(context));
+            for growth in &growths {
+                now = now.saturating_add(growth.bytes);
+                most = most.max(now);
+            }
+            most
+        });
+        HighestFigures {
+            held,
+            context,
+            growths: GrowthGroup::all(&growths),
+            outside: most.and_then(|most| u64::try_from(most).ok()).map(Bytes),
+            taken: self.pools.iter().flat_map(|pool| &pool.taken).map(|(_, told)| told.bytes).max(),
+        }
+    }
+
+    /// When the driver told what it last said of the job's processes at a moment.
+    #[must_use]
+    pub fn told_at(&self, moment: i64) -> Option<i64> {
+        let pids = self.pids();
+        let until = self.rows.iter().take_while(|row| row.time.monotonic <= moment);
+        let of_job = until
+            .filter(|row| row.subject == Subject::Process && row.pid.is_some_and(|pid| pids.contains(&pid)));
+        of_job.last().map(|row| row.time.monotonic)
     }
 
     /// What the driver said of the whole device at a moment. It is asked for processes and for the device in turns: where a process was just
@@ -199,19 +343,35 @@ impl Books<'_> {
         Some(next.filter(|next| next.in_use() >= held).unwrap_or(now))
     }
 
-    /// The ledger at a moment. `parts` tells what a pool's bytes in use are, where a trace does.
+    /// The ledger at a moment, with the driver's figures of another one. `parts` tells what a pool's bytes in use are, where a trace does.
     #[must_use]
-    pub fn at(&self, time: i64, parts: &dyn Fn(&PoolSeries, i64) -> Option<Parts>) -> Ledger {
+    pub fn at(
+        &self,
+        time: i64,
+        driver: &DriverMoment,
+        parts: &dyn Fn(&PoolSeries, i64) -> Option<Parts>,
+    ) -> Ledger {
+        let asked = match driver {
+            DriverMoment::At(moment) => *moment,
+            DriverMoment::NotThen => time,
+        };
         let mut state = DriverState::default();
-        for row in self.rows.iter().take_while(|row| row.time.monotonic <= time) {
+        for row in self.rows.iter().take_while(|row| row.time.monotonic <= asked) {
             state.take(row);
         }
         let pids = self.pids();
         let of_job = |row: &&&DriverRow| row.pid.is_some_and(|pid| pids.contains(&pid));
         let held: Bytes = state.processes.iter().filter(of_job).filter_map(|row| row.used).sum();
-        let memory = state.devices.first().and_then(|row| self.device_at(time, row, held));
+        let memory = state.devices.first().and_then(|row| self.device_at(asked, row, held));
         let told = state.devices.first().and_then(|row| row.reason.clone());
-        let job = pids.iter().map(|&pid| self.process(pid, time, &state, parts)).collect();
+        let mut job: Vec<JobProcess> =
+            pids.iter().map(|&pid| self.process(pid, time, asked, &state, parts)).collect();
+        if *driver == DriverMoment::NotThen {
+            for process in job.iter_mut().filter(|process| process.held.is_some()) {
+                process.held = None;
+                NOT_THEN.clone_into(&mut process.not_held);
+            }
+        }
         let is_other = |row: &&&DriverRow| row.pid.is_some_and(|pid| !pids.contains(&pid));
         let other = |row: &&DriverRow| OtherProcess {
             pid: row.pid.unwrap_or_default(),
@@ -244,11 +404,12 @@ impl Books<'_> {
         &self,
         pid: u32,
         time: i64,
+        asked: i64,
         state: &DriverState<'_>,
         parts: &dyn Fn(&PoolSeries, i64) -> Option<Parts>,
     ) -> JobProcess {
         let row = state.processes.iter().find(|row| row.pid == Some(pid));
-        let outside = self.outside(pid).filter(|outside| outside.since <= time);
+        let outside = self.outside(pid).filter(|outside| outside.since <= asked);
         let figures = |pool: &PoolSeries| {
             let parts = parts(pool, time);
             let in_use = last_at(&pool.in_use, time);
@@ -267,13 +428,15 @@ impl Books<'_> {
             not_held: row.and_then(|row| row.reason.clone()).unwrap_or_else(|| {
                 if self.rows.is_empty() {
                     self.no_rows.clone()
+                } else if self.is_stand_in {
+                    "the kernel told nothing of this process yet".to_owned()
                 } else {
                     "the driver's list of processes does not name it".to_owned()
                 }
             }),
             context: outside.as_ref().map(|outside| outside.context),
             growths: outside.map_or(Vec::new(), |outside| {
-                outside.growths.into_iter().filter(|growth| growth.by.0 <= time).collect()
+                outside.growths.into_iter().filter(|growth| growth.by.0 <= asked).collect()
             }),
             pools: self.pools.iter().filter(|pool| pool.pid == pid).map(figures).collect(),
         }

@@ -47,6 +47,9 @@ pub struct PackDeviceView {
     /// Which device.
     #[field(title = "device")]
     pub name: String,
+    /// Whether it is host memory: the jobs were recorded with TensorFlow's pool on the CPU, and nothing names a GPU. Then `outside_bytes` of a job is the program's own memory: Python, its libraries, and data outside the pool.
+    #[field(title = "host memory")]
+    pub is_host: bool,
     /// The device's memory.
     #[field(title = "all of it")]
     pub total_bytes: Bytes,
@@ -82,7 +85,7 @@ pub struct PackJobView {
     pub headroom_bytes: Bytes,
     /// The limit to set: `minimum_bytes` and `headroom_bytes`.
     pub limit_bytes: Bytes,
-    /// What its process holds beside the pool: by its recording or plan, else --context.
+    /// What its process holds beside the pool (a context and libraries; in host memory the program's own): by its recording or plan, else --context.
     #[field(title = "beside its pool", null = "nothing tells it", switch = "--context 700MiB")]
     pub outside_bytes: Option<Bytes>,
     /// The same, or what is assumed where it is not known.
@@ -110,6 +113,7 @@ impl From<PackAnalysis> for PackView {
             fits: pack.fits,
             device: PackDeviceView {
                 name: pack.device,
+                is_host: pack.is_host,
                 total_bytes: pack.room.total,
                 reserved_bytes: pack.room.reserved,
                 taken_bytes: pack.room.taken,

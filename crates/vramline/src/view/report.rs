@@ -14,6 +14,7 @@ use super::replayed::ReplayedView;
 use super::run::{EpochView, InventoryView, MarkView, PhaseView, RunView, StepView};
 use crate::analysis::headline::{ReportAnswer, ReportWord};
 use crate::analysis::held::{HeldRow, HeldRows, LongHeldBlock, RestOfRows};
+use crate::analysis::limit::LimitSetter;
 use crate::analysis::report::{BeforeRecording, PoolAnalysis, ReportAnalysis, SourceClock, SourceFacts};
 use crate::document::{Described, Document, Shape, Unknowns};
 use crate::dtype::Dtype;
@@ -78,8 +79,10 @@ pub struct ReportVerdict {
     /// The most that it held, in the trace or by the framework's counters.
     #[field(null = "nothing tells the memory of a pool")]
     pub peak_bytes: Option<Bytes>,
-    /// What it may take.
-    #[field(null = "nothing tells how much is available")]
+    /// What it may take, unless that is a built-in default.
+    #[field(
+        null = "nothing tells how much is available, or only the framework's built-in default for a pool in host memory, which no memory backs"
+    )]
     pub limit_bytes: Option<Bytes>,
 }
 
@@ -124,6 +127,9 @@ pub struct PoolView {
     /// What the pool may take: in use + available.
     #[field(null = "nothing tells how much is available")]
     pub limit_bytes: Option<Bytes>,
+    /// Who set that: `built-in`: nobody, it is the framework's default for a pool in host memory, such as TensorFlow's on the CPU: 64 GiB whatever the machine has, and nothing is measured against it; `environment`: TF_CPU_BFC_MEM_LIMIT_IN_MB; `run`: vramline run --limit; `framework`: the framework has it, and nothing tells who set it.
+    #[field(title = "limit set by", null = "the limit is not known")]
+    pub limit_by: Option<LimitSetter>,
     /// Allocation events.
     #[field(null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub allocs: Option<u64>,
@@ -380,6 +386,7 @@ impl From<PoolAnalysis> for PoolView {
             rank: pool.rank,
             from_start: pool.from_start,
             limit_bytes: pool.limit,
+            limit_by: pool.limit_by,
             allocs: pool.allocs,
             frees: pool.frees,
             peak_bytes: pool.peak,

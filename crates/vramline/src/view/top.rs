@@ -109,7 +109,7 @@ pub struct TopDevice {
 /// A stretch of a device's bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Document)]
 pub struct TopPart {
-    /// `driver reserved`; of recorded processes `in use`, `cached free`, `context and outside` their pools, `context, cached and outside` where a framework does not tell how large its pool is, `not resident` pages of a pool on the CPU (negative); `other processes`; `unattributed`: taken, and in no list; `free`.
+    /// `driver reserved`; of recorded processes `in use`, `cached free`, `context and outside` their pools, `context, cached and outside` where a framework does not tell how large its pool is; on the CPU, where there is no context, `the program's own` and `cached and the program's own` instead, and `not resident` pages of a pool (negative); `other processes`; `unattributed`: taken, and in no list; `free`.
     pub part: BarPart,
     /// They add up to `total_bytes`.
     pub bytes: i64,

@@ -218,6 +218,7 @@ const PACKAGE: Program = Program {
         &[
             "plot",
             "info",
+            "watching",
             "load",
             "comparison",
             "accumulation",

@@ -3,10 +3,12 @@
 use proptest::prelude::*;
 use vramline::analysis::accounts::Accounts;
 use vramline::analysis::report::{ReportOptions, report as analyse};
+use vramline::ledger::moments::{Books, Did, DriverMoment, LedgerMoment, PoolSeries};
 use vramline::ledger::{
-    DeviceFigures, Facts, Growth, JobProcess, Ledger, OtherProcess, Parts, PoolFigures, SourcedBytes, Teller,
-    What,
+    Cause, DeviceFigures, Facts, Growth, GrowthGroup, JobProcess, Ledger, OtherProcess, Parts, PoolFigures,
+    SourcedBytes, Teller, What,
 };
+use vramline::recording::rows::{DriverRow, Moment, Subject};
 use vramline::snapshot::Role;
 use vramline::units::{Bytes, Nanos};
 
@@ -37,7 +39,7 @@ fn h200() -> Facts {
                 after: Nanos(1),
                 by: Nanos(2),
                 bytes: 69_000_000,
-                came_with: "step 3".to_owned(),
+                cause: Cause::Steps { first: 3, last: 3 },
             }],
             pools: vec![PoolFigures {
                 name: "GPU:0".to_owned(),
@@ -112,21 +114,158 @@ fn what_the_driver_does_not_tell_is_unknown_and_said() {
     assert_eq!(bytes_of(&ledger, |what| matches!(what, What::Pool(_))), 880_000_000);
 }
 
-/// On the CPU a pool may have taken more than the process has touched.
-#[test]
-fn pages_that_were_never_touched_are_taken_off_again() {
+/// The figures of a job whose pool lies in host memory, and which held so much before the pool began.
+fn on_host(held: u64, at_start: Option<u64>) -> Facts {
     let mut facts = h200();
     facts.is_stand_in = true;
     facts.memory.as_mut().unwrap().reserved = None;
-    facts.job[0].held = Some(Bytes(1_000_000_000));
-    let ledger = Ledger::of(&facts);
+    facts.job[0].held = Some(Bytes(held));
+    facts.job[0].context = at_start.map(Bytes);
+    facts.job[0].growths.clear();
+    facts
+}
+
+/// On the CPU a pool may have taken more than the process has touched.
+#[test]
+fn pages_that_were_never_touched_are_taken_off_again() {
+    let ledger = Ledger::of(&on_host(1_000_000_000, Some(640_000_000)));
     assert!(ledger.adds_up());
     assert_eq!(
         bytes_of(&ledger, |what| *what == What::NotResident),
-        1_000_000_000 - 640_000_000 - 880_000_000 - 69_000_000
+        1_000_000_000 - 640_000_000 - 880_000_000
     );
     assert_eq!(bytes_of(&ledger, |what| *what == What::Unexplained), 0);
     assert!(ledger.find(|what| *what == What::Reserved).is_none());
+}
+
+/// Host memory has no driver, and Python is no CUDA context.
+#[test]
+fn host_memory_has_words_of_its_own() {
+    let ledger = Ledger::of(&on_host(1_600_000_000, Some(640_000_000)));
+    assert!(ledger.adds_up());
+    // What it held before its pool, and what it holds beyond that and the pool.
+    assert_eq!(bytes_of(&ledger, |what| *what == What::Host), 1_600_000_000 - 880_000_000);
+    let unknown = Ledger::of(&on_host(800_000_000, None));
+    let own = unknown.find(|what| *what == What::Host).unwrap();
+    assert!(unknown.adds_up() && own.bytes.is_none() && !own.why.is_empty());
+    let mut facts = on_host(1_600_000_000, None);
+    facts.job[0].pools[0].taken = None;
+    let merged = Ledger::of(&facts);
+    assert!(merged.adds_up());
+    assert_eq!(bytes_of(&merged, |what| *what == What::HostMerged), 1_600_000_000);
+    assert_eq!(bytes_of(&merged, |what| *what == What::HostRest), 900_000_000);
+    for ledger in [&ledger, &unknown, &merged] {
+        for line in &ledger.lines {
+            assert!(line.by != Teller::Driver, "{line:?}");
+            assert!(
+                !line.what.word().contains("context") && !line.what.word().contains("driver"),
+                "{line:?}"
+            );
+        }
+        let told = [What::Device, What::Free, What::Job(7)];
+        assert!(told.iter().all(|what| ledger.find(|is| is == what).unwrap().by == Teller::Host));
+    }
+}
+
+/// Ten growths of one cause are one line with their sum, their number and their moments.
+#[test]
+fn growths_are_one_line_for_each_cause() {
+    let growth =
+        |by: i64, bytes: i64, cause: Cause| Growth { after: Nanos(by - 1), by: Nanos(by), bytes, cause };
+    let steps = |first, last| Cause::Steps { first, last };
+    let mut growths: Vec<Growth> = (1..=10).map(|by| growth(by, 2 << 20, Cause::Unmarked)).collect();
+    growths.push(growth(11, 5, steps(4, 5)));
+    growths.push(growth(12, -2, Cause::Mark("loaded".to_owned())));
+    growths.push(growth(13, 7, steps(2, 2)));
+    let mut facts = h200();
+    facts.job[0].growths.clone_from(&growths);
+    let ledger = Ledger::of(&facts);
+    assert!(ledger.adds_up());
+    let groups: Vec<&GrowthGroup> = ledger
+        .lines
+        .iter()
+        .filter_map(|line| match &line.what {
+            What::Outside(group) => Some(group),
+            _ => None,
+        })
+        .collect();
+    let told: Vec<(i64, usize, i64, i64, String)> = groups
+        .iter()
+        .map(|group| (group.bytes, group.growths, group.first.0, group.last.0, group.to_string()))
+        .collect();
+    let texts = ["outside every step and mark, 10 changes", "steps 2 to 5, 2 changes", "mark 'loaded'"];
+    let [unmarked, of_steps, mark] = texts.map(str::to_owned);
+    assert_eq!(told, [(20 << 20, 10, 1, 10, unmarked), (12, 2, 11, 13, of_steps), (-2, 1, 12, 12, mark)]);
+    assert_eq!(
+        groups.iter().map(|group| group.bytes).sum::<i64>(),
+        growths.iter().map(|growth| growth.bytes).sum::<i64>()
+    );
+}
+
+fn row(time: i64, used: u64) -> DriverRow {
+    DriverRow {
+        time: Moment { monotonic: time, ..Moment::default() },
+        subject: Subject::Process,
+        device: "GPU-1".to_owned(),
+        pid: Some(7),
+        start: None,
+        command: None,
+        is_job: Some(true),
+        work: None,
+        total: None,
+        reserved: None,
+        free: None,
+        used: Some(Bytes(used)),
+        peak: None,
+        reason: None,
+    }
+}
+
+/// The ledger stands at the peak; the driver's figures are those of the nearest moment at which the pool was as large.
+#[test]
+fn the_drivers_figures_are_of_a_pool_of_the_same_size() {
+    let rows = [row(100, 1_000), row(400, 1_500), row(900, 1_540)];
+    let point = |at: i64, bytes: u64| (at, SourcedBytes { bytes: Bytes(bytes), by: Teller::Framework });
+    let pool = PoolSeries {
+        name: "pool".to_owned(),
+        pid: 7,
+        taken: vec![point(50, 600), point(200, 600), point(250, 1_100), point(800, 1_100), point(950, 1_100)],
+        in_use: vec![point(50, 500), point(260, 1_050)],
+        peak: Some((Bytes(1_060), 255)),
+        ..PoolSeries::default()
+    };
+    let did = vec![Did { span: (850, 910), what: Cause::Phase("validation".to_owned()) }];
+    let mut books = Books {
+        device: "GPU:0".to_owned(),
+        rows: rows.iter().collect(),
+        pools: vec![pool],
+        did,
+        ..Books::default()
+    };
+    assert_eq!(books.peak_moment(), Some((255, LedgerMoment::Peak)));
+    // The last figure before is of a smaller pool.
+    assert_eq!(books.driver_moment(255), DriverMoment::At(400));
+    assert_eq!(books.driver_moment(210), DriverMoment::At(210), "it still holds");
+    let ledger = books.at(255, &books.driver_moment(255), &|_, _| None);
+    assert!(ledger.adds_up());
+    assert_eq!(bytes_of(&ledger, |what| *what == What::Job(7)), 1_500);
+    assert_eq!(bytes_of(&ledger, |what| *what == What::Context), 400);
+    assert_eq!(bytes_of(&ledger, |what| *what == What::Unexplained), 0);
+    let highest = books.highest();
+    assert_eq!((highest.held, highest.taken), (Some(Bytes(1_540)), Some(Bytes(1_100))));
+    // Nobody asked while the pool was so large: nothing is better than something of another moment.
+    books.rows.truncate(1);
+    assert_eq!(books.driver_moment(255), DriverMoment::NotThen);
+    let ledger = books.at(255, &DriverMoment::NotThen, &|_, _| None);
+    let job = ledger.find(|what| *what == What::Job(7)).unwrap();
+    assert!(ledger.adds_up() && job.bytes.is_none() && job.why.contains("while its pool had this size"));
+    // Without a trace it is the highest that the framework told, and where the run went higher, that is said.
+    books.pools[0].ran_higher = true;
+    assert_eq!(books.peak_moment(), Some((255, LedgerMoment::TracedPeak)));
+    books.pools[0].peak = None;
+    assert_eq!(books.peak_moment(), Some((260, LedgerMoment::HighestReading)));
+    books.pools[0].in_use.clear();
+    assert_eq!(books.peak_moment(), Some((100, LedgerMoment::LastReading)));
 }
 
 /// Recordings of an H200 whose driver was asked: every level adds up at every moment, and the figures are those that were seen there.
@@ -158,7 +297,9 @@ fn recordings_of_a_real_gpu() {
         let processes =
             accounts.at(books, end).find(|what| *what == What::Processes).and_then(|line| line.bytes);
         assert_eq!(processes, Some(0), "{name}");
-        let best = accounts.at(books, books.best_moment().unwrap());
+        let at_peak = accounts.at_peaks().remove(0);
+        assert!(at_peak.ledger.adds_up() && at_peak.moment == LedgerMoment::HighestReading, "{name}");
+        let best = at_peak.ledger;
         let sum = |word: &str| -> i64 {
             best.lines.iter().filter(|line| line.what.word() == word).filter_map(|line| line.bytes).sum()
         };
@@ -188,7 +329,7 @@ fn a_traced_peak_is_the_ledgers_moment() {
     let in_use = line("in use");
     assert_eq!(in_use.bytes, pool.peak_bytes.map(|bytes| i64::try_from(bytes.0).unwrap()));
     assert_eq!(in_use.at_ns.0, pool.peak_at_ns.unwrap().0 + 1);
-    assert_eq!(line("pool").source, Teller::Framework);
+    assert_eq!((line("pool").source, in_use.moment), (Teller::Replay, LedgerMoment::Peak));
 }
 
 prop_compose! {
@@ -210,7 +351,7 @@ prop_compose! {
         pools in proptest::collection::vec(pool(), 0..3),
         grown in proptest::collection::vec(-(1_i64 << 30)..1 << 30, 0..3),
     ) -> JobProcess {
-        let growth = |bytes| Growth { after: Nanos(0), by: Nanos(1), bytes, came_with: String::new() };
+        let growth = |bytes| Growth { after: Nanos(0), by: Nanos(1), bytes, cause: Cause::Unmarked };
         JobProcess {
             held: held.map(Bytes),
             context: context.map(Bytes),

@@ -141,6 +141,35 @@ fn a_replay_tells_the_least_limit_unless_the_run_went_higher() {
     assert_eq!(document.fits, None);
 }
 
+/// Jobs that were recorded in host memory share that: there is no context and no driver.
+#[test]
+fn jobs_of_the_cpu_share_host_memory() {
+    let jobs = [run("tf221_cpu_keras.vram"), run("tf215_cpu_keras2.vram")];
+    let wanted = PackOptions { memory: Some(Bytes(16 * GIB)), headroom: 10, ..PackOptions::default() };
+    let document = packed(&jobs, &wanted);
+    assert!(document.device.is_host && document.device.name == "host memory");
+    let codes: Vec<&str> = document.warnings.iter().map(|warning| warning.code).collect();
+    assert!(codes.contains(&"host-memory") && !codes.contains(&"no-reserve"), "{codes:?}");
+    let unknown: Vec<&str> = document
+        .warnings
+        .iter()
+        .filter(|warning| warning.code == "no-context")
+        .map(|warning| warning.text.as_str())
+        .collect();
+    assert!(!unknown.is_empty() && unknown.iter().all(|text| text.contains("Python and its libraries")));
+    let said = document.advice.iter().chain([&document.headline]);
+    assert!(said.into_iter().all(|text| !text.to_lowercase().contains("context")), "{:?}", document.advice);
+    // Where somebody tells of a GPU's context, or one of them ran on a GPU, they share a GPU.
+    let with_context = PackOptions { context: Some(Bytes(500 * MIB)), ..wanted.clone() };
+    let document = packed(&jobs, &with_context);
+    assert!(!document.device.is_host);
+    assert!(document.jobs.iter().all(|job| job.outside_bytes == with_context.context));
+    let mixed = [run("tf221_cpu_keras.vram"), run("jax0112_h200_preallocated_pool.vram")];
+    let document = packed(&mixed, &PackOptions { headroom: 10, ..PackOptions::default() });
+    assert!(!document.device.is_host && document.jobs[0].outside_bytes.is_none());
+    assert!(document.warnings.iter().any(|warning| warning.text.contains("recorded on the CPU")));
+}
+
 #[test]
 fn plans_are_certain_where_nothing_is_assumed() {
     let room = |gib: u64| PackOptions {

@@ -211,10 +211,12 @@ fn kind_after(kind: LineKind) -> Option<LineKind> {
         LineKind::Unattributed => LineKind::Context,
         LineKind::Context => LineKind::Pool,
         LineKind::Pool => LineKind::Merged,
-        LineKind::Merged => LineKind::InUse,
+        LineKind::Merged => LineKind::HostMerged,
+        LineKind::HostMerged => LineKind::InUse,
         LineKind::InUse => LineKind::Cached,
         LineKind::Cached => LineKind::Rest,
-        LineKind::Rest => LineKind::Role(Role::ALL[0]),
+        LineKind::Rest => LineKind::HostRest,
+        LineKind::HostRest => LineKind::Role(Role::ALL[0]),
         LineKind::Role(role) => {
             let place = Role::ALL.iter().position(|&known| known == role).unwrap();
             Role::ALL.get(place + 1).map_or(LineKind::Slack, |&next| LineKind::Role(next))

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use vramline::analysis::limit::LimitSetter;
 use vramline::analysis::report::ReportOptions;
 use vramline::event::Framework;
 use vramline::recording::folder::Part;
@@ -25,6 +26,10 @@ fn the_trace_begins_before_the_first_allocation_and_names_nearly_everything() {
     let report = report();
     let pool = &report.pools[0];
     assert_eq!((pool.from_start, pool.limit_bytes), (Some(true), Some(Bytes(64 << 30))));
+    // Nobody set it, and no memory backs it: nothing is measured against it.
+    assert_eq!((pool.limit_by, report.verdict.limit_bytes), (Some(LimitSetter::BuiltIn), None));
+    let said = report.explanation.iter().chain([&report.headline]);
+    assert!(said.into_iter().all(|text| !text.contains("limit")), "{:?}", report.explanation);
     let held = pool.at_peak.as_ref().unwrap();
     assert_eq!(held.before_recording_bytes, Bytes::ZERO);
     assert!(held.named_bytes.0 * 100 >= (held.named_bytes + held.unnamed_bytes).0 * 95);

@@ -18,6 +18,8 @@ type BytesOverTime = Vec<(i64, u64)>;
 pub enum LineSubject {
     /// What a pool took from the driver.
     PoolTaken,
+    /// What a pool took of host memory.
+    PoolTakenOnHost,
     /// What a process held, by the kernel: host memory has no driver.
     ProcessByKernel,
     /// What a process held, by the driver.
@@ -28,6 +30,7 @@ pub enum LineSubject {
 
 words!(LineSubject {
     PoolTaken => "pool, taken from the driver",
+    PoolTakenOnHost => "pool, taken from host memory",
     ProcessByKernel => "process, by the kernel",
     ProcessByDriver => "process, by the driver",
     InUseByCounters => "in use, by the framework's counters",
@@ -89,7 +92,9 @@ impl CountedFigures {
         };
         let mut by_driver = Vec::new();
         if let Some(series) = series.filter(|series| !series.taken.is_empty()) {
-            by_driver.push((LineSubject::PoolTaken, on_clock(&series.taken)));
+            let is_host = books.is_stand_in;
+            let subject = if is_host { LineSubject::PoolTakenOnHost } else { LineSubject::PoolTaken };
+            by_driver.push((subject, on_clock(&series.taken)));
         }
         let of_process =
             books.rows.iter().filter(|row| row.is_job == Some(true) && row.pid.is_some_and(is_it));

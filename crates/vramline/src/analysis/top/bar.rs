@@ -15,6 +15,10 @@ pub enum BarPart {
     ContextAndOutside,
     /// What they hold beside what is in use, where nobody tells how large their pools are.
     ContextCachedAndOutside,
+    /// On the CPU, what they hold outside their pools: there is no context.
+    ProgramsOwn,
+    /// On the CPU, what they hold beside what is in use, where nobody tells how large their pools are.
+    CachedAndProgramsOwn,
     /// Pages of a pool on the CPU that were never touched; negative.
     NotResident,
     /// What processes without a recording hold.
@@ -31,6 +35,8 @@ words!(BarPart {
     CachedFree => "cached free",
     ContextAndOutside => "context and outside",
     ContextCachedAndOutside => "context, cached and outside",
+    ProgramsOwn => "the program's own",
+    CachedAndProgramsOwn => "cached and the program's own",
     NotResident => "not resident",
     OtherProcesses => "other processes",
     Unattributed => "unattributed",
@@ -39,23 +45,25 @@ words!(BarPart {
 
 impl BarPart {
     /// The part that a leaf of a ledger is in.
-    fn of(what: &What) -> BarPart {
+    fn of(what: &What, is_stand_in: bool) -> BarPart {
         match what {
+            What::Job(_) | What::HostMerged | What::HostRest if is_stand_in => BarPart::CachedAndProgramsOwn,
             What::Reserved => BarPart::DriverReserved,
             What::InUse | What::Role(_) | What::Slack | What::Before => BarPart::InUse,
             What::Cached => BarPart::CachedFree,
             // What a process holds is one line where its pools tell nothing.
-            What::Merged | What::Rest | What::Job(_) => BarPart::ContextCachedAndOutside,
+            What::Merged | What::Rest | What::Job(_) | What::HostMerged | What::HostRest => {
+                BarPart::ContextCachedAndOutside
+            }
+            What::Host => BarPart::ProgramsOwn,
+            What::Pool(_) | What::Unexplained if is_stand_in => BarPart::ProgramsOwn,
             What::NotResident => BarPart::NotResident,
             What::Other(..) => BarPart::OtherProcesses,
             What::Free => BarPart::Free,
             What::Unattributed | What::Device | What::Processes => BarPart::Unattributed,
-            What::Context
-            | What::Pool(_)
-            | What::Outside(_)
-            | What::Beside
-            | What::Host
-            | What::Unexplained => BarPart::ContextAndOutside,
+            What::Context | What::Pool(_) | What::Outside(_) | What::Beside | What::Unexplained => {
+                BarPart::ContextAndOutside
+            }
         }
     }
 }
@@ -74,8 +82,9 @@ pub(super) fn bar(ledger: &Ledger) -> Vec<BarStretch> {
     let is_leaf =
         |place: usize| !ledger.lines.iter().any(|part| part.of == Some(place) && part.bytes.is_some());
     let lines = ledger.lines.iter().enumerate().filter(|(place, _)| is_leaf(*place));
-    let leaves: Vec<(BarPart, i64)> =
-        lines.filter_map(|(_, line)| Some((BarPart::of(&line.what), line.bytes?))).collect();
+    let leaves: Vec<(BarPart, i64)> = lines
+        .filter_map(|(_, line)| Some((BarPart::of(&line.what, ledger.is_stand_in), line.bytes?)))
+        .collect();
     let stretch = |part: BarPart| {
         let bytes = leaves.iter().filter(|(of, _)| *of == part).map(|(_, bytes)| *bytes);
         BarStretch { part, bytes: bytes.fold(0, i64::saturating_add) }
