@@ -225,6 +225,8 @@ pub mod documents {
     #[doc(inline)]
     pub use crate::stages::view::caching::{CachedView, CachingFailureView, CachingView, StreamView};
     #[doc(inline)]
+    pub use crate::stages::view::patterns::{ChurningView, PatternsView};
+    #[doc(inline)]
     pub use crate::stages::view::report::{
         BeforeView, ByRole, HeldView, LongView, PoolView, ReportVerdict, Rest, Row, SourceView,
     };

@@ -5,11 +5,12 @@ use super::caching::CachingAnalysis;
 use super::headline::ReportAnswer;
 use super::held::{GroupBy, HeldRows, LongHeldBlock, NameTables};
 use super::oom;
+use super::patterns::Patterns;
 use super::process::{
     JobFacts, MarkFigures, PoolEpoch, PoolPhase, PoolStep, ProcessStory, RoleVariables, traced_steps,
 };
 use super::reading::{Host, Reading};
-use super::replayed::Replayed;
+use super::replayed::{MAX_REPLAYED_EVENTS, Replayed};
 use crate::advise::Finding;
 use crate::event::{Framework, History};
 use crate::ledger::Line;
@@ -134,6 +135,8 @@ pub struct PoolAnalysis {
     pub caching: Option<CachingAnalysis>,
     /// What a replay says.
     pub replay: Option<Replayed>,
+    /// How its steps repeat each other.
+    pub patterns: Option<Patterns>,
     /// The blocks with the most bytes x seconds.
     pub held_long: Vec<LongHeldBlock>,
     /// Where its trace is.
@@ -295,6 +298,11 @@ impl ReportAnalysis {
             self.warnings.push(too_many);
             None
         });
+        let patterns = match &replay {
+            Some(replay) => replay.patterns.clone(),
+            None if pool.event_count() > MAX_REPLAYED_EVENTS => None,
+            None => Patterns::of(trace, pool, None),
+        };
         let peak = pool.peak();
         let peak_time = peak.map(|peak| pool.time(&history.events, peak.position));
         PoolAnalysis {
@@ -322,6 +330,7 @@ impl ReportAnalysis {
                 .and_then(|facts| facts.caching.as_ref())
                 .map(|caching| CachingAnalysis::of(caching, history)),
             replay,
+            patterns,
             held_long: trace.held_longest(pool).iter().map(|long| tables.long_held(long)).collect(),
             trace: None,
         }
@@ -445,6 +454,7 @@ impl PoolAnalysis {
             before_recording: None,
             caching: None,
             replay: None,
+            patterns: None,
             held_long: Vec::new(),
             trace: None,
         }

@@ -8,6 +8,7 @@ mod count;
 mod frames;
 mod op;
 mod pairing;
+mod pattern;
 mod program;
 pub mod recorded;
 mod role;
@@ -30,6 +31,7 @@ pub use count::{Count, Disagreement, Peak};
 pub(crate) use op::layer_of;
 pub(crate) use op::{is_optimizer, without_number};
 pub use pairing::{Life, PoolTrace, UnmatchedFree};
+pub(crate) use pattern::OpSizes;
 pub(crate) use step::StepUse;
 pub use step::{How, Phase, Step};
 

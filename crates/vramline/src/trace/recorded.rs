@@ -40,6 +40,8 @@ pub struct RecordedStep {
     pub peak: Option<Bytes>,
     /// In use at its end.
     pub current: Option<Bytes>,
+    /// The most in use up to its end, since the process began or somebody reset it.
+    pub highest: Option<Bytes>,
 }
 
 /// The steps of a process: those it announced; without any, the calls that train; without those, all calls.
@@ -104,6 +106,7 @@ fn span(mark: &Mark, counters: &Counters, last_mark: i64) -> RecordedStep {
         end: mark.time,
         peak: counters.peak.filter(|_| is_reset).and_then(bytes),
         current: counters.current.and_then(bytes),
+        highest: counters.peak.and_then(bytes),
     }
 }
 

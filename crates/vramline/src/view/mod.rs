@@ -12,6 +12,7 @@ pub mod oom;
 pub mod pack;
 mod packed;
 pub mod page;
+pub mod patterns;
 pub mod plan;
 pub mod replay;
 pub mod replayed;

@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use super::caching::CachingView;
 use super::findings::FindingView;
 use super::ledger::{self, LedgerView};
+use super::patterns::PatternsView;
 use super::replayed::ReplayedView;
 use super::run::{EpochView, InventoryView, MarkView, PhaseView, RunView, StepView};
 use crate::analysis::headline::{ReportAnswer, ReportWord};
@@ -161,6 +162,9 @@ pub struct PoolView {
     /// What a replay says; there where the allocator has rules and the pool at most 200,000 events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayedView>,
+    /// How its steps repeat each other; there where the pool has at most 200,000 events and its trace shows four steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patterns: Option<PatternsView>,
     /// The ten blocks with the most bytes x seconds.
     pub held_long: Vec<LongView>,
 }
@@ -391,6 +395,7 @@ impl From<PoolAnalysis> for PoolView {
             before_recording: pool.before_recording.map(BeforeView::from),
             caching: pool.caching.map(CachingView::from),
             replay: pool.replay.map(ReplayedView::from),
+            patterns: pool.patterns.map(PatternsView::from),
             held_long: pool.held_long.into_iter().map(LongView::from).collect(),
         }
     }

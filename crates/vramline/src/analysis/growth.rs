@@ -1,0 +1,212 @@
+//! What is known of memory that grows: steps with their fits and traces of functions, variables over time, and what stays in traces.
+
+use std::collections::BTreeMap;
+
+use super::process::{PoolStep, ProcessStory};
+use super::reading::Reading;
+use super::report::PoolAnalysis;
+use crate::advise::{
+    Churn, ChurningOp, GrowingOp, KeptVariables, StepFigures, Survivor, VariableCount, WindowGrowth,
+};
+use crate::recording::reader::RecordedProcess;
+use crate::recording::rows::{Inventory, Variable};
+use crate::trace::recorded::RecordedStep;
+use crate::trace::{PoolTrace, Trace, without_number};
+use crate::units::{Bytes, Picos};
+
+/// What the rules about growth ask for.
+#[derive(Default)]
+pub(super) struct GrowthFigures {
+    pub(super) steps: Vec<StepFigures>,
+    pub(super) survivors: Vec<Survivor>,
+    pub(super) kept: Vec<KeptVariables>,
+    pub(super) variables: Vec<VariableCount>,
+    pub(super) retraced: Vec<(String, u64)>,
+    pub(super) window: Option<WindowGrowth>,
+    pub(super) growing: Vec<GrowingOp>,
+    pub(super) churn: Option<Churn>,
+}
+
+impl GrowthFigures {
+    pub(super) fn of(pool: &PoolAnalysis, steps: &[&PoolStep], reading: &Reading) -> GrowthFigures {
+        let mut figures = GrowthFigures {
+            steps: steps.iter().map(|step| step_figures(step)).collect(),
+            ..GrowthFigures::default()
+        };
+        if let Some((number, process)) = process_of(pool, reading) {
+            let trace = reading.host_of(number).map(|(_, host)| &host.trace);
+            figures.add_recorded(pool, &ProcessStory::of(process, trace));
+            figures.add_variables(pool, process);
+        }
+        if let Some((host, of_trace)) = pool.trace_in(reading) {
+            figures.add_window(&host.trace, of_trace, steps);
+        }
+        figures.add_patterns(pool);
+        figures
+    }
+
+    /// What only a recording tells of steps.
+    fn add_recorded(&mut self, pool: &PoolAnalysis, story: &ProcessStory<'_>) {
+        let is_of_pool =
+            |step: &RecordedStep| story.pools.get(&step.device).unwrap_or(&step.device) == &pool.name;
+        let recorded: Vec<RecordedStep> = story.recorded_steps().into_iter().filter(is_of_pool).collect();
+        // Without announced steps those of the trace stand there.
+        if recorded.len() != self.steps.len() {
+            return;
+        }
+        let fits = story.process.fits();
+        let retraces: Vec<(i64, &str)> = story.process.retraces().collect();
+        let mut traced: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut next = 0;
+        for (figures, step) in self.steps.iter_mut().zip(&recorded) {
+            figures.highest = step.highest;
+            figures.fit = fit_at(&fits, step.end.monotonic);
+            while let Some((_, function)) = retraces.get(next).filter(|(time, _)| *time <= step.end.monotonic)
+            {
+                figures.retraces += 1;
+                *traced.entry(function).or_default() += 1;
+                next += 1;
+            }
+        }
+        self.retraced = traced.into_iter().map(|(name, times)| (name.to_owned(), times)).collect();
+        self.retraced.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+    }
+
+    /// What became more between the first and the last list of variables.
+    fn add_variables(&mut self, pool: &PoolAnalysis, process: &RecordedProcess) {
+        let is_here =
+            |variable: &&Variable| variable.device.as_ref().is_none_or(|device| *device == pool.device);
+        let here = |inventory: &Inventory| {
+            let here = inventory.variables.iter().filter(is_here);
+            let bytes = here.clone().map(|variable| variable.bytes).sum();
+            VariableCount { count: here.count() as u64, bytes }
+        };
+        self.variables = process.inventories.iter().map(here).collect();
+        let [first, .., last] = process.inventories.as_slice() else { return };
+        let families = |inventory: &Inventory| {
+            let mut families: BTreeMap<(String, String), Family> = BTreeMap::new();
+            for variable in inventory.variables.iter().filter(is_here) {
+                let kind = format!(
+                    "{}{}",
+                    variable.dtype.as_deref().unwrap_or_default(),
+                    variable.shape.as_deref().unwrap_or_default()
+                );
+                families.entry((family_of(&variable.name), kind)).or_default().add(variable);
+            }
+            families
+        };
+        let (before, after) = (families(first), families(last));
+        for ((family, kind), now) in after {
+            let then = before.get(&(family.clone(), kind.clone())).map_or(0, |then| then.count);
+            if now.count <= then {
+                continue;
+            }
+            let name = if now.has_one_name { &now.name } else { &family };
+            self.kept.push(KeptVariables {
+                what: format!("{name} {kind}").trim_end().to_owned(),
+                before: then,
+                after: now.count,
+                bytes: Bytes(now.bytes.0 / now.count * (now.count - then)),
+            });
+        }
+        self.kept.sort_by_key(|kept| std::cmp::Reverse(kept.bytes));
+    }
+
+    /// What stays in a trace.
+    fn add_window(&mut self, trace: &Trace, of_trace: &PoolTrace, steps: &[&PoolStep]) {
+        let end = of_trace.last_time(&trace.history.events);
+        let origin = trace.history.origin.0;
+        let begins: Vec<Picos> = steps
+            .iter()
+            .map(|step| Picos(step.begin.0.saturating_sub(origin).saturating_mul(1000)))
+            .take_while(|&begin| begin < end)
+            .collect();
+        let survivors = trace.survivors(of_trace, &begins);
+        self.survivors = survivors
+            .iter()
+            .map(|survivor| Survivor {
+                op: survivor.what(&trace.history.names),
+                bytes_a_step: survivor.bytes_a_step,
+            })
+            .collect();
+        self.window = trace.growth_over(of_trace, &begins).map(|(steps, grown, kept)| WindowGrowth {
+            steps,
+            grown,
+            kept,
+        });
+    }
+
+    fn add_patterns(&mut self, pool: &PoolAnalysis) {
+        let Some(patterns) = &pool.patterns else { return };
+        let growing = patterns.growing.iter().map(|op| {
+            let (first, last) = op.first_and_last;
+            GrowingOp { op: op.op.clone(), first, last }
+        });
+        self.growing = growing.collect();
+        let ops = patterns.churning.iter().map(|op| ChurningOp {
+            op: op.op.clone(),
+            sizes: op.sizes,
+            smallest: op.smallest,
+            largest: op.largest,
+        });
+        self.churn =
+            patterns.pool.zip(patterns.padded_pool).filter(|_| patterns.churning_ops > 0).map(
+                |(pool, padded)| Churn { count: patterns.churning_ops, ops: ops.collect(), pool, padded },
+            );
+    }
+}
+
+/// The process of a pool, and its number.
+fn process_of<'a>(pool: &PoolAnalysis, reading: &'a Reading) -> Option<(usize, &'a RecordedProcess)> {
+    let processes = reading.recorded.iter().flat_map(|recorded| &recorded.processes).enumerate();
+    let mut of_pid = processes.filter(|(_, process)| Some(u64::from(process.id.pid())) == pool.pid);
+    of_pid.find(|(_, process)| pool.host.is_empty() || process.id.host() == pool.host)
+}
+
+/// The fit that goes on at a moment, counted from 1.
+fn fit_at(fits: &[(i64, i64)], moment: i64) -> Option<u64> {
+    let ended = fits.partition_point(|&(_, end)| end < moment);
+    let is_in_it = match fits.get(ended) {
+        Some(&(begin, _)) => begin <= moment,
+        // A program that was stopped in a fit.
+        None => ended > 0,
+    };
+    is_in_it.then_some(ended as u64 + 1)
+}
+
+fn step_figures(step: &PoolStep) -> StepFigures {
+    StepFigures {
+        number: step.number,
+        phase: step.phase,
+        peak: step.peak,
+        current: step.current,
+        epoch: step.epoch,
+        ..StepFigures::default()
+    }
+}
+
+/// Variables with the same name, but for numbers, and shape.
+#[derive(Default)]
+struct Family {
+    name: String,
+    has_one_name: bool,
+    count: u64,
+    bytes: Bytes,
+}
+
+impl Family {
+    fn add(&mut self, variable: &Variable) {
+        if self.count == 0 {
+            (self.name, self.has_one_name) = (variable.name.clone(), true);
+        }
+        self.has_one_name &= self.name == variable.name;
+        self.count += 1;
+        self.bytes += variable.bytes;
+    }
+}
+
+/// `sequential_3/dense_7/kernel:0` -> `sequential/dense/kernel`
+fn family_of(name: &str) -> String {
+    let name = name.split_once(':').map_or(name, |(name, _)| name);
+    name.split('/').map(without_number).collect::<Vec<_>>().join("/")
+}
