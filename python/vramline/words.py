@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-MarkKind = Literal["step", "call", "epoch", "phase", "mark", "trace", "setting", "exception", "end"]
+MarkKind = Literal["step", "call", "epoch", "phase", "mark", "trace", "retrace", "setting", "exception", "end"]
 """What a mark is about."""
 
 Phase = Literal["train", "validation", "predict", "other"]

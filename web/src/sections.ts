@@ -117,12 +117,14 @@ export function steps(report: Report, pool: Pool): HTMLElement | null {
       list.map((step) => ({ name: String(step.step), peak: step.peak_bytes, end: step.current_bytes, group: GROUPS[step.phase] ?? "unknown" })), 190));
   const epochs = report.epochs.filter((epoch) => epoch.pool === pool.name);
   if (epochs.length > 0) {
-    out.append(el("h3", {}, "Epoch by epoch"),
-      bars(`Peaks of ${epochs.length} epochs`, epochs.map((epoch) => ({ name: String(epoch.epoch), peak: epoch.peak_bytes, end: epoch.current_bytes, group: "gradients" })), 150));
+    const fits = epochs.some((epoch) => (epoch.fit ?? 0) > 1);
+    out.append(el("h3", {}, fits ? "Epoch by epoch, as fit.epoch" : "Epoch by epoch"),
+      bars(`Peaks of ${epochs.length} epochs`, epochs.map((epoch) => ({ name: fits ? `${epoch.fit ?? ""}.${epoch.epoch}` : String(epoch.epoch), peak: epoch.peak_bytes, end: epoch.current_bytes, group: "gradients" })), 150));
   }
   out.append(el("details", {}, el("summary", {}, `All ${whole(list.length)} steps`), table([
     { title: "step", number: true, value: (step) => step.step },
     { title: "phase", value: (step) => step.phase },
+    { title: "fit", number: true, value: (step) => step.fit },
     { title: "epoch", number: true, value: (step) => step.epoch },
     { title: "begins", number: true, value: (step) => step.begin_ns, show: (step) => time(step.begin_ns) },
     { title: "peak", number: true, value: (step) => step.peak_bytes, show: (step) => size(step.peak_bytes) },

@@ -19,7 +19,7 @@ from vramline.inventory import Row
 from vramline.session import Session
 from vramline.words import How, MarkKind, Phase
 
-# Calls of one function that is no training step, at most.
+# Calls of one function that is no training step, and functions that are traced again, at most.
 _MOST_CALLS = 10_000
 # A program with more models or optimizers than this is no training loop.
 _MOST_OWNERS = 64
@@ -37,6 +37,7 @@ class Steps:
         self._is_counted = False
         self._calls: dict[str, int] = {}
         self._number = 0
+        self._retraces = 0
         self.local = _Local()
 
     def begin(self) -> int:
@@ -86,6 +87,12 @@ class Steps:
             return
         phase: Phase = "train" if trains else "other"
         self.job.mark("call", name, phase, "inferred", count, 1, None, begin, counters.read_all())
+
+    def retraced(self, name: str) -> None:
+        """A compiled function is being traced again."""
+        self._retraces += 1
+        if self._retraces <= _MOST_CALLS:
+            self.job.mark("retrace", name, how="inferred", read=counters.read_all())
 
     def span(self, kind: MarkKind, label: str | None, phase: Phase, begin: int | None, epoch: int | None) -> None:
         """An epoch or a phase has ended."""

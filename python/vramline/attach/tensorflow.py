@@ -12,7 +12,7 @@ from typing import Any
 
 from vramline.attach import ending, keras
 from vramline.attach.settings import Asked
-from vramline.attach.steps import Steps
+from vramline.attach.steps import Steps, quietly
 from vramline.session import warn
 
 _MIB = 1 << 20
@@ -24,6 +24,7 @@ def hook(tensorflow: ModuleType, steps: Steps, asked: Asked) -> None:
         _hook_limit(sys.modules["tensorflow.python.eager.context"].Context, asked.limit, steps)
     _hook_profiler(steps)
     _hook_functions(steps)
+    _hook_tracing(steps)
     _hide()
     ending.at_exit_of(steps)
 
@@ -111,6 +112,39 @@ def _hook_functions(steps: Steps) -> None:
         return enter(self)
 
     backprop.GradientTape.__enter__ = begins
+
+
+def _hook_tracing(steps: Steps) -> None:
+    """Functions that are traced again, because they are called with other shapes or types. Nothing is done at a call that is not traced."""
+    from tensorflow.python.eager.polymorphic_function import tracing_compilation
+    from tensorflow.python.framework import ops
+
+    create = getattr(tracing_compilation, "_create_concrete_function", None)
+    if create is None:  # TensorFlow before 2.15.
+        return
+
+    @functools.wraps(create)
+    def created(function_type: Any, type_context: Any, func_graph: Any, tracing_options: Any) -> Any:
+        # A function inside another is traced with it.
+        if not ops.inside_function():
+            _traced(steps, function_type, tracing_options)
+        return create(function_type, type_context, func_graph, tracing_options)
+
+    tracing_compilation._create_concrete_function = created
+
+
+@quietly
+def _traced(steps: Steps, function_type: Any, options: Any) -> None:
+    known = getattr(options.function_cache, "_primary", None) or {}
+    taken = _taken(function_type)
+    # A function that creates variables is traced twice for the same arguments.
+    if known and taken not in [_taken(other) for _, other in known]:
+        steps.retraced(str(options.name))
+
+
+def _taken(function_type: Any) -> list[Any]:
+    """The types of a function's arguments."""
+    return [parameter.type_constraint for parameter in function_type.parameters.values()]
 
 
 def _hide() -> None:

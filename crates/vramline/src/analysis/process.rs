@@ -55,6 +55,8 @@ pub struct PoolStep {
     pub number: i64,
     /// How many batches it ran.
     pub batches: u64,
+    /// The fit it belongs to, from 1.
+    pub fit: Option<u64>,
     /// Its epoch.
     pub epoch: Option<u64>,
     /// What it did.
@@ -80,6 +82,8 @@ pub struct PoolEpoch {
     pub host: String,
     /// The process.
     pub pid: Option<u64>,
+    /// The fit it belongs to, from 1.
+    pub fit: Option<u64>,
     /// Its number.
     pub epoch: u64,
     /// When it began.
@@ -90,7 +94,7 @@ pub struct PoolEpoch {
     pub current: Option<Bytes>,
 }
 
-/// The steps of a process that did the same, with the figures of one pool; the first of them apart: it builds what the others use.
+/// The steps of a fit that did the same, or of a process outside of fits, with the figures of one pool; the first of them apart: it builds what the others use.
 #[derive(Clone, Debug)]
 pub struct PoolPhase {
     /// As in a step.
@@ -99,6 +103,8 @@ pub struct PoolPhase {
     pub host: String,
     /// The process.
     pub pid: Option<u64>,
+    /// The fit they belong to, from 1.
+    pub fit: Option<u64>,
     /// What they did.
     pub phase: Phase,
     /// Who told of the first.
@@ -235,6 +241,7 @@ impl<'a> ProcessStory<'a> {
             pid: Some(self.pid()),
             number: step.number,
             batches: step.batches,
+            fit: step.fit,
             epoch: step.epoch,
             phase: step.phase,
             how: step.how,
@@ -264,6 +271,7 @@ impl<'a> ProcessStory<'a> {
                 pool: self.pool(&epoch.device),
                 host: self.host(),
                 pid: Some(self.pid()),
+                fit: epoch.fit,
                 epoch: epoch.epoch.unwrap_or_default(),
                 begin: self.clock(epoch.begin),
                 peak: epoch.peak.or_else(|| of_steps.and_then(|peaks| peaks.into_iter().max())),
@@ -273,17 +281,21 @@ impl<'a> ProcessStory<'a> {
         recorded::epochs(self.process, self.trace).into_iter().map(of).collect()
     }
 
-    /// Steps by pool and phase.
+    /// Steps by pool, fit and phase.
     pub(super) fn phases(&self, steps: &[RecordedStep]) -> Vec<PoolPhase> {
         let mut phases: Vec<PoolPhase> = Vec::new();
         for step in steps {
             let pool = self.pool(&step.device);
-            let known = phases.iter_mut().find(|phase| phase.pool == pool && phase.phase == step.phase);
+            let is_it = |phase: &&mut PoolPhase| {
+                (&phase.pool, phase.fit, phase.phase) == (&pool, step.fit, step.phase)
+            };
+            let known = phases.iter_mut().find(is_it);
             let Some(phase) = known else {
                 phases.push(PoolPhase {
                     pool,
                     host: self.host(),
                     pid: Some(self.pid()),
+                    fit: step.fit,
                     phase: step.phase,
                     how: step.how,
                     steps: 1,
@@ -303,7 +315,9 @@ impl<'a> ProcessStory<'a> {
                 phase.later_peaks_known += 1;
             }
         }
-        phases.sort_by(|a, b| (&a.pool, a.phase).cmp(&(&b.pool, b.phase)));
+        // Fits first, what stands alone after them.
+        let order = |phase: &PoolPhase| (phase.fit.is_none(), phase.fit, phase.phase);
+        phases.sort_by(|a, b| (&a.pool, order(a)).cmp(&(&b.pool, order(b))));
         phases
     }
 
@@ -393,6 +407,7 @@ pub(super) fn traced_steps(trace: &Trace, pool: &PoolTrace) -> Vec<PoolStep> {
         pid: history.pid,
         number: used.step.number,
         batches: 1,
+        fit: None,
         epoch: None,
         phase: used.step.phase,
         how: used.step.how,

@@ -9,6 +9,7 @@
 
 #[cfg(feature = "recording")]
 mod cells;
+pub mod fits;
 pub mod folder;
 #[cfg(feature = "recording")]
 pub mod follow;

@@ -69,7 +69,7 @@ pub const MARKS: Stream = Stream {
     name: "marks",
     columns: &[
         int("mark", "number of the mark; the rows of one mark, one a device, share it"),
-        text("kind", "step, call, epoch, phase, mark, trace, setting, exception or end"),
+        text("kind", "step, call, epoch, phase, mark, trace, retrace, setting, exception or end"),
         text("label", "name given by the program, of the function called, or what happened"),
         text("phase", "train, validation, predict or other"),
         text("how", "who told: keras, api or inferred"),

@@ -10,6 +10,7 @@ use super::step::{self, How, Phase, Step};
 use super::{PoolTrace, Trace};
 use crate::event::{Dtype, History};
 use crate::names::Name;
+use crate::recording::fits::{Fit, fit_of};
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Counters, Inventory, Mark, Moment, RecordedMarkKind};
 use crate::snapshot::{Held, Role};
@@ -24,6 +25,8 @@ pub struct RecordedStep {
     pub number: i64,
     /// How many batches it ran.
     pub batches: u64,
+    /// The fit it belongs to, from 1.
+    pub fit: Option<u64>,
     /// The epoch it belongs to.
     pub epoch: Option<u64>,
     /// What it did.
@@ -74,11 +77,12 @@ fn spans(
     let mut spans = Vec::new();
     let nothing = [Counters::default()];
     let mut last_mark = i64::MIN;
+    let fits = process.fits();
     for mark in &process.marks {
         // A step without a number was not written by us; none is made up for it.
         if is_span(mark) && mark.step.or(mark.epoch).is_some() {
             let all = if mark.counters.is_empty() { &nothing[..] } else { &mark.counters };
-            spans.extend(all.iter().map(|counters| span(mark, counters, last_mark)));
+            spans.extend(all.iter().map(|counters| span(mark, counters, last_mark, &fits)));
             last_mark = mark.time.monotonic;
         }
     }
@@ -88,7 +92,7 @@ fn spans(
     spans
 }
 
-fn span(mark: &Mark, counters: &Counters, last_mark: i64) -> RecordedStep {
+fn span(mark: &Mark, counters: &Counters, last_mark: i64, fits: &[Fit]) -> RecordedStep {
     let bytes = |value: i64| u64::try_from(value).ok().map(Bytes);
     let begin = mark.begin.unwrap_or(mark.time.monotonic);
     // A peak that was reset before the last such mark is older than this one.
@@ -98,6 +102,7 @@ fn span(mark: &Mark, counters: &Counters, last_mark: i64) -> RecordedStep {
         device: counters.device.clone(),
         number: mark.step.or(mark.epoch).unwrap_or_default(),
         batches: mark.batches.and_then(|batches| u64::try_from(batches).ok()).unwrap_or(1),
+        fit: fit_of(fits, begin, mark.time.monotonic),
         epoch: mark.epoch.and_then(|epoch| u64::try_from(epoch).ok()),
         phase: mark.phase.unwrap_or(Phase::Other),
         how: mark.how.unwrap_or(How::Inferred),
