@@ -202,6 +202,26 @@ export function postmortem(data: Data): HTMLElement | null {
   return out;
 }
 
+// How steps repeat each other, and which ops ask for other sizes each time.
+function patternViews(patterns: NonNullable<Pool["patterns"]>): HTMLElement[] {
+  const percent = (share: number) => (share * 100).toFixed(1) + " %";
+  const steady = patterns.steady_from_step === null ? "the last traced step still brings new sizes" : `steady from step ${patterns.steady_from_step} on`;
+  const out = [
+    el("h3", {}, "Requests from step to step"),
+    el("p", {}, `${percent(patterns.repeated_requests)} of the requests and ${percent(patterns.repeated_bytes)} of the bytes of a step come again, over ${whole(patterns.steps)} traced steps; ${steady}.`),
+  ];
+  if (patterns.churning_ops === 0) return out;
+  out.push(el("p", {}, `${whole(patterns.churning_ops)} ops ask for other sizes in most steps. The pool takes ${size(patterns.pool_bytes)}; with these ops at their largest sizes it would take ${size(patterns.padded_pool_bytes)}.`));
+  out.push(table<(typeof patterns.churning)[number]>([
+    { title: "sizes", number: true, value: (row) => row.sizes, show: (row) => whole(row.sizes) },
+    { title: "smallest", number: true, value: (row) => row.smallest_bytes, show: (row) => size(row.smallest_bytes) },
+    { title: "largest", number: true, value: (row) => row.largest_bytes, show: (row) => size(row.largest_bytes) },
+    { title: "layer", value: (row) => row.layer },
+    { title: "op", wide: true, value: (row) => row.op },
+  ], patterns.churning, { caption: "Ops that ask for other sizes in most steps" }));
+  return out;
+}
+
 export function tables(report: Report, pool: Pool): HTMLElement {
   const out = section("tables", "Pools and long-held blocks");
   out.append(table<Pool>([
@@ -224,6 +244,7 @@ export function tables(report: Report, pool: Pool): HTMLElement {
       { title: "shape", value: (row) => [row.shape, row.dtype].filter(Boolean).join(" ") },
     ], pool.held_long, { caption: "Blocks with the most bytes times time" }));
   }
+  if (pool.patterns) out.append(...patternViews(pool.patterns));
   return out;
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use vramline::analysis::held::GroupBy;
 use vramline::view::report::{PoolView, Report};
 
-use super::{Style, heading, held, ledger, notes_of, pool, printable, run};
+use super::{Style, heading, held, ledger, notes_of, patterns, pool, printable, run};
 
 pub(crate) fn report(report: &Report, by: GroupBy, style: Style) -> String {
     let mut out = String::new();
@@ -31,6 +31,7 @@ pub(crate) fn report(report: &Report, by: GroupBy, style: Style) -> String {
         }
     }
     held::held_long(&mut out, main, style);
+    patterns::patterns(&mut out, main, style);
     // A recording's steps come in phases; without any, the trace shows steps by itself.
     if report.phases.is_empty() {
         run::steps(&mut out, report, main, style);

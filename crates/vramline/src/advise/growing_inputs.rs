@@ -79,3 +79,53 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
         verify: "run it with inputs of one shape: the same rule must be silent".to_owned(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advise::{GrowingOp, KeptVariables, Survivor, WindowGrowth};
+    use crate::units::Bytes;
+
+    const KIB: u64 = 1 << 10;
+
+    /// Forty steps that leave 100 KiB more each, and whose peaks rise by so much.
+    fn device(rise: u64) -> Device {
+        let step = |number: u64| StepFigures {
+            number: number.cast_signed(),
+            current: Some(Bytes((4000 + 100 * number) * KIB)),
+            highest: Some(Bytes((9000 + rise * number) * KIB)),
+            ..StepFigures::default()
+        };
+        Device { steps: (0..40).map(step).collect(), ..Device::default() }
+    }
+
+    #[test]
+    fn peaks_that_rise_by_more_come_from_inputs() {
+        assert!(found(&device(900)).is_some());
+        assert!(found(&device(100)).is_none(), "a leak raises both by the same");
+        assert!(found(&device(0)).is_none(), "an earlier peak hides those of the steps");
+        let survivors = vec![Survivor { op: "Fill".to_owned(), bytes_a_step: Bytes(90 * KIB) }];
+        assert!(found(&Device { survivors, ..device(900) }).is_none(), "a trace shows what is kept");
+        let kept = KeptVariables { what: "v".to_owned(), before: 1, after: 40, bytes: Bytes(3000 * KIB) };
+        assert!(found(&Device { kept: vec![kept], ..device(900) }).is_none(), "so does a list of variables");
+    }
+
+    #[test]
+    fn a_trace_shows_that_earlier_blocks_are_gone() {
+        let window = |kept| Some(WindowGrowth { steps: 4, grown: Bytes(390 * KIB), kept: Bytes(kept) });
+        let growing = || vec![GrowingOp { op: "Pad".to_owned(), first: Bytes(KIB), last: Bytes(9 * KIB) }];
+        let traced = |kept| Device { window: window(kept), growing: growing(), ..device(0) };
+        assert!(found(&traced(0)).is_some());
+        assert!(found(&traced(380 * KIB)).is_none());
+        assert!(found(&Device { growing: Vec::new(), ..traced(0) }).is_none());
+    }
+
+    #[test]
+    fn peaks_may_rise_while_nothing_is_left() {
+        let mut device = device(900);
+        device.steps.iter_mut().for_each(|step| step.current = Some(Bytes(4000 * KIB)));
+        assert!(found(&device).is_some_and(|found| (found.slope - 921_600.0).abs() < 1.0));
+        device.steps.iter_mut().for_each(|step| step.highest = Some(Bytes(9000 * KIB)));
+        assert!(found(&device).is_none());
+    }
+}

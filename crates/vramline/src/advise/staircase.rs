@@ -67,6 +67,13 @@ struct Group {
 }
 
 impl Group {
+    fn push(&mut self, step: &StepFigures) {
+        let Some(current) = step.current else { return };
+        self.levels.push(float(current));
+        let room = step.highest.and_then(|highest| highest.0.checked_sub(current.0));
+        self.rooms.extend(room.map(|room| float(Bytes(room))));
+    }
+
     fn level(&self) -> Option<f64> {
         late(&self.levels)
     }
@@ -124,10 +131,8 @@ fn groups<Key: PartialEq>(
             groups.push(Group { number: number(step), ..Group::default() });
             last = Some(its);
         }
-        if let (Some(group), Some(current)) = (groups.last_mut(), step.current) {
-            group.levels.push(float(current));
-            let room = step.highest.and_then(|highest| highest.0.checked_sub(current.0));
-            group.rooms.extend(room.map(|room| float(Bytes(room))));
+        if let Some(group) = groups.last_mut() {
+            group.push(step);
         }
     }
     groups.retain(|group| !group.levels.is_empty());
@@ -182,21 +187,19 @@ fn retraces(steps: &[StepFigures]) -> Option<Stairs> {
 fn leaps(steps: &[StepFigures]) -> Option<Stairs> {
     let skipped = (steps.len() / WARM_UP.0).max(WARM_UP.1);
     let seen = steps.get(skipped..).filter(|seen| seen.len() >= FEWEST)?;
-    let known: Vec<(i64, f64)> =
-        seen.iter().filter_map(|step| Some((step.number, float(step.current?)))).collect();
-    let changes =
-        || known.windows(2).filter_map(|pair| Some((pair.get(1)?.0, pair.get(1)?.1 - pair.first()?.1)));
-    let largest = changes().map(|(_, change)| change).fold(0.0, f64::max);
-    let is_leap = |change: f64| change >= (largest / 4.0).max(LEAST_STAIR);
+    let known: Vec<(&StepFigures, f64)> =
+        seen.iter().filter_map(|step| Some((step, float(step.current?)))).collect();
+    let changes = known.windows(2).filter_map(|pair| Some(pair.get(1)?.1 - pair.first()?.1));
+    let least = (changes.fold(0.0, f64::max) / 4.0).max(LEAST_STAIR);
     let mut groups: Vec<Group> = Vec::new();
     let mut places = Vec::new();
-    for (place, &(number, level)) in known.iter().enumerate() {
+    for (place, &(step, level)) in known.iter().enumerate() {
         let before = place.checked_sub(1).and_then(|before| known.get(before));
-        if before.is_none_or(|before| is_leap(level - before.1)) {
-            groups.push(Group { number, ..Group::default() });
+        if before.is_none_or(|before| level - before.1 >= least) {
+            groups.push(Group { number: step.number, ..Group::default() });
             places.push(place);
         }
-        groups.last_mut()?.levels.push(level);
+        groups.last_mut()?.push(step);
     }
     let gaps: Vec<f64> =
         places.windows(2).filter_map(|pair| Some(count(pair.get(1)? - pair.first()?))).collect();
@@ -311,86 +314,87 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Steps of a program with so many fits, epochs a fit and steps an epoch.
-    fn program(
-        fits: u64,
-        epochs: u64,
-        each: u64,
-        of: impl Fn(u64, u64, u64, u64) -> u64,
-    ) -> Vec<StepFigures> {
-        let mut steps = Vec::new();
-        for fit in 0..fits {
-            for epoch in 0..epochs {
-                for step in 0..each {
-                    let place = (fit * epochs + epoch) * each + step;
-                    steps.push(StepFigures {
-                        number: step.cast_signed(),
-                        phase: Phase::Train,
-                        current: Some(Bytes(of(fit, epoch, step, place))),
-                        fit: Some(fit + 1),
-                        epoch: Some(epoch),
-                        ..StepFigures::default()
-                    });
-                }
-            }
-        }
-        steps
+    /// Where a step stands in a program.
+    #[derive(Clone, Copy)]
+    struct At {
+        fit: u64,
+        epoch: u64,
+        step: u64,
+        place: u64,
     }
 
-    fn noise(place: u64) -> u64 {
-        place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 33 & 0x3fff
+    /// Steps of a program with so many fits, epochs a fit and steps an epoch.
+    fn program(fits: u64, epochs: u64, each: u64, of: impl Fn(At) -> u64) -> Vec<StepFigures> {
+        let all = fits * epochs * each;
+        let at = |place| At {
+            fit: place / (epochs * each),
+            epoch: place / each % epochs,
+            step: place % each,
+            place,
+        };
+        let figures = |at: At| StepFigures {
+            number: at.step.cast_signed(),
+            phase: Phase::Train,
+            current: Some(Bytes(of(at))),
+            fit: Some(at.fit + 1),
+            epoch: Some(at.epoch),
+            ..StepFigures::default()
+        };
+        (0..all).map(at).map(figures).collect()
+    }
+
+    fn noise(at: At) -> u64 {
+        at.place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 33
+            & 0x3fff
     }
 
     #[test]
     fn a_stair_with_each_fit() {
         for (epochs, each) in [(1, 1), (1, 2), (1, 5), (3, 40), (2, 1000)] {
             // The first step of each fit does not have its optimizer's state yet.
-            let steps = program(4, epochs, each, |fit, epoch, step, place| {
-                let is_built = epoch > 0 || step > 0;
-                80 * MIB + 3 * MIB * fit + u64::from(is_built || each == 1) * 2 * MIB + noise(place)
+            let steps = program(4, epochs, each, |at| {
+                let is_built = at.epoch > 0 || at.step > 0 || each == 1;
+                80 * MIB + 3 * MIB * at.fit + u64::from(is_built) * 2 * MIB + noise(at)
             });
             let found = stairs(&steps, false).unwrap_or_else(|| panic!("{epochs} {each}"));
             assert_eq!((found.with, found.at.as_slice()), (Occasion::Fit, &[2, 3, 4][..]));
-            assert!((found.rise / (3 * MIB) as f64 - 1.0).abs() < 0.1, "{found:?}");
+            assert!((found.rise / float(Bytes(3 * MIB)) - 1.0).abs() < 0.1, "{found:?}");
         }
         // Two stairs are enough where the variables confirm them.
-        let steps = program(3, 1, 6, |fit, ..| 80 * MIB + 3 * MIB * fit);
+        let steps = program(3, 1, 6, |at| 80 * MIB + 3 * MIB * at.fit);
         assert_eq!(stairs(&steps, false), None);
         assert_eq!(stairs(&steps, true).unwrap().at, [2, 3]);
     }
 
     #[test]
     fn a_stair_with_each_epoch() {
-        let steps = program(1, 8, 25, |_, epoch, _, place| 80 * MIB + MIB * epoch + noise(place));
+        let steps = program(1, 8, 25, |at| 80 * MIB + MIB * at.epoch + noise(at));
         let found = stairs(&steps, false).unwrap();
         assert_eq!((found.with, found.at), (Occasion::Epoch, vec![1, 2, 3, 4, 5, 6, 7]));
-        let steps = program(3, 4, 25, |fit, epoch, ..| 80 * MIB + MIB * (4 * fit + epoch));
+        let steps = program(3, 4, 25, |at| 80 * MIB + MIB * (4 * at.fit + at.epoch));
         assert_eq!(stairs(&steps, false).unwrap().with, Occasion::Epoch);
     }
 
     #[test]
     fn a_stair_with_each_trace_of_a_function() {
-        let mut steps = program(1, 1, 60, |_, _, step, _| 80 * MIB + MIB * (step / 7));
+        let mut steps = program(1, 1, 60, |at| 80 * MIB + MIB * (at.step / 7));
         for step in steps.iter_mut().filter(|step| step.number % 7 == 0) {
             step.retraces = 1;
         }
         let found = stairs(&steps, false).unwrap();
         assert_eq!((found.with, found.at), (Occasion::Retrace, vec![7, 14, 21, 28, 35, 42, 49, 56]));
         // New shapes at first, and then no more.
-        let mut steps = program(1, 1, 200, |_, _, step, _| 80 * MIB + MIB * (step / 7).min(4));
-        steps
-            .iter_mut()
-            .filter(|step| step.number < 30 && step.number % 7 == 0)
-            .for_each(|step| step.retraces = 1);
+        let mut steps = program(1, 1, 200, |at| 80 * MIB + MIB * (at.step / 7).min(4));
+        let first = |step: &&mut StepFigures| step.number < 30 && step.number % 7 == 0;
+        steps.iter_mut().filter(first).for_each(|step| step.retraces = 1);
         assert_eq!(stairs(&steps, false), None);
     }
 
     #[test]
     fn stairs_of_which_nothing_is_known() {
         for count in [60, 3000] {
-            let mut steps =
-                program(1, 1, count, |_, _, step, place| 80 * MIB + 4 * MIB * (step / 10) + noise(place));
-            steps.iter_mut().for_each(|step| step.fit = None);
+            let mut steps = program(1, 1, count, |at| 80 * MIB + 4 * MIB * (at.step / 10) + noise(at));
+            steps.iter_mut().for_each(|step| (step.fit, step.epoch) = (None, None));
             let found = stairs(&steps, false).unwrap();
             assert_eq!((found.with, period(&found.at)), (Occasion::Steps, Some(10)));
         }
@@ -398,24 +402,21 @@ mod tests {
 
     #[test]
     fn what_is_no_staircase_is_none() {
-        let none: [(&str, &dyn Fn(u64, u64, u64, u64) -> u64); 9] = [
-            ("flat", &|_, _, _, place| 80 * MIB + noise(place)),
-            ("slope", &|_, _, _, place| 80 * MIB + MIB * place),
-            ("slope with noise", &|_, _, _, place| 80 * MIB + MIB * place + 20 * noise(place)),
-            ("one leap", &|fit, ..| 80 * MIB + if fit >= 2 { 40 * MIB } else { 0 }),
-            ("a leap in the middle of a fit", &|.., place| 80 * MIB + if place >= 50 { 40 * MIB } else { 0 }),
-            ("warm-up", &|_, _, _, place| 80 * MIB + MIB * place.min(8)),
-            ("warm-up in leaps", &|_, _, _, place| 80 * MIB + 4 * MIB * (place / 6).min(3)),
-            ("up and down", &|fit, ..| 80 * MIB + 4 * MIB * (fit % 2)),
-            ("small", &|fit, ..| 80 * MIB + 8192 * fit),
+        let none: [(&str, &dyn Fn(At) -> u64); 9] = [
+            ("flat", &|at| 80 * MIB + noise(at)),
+            ("slope", &|at| 80 * MIB + MIB * at.place),
+            ("slope with noise", &|at| 80 * MIB + MIB * at.place + 20 * noise(at)),
+            ("one leap", &|at| 80 * MIB + if at.fit >= 2 { 40 * MIB } else { 0 }),
+            ("a leap in the middle of a fit", &|at| 80 * MIB + if at.place >= 50 { 40 * MIB } else { 0 }),
+            ("warm-up", &|at| 80 * MIB + MIB * at.place.min(8)),
+            ("warm-up in leaps", &|at| 80 * MIB + 4 * MIB * (at.place / 6).min(3)),
+            ("up and down", &|at| 80 * MIB + 4 * MIB * (at.fit % 2)),
+            ("small", &|at| 80 * MIB + 8192 * at.fit),
         ];
         for (name, of) in none {
             for (fits, epochs, each) in [(5, 1, 20), (1, 5, 20), (5, 5, 200), (1, 1, 100)] {
-                assert_eq!(
-                    stairs(&program(fits, epochs, each, of), false),
-                    None,
-                    "{name} {fits} {epochs} {each}"
-                );
+                let found = stairs(&program(fits, epochs, each, of), false);
+                assert_eq!(found, None, "{name} {fits} {epochs} {each}");
             }
         }
         assert_eq!(stairs(&[], true), None);
@@ -423,7 +424,7 @@ mod tests {
 
     #[test]
     fn larger_inputs_in_each_fit_are_no_staircase() {
-        let mut steps = program(5, 1, 20, |fit, ..| 80 * MIB + 3 * MIB * fit);
+        let mut steps = program(5, 1, 20, |at| 80 * MIB + 3 * MIB * at.fit);
         for step in &mut steps {
             step.highest = Some(Bytes(100 * MIB + 30 * MIB * step.fit.unwrap()));
         }

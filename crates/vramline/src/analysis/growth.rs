@@ -9,7 +9,7 @@ use crate::advise::{
     Churn, ChurningOp, GrowingOp, KeptVariables, StepFigures, Survivor, VariableCount, WindowGrowth,
 };
 use crate::recording::reader::RecordedProcess;
-use crate::recording::rows::{Inventory, Variable};
+use crate::recording::rows::{Inventory, RecordedMarkKind, Variable};
 use crate::trace::recorded::RecordedStep;
 use crate::trace::{PoolTrace, Trace, without_number};
 use crate::units::{Bytes, Picos};
@@ -54,13 +54,11 @@ impl GrowthFigures {
         if recorded.len() != self.steps.len() {
             return;
         }
-        let fits = story.process.fits();
-        let retraces: Vec<(i64, &str)> = story.process.retraces().collect();
+        let retraces = retraces(story.process);
         let mut traced: BTreeMap<&str, u64> = BTreeMap::new();
         let mut next = 0;
         for (figures, step) in self.steps.iter_mut().zip(&recorded) {
             figures.highest = step.highest;
-            figures.fit = fit_at(&fits, step.end.monotonic);
             while let Some((_, function)) = retraces.get(next).filter(|(time, _)| *time <= step.end.monotonic)
             {
                 figures.retraces += 1;
@@ -163,15 +161,10 @@ fn process_of<'a>(pool: &PoolAnalysis, reading: &'a Reading) -> Option<(usize, &
     of_pid.find(|(_, process)| pool.host.is_empty() || process.id.host() == pool.host)
 }
 
-/// The fit that goes on at a moment, counted from 1.
-fn fit_at(fits: &[(i64, i64)], moment: i64) -> Option<u64> {
-    let ended = fits.partition_point(|&(_, end)| end < moment);
-    let is_in_it = match fits.get(ended) {
-        Some(&(begin, _)) => begin <= moment,
-        // A program that was stopped in a fit.
-        None => ended > 0,
-    };
-    is_in_it.then_some(ended as u64 + 1)
+/// When functions were traced again, and which.
+fn retraces(process: &RecordedProcess) -> Vec<(i64, &str)> {
+    let marks = process.marks.iter().filter(|mark| mark.kind == RecordedMarkKind::Retrace);
+    marks.map(|mark| (mark.time.monotonic, mark.label.as_deref().unwrap_or("a function"))).collect()
 }
 
 fn step_figures(step: &PoolStep) -> StepFigures {
@@ -180,6 +173,7 @@ fn step_figures(step: &PoolStep) -> StepFigures {
         phase: step.phase,
         peak: step.peak,
         current: step.current,
+        fit: step.fit,
         epoch: step.epoch,
         ..StepFigures::default()
     }

@@ -10,8 +10,8 @@ use super::folder::{ProcessId, RUN, parts};
 #[cfg(feature = "recording")]
 pub use super::load::read;
 use super::manifest::RunManifest;
-use super::rows::{DriverRow, Inventory, Mark, Moment, RecordedMarkKind, Sample, TraceState};
-use crate::event::{Framework, Phase};
+use super::rows::{DriverRow, Inventory, Mark, Moment, Sample, TraceState};
+use crate::event::Framework;
 use crate::warning::Warnings;
 
 /// Everything that a recording holds, traces left where they are.
@@ -79,19 +79,6 @@ impl RecordedProcess {
     #[must_use]
     pub fn trace_stopped(&self) -> Option<Moment> {
         self.trace_mark(TraceState::Stopped)
-    }
-
-    /// When each fit began and ended, on the monotonic clock. A program that was stopped in one does not tell of it.
-    pub(crate) fn fits(&self) -> Vec<(i64, i64)> {
-        let is_fit = |mark: &&Mark| mark.kind == RecordedMarkKind::Phase && mark.phase == Some(Phase::Train);
-        let fits = self.marks.iter().filter(is_fit);
-        fits.map(|mark| (mark.begin.unwrap_or(mark.time.monotonic), mark.time.monotonic)).collect()
-    }
-
-    /// When functions were traced again, and which.
-    pub(crate) fn retraces(&self) -> impl Iterator<Item = (i64, &str)> {
-        let retraced = self.marks.iter().filter(|mark| mark.kind.word() == "retrace");
-        retraced.map(|mark| (mark.time.monotonic, mark.label.as_deref().unwrap_or("a function")))
     }
 
     fn trace_mark(&self, state: TraceState) -> Option<Moment> {

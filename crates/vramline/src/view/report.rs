@@ -55,7 +55,7 @@ pub struct Report {
     /// Who holds which byte of each device, from the whole device down to roles; recordings only.
     #[field(unit = "list", empty = "only recordings have one", switch = "vramline run -- CMD")]
     pub ledger: Vec<LedgerView>,
-    /// What is worth knowing, the most bytes first; a leak before everything.
+    /// What is worth knowing, the most bytes first; leaks and staircases before everything.
     #[field(unit = "list")]
     pub findings: Vec<FindingView>,
     /// What the reader should know.
