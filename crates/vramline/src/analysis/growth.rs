@@ -10,7 +10,7 @@ use crate::advise::{
 };
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Inventory, RecordedMarkKind, Variable};
-use crate::trace::recorded::RecordedStep;
+use crate::trace::recorded::{self, RecordedStep};
 use crate::trace::{PoolTrace, Trace, without_number};
 use crate::units::{Bytes, Picos};
 
@@ -49,7 +49,8 @@ impl GrowthFigures {
     fn add_recorded(&mut self, pool: &PoolAnalysis, story: &ProcessStory<'_>) {
         let is_of_pool =
             |step: &RecordedStep| story.pools.get(&step.device).unwrap_or(&step.device) == &pool.name;
-        let recorded: Vec<RecordedStep> = story.recorded_steps().into_iter().filter(is_of_pool).collect();
+        let recorded: Vec<RecordedStep> =
+            recorded::steps(story.process, None).into_iter().filter(is_of_pool).collect();
         // Without announced steps those of the trace stand there.
         if recorded.len() != self.steps.len() {
             return;
@@ -154,11 +155,16 @@ impl GrowthFigures {
     }
 }
 
-/// The process of a pool, and its number.
+/// The process of a pool, and its number: that of its trace, else the one that counted it.
 fn process_of<'a>(pool: &PoolAnalysis, reading: &'a Reading) -> Option<(usize, &'a RecordedProcess)> {
-    let processes = reading.recorded.iter().flat_map(|recorded| &recorded.processes).enumerate();
-    let mut of_pid = processes.filter(|(_, process)| Some(u64::from(process.id.pid())) == pool.pid);
-    of_pid.find(|(_, process)| pool.host.is_empty() || process.id.host() == pool.host)
+    let processes = &reading.recorded.as_ref()?.processes;
+    if let Some(number) = pool.trace_in(reading).and_then(|(host, _)| host.process) {
+        return Some((number, processes.get(number)?));
+    }
+    let is_it = |process: &RecordedProcess| {
+        Some(u64::from(process.id.pid())) == pool.pid && process.id.host() == pool.host
+    };
+    processes.iter().enumerate().find(|(_, process)| is_it(process))
 }
 
 /// When functions were traced again, and which.

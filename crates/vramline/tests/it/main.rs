@@ -11,6 +11,7 @@
 //! - `examples`: the examples of the library, run on fixtures
 //! - `findings`: each rule of advice, on both sides of its threshold
 //! - `fixtures`: real traces and their known truths
+//! - `growth`: memory that grows, told by what it grows with
 //! - `house`: who imports whom, how long files are, and whether the maps of the project are complete
 //! - `jax`: memory profiles and compiled programs
 //! - `ledger`: sums
@@ -44,6 +45,7 @@ mod encodings;
 mod examples;
 mod findings;
 mod fixtures;
+mod growth;
 mod house;
 mod jax;
 mod ledger;
