@@ -84,6 +84,7 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::advise::{GrowingOp, KeptVariables, Survivor, WindowGrowth};
+    use crate::trace::SurvivorKind;
     use crate::units::Bytes;
 
     const KIB: u64 = 1 << 10;
@@ -104,7 +105,11 @@ mod tests {
         assert!(found(&device(900)).is_some());
         assert!(found(&device(100)).is_none(), "a leak raises both by the same");
         assert!(found(&device(0)).is_none(), "an earlier peak hides those of the steps");
-        let survivors = vec![Survivor { op: "Fill".to_owned(), bytes_a_step: Bytes(90 * KIB) }];
+        let survivors = vec![Survivor {
+            op: "Fill".to_owned(),
+            kind: SurvivorKind::Tensor,
+            bytes_a_step: Bytes(90 * KIB),
+        }];
         assert!(found(&Device { survivors, ..device(900) }).is_none(), "a trace shows what is kept");
         let kept = KeptVariables { what: "v".to_owned(), before: 1, after: 40, bytes: Bytes(3000 * KIB) };
         assert!(found(&Device { kept: vec![kept], ..device(900) }).is_none(), "so does a list of variables");

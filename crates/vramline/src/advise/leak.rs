@@ -4,8 +4,8 @@
 //! interval comes from Kendall's statistic (99 %). Training also grows for a while when it begins, and then stays: so both halves
 //! must grow, at a similar pace, and most of what there is to see must be the growth.
 
-use super::{Device, Finding, StepFigures};
-use crate::trace::Phase;
+use super::{Device, Finding, StepFigures, percent};
+use crate::trace::{Phase, SurvivorKind};
 use crate::units::Bytes;
 
 /// The rule's name.
@@ -27,8 +27,9 @@ const ALIKE: f64 = 2.0;
 const SCATTER: f64 = 0.2;
 /// What variables have to explain of a growth to be named for it.
 const EXPLAINED: f64 = 0.5;
-/// How many ops or variables are named.
+/// How many ops or variables are named, and from which share of the largest or of all on, in percent.
 const NAMES: usize = 3;
+const WORTH_A_NAME: u64 = 5;
 
 /// A steady growth.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -147,14 +148,23 @@ pub(super) fn named(device: &Device, grown: f64) -> String {
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         return format!("Variables that became more: {}{more}", rows.collect::<Vec<_>>().join("; "));
     }
+    let most = device.survivors.first().map_or(Bytes::ZERO, |one| one.bytes_a_step);
     let who: Vec<String> = device
         .survivors
         .iter()
+        .take_while(|one| is_much(one.bytes_a_step, most))
         .take(NAMES)
         .map(|one| format!("{} ({} a step)", one.op, one.bytes_a_step))
         .collect();
     if !who.is_empty() {
         return format!("What stays was asked for by {}", who.join(", "));
+    }
+    let all: Bytes = device.stayed.iter().map(|stayed| stayed.bytes).sum();
+    let grown = device.window.map_or(Bytes::ZERO, |window| window.grown);
+    if grown > Bytes::ZERO && all >= Bytes(grown.0 / 2) {
+        let much = device.stayed.iter().take_while(|stayed| is_much(stayed.bytes, all)).take(NAMES);
+        let much: Vec<String> = much.map(|stayed| format!("{} ({})", stayed.op, stayed.bytes)).collect();
+        return format!("Of what traced steps asked for, this stays: {}", much.join(", "));
     }
     match device.variables.as_slice() {
         [_, .., _] => {
@@ -165,12 +175,18 @@ pub(super) fn named(device: &Device, grown: f64) -> String {
     .to_owned()
 }
 
+/// Whether something is worth a name beside the whole.
+fn is_much(bytes: Bytes, whole: Bytes) -> bool {
+    percent(bytes, whole) >= WORTH_A_NAME
+}
+
 pub(super) fn check(device: &Device) -> Option<Finding> {
     let steps = train_steps(&device.steps);
     let found = growth(&points(&steps, |step| step.current))?;
     let (slope, low, high) = (whole(found.slope), whole(found.interval.0), whole(found.interval.1));
-    let has_variables =
-        device.kept.iter().map(|kept| kept.bytes).sum::<Bytes>() >= whole(found.bytes * EXPLAINED);
+    let listed: Bytes = device.kept.iter().map(|kept| kept.bytes).sum();
+    let makes_variables = device.survivors.iter().any(|one| one.kind == SurvivorKind::Variable);
+    let has_variables = makes_variables || listed >= whole(found.bytes * EXPLAINED);
     Some(Finding {
         rule: RULE,
         bytes: whole(found.bytes),

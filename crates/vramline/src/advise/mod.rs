@@ -19,7 +19,7 @@ mod preallocation;
 pub mod staircase;
 
 use crate::event::Framework;
-use crate::trace::Phase;
+use crate::trace::{Phase, SurvivorKind};
 use crate::units::Bytes;
 
 /// One thing that is worth knowing.
@@ -78,8 +78,19 @@ impl Default for StepFigures {
 pub struct Survivor {
     /// What asked for them.
     pub op: String,
+    /// What they are.
+    pub kind: SurvivorKind,
     /// How much of it stays, a step.
     pub bytes_a_step: Bytes,
+}
+
+/// Blocks of traced steps that were not freed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stayed {
+    /// What asked for them.
+    pub op: String,
+    /// How much that is.
+    pub bytes: Bytes,
 }
 
 /// Variables with the same name and shape that became more while the program ran.
@@ -189,6 +200,8 @@ pub struct Device {
     pub steps: Vec<StepFigures>,
     /// What stays from step to step, by the trace.
     pub survivors: Vec<Survivor>,
+    /// What traced steps asked for and did not free, whether in each of them or in some; the most bytes first.
+    pub stayed: Vec<Stayed>,
     /// Variables that became more, by the program's own lists; the most bytes first.
     pub kept: Vec<KeptVariables>,
     /// How many variables there were, each time that they were listed.

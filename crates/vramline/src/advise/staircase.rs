@@ -6,7 +6,8 @@
 //! similar amount, hardly any stands lower, and within groups little happens. One leap is none, nor is a warm-up that comes to an end.
 
 use super::leak::{FEWEST, LEAST, WARM_UP, median, named, train_steps, whole};
-use super::{Device, Finding, StepFigures, numbers};
+use super::{Device, Finding, StepFigures, Survivor, numbers};
+use crate::trace::SurvivorKind;
 use crate::units::Bytes;
 
 /// The rule's name.
@@ -28,6 +29,9 @@ const ALIKE: f64 = 2.0 / 3.0;
 const FEWEST_IN_EPOCH: usize = 3;
 /// Leaps are at least so many steps apart, on average; more of them are a slope.
 const FEWEST_BETWEEN: usize = 3;
+
+/// Functions that are traced in so many of the steps are traced in every step.
+const EVERY_STEP: f64 = 0.8;
 
 /// What stairs come with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,6 +237,14 @@ fn found(device: &Device) -> Option<Stairs> {
     let unconfirmed = stairs(&device.steps, false);
     let found = unconfirmed
         .or_else(|| stairs(&device.steps, true).filter(|stairs| float(kept) >= stairs.bytes / 2.0))?;
+    // Where every step traces a function, the traces are told from a leak by what stays.
+    let traced = train_steps(&device.steps).iter().filter(|step| step.retraces > 0).count();
+    let is_other = |one: &Survivor| one.kind != SurvivorKind::Constant;
+    let stays: Bytes = device.survivors.iter().filter(|one| is_other(one)).map(|one| one.bytes_a_step).sum();
+    let is_in_every_step = share(traced, device.steps.len()) >= EVERY_STEP;
+    if found.with == Occasion::Retrace && is_in_every_step && float(stays) >= found.rise / 2.0 {
+        return None;
+    }
     // As many variables as before, and larger ones: each fit has a larger model, and the one before is gone.
     let is_larger_model = first.zip(last).is_some_and(|(first, last)| {
         last.count <= first.count && float(last.bytes.saturating_sub(first.bytes)) >= found.bytes / 2.0
@@ -283,12 +295,12 @@ fn fix(with: Occasion, has_variables: bool) -> &'static str {
     match (with, has_variables) {
         (Occasion::Fit, true) => {
             "models of earlier fits live on, in a list, a closure or a callback: keep scores instead of models, drop the last \
-             reference (del model), and call keras.backend.clear_session() before the next model is built; or build the model \
-             once and reset its weights"
+             reference (del model) and call keras.backend.clear_session() and gc.collect() before the next model is built; or build \
+             the model once and reset its weights"
         }
         (Occasion::Fit, false) => {
             "something of each fit lives on: a model, a compiled function, a dataset or tensors in a list, a closure or a callback. \
-             Drop the last reference, call keras.backend.clear_session() between fits, or build model and function once"
+             Drop the last reference, call keras.backend.clear_session() and gc.collect() between fits, or build model and function once"
         }
         (Occasion::Epoch, _) => {
             "keep numbers, not tensors, of each epoch: float(x) or x.numpy() in callbacks, histories and lists of predictions"

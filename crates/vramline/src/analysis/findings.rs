@@ -42,6 +42,7 @@ fn device(report: &ReportAnalysis, pool: &PoolAnalysis, reading: &Reading) -> De
         framework: report.source.framework,
         steps: growth.steps,
         survivors: growth.survivors,
+        stayed: growth.stayed,
         kept: growth.kept,
         variables: growth.variables,
         retraced: growth.retraced,

@@ -6,12 +6,13 @@ use super::process::{PoolStep, ProcessStory};
 use super::reading::Reading;
 use super::report::PoolAnalysis;
 use crate::advise::{
-    Churn, ChurningOp, GrowingOp, KeptVariables, StepFigures, Survivor, VariableCount, WindowGrowth,
+    Churn, ChurningOp, GrowingOp, KeptVariables, Stayed, StepFigures, Survivor, VariableCount, WindowGrowth,
 };
+use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Inventory, RecordedMarkKind, Variable};
 use crate::trace::recorded::{self, RecordedStep};
-use crate::trace::{PoolTrace, Trace, without_number};
+use crate::trace::{PoolTrace, Surviving, Trace, without_number};
 use crate::units::{Bytes, Picos};
 
 /// What the rules about growth ask for.
@@ -19,6 +20,7 @@ use crate::units::{Bytes, Picos};
 pub(super) struct GrowthFigures {
     pub(super) steps: Vec<StepFigures>,
     pub(super) survivors: Vec<Survivor>,
+    pub(super) stayed: Vec<Stayed>,
     pub(super) kept: Vec<KeptVariables>,
     pub(super) variables: Vec<VariableCount>,
     pub(super) retraced: Vec<(String, u64)>,
@@ -38,8 +40,8 @@ impl GrowthFigures {
             figures.add_recorded(pool, &ProcessStory::of(process, trace));
             figures.add_variables(pool, process);
         }
-        if let Some((host, of_trace)) = pool.trace_in(reading) {
-            figures.add_window(&host.trace, of_trace, steps);
+        for (trace, of_trace) in traces_of(pool, reading) {
+            figures.add_window(trace, of_trace, steps);
         }
         figures.add_patterns(pool);
         figures
@@ -111,28 +113,36 @@ impl GrowthFigures {
         self.kept.sort_by_key(|kept| std::cmp::Reverse(kept.bytes));
     }
 
-    /// What stays in a trace.
+    /// What stays in a trace. Of several the last that shows something stands: the first is of steps that still build what others use.
     fn add_window(&mut self, trace: &Trace, of_trace: &PoolTrace, steps: &[&PoolStep]) {
-        let end = of_trace.last_time(&trace.history.events);
+        let events = &trace.history.events;
+        let (begin, end) = (of_trace.time(events, 0), of_trace.last_time(events));
         let origin = trace.history.origin.0;
         let begins: Vec<Picos> = steps
             .iter()
             .map(|step| Picos(step.begin.0.saturating_sub(origin).saturating_mul(1000)))
-            .take_while(|&begin| begin < end)
+            .filter(|at| (begin..end).contains(at))
             .collect();
         let survivors = trace.survivors(of_trace, &begins);
-        self.survivors = survivors
-            .iter()
-            .map(|survivor| Survivor {
+        if !survivors.is_empty() {
+            let survivor = |survivor: &Surviving| Survivor {
                 op: survivor.what(&trace.history.names),
+                kind: survivor.kind,
                 bytes_a_step: survivor.bytes_a_step,
-            })
-            .collect();
-        self.window = trace.growth_over(of_trace, &begins).map(|(steps, grown, kept)| WindowGrowth {
-            steps,
-            grown,
-            kept,
-        });
+            };
+            self.survivors = survivors.iter().map(survivor).collect();
+        }
+        let stayed = trace.stayed(of_trace, &begins);
+        if !stayed.is_empty() {
+            let named = |(op, bytes): (Name, Bytes)| {
+                let op = Some(trace.history.names.get(op)).filter(|op| !op.is_empty());
+                Stayed { op: op.unwrap_or("an op without a name").to_owned(), bytes }
+            };
+            self.stayed = stayed.into_iter().map(named).collect();
+        }
+        if let Some((steps, grown, kept)) = trace.growth_over(of_trace, &begins) {
+            self.window = Some(WindowGrowth { steps, grown, kept });
+        }
     }
 
     fn add_patterns(&mut self, pool: &PoolAnalysis) {
@@ -165,6 +175,12 @@ fn process_of<'a>(pool: &PoolAnalysis, reading: &'a Reading) -> Option<(usize, &
         Some(u64::from(process.id.pid())) == pool.pid && process.id.host() == pool.host
     };
     processes.iter().enumerate().find(|(_, process)| is_it(process))
+}
+
+/// The traces of a pool, in order.
+fn traces_of<'a>(pool: &PoolAnalysis, reading: &'a Reading) -> Vec<(&'a Trace, &'a PoolTrace)> {
+    let Some((host, of_trace)) = pool.trace_in(reading) else { return Vec::new() };
+    vec![(&host.trace, of_trace)]
 }
 
 /// When functions were traced again, and which.

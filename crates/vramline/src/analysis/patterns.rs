@@ -20,7 +20,7 @@ pub struct Patterns {
     pub repeated_requests: f64,
     /// The same share of their bytes.
     pub repeated_bytes: f64,
-    /// The number of the step from which on nearly everything comes again.
+    /// The number of the step from which on hardly any new size comes.
     pub steady_from: Option<i64>,
     /// How many ops ask for other sizes in most steps.
     pub churning_ops: usize,

@@ -34,6 +34,8 @@ pub use pairing::{Life, PoolTrace, UnmatchedFree};
 pub(crate) use pattern::OpSizes;
 pub(crate) use step::StepUse;
 pub use step::{How, Phase, Step};
+pub(crate) use survivors::Surviving;
+pub use survivors::SurvivorKind;
 
 /// Why an allocation has no name.
 const NO_NAME: &str = "the event names no op, and no named scope of its thread encloses it";

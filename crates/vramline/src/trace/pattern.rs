@@ -14,7 +14,7 @@ use crate::units::Bytes;
 const FEWEST_STEPS: usize = 4;
 /// A step is compared with so many before it.
 const LOOK_BACK: usize = 4;
-/// A step is like those before it when so much of its bytes comes again, in percent.
+/// A step is like those before it when so much of its bytes is asked for in sizes that they asked for, in percent.
 const STEADY_PERCENT: u128 = 99;
 /// An op with fewer sizes than this takes turns between a few shapes, which a pool serves from what it has.
 const FEWEST_SIZES: usize = 3;
@@ -44,7 +44,8 @@ pub(crate) struct Pattern {
     pub(crate) asked: Tally,
     /// Of that, what a step before asked for too.
     pub(crate) repeated: Tally,
-    /// The number of the step from which on nearly everything comes again.
+    /// The number of the step from which on hardly any new size comes. Which op asks for a block may change from step to step: an op
+    /// takes over the block of its input where no other still reads it.
     pub(crate) steady_from: Option<i64>,
     /// Ops that ask for other sizes in most steps; the most bytes first.
     pub(crate) churning: Vec<OpSizes>,
@@ -147,13 +148,20 @@ impl Trace {
         }
         let (mut asked, mut repeated) = (Tally::default(), Tally::default());
         let mut steady_from = None;
+        let mut known: FxHashSet<u64> =
+            seen.first().iter().flat_map(|(_, made)| made).map(|&(_, bytes)| bytes).collect();
         for (place, (step, made)) in seen.iter().enumerate().skip(1) {
             let earlier = seen.get(place.saturating_sub(LOOK_BACK)..place).unwrap_or_default();
             let again = earlier.iter().map(|(_, before)| common(before, made));
             let again = again.max_by_key(|tally| tally.bytes).unwrap_or_default();
             let mut all = Tally::default();
             made.iter().for_each(|&(_, bytes)| all.add(bytes));
-            let is_steady = u128::from(again.bytes.0) * 100 >= u128::from(all.bytes.0) * STEADY_PERCENT;
+            let known_bytes = made
+                .iter()
+                .filter(|(_, bytes)| known.contains(bytes))
+                .fold(0, |sum, &(_, bytes)| sum + u128::from(bytes));
+            known.extend(made.iter().map(|&(_, bytes)| bytes));
+            let is_steady = known_bytes * 100 >= u128::from(all.bytes.0) * STEADY_PERCENT;
             steady_from = if is_steady { steady_from.or(Some(step.number)) } else { None };
             asked = Tally { requests: asked.requests + all.requests, bytes: asked.bytes + all.bytes };
             repeated =

@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{PoolTrace, Trace};
+use super::{PoolTrace, Trace, without_number};
 use crate::event::Dtype;
 use crate::names::{Name, Names};
 use crate::units::{Bytes, Picos};
@@ -14,10 +14,34 @@ use crate::units::{Bytes, Picos};
 /// Fewer steps than this between the first and the last prove nothing.
 const FEWEST: usize = 2;
 
+/// What survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SurvivorKind {
+    /// The result of an op.
+    Tensor,
+    /// A variable, or what belongs to one.
+    Variable,
+    /// A constant of a graph.
+    Constant,
+}
+
+impl SurvivorKind {
+    fn of(op: &str, is_variable: bool) -> SurvivorKind {
+        match op.rsplit('/').next().map(without_number) {
+            _ if is_variable => SurvivorKind::Variable,
+            Some("VarHandleOp" | "VariableV2") => SurvivorKind::Variable,
+            Some("Const") => SurvivorKind::Constant,
+            _ => SurvivorKind::Tensor,
+        }
+    }
+}
+
 /// Blocks that an op asked for in each step, and that are not freed.
 #[derive(Clone, Debug)]
 pub(crate) struct Surviving {
     op: Name,
+    /// What they are.
+    pub(crate) kind: SurvivorKind,
     /// Of its blocks, where they are all alike.
     shape: Option<(Dtype, Name)>,
     /// The variable that they hold, where they are all of one name.
@@ -78,7 +102,8 @@ impl Trace {
             .filter(|(_, gathered)| gathered.steps.iter().all(|&bytes| bytes > Bytes::ZERO))
             .filter_map(|(op, Gathered { mut steps, shape, variable })| {
                 steps.sort_unstable();
-                Some(Surviving { op, shape, variable, bytes_a_step: *steps.get(counted / 2)? })
+                let kind = SurvivorKind::of(self.history.names.get(op), variable.is_some());
+                Some(Surviving { op, kind, shape, variable, bytes_a_step: *steps.get(counted / 2)? })
             })
             .collect();
         found.sort_unstable_by_key(|one| {
@@ -100,6 +125,20 @@ impl Trace {
         let size = |birth: usize| events.at(birth).size().unwrap_or_default();
         let kept = self.staying(pool, begins).map(|(birth, _)| size(birth)).sum();
         Some((steps, last.saturating_sub(first), kept))
+    }
+
+    /// By op: bytes of steps but the first and the last that are not freed in the trace; the most first. Variables that the program lists
+    /// are left out: a step writes them anew, and does not add to them.
+    pub(crate) fn stayed(&self, pool: &PoolTrace, begins: &[Picos]) -> Vec<(Name, Bytes)> {
+        let events = &self.history.events;
+        let mut by_op: FxHashMap<Name, Bytes> = FxHashMap::default();
+        for (birth, _) in self.staying(pool, begins).filter(|(birth, _)| !self.owned.contains_key(birth)) {
+            let event = events.at(birth);
+            *by_op.entry(event.op_or_scope()).or_default() += event.size().unwrap_or_default();
+        }
+        let mut stayed: Vec<(Name, Bytes)> = by_op.into_iter().collect();
+        stayed.sort_unstable_by_key(|&(op, bytes)| (std::cmp::Reverse(bytes), self.history.names.get(op)));
+        stayed
     }
 
     /// Blocks of all steps but the first and the last that are not freed, each with the place of its step among those.

@@ -17,7 +17,7 @@ pub struct PatternsView {
     /// The same share of their bytes.
     #[field(title = "of the bytes", unit = "share")]
     pub repeated_bytes: f64,
-    /// The first step from which on every step repeats at least 99 % of its bytes.
+    /// The first step from which on every step asks for at least 99 % of its bytes in sizes that a step before asked for.
     #[field(
         title = "steady from step",
         null = "the last step of the trace still asks for sizes that no step before it asked for"
