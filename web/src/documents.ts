@@ -76,6 +76,16 @@ export interface ChunkView {
   op: string;
 }
 
+export interface ChurningView {
+  op: string;
+  layer: string;
+  steps: number;
+  sizes: number;
+  smallest_bytes: number;
+  largest_bytes: number;
+  total_bytes: number;
+}
+
 export interface Diff {
   kind: string;
   runs: string[];
@@ -122,6 +132,7 @@ export interface EpochView {
   pool: string;
   host: string;
   pid: number | null;
+  fit: number | null;
   epoch: number;
   begin_ns: number;
   peak_bytes: number | null;
@@ -248,7 +259,7 @@ export interface LongView {
 export interface MarkView {
   host: string;
   pid: number | null;
-  kind: "step" | "call" | "epoch" | "phase" | "mark" | "trace" | "setting" | "exception" | "end";
+  kind: "step" | "call" | "epoch" | "phase" | "mark" | "trace" | "retrace" | "setting" | "exception" | "end";
   label: string;
   step: number | null;
   time_ns: number;
@@ -275,10 +286,22 @@ export interface OomVerdictView {
   short_by_bytes: number | null;
 }
 
+export interface PatternsView {
+  steps: number;
+  repeated_requests: number;
+  repeated_bytes: number;
+  steady_from_step: number | null;
+  churning_ops: number;
+  churning: ChurningView[];
+  pool_bytes: number | null;
+  padded_pool_bytes: number | null;
+}
+
 export interface PhaseView {
   pool: string;
   host: string;
   pid: number | null;
+  fit: number | null;
   phase: "train" | "validation" | "predict" | "other";
   how: "keras" | "api" | "trace" | "inferred";
   steps: number;
@@ -308,6 +331,7 @@ export interface PoolView {
   before_recording: BeforeView | null;
   caching?: CachingView;
   replay?: ReplayedView;
+  patterns?: PatternsView;
   held_long: LongView[];
 }
 
@@ -424,6 +448,7 @@ export interface StepView {
   pid: number | null;
   step: number;
   batches: number;
+  fit: number | null;
   epoch: number | null;
   phase: "train" | "validation" | "predict" | "other";
   how: "keras" | "api" | "trace" | "inferred";

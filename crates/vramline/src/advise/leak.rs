@@ -4,7 +4,7 @@
 //! interval comes from Kendall's statistic (99 %). Training also grows for a while when it begins, and then stays: so both halves
 //! must grow, at a similar pace, and most of what there is to see must be the growth.
 
-use super::{Device, Finding, StepFigures, percent};
+use super::{Device, Finding, StepFigures, percent, staircase};
 use crate::trace::{Phase, SurvivorKind};
 use crate::units::Bytes;
 
@@ -183,6 +183,9 @@ fn is_much(bytes: Bytes, whole: Bytes) -> bool {
 pub(super) fn check(device: &Device) -> Option<Finding> {
     let steps = train_steps(&device.steps);
     let found = growth(&points(&steps, |step| step.current))?;
+    if staircase::has_larger_models(device, found.bytes) {
+        return None;
+    }
     let (slope, low, high) = (whole(found.slope), whole(found.interval.0), whole(found.interval.1));
     let listed: Bytes = device.kept.iter().map(|kept| kept.bytes).sum();
     let makes_variables = device.survivors.iter().any(|one| one.kind == SurvivorKind::Variable);

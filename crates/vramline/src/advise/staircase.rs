@@ -230,9 +230,8 @@ fn share(part: usize, all: usize) -> f64 {
     count(part) / count(all.max(1))
 }
 
-/// The stairs of a device, unless its models simply became larger.
+/// The stairs of a device.
 fn found(device: &Device) -> Option<Stairs> {
-    let (first, last) = (device.variables.first(), device.variables.last());
     let kept: Bytes = device.kept.iter().map(|kept| kept.bytes).sum();
     let unconfirmed = stairs(&device.steps, false);
     let found = unconfirmed
@@ -245,15 +244,20 @@ fn found(device: &Device) -> Option<Stairs> {
     if found.with == Occasion::Retrace && is_in_every_step && float(stays) >= found.rise / 2.0 {
         return None;
     }
-    // As many variables as before, and larger ones: each fit has a larger model, and the one before is gone.
-    let is_larger_model = first.zip(last).is_some_and(|(first, last)| {
-        last.count <= first.count && float(last.bytes.saturating_sub(first.bytes)) >= found.bytes / 2.0
-    });
-    (!is_larger_model).then_some(found)
+    Some(found)
+}
+
+/// Whether models became larger by most of a growth: as many variables as before, and larger ones. Each fit has a larger model then, and the one
+/// before is gone.
+pub(super) fn has_larger_models(device: &Device, grown: f64) -> bool {
+    let (first, last) = (device.variables.first(), device.variables.last());
+    first.zip(last).is_some_and(|(first, last)| {
+        last.count <= first.count && float(last.bytes.saturating_sub(first.bytes)) >= grown / 2.0
+    })
 }
 
 pub(super) fn check(device: &Device) -> Option<Finding> {
-    let found = found(device)?;
+    let found = found(device).filter(|found| !has_larger_models(device, found.bytes))?;
     let at = numbers(&found.at);
     let functions: Vec<String> =
         device.retraced.iter().take(3).map(|(name, times)| format!("{name} ({times} times)")).collect();

@@ -12,7 +12,8 @@ use vramline::snapshot::Role;
 use vramline::units::Bytes;
 use vramline::view::findings::FindingView;
 
-use crate::{checked_report, fixture};
+use crate::writer::{Plane, Value, memory_stats, space};
+use crate::{checked_report, fixture, report_on};
 
 const MIB: i64 = 1 << 20;
 const GROWTH: [&str; 3] = ["leak", "staircase", "growing-inputs"];
@@ -220,6 +221,51 @@ fn longer_inputs_are_no_leak() {
         }
         only(job.found(), rule);
     }
+}
+
+/// A trace of six steps: one op asks for other sizes in each, another for the same.
+pub(crate) fn ragged_steps() -> Vec<u8> {
+    let mut plane = Plane::host();
+    let mut events = Vec::new();
+    for (step, size) in (0..).zip([512, 2048, 1024, 4096, 3072, 1536]) {
+        let begin = 10_000 * (step + 1);
+        events.push(plane.event("train", begin, 9_000, &[("step_num", Value::Int(step))]));
+        let asked = [(size, "model/dense/MatMul", 4096), (1024, "model/dense/BiasAdd", 65_536)];
+        for (at, (bytes, op, address)) in (0..).zip(asked) {
+            let in_use = if at == 0 { bytes } else { size + bytes };
+            let mut stats = memory_stats("GPU_0_bfc", bytes, bytes, address, in_use);
+            stats.push(("tf_op", Value::Ref(op.to_owned())));
+            events.push(plane.event("MemoryAllocation", begin + 100 * (at + 1), 0, &stats));
+        }
+        for (at, (bytes, _, address)) in (0..).zip(asked) {
+            let in_use = if at == 0 { 1024 } else { 0 };
+            let stats = memory_stats("GPU_0_bfc", bytes, bytes, address, in_use);
+            events.push(plane.event("MemoryDeallocation", begin + 1_000 + 100 * at, 0, &stats));
+        }
+    }
+    plane.line("python", 0, &events);
+    space(&[&plane])
+}
+
+#[test]
+fn ops_that_ask_for_other_sizes_are_told() {
+    let report = report_on(&ragged_steps(), &ReportOptions::default());
+    let patterns = report.pools[0].patterns.as_ref().unwrap();
+    assert_eq!((patterns.steps, patterns.steady_from_step, patterns.churning_ops), (6, None, 1));
+    // Half of the requests come again: the other op's.
+    assert!((patterns.repeated_requests - 0.5).abs() < 1e-9, "{patterns:?}");
+    let repeated = f64::from(5 * 1024) / f64::from(5 * 1024 + 2048 + 1024 + 4096 + 3072 + 1536);
+    assert!((patterns.repeated_bytes - repeated).abs() < 1e-9, "{patterns:?}");
+    let op = &patterns.churning[0];
+    assert_eq!((op.op.as_str(), op.layer.as_str()), ("model/dense/MatMul", "dense"));
+    assert_eq!((op.steps, op.sizes), (5, 5));
+    assert_eq!(
+        (op.smallest_bytes, op.largest_bytes, op.total_bytes),
+        (Bytes(1024), Bytes(4096), Bytes(11_776))
+    );
+    // Addresses that no allocator gave are not replayed.
+    assert_eq!((patterns.pool_bytes, patterns.padded_pool_bytes), (None, None));
+    assert!(report.findings.iter().all(|finding| !GROWTH.contains(&finding.rule)));
 }
 
 /// No fixture grows, whatever its framework; and what is said of steps that repeat holds together.
