@@ -206,7 +206,7 @@ export function postmortem(data: Data): HTMLElement | null {
 function patternViews(patterns: NonNullable<Pool["patterns"]>): HTMLElement[] {
   const percent = (share: number) => (share * 100).toFixed(1) + " %";
   const steady = patterns.steady_from_step === null ? "the last traced step still brings new sizes" : `steady from step ${patterns.steady_from_step} on`;
-  const out = [
+  const out: HTMLElement[] = [
     el("h3", {}, "Requests from step to step"),
     el("p", {}, `${percent(patterns.repeated_requests)} of the requests and ${percent(patterns.repeated_bytes)} of the bytes of a step come again, over ${whole(patterns.steps)} traced steps; ${steady}.`),
   ];
