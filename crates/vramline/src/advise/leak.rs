@@ -167,7 +167,7 @@ pub(super) fn named(device: &Device, grown: f64) -> String {
         return format!("Of what traced steps asked for, this stays: {}", much.join(", "));
     }
     match device.variables.as_slice() {
-        [_, .., _] => {
+        [_, .., _] if device.kept.is_empty() => {
             "The variables did not become more, and no traced step keeps memory: other tensors, datasets or graphs are kept"
         }
         _ => "The trace, where there is one, shows no op whose memory stays",

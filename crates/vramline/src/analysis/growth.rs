@@ -10,9 +10,9 @@ use crate::advise::{
 };
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
-use crate::recording::rows::{Inventory, RecordedMarkKind, Variable};
+use crate::recording::rows::{Inventory, Mark, RecordedMarkKind, Variable};
 use crate::trace::recorded::{self, RecordedStep};
-use crate::trace::{PoolTrace, Surviving, Trace, without_number};
+use crate::trace::{Phase, PoolTrace, Surviving, Trace, without_number};
 use crate::units::{Bytes, Picos};
 
 /// What the rules about growth ask for.
@@ -73,33 +73,36 @@ impl GrowthFigures {
         self.retraced.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
     }
 
-    /// What became more between the first and the last list of variables.
+    /// What became more between two lists of variables: the first after the steps that build what others use, and the longest since. At the
+    /// end of a program its variables may be gone.
     fn add_variables(&mut self, pool: &PoolAnalysis, process: &RecordedProcess) {
         let is_here =
             |variable: &&Variable| variable.device.as_ref().is_none_or(|device| *device == pool.device);
-        let here = |inventory: &Inventory| {
+        let count = |inventory: &Inventory| {
             let here = inventory.variables.iter().filter(is_here);
             let bytes = here.clone().map(|variable| variable.bytes).sum();
             VariableCount { count: here.count() as u64, bytes }
         };
-        self.variables = process.inventories.iter().map(here).collect();
-        let [first, .., last] = process.inventories.as_slice() else { return };
+        let built = built_at(process);
+        let mut later = process.inventories.iter().filter(|taken| taken.time.monotonic >= built);
+        let Some(first) = later.next() else { return };
+        self.variables.push(count(first));
+        let Some(longest) = later.max_by_key(|taken| count(taken).count) else { return };
+        self.variables.push(count(longest));
         let families = |inventory: &Inventory| {
             let mut families: BTreeMap<(String, String), Family> = BTreeMap::new();
             for variable in inventory.variables.iter().filter(is_here) {
-                let kind = format!(
-                    "{}{}",
-                    variable.dtype.as_deref().unwrap_or_default(),
-                    variable.shape.as_deref().unwrap_or_default()
-                );
+                let (dtype, shape) = (variable.dtype.as_deref(), variable.shape.as_deref());
+                let kind = format!("{}{}", dtype.unwrap_or_default(), shape.unwrap_or_default());
                 families.entry((family_of(&variable.name), kind)).or_default().add(variable);
             }
             families
         };
-        let (before, after) = (families(first), families(last));
+        let (before, after) = (families(first), families(longest));
         for ((family, kind), now) in after {
             let then = before.get(&(family.clone(), kind.clone())).map_or(0, |then| then.count);
-            if now.count <= then {
+            // What came once is new, and not more of the same.
+            if now.count <= then || now.count < 2 {
                 continue;
             }
             let name = if now.has_one_name { &now.name } else { &family };
@@ -199,6 +202,14 @@ fn step_figures(step: &PoolStep) -> StepFigures {
         epoch: step.epoch,
         ..StepFigures::default()
     }
+}
+
+/// When the first steps, which build what others use, have ended.
+fn built_at(process: &RecordedProcess) -> i64 {
+    const BUILDING: usize = 2;
+    let is_step = |mark: &&Mark| mark.kind == RecordedMarkKind::Step && mark.phase == Some(Phase::Train);
+    let ends = process.marks.iter().filter(is_step).map(|mark| mark.time.monotonic);
+    ends.take(BUILDING).last().unwrap_or(i64::MIN)
 }
 
 /// Variables with the same name, but for numbers, and shape.
