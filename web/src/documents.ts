@@ -122,6 +122,7 @@ export interface EpochView {
   pool: string;
   host: string;
   pid: number | null;
+  fit: number | null;
   epoch: number;
   begin_ns: number;
   peak_bytes: number | null;
@@ -248,7 +249,7 @@ export interface LongView {
 export interface MarkView {
   host: string;
   pid: number | null;
-  kind: "step" | "call" | "epoch" | "phase" | "mark" | "trace" | "setting" | "exception" | "end";
+  kind: "step" | "call" | "epoch" | "phase" | "mark" | "trace" | "retrace" | "setting" | "exception" | "end";
   label: string;
   step: number | null;
   time_ns: number;
@@ -275,10 +276,18 @@ export interface OomVerdictView {
   short_by_bytes: number | null;
 }
 
+export interface PeakPlaceView {
+  fit: number | null;
+  epoch: number | null;
+  phase: "train" | "validation" | "predict" | "other";
+  step: number | null;
+}
+
 export interface PhaseView {
   pool: string;
   host: string;
   pid: number | null;
+  fit: number | null;
   phase: "train" | "validation" | "predict" | "other";
   how: "keras" | "api" | "trace" | "inferred";
   steps: number;
@@ -302,6 +311,9 @@ export interface PoolView {
   peak_bytes: number | null;
   lifetime_peak_bytes: number | null;
   peak_at_ns: number | null;
+  window: number | null;
+  peak_in: PeakPlaceView | null;
+  rose_in?: PeakPlaceView;
   at_peak: HeldView | null;
   at?: HeldView;
   fragmentation_at_peak: number | null;
@@ -356,6 +368,7 @@ export interface Report {
   run?: RunView;
   epochs: EpochView[];
   phases: PhaseView[];
+  windows: WindowView[];
   marks: MarkView[];
   inventory: InventoryView[];
   ledger: LedgerView[];
@@ -424,6 +437,7 @@ export interface StepView {
   pid: number | null;
   step: number;
   batches: number;
+  fit: number | null;
   epoch: number | null;
   phase: "train" | "validation" | "predict" | "other";
   how: "keras" | "api" | "trace" | "inferred";
@@ -453,6 +467,19 @@ export interface Warning {
   code: string;
   text: string;
   hint: string;
+}
+
+export interface WindowView {
+  host: string;
+  pid: number;
+  window: number;
+  opened_for: "start" | "fit" | "validation" | "predict" | "retrace" | "rise" | "program" | null;
+  state: "begun" | "stopped" | "written" | "failed" | "lost" | null;
+  begin_ns: number | null;
+  end_ns: number | null;
+  path: string | null;
+  is_read: boolean;
+  peak_bytes: number | null;
 }
 
 export interface WitnessView {

@@ -35,7 +35,9 @@ fn device(report: &ReportAnalysis, pool: &PoolAnalysis, reading: &Reading) -> De
     let is_traced = pool.lifetime_peak.is_none_or(|ever| pool.peak.is_some_and(|peak| peak >= ever));
     let at_peak = pool.at_peak.as_ref();
     let figures = LedgerFigures::of(report, pool);
-    let exact = pool.replay.as_ref().filter(|replay| replay.is_exact);
+    // A replay is of the first trace: what the pool took when a later one shows its peak, it does not know.
+    let is_first = pool.window.is_none_or(|window| window == 1);
+    let exact = pool.replay.as_ref().filter(|replay| replay.is_exact && is_first);
     Device {
         name: format!("{}{process}", pool.name),
         framework: report.source.framework,
@@ -140,7 +142,7 @@ fn place_of_peak(pool: &PoolAnalysis, steps: &[&PoolStep]) -> Option<String> {
 }
 
 fn survivors(pool: &PoolAnalysis, steps: &[&PoolStep], reading: &Reading) -> Vec<Survivor> {
-    let Some((host, of_trace)) = pool.trace_in(reading) else { return Vec::new() };
+    let Some((host, of_trace)) = pool.first_trace_in(reading) else { return Vec::new() };
     let trace = &host.trace;
     let end = of_trace.last_time(&trace.history.events);
     let begins: Vec<Picos> = steps

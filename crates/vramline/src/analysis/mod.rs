@@ -26,3 +26,4 @@ pub mod report;
 #[cfg(feature = "recording")]
 pub mod top;
 pub mod verify;
+pub mod windows;

@@ -22,3 +22,4 @@ pub mod tile;
 #[cfg(feature = "recording")]
 pub mod top;
 pub mod verify;
+pub mod windows;
