@@ -16,5 +16,8 @@ How = Literal["keras", "api", "trace", "inferred"]
 Role = Literal["parameters", "gradients", "optimizer", "activations", "inputs", "temporaries", "unknown"]
 """What a variable is for."""
 
+WindowReason = Literal["start", "fit", "validation", "predict", "retrace", "rise", "program"]
+"""Why a trace was begun: `start` with the process, `rise` because the peak of the process had risen, `program` by the program itself."""
+
 TraceState = Literal["begun", "stopped", "written", "failed", "lost"]
 """What became of the trace: `failed` could not begin, `lost` could not be written."""

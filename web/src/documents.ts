@@ -297,6 +297,13 @@ export interface PatternsView {
   padded_pool_bytes: number | null;
 }
 
+export interface PeakPlaceView {
+  fit: number | null;
+  epoch: number | null;
+  phase: "train" | "validation" | "predict" | "other";
+  step: number | null;
+}
+
 export interface PhaseView {
   pool: string;
   host: string;
@@ -325,6 +332,9 @@ export interface PoolView {
   peak_bytes: number | null;
   lifetime_peak_bytes: number | null;
   peak_at_ns: number | null;
+  window: number | null;
+  peak_in: PeakPlaceView | null;
+  rose_in?: PeakPlaceView;
   at_peak: HeldView | null;
   at?: HeldView;
   fragmentation_at_peak: number | null;
@@ -380,6 +390,7 @@ export interface Report {
   run?: RunView;
   epochs: EpochView[];
   phases: PhaseView[];
+  windows: WindowView[];
   marks: MarkView[];
   inventory: InventoryView[];
   ledger: LedgerView[];
@@ -478,6 +489,19 @@ export interface Warning {
   code: string;
   text: string;
   hint: string;
+}
+
+export interface WindowView {
+  host: string;
+  pid: number;
+  window: number;
+  opened_for: "start" | "fit" | "validation" | "predict" | "retrace" | "rise" | "program" | null;
+  state: "begun" | "stopped" | "written" | "failed" | "lost" | null;
+  begin_ns: number | null;
+  end_ns: number | null;
+  path: string | null;
+  is_read: boolean;
+  peak_bytes: number | null;
 }
 
 export interface WitnessView {

@@ -72,7 +72,7 @@ export function wholeRun(picture: Picture): HTMLElement | null {
   const begin = Math.min(picture.begin, run.time[0]!), end = run.time[run.time.length - 1]!;
   const highest = run.value.reduce((a, b) => Math.max(a, b), 0), ever = pool.lifetime_peak_bytes;
   const out = section("run", "The whole run",
-    "The trace covers the stretch that is shaded, and is drawn above. After it the framework's counters were read now and then: what was between two readings is not seen.");
+    "The trace covers the stretch that is shaded, and is drawn above. Outside of it the framework's counters were read now and then: what was between two readings is not seen.");
   out.append(chart(`Memory in use over the whole run of ${duration(end - begin)}, the highest reading ${bytes(highest)}.`, 190, Math.max(1, highest, ever ?? 0), ({ g, x0, x1, y0, y1, names, y: Y }) => {
     const X = (at: number) => x0 + ((at - begin) / Math.max(1, end - begin)) * (x1 - x0);
     g.fillStyle = colour("mark");

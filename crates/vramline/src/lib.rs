@@ -221,7 +221,9 @@ pub mod documents {
     #[doc(inline)]
     pub use crate::stages::ledger::{LineKind, Teller};
     #[doc(inline)]
-    pub use crate::stages::recording::{manifest::Exit, rows::RecordedMarkKind};
+    pub use crate::stages::recording::kinds::{RecordedMarkKind, TraceState, WindowReason};
+    #[doc(inline)]
+    pub use crate::stages::recording::manifest::Exit;
     #[doc(inline)]
     pub use crate::stages::view::caching::{CachedView, CachingFailureView, CachingView, StreamView};
     #[doc(inline)]
@@ -234,6 +236,8 @@ pub mod documents {
     pub use crate::stages::view::run::{
         EpochView, InventoryView, MarkView, PhaseView, ProcessView, RunView, StepView,
     };
+    #[doc(inline)]
+    pub use crate::stages::view::windows::{PeakPlaceView, WindowView};
     #[doc(inline)]
     pub use crate::stages::view::{findings::FindingView, ledger::LedgerView, replayed::ReplayedView};
 

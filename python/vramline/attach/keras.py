@@ -86,6 +86,7 @@ def _phase_begins(kind: str, steps: Steps) -> Callable[..., None]:
         model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
         if kind == "train" and model is not None:
             steps.owns(model, lambda: inventory.of_keras(model))
+        steps.begins(batches.PHASES[kind], model)
 
     return begins
 

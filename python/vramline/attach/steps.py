@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,8 @@ from vramline.words import How, MarkKind, Phase
 
 # Calls of one function that is no training step, and functions that are traced again, at most.
 _MOST_CALLS = 10_000
+# How much larger the inputs of a function must be than those that a window was opened for, so that another is.
+_GROWN = 1.25
 # A program with more models or optimizers than this is no training loop.
 _MOST_OWNERS = 64
 
@@ -38,6 +41,10 @@ class Steps:
         self._calls: dict[str, int] = {}
         self._number = 0
         self._retraces = 0
+        self._phases: set[str] = set()
+        self._models: weakref.WeakSet[Any] = weakref.WeakSet()
+        # By function: for how many elements it was traced when a window was opened for that.
+        self._largest: dict[str, int] = {}
         self.local = _Local()
 
     def begin(self) -> int:
@@ -60,10 +67,13 @@ class Steps:
         if step is None:
             step = self._number
             self._number += 1
-        self.job.step(label, phase, how, step, batches, epoch, begin)
-        if self.window.is_open and phase == "train" and self.window.stepped():
-            self.take_inventory()
-            self.window.close(self.window.why_now)
+        has_risen = self.job.step(label, phase, how, step, batches, epoch, begin)
+        if self.window.is_open:
+            self._counted_for_window(phase)
+        elif has_risen:
+            self.window.reopen("rise")
+        elif self.window.wanted:
+            self.window.reopen()
         if self._stops and phase == "train" and self.window.is_over:
             self._stop()
 
@@ -86,17 +96,53 @@ class Steps:
         if count >= _MOST_CALLS:
             return
         phase: Phase = "train" if trains else "other"
-        self.job.mark("call", name, phase, "inferred", count, 1, None, begin, counters.read_all())
+        has_risen = self.job.mark("call", name, phase, "inferred", count, 1, None, begin, counters.read_all())
+        if self.window.is_later:
+            self._counted_for_window("other")
+        elif has_risen and not self.window.is_open:
+            self.window.reopen("rise")
 
-    def retraced(self, name: str) -> None:
-        """A compiled function is being traced again."""
+    def _counted_for_window(self, phase: Phase) -> None:
+        if self.window.stepped(phase == "train"):
+            self.take_inventory()
+            self.window.close(self.window.why_now)
+
+    def begins(self, phase: Phase, model: Any) -> None:
+        """A fit, an evaluation or a prediction begins. What this process has not done before is traced."""
+        is_new = phase not in self._phases
+        self._phases.add(phase)
+        # Another model is another training. Of evaluations and predictions the first is enough: what grows later, grows the peak.
+        if phase == "train" and model is not None:
+            is_new = model not in self._models
+            self._models.add(model)
+        if is_new and not self.window.is_open:
+            self.window.reopen("fit" if phase == "train" else phase, until=phase)
+
+    def retraced(self, name: str, elements: int | None, before: int | None) -> None:
+        """A compiled function is being traced again.
+
+        Args:
+            name: The function.
+            elements: How many elements its inputs have now; None where that is not fixed.
+            before: How many they had at most when it was traced before.
+        """
         self._retraces += 1
         if self._retraces <= _MOST_CALLS:
             self.job.mark("retrace", name, how="inferred", read=counters.read_all())
+        if self.window.is_open or (elements is not None and before is not None and elements <= before):
+            return
+        # Larger inputs may make a higher peak, and the call that is to come is the first with them.
+        traced = self._largest.get(name)
+        if traced is None or (elements or 0) >= traced * _GROWN:
+            self._largest[name] = elements or 0
+            self.window.reopen("retrace")
 
     def span(self, kind: MarkKind, label: str | None, phase: Phase, begin: int | None, epoch: int | None) -> None:
         """An epoch or a phase has ended."""
         self.job.mark(kind, label, phase, "keras", None, None, epoch, begin, counters.read_all())
+        if kind == "phase" and self.window.ends_with(phase):
+            self.take_inventory()
+            self.window.close("what it was opened for is over")
         if not self._is_counted and not self.window.is_open:
             self.take_inventory()
 
@@ -123,7 +169,7 @@ class Steps:
         """Nothing comes after: waits until the trace is written, and the variables that it is about."""
         if self.window.is_open:
             self.take_inventory()
-        self.window.close(why, wait=True)
+        self.window.end(why)
 
     def after_fork(self) -> None:
         """In a forked child the trace is the parent's."""

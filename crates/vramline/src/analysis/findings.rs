@@ -36,7 +36,9 @@ fn device(report: &ReportAnalysis, pool: &PoolAnalysis, reading: &Reading) -> De
     let at_peak = pool.at_peak.as_ref();
     let figures = LedgerFigures::of(report, pool);
     let growth = GrowthFigures::of(pool, &steps, reading);
-    let exact = pool.replay.as_ref().filter(|replay| replay.is_exact);
+    // A replay is of the first trace: what the pool took when a later one shows its peak, it does not know.
+    let is_first = pool.window.is_none_or(|window| window == 1);
+    let exact = pool.replay.as_ref().filter(|replay| replay.is_exact && is_first);
     Device {
         name: format!("{}{process}", pool.name),
         framework: report.source.framework,

@@ -12,7 +12,7 @@ use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Inventory, Mark, RecordedMarkKind, Variable};
 use crate::trace::recorded::{self, RecordedStep};
-use crate::trace::{Phase, PoolTrace, Surviving, Trace, without_number};
+use crate::trace::{Phase, PoolTrace, StepBegins, Surviving, Trace, without_number};
 use crate::units::{Bytes, Picos};
 
 /// What the rules about growth ask for.
@@ -40,8 +40,9 @@ impl GrowthFigures {
             figures.add_recorded(pool, &ProcessStory::of(process, trace));
             figures.add_variables(pool, process);
         }
-        for (trace, of_trace) in traces_of(pool, reading) {
-            figures.add_window(trace, of_trace, steps);
+        for (place, (trace, of_trace)) in traces_of(pool, reading).into_iter().enumerate() {
+            // The first step of the first trace builds what the others use.
+            figures.add_window(trace, of_trace, usize::from(place == 0), steps);
         }
         figures.add_patterns(pool);
         figures
@@ -52,7 +53,7 @@ impl GrowthFigures {
         let is_of_pool =
             |step: &RecordedStep| story.pools.get(&step.device).unwrap_or(&step.device) == &pool.name;
         let recorded: Vec<RecordedStep> =
-            recorded::steps(story.process, None).into_iter().filter(is_of_pool).collect();
+            recorded::steps(story.process, &[]).into_iter().filter(is_of_pool).collect();
         // Without announced steps those of the trace stand there.
         if recorded.len() != self.steps.len() {
             return;
@@ -117,16 +118,17 @@ impl GrowthFigures {
     }
 
     /// What stays in a trace. Of several the last that shows something stands: the first is of steps that still build what others use.
-    fn add_window(&mut self, trace: &Trace, of_trace: &PoolTrace, steps: &[&PoolStep]) {
+    fn add_window(&mut self, trace: &Trace, of_trace: &PoolTrace, building: usize, steps: &[&PoolStep]) {
         let events = &trace.history.events;
         let (begin, end) = (of_trace.time(events, 0), of_trace.last_time(events));
         let origin = trace.history.origin.0;
-        let begins: Vec<Picos> = steps
+        let begins = steps
             .iter()
             .map(|step| Picos(step.begin.0.saturating_sub(origin).saturating_mul(1000)))
             .filter(|at| (begin..end).contains(at))
             .collect();
-        let survivors = trace.survivors(of_trace, &begins);
+        let steps = StepBegins { begins, building };
+        let survivors = trace.survivors(of_trace, &steps);
         if !survivors.is_empty() {
             let survivor = |survivor: &Surviving| Survivor {
                 op: survivor.what(&trace.history.names),
@@ -135,7 +137,7 @@ impl GrowthFigures {
             };
             self.survivors = survivors.iter().map(survivor).collect();
         }
-        let stayed = trace.stayed(of_trace, &begins);
+        let stayed = trace.stayed(of_trace, &steps);
         if !stayed.is_empty() {
             let named = |(op, bytes): (Name, Bytes)| {
                 let op = Some(trace.history.names.get(op)).filter(|op| !op.is_empty());
@@ -143,7 +145,7 @@ impl GrowthFigures {
             };
             self.stayed = stayed.into_iter().map(named).collect();
         }
-        if let Some((steps, grown, kept)) = trace.growth_over(of_trace, &begins) {
+        if let Some((steps, grown, kept)) = trace.growth_over(of_trace, &steps) {
             self.window = Some(WindowGrowth { steps, grown, kept });
         }
     }
@@ -182,8 +184,14 @@ fn process_of<'a>(pool: &PoolAnalysis, reading: &'a Reading) -> Option<(usize, &
 
 /// The traces of a pool, in order.
 fn traces_of<'a>(pool: &PoolAnalysis, reading: &'a Reading) -> Vec<(&'a Trace, &'a PoolTrace)> {
-    let Some((host, of_trace)) = pool.trace_in(reading) else { return Vec::new() };
-    vec![(&host.trace, of_trace)]
+    let alone = || pool.trace_in(reading).map(|(host, of_trace)| (&host.trace, of_trace));
+    let Some((number, _)) = process_of(pool, reading) else { return alone().into_iter().collect() };
+    let of_pool = |trace: &'a Trace| {
+        // Those with the highest peaks come first.
+        let mut pools = trace.pools.iter();
+        Some((trace, pools.find(|of_trace| trace.device_of(of_trace) == pool.device)?))
+    };
+    reading.windows_of(number).into_iter().filter_map(|window| of_pool(window.trace)).collect()
 }
 
 /// When functions were traced again, and which.

@@ -28,3 +28,4 @@ pub mod report;
 #[cfg(feature = "recording")]
 pub mod top;
 pub mod verify;
+pub mod windows;

@@ -6,7 +6,7 @@ use crate::recording::manifest::Exit;
 use crate::recording::reader::{Recorded, RecordedProcess};
 use crate::recording::rows::{Counters, Mark, Moment, RecordedMarkKind};
 use crate::snapshot::Role;
-use crate::trace::recorded::{self, RecordedStep};
+use crate::trace::recorded::{self, RecordedStep, TracedWindow};
 use crate::trace::{How, Phase, PoolTrace, StepUse, Trace};
 use crate::units::{Bytes, Nanos};
 
@@ -194,6 +194,8 @@ impl ProcessIdentity {
 pub(super) struct ProcessStory<'a> {
     pub(super) process: &'a RecordedProcess,
     pub(super) trace: Option<&'a Trace>,
+    /// All its traces, the first among them.
+    windows: Vec<TracedWindow<'a>>,
     /// The names of the pools that the trace shows, by device.
     pub(super) pools: BTreeMap<String, String>,
 }
@@ -206,7 +208,23 @@ impl<'a> ProcessStory<'a> {
                 |pool: &PoolTrace| Some((trace.device_of(pool), trace.history.pool(pool.id)?.name.clone()));
             trace.pools.iter().rev().filter_map(name)
         });
-        ProcessStory { process, trace, pools: named.collect() }
+        ProcessStory { process, trace, windows: Vec::new(), pools: named.collect() }
+    }
+
+    /// A process with all its traces; the steps that any of them covers get their peaks from it.
+    pub(super) fn with_windows(
+        process: &'a RecordedProcess,
+        windows: Vec<TracedWindow<'a>>,
+    ) -> ProcessStory<'a> {
+        let trace = windows.first().map(|first| first.trace);
+        let mut story = ProcessStory::of(process, trace);
+        // A first trace that is over early may show no pool at all.
+        for later in windows.iter().skip(1) {
+            for (device, name) in ProcessStory::of(process, Some(later.trace)).pools {
+                story.pools.entry(device).or_insert(name);
+            }
+        }
+        ProcessStory { windows, ..story }
     }
 
     pub(super) fn host(&self) -> String {
@@ -223,14 +241,14 @@ impl<'a> ProcessStory<'a> {
     }
 
     /// On the trace's clock where there is one, else since the first mark.
-    fn clock(&self, time: Moment) -> Nanos {
+    pub(super) fn clock(&self, time: Moment) -> Nanos {
         let on_trace = self.trace.and_then(|trace| recorded::on_clock(&trace.history, time));
         let first = self.process.marks.first().map_or(0, |mark| mark.time.monotonic);
         on_trace.unwrap_or(Nanos(time.monotonic.saturating_sub(first)))
     }
 
     pub(super) fn recorded_steps(&self) -> Vec<RecordedStep> {
-        recorded::steps(self.process, self.trace)
+        recorded::steps(self.process, &self.windows)
     }
 
     /// The steps that the process announced, else those that the trace shows.
@@ -278,7 +296,7 @@ impl<'a> ProcessStory<'a> {
                 current: epoch.current,
             }
         };
-        recorded::epochs(self.process, self.trace).into_iter().map(of).collect()
+        recorded::epochs(self.process, &self.windows).into_iter().map(of).collect()
     }
 
     /// Steps by pool, fit and phase.
@@ -365,9 +383,15 @@ impl<'a> ProcessStory<'a> {
             role,
             variables,
             bytes,
-            in_pool: self.trace.filter(|_| has_address).map(|trace| trace.listed_bytes(role)),
+            in_pool: self.listed_bytes(role).filter(|_| has_address),
         };
         roles.into_values().map(of).collect()
+    }
+
+    /// Bytes of a role that the program lists and that a trace shows; of several traces the one that shows most.
+    fn listed_bytes(&self, role: Role) -> Option<Bytes> {
+        let windows = self.windows.iter().map(|window| window.trace);
+        self.trace.into_iter().chain(windows).map(|trace| trace.listed_bytes(role)).max()
     }
 
     fn counters(&self) -> impl Iterator<Item = &'a Counters> {

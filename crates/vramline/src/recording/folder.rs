@@ -9,6 +9,7 @@
 //!   samples-ID.arrows      counters in the background
 //!   inventory-ID.arrows    variables
 //!   trace-ID/              what the framework's profiler wrote, untouched
+//!   trace-ID.2/ ...        the same of later windows; their marks tell of them
 //! ```
 //!
 //! ID is `host-pid-starttime`: a pid alone comes back in a long run, and several hosts may share the folder. What the

@@ -89,6 +89,35 @@ impl Serialize for RecordedMarkKind {
     }
 }
 
+/// Why a trace of a process was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowReason {
+    /// The process began.
+    Start,
+    /// A model was trained that had not been before.
+    Fit,
+    /// The first validation or evaluation.
+    Validation,
+    /// The first prediction.
+    Predict,
+    /// A compiled function was traced again for larger inputs.
+    Retrace,
+    /// The peak of the process had risen since the window before.
+    Rise,
+    /// The program started its own profiler.
+    Program,
+}
+
+words!(WindowReason {
+    Start => "start",
+    Fit => "fit",
+    Validation => "validation",
+    Predict => "predict",
+    Retrace => "retrace",
+    Rise => "rise",
+    Program => "program",
+});
+
 /// What became of a process's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceState {

@@ -22,6 +22,8 @@ pub mod manifest;
 #[cfg(feature = "recording")]
 mod message;
 #[cfg(feature = "recording")]
+mod peaks;
+#[cfg(feature = "recording")]
 pub mod process;
 pub mod reader;
 #[cfg(feature = "recording")]
@@ -36,3 +38,4 @@ pub mod schema;
 pub mod stream;
 #[cfg(feature = "recording")]
 pub mod watch;
+pub mod windows;

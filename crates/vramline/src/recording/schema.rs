@@ -12,7 +12,7 @@
 pub const VERSION: u32 = 1;
 
 /// How often columns were added since that version began. Files do not hold it: a stream has a column or it does not.
-pub const REVISION: u32 = 1;
+pub const REVISION: u32 = 2;
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,11 @@ impl Column {
 /// The column of the marks that says what became of the trace.
 pub(super) const TRACE_STATE: &str = "trace_state";
 
+/// Those that say which trace it is, why it was begun, and where the program's own lies.
+pub(super) const WINDOW: &str = "window";
+pub(super) const OPENED_FOR: &str = "opened_for";
+pub(super) const PATH: &str = "path";
+
 /// What the program did, with the counters of that moment: one row for each device, and one where no device is known.
 pub const MARKS: Stream = Stream {
     name: "marks",
@@ -89,6 +94,13 @@ pub const MARKS: Stream = Stream {
             "of kind trace: begun, stopped or written; failed: it could not begin; lost: it could not be written",
         )
         .since(1),
+        int(WINDOW, "of kind trace: number of the trace in its process, from 1").since(2),
+        text(
+            OPENED_FOR,
+            "of kind trace: why it was begun: start, fit, validation, predict, retrace, rise or program (the program's own profiler)",
+        )
+        .since(2),
+        text(PATH, "of kind trace: where the program's own profiler writes, or has written").since(2),
     ],
 };
 

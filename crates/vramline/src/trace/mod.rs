@@ -4,6 +4,7 @@
 //! moment, its steps. It draws conclusions and names their evidence; it neither reads files nor formats anything.
 
 mod bands;
+mod carried;
 mod count;
 mod frames;
 mod op;
@@ -21,7 +22,8 @@ use rustc_hash::FxHashMap;
 use crate::event::{Framework, History, WORTH_A_THREAD};
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
-use crate::recording::rows::Inventory;
+use crate::recording::rows::{Inventory, Moment};
+use crate::recording::windows::RecordedWindow;
 use crate::snapshot::{Held, Role, Snapshot};
 use crate::units::{Bytes, Picos};
 use crate::worker;
@@ -34,8 +36,8 @@ pub use pairing::{Life, PoolTrace, UnmatchedFree};
 pub(crate) use pattern::OpSizes;
 pub(crate) use step::StepUse;
 pub use step::{How, Phase, Step};
-pub(crate) use survivors::Surviving;
 pub use survivors::SurvivorKind;
+pub(crate) use survivors::{StepBegins, Surviving};
 
 /// Why an allocation has no name.
 const NO_NAME: &str = "the event names no op, and no named scope of its thread encloses it";
@@ -60,6 +62,8 @@ pub struct Trace {
     owned: FxHashMap<usize, recorded::Owned>,
     /// The values of those variables, as blocks.
     listed: Vec<recorded::Listed>,
+    /// Variables that lay in its pools since before it began.
+    carried: Vec<carried::Carried>,
 }
 
 /// An allocation with its whole life.
@@ -113,7 +117,15 @@ impl Trace {
             pool.count = counts.get(usize::from(pool.id.0)).cloned().unwrap_or_default();
         }
         pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|peak| peak.bytes)));
-        Trace { history, pools, steps, roles, owned: FxHashMap::default(), listed: Vec::new() }
+        Trace {
+            history,
+            pools,
+            steps,
+            roles,
+            owned: FxHashMap::default(),
+            listed: Vec::new(),
+            carried: Vec::new(),
+        }
     }
 
     /// Takes from an inventory whose memory each block is. It knows better than any rule.
@@ -124,11 +136,21 @@ impl Trace {
         self
     }
 
+    /// Takes from all inventories of a process which variables lay in the pools since before the trace began. `end` is when the
+    /// profiler was stopped.
+    #[must_use]
+    pub(crate) fn with_carried(mut self, inventories: &[Inventory], end: Option<Moment>) -> Trace {
+        let end = end.and_then(|end| recorded::moment(&self.history, end));
+        self.carried =
+            carried::carried(inventories, &self.history, &self.pools, |pool| self.device_of(pool), end);
+        self
+    }
+
     /// Takes the steps that a process announced where the trace shows none: ops that are run one by one leave no call in it.
     #[must_use]
-    pub(crate) fn with_announced(mut self, process: &RecordedProcess) -> Trace {
+    pub(crate) fn with_announced(mut self, process: &RecordedProcess, window: &RecordedWindow) -> Trace {
         if !self.steps.iter().any(|step| step.phase == Phase::Train) {
-            let announced = recorded::announced(process, &self.history);
+            let announced = recorded::announced(process, &self.history, window);
             self.steps = if announced.is_empty() { self.steps } else { announced };
         }
         self
@@ -136,13 +158,16 @@ impl Trace {
 
     /// The names of the variables that blocks hold.
     pub(crate) fn variables_mut(&mut self) -> impl Iterator<Item = &mut String> {
-        self.owned.values_mut().map(|owned| &mut owned.variable)
+        let carried = self.carried.iter_mut().map(|carried| &mut carried.variable);
+        self.owned.values_mut().map(|owned| &mut owned.variable).chain(carried)
     }
 
     /// Bytes of a role that an inventory lists and that lie in the pools of this trace.
     #[must_use]
     pub(crate) fn listed_bytes(&self, role: Role) -> Bytes {
-        self.listed.iter().filter(|listed| listed.role == role).map(|listed| listed.requested).sum()
+        let listed = self.listed.iter().map(|listed| (listed.role, listed.requested));
+        let carried = self.carried.iter().map(|carried| (carried.role, carried.bytes));
+        listed.chain(carried).filter(|&(of, _)| of == role).map(|(_, bytes)| bytes).sum()
     }
 
     /// The device that a pool is on, by the name the frameworks give it; empty where that does not tell.
@@ -183,7 +208,7 @@ impl Trace {
             gone += 1;
         }
         live.drain(..gone);
-        let before_recording = before.min(in_use.saturating_sub(known));
+        let mut before_recording = before.min(in_use.saturating_sub(known));
         let lost = in_use.saturating_sub(known + before_recording);
         let programs = program::find(&self.history, pool, &live);
         let blocks = live.into_iter().flat_map(|event| {
@@ -196,6 +221,12 @@ impl Trace {
         });
         let mut held: Vec<Held> = blocks.collect();
         recorded::settle(&mut held, &self.listed);
+        for carried in self.carried.iter().filter(|carried| carried.is_at(pool, position)) {
+            if carried.bytes <= before_recording {
+                before_recording = before_recording.saturating_sub(carried.bytes);
+                held.push(carried.held());
+            }
+        }
         if lost > Bytes::ZERO {
             held.push(Held::bare(lost, lost, LOST));
         }

@@ -13,6 +13,7 @@ use crate::names::Name;
 use crate::recording::fits::{Fit, fit_of};
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Counters, Inventory, Mark, Moment, RecordedMarkKind};
+use crate::recording::windows::RecordedWindow;
 use crate::snapshot::{Held, Role};
 use crate::units::{Bytes, Nanos, Picos};
 
@@ -47,9 +48,18 @@ pub struct RecordedStep {
     pub highest: Option<Bytes>,
 }
 
+/// A trace of a process, and when it lasted.
+#[derive(Clone, Copy, Debug)]
+pub struct TracedWindow<'a> {
+    /// The trace.
+    pub trace: &'a Trace,
+    /// When it lasted.
+    pub window: &'a RecordedWindow,
+}
+
 /// The steps of a process: those it announced; without any, the calls that train; without those, all calls.
 #[must_use]
-pub fn steps(process: &RecordedProcess, trace: Option<&Trace>) -> Vec<RecordedStep> {
+pub fn steps(process: &RecordedProcess, windows: &[TracedWindow<'_>]) -> Vec<RecordedStep> {
     let trains = |mark: &Mark| mark.phase == Some(Phase::Train);
     let is_announced = |mark: &Mark| mark.kind == RecordedMarkKind::Step;
     let is_call = |mark: &Mark| mark.kind == RecordedMarkKind::Call;
@@ -60,18 +70,18 @@ pub fn steps(process: &RecordedProcess, trace: Option<&Trace>) -> Vec<RecordedSt
     } else {
         &is_call
     };
-    spans(process, trace, is_step)
+    spans(process, windows, is_step)
 }
 
 /// The epochs of a process.
 #[must_use]
-pub fn epochs(process: &RecordedProcess, trace: Option<&Trace>) -> Vec<RecordedStep> {
-    spans(process, trace, &|mark| mark.kind == RecordedMarkKind::Epoch)
+pub fn epochs(process: &RecordedProcess, windows: &[TracedWindow<'_>]) -> Vec<RecordedStep> {
+    spans(process, windows, &|mark| mark.kind == RecordedMarkKind::Epoch)
 }
 
 fn spans(
     process: &RecordedProcess,
-    trace: Option<&Trace>,
+    windows: &[TracedWindow<'_>],
     is_span: &dyn Fn(&Mark) -> bool,
 ) -> Vec<RecordedStep> {
     let mut spans = Vec::new();
@@ -86,9 +96,7 @@ fn spans(
             last_mark = mark.time.monotonic;
         }
     }
-    if let Some(trace) = trace {
-        trace_peaks(process, trace, &mut spans);
-    }
+    windows.iter().for_each(|window| trace_peaks(*window, &mut spans));
     spans
 }
 
@@ -116,16 +124,20 @@ fn span(mark: &Mark, counters: &Counters, last_mark: i64, fits: &[Fit]) -> Recor
 }
 
 /// Takes the peaks of the steps that a trace covers from the trace.
-fn trace_peaks(process: &RecordedProcess, trace: &Trace, spans: &mut [RecordedStep]) {
-    let stopped = process.trace_stopped().map(|time| time.monotonic);
-    let (Some(stopped), true) = (stopped, trace.history.wall_clock_zero.is_some()) else { return };
+fn trace_peaks(TracedWindow { trace, window }: TracedWindow<'_>, spans: &mut [RecordedStep]) {
+    if trace.history.wall_clock_zero.is_none() {
+        return;
+    }
+    let is_later = window.number > 1;
+    let covers = |span: &RecordedStep| window.covers(span.begin.monotonic, span.end.monotonic);
     for pool in &trace.pools {
         let device = trace.device_of(pool);
-        if pool.count.from_start != Some(true) || device.is_empty() {
+        // A first window that lost its beginning does not know what it lost. A later one counts from what was there.
+        if (pool.count.from_start != Some(true) && !is_later) || device.is_empty() {
             continue;
         }
         let mut covered: Vec<&mut RecordedStep> =
-            spans.iter_mut().filter(|span| span.device == device && span.end.monotonic <= stopped).collect();
+            spans.iter_mut().filter(|span| span.device == device && covers(span)).collect();
         covered.sort_by_key(|span| span.begin);
         let on_trace: Vec<Step> = covered
             .iter()
@@ -142,10 +154,15 @@ fn trace_peaks(process: &RecordedProcess, trace: &Trace, spans: &mut [RecordedSt
 }
 
 /// The steps that a process announced while it was traced, on the trace's axis. One whose begin is not known lasts since the last.
-pub(super) fn announced(process: &RecordedProcess, history: &History) -> Vec<Step> {
-    let stopped = process.trace_stopped().map_or(i64::MAX, |time| time.monotonic);
+pub(super) fn announced(process: &RecordedProcess, history: &History, window: &RecordedWindow) -> Vec<Step> {
+    let covers = |span: &&RecordedStep| match window.stopped {
+        Some(_) => window.covers(span.begin.monotonic, span.end.monotonic),
+        None => {
+            window.begun.is_none_or(|begun| window.number == 1 || begun.monotonic <= span.begin.monotonic)
+        }
+    };
     let mut steps: Vec<Step> = Vec::new();
-    for span in self::steps(process, None).iter().filter(|span| span.end.monotonic <= stopped) {
+    for span in self::steps(process, &[]).iter().filter(covers) {
         let (Some(mut begin), Some(end)) = (moment(history, span.begin), moment(history, span.end)) else {
             continue;
         };

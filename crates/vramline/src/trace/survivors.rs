@@ -11,8 +11,25 @@ use crate::event::Dtype;
 use crate::names::{Name, Names};
 use crate::units::{Bytes, Picos};
 
-/// Fewer steps than this between the first and the last prove nothing.
+/// Fewer steps than this prove nothing.
 const FEWEST: usize = 2;
+
+/// The steps of a trace. A step lasts until the next begins. Those that build what others use do not count, nor does the last, whose blocks may yet
+/// be freed.
+#[derive(Clone, Debug)]
+pub(crate) struct StepBegins {
+    /// Their beginnings, in order.
+    pub(crate) begins: Vec<Picos>,
+    /// How many of the first build: one in a trace from the start of the program, none in a later one.
+    pub(crate) building: usize,
+}
+
+impl StepBegins {
+    /// How many count, where they are enough to prove something.
+    fn counted(&self) -> Option<usize> {
+        self.begins.len().checked_sub(1 + self.building).filter(|&counted| counted >= FEWEST)
+    }
+}
 
 /// What survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,17 +88,13 @@ struct Gathered {
 }
 
 impl Trace {
-    /// By op: bytes a step that are born in every step but the first and the last, and not freed in the trace; the most first.
-    /// `begins` are the beginnings of steps, in order; a step lasts until the next begins.
+    /// By op: bytes a step that are born in every step that counts, and not freed in the trace; the most first.
     #[must_use]
-    pub(crate) fn survivors(&self, pool: &PoolTrace, begins: &[Picos]) -> Vec<Surviving> {
-        let counted = begins.len().saturating_sub(2);
-        if counted < FEWEST {
-            return Vec::new();
-        }
+    pub(crate) fn survivors(&self, pool: &PoolTrace, steps: &StepBegins) -> Vec<Surviving> {
+        let Some(counted) = steps.counted() else { return Vec::new() };
         let events = &self.history.events;
         let mut by_op: FxHashMap<Name, Gathered> = FxHashMap::default();
-        for (birth, place) in self.staying(pool, begins) {
+        for (birth, place) in self.staying(pool, steps) {
             let event = events.at(birth);
             let op = if event.op().is_empty() { event.context() } else { event.op() };
             let shape = Some((event.dtype(), event.shape()));
@@ -112,27 +125,28 @@ impl Trace {
         found
     }
 
-    /// From the end of the first step to the end of the last: over how many steps, how much more is in use, and what the steps between
-    /// asked for and did not free.
-    pub(crate) fn growth_over(&self, pool: &PoolTrace, begins: &[Picos]) -> Option<(usize, Bytes, Bytes)> {
-        let steps = begins.len().checked_sub(2).filter(|&steps| steps >= FEWEST)?;
+    /// Over the steps that count: how many they are, how much more is in use after them than before, and what they asked for and did not
+    /// free.
+    pub(crate) fn growth_over(&self, pool: &PoolTrace, steps: &StepBegins) -> Option<(usize, Bytes, Bytes)> {
+        let counted = steps.counted()?;
         let events = &self.history.events;
         let level_before = |time: Picos| {
             let position = pool.position_at(events, Picos(time.0.saturating_sub(1)))?;
             Some(pool.in_use_at(events, position))
         };
-        let (first, last) = (level_before(*begins.get(1)?)?, level_before(*begins.last()?)?);
+        let (first, last) = (steps.begins.get(steps.building)?, steps.begins.last()?);
+        let (first, last) = (level_before(*first)?, level_before(*last)?);
         let size = |birth: usize| events.at(birth).size().unwrap_or_default();
-        let kept = self.staying(pool, begins).map(|(birth, _)| size(birth)).sum();
-        Some((steps, last.saturating_sub(first), kept))
+        let kept = self.staying(pool, steps).map(|(birth, _)| size(birth)).sum();
+        Some((counted, last.saturating_sub(first), kept))
     }
 
-    /// By op: bytes of steps but the first and the last that are not freed in the trace; the most first. Variables that the program lists
+    /// By op: bytes of the steps that count that are not freed in the trace; the most first. Variables that the program lists
     /// are left out: a step writes them anew, and does not add to them.
-    pub(crate) fn stayed(&self, pool: &PoolTrace, begins: &[Picos]) -> Vec<(Name, Bytes)> {
+    pub(crate) fn stayed(&self, pool: &PoolTrace, steps: &StepBegins) -> Vec<(Name, Bytes)> {
         let events = &self.history.events;
         let mut by_op: FxHashMap<Name, Bytes> = FxHashMap::default();
-        for (birth, _) in self.staying(pool, begins).filter(|(birth, _)| !self.owned.contains_key(birth)) {
+        for (birth, _) in self.staying(pool, steps).filter(|(birth, _)| !self.owned.contains_key(birth)) {
             let event = events.at(birth);
             *by_op.entry(event.op_or_scope()).or_default() += event.size().unwrap_or_default();
         }
@@ -141,13 +155,13 @@ impl Trace {
         stayed
     }
 
-    /// Blocks of all steps but the first and the last that are not freed, each with the place of its step among those.
-    fn staying(&self, pool: &PoolTrace, begins: &[Picos]) -> impl Iterator<Item = (usize, usize)> {
-        let counted = begins.len().saturating_sub(2);
+    /// Blocks of the steps that count that are not freed, each with the place of its step among those.
+    fn staying(&self, pool: &PoolTrace, steps: &StepBegins) -> impl Iterator<Item = (usize, usize)> {
+        let counted = steps.counted().unwrap_or(0);
         pool.never_freed().filter_map(move |birth| {
-            let step = begins.partition_point(|&begin| begin <= self.history.events.time(birth));
-            // Step 1 is the second; before it nothing counts.
-            Some((birth, step.checked_sub(2).filter(|&place| place < counted)?))
+            let begun = steps.begins.partition_point(|&begin| begin <= self.history.events.time(birth));
+            let place = begun.checked_sub(1 + steps.building)?;
+            (place < counted).then_some((birth, place))
         })
     }
 }

@@ -23,3 +23,4 @@ pub mod tile;
 #[cfg(feature = "recording")]
 pub mod top;
 pub mod verify;
+pub mod windows;

@@ -27,6 +27,7 @@
 //! - `timeline`: the pyramid that keeps every peak
 //! - `top`: the document of the live view
 //! - `torch`: PyTorch's memory snapshots
+//! - `windows`: recordings with several traces of a process
 //! - `writer`: no tests; writes the traces of the others
 
 // They look inside. `cargo test --workspace` has these features on, `cargo test -p vramline` needs `--all-features`.
@@ -61,6 +62,7 @@ mod replay;
 mod timeline;
 mod top;
 mod torch;
+mod windows;
 mod writer;
 
 use std::collections::BTreeSet;
