@@ -186,17 +186,6 @@ impl PoolAnalysis {
         let host = reading.hosts.iter().chain(&reading.later).nth(place.host)?;
         Some((host, host.trace.pools.get(place.pool)?))
     }
-
-    /// The pool in the first trace of its process: the one that begins with its first allocation, where one does.
-    #[must_use]
-    pub(crate) fn first_trace_in<'a>(&self, reading: &'a Reading) -> Option<(&'a Host, &'a PoolTrace)> {
-        let (shown, pool) = self.trace_in(reading)?;
-        let Some((_, first)) = shown.process.and_then(|process| reading.host_of(process)) else {
-            return Some((shown, pool));
-        };
-        let mut same = first.trace.pools.iter().filter(|each| first.pool_name(each) == shown.pool_name(pool));
-        Some(same.next().map_or((shown, pool), |same| (first, same)))
-    }
 }
 
 impl ReportAnalysis {
