@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vramline.words import How, MarkKind, Phase, TraceState
+from vramline.words import How, MarkKind, Phase, TraceState, WindowReason
 
 __version__: str
 SCHEMA: int
@@ -16,6 +16,7 @@ PHASES: tuple[str, ...]
 HOWS: tuple[str, ...]
 ROLES: tuple[str, ...]
 TRACE_STATES: tuple[str, ...]
+WINDOW_REASONS: tuple[str, ...]
 
 class Recorder:
     """Writes what one process does into a recording. A forked child must make its own."""
@@ -32,8 +33,8 @@ class Recorder:
         epoch: int | None,
         begin_ns: int | None,
         counters: Sequence[tuple[Any, ...]],
-        trace_state: TraceState | None = None,
-    ) -> None: ...
+        trace: tuple[TraceState | None, int | None, WindowReason | None, str | None] = ...,
+    ) -> bool: ...
     def step(
         self,
         plan: Plan,
@@ -44,7 +45,8 @@ class Recorder:
         batches: int,
         epoch: int | None,
         begin_ns: int | None,
-    ) -> bool: ...
+    ) -> bool | None: ...
+    def watch_peaks(self) -> None: ...
     def inventory(self, variables: Sequence[tuple[Any, ...]]) -> None: ...
     def owners(self, rows: Sequence[tuple[Any, ...]]) -> None: ...
     def start_sampling(self, pace: float, read: Callable[[], Sequence[tuple[Any, ...]]]) -> bool: ...

@@ -13,7 +13,7 @@ from typing import Any
 
 from vramline import _vramline, counters
 from vramline.adapter import Counters
-from vramline.words import How, MarkKind, Phase, TraceState
+from vramline.words import How, MarkKind, Phase, TraceState, WindowReason
 
 # By folder: a program that records into one name several times goes on with the same files.
 _sessions: dict[str, Session] = {}
@@ -77,13 +77,18 @@ class Session:
         begin_ns: int | None = None,
         read: list[Counters] | None = None,
         trace_state: TraceState | None = None,
-    ) -> None:
-        """Writes a mark that ends now. It is on its way to the disk when this returns."""
+        window: int | None = None,
+        opened_for: WindowReason | None = None,
+        path: str | None = None,
+    ) -> bool:
+        """Writes a mark that ends now. It is on its way to the disk when this returns. True where a peak that is watched has risen."""
         try:
             recorder = self._recorder or self._open()
-            recorder.mark(kind, label, phase, how, step, batches, epoch, begin_ns, read or [], trace_state)
+            trace = (trace_state, window, opened_for, path)
+            return recorder.mark(kind, label, phase, how, step, batches, epoch, begin_ns, read or [], trace)
         except Exception as error:
             self.failed(error)
+            return False
 
     def step(
         self,
@@ -94,16 +99,23 @@ class Session:
         batches: int,
         epoch: int | None,
         begin_ns: int | None,
-    ) -> None:
-        """Writes a step that ends now, with the counters of this moment."""
+    ) -> bool:
+        """Writes a step that ends now, with the counters of this moment. True where a peak that is watched has risen."""
         recorder, plan = self._recorder, counters.plan
         try:
-            if recorder and plan and recorder.step(plan, label, phase, how, step, batches, epoch, begin_ns):
-                return
+            if recorder and plan:
+                told = recorder.step(plan, label, phase, how, step, batches, epoch, begin_ns)
+                if told is not None:
+                    return told
         except Exception as error:
             self.failed(error)
-            return
-        self.mark("step", label, phase, how, step, batches, epoch, begin_ns, counters.read_all())
+            return False
+        return self.mark("step", label, phase, how, step, batches, epoch, begin_ns, counters.read_all())
+
+    def watch_peaks(self) -> None:
+        """Has the next marks tell, once, when the framework's peak rises by more than a twentieth over what it is now."""
+        if self._recorder is not None:
+            self.attempt(self._recorder.watch_peaks)
 
     def inventory(self, variables: Sequence[tuple]) -> None:
         """Writes variables down: (owner, name, role, shape, dtype, bytes, device, address, model, layer, source)."""

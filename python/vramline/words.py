@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-MarkKind = Literal["step", "call", "epoch", "phase", "mark", "trace", "setting", "exception", "end"]
+MarkKind = Literal["step", "call", "epoch", "phase", "mark", "trace", "retrace", "setting", "exception", "end"]
 """What a mark is about."""
 
 Phase = Literal["train", "validation", "predict", "other"]
@@ -15,6 +15,9 @@ How = Literal["keras", "api", "trace", "inferred"]
 
 Role = Literal["parameters", "gradients", "optimizer", "activations", "inputs", "state", "temporaries", "unknown"]
 """What a variable is for."""
+
+WindowReason = Literal["start", "fit", "validation", "predict", "retrace", "rise", "program"]
+"""Why a trace was begun: `start` with the process, `rise` because the peak of the process had risen, `program` by the program itself."""
 
 TraceState = Literal["begun", "stopped", "written", "failed", "lost"]
 """What became of the trace: `failed` could not begin, `lost` could not be written."""

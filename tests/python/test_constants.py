@@ -16,7 +16,7 @@ MARK_KINDS, PHASES, HOWS = _vramline.MARK_KINDS, _vramline.PHASES, _vramline.HOW
 
 # By the name of a function: which of its arguments, by place or by name, is one of which words.
 ARGUMENTS = {
-    "mark": {0: MARK_KINDS, 2: PHASES, 3: HOWS, "phase": PHASES, "how": HOWS, "trace_state": _vramline.TRACE_STATES},
+    "mark": {0: MARK_KINDS, 2: PHASES, 3: HOWS, "phase": PHASES, "how": HOWS, "trace_state": _vramline.TRACE_STATES, "opened_for": _vramline.WINDOW_REASONS},
     "step": {1: PHASES, 2: HOWS},
     "end": {0: PHASES, 1: HOWS},
     "_end": {2: PHASES},
@@ -35,6 +35,7 @@ ARGUMENTS = {
         (words.How, _vramline.HOWS),
         (words.Role, _vramline.ROLES),
         (words.TraceState, _vramline.TRACE_STATES),
+        (words.WindowReason, _vramline.WINDOW_REASONS),
     ],
 )
 def test_the_types_have_the_words_of_the_core(type_, told):

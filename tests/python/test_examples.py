@@ -64,9 +64,9 @@ def test_an_example_runs_the_same_alone_and_recorded(example, binary, tmp_path):
 
 
 def check_ledgers(recording):
-    """At every mark the ledger adds up, and what is known of the machine and the pool is in it. No example leaks."""
+    """At every mark the ledger adds up, and what is known of the machine and the pool is in it. No example grows."""
     run = vramline.load(recording)
-    assert [finding for finding in run.report["findings"] if finding["rule"] == "leak"] == []
+    assert [finding for finding in run.report["findings"] if finding["rule"] in ("leak", "staircase", "growing-inputs")] == []
     if not run.marks.rows:
         return
     pools = 0

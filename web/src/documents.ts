@@ -76,6 +76,16 @@ export interface ChunkView {
   op: string;
 }
 
+export interface ChurningView {
+  op: string;
+  layer: string;
+  steps: number;
+  sizes: number;
+  smallest_bytes: number;
+  largest_bytes: number;
+  total_bytes: number;
+}
+
 export interface Diff {
   kind: string;
   runs: string[];
@@ -122,6 +132,7 @@ export interface EpochView {
   pool: string;
   host: string;
   pid: number | null;
+  fit: number | null;
   epoch: number;
   begin_ns: number;
   peak_bytes: number | null;
@@ -249,7 +260,7 @@ export interface LongView {
 export interface MarkView {
   host: string;
   pid: number | null;
-  kind: "step" | "call" | "epoch" | "phase" | "mark" | "trace" | "setting" | "exception" | "end";
+  kind: "step" | "call" | "epoch" | "phase" | "mark" | "trace" | "retrace" | "setting" | "exception" | "end";
   label: string;
   step: number | null;
   time_ns: number;
@@ -276,10 +287,29 @@ export interface OomVerdictView {
   short_by_bytes: number | null;
 }
 
+export interface PatternsView {
+  steps: number;
+  repeated_requests: number;
+  repeated_bytes: number;
+  steady_from_step: number | null;
+  churning_ops: number;
+  churning: ChurningView[];
+  pool_bytes: number | null;
+  padded_pool_bytes: number | null;
+}
+
+export interface PeakPlaceView {
+  fit: number | null;
+  epoch: number | null;
+  phase: "train" | "validation" | "predict" | "other";
+  step: number | null;
+}
+
 export interface PhaseView {
   pool: string;
   host: string;
   pid: number | null;
+  fit: number | null;
   phase: "train" | "validation" | "predict" | "other";
   how: "keras" | "api" | "trace" | "inferred";
   steps: number;
@@ -303,12 +333,16 @@ export interface PoolView {
   peak_bytes: number | null;
   lifetime_peak_bytes: number | null;
   peak_at_ns: number | null;
+  window: number | null;
+  peak_in: PeakPlaceView | null;
+  rose_in?: PeakPlaceView;
   at_peak: HeldView | null;
   at?: HeldView;
   fragmentation_at_peak: number | null;
   before_recording: BeforeView | null;
   caching?: CachingView;
   replay?: ReplayedView;
+  patterns?: PatternsView;
   held_long: LongView[];
 }
 
@@ -357,6 +391,7 @@ export interface Report {
   run?: RunView;
   epochs: EpochView[];
   phases: PhaseView[];
+  windows: WindowView[];
   marks: MarkView[];
   inventory: InventoryView[];
   ledger: LedgerView[];
@@ -425,6 +460,7 @@ export interface StepView {
   pid: number | null;
   step: number;
   batches: number;
+  fit: number | null;
   epoch: number | null;
   phase: "train" | "validation" | "predict" | "other";
   how: "keras" | "api" | "trace" | "inferred";
@@ -454,6 +490,19 @@ export interface Warning {
   code: string;
   text: string;
   hint: string;
+}
+
+export interface WindowView {
+  host: string;
+  pid: number;
+  window: number;
+  opened_for: "start" | "fit" | "validation" | "predict" | "retrace" | "rise" | "program" | null;
+  state: "begun" | "stopped" | "written" | "failed" | "lost" | null;
+  begin_ns: number | null;
+  end_ns: number | null;
+  path: string | null;
+  is_read: boolean;
+  peak_bytes: number | null;
 }
 
 export interface WitnessView {

@@ -74,7 +74,7 @@ export function wholeRun(picture: Picture): HTMLElement | null {
   const begin = Math.min(picture.begin, run.time[0]!), end = run.time[run.time.length - 1]!;
   const highest = run.value.reduce((a, b) => Math.max(a, b), 0), ever = pool.lifetime_peak_bytes;
   const out = section("run", "The whole run",
-    "The trace covers the stretch that is shaded, and is drawn above. After it the framework's counters were read now and then: what was between two readings is not seen.");
+    "The trace covers the stretch that is shaded, and is drawn above. Outside of it the framework's counters were read now and then: what was between two readings is not seen.");
   out.append(chart(`Memory in use over the whole run of ${duration(end - begin)}, the highest reading ${bytes(highest)}.`, 190, Math.max(1, highest, ever ?? 0), ({ g, x0, x1, y0, y1, names, y: Y }) => {
     const X = (at: number) => x0 + ((at - begin) / Math.max(1, end - begin)) * (x1 - x0);
     g.fillStyle = colour("mark");
@@ -119,12 +119,14 @@ export function steps(report: Report, pool: Pool): HTMLElement | null {
       list.map((step) => ({ name: String(step.step), peak: step.peak_bytes, end: step.current_bytes, group: GROUPS[step.phase] ?? "unknown" })), 190));
   const epochs = report.epochs.filter((epoch) => epoch.pool === pool.name);
   if (epochs.length > 0) {
-    out.append(el("h3", {}, "Epoch by epoch"),
-      bars(`Peaks of ${epochs.length} epochs`, epochs.map((epoch) => ({ name: String(epoch.epoch), peak: epoch.peak_bytes, end: epoch.current_bytes, group: "gradients" })), 150));
+    const fits = epochs.some((epoch) => (epoch.fit ?? 0) > 1);
+    out.append(el("h3", {}, fits ? "Epoch by epoch, as fit.epoch" : "Epoch by epoch"),
+      bars(`Peaks of ${epochs.length} epochs`, epochs.map((epoch) => ({ name: fits ? `${epoch.fit ?? ""}.${epoch.epoch}` : String(epoch.epoch), peak: epoch.peak_bytes, end: epoch.current_bytes, group: "gradients" })), 150));
   }
   out.append(el("details", {}, el("summary", {}, `All ${whole(list.length)} steps`), table([
     { title: "step", number: true, value: (step) => step.step },
     { title: "phase", value: (step) => step.phase },
+    { title: "fit", number: true, value: (step) => step.fit },
     { title: "epoch", number: true, value: (step) => step.epoch },
     { title: "begins", number: true, value: (step) => step.begin_ns, show: (step) => time(step.begin_ns) },
     { title: "peak", number: true, value: (step) => step.peak_bytes, show: (step) => size(step.peak_bytes) },
@@ -202,6 +204,26 @@ export function postmortem(data: Data): HTMLElement | null {
   return out;
 }
 
+// How steps repeat each other, and which ops ask for other sizes each time.
+function patternViews(patterns: NonNullable<Pool["patterns"]>): HTMLElement[] {
+  const percent = (share: number) => (share * 100).toFixed(1) + " %";
+  const steady = patterns.steady_from_step === null ? "the last traced step still brings new sizes" : `steady from step ${patterns.steady_from_step} on`;
+  const out: HTMLElement[] = [
+    el("h3", {}, "Requests from step to step"),
+    el("p", {}, `${percent(patterns.repeated_requests)} of the requests and ${percent(patterns.repeated_bytes)} of the bytes of a step come again, over ${whole(patterns.steps)} traced steps; ${steady}.`),
+  ];
+  if (patterns.churning_ops === 0) return out;
+  out.push(el("p", {}, `${whole(patterns.churning_ops)} ops ask for other sizes in most steps. The pool takes ${size(patterns.pool_bytes)}; with these ops at their largest sizes it would take ${size(patterns.padded_pool_bytes)}.`));
+  out.push(table<(typeof patterns.churning)[number]>([
+    { title: "sizes", number: true, value: (row) => row.sizes, show: (row) => whole(row.sizes) },
+    { title: "smallest", number: true, value: (row) => row.smallest_bytes, show: (row) => size(row.smallest_bytes) },
+    { title: "largest", number: true, value: (row) => row.largest_bytes, show: (row) => size(row.largest_bytes) },
+    { title: "layer", value: (row) => row.layer },
+    { title: "op", wide: true, value: (row) => row.op },
+  ], patterns.churning, { caption: "Ops that ask for other sizes in most steps" }));
+  return out;
+}
+
 export function tables(report: Report, pool: Pool): HTMLElement {
   const out = section("tables", "Pools and long-held blocks");
   out.append(table<Pool>([
@@ -224,6 +246,7 @@ export function tables(report: Report, pool: Pool): HTMLElement {
       { title: "shape", value: (row) => [row.shape, row.dtype].filter(Boolean).join(" ") },
     ], pool.held_long, { caption: "Blocks with the most bytes times time" }));
   }
+  if (pool.patterns) out.append(...patternViews(pool.patterns));
   return out;
 }
 

@@ -29,7 +29,8 @@ use vramline::recording::folder::{self, ProcessId};
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::reader;
 use vramline::recording::rows::{
-    Counters, Inventory, LayerPath, Mark, Moment, OwnerKind, OwnerRow, RecordedMarkKind, TraceState, Variable,
+    Counters, Inventory, LayerPath, Mark, Moment, OwnerKind, OwnerRow, RecordedMarkKind, TraceState,
+    Variable, WindowReason,
 };
 use vramline::recording::sampler::Sampler;
 use vramline::recording::stream::{self, StreamError};
@@ -45,6 +46,9 @@ use step::{Step, Steps};
 
 /// device, current, peak, when the peak was reset, pool, limit, reason for what is missing
 type Read = (String, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<String>);
+
+/// The trace's state, its number, why it was begun, where the program's own lies.
+type TraceCells = (Option<String>, Option<i64>, Option<String>, Option<String>);
 
 fn counters((device, current, peak, peak_since, pool, limit, reason): Read) -> Counters {
     Counters { device, current, peak, peak_since, pool, limit, reason }
@@ -83,8 +87,9 @@ impl Recorder {
         Ok(Recorder { recorder: Arc::new(ProcessRecorder::new(&folder, &id)), sampler: Mutex::new(None) })
     }
 
-    /// A mark that ends now, with the counters read just before.
-    #[pyo3(signature = (kind, label, phase, how, step, batches, epoch, begin_ns, counters, trace_state = None))]
+    /// A mark that ends now, with the counters read just before. True where a peak that is watched has risen.
+    /// `trace` is the trace's state, its number, why it was begun, and where the program's own lies.
+    #[pyo3(signature = (kind, label, phase, how, step, batches, epoch, begin_ns, counters, trace = (None, None, None, None)))]
     #[expect(clippy::too_many_arguments, reason = "one for each column")]
     fn mark(
         &self,
@@ -97,8 +102,9 @@ impl Recorder {
         epoch: Option<i64>,
         begin_ns: Option<i64>,
         counters: Vec<Read>,
-        trace_state: Option<&str>,
-    ) -> PyResult<()> {
+        trace: TraceCells,
+    ) -> PyResult<bool> {
+        let (trace_state, window, opened_for, path) = trace;
         let mark = Mark {
             kind: RecordedMarkKind::of_word(kind),
             label,
@@ -110,12 +116,16 @@ impl Recorder {
             begin: begin_ns,
             time: Moment::now(),
             counters: counters.into_iter().map(self::counters).collect(),
-            trace_state: trace_state.and_then(TraceState::of_word),
+            trace_state: trace_state.and_then(|word| TraceState::of_word(&word)),
+            window,
+            opened_for: opened_for.and_then(|word| WindowReason::of_word(&word)),
+            path,
         };
         self.recorder.mark(&mark).map_err(|error| failed(&error))
     }
 
-    /// A step that ends now, with what the plan tells. False where the plan no longer holds, and nothing was written.
+    /// A step that ends now, with what the plan tells. None where the plan no longer holds, and nothing was written; else whether a
+    /// peak that is watched has risen.
     #[pyo3(signature = (plan, label, phase, how, step, batches, epoch, begin_ns))]
     #[expect(clippy::too_many_arguments, reason = "one for each column")]
     fn step(
@@ -129,7 +139,7 @@ impl Recorder {
         batches: i64,
         epoch: Option<i64>,
         begin_ns: Option<i64>,
-    ) -> PyResult<bool> {
+    ) -> PyResult<Option<bool>> {
         let mark = Mark {
             kind: RecordedMarkKind::Step,
             label,
@@ -142,6 +152,11 @@ impl Recorder {
             ..Mark::default()
         };
         self.write_step(py, plan, mark)
+    }
+
+    /// Has later marks tell, once, when a peak rises by more than a twentieth over the highest so far.
+    fn watch_peaks(&self) {
+        self.recorder.watch_peaks();
     }
 
     /// Variables as (owner, name, role, shape, dtype, bytes, device, address, model, layer, source).
@@ -247,11 +262,12 @@ impl Recorder {
 }
 
 impl Recorder {
-    /// Writes a step that ends now, with what the plan tells of its counters. False where the plan no longer holds.
-    fn write_step(&self, py: Python<'_>, plan: &Bound<'_, Plan>, mut step: Mark) -> PyResult<bool> {
-        let Some(counters) = plan.get().read(py) else { return Ok(false) };
+    /// Writes a step that ends now, with what the plan tells of its counters. `None` where the plan no longer holds, else whether
+    /// a peak that is watched has risen.
+    fn write_step(&self, py: Python<'_>, plan: &Bound<'_, Plan>, mut step: Mark) -> PyResult<Option<bool>> {
+        let Some(counters) = plan.get().read(py) else { return Ok(None) };
         (step.time, step.counters) = (Moment::now(), counters);
-        self.recorder.mark(&step).map(|()| true).map_err(|error| failed(&error))
+        self.recorder.mark(&step).map(Some).map_err(|error| failed(&error))
     }
 }
 
@@ -421,6 +437,7 @@ fn _vramline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("HOWS", words(How::ALL.map(How::word).to_vec())?)?;
     module.add("ROLES", words(Role::ALL.map(Role::word).to_vec())?)?;
     module.add("TRACE_STATES", words(TraceState::ALL.map(TraceState::word).to_vec())?)?;
+    module.add("WINDOW_REASONS", words(WindowReason::ALL.map(WindowReason::word).to_vec())?)?;
     module.add_class::<Recorder>()?;
     module.add_class::<Plan>()?;
     module.add_class::<Steps>()?;

@@ -90,7 +90,7 @@ impl Steps {
             ..Mark::default()
         };
         match recorder.get().write_step(py, &plan, step) {
-            Ok(is_written) => is_written.then_some(()),
+            Ok(written) => written.map(drop),
             Err(error) => session.call_method1(intern!(py, "failed"), (error.into_value(py),)).ok().map(drop),
         }
     }

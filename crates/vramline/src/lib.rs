@@ -221,9 +221,13 @@ pub mod documents {
     #[doc(inline)]
     pub use crate::stages::ledger::{LineKind, Teller, moments::LedgerMoment};
     #[doc(inline)]
-    pub use crate::stages::recording::{manifest::Exit, rows::RecordedMarkKind};
+    pub use crate::stages::recording::kinds::{RecordedMarkKind, TraceState, WindowReason};
+    #[doc(inline)]
+    pub use crate::stages::recording::manifest::Exit;
     #[doc(inline)]
     pub use crate::stages::view::caching::{CachedView, CachingFailureView, CachingView, StreamView};
+    #[doc(inline)]
+    pub use crate::stages::view::patterns::{ChurningView, PatternsView};
     #[doc(inline)]
     pub use crate::stages::view::report::{
         BeforeView, ByRole, HeldView, LongView, PoolView, ReportVerdict, Rest, Row, SourceView,
@@ -232,6 +236,8 @@ pub mod documents {
     pub use crate::stages::view::run::{
         EpochView, InventoryView, MarkView, PhaseView, ProcessView, RunView, StepView,
     };
+    #[doc(inline)]
+    pub use crate::stages::view::windows::{PeakPlaceView, WindowView};
     #[doc(inline)]
     pub use crate::stages::view::{findings::FindingView, ledger::LedgerView, replayed::ReplayedView};
 

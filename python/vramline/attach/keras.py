@@ -88,6 +88,7 @@ def _phase_begins(kind: str, steps: Steps) -> Callable[..., None]:
         model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
         if model is not None:
             steps.variables.has_model(model)
+        steps.begins(batches.PHASES[kind], model)
 
     return begins
 

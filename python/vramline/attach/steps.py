@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,11 +20,15 @@ from vramline.attach.owners import Owners
 from vramline.attach.variables import Variables
 from vramline.attach.window import Window
 from vramline.session import Session
-from vramline.words import How, MarkKind, Phase
+from vramline.words import How, MarkKind, Phase, WindowReason
 
-# Calls of one function that is no training step, at most.
+# Calls of one function that is no training step, and functions that are traced again, at most.
 _MOST_CALLS = 10_000
-# At the beginning of so many steps that are traced the variables are written down: a step may give each a new value. Of more variables
+# The phases that a window is opened for.
+_OPENED_FOR: dict[Phase, WindowReason] = {"train": "fit", "validation": "validation", "predict": "predict"}
+# How much larger the inputs of a function must be than those that a window was opened for, so that another is.
+_GROWN = 1.25
+# At the beginning of so many steps of a window the variables are written down: a step may give each a new value. Of more variables
 # than that it takes longer than a look at the last will tell.
 _LISTED_STEPS = 8
 _MOST_EACH_STEP = 2_000
@@ -44,17 +49,22 @@ class Steps:
         self.variables = Variables()
         self.owners = Owners(self.variables)
         self._taken = 0
-        self._begun = 0
+        # Of which window, and at how many of its steps the variables were written down.
+        self._listed_window = self._listed_steps = 0
         self._in_use_then: list[int | None] = []
         self._calls: dict[str, int] = {}
         self._number = 0
+        self._retraces = 0
+        self._phases: set[str] = set()
+        self._models: weakref.WeakSet[Any] = weakref.WeakSet()
+        # By function: for how many elements it was traced when a window was opened for that.
+        self._largest: dict[str, int] = {}
         self.local = _Local()
 
     def begin(self) -> int:
         """A step begins: when."""
-        if self.window.is_open and self._begun < _LISTED_STEPS:
-            self._begun += 1
-            self.take_inventory()
+        if self.window.is_open:
+            self._list_for_window()
         if self._resets:
             counters.reset_all()
         return time.monotonic_ns()
@@ -73,10 +83,13 @@ class Steps:
         if step is None:
             step = self._number
             self._number += 1
-        self.job.step(label, phase, how, step, batches, epoch, begin)
-        if self.window.is_open and phase == "train" and self.window.stepped():
-            self.take_inventory()
-            self.window.close(self.window.why_now)
+        has_risen = self.job.step(label, phase, how, step, batches, epoch, begin)
+        if self.window.is_open:
+            self._counted_for_window(phase)
+        elif has_risen:
+            self.window.reopen("rise")
+        elif self.window.wanted:
+            self.window.reopen()
         if self._stops and phase == "train" and self.window.is_over:
             self._stop()
 
@@ -106,13 +119,63 @@ class Steps:
         if count >= _MOST_CALLS:
             return
         phase: Phase = "train" if trains else "other"
-        self.job.mark("call", name, phase, "inferred", count, 1, None, begin, counters.read_all())
+        has_risen = self.job.mark("call", name, phase, "inferred", count, 1, None, begin, counters.read_all())
+        if self.window.is_later:
+            self._counted_for_window("other")
+        elif has_risen and not self.window.is_open:
+            self.window.reopen("rise")
+
+    def _counted_for_window(self, phase: Phase) -> None:
+        if self.window.stepped(phase == "train"):
+            self.take_inventory()
+            self.window.close(self.window.why_now)
+
+    def begins(self, phase: Phase, model: Any) -> None:
+        """A fit, an evaluation or a prediction begins. What this process has not done before is traced."""
+        is_new = phase not in self._phases
+        self._phases.add(phase)
+        # Another model is another training. Of evaluations and predictions the first is enough: what grows later, grows the peak.
+        if phase == "train" and model is not None:
+            is_new = model not in self._models
+            self._models.add(model)
+        reason = _OPENED_FOR.get(phase)
+        if is_new and reason is not None and not self.window.is_open:
+            self.window.reopen(reason, until=phase)
+
+    def retraced(self, name: str, elements: int | None, before: int | None) -> None:
+        """A compiled function is being traced again.
+
+        Args:
+            name: The function.
+            elements: How many elements its inputs have now; None where that is not fixed.
+            before: How many they had at most when it was traced before.
+        """
+        self._retraces += 1
+        if self._retraces <= _MOST_CALLS:
+            self.job.mark("retrace", name, how="inferred", read=counters.read_all())
+        if self.window.is_open or (elements is not None and before is not None and elements <= before):
+            return
+        # Larger inputs may make a higher peak, and the call that is to come is the first with them.
+        traced = self._largest.get(name)
+        if traced is None or (elements or 0) >= traced * _GROWN:
+            self._largest[name] = elements or 0
+            self.window.reopen("retrace")
 
     def span(self, kind: MarkKind, label: str | None, phase: Phase, begin: int | None, epoch: int | None) -> None:
         """An epoch or a phase has ended."""
         read = counters.read_all()
         self.job.mark(kind, label, phase, "keras", None, None, epoch, begin, read)
-        if kind == "phase" and _differ([each.current for each in read], self._in_use_then):
+        ends_window = kind == "phase" and self.window.ends_with(phase)
+        if ends_window or (kind == "phase" and _differ([each.current for each in read], self._in_use_then)):
+            self.take_inventory()
+        if ends_window:
+            self.window.close("what it was opened for is over")
+
+    def _list_for_window(self) -> None:
+        if self.window.number != self._listed_window:
+            self._listed_window, self._listed_steps = self.window.number, 0
+        if self._listed_steps < _LISTED_STEPS:
+            self._listed_steps += 1
             self.take_inventory()
 
     @property
@@ -131,7 +194,7 @@ class Steps:
     def _write_inventory(self) -> None:
         listed = self.variables.listed()
         if len(listed.rows) > _MOST_EACH_STEP:
-            self._begun = _LISTED_STEPS
+            self._listed_steps = _LISTED_STEPS
         self.job.inventory(listed.rows)
         self.job.owners(self.owners.rows(listed))
 
@@ -140,7 +203,7 @@ class Steps:
         self.end_own_update()
         if self.window.is_open:
             self.take_inventory(is_last=True)
-        self.window.close(why, wait=True)
+        self.window.end(why)
 
     def after_fork(self) -> None:
         """In a forked child the trace is the parent's."""

@@ -6,11 +6,12 @@ import functools
 import pathlib
 import sys
 import warnings
+import weakref
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from vramline.attach import ending, keras, owners, quiet, raised
+from vramline.attach import ending, keras, own_profile, owners, quiet, raised
 from vramline.attach.quiet import quietly
 from vramline.attach.settings import Asked
 from vramline.attach.steps import Steps
@@ -28,6 +29,7 @@ def hook(tensorflow: ModuleType, steps: Steps, asked: Asked) -> None:
     steps.owners.hook(tensorflow)
     _hook_profiler(steps)
     _hook_functions(steps)
+    _hook_tracing(steps)
     _hide()
     raised.hook(tensorflow.errors.ResourceExhaustedError, steps.job)
     ending.at_exit_of(steps)
@@ -37,7 +39,7 @@ def _hook_profiler(steps: Steps) -> None:
     from tensorflow.python.profiler.internal import _pywrap_profiler as profiler
 
     session = profiler.ProfilerSession
-    window = steps.window
+    window, job = steps.window, steps.job
 
     def start(folder: pathlib.Path) -> Callable[[pathlib.Path], None]:
         ours = session()
@@ -48,23 +50,60 @@ def _hook_profiler(steps: Steps) -> None:
         return lambda _: ours.export_to_tb()
 
     class ProfilerSession(session):  # type: ignore[misc, valid-type]
-        """The program's own. There can be only one: ours makes way."""
+        """The program's own. There can be only one: ours makes way, and what this one writes is noted."""
 
         def start(self, *args: Any) -> Any:
-            window.close("the program starts a profiler of its own", wait=True)
-            return super().start(*args)
+            window.make_way()
+            try:
+                result = super().start(*args)
+            except BaseException:
+                window.program_ended()
+                raise
+            _began(self, own_profile.OwnProfile(job, window, args[0] if args else ""))
+            return result
+
+        def export_to_tb(self) -> Any:
+            own = getattr(self, "_vramline", None)
+            quietly(steps.take_inventory)()
+            if own is not None:
+                own.stops()
+            try:
+                result = super().export_to_tb()
+            except BaseException:
+                if own is not None:
+                    own.lost("TensorFlow could not write it")
+                raise
+            if own is not None:
+                own.written()
+            return result
+
+        def stop(self) -> Any:
+            own = getattr(self, "_vramline", None)
+            if own is not None:
+                own.stops()
+            try:
+                return super().stop()
+            finally:
+                if own is not None:
+                    own.lost("the program took it without writing it")
+
+    @quietly
+    def _began(profiler: Any, own: own_profile.OwnProfile) -> None:
+        profiler._vramline = own
+        # One that is not saved is only let go of.
+        weakref.finalize(profiler, own.lost, "the program did not save it").atexit = False
 
     serve = profiler.start_server
 
     @functools.wraps(serve)
     def start_server(*args: Any) -> Any:
-        window.close("the program lets others profile it", wait=True)
+        # From here on somebody may profile at any time.
+        window.make_way()
         return serve(*args)
 
-    window.open("tensorflow", start)
-    if window.is_open:
-        profiler.ProfilerSession = ProfilerSession
-        profiler.start_server = start_server
+    window.open("tensorflow", start, again=True)
+    profiler.ProfilerSession = ProfilerSession
+    profiler.start_server = start_server
 
 
 def _hook_functions(steps: Steps) -> None:
@@ -162,6 +201,66 @@ def _note_sources(steps: Steps, sources: Any) -> None:
         else:
             found.append(each)
     steps.variables.trains(found)
+
+
+def _hook_tracing(steps: Steps) -> None:
+    """Functions that are traced again, because they are called with other shapes or types. Nothing is done at a call that is not traced."""
+    from tensorflow.python.eager.polymorphic_function import tracing_compilation
+    from tensorflow.python.framework import ops
+
+    create = getattr(tracing_compilation, "_create_concrete_function", None)
+    if create is None:  # TensorFlow before 2.15.
+        return
+
+    @functools.wraps(create)
+    def created(function_type: Any, type_context: Any, func_graph: Any, tracing_options: Any) -> Any:
+        # A function inside another is traced with it.
+        if not ops.inside_function():
+            _traced(steps, function_type, tracing_options)
+        return create(function_type, type_context, func_graph, tracing_options)
+
+    tracing_compilation._create_concrete_function = created
+
+
+@quietly
+def _traced(steps: Steps, function_type: Any, options: Any) -> None:
+    known = getattr(options.function_cache, "_primary", None) or {}
+    taken = _taken(function_type)
+    # A function that creates variables is traced twice for the same arguments.
+    if known and taken not in [_taken(other) for _, other in known]:
+        counts = [_elements(_taken(other)) for _, other in known]
+        largest = None if None in counts else max(filter(None, counts), default=0)
+        steps.retraced(str(options.name), _elements(taken), largest)
+
+
+def _elements(types: Any) -> int | None:
+    """How many elements the tensors among arguments have; None where a dimension is not known."""
+    total = 0
+    for each in types:
+        inner: Any = ()
+        if isinstance(each, list | tuple):
+            inner = each
+        elif isinstance(each, dict):
+            inner = each.values()
+        elif hasattr(each, "element_spec"):  # Iterators, as Keras hands them over.
+            inner = [each.element_spec]
+        elif hasattr(each, "components"):
+            inner = each.components
+        elif hasattr(each, "shape"):
+            count = each.shape.num_elements()
+        else:
+            continue
+        if inner:
+            count = _elements(inner)
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def _taken(function_type: Any) -> list[Any]:
+    """The types of a function's arguments."""
+    return [parameter.type_constraint for parameter in function_type.parameters.values()]
 
 
 def _hide() -> None:

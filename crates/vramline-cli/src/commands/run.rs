@@ -35,6 +35,11 @@ that is set to something else, are refused before the job starts:
     --allocator  async: TF_GPU_ALLOCATOR, XLA_PYTHON_CLIENT_ALLOCATOR, PYTORCH_CUDA_ALLOC_CONF;
                  platform: JAX only; expandable: PyTorch only
 
+Budget of --trace auto, for each process: 8 traces, of 5 steps (the first) or 3 steps and
+--trace-seconds each; all but the first together twice that time; 256 MiB of files;
+a quarter of the free memory, at most 2 GiB, while one is open. Only TensorFlow is traced
+more than once.
+
 Examples:
     vramline run -- python train.py --epochs 3
     vramline run -o small.vram --limit 8GiB -- python train.py
@@ -52,10 +57,11 @@ pub(crate) struct RunArgs {
     /// The folder to record into; a name that is taken gets a number [default: SCRIPT-DATE-TIME.vram].
     #[arg(short, long, value_name = "NAME.vram")]
     pub(crate) output: Option<PathBuf>,
-    /// Trace allocations: the first steps (auto), not at all (off), N steps (steps=N), or all.
+    /// Trace allocations: the first steps, and a few more where a phase is new or the peak rises (auto), not at all (off), N steps
+    /// (steps=N), or all.
     #[arg(long, value_name = "auto|off|steps=N|all", default_value_t = JobSpec::default().trace)]
     pub(crate) trace: Trace,
-    /// End the trace so many seconds after the first step in any case; `all` goes on to the end.
+    /// End each trace so many seconds after its first step in any case; `all` goes on to the end.
     #[arg(long, value_name = "N", default_value_t = JobSpec::default().trace_seconds, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) trace_seconds: u32,
     /// Reset the framework's peak at each step, so that each step has its own. The script sees that too.

@@ -7,6 +7,7 @@ mod held;
 mod ledger;
 pub(crate) mod oom;
 pub(crate) mod pack;
+mod patterns;
 pub(crate) mod plan;
 mod pool;
 pub(crate) mod replay;

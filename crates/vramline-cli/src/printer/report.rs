@@ -5,12 +5,19 @@ use std::fmt::Write;
 use vramline::analysis::held::GroupBy;
 use vramline::view::report::{PoolView, Report};
 
-use super::{Style, heading, held, ledger, notes_of, pool, printable, run};
+use super::{Style, heading, held, ledger, notes_of, patterns, pool, printable, run};
+
+/// Files that are named at the top.
+const FILES: usize = 4;
 
 pub(crate) fn report(report: &Report, by: GroupBy, style: Style) -> String {
     let mut out = String::new();
-    for file in &report.source.files {
+    for file in report.source.files.iter().take(FILES) {
         let _ = writeln!(out, "{}{}{}", style.dim, printable(file), style.plain);
+    }
+    let left_out = report.source.files.len().saturating_sub(FILES);
+    if left_out > 0 {
+        let _ = writeln!(out, "{}and {left_out} more files{}", style.dim, style.plain);
     }
     run::job(&mut out, report, style);
     verdict(&mut out, report, style);
@@ -31,6 +38,7 @@ pub(crate) fn report(report: &Report, by: GroupBy, style: Style) -> String {
         }
     }
     held::held_long(&mut out, main, style);
+    patterns::patterns(&mut out, main, style);
     // A recording's steps come in phases; without any, the trace shows steps by itself.
     if report.phases.is_empty() {
         run::steps(&mut out, report, main, style);

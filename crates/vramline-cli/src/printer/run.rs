@@ -53,6 +53,9 @@ pub(super) fn job(out: &mut String, report: &Report, style: Style) {
     }
 }
 
+/// Phases that fit a screen: a program may call fit again and again.
+const PHASES: usize = 12;
+
 /// Steps by phase, warm-up against steady state.
 pub(super) fn phases(out: &mut String, report: &Report, style: Style) {
     if report.phases.is_empty() {
@@ -75,7 +78,13 @@ pub(super) fn phases(out: &mut String, report: &Report, style: Style) {
     if several {
         columns.push((titles.pid, true));
     }
-    let rows = report.phases.iter().map(|phase| {
+    // Of one fit there is nothing to tell apart.
+    let has_fits = report.phases.iter().any(|phase| phase.fit > Some(1));
+    if has_fits {
+        columns.insert(0, (titles.fit, true));
+    }
+    let left_out = report.phases.len().saturating_sub(PHASES);
+    let rows = report.phases.iter().skip(left_out).map(|phase| {
         let mut row = vec![
             phase.phase.word().to_owned(),
             thousands(phase.steps),
@@ -90,9 +99,15 @@ pub(super) fn phases(out: &mut String, report: &Report, style: Style) {
         if several {
             row.push(or_dash(phase.pid));
         }
+        if has_fits {
+            row.insert(0, or_dash(phase.fit));
+        }
         row
     });
     table(out, &columns, &rows.collect::<Vec<_>>(), style);
+    if left_out > 0 {
+        let _ = writeln!(out, "  the first {left_out} are in --json");
+    }
     if report.steps.iter().any(|step| step.peak_bytes.is_none()) {
         let _ = writeln!(
             out,
@@ -113,9 +128,15 @@ pub(super) fn epochs(out: &mut String, report: &Report, main: &PoolView, style: 
     }
     heading(out, &format!("{} epochs", epochs.len()), style);
     let titles = EpochView::TITLES;
-    let columns = [(titles.epoch, true), (titles.peak_bytes, true), (titles.current_bytes, true)];
+    let mut columns = vec![(titles.epoch, true), (titles.peak_bytes, true), (titles.current_bytes, true)];
+    let has_fits = epochs.iter().any(|epoch| epoch.fit > Some(1));
+    if has_fits {
+        columns.insert(0, (titles.fit, true));
+    }
     let row = |epoch: &&EpochView| {
-        vec![epoch.epoch.to_string(), or_dash(epoch.peak_bytes), or_dash(epoch.current_bytes)]
+        let fit = has_fits.then(|| or_dash(epoch.fit));
+        let rest = [epoch.epoch.to_string(), or_dash(epoch.peak_bytes), or_dash(epoch.current_bytes)];
+        fit.into_iter().chain(rest).collect::<Vec<_>>()
     };
     let left_out = epochs.len().saturating_sub(EPOCHS);
     table(out, &columns, &epochs.iter().skip(left_out).map(row).collect::<Vec<_>>(), style);

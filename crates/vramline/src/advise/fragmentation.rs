@@ -1,6 +1,6 @@
 //! The pool took more than was ever in use at once, because what was free lay in pieces.
 
-use super::{Device, Finding, percent};
+use super::{Device, Finding, churn, percent};
 use crate::event::Framework;
 use crate::units::Bytes;
 
@@ -17,11 +17,15 @@ pub(crate) fn lost(pool: Bytes, peak: Bytes) -> Option<Bytes> {
 
 pub(super) fn check(device: &Device) -> Option<Finding> {
     let fragments = device.fragments.as_ref()?;
+    // The other rule says what it costs and which ops it is.
+    if churn::saved(device).is_some() {
+        return None;
+    }
     let wasted = lost(fragments.pool, fragments.peak)?;
     let cause = fragments.cause.as_ref().map_or(String::new(), |cause| format!(": {cause}"));
     let (rule, fix) = match (&fragments.churn, device.framework) {
         (Some((bytes, op)), _) => (
-            "shape-churn",
+            churn::RULE,
             format!("sizes that keep changing cost {bytes}, most of them asked for by {op}: pad or bucket shapes"),
         ),
         (None, Some(Framework::PyTorch)) => (

@@ -5,8 +5,10 @@
 //! with the reason. Nobody is asked here, nothing is read: the caller brings the figures.
 
 mod cache;
+mod churn;
 mod dominated;
 pub(crate) mod fragmentation;
+mod growing_inputs;
 mod imbalance;
 pub mod leak;
 mod limit;
@@ -14,9 +16,10 @@ mod neighbours;
 mod outside;
 mod phase;
 mod preallocation;
+pub mod staircase;
 
 use crate::event::Framework;
-use crate::trace::Phase;
+use crate::trace::{Phase, SurvivorKind};
 use crate::units::Bytes;
 
 /// One thing that is worth knowing.
@@ -45,6 +48,29 @@ pub struct StepFigures {
     pub peak: Option<Bytes>,
     /// In use at its end.
     pub current: Option<Bytes>,
+    /// The most in use up to its end, since the process began or somebody reset it.
+    pub highest: Option<Bytes>,
+    /// The fit it belongs to, from 1.
+    pub fit: Option<u64>,
+    /// Its epoch.
+    pub epoch: Option<u64>,
+    /// How often functions were traced again since the step before ended.
+    pub retraces: u64,
+}
+
+impl Default for StepFigures {
+    fn default() -> StepFigures {
+        StepFigures {
+            number: 0,
+            phase: Phase::Other,
+            peak: None,
+            current: None,
+            highest: None,
+            fit: None,
+            epoch: None,
+            retraces: 0,
+        }
+    }
 }
 
 /// Blocks that were born in one step after the other and never freed.
@@ -52,8 +78,89 @@ pub struct StepFigures {
 pub struct Survivor {
     /// What asked for them.
     pub op: String,
+    /// What they are.
+    pub kind: SurvivorKind,
     /// How much of it stays, a step.
     pub bytes_a_step: Bytes,
+}
+
+/// Blocks of traced steps that were not freed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stayed {
+    /// What asked for them.
+    pub op: String,
+    /// How much that is.
+    pub bytes: Bytes,
+}
+
+/// Variables with the same name and shape that became more while the program ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptVariables {
+    /// Name, element type and shape.
+    pub what: String,
+    /// How many there were in the first list.
+    pub before: u64,
+    /// How many in the last.
+    pub after: u64,
+    /// What those that came take.
+    pub bytes: Bytes,
+}
+
+/// How many variables there were at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VariableCount {
+    /// How many.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: Bytes,
+}
+
+/// What a trace shows of memory from step to step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowGrowth {
+    /// Steps over which it grew.
+    pub steps: usize,
+    /// By how much more was in use at the end of the last than at the end of the first.
+    pub grown: Bytes,
+    /// What the steps before the last asked for and did not free.
+    pub kept: Bytes,
+}
+
+/// An op that asks for more in each step than in the one before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrowingOp {
+    /// The op.
+    pub op: String,
+    /// In the first step that counts.
+    pub first: Bytes,
+    /// In the last.
+    pub last: Bytes,
+}
+
+/// Ops that ask for other sizes in most steps, and what that costs by replay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Churn {
+    /// How many ops.
+    pub count: usize,
+    /// Those with the most bytes.
+    pub ops: Vec<ChurningOp>,
+    /// What the pool takes from the driver.
+    pub pool: Bytes,
+    /// The same with these ops at their largest sizes in every step.
+    pub padded: Bytes,
+}
+
+/// An op that asks for other sizes in most steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChurningOp {
+    /// The op.
+    pub op: String,
+    /// Different sizes.
+    pub sizes: usize,
+    /// The smallest.
+    pub smallest: Bytes,
+    /// The largest.
+    pub largest: Bytes,
 }
 
 /// A row of what was held at the peak.
@@ -93,6 +200,20 @@ pub struct Device {
     pub steps: Vec<StepFigures>,
     /// What stays from step to step, by the trace.
     pub survivors: Vec<Survivor>,
+    /// What traced steps asked for and did not free, whether in each of them or in some; the most bytes first.
+    pub stayed: Vec<Stayed>,
+    /// Variables that became more, by the program's own lists; the most bytes first.
+    pub kept: Vec<KeptVariables>,
+    /// How many variables there were, each time that they were listed.
+    pub variables: Vec<VariableCount>,
+    /// Functions that were traced again, with how often.
+    pub retraced: Vec<(String, u64)>,
+    /// What a trace shows of memory from step to step.
+    pub window: Option<WindowGrowth>,
+    /// Ops that ask for more in each traced step; those that grew most first.
+    pub growing: Vec<GrowingOp>,
+    /// Ops that ask for other sizes in most steps.
+    pub churn: Option<Churn>,
     /// The most in use.
     pub peak: Option<Bytes>,
     /// What happened at that moment, where it was no step that trains: "the first step", "validation".
@@ -126,14 +247,15 @@ pub struct Device {
 /// Every finding, the largest first.
 #[must_use]
 pub fn findings(devices: &[Device]) -> Vec<Finding> {
-    let rules: [fn(&Device) -> Option<Finding>; 10] = [
-        leak::check,
+    let rules: [fn(&Device) -> Option<Finding>; 11] = [
+        growth,
         preallocation::check,
         cache::check,
         outside::check,
         neighbours::check,
         limit::check,
         phase::check,
+        churn::check,
         fragmentation::check,
         dominated::one_thing,
         dominated::slack,
@@ -142,8 +264,14 @@ pub fn findings(devices: &[Device]) -> Vec<Finding> {
         devices.iter().flat_map(|device| rules.iter().filter_map(|rule| rule(device))).collect();
     found.extend(imbalance::check(devices));
     // A leak is never beside the point.
-    found.sort_by_key(|finding| (finding.rule != leak::RULE, std::cmp::Reverse(finding.bytes)));
+    let is_leak = |finding: &Finding| [leak::RULE, staircase::RULE].contains(&finding.rule);
+    found.sort_by_key(|finding| (!is_leak(finding), std::cmp::Reverse(finding.bytes)));
     found
+}
+
+/// Why memory grows: one answer, the best founded first.
+fn growth(device: &Device) -> Option<Finding> {
+    growing_inputs::check(device).or_else(|| staircase::check(device)).or_else(|| leak::check(device))
 }
 
 /// A share in whole percent.
@@ -151,4 +279,19 @@ fn percent(part: Bytes, whole: Bytes) -> u64 {
     (u128::from(part.0) * 100)
         .checked_div(u128::from(whole.0))
         .map_or(0, |share| u64::try_from(share).unwrap_or(u64::MAX))
+}
+
+/// Numbers as people write them, long lists in short: `2, 3, 4, ..., 40`.
+fn numbers(all: &[i64]) -> String {
+    const SHOWN: usize = 4;
+    let text = |numbers: &[i64]| numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+    match all {
+        [rest @ .., last] if all.len() <= SHOWN + 1 && !rest.is_empty() => {
+            format!("{} and {last}", text(rest))
+        }
+        [first @ .., last] if all.len() > SHOWN + 1 => {
+            format!("{}, ..., {last} ({} in all)", text(first.get(..SHOWN).unwrap_or(first)), all.len())
+        }
+        _ => text(all),
+    }
 }

@@ -40,7 +40,7 @@ pub struct Accounts<'a> {
     recorded: &'a Recorded,
     /// One for each device.
     pub books: Vec<Books<'a>>,
-    /// The trace of each process that has one, with its pools.
+    /// The traces of each process, with their pools.
     traces: Vec<(u32, &'a Trace)>,
     /// Where the clock of each process begins on the monotonic clock: with its trace, else with its first mark.
     begins: Vec<(u32, i64)>,
@@ -54,7 +54,8 @@ impl<'a> Accounts<'a> {
         let mut accounts = Accounts { recorded, books: Vec::new(), traces: Vec::new(), begins: Vec::new() };
         for (number, process) in recorded.processes.iter().enumerate() {
             let trace = reading.host_of(number).map(|(_, host)| &host.trace);
-            accounts.traces.extend(trace.map(|trace| (process.id.pid(), trace)));
+            let windows = reading.windows_of(number);
+            accounts.traces.extend(windows.iter().map(|window| (process.id.pid(), window.trace)));
             let zero = trace.and_then(|trace| trace.history.monotonic_zero).map(|zero| zero.0);
             let first = process.marks.first().map(|mark| mark.time.monotonic);
             accounts.begins.extend(zero.or(first).map(|begin| (process.id.pid(), begin)));
@@ -120,9 +121,11 @@ impl<'a> Accounts<'a> {
             // The driver may number processes otherwise; the trace knows its own.
             let only = pids.clone().next().filter(|_| pids.count() == 1);
             let is_of = |pid: u32| pid == series.pid || only == Some(pid);
-            let (_, trace) = self.traces.iter().find(|(pid, _)| is_of(*pid))?;
-            let pool = trace.pools.iter().find(|pool| name_of(trace, pool) == series.name)?;
-            parts(trace, pool, time)
+            // Of several traces of a process that which shows the moment.
+            self.traces.iter().filter(|(pid, _)| is_of(*pid)).find_map(|(_, trace)| {
+                let pool = trace.pools.iter().find(|pool| name_of(trace, pool) == series.name)?;
+                parts(trace, pool, time)
+            })
         };
         books.at(time, driver, &parts)
     }

@@ -1,14 +1,14 @@
 //! The figures of a report as the rules of [`crate::advise`] want them.
 
+use super::growth::GrowthFigures;
 use super::process::PoolStep;
 use super::reading::Reading;
 use super::report::{PoolAnalysis, ReportAnalysis};
-use crate::advise::{self, Device, Finding, Fragments, Largest, StepFigures, Survivor};
+use crate::advise::{self, Device, Finding, Fragments, Largest};
 use crate::ledger::{Line, LineKind};
-use crate::names::Name;
 use crate::replay::CauseKind;
 use crate::trace::{self, Phase};
-use crate::units::{Bytes, Picos};
+use crate::units::Bytes;
 
 /// What the rules find in a report whose pools, steps and ledgers are known.
 pub(super) fn findings(report: &ReportAnalysis, reading: &Reading) -> Vec<Finding> {
@@ -35,12 +35,22 @@ fn device(report: &ReportAnalysis, pool: &PoolAnalysis, reading: &Reading) -> De
     let is_traced = pool.lifetime_peak.is_none_or(|ever| pool.peak.is_some_and(|peak| peak >= ever));
     let at_peak = pool.at_peak.as_ref();
     let figures = LedgerFigures::of(report, pool);
-    let exact = pool.replay.as_ref().filter(|replay| replay.is_exact);
+    let growth = GrowthFigures::of(pool, &steps, reading);
+    // A replay is of the first trace: what the pool took when a later one shows its peak, it does not know.
+    let is_first = pool.window.is_none_or(|window| window == 1);
+    let exact = pool.replay.as_ref().filter(|replay| replay.is_exact && is_first);
     Device {
         name: format!("{}{process}", pool.name),
         framework: report.source.framework,
-        steps: steps.iter().map(|step| step_figures(step)).collect(),
-        survivors: survivors(pool, &steps, reading),
+        steps: growth.steps,
+        survivors: growth.survivors,
+        stayed: growth.stayed,
+        kept: growth.kept,
+        variables: growth.variables,
+        retraced: growth.retraced,
+        window: growth.window,
+        growing: growth.growing,
+        churn: growth.churn,
         peak: pool.highest(),
         peak_in: is_traced.then(|| place_of_peak(pool, &steps)).flatten(),
         largest: at_peak.and_then(|held| {
@@ -117,10 +127,6 @@ fn at_end(pool: &PoolAnalysis, reading: &Reading) -> Option<(Bytes, Bytes)> {
     bytes(last.pool).zip(bytes(last.current))
 }
 
-fn step_figures(step: &PoolStep) -> StepFigures {
-    StepFigures { number: step.number, phase: step.phase, peak: step.peak, current: step.current }
-}
-
 /// Where the peak was, unless in a step that trains as the others do.
 fn place_of_peak(pool: &PoolAnalysis, steps: &[&PoolStep]) -> Option<String> {
     let at = pool.peak_at?;
@@ -135,21 +141,4 @@ fn place_of_peak(pool: &PoolAnalysis, steps: &[&PoolStep]) -> Option<String> {
         Phase::Validation => Some(format!("validation, at step {}", step.number)),
         Phase::Predict => Some(format!("prediction, at step {}", step.number)),
     }
-}
-
-fn survivors(pool: &PoolAnalysis, steps: &[&PoolStep], reading: &Reading) -> Vec<Survivor> {
-    let Some((host, of_trace)) = pool.trace_in(reading) else { return Vec::new() };
-    let trace = &host.trace;
-    let end = of_trace.last_time(&trace.history.events);
-    let begins: Vec<Picos> = steps
-        .iter()
-        .map(|step| Picos(step.begin.0.saturating_sub(trace.history.origin.0).saturating_mul(1000)))
-        .take_while(|&begin| begin < end)
-        .collect();
-    let survivor = |(op, bytes): (Name, Bytes)| {
-        let name = trace.history.names.get(op);
-        let op = if name.is_empty() { "an op without a name".to_owned() } else { name.to_owned() };
-        Survivor { op, bytes_a_step: bytes }
-    };
-    trace.survivors(of_trace, &begins).into_iter().map(survivor).collect()
 }

@@ -3,6 +3,7 @@
 use super::held::HeldRows;
 use super::replayed::Replayed;
 use super::report::{PoolAnalysis, ReportAnalysis};
+use super::windows;
 use crate::event::Framework;
 use crate::snapshot::Role;
 use crate::units::{Bytes, thousands};
@@ -131,8 +132,7 @@ fn about_pool(report: &ReportAnalysis, pool: &PoolAnalysis) -> Vec<String> {
     // The trace of a recording covers its first steps; the counters cover all of it.
     let ever = pool.lifetime_peak.filter(|&ever| ever > peak && report.job.is_some());
     if let Some(ever) = ever {
-        sentences
-            .push(format!("{program} held {ever} in {name} at the peak of the run, after the traced steps."));
+        sentences.push(windows::not_traced(program, ever, pool));
     }
     let Some(held) = &pool.at_peak else {
         sentences.push(format!("{program} held {peak} on {name} at the peak; no trace shows what held it."));
@@ -142,10 +142,15 @@ fn about_pool(report: &ReportAnalysis, pool: &PoolAnalysis) -> Vec<String> {
         .binding_limit()
         .map_or(String::new(), |limit| format!(", {} of its limit of {limit}", peak.percent_of(limit)));
     let of_steps = if ever.is_some() { " of the traced steps" } else { "" };
-    sentences.push(format!("{program} held {peak} in {name} at the peak{of_steps}{of_limit}."));
+    // Of the first steps there is nothing to say; of others the reader wants to know which.
+    let place = pool.peak_in.as_ref().filter(|_| pool.window > Some(1));
+    let place = place.map_or(String::new(), |place| format!(", {place}"));
+    sentences.push(format!("{program} held {peak} in {name} at the peak{of_steps}{place}{of_limit}."));
     sentences.extend(by_role(held, peak));
     sentences.extend(apart(held, peak));
-    sentences.extend(pool.replay.as_ref().map(around_the_peak));
+    // A replay is of the first trace, and so is what it says of its peak.
+    let replay = pool.replay.as_ref().filter(|_| pool.window.is_none_or(|window| window == 1));
+    sentences.extend(replay.map(around_the_peak));
     sentences
 }
 

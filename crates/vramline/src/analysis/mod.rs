@@ -10,11 +10,13 @@ pub mod diff;
 pub mod doctor;
 pub mod export;
 mod findings;
+mod growth;
 pub mod headline;
 pub mod held;
 pub mod limit;
 pub mod oom;
 pub mod pack;
+pub mod patterns;
 pub mod picture;
 pub mod plan;
 pub mod process;
@@ -27,3 +29,4 @@ pub mod report;
 #[cfg(feature = "recording")]
 pub mod top;
 pub mod verify;
+pub mod windows;

@@ -6,7 +6,7 @@ use crate::recording::manifest::Exit;
 use crate::recording::reader::{Recorded, RecordedProcess};
 use crate::recording::rows::{Counters, Mark, Moment, RecordedMarkKind};
 use crate::snapshot::Role;
-use crate::trace::recorded::{self, RecordedStep};
+use crate::trace::recorded::{self, RecordedStep, TracedWindow};
 use crate::trace::{How, Phase, PoolTrace, StepUse, Trace};
 use crate::units::{Bytes, Nanos};
 
@@ -55,6 +55,8 @@ pub struct PoolStep {
     pub number: i64,
     /// How many batches it ran.
     pub batches: u64,
+    /// The fit it belongs to, from 1.
+    pub fit: Option<u64>,
     /// Its epoch.
     pub epoch: Option<u64>,
     /// What it did.
@@ -80,6 +82,8 @@ pub struct PoolEpoch {
     pub host: String,
     /// The process.
     pub pid: Option<u64>,
+    /// The fit it belongs to, from 1.
+    pub fit: Option<u64>,
     /// Its number.
     pub epoch: u64,
     /// When it began.
@@ -90,7 +94,7 @@ pub struct PoolEpoch {
     pub current: Option<Bytes>,
 }
 
-/// The steps of a process that did the same, with the figures of one pool; the first of them apart: it builds what the others use.
+/// The steps of a fit that did the same, or of a process outside of fits, with the figures of one pool; the first of them apart: it builds what the others use.
 #[derive(Clone, Debug)]
 pub struct PoolPhase {
     /// As in a step.
@@ -99,6 +103,8 @@ pub struct PoolPhase {
     pub host: String,
     /// The process.
     pub pid: Option<u64>,
+    /// The fit they belong to, from 1.
+    pub fit: Option<u64>,
     /// What they did.
     pub phase: Phase,
     /// Who told of the first.
@@ -188,6 +194,8 @@ impl ProcessIdentity {
 pub(super) struct ProcessStory<'a> {
     pub(super) process: &'a RecordedProcess,
     pub(super) trace: Option<&'a Trace>,
+    /// All its traces, the first among them.
+    windows: Vec<TracedWindow<'a>>,
     /// The names of the pools that the trace shows, by device.
     pub(super) pools: BTreeMap<String, String>,
 }
@@ -200,7 +208,23 @@ impl<'a> ProcessStory<'a> {
                 |pool: &PoolTrace| Some((trace.device_of(pool), trace.history.pool(pool.id)?.name.clone()));
             trace.pools.iter().rev().filter_map(name)
         });
-        ProcessStory { process, trace, pools: named.collect() }
+        ProcessStory { process, trace, windows: Vec::new(), pools: named.collect() }
+    }
+
+    /// A process with all its traces; the steps that any of them covers get their peaks from it.
+    pub(super) fn with_windows(
+        process: &'a RecordedProcess,
+        windows: Vec<TracedWindow<'a>>,
+    ) -> ProcessStory<'a> {
+        let trace = windows.first().map(|first| first.trace);
+        let mut story = ProcessStory::of(process, trace);
+        // A first trace that is over early may show no pool at all.
+        for later in windows.iter().skip(1) {
+            for (device, name) in ProcessStory::of(process, Some(later.trace)).pools {
+                story.pools.entry(device).or_insert(name);
+            }
+        }
+        ProcessStory { windows, ..story }
     }
 
     pub(super) fn host(&self) -> String {
@@ -217,14 +241,14 @@ impl<'a> ProcessStory<'a> {
     }
 
     /// On the trace's clock where there is one, else since the first mark.
-    fn clock(&self, time: Moment) -> Nanos {
+    pub(super) fn clock(&self, time: Moment) -> Nanos {
         let on_trace = self.trace.and_then(|trace| recorded::on_clock(&trace.history, time));
         let first = self.process.marks.first().map_or(0, |mark| mark.time.monotonic);
         on_trace.unwrap_or(Nanos(time.monotonic.saturating_sub(first)))
     }
 
     pub(super) fn recorded_steps(&self) -> Vec<RecordedStep> {
-        recorded::steps(self.process, self.trace)
+        recorded::steps(self.process, &self.windows)
     }
 
     /// The steps that the process announced, else those that the trace shows.
@@ -235,6 +259,7 @@ impl<'a> ProcessStory<'a> {
             pid: Some(self.pid()),
             number: step.number,
             batches: step.batches,
+            fit: step.fit,
             epoch: step.epoch,
             phase: step.phase,
             how: step.how,
@@ -264,26 +289,31 @@ impl<'a> ProcessStory<'a> {
                 pool: self.pool(&epoch.device),
                 host: self.host(),
                 pid: Some(self.pid()),
+                fit: epoch.fit,
                 epoch: epoch.epoch.unwrap_or_default(),
                 begin: self.clock(epoch.begin),
                 peak: epoch.peak.or_else(|| of_steps.and_then(|peaks| peaks.into_iter().max())),
                 current: epoch.current,
             }
         };
-        recorded::epochs(self.process, self.trace).into_iter().map(of).collect()
+        recorded::epochs(self.process, &self.windows).into_iter().map(of).collect()
     }
 
-    /// Steps by pool and phase.
+    /// Steps by pool, fit and phase.
     pub(super) fn phases(&self, steps: &[RecordedStep]) -> Vec<PoolPhase> {
         let mut phases: Vec<PoolPhase> = Vec::new();
         for step in steps {
             let pool = self.pool(&step.device);
-            let known = phases.iter_mut().find(|phase| phase.pool == pool && phase.phase == step.phase);
+            let is_it = |phase: &&mut PoolPhase| {
+                (&phase.pool, phase.fit, phase.phase) == (&pool, step.fit, step.phase)
+            };
+            let known = phases.iter_mut().find(is_it);
             let Some(phase) = known else {
                 phases.push(PoolPhase {
                     pool,
                     host: self.host(),
                     pid: Some(self.pid()),
+                    fit: step.fit,
                     phase: step.phase,
                     how: step.how,
                     steps: 1,
@@ -303,7 +333,9 @@ impl<'a> ProcessStory<'a> {
                 phase.later_peaks_known += 1;
             }
         }
-        phases.sort_by(|a, b| (&a.pool, a.phase).cmp(&(&b.pool, b.phase)));
+        // Fits first, what stands alone after them.
+        let order = |phase: &PoolPhase| (phase.fit.is_none(), phase.fit, phase.phase);
+        phases.sort_by(|a, b| (&a.pool, order(a)).cmp(&(&b.pool, order(b))));
         phases
     }
 
@@ -351,9 +383,15 @@ impl<'a> ProcessStory<'a> {
             role,
             variables,
             bytes,
-            in_pool: self.trace.filter(|_| has_address).map(|trace| trace.listed_bytes(role)),
+            in_pool: self.listed_bytes(role).filter(|_| has_address),
         };
         roles.into_values().map(of).collect()
+    }
+
+    /// Bytes of a role that the program lists and that a trace shows; of several traces the one that shows most.
+    fn listed_bytes(&self, role: Role) -> Option<Bytes> {
+        let windows = self.windows.iter().map(|window| window.trace);
+        self.trace.into_iter().chain(windows).map(|trace| trace.listed_bytes(role)).max()
     }
 
     fn counters(&self) -> impl Iterator<Item = &'a Counters> {
@@ -393,6 +431,7 @@ pub(super) fn traced_steps(trace: &Trace, pool: &PoolTrace) -> Vec<PoolStep> {
         pid: history.pid,
         number: used.step.number,
         batches: 1,
+        fit: None,
         epoch: None,
         phase: used.step.phase,
         how: used.step.how,

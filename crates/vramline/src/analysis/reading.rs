@@ -1,5 +1,6 @@
 //! A path, read and understood: the traces in it, the moments, the recording around them, and the allocations that failed.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,8 +11,11 @@ use crate::postmortem::{Proof, history, traced, witness};
 use crate::recording::kinds::RecordedMarkKind;
 use crate::recording::manifest::Exit;
 use crate::recording::reader::{self, Recorded, RecordedProcess};
+use crate::recording::rows::{Inventory, TraceState};
+use crate::recording::windows::RecordedWindow;
 use crate::snapshot::Still;
 use crate::source::{self, Content, Progress, Source, SourceError};
+use crate::trace::recorded::TracedWindow;
 use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Nanos};
 use crate::worker;
@@ -20,8 +24,12 @@ opaque! {
     /// A path, read and understood: what [`read`] gives, and what every question is asked of.
     #[derive(Debug)]
     pub struct Reading {
-        /// One for each host that the path holds a trace of.
+        /// One for each host that the path holds a trace of; of a process of a recording the first.
         hosts: Vec<Host>,
+        /// Later traces of processes of a recording, on the clock of their first.
+        later: Vec<Host>,
+        /// Profiles that programs of a recording made of themselves, and that are no longer there.
+        missing: Vec<PathBuf>,
         /// One for each file that knows a single moment.
         stills: Vec<(PathBuf, Still)>,
         /// Folders of other runs, which were not read; newest first.
@@ -68,7 +76,14 @@ impl Reading {
         Some(failures)
     }
 
-    /// The trace of a process of the recording.
+    /// All traces of a process of the recording, the first among them.
+    pub(super) fn windows_of(&self, process: usize) -> Vec<TracedWindow<'_>> {
+        let all = self.hosts.iter().chain(&self.later).filter(|host| host.process == Some(process));
+        all.filter_map(|host| Some(TracedWindow { trace: &host.trace, window: host.window.as_ref()? }))
+            .collect()
+    }
+
+    /// The first trace of a process of the recording.
     pub(super) fn host_of(&self, process: usize) -> Option<(usize, &Host)> {
         self.hosts.iter().enumerate().find(|(_, host)| host.process == Some(process))
     }
@@ -76,6 +91,8 @@ impl Reading {
     fn empty() -> Reading {
         Reading {
             hosts: Vec::new(),
+            later: Vec::new(),
+            missing: Vec::new(),
             stills: Vec::new(),
             other_runs: Vec::new(),
             unreadable: Vec::new(),
@@ -96,12 +113,14 @@ pub struct Host {
     pub process: Option<usize>,
     /// The framework's version, where a recording tells it.
     pub version: Option<String>,
+    /// Which of the traces of that process it is, without its place.
+    pub window: Option<RecordedWindow>,
 }
 
 impl Host {
     /// A trace that no recording holds.
     fn of(path: PathBuf, history: History) -> Host {
-        Host { path, trace: Trace::new(history), process: None, version: None }
+        Host { path, trace: Trace::new(history), process: None, version: None, window: None }
     }
 
     /// The name of one of its pools, as the framework has it.
@@ -138,7 +157,7 @@ pub fn read_watched(path: &Path, progress: &Arc<Progress>) -> Result<Reading, So
         let others: Vec<_> = histories.into_iter().map(|found| threads.spawn(move || host(found))).collect();
         others.into_iter().map(worker::joined).collect()
     });
-    Ok(Reading { hosts, stills, other_runs, unreadable, recorded: None, failures: None })
+    Ok(Reading { hosts, stills, other_runs, unreadable, ..Reading::empty() })
 }
 
 /// What a recording holds besides traces.
@@ -158,44 +177,127 @@ fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, Sour
     let mut reading = Reading::empty();
     let mut found = OutOfMemory::default();
     for (number, process) in recorded.processes.iter().enumerate() {
-        let (hosts, unreadable) = hosts_of(&recorded, number, progress);
-        found.add(&recorded, number, told_by(process, progress), &hosts);
-        reading.hosts.extend(hosts);
+        let TracesOfProcess { first, later, unreadable, missing } = traces_of(&recorded, number, progress);
+        found.add(&recorded, number, told_by(process, progress), &first);
+        reading.hosts.extend(first);
+        reading.later.extend(later);
         reading.unreadable.extend(unreadable);
+        reading.missing.extend(missing);
     }
     reading.failures = Some(found).filter(|found| !found.failures.list.is_empty());
     reading.recorded = Some(recorded);
     Ok(reading)
 }
 
-/// The traces of a process of a recording, and those that cannot be read.
-fn hosts_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> (Vec<Host>, Vec<SourceError>) {
-    let Some(process) = recorded.processes.get(number) else { return Default::default() };
-    let Some(folder) = &process.trace else { return Default::default() };
-    let Source { histories, unreadable, .. } = match source::read(folder, progress) {
-        Ok(source) => source,
-        // A window that was opened and never written leaves its folder; the marks say why.
-        Err(SourceError::NoTrace { .. }) => return Default::default(),
-        Err(error) => return (Vec::new(), vec![error]),
-    };
-    let host = |(path, mut history): (PathBuf, History)| {
-        // Older profilers do not say when they began; the process noted it within microseconds.
-        if let Some(began) = process.trace_began() {
-            let zero = history.wall_clock_zero.get_or_insert(Nanos(began.wall)).0;
-            let since = began.wall.saturating_sub(zero);
-            history.monotonic_zero = Some(Nanos(began.monotonic.saturating_sub(since)));
+/// The traces of a process of a recording.
+#[derive(Default)]
+struct TracesOfProcess {
+    /// Of its first window.
+    first: Vec<Host>,
+    /// Of the others.
+    later: Vec<Host>,
+    /// Those that cannot be read.
+    unreadable: Vec<SourceError>,
+    /// Profiles of the program's own that are not where it wrote them.
+    missing: Vec<PathBuf>,
+}
+
+/// More profiles that a program made of itself than this are not read.
+const MOST_OF_PROGRAM: usize = 8;
+
+fn traces_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> TracesOfProcess {
+    let mut traces = TracesOfProcess::default();
+    let Some(process) = recorded.processes.get(number) else { return traces };
+    let windows = process.windows();
+    let mut of_program = 0;
+    for (at, window) in windows.iter().enumerate() {
+        let Some(place) = &window.place else { continue };
+        if window.is_of_program() {
+            // Two profiles within a second are written to the same place; the second is what lies there.
+            let is_lost = windows.iter().skip(at + 1).any(|later| later.place.as_ref() == Some(place));
+            if window.state != Some(TraceState::Written) || is_lost || of_program >= MOST_OF_PROGRAM {
+                continue;
+            }
+            of_program += 1;
+            if !place.is_dir() {
+                traces.missing.push(place.clone());
+                continue;
+            }
         }
-        let version = history.framework.and_then(|framework| {
-            let name = match framework {
-                Framework::PyTorch => "torch",
-                other => other.word(),
-            };
-            process.facts.frameworks.get(name).cloned()
-        });
-        let trace = Trace::new(history).with_announced(process).with_owners(process);
-        Host { path, trace, process: Some(number), version }
-    };
-    (histories.into_iter().map(host).collect(), unreadable)
+        let read = match source::read(place, progress) {
+            Ok(read) => read,
+            // A window that was opened and never written leaves its folder; the marks say why.
+            Err(SourceError::NoTrace { .. }) => continue,
+            // So does a recording that was copied without its later traces.
+            Err(SourceError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                traces.unreadable.push(error);
+                continue;
+            }
+        };
+        traces.unreadable.extend(read.unreadable);
+        let host = |(path, history)| host_of_window(process, number, window, path, history);
+        let hosts = read.histories.into_iter().map(host);
+        if traces.first.is_empty() {
+            traces.first = hosts.collect();
+        } else {
+            traces.later.extend(hosts);
+        }
+    }
+    if let Some(first) = traces.first.first() {
+        let zeros = (first.trace.history.monotonic_zero, first.trace.history.wall_clock_zero);
+        traces.later.iter_mut().for_each(|host| set_zeros(&mut host.trace.history, zeros));
+    }
+    traces
+}
+
+/// Puts a trace on the clock of another of the same process.
+fn set_zeros(history: &mut History, (monotonic, wall): (Option<Nanos>, Option<Nanos>)) {
+    let (Some(first), Some(own)) = (monotonic, history.monotonic_zero) else { return };
+    history.origin = Nanos(history.origin.0.saturating_add(own.0.saturating_sub(first.0)));
+    (history.monotonic_zero, history.wall_clock_zero) = (monotonic, wall);
+}
+
+fn host_of_window(
+    process: &RecordedProcess,
+    number: usize,
+    window: &RecordedWindow,
+    path: PathBuf,
+    mut history: History,
+) -> Host {
+    // Older profilers do not say when they began; the process noted it within microseconds.
+    if let Some(began) = window.begun {
+        let zero = history.wall_clock_zero.get_or_insert(Nanos(began.wall)).0;
+        let since = began.wall.saturating_sub(zero);
+        history.monotonic_zero = Some(Nanos(began.monotonic.saturating_sub(since)));
+    }
+    let version = history.framework.and_then(|framework| {
+        let name = match framework {
+            Framework::PyTorch => "torch",
+            other => other.word(),
+        };
+        process.facts.frameworks.get(name).cloned()
+    });
+    let listed = inventories_of(process, window);
+    let mut trace = Trace::new(history).with_announced(process, window).with_owners(process, &listed);
+    if window.number > 1 {
+        trace = trace.with_carried(process, window.stopped);
+    }
+    let window = RecordedWindow { place: None, ..window.clone() };
+    Host { path, trace, process: Some(number), version, window: Some(window) }
+}
+
+/// The inventories that tell whose the blocks of a window are: those that were taken in it; for the first window else the next.
+fn inventories_of<'a>(process: &'a RecordedProcess, window: &RecordedWindow) -> Vec<&'a Inventory> {
+    let stopped = window.stopped.map_or(i64::MAX, |stopped| stopped.monotonic);
+    let begun = window.begun.map_or(i64::MIN, |begun| begun.monotonic);
+    let is_within = |taken: &&Inventory| (begun..=stopped).contains(&taken.time.monotonic);
+    let within: Vec<&Inventory> = process.inventories.iter().filter(is_within).collect();
+    if !within.is_empty() || window.number > 1 {
+        return within;
+    }
+    let after = process.inventories.iter().find(|taken| taken.time.monotonic > stopped);
+    after.or(process.inventories.last()).into_iter().collect()
 }
 
 opaque! {
@@ -240,8 +342,10 @@ pub fn read_failures(
             for (number, process) in recorded.processes.iter().enumerate() {
                 let told = told_by(process, progress);
                 // A trace is read only where there is something to explain.
-                let hosts =
-                    if told.list.is_empty() { Vec::new() } else { hosts_of(&recorded, number, progress).0 };
+                let hosts = match told.list.as_slice() {
+                    [] => Vec::new(),
+                    _ => traces_of(&recorded, number, progress).first,
+                };
                 found.add(&recorded, number, told, &hosts);
                 found.hosts.extend(hosts);
             }

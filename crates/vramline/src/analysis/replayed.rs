@@ -1,6 +1,7 @@
 //! What a replay adds to a report and to a post-mortem: whether it reproduces the trace, what the pool holds beyond what is in use, and
 //! what would have fitted.
 
+use super::patterns::Patterns;
 use crate::advise::fragmentation::lost;
 use crate::failure::{self, Failure};
 use crate::names::Name;
@@ -42,6 +43,8 @@ pub struct Replayed {
     pub causes: Vec<NamedCause>,
     /// What the pool had taken from the driver, from each moment on.
     pub taken: Vec<(Picos, Bytes)>,
+    /// How its steps repeat each other.
+    pub patterns: Option<Patterns>,
 }
 
 /// A cause of fragmentation, with the op that takes part most.
@@ -78,6 +81,7 @@ impl Replayed {
         match replay::run(trace, pool, version) {
             Ok(run) => {
                 let mut replayed = Replayed::of_run(&run, trace);
+                replayed.patterns = Patterns::of(trace, pool, Some(&run));
                 if replayed.is_exact && lost(replayed.pool, run.exact.peak).is_some() {
                     replayed.causes = causes(trace, pool, version);
                 }
@@ -111,6 +115,7 @@ impl Replayed {
             load: run.load(),
             causes: Vec::new(),
             taken,
+            patterns: None,
         }
     }
 }

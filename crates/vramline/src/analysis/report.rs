@@ -6,17 +6,21 @@ use super::headline::ReportAnswer;
 use super::held::{GroupBy, HeldRows, LongHeldBlock, NameTables};
 use super::limit::{self, LimitSetter};
 use super::oom;
+use super::patterns::Patterns;
 use super::process::{
     JobFacts, MarkFigures, PoolEpoch, PoolPhase, PoolStep, ProcessStory, RoleVariables, traced_steps,
 };
 use super::reading::{Host, Reading};
-use super::replayed::Replayed;
+use super::replayed::{MAX_REPLAYED_EVENTS, Replayed};
+use super::windows::{self, PeakPlace, WindowFacts};
 use crate::advise::Finding;
 use crate::event::{Framework, History};
 use crate::ledger::Line;
 use crate::ledger::moments::HighestFigures;
 use crate::recording::reader::Recorded;
+use crate::recording::windows::RecordedWindow;
 use crate::snapshot::Still;
+use crate::trace::recorded::RecordedStep;
 use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
 use crate::warning::Warning;
@@ -65,6 +69,8 @@ pub struct ReportAnalysis {
     pub ledgers: Vec<DeviceLedger>,
     /// What each device of a recording held at the most, whenever that was.
     pub highest: Vec<DeviceHighest>,
+    /// The traces of a recording.
+    pub windows: Vec<WindowFacts>,
     /// What is worth knowing.
     pub findings: Vec<Finding>,
     /// What the reader should know of the source.
@@ -140,8 +146,16 @@ pub struct PoolAnalysis {
     pub caching: Option<CachingAnalysis>,
     /// What a replay says.
     pub replay: Option<Replayed>,
+    /// How its steps repeat each other.
+    pub patterns: Option<Patterns>,
     /// The blocks with the most bytes x seconds.
     pub held_long: Vec<LongHeldBlock>,
+    /// Which trace of its process shows it, from 1.
+    pub window: Option<u64>,
+    /// Where in the program the peak was reached.
+    pub peak_in: Option<PeakPlace>,
+    /// Where in the program the highest figure of the run was reached, where no trace shows that.
+    pub rose_in: Option<PeakPlace>,
     /// Where its trace is.
     trace: Option<TracePlace>,
 }
@@ -181,7 +195,7 @@ impl PoolAnalysis {
     #[must_use]
     pub(crate) fn trace_in<'a>(&self, reading: &'a Reading) -> Option<(&'a Host, &'a PoolTrace)> {
         let place = self.trace?;
-        let host = reading.hosts.get(place.host)?;
+        let host = reading.hosts.iter().chain(&reading.later).nth(place.host)?;
         Some((host, host.trace.pools.get(place.pool)?))
     }
 }
@@ -214,11 +228,14 @@ pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
         inventory: Vec::new(),
         ledgers: Vec::new(),
         highest: Vec::new(),
+        windows: Vec::new(),
         findings: Vec::new(),
         warnings: source_warnings(reading),
     };
-    for (number, host) in reading.hosts.iter().enumerate() {
-        report.add_trace(number, host, options);
+    let outdone = windows::outdone(reading);
+    let traces = reading.hosts.iter().chain(&reading.later).zip(&outdone);
+    for (number, (host, outdone)) in traces.enumerate() {
+        report.add_trace(reading, (number, host), outdone, options);
     }
     for (_, still) in &reading.stills {
         report.add_still(still, options);
@@ -241,7 +258,8 @@ fn source_facts(reading: &Reading) -> SourceFacts {
     let still = reading.stills.first().map(|(_, still)| still);
     let recording = reading.recorded.iter().map(|recorded| &recorded.path);
     let stills = reading.stills.iter().map(|(path, _)| path);
-    let files = recording.chain(reading.hosts.iter().map(|host| &host.path)).chain(stills);
+    let traces = reading.hosts.iter().chain(&reading.later).map(|host| &host.path);
+    let files = recording.chain(traces).chain(stills);
     let is_torch = first.is_some_and(|history| history.framework == Some(Framework::PyTorch));
     SourceFacts {
         format: match (&reading.recorded, first, still) {
@@ -281,15 +299,29 @@ fn source_warnings(reading: &Reading) -> Vec<Warning> {
 }
 
 impl ReportAnalysis {
-    fn add_trace(&mut self, number: usize, host: &Host, options: &ReportOptions) {
+    /// Adds the pools of a trace, without those of which another trace of the same process shows a higher moment.
+    fn add_trace(
+        &mut self,
+        reading: &Reading,
+        (number, host): (usize, &Host),
+        outdone: &[bool],
+        options: &ReportOptions,
+    ) {
         let trace = &host.trace;
         self.warnings.extend(trace.history.warnings.as_slice().iter().cloned());
-        self.warnings.extend(trace.why_empty());
-        for (place, pool) in trace.pools.iter().enumerate() {
-            if !options.is_asked(host.pool_name(pool)) {
+        // A short window in which nothing is allocated is nothing to explain.
+        let is_later =
+            host.window.as_ref().is_some_and(|window| window.number > 1 && !window.is_of_program());
+        let is_of_program = host.window.as_ref().is_some_and(RecordedWindow::is_of_program);
+        self.warnings.extend(trace.why_empty().filter(|_| !is_later).map(|why| match is_of_program {
+            true => Warning { text: format!("in the program's own profile: {}", why.text), ..why },
+            false => why,
+        }));
+        for (place, (pool, is_outdone)) in trace.pools.iter().zip(outdone).enumerate() {
+            if *is_outdone || !options.is_asked(host.pool_name(pool)) {
                 continue;
             }
-            let mut analysed = self.pool(host, pool, options);
+            let mut analysed = self.pool(reading, host, pool, options);
             analysed.trace = Some(TracePlace { host: number, pool: place });
             self.pools.push(analysed);
             // A recording knows the steps better.
@@ -299,7 +331,13 @@ impl ReportAnalysis {
         }
     }
 
-    fn pool(&mut self, host: &Host, pool: &PoolTrace, options: &ReportOptions) -> PoolAnalysis {
+    fn pool(
+        &mut self,
+        reading: &Reading,
+        host: &Host,
+        pool: &PoolTrace,
+        options: &ReportOptions,
+    ) -> PoolAnalysis {
         let (trace, name) = (&host.trace, host.pool_name(pool));
         let history = &trace.history;
         let clock = |time: Picos| time.on_clock(history.origin);
@@ -307,16 +345,26 @@ impl ReportAnalysis {
         let tables = NameTables::of_history(history);
         let at_peak = trace.at_peak(pool).map(|held| tables.rows(&held, options.by, options.top));
         let at = options.at.and_then(|at| {
-            let time = Picos(at.0.saturating_sub(history.origin.0).saturating_mul(1000));
+            // Of several traces that which shows the moment.
+            let (trace, pool) = trace_at(reading, host, pool, at);
+            let time = Picos(at.0.saturating_sub(trace.history.origin.0).saturating_mul(1000));
             // A moment of whole nanoseconds holds what happened within it.
             let snapshot = trace.snapshot(pool, Picos(time.0.saturating_add(999)))?;
-            Some(tables.rows(&snapshot, options.by, options.top))
+            Some(NameTables::of_history(&trace.history).rows(&snapshot, options.by, options.top))
         });
-        self.warn_of_pool(trace, pool, name, at_peak.as_ref(), options);
-        let replay = Replayed::of(trace, pool, host.version.as_deref()).unwrap_or_else(|too_many| {
-            self.warnings.push(too_many);
-            None
-        });
+        self.warn_of_pool(host, pool, name, at_peak.as_ref(), options);
+        // Only a trace from the start can be replayed exactly.
+        let (replayed, of_replayed) = first_trace(reading, host, pool);
+        let replay =
+            Replayed::of(replayed, of_replayed, host.version.as_deref()).unwrap_or_else(|too_many| {
+                self.warnings.push(too_many);
+                None
+            });
+        let patterns = match &replay {
+            Some(replay) => replay.patterns.clone(),
+            None if of_replayed.event_count() > MAX_REPLAYED_EVENTS => None,
+            None => Patterns::of(replayed, of_replayed, None),
+        };
         let peak = pool.peak();
         let peak_time = peak.map(|peak| pool.time(&history.events, peak.position));
         PoolAnalysis {
@@ -345,19 +393,24 @@ impl ReportAnalysis {
                 .and_then(|facts| facts.caching.as_ref())
                 .map(|caching| CachingAnalysis::of(caching, history)),
             replay,
+            patterns,
             held_long: trace.held_longest(pool).iter().map(|long| tables.long_held(long)).collect(),
+            window: host.window.as_ref().map(|window| window.number),
+            peak_in: None,
+            rose_in: None,
             trace: None,
         }
     }
 
     fn warn_of_pool(
         &mut self,
-        trace: &Trace,
+        host: &Host,
         pool: &PoolTrace,
         name: &str,
         at_peak: Option<&HeldRows>,
         options: &ReportOptions,
     ) {
+        let trace = &host.trace;
         let history = &trace.history;
         let last = pool.last_time(&history.events).on_clock(history.origin);
         if options.at.is_some_and(|at| at > last) {
@@ -369,7 +422,9 @@ impl ReportAnalysis {
         let largest = trace.pools.first().and_then(PoolTrace::peak).map_or(0, |peak| peak.bytes.0);
         if pool.peak().is_some_and(|peak| peak.bytes.0 >= largest / 100) {
             self.warnings.extend(trace.why_little(pool, has_few_names));
-            self.warnings.extend(trace.why_before(pool));
+            // That a later window begins late is its nature.
+            let is_later = host.window.as_ref().is_some_and(|window| window.number > 1);
+            self.warnings.extend(trace.why_before(pool).filter(|_| !is_later));
         }
         self.warnings.extend(doubts(history, pool, name));
     }
@@ -395,10 +450,10 @@ impl ReportAnalysis {
     fn add_recorded(&mut self, reading: &Reading, recorded: &Recorded, options: &ReportOptions) {
         self.warnings.extend(recorded.warnings.as_slice().iter().cloned());
         for (number, process) in recorded.processes.iter().enumerate() {
-            let trace = reading.host_of(number).map(|(_, host)| &host.trace);
-            let story = ProcessStory::of(process, trace);
+            let story = ProcessStory::with_windows(process, reading.windows_of(number));
             self.add_counted_pools(&story, options);
             let steps = story.recorded_steps();
+            self.set_places(&story, &steps);
             self.steps.extend(story.steps(&steps));
             self.epochs.extend(story.epochs(&steps));
             self.phases.extend(story.phases(&steps));
@@ -407,6 +462,18 @@ impl ReportAnalysis {
             self.source.framework = self.source.framework.or_else(|| process.facts.known_framework());
         }
         self.pools.sort_by_key(|pool| std::cmp::Reverse(pool.highest()));
+        self.windows = windows::windows(reading, recorded);
+        self.warnings.extend(windows::warnings(&self.windows, reading));
+    }
+
+    /// Says of the pools of a process where in the program their peaks were reached.
+    fn set_places(&mut self, story: &ProcessStory<'_>, steps: &[RecordedStep]) {
+        for pool in self.pools.iter_mut().filter(|pool| pool.pid == Some(story.pid())) {
+            pool.peak_in = pool.peak_at.map(|at| story.place_at(at, &pool.device, steps));
+            if pool.lifetime_peak > pool.peak {
+                pool.rose_in = story.place_of_rise(&pool.device, steps);
+            }
+        }
     }
 
     /// What the framework's counters say of each device of a process: of a traced pool the process and the highest figure of the run,
@@ -469,10 +536,40 @@ impl PoolAnalysis {
             before_recording: None,
             caching: None,
             replay: None,
+            patterns: None,
             held_long: Vec::new(),
+            window: None,
+            peak_in: None,
+            rose_in: None,
             trace: None,
         }
     }
+}
+
+/// A pool in the first trace of its process, where that has it.
+fn first_trace<'a>(reading: &'a Reading, host: &'a Host, pool: &'a PoolTrace) -> (&'a Trace, &'a PoolTrace) {
+    let first = host.process.and_then(|process| reading.host_of(process)).map_or(host, |(_, first)| first);
+    let mut same = first.trace.pools.iter().filter(|each| first.pool_name(each) == host.pool_name(pool));
+    same.next().map_or((&host.trace, pool), |same| (&first.trace, same))
+}
+
+/// A pool in the trace of its process that shows a moment; in `host` where none does.
+fn trace_at<'a>(
+    reading: &'a Reading,
+    host: &'a Host,
+    pool: &'a PoolTrace,
+    at: Nanos,
+) -> (&'a Trace, &'a PoolTrace) {
+    let all = reading.hosts.iter().chain(&reading.later);
+    let others = all.filter(|other| host.process.is_some() && other.process == host.process);
+    let mut same = others.flat_map(|other| other.trace.pools.iter().map(move |pool| (other, pool)));
+    let shows = |(other, each): &(&Host, &PoolTrace)| {
+        let history = &other.trace.history;
+        let clock = |time: Picos| time.on_clock(history.origin);
+        let (first, last) = (each.time(&history.events, 0), each.last_time(&history.events));
+        other.pool_name(each) == host.pool_name(pool) && clock(first) <= at && at <= clock(last)
+    };
+    same.find(shows).map_or((&host.trace, pool), |(other, each)| (&other.trace, each))
 }
 
 /// Where the allocator's count and the events do not agree.

@@ -6,9 +6,9 @@ use rustix::time::ClockId;
 
 use super::rows::{
     Counters, DriverRow, Inventory, LayerPath, Mark, Moment, OwnerKind, OwnerRow, RecordedMarkKind, Sample,
-    Subject, TraceState, Variable,
+    Subject, TraceState, Variable, WindowReason,
 };
-use super::schema::{DRIVER, INVENTORY, MARKS, OWNERS, SAMPLES, TRACE_STATE};
+use super::schema::{DRIVER, INVENTORY, MARKS, OPENED_FOR, OWNERS, PATH, SAMPLES, TRACE_STATE, WINDOW};
 use super::stream::{Cell, Table};
 use crate::event::{How, Phase};
 use crate::snapshot::Role;
@@ -54,6 +54,9 @@ impl Mark {
                 Cell::Int(peak),
                 Cell::Int(since),
                 Cell::Text(self.trace_state.map(TraceState::word)),
+                Cell::Int(self.window),
+                Cell::Text(self.opened_for.map(WindowReason::word)),
+                Cell::Text(self.path.as_deref()),
             ]
         };
         if self.counters.is_empty() {
@@ -73,6 +76,7 @@ impl Mark {
         let (mut kinds, mut labels) = (texts("kind"), texts("label"));
         let (mut phases, mut hows) = (texts("phase"), texts("how"));
         let (mut states, has_states) = (texts(TRACE_STATE), table.has(TRACE_STATE));
+        let (mut windows, mut reasons, mut paths) = (ints(WINDOW), texts(OPENED_FOR), texts(PATH));
         let mut counters = Counters::all(table).into_iter();
         let mut marks: Vec<Mark> = Vec::new();
         let mut last = None;
@@ -98,6 +102,9 @@ impl Mark {
                 time: Moment { monotonic: monotonic.unwrap_or_default(), wall: wall.unwrap_or_default() },
                 counters: Vec::new(),
                 trace_state,
+                window: windows.next().flatten(),
+                opened_for: reasons.next().flatten().and_then(WindowReason::of_word),
+                path: paths.next().flatten().map(str::to_owned),
             };
             let read = counters.next().flatten();
             if monotonic.is_none() {

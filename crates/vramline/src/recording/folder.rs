@@ -10,6 +10,7 @@
 //!   inventory-ID.arrows    variables
 //!   owners-ID.arrows       whose the ops of the program are
 //!   trace-ID/              what the framework's profiler wrote, untouched
+//!   trace-ID.2/ ...        the same of later windows; their marks tell of them
 //! ```
 //!
 //! ID is `host-pid-starttime`: a pid alone comes back in a long run, and several hosts may share the folder. What the

@@ -20,6 +20,8 @@ pub enum RecordedMarkKind {
     Mark,
     /// What became of the trace.
     Trace,
+    /// A compiled function was traced once more, because it was called with shapes or types that are new to it.
+    Retrace,
     /// A launch setting that was applied, or was not.
     Setting,
     /// The exception that ended the program.
@@ -31,20 +33,21 @@ pub enum RecordedMarkKind {
 }
 
 /// Every kind that is written, in the order in which the docs list them.
-static KNOWN: [RecordedMarkKind; 9] = [
+static KNOWN: [RecordedMarkKind; 10] = [
     RecordedMarkKind::Step,
     RecordedMarkKind::Call,
     RecordedMarkKind::Epoch,
     RecordedMarkKind::Phase,
     RecordedMarkKind::Mark,
     RecordedMarkKind::Trace,
+    RecordedMarkKind::Retrace,
     RecordedMarkKind::Setting,
     RecordedMarkKind::Exception,
     RecordedMarkKind::End,
 ];
 
 written_as!(RecordedMarkKind [
-    "step", "call", "epoch", "phase", "mark", "trace", "setting", "exception", "end"
+    "step", "call", "epoch", "phase", "mark", "trace", "retrace", "setting", "exception", "end"
 ]);
 
 impl RecordedMarkKind {
@@ -64,6 +67,7 @@ impl RecordedMarkKind {
             RecordedMarkKind::Phase => "phase",
             RecordedMarkKind::Mark => "mark",
             RecordedMarkKind::Trace => "trace",
+            RecordedMarkKind::Retrace => "retrace",
             RecordedMarkKind::Setting => "setting",
             RecordedMarkKind::Exception => "exception",
             RecordedMarkKind::End => "end",
@@ -84,6 +88,35 @@ impl Serialize for RecordedMarkKind {
         serializer.serialize_str(self.word())
     }
 }
+
+/// Why a trace of a process was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowReason {
+    /// The process began.
+    Start,
+    /// A model was trained that had not been before.
+    Fit,
+    /// The first validation or evaluation.
+    Validation,
+    /// The first prediction.
+    Predict,
+    /// A compiled function was traced again for larger inputs.
+    Retrace,
+    /// The peak of the process had risen since the window before.
+    Rise,
+    /// The program started its own profiler.
+    Program,
+}
+
+words!(WindowReason {
+    Start => "start",
+    Fit => "fit",
+    Validation => "validation",
+    Predict => "predict",
+    Retrace => "retrace",
+    Rise => "rise",
+    Program => "program",
+});
 
 /// What became of a process's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@
 
 #[cfg(feature = "recording")]
 mod cells;
+pub mod fits;
 pub mod folder;
 #[cfg(feature = "recording")]
 pub mod follow;
@@ -20,6 +21,8 @@ mod load;
 pub mod manifest;
 #[cfg(feature = "recording")]
 mod message;
+#[cfg(feature = "recording")]
+mod peaks;
 #[cfg(feature = "recording")]
 pub mod process;
 pub mod reader;
@@ -35,3 +38,4 @@ pub mod schema;
 pub mod stream;
 #[cfg(feature = "recording")]
 pub mod watch;
+pub mod windows;

@@ -4,10 +4,11 @@
 //! child must not use its parent's recorder: it makes its own.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::folder::{Part, ProcessId};
+use super::peaks::PeakWatch;
 use super::rows::{Inventory, Mark, Moment, OwnerRow, Sample};
 use super::schema::{INVENTORY, MARKS, OWNERS, SAMPLES, Stream};
 use super::stream::{Appender, Cell, StreamError};
@@ -22,6 +23,7 @@ pub struct ProcessRecorder {
     inventory: Lazy,
     owners: Lazy,
     number: AtomicI64,
+    peaks: Mutex<PeakWatch>,
 }
 
 #[derive(Debug)]
@@ -50,13 +52,25 @@ impl ProcessRecorder {
             owners: Lazy::new(OWNERS, Part::Owners),
             // The time tells marks of one process apart even where a second recorder goes on with its files.
             number: AtomicI64::new(Moment::now().monotonic),
+            peaks: Mutex::default(),
         }
     }
 
-    /// Writes a mark down; it is on its way to the disk when this returns.
-    pub fn mark(&self, mark: &Mark) -> Result<(), StreamError> {
+    /// Writes a mark down; it is on its way to the disk when this returns. True where a peak has risen since
+    /// [`ProcessRecorder::watch_peaks`], once.
+    pub fn mark(&self, mark: &Mark) -> Result<bool, StreamError> {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
-        self.append(&self.marks, &mark.rows(number))
+        self.append(&self.marks, &mark.rows(number))?;
+        Ok(self.peaks().take(&mark.counters))
+    }
+
+    /// Has later marks tell when a peak rises by more than a twentieth over the highest so far.
+    pub fn watch_peaks(&self) {
+        self.peaks().arm();
+    }
+
+    fn peaks(&self) -> MutexGuard<'_, PeakWatch> {
+        self.peaks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes samples down.
@@ -88,7 +102,7 @@ impl ProcessRecorder {
 
     fn append<const N: usize>(&self, lazy: &Lazy, rows: &[[Cell<'_>; N]]) -> Result<(), StreamError> {
         let path = || self.folder.join(lazy.part.name(&self.id));
-        let mut appender = lazy.appender.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut appender = lazy.appender.lock().unwrap_or_else(PoisonError::into_inner);
         let appender = match appender.as_mut() {
             Some(appender) => appender,
             None => appender.insert(Appender::open(&path(), lazy.stream)?),

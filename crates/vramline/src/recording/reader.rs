@@ -87,13 +87,6 @@ impl RecordedProcess {
         self.trace_mark(TraceState::Stopped)
     }
 
-    /// When the profiler that ran from a moment of the monotonic clock on was stopped.
-    #[must_use]
-    pub(crate) fn trace_stopped_after(&self, began: i64) -> Option<Moment> {
-        let stopped = self.marks.iter().filter(|mark| mark.trace_state == Some(TraceState::Stopped));
-        stopped.map(|mark| mark.time).find(|time| time.monotonic >= began)
-    }
-
     fn trace_mark(&self, state: TraceState) -> Option<Moment> {
         self.marks.iter().find(|mark| mark.trace_state == Some(state)).map(|mark| mark.time)
     }

@@ -1,6 +1,6 @@
 //! The rows of the streams as types: what a process writes down, and what a reader gets back.
 
-pub use super::kinds::{RecordedMarkKind, TraceState};
+pub use super::kinds::{RecordedMarkKind, TraceState, WindowReason};
 use crate::event::{How, Phase};
 use crate::snapshot::Role;
 use crate::units::Bytes;
@@ -58,6 +58,12 @@ pub struct Mark {
     pub counters: Vec<Counters>,
     /// What became of the trace; of marks of kind `Trace` only.
     pub trace_state: Option<TraceState>,
+    /// The number of the trace that it is about; of marks of kind `Trace` only.
+    pub window: Option<i64>,
+    /// Why that trace was begun.
+    pub opened_for: Option<WindowReason>,
+    /// Where the program's own profiler writes.
+    pub path: Option<String>,
 }
 
 /// Counters read in the background.

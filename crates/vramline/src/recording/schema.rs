@@ -64,12 +64,17 @@ impl Column {
 /// The column of the marks that says what became of the trace.
 pub(super) const TRACE_STATE: &str = "trace_state";
 
+/// Those that say which trace it is, why it was begun, and where the program's own lies.
+pub(super) const WINDOW: &str = "window";
+pub(super) const OPENED_FOR: &str = "opened_for";
+pub(super) const PATH: &str = "path";
+
 /// What the program did, with the counters of that moment: one row for each device, and one where no device is known.
 pub const MARKS: Stream = Stream {
     name: "marks",
     columns: &[
         int("mark", "number of the mark; the rows of one mark, one a device, share it"),
-        text("kind", "step, call, epoch, phase, mark, trace, setting, exception or end"),
+        text("kind", "step, call, epoch, phase, mark, trace, retrace, setting, exception or end"),
         text("label", "name given by the program, of the function called, or what happened"),
         text("phase", "train, validation, predict or other"),
         text("how", "who told: keras, api or inferred"),
@@ -89,6 +94,13 @@ pub const MARKS: Stream = Stream {
             "of kind trace: begun, stopped or written; failed: it could not begin; lost: it could not be written",
         )
         .since(1),
+        int(WINDOW, "of kind trace: number of the trace in its process, from 1").since(2),
+        text(
+            OPENED_FOR,
+            "of kind trace: why it was begun: start, fit, validation, predict, retrace, rise or program (the program's own profiler)",
+        )
+        .since(2),
+        text(PATH, "of kind trace: where the program's own profiler writes, or has written").since(2),
     ],
 };
 

@@ -9,6 +9,7 @@ mod exact;
 mod fragmentation;
 mod model;
 mod packing;
+mod padding;
 mod program;
 mod refused;
 mod rehearsal;

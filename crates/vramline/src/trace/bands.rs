@@ -120,6 +120,14 @@ impl Trace {
             band.cut(known.saturating_sub(in_use));
             band.before_recording = before.next().unwrap_or_default().min(in_use.saturating_sub(known));
             let lost = in_use.saturating_sub(band.in_use());
+            for carried in self.carried.iter().filter(|carried| carried.is_at(pool, position)) {
+                if let Some(part) = band.by_role.get_mut(place(carried.owner.role))
+                    && carried.bytes() <= band.before_recording
+                {
+                    *part += carried.bytes();
+                    band.before_recording = band.before_recording.saturating_sub(carried.bytes());
+                }
+            }
             if let Some(unknown) = band.by_role.last_mut() {
                 *unknown += lost;
             }

@@ -4,11 +4,13 @@
 //! moment, its steps. It draws conclusions and names their evidence; it neither reads files nor formats anything.
 
 mod bands;
+mod carried;
 mod count;
 mod frames;
 mod op;
 mod owners;
 mod pairing;
+mod pattern;
 mod program;
 pub mod recorded;
 mod role;
@@ -21,7 +23,8 @@ use rustc_hash::FxHashMap;
 use crate::event::{Framework, History, Region, WORTH_A_THREAD};
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
-use crate::recording::rows::Inventory;
+use crate::recording::rows::{Inventory, Moment};
+use crate::recording::windows::RecordedWindow;
 use crate::snapshot::{Held, Role, Snapshot};
 use crate::units::{Bytes, Picos};
 use crate::worker;
@@ -33,8 +36,11 @@ use op::{Part, Update};
 pub(crate) use op::{is_optimizer, without_number};
 pub(crate) use owners::Owner;
 pub use pairing::{Life, PoolTrace, UnmatchedFree};
+pub(crate) use pattern::OpSizes;
 pub(crate) use step::StepUse;
 pub use step::{How, Phase, Step};
+pub use survivors::SurvivorKind;
+pub(crate) use survivors::{StepBegins, Surviving};
 
 /// Why an allocation has no name.
 const NO_NAME: &str = "the event names no op, and no named scope of its thread encloses it";
@@ -63,6 +69,8 @@ pub struct Trace {
     listed: Vec<recorded::Listed>,
     /// Whose ops are, where the program told.
     owners: owners::Owners,
+    /// Variables that lay in its pools since before it began.
+    carried: Vec<carried::Carried>,
 }
 
 /// An allocation with its whole life.
@@ -124,17 +132,17 @@ impl Trace {
             owned: FxHashMap::default(),
             listed: Vec::new(),
             owners: owners::Owners::default(),
+            carried: Vec::new(),
         }
     }
 
-    /// Takes from what a process listed whose memory each block is. It knows better than any rule.
+    /// Takes from what a process told whose memory each block is: it knows better than any rule. `listed` are the inventories that were
+    /// taken while it was traced.
     #[must_use]
-    pub(crate) fn with_owners(mut self, process: &RecordedProcess) -> Trace {
+    pub(crate) fn with_owners(mut self, process: &RecordedProcess, listed: &[&Inventory]) -> Trace {
         let layers = owners::LayerNames::of(process);
-        let stopped = self.history.monotonic_zero.and_then(|zero| process.trace_stopped_after(zero.0));
-        let is_inside = |inventory: &&Inventory| stopped.is_none_or(|stopped| inventory.time <= stopped);
         let known = recorded::last_roles(process, &layers);
-        for inventory in process.inventories.iter().filter(is_inside) {
+        for inventory in listed {
             let mut owned = recorded::owned(inventory, &layers, &self.history, &self.pools);
             // That a variable is trained shows with its first gradient.
             for owner in owned.values_mut() {
@@ -147,15 +155,25 @@ impl Trace {
         }
         self.owners = owners::Owners::of(process, &self.history);
         // An earlier recorder listed the variables of Keras only, and told nothing else.
-        self.roles.knows_variables |= !self.listed.is_empty() && !self.owners.is_empty();
+        self.roles.knows_variables = !process.inventories.is_empty() && !self.owners.is_empty();
+        self
+    }
+
+    /// Takes from all inventories of a process which variables lay in the pools since before the trace began. `end` is when the
+    /// profiler was stopped.
+    #[must_use]
+    pub(crate) fn with_carried(mut self, process: &RecordedProcess, end: Option<Moment>) -> Trace {
+        let end = end.and_then(|end| recorded::moment(&self.history, end));
+        self.carried =
+            carried::carried(process, &self.history, &self.pools, |pool| self.device_of(pool), end);
         self
     }
 
     /// Takes the steps that a process announced where the trace shows none: ops that are run one by one leave no call in it.
     #[must_use]
-    pub(crate) fn with_announced(mut self, process: &RecordedProcess) -> Trace {
+    pub(crate) fn with_announced(mut self, process: &RecordedProcess, window: &RecordedWindow) -> Trace {
         if !self.steps.iter().any(|step| step.phase == Phase::Train) {
-            let announced = recorded::announced(process, &self.history);
+            let announced = recorded::announced(process, &self.history, window);
             self.steps = if announced.is_empty() { self.steps } else { announced };
         }
         self
@@ -163,13 +181,16 @@ impl Trace {
 
     /// Whose blocks and ops are.
     pub(crate) fn owners_mut(&mut self) -> impl Iterator<Item = &mut Owner> {
-        self.owned.values_mut().chain(self.owners.all_mut())
+        let carried = self.carried.iter_mut().map(|carried| &mut carried.owner);
+        self.owned.values_mut().chain(self.owners.all_mut()).chain(carried)
     }
 
     /// Bytes of a role that an inventory lists and that lie in the pools of this trace.
     #[must_use]
     pub(crate) fn listed_bytes(&self, role: Role) -> Bytes {
-        self.listed.iter().filter(|listed| listed.role == role).map(|listed| listed.requested).sum()
+        let listed = self.listed.iter().map(|listed| (listed.role, listed.requested));
+        let carried = self.carried.iter().map(|carried| (carried.owner.role, carried.bytes()));
+        listed.chain(carried).filter(|&(of, _)| of == role).map(|(_, bytes)| bytes).sum()
     }
 
     /// The device that a pool is on, by the name the frameworks give it; empty where that does not tell.
@@ -210,7 +231,7 @@ impl Trace {
             gone += 1;
         }
         live.drain(..gone);
-        let before_recording = before.min(in_use.saturating_sub(known));
+        let mut before_recording = before.min(in_use.saturating_sub(known));
         let lost = in_use.saturating_sub(known + before_recording);
         let programs = program::find(&self.history, pool, &live);
         let blocks = live.into_iter().flat_map(|event| {
@@ -226,6 +247,12 @@ impl Trace {
             recorded::settle(&mut held, &self.listed);
         } else {
             recorded::settle_by_name(&mut held);
+        }
+        for carried in self.carried.iter().filter(|carried| carried.is_at(pool, position)) {
+            if carried.bytes() <= before_recording {
+                before_recording = before_recording.saturating_sub(carried.bytes());
+                held.push(carried.held());
+            }
         }
         if lost > Bytes::ZERO {
             held.push(Held::bare(lost, lost, LOST));

@@ -11,8 +11,10 @@ use super::step::{self, How, Phase, Step};
 use super::{PoolTrace, Trace};
 use crate::event::{Dtype, History};
 use crate::names::Name;
+use crate::recording::fits::{Fit, fit_of};
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Counters, Inventory, Mark, Moment, RecordedMarkKind, Variable};
+use crate::recording::windows::RecordedWindow;
 use crate::snapshot::{Held, Role};
 use crate::units::{Bytes, Nanos, Picos};
 
@@ -25,6 +27,8 @@ pub struct RecordedStep {
     pub number: i64,
     /// How many batches it ran.
     pub batches: u64,
+    /// The fit it belongs to, from 1.
+    pub fit: Option<u64>,
     /// The epoch it belongs to.
     pub epoch: Option<u64>,
     /// What it did.
@@ -41,11 +45,22 @@ pub struct RecordedStep {
     pub peak: Option<Bytes>,
     /// In use at its end.
     pub current: Option<Bytes>,
+    /// The most in use up to its end, since the process began or somebody reset it.
+    pub highest: Option<Bytes>,
+}
+
+/// A trace of a process, and when it lasted.
+#[derive(Clone, Copy, Debug)]
+pub struct TracedWindow<'a> {
+    /// The trace.
+    pub trace: &'a Trace,
+    /// When it lasted.
+    pub window: &'a RecordedWindow,
 }
 
 /// The steps of a process: those it announced; without any, the calls that train; without those, all calls.
 #[must_use]
-pub fn steps(process: &RecordedProcess, trace: Option<&Trace>) -> Vec<RecordedStep> {
+pub fn steps(process: &RecordedProcess, windows: &[TracedWindow<'_>]) -> Vec<RecordedStep> {
     let trains = |mark: &Mark| mark.phase == Some(Phase::Train);
     let is_announced = |mark: &Mark| mark.kind == RecordedMarkKind::Step;
     let is_call = |mark: &Mark| mark.kind == RecordedMarkKind::Call;
@@ -56,38 +71,37 @@ pub fn steps(process: &RecordedProcess, trace: Option<&Trace>) -> Vec<RecordedSt
     } else {
         &is_call
     };
-    spans(process, trace, is_step)
+    spans(process, windows, is_step)
 }
 
 /// The epochs of a process.
 #[must_use]
-pub fn epochs(process: &RecordedProcess, trace: Option<&Trace>) -> Vec<RecordedStep> {
-    spans(process, trace, &|mark| mark.kind == RecordedMarkKind::Epoch)
+pub fn epochs(process: &RecordedProcess, windows: &[TracedWindow<'_>]) -> Vec<RecordedStep> {
+    spans(process, windows, &|mark| mark.kind == RecordedMarkKind::Epoch)
 }
 
 fn spans(
     process: &RecordedProcess,
-    trace: Option<&Trace>,
+    windows: &[TracedWindow<'_>],
     is_span: &dyn Fn(&Mark) -> bool,
 ) -> Vec<RecordedStep> {
     let mut spans = Vec::new();
     let nothing = [Counters::default()];
     let mut last_mark = i64::MIN;
+    let fits = process.fits();
     for mark in &process.marks {
         // A step without a number was not written by us; none is made up for it.
         if is_span(mark) && mark.step.or(mark.epoch).is_some() {
             let all = if mark.counters.is_empty() { &nothing[..] } else { &mark.counters };
-            spans.extend(all.iter().map(|counters| span(mark, counters, last_mark)));
+            spans.extend(all.iter().map(|counters| span(mark, counters, last_mark, &fits)));
             last_mark = mark.time.monotonic;
         }
     }
-    if let Some(trace) = trace {
-        trace_peaks(process, trace, &mut spans);
-    }
+    windows.iter().for_each(|window| trace_peaks(*window, &mut spans));
     spans
 }
 
-fn span(mark: &Mark, counters: &Counters, last_mark: i64) -> RecordedStep {
+fn span(mark: &Mark, counters: &Counters, last_mark: i64, fits: &[Fit]) -> RecordedStep {
     let bytes = |value: i64| u64::try_from(value).ok().map(Bytes);
     let begin = mark.begin.unwrap_or(mark.time.monotonic);
     // A peak that was reset before the last such mark is older than this one.
@@ -97,6 +111,7 @@ fn span(mark: &Mark, counters: &Counters, last_mark: i64) -> RecordedStep {
         device: counters.device.clone(),
         number: mark.step.or(mark.epoch).unwrap_or_default(),
         batches: mark.batches.and_then(|batches| u64::try_from(batches).ok()).unwrap_or(1),
+        fit: fit_of(fits, begin, mark.time.monotonic),
         epoch: mark.epoch.and_then(|epoch| u64::try_from(epoch).ok()),
         phase: mark.phase.unwrap_or(Phase::Other),
         how: mark.how.unwrap_or(How::Inferred),
@@ -105,20 +120,25 @@ fn span(mark: &Mark, counters: &Counters, last_mark: i64) -> RecordedStep {
         end: mark.time,
         peak: counters.peak.filter(|_| is_reset).and_then(bytes),
         current: counters.current.and_then(bytes),
+        highest: counters.peak.and_then(bytes),
     }
 }
 
 /// Takes the peaks of the steps that a trace covers from the trace.
-fn trace_peaks(process: &RecordedProcess, trace: &Trace, spans: &mut [RecordedStep]) {
-    let stopped = process.trace_stopped().map(|time| time.monotonic);
-    let (Some(stopped), true) = (stopped, trace.history.wall_clock_zero.is_some()) else { return };
+fn trace_peaks(TracedWindow { trace, window }: TracedWindow<'_>, spans: &mut [RecordedStep]) {
+    if trace.history.wall_clock_zero.is_none() {
+        return;
+    }
+    let is_later = window.number > 1;
+    let covers = |span: &RecordedStep| window.covers(span.begin.monotonic, span.end.monotonic);
     for pool in &trace.pools {
         let device = trace.device_of(pool);
-        if pool.count.from_start != Some(true) || device.is_empty() {
+        // A first window that lost its beginning does not know what it lost. A later one counts from what was there.
+        if (pool.count.from_start != Some(true) && !is_later) || device.is_empty() {
             continue;
         }
         let mut covered: Vec<&mut RecordedStep> =
-            spans.iter_mut().filter(|span| span.device == device && span.end.monotonic <= stopped).collect();
+            spans.iter_mut().filter(|span| span.device == device && covers(span)).collect();
         covered.sort_by_key(|span| span.begin);
         let on_trace: Vec<Step> = covered
             .iter()
@@ -135,10 +155,15 @@ fn trace_peaks(process: &RecordedProcess, trace: &Trace, spans: &mut [RecordedSt
 }
 
 /// The steps that a process announced while it was traced, on the trace's axis. One whose begin is not known lasts since the last.
-pub(super) fn announced(process: &RecordedProcess, history: &History) -> Vec<Step> {
-    let stopped = process.trace_stopped().map_or(i64::MAX, |time| time.monotonic);
+pub(super) fn announced(process: &RecordedProcess, history: &History, window: &RecordedWindow) -> Vec<Step> {
+    let covers = |span: &&RecordedStep| match window.stopped {
+        Some(_) => window.covers(span.begin.monotonic, span.end.monotonic),
+        None => {
+            window.begun.is_none_or(|begun| window.number == 1 || begun.monotonic <= span.begin.monotonic)
+        }
+    };
     let mut steps: Vec<Step> = Vec::new();
-    for span in self::steps(process, None).iter().filter(|span| span.end.monotonic <= stopped) {
+    for span in self::steps(process, &[]).iter().filter(covers) {
         let (Some(mut begin), Some(end)) = (moment(history, span.begin), moment(history, span.end)) else {
             continue;
         };
@@ -205,7 +230,7 @@ pub(crate) fn owned(
     owned
 }
 
-fn owner_of(variable: &Variable, layers: &LayerNames) -> Owner {
+pub(super) fn owner_of(variable: &Variable, layers: &LayerNames) -> Owner {
     Owner {
         role: variable.role,
         variable: variable.name.clone(),

@@ -6,44 +6,162 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{PoolTrace, Trace};
-use crate::names::Name;
+use super::{PoolTrace, Trace, without_number};
+use crate::event::Dtype;
+use crate::names::{Name, Names};
 use crate::units::{Bytes, Picos};
 
-/// Fewer steps than this between the first and the last prove nothing.
+/// Fewer steps than this prove nothing.
 const FEWEST: usize = 2;
 
-impl Trace {
-    /// By op: bytes a step that are born in every step but the first and the last, and not freed in the trace; the most first.
-    /// `begins` are the beginnings of steps, in order; a step lasts until the next begins.
-    #[must_use]
-    pub(crate) fn survivors(&self, pool: &PoolTrace, begins: &[Picos]) -> Vec<(Name, Bytes)> {
-        let counted = begins.len().saturating_sub(2);
-        if counted < FEWEST {
-            return Vec::new();
+/// The steps of a trace. A step lasts until the next begins. Those that build what others use do not count, nor does the last, whose blocks may yet
+/// be freed.
+#[derive(Clone, Debug)]
+pub(crate) struct StepBegins {
+    /// Their beginnings, in order.
+    pub(crate) begins: Vec<Picos>,
+    /// How many of the first build: one in a trace from the start of the program, none in a later one.
+    pub(crate) building: usize,
+}
+
+impl StepBegins {
+    /// How many count, where they are enough to prove something.
+    fn counted(&self) -> Option<usize> {
+        self.begins.len().checked_sub(1 + self.building).filter(|&counted| counted >= FEWEST)
+    }
+}
+
+/// What survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SurvivorKind {
+    /// The result of an op.
+    Tensor,
+    /// A variable, or what belongs to one.
+    Variable,
+    /// A constant of a graph.
+    Constant,
+}
+
+impl SurvivorKind {
+    fn of(op: &str, is_variable: bool) -> SurvivorKind {
+        match op.rsplit('/').next().map(without_number) {
+            _ if is_variable => SurvivorKind::Variable,
+            Some("VarHandleOp" | "VariableV2") => SurvivorKind::Variable,
+            Some("Const") => SurvivorKind::Constant,
+            _ => SurvivorKind::Tensor,
         }
+    }
+}
+
+/// Blocks that an op asked for in each step, and that are not freed.
+#[derive(Clone, Debug)]
+pub(crate) struct Surviving {
+    op: Name,
+    /// What they are.
+    pub(crate) kind: SurvivorKind,
+    /// Of its blocks, where they are all alike.
+    shape: Option<(Dtype, Name)>,
+    /// The variable that they hold, where they are all of one name.
+    variable: Option<String>,
+    /// What of a step stays, typically.
+    pub(crate) bytes_a_step: Bytes,
+}
+
+impl Surviving {
+    /// What it is, in words.
+    pub(crate) fn what(&self, names: &Names) -> String {
+        let op = names.get(self.op);
+        let op = if op.is_empty() { "an op without a name" } else { op };
+        let variable = self.variable.as_ref().map_or(String::new(), |variable| format!("{variable}, "));
+        let shape = self.shape.map(|(dtype, shape)| format!("{}{}", dtype.word(), names.get(shape)));
+        let shape =
+            shape.filter(|shape| !shape.is_empty()).map_or(String::new(), |shape| format!(" {shape}"));
+        format!("{variable}{op}{shape}")
+    }
+}
+
+/// The blocks of one op while they are gathered.
+struct Gathered {
+    steps: Vec<Bytes>,
+    shape: Option<(Dtype, Name)>,
+    variable: Option<String>,
+}
+
+impl Trace {
+    /// By op: bytes a step that are born in every step that counts, and not freed in the trace; the most first.
+    #[must_use]
+    pub(crate) fn survivors(&self, pool: &PoolTrace, steps: &StepBegins) -> Vec<Surviving> {
+        let Some(counted) = steps.counted() else { return Vec::new() };
         let events = &self.history.events;
-        let mut by_op: FxHashMap<Name, Vec<Bytes>> = FxHashMap::default();
-        for birth in pool.never_freed().filter(|birth| !self.owned.contains_key(birth)) {
-            let step = begins.partition_point(|&begin| begin <= events.time(birth));
-            // Step 1 is the second; before it nothing counts.
-            let Some(place) = step.checked_sub(2).filter(|&place| place < counted) else { continue };
+        let mut by_op: FxHashMap<Name, Gathered> = FxHashMap::default();
+        for (birth, place) in self.staying(pool, steps) {
             let event = events.at(birth);
             let op = if event.op().is_empty() { event.context() } else { event.op() };
-            let steps = by_op.entry(op).or_insert_with(|| vec![Bytes::ZERO; counted]);
-            if let Some(bytes) = steps.get_mut(place) {
+            let shape = Some((event.dtype(), event.shape()));
+            let variable = self.owned.get(&birth).map(|owned| owned.variable.clone());
+            let gathered = by_op.entry(op).or_insert_with(|| Gathered {
+                steps: vec![Bytes::ZERO; counted],
+                shape,
+                variable: variable.clone(),
+            });
+            gathered.shape = gathered.shape.filter(|_| gathered.shape == shape);
+            gathered.variable = gathered.variable.take().filter(|known| Some(known) == variable.as_ref());
+            if let Some(bytes) = gathered.steps.get_mut(place) {
                 *bytes += event.size().unwrap_or_default();
             }
         }
-        let mut found: Vec<(Name, Bytes)> = by_op
+        let mut found: Vec<Surviving> = by_op
             .into_iter()
-            .filter(|(_, steps)| steps.iter().all(|&bytes| bytes > Bytes::ZERO))
-            .filter_map(|(op, mut steps)| {
+            .filter(|(_, gathered)| gathered.steps.iter().all(|&bytes| bytes > Bytes::ZERO))
+            .filter_map(|(op, Gathered { mut steps, shape, variable })| {
                 steps.sort_unstable();
-                Some((op, *steps.get(counted / 2)?))
+                let kind = SurvivorKind::of(self.history.names.get(op), variable.is_some());
+                Some(Surviving { op, kind, shape, variable, bytes_a_step: *steps.get(counted / 2)? })
             })
             .collect();
-        found.sort_unstable_by_key(|&(op, bytes)| (std::cmp::Reverse(bytes), self.history.names.get(op)));
+        found.sort_unstable_by_key(|one| {
+            (std::cmp::Reverse(one.bytes_a_step), self.history.names.get(one.op))
+        });
         found
+    }
+
+    /// Over the steps that count: how many they are, how much more is in use after them than before, and what they asked for and did not
+    /// free.
+    pub(crate) fn growth_over(&self, pool: &PoolTrace, steps: &StepBegins) -> Option<(usize, Bytes, Bytes)> {
+        let counted = steps.counted()?;
+        let events = &self.history.events;
+        let level_before = |time: Picos| {
+            let position = pool.position_at(events, Picos(time.0.saturating_sub(1)))?;
+            Some(pool.in_use_at(events, position))
+        };
+        let (first, last) = (steps.begins.get(steps.building)?, steps.begins.last()?);
+        let (first, last) = (level_before(*first)?, level_before(*last)?);
+        let size = |birth: usize| events.at(birth).size().unwrap_or_default();
+        let kept = self.staying(pool, steps).map(|(birth, _)| size(birth)).sum();
+        Some((counted, last.saturating_sub(first), kept))
+    }
+
+    /// By op: bytes of the steps that count that are not freed in the trace; the most first. Variables that the program lists
+    /// are left out: a step writes them anew, and does not add to them.
+    pub(crate) fn stayed(&self, pool: &PoolTrace, steps: &StepBegins) -> Vec<(Name, Bytes)> {
+        let events = &self.history.events;
+        let mut by_op: FxHashMap<Name, Bytes> = FxHashMap::default();
+        for (birth, _) in self.staying(pool, steps).filter(|(birth, _)| !self.owned.contains_key(birth)) {
+            let event = events.at(birth);
+            *by_op.entry(event.op_or_scope()).or_default() += event.size().unwrap_or_default();
+        }
+        let mut stayed: Vec<(Name, Bytes)> = by_op.into_iter().collect();
+        stayed.sort_unstable_by_key(|&(op, bytes)| (std::cmp::Reverse(bytes), self.history.names.get(op)));
+        stayed
+    }
+
+    /// Blocks of the steps that count that are not freed, each with the place of its step among those.
+    fn staying(&self, pool: &PoolTrace, steps: &StepBegins) -> impl Iterator<Item = (usize, usize)> {
+        let counted = steps.counted().unwrap_or(0);
+        pool.never_freed().filter_map(move |birth| {
+            let begun = steps.begins.partition_point(|&begin| begin <= self.history.events.time(birth));
+            let place = begun.checked_sub(1 + steps.building)?;
+            (place < counted).then_some((birth, place))
+        })
     }
 }

@@ -9,7 +9,7 @@ use crate::units::Bytes;
 /// One thing that is worth knowing.
 #[derive(Debug, Serialize, Document)]
 pub struct FindingView {
-    /// Leak, preallocation, cache-not-returned, outside-the-pool, other-processes, limit-without-context, peak-elsewhere, fragmentation, shape-churn, one-tensor, slack or imbalance.
+    /// Leak (memory grows with every step), staircase (with each fit, epoch or trace of a function), growing-inputs (because inputs grow), preallocation, cache-not-returned, outside-the-pool, other-processes, limit-without-context, peak-elsewhere, fragmentation, shape-churn, one-tensor, slack or imbalance.
     #[field(unit = "text")]
     pub rule: &'static str,
     /// How many bytes it is about.

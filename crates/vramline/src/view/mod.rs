@@ -12,6 +12,7 @@ pub mod oom;
 pub mod pack;
 mod packed;
 pub mod page;
+pub mod patterns;
 pub mod plan;
 pub mod replay;
 pub mod replayed;
@@ -22,3 +23,4 @@ pub mod tile;
 #[cfg(feature = "recording")]
 pub mod top;
 pub mod verify;
+pub mod windows;

@@ -10,8 +10,10 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use super::caching::CachingView;
 use super::findings::FindingView;
 use super::ledger::{self, LedgerView};
+use super::patterns::PatternsView;
 use super::replayed::ReplayedView;
 use super::run::{EpochView, InventoryView, MarkView, PhaseView, RunView, StepView};
+use super::windows::{PeakPlaceView, WindowView};
 use crate::analysis::headline::{ReportAnswer, ReportWord};
 use crate::analysis::held::{HeldRow, HeldRows, LongHeldBlock, RestOfRows};
 use crate::analysis::limit::LimitSetter;
@@ -48,6 +50,8 @@ pub struct Report {
     pub epochs: Vec<EpochView>,
     /// Steps that did the same, each with the figures of one pool.
     pub phases: Vec<PhaseView>,
+    /// The traces of each process; recordings only.
+    pub windows: Vec<WindowView>,
     /// Other marks of a recording.
     pub marks: Vec<MarkView>,
     /// The variables that a process lists, by role.
@@ -55,7 +59,7 @@ pub struct Report {
     /// Who holds which byte of each device, from the whole device down to roles; recordings only.
     #[field(unit = "list", empty = "only recordings have one", switch = "vramline run -- CMD")]
     pub ledger: Vec<LedgerView>,
-    /// What is worth knowing, the most bytes first; a leak before everything.
+    /// What is worth knowing, the most bytes first; leaks and staircases before everything.
     #[field(unit = "list")]
     pub findings: Vec<FindingView>,
     /// What the reader should know.
@@ -145,6 +149,18 @@ pub struct PoolView {
     /// When the peak was first reached.
     #[field(title = "at", null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub peak_at_ns: Option<Nanos>,
+    /// Which trace of the process shows the peak; see `windows`. Of several it is that with the highest.
+    #[field(null = "no trace of a recording shows this pool", switch = "vramline run --trace auto")]
+    pub window: Option<u64>,
+    /// Where in the program the peak was reached.
+    #[field(
+        null = "only recordings tell, and only where a trace shows the peak",
+        switch = "vramline run -- CMD"
+    )]
+    pub peak_in: Option<PeakPlaceView>,
+    /// Where in the program `lifetime_peak_bytes` was reached, where no trace shows that moment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rose_in: Option<PeakPlaceView>,
     /// What was held then; `pools[].at`, present with `--at`, has the same fields.
     #[field(
         title = "at the peak",
@@ -164,9 +180,12 @@ pub struct PoolView {
     /// What PyTorch keeps from the driver; PyTorch's snapshots only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caching: Option<CachingView>,
-    /// What a replay says; there where the allocator has rules and the pool at most 200,000 events.
+    /// What a replay of the first trace says; there where the allocator has rules and the pool at most 200,000 events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayedView>,
+    /// How its steps repeat each other; there where the pool has at most 200,000 events and its trace shows four steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patterns: Option<PatternsView>,
     /// The ten blocks with the most bytes x seconds.
     pub held_long: Vec<LongView>,
 }
@@ -335,6 +354,7 @@ impl From<ReportAnalysis> for Report {
             run: report.job.map(RunView::from),
             epochs: report.epochs.into_iter().map(EpochView::from).collect(),
             phases: report.phases.into_iter().map(PhaseView::from).collect(),
+            windows: report.windows.into_iter().map(WindowView::from).collect(),
             marks: report.marks.into_iter().map(MarkView::from).collect(),
             inventory: report.inventory.into_iter().map(InventoryView::from).collect(),
             ledger: ledger::rows(&report.ledgers),
@@ -392,12 +412,16 @@ impl From<PoolAnalysis> for PoolView {
             peak_bytes: pool.peak,
             lifetime_peak_bytes: pool.lifetime_peak,
             peak_at_ns: pool.peak_at,
+            window: pool.window,
+            peak_in: pool.peak_in.map(PeakPlaceView::from),
+            rose_in: pool.rose_in.map(PeakPlaceView::from),
             at_peak: pool.at_peak.map(HeldView::from),
             at: pool.at.map(HeldView::from),
             fragmentation_at_peak: pool.fragmentation_at_peak,
             before_recording: pool.before_recording.map(BeforeView::from),
             caching: pool.caching.map(CachingView::from),
             replay: pool.replay.map(ReplayedView::from),
+            patterns: pool.patterns.map(PatternsView::from),
             held_long: pool.held_long.into_iter().map(LongView::from).collect(),
         }
     }

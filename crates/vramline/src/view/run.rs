@@ -26,6 +26,11 @@ pub struct StepView {
     pub step: i64,
     /// Batches it ran: several with Keras' `steps_per_execution`.
     pub batches: u64,
+    /// The `fit` of Keras that it belongs to, from 1 in each process; epochs and steps count from zero in each.
+    #[field(
+        null = "the step is of no fit: an evaluation or prediction by itself, a loop of the program's own, or a trace"
+    )]
+    pub fit: Option<u64>,
     /// The epoch it belongs to, from zero; traces do not mark epochs.
     #[field(null = "the step belongs to no epoch, or nobody told")]
     pub epoch: Option<u64>,
@@ -98,6 +103,9 @@ pub struct EpochView {
     /// The process.
     #[field(null = "the trace does not tell the process")]
     pub pid: Option<u64>,
+    /// The `fit` of Keras that it belongs to, from 1 in each process; epochs and steps count from zero in each.
+    #[field(null = "the recording does not show the fit of this epoch")]
+    pub fit: Option<u64>,
     /// From zero.
     pub epoch: u64,
     /// When it begins.
@@ -123,11 +131,16 @@ pub struct PhaseView {
     /// The process.
     #[field(null = "the trace does not tell the process")]
     pub pid: Option<u64>,
+    /// The `fit` of Keras that the steps belong to, from 1 in each process; epochs and steps count from zero in each.
+    #[field(
+        null = "the steps are of no fit: evaluations or predictions by themselves, or a loop of the program's own"
+    )]
+    pub fit: Option<u64>,
     /// As in steps.
     pub phase: Phase,
     /// As in steps.
     pub how: How,
-    /// Steps of this phase in the whole run.
+    /// Steps of this phase in that fit; outside of fits, in the whole run.
     pub steps: u64,
     /// Batches of these steps.
     pub batches: u64,
@@ -161,7 +174,7 @@ pub struct MarkView {
     /// The process.
     #[field(null = "the trace does not tell the process")]
     pub pid: Option<u64>,
-    /// `mark`, `phase`, `trace`, `setting`, `exception` or `end`.
+    /// `mark`, `phase`, `trace`, `retrace` (a compiled function was traced again for other shapes), `setting`, `exception` or `end`.
     #[field(unit = "word")]
     pub kind: RecordedMarkKind,
     /// As the program named it, or what happened.
@@ -213,6 +226,7 @@ impl From<PoolStep> for StepView {
             pid: step.pid,
             step: step.number,
             batches: step.batches,
+            fit: step.fit,
             epoch: step.epoch,
             phase: step.phase,
             how: step.how,
@@ -260,6 +274,7 @@ impl From<PoolEpoch> for EpochView {
             pool: epoch.pool,
             host: epoch.host,
             pid: epoch.pid,
+            fit: epoch.fit,
             epoch: epoch.epoch,
             begin_ns: epoch.begin,
             peak_bytes: epoch.peak,
@@ -274,6 +289,7 @@ impl From<PoolPhase> for PhaseView {
             pool: phase.pool,
             host: phase.host,
             pid: phase.pid,
+            fit: phase.fit,
             phase: phase.phase,
             how: phase.how,
             steps: phase.steps,

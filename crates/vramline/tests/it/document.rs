@@ -31,7 +31,8 @@ use vramline::view::top::Top;
 use vramline::view::verify::Verify;
 use vramline::warning::Warnings;
 
-use crate::{checked_analysis, checked_report, fixture, root, table};
+use crate::growth::ragged_steps;
+use crate::{checked_analysis, checked_report, fixture, report_on, root, table};
 
 /// The paths of all values in a document.
 pub(crate) fn paths(value: &Value, at: &str, found: &mut BTreeSet<String>) {
@@ -108,8 +109,11 @@ fn every_field_is_in_the_table_and_every_entry_in_a_report() {
         let report = checked_report(&vramline::read(&fixture(name)).unwrap(), &wanted);
         paths(&serde_json::to_value(&report).unwrap(), "", &mut found);
     }
+    let ragged = report_on(&ragged_steps(), &ReportOptions::default());
     let report = checked_report(&still(), &ReportOptions::default());
-    paths(&serde_json::to_value(&report).unwrap(), "", &mut found);
+    for report in [ragged, report] {
+        paths(&serde_json::to_value(&report).unwrap(), "", &mut found);
+    }
     // `--at` has the fields of the peak, as the table says.
     let found: BTreeSet<String> =
         found.into_iter().map(|path| path.replace("pools[].at.", "pools[].at_peak.")).collect();

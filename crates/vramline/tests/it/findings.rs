@@ -89,7 +89,12 @@ fn a_limit_that_is_none_on_the_process() {
 
 #[test]
 fn a_peak_where_nobody_looks() {
-    let step = |number, peak| StepFigures { number, phase: Phase::Train, peak: some(peak), current: None };
+    let step = |number, peak| StepFigures {
+        number,
+        phase: Phase::Train,
+        peak: some(peak),
+        ..StepFigures::default()
+    };
     let first = |peak: u64, place: Option<&str>| Device {
         peak: some(peak),
         peak_in: place.map(str::to_owned),
@@ -143,8 +148,8 @@ fn a_leak_comes_first() {
     let step = |number: i64| StepFigures {
         number,
         phase: Phase::Train,
-        peak: None,
         current: some(100 * MIB + number.unsigned_abs() * MIB),
+        ..StepFigures::default()
     };
     let leaking =
         Device { steps: (0..40).map(step).collect(), others: Some((1, Bytes(50 * GIB))), ..device() };

@@ -11,6 +11,7 @@
 //! - `examples`: the examples of the library, run on fixtures
 //! - `findings`: each rule of advice, on both sides of its threshold
 //! - `fixtures`: real traces and their known truths
+//! - `growth`: memory that grows, told by what it grows with
 //! - `house`: who imports whom, how long files are, and whether the maps of the project are complete
 //! - `jax`: memory profiles and compiled programs
 //! - `ledger`: sums
@@ -26,6 +27,7 @@
 //! - `timeline`: the pyramid that keeps every peak
 //! - `top`: the document of the live view
 //! - `torch`: PyTorch's memory snapshots
+//! - `windows`: recordings with several traces of a process
 //! - `writer`: no tests; writes the traces of the others
 
 // They look inside. `cargo test --workspace` has these features on, `cargo test -p vramline` needs `--all-features`.
@@ -44,6 +46,7 @@ mod encodings;
 mod examples;
 mod findings;
 mod fixtures;
+mod growth;
 mod house;
 mod jax;
 mod ledger;
@@ -59,6 +62,7 @@ mod replay;
 mod timeline;
 mod top;
 mod torch;
+mod windows;
 mod writer;
 
 use std::collections::BTreeSet;

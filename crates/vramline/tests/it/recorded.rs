@@ -150,7 +150,7 @@ fn older_recordings_say_what_became_of_the_trace() {
         assert_eq!(states, [TraceState::Begun, TraceState::Stopped, TraceState::Written], "{name}");
         fs::remove_file(path.join(Part::Marks.name(&process.id))).unwrap();
         let recorder = ProcessRecorder::new(&path, &process.id);
-        process.marks.iter().for_each(|mark| recorder.mark(mark).unwrap());
+        process.marks.iter().for_each(|mark| assert!(!recorder.mark(mark).unwrap()));
         recorder.close();
         assert_eq!(reader::read(&path).unwrap().processes[0].marks, process.marks, "{name}");
         assert_eq!(document(), before, "{name}");

@@ -18,7 +18,7 @@ use vramline::recording::process::ProcessRecorder;
 use vramline::recording::reader::{self, ReadError, Recorded};
 use vramline::recording::rows::{
     Counters, Inventory, LayerPath, Mark, Moment, OwnerKind, OwnerRow, RecordedMarkKind, Sample, TraceState,
-    Variable,
+    Variable, WindowReason,
 };
 use vramline::recording::schema::{
     Column, DRIVER, INVENTORY, Kind, MARKS, OWNERS, REVISION, SAMPLES, Stream, VERSION,
@@ -109,6 +109,9 @@ fn marks() -> Vec<Mark> {
                 counters("", None, None, None),
             ],
             trace_state: None,
+            window: Some(i64::MIN),
+            opened_for: None,
+            path: text("/ä/\u{0}"),
         },
         Mark {
             kind: RecordedMarkKind::Other(String::new()),
@@ -121,6 +124,9 @@ fn marks() -> Vec<Mark> {
         Mark {
             kind: RecordedMarkKind::Trace,
             trace_state: Some(TraceState::Lost),
+            window: Some(2),
+            opened_for: Some(WindowReason::Program),
+            path: Some("logs/plugins".to_owned()),
             counters: vec![counters("GPU:0", Some(1), None, None), counters("GPU:1", None, Some(2), None)],
             ..Mark::default()
         },
@@ -304,6 +310,11 @@ fn later_words_are_read() {
     assert_eq!(TraceState::ALL.map(|state| TraceState::of_word(state.word())), TraceState::ALL.map(Some));
     assert_eq!((Phase::of_word("rest"), How::of_word("rest")), (None, None));
     assert_eq!((Role::of_word("rest"), TraceState::of_word("rest")), (None, None));
+    assert_eq!(
+        WindowReason::ALL.map(|reason| WindowReason::of_word(reason.word())),
+        WindowReason::ALL.map(Some)
+    );
+    assert_eq!(WindowReason::of_word("rest"), None);
 }
 
 /// A small stream of marks, and where each of its messages ends; the first is the header.
@@ -769,11 +780,12 @@ fn the_docs_hold_the_columns() {
     assert_eq!(columns.iter().map(|column| column.since).max(), Some(REVISION));
     // The words of a column are those of its type.
     let kinds = RecordedMarkKind::known().iter().map(RecordedMarkKind::word);
-    let words: [(&str, Vec<&str>); 4] = [
+    let words: [(&str, Vec<&str>); 5] = [
         ("kind", kinds.collect()),
         ("phase", Phase::ALL.map(Phase::word).to_vec()),
         ("how", [How::Keras, How::Api, How::Inferred].map(How::word).to_vec()),
         ("trace_state", TraceState::ALL.map(TraceState::word).to_vec()),
+        ("opened_for", WindowReason::ALL.map(WindowReason::word).to_vec()),
     ];
     for (name, words) in words {
         let column = MARKS.columns.iter().find(|column| column.name == name).unwrap();

@@ -455,6 +455,7 @@ fn mark_reading(reading: &mut Reading, mark: &dyn Fn(&str) -> String) {
         }
     }
     reading.other_runs.push(PathBuf::from(format!("/{SECRET}/run")));
+    reading.missing.push(PathBuf::from(format!("/{SECRET}/logs")));
     let broken = PathBuf::from(format!("/{SECRET}/x.xplane.pb"));
     reading.unreadable.push(SourceError::Empty { path: broken.clone() });
     reading.unreadable.push(SourceError::Pickle { path: broken, what: SECRET.to_owned(), hint: "" });
@@ -485,6 +486,7 @@ fn mark_reading(reading: &mut Reading, mark: &dyn Fn(&str) -> String) {
             process.facts.forked_from = Some(process.id.to_string());
             for mark_row in &mut process.marks {
                 mark_row.label = mark_row.label.as_ref().map(|label| mark(label));
+                mark_row.path = Some(format!("/{SECRET}/logs"));
                 mark_row.counters.iter_mut().for_each(|read| read.reason = Some(SECRET.to_owned()));
             }
             for variable in process.inventories.iter_mut().flat_map(|inventory| &mut inventory.variables) {

@@ -134,6 +134,8 @@ impl PictureRoom {
         cut(&mut said, lengths.warnings, self.entries, "notes");
         report.warnings.truncate(self.entries);
         report.inventory.truncate(self.entries);
+        report.phases.truncate(self.entries);
+        report.windows.truncate(self.entries);
         for pool in &mut report.pools {
             if let Some(caching) = &mut pool.caching {
                 caching.failures.truncate(self.entries);

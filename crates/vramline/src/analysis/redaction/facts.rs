@@ -24,7 +24,8 @@ impl Redaction {
         if let Some(recorded) = &mut reading.recorded {
             self.recorded(recorded);
         }
-        reading.hosts.iter_mut().for_each(|host| self.trace(host));
+        reading.hosts.iter_mut().chain(&mut reading.later).for_each(|host| self.trace(host));
+        reading.missing.iter_mut().for_each(|path| *path = self.path(path));
         for (path, still) in &mut reading.stills {
             *path = self.path(path);
             self.still(still);
@@ -262,11 +263,14 @@ impl Redaction {
         }
         mark.label = mark.label.as_deref().map(|label| match mark.kind {
             RecordedMarkKind::Exception => self.exception(label),
-            RecordedMarkKind::Step | RecordedMarkKind::Call if self.words.is_function(label) => {
+            RecordedMarkKind::Step | RecordedMarkKind::Call | RecordedMarkKind::Retrace
+                if self.words.is_function(label) =>
+            {
                 label.to_owned()
             }
             _ => self.label(label),
         });
+        mark.path = mark.path.as_ref().map(|path| self.path(path.as_ref()).display().to_string());
         mark.counters.iter_mut().for_each(|counters| self.counters(counters));
     }
 

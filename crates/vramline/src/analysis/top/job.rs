@@ -238,7 +238,7 @@ impl LiveProcess {
 
     /// Its newest steps on a device, oldest first.
     pub(super) fn steps(&self, device: &str) -> Vec<LiveStep> {
-        let all = recorded::steps(&self.recorded, None);
+        let all = recorded::steps(&self.recorded, &[]);
         let of_device: Vec<_> =
             all.into_iter().filter(|step| step.device == device || step.device.is_empty()).collect();
         // Of the first that is left, what came before is forgotten, and with it whether its peak is its own.

@@ -1,0 +1,57 @@
+//! Draws how the steps of a pool repeat each other: one line where they do, and the ops that ask for other sizes where they do not.
+
+use std::fmt::Write;
+
+use vramline::view::patterns::ChurningView;
+use vramline::view::report::PoolView;
+
+use super::{Column, Style, heading, or_dash, shorten, table};
+
+/// How many ops are shown.
+const ROWS: usize = 5;
+
+pub(super) fn patterns(out: &mut String, pool: &PoolView, style: Style) {
+    let Some(patterns) = &pool.patterns else { return };
+    heading(out, &format!("Requests from step to step in {}", pool.name), style);
+    let steady = match patterns.steady_from_step {
+        Some(step) => format!("steady from step {step} on"),
+        None => "the last traced step still brings new sizes".to_owned(),
+    };
+    let _ = writeln!(
+        out,
+        "  {:.1} % of the requests and {:.1} % of the bytes of a step come again, over {} traced steps; {steady}",
+        patterns.repeated_requests * 100.0,
+        patterns.repeated_bytes * 100.0,
+        patterns.steps
+    );
+    if patterns.churning_ops == 0 {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "  {} ops ask for other sizes in most steps. The pool takes {}; with these ops at their largest sizes it would take {}",
+        patterns.churning_ops,
+        or_dash(patterns.pool_bytes),
+        or_dash(patterns.padded_pool_bytes)
+    );
+    let titles = ChurningView::TITLES;
+    let columns: [Column; 6] = [
+        (titles.sizes, true),
+        (titles.smallest_bytes, true),
+        (titles.largest_bytes, true),
+        (titles.total_bytes, true),
+        (titles.layer, false),
+        (titles.op, false),
+    ];
+    let rows = patterns.churning.iter().take(ROWS).map(|op| {
+        vec![
+            op.sizes.to_string(),
+            op.smallest_bytes.to_string(),
+            op.largest_bytes.to_string(),
+            op.total_bytes.to_string(),
+            op.layer.clone(),
+            shorten(&op.op),
+        ]
+    });
+    table(out, &columns, &rows.collect::<Vec<_>>(), style);
+}

@@ -1,0 +1,136 @@
+//! Memory grows because each step is given more than the one before, such as longer sequences: what earlier steps held is freed.
+//!
+//! Two sorts of evidence, either of which is enough. A trace shows which blocks live at the end of a step: with larger inputs they are
+//! the step's own, and blocks of earlier steps are gone. Without one the counters do: what is kept raises the peak of a step by as much as
+//! what is left at its end; larger inputs raise it by more, because activations come on top.
+
+use super::leak::{Growth, growth, points, train_steps, whole};
+use super::{Device, Finding, StepFigures};
+
+/// The rule's name.
+const RULE: &str = "growing-inputs";
+
+/// Peaks that grow by less than this, and by less than this share of themselves, while nothing is left at the end of steps.
+const LEAST: f64 = 4.0 * 1024.0 * 1024.0;
+const SHARE: f64 = 0.05;
+/// What a trace has to explain of the growth a step, at least.
+const EXPLAINED: f64 = 0.5;
+
+/// The growth with the steps' inputs, where there is one: at the end of steps if it shows there, else of their peaks.
+fn found(device: &Device) -> Option<Growth> {
+    let steps = train_steps(&device.steps);
+    let left = growth(&points(&steps, |step| step.current));
+    let room = |step: &StepFigures| Some(step.highest?.saturating_sub(step.current?));
+    let rooms = growth(&points(&steps, room));
+    let Some(left) = left else {
+        let last = steps.last()?.highest?;
+        #[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53")]
+        let is_large = |peaks: &Growth| peaks.bytes >= LEAST && peaks.bytes >= SHARE * last.0 as f64;
+        let peaks = rooms.and_then(|_| growth(&points(&steps, |step| step.highest)))?;
+        let is_room = rooms.is_some_and(|rooms| rooms.slope >= EXPLAINED * peaks.slope);
+        return (is_room && is_large(&peaks)).then_some(peaks);
+    };
+    if is_kept(device, &left) {
+        return None;
+    }
+    let is_traced = device.window.is_some_and(|window| {
+        #[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53")]
+        let (grown, kept) = (window.grown.0 as f64, window.kept.0 as f64);
+        #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
+        let steps = window.steps.max(1) as f64;
+        grown >= EXPLAINED * left.slope * steps && kept < EXPLAINED * grown && !device.growing.is_empty()
+    });
+    let is_counted = rooms.is_some_and(|rooms| rooms.slope >= left.slope);
+    (is_traced || is_counted).then_some(left)
+}
+
+/// Whether blocks or variables are known to be kept that explain the growth.
+fn is_kept(device: &Device, left: &Growth) -> bool {
+    #[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53")]
+    let survives = device.survivors.iter().map(|one| one.bytes_a_step.0 as f64).sum::<f64>();
+    #[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53")]
+    let listed = device.kept.iter().map(|kept| kept.bytes.0 as f64).sum::<f64>();
+    survives >= EXPLAINED * left.slope || listed >= EXPLAINED * left.bytes
+}
+
+pub(super) fn check(device: &Device) -> Option<Finding> {
+    let found = found(device)?;
+    let ops: Vec<String> =
+        device.growing.iter().take(3).map(|op| format!("{} ({} to {})", op.op, op.first, op.last)).collect();
+    let who = if ops.is_empty() {
+        "the peak of a step grows by more than what it leaves behind".to_owned()
+    } else {
+        format!("the same ops ask for more in each traced step: {}", ops.join(", "))
+    };
+    Some(Finding {
+        rule: RULE,
+        bytes: whole(found.bytes),
+        text: format!(
+            "{}: memory grows by {} a step, over {} steps by {} in all, because the steps' inputs grow; {who}. It is no leak: what \
+             earlier steps asked for is freed",
+            device.name,
+            whole(found.slope),
+            found.steps,
+            whole(found.bytes)
+        ),
+        fix: "bound the inputs: cut or bucket sequences at a largest length, pad to constant shapes, or sort batches so that the longest \
+              comes first and shows whether it fits"
+            .to_owned(),
+        verify: "run it with inputs of one shape: the same rule must be silent".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advise::{GrowingOp, KeptVariables, Survivor, WindowGrowth};
+    use crate::trace::SurvivorKind;
+    use crate::units::Bytes;
+
+    const KIB: u64 = 1 << 10;
+
+    /// Forty steps that leave 100 KiB more each, and whose peaks rise by so much.
+    fn device(rise: u64) -> Device {
+        let step = |number: u64| StepFigures {
+            number: number.cast_signed(),
+            current: Some(Bytes((4000 + 100 * number) * KIB)),
+            highest: Some(Bytes((9000 + rise * number) * KIB)),
+            ..StepFigures::default()
+        };
+        Device { steps: (0..40).map(step).collect(), ..Device::default() }
+    }
+
+    #[test]
+    fn peaks_that_rise_by_more_come_from_inputs() {
+        assert!(found(&device(900)).is_some());
+        assert!(found(&device(100)).is_none(), "a leak raises both by the same");
+        assert!(found(&device(0)).is_none(), "an earlier peak hides those of the steps");
+        let survivors = vec![Survivor {
+            op: "Fill".to_owned(),
+            kind: SurvivorKind::Tensor,
+            bytes_a_step: Bytes(90 * KIB),
+        }];
+        assert!(found(&Device { survivors, ..device(900) }).is_none(), "a trace shows what is kept");
+        let kept = KeptVariables { what: "v".to_owned(), before: 1, after: 40, bytes: Bytes(3000 * KIB) };
+        assert!(found(&Device { kept: vec![kept], ..device(900) }).is_none(), "so does a list of variables");
+    }
+
+    #[test]
+    fn a_trace_shows_that_earlier_blocks_are_gone() {
+        let window = |kept| Some(WindowGrowth { steps: 4, grown: Bytes(390 * KIB), kept: Bytes(kept) });
+        let growing = || vec![GrowingOp { op: "Pad".to_owned(), first: Bytes(KIB), last: Bytes(9 * KIB) }];
+        let traced = |kept| Device { window: window(kept), growing: growing(), ..device(0) };
+        assert!(found(&traced(0)).is_some());
+        assert!(found(&traced(380 * KIB)).is_none());
+        assert!(found(&Device { growing: Vec::new(), ..traced(0) }).is_none());
+    }
+
+    #[test]
+    fn peaks_may_rise_while_nothing_is_left() {
+        let mut device = device(900);
+        device.steps.iter_mut().for_each(|step| step.current = Some(Bytes(4000 * KIB)));
+        assert!(found(&device).is_some_and(|found| (found.slope - 921_600.0).abs() < 1.0));
+        device.steps.iter_mut().for_each(|step| step.highest = Some(Bytes(9000 * KIB)));
+        assert!(found(&device).is_none());
+    }
+}
