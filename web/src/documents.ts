@@ -234,13 +234,18 @@ export interface InventoryView {
 export interface LedgerView {
   device: string;
   at_ns: number;
-  line: "device total" | "driver reserved" | "free" | "processes" | "this job" | "other process" | "unattributed" | "context at start" | "pool" | "context, pool and outside" | "in use" | "cached free" | "context, cached and outside" | "slack" | "before the recording" | "outside the pools" | "context and outside the pools" | "pool not resident" | "the program's own" | "unexplained" | "parameters" | "gradients" | "optimizer" | "activations" | "inputs" | "state" | "temporaries" | "unknown";
+  moment: "peak" | "traced-peak" | "highest-reading" | "last-reading" | "asked";
+  told_at_ns: number | null;
+  line: "device total" | "driver reserved" | "free" | "processes" | "this job" | "other process" | "unattributed" | "context at start" | "pool" | "context, pool and outside" | "pool and the program's own" | "in use" | "cached free" | "context, cached and outside" | "cached and the program's own" | "slack" | "before the recording" | "outside the pools" | "context and outside the pools" | "pool not resident" | "the program's own" | "unexplained" | "parameters" | "gradients" | "optimizer" | "activations" | "inputs" | "state" | "temporaries" | "unknown";
   detail: string;
+  growths: number | null;
+  first_ns: number | null;
+  last_ns: number | null;
   pid: number | null;
   part_of: number | null;
   depth: number;
   bytes: number | null;
-  source: "driver" | "framework" | "trace" | "replay" | "derived" | "estimated";
+  source: "driver" | "host" | "framework" | "trace" | "replay" | "derived" | "estimated";
   reason: string;
 }
 
@@ -328,6 +333,7 @@ export interface PoolView {
   rank: number | null;
   from_start: boolean | null;
   limit_bytes: number | null;
+  limit_by: "built-in" | "environment" | "run" | "framework" | null;
   allocs: number | null;
   frees: number | null;
   peak_bytes: number | null;
