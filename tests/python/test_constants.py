@@ -75,7 +75,9 @@ def test_every_word_is_written_and_read(tmp_path):
     for kind in MARK_KINDS:
         recorder.mark(kind, None, None, None, None, None, None, None, [])
     for state in _vramline.TRACE_STATES:
-        recorder.mark("trace", "for people", None, None, None, None, None, None, [], state)
+        recorder.mark("trace", "for people", None, None, None, None, None, None, [], (state, None, None, None))
+    for number, reason in enumerate(_vramline.WINDOW_REASONS):
+        recorder.mark("trace", None, None, None, None, None, None, None, [], (None, number, reason, "logs"))
     for phase in PHASES:
         recorder.mark("mark", None, phase, "api", None, None, None, None, [])
     recorder.inventory([(None, "w", role, None, None, 1, None, None) for role in _vramline.ROLES])
@@ -84,6 +86,7 @@ def test_every_word_is_written_and_read(tmp_path):
     count = len(MARK_KINDS)
     assert tuple(run.marks.kind[:count]) == MARK_KINDS
     assert [state for state in run.marks.trace_state if state is not None] == list(_vramline.TRACE_STATES)
+    assert [reason for reason in run.marks.opened_for if reason is not None] == list(_vramline.WINDOW_REASONS)
     assert [phase for phase in run.marks.phase if phase is not None] == list(PHASES)
     assert tuple(run.inventory.role) == _vramline.ROLES
 

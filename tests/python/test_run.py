@@ -541,7 +541,8 @@ def test_a_profiler_started_by_hand_gets_its_trace_and_ours_makes_way(job):
     assert job.labels("trace")[1] == "stops: the program starts a profiler of its own"
     assert job.labels("trace")[2].startswith("written: 2 steps ")
     assert steps_of(job.marks) == keras("train", 2, 0) + keras("train", 4, 0) + keras("train", 3, 0)
-    assert job.pool["from_start"] is True
+    # Each of the three windows shows the same steps; which has the highest moment, some bytes decide.
+    assert job.pool["from_start"] is (job.pool["window"] == 1)
     for name, batches in {"hand": 4, "with": 3}.items():
         theirs = job.report_on(job.folder / "work" / name)
         assert [(step["step"], step["how"]) for step in theirs["steps"]] == [(n, "trace") for n in range(batches)]

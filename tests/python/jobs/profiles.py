@@ -44,6 +44,6 @@ else:
         model.fit(small.data(3), verbose=0)
 if how == "both":
     small.compiled().fit(small.data(8), verbose=0, callbacks=[Profiling(2, 4)])
-    profiler.start(f"{logdir}/level", profiler.ProfilerOptions(host_tracer_level=1))
+    profiler.start(f"{logdir}/level", profiler.ProfilerOptions(host_tracer_level=0))
     model.fit(small.data(2), verbose=0)
     profiler.stop()

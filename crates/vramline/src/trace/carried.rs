@@ -128,12 +128,9 @@ fn candidates<'a>(
         return inventory.variables.iter().map(|variable| (variable, Some(position))).collect();
     }
     let (Some(before), Some(after)) = (before, after) else { return Vec::new() };
-    let places: FxHashMap<u64, &Variable> =
-        after.variables.iter().filter_map(|variable| Some((variable.address?, variable))).collect();
-    let stayed = before.variables.iter().filter(|variable| {
-        let later = variable.address.and_then(|address| places.get(&address));
-        later.is_some_and(|later| (&later.name, later.bytes) == (&variable.name, variable.bytes))
-    });
+    let key = |variable: &'a Variable| (variable.address, variable.name.as_str(), variable.bytes);
+    let later: FxHashSet<_> = after.variables.iter().map(key).collect();
+    let stayed = before.variables.iter().filter(|variable| later.contains(&key(variable)));
     stayed.map(|variable| (variable, None)).collect()
 }
 
