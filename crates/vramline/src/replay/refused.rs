@@ -42,7 +42,9 @@ impl Refused {
         let asks = Act::request(self.bytes, slot).asking(self.bytes, lane);
         program.acts.splice(before..before, [asks, Act::free(slot).asking(Bytes::ZERO, lane)]);
         let answer = answer.or(program.answers.first().copied());
-        program.answers.splice(before..before, answer.into_iter().flat_map(|answer| [answer, answer]));
+        // A program that nobody recorded has no answers.
+        let place = before.min(program.answers.len());
+        program.answers.splice(place..place, answer.into_iter().flat_map(|answer| [answer, answer]));
         program
     }
 
