@@ -397,7 +397,7 @@ impl What {
             What::Pool(name) => name.clone(),
             What::Outside(group) => group.to_string(),
             What::Host => "Python, its libraries, and data outside the pool".to_owned(),
-            What::NotResident => "pages of the pool that were never written to".to_owned(),
+            What::NotResident => "pages of the pool that nothing was written to yet".to_owned(),
             _ => String::new(),
         }
     }
