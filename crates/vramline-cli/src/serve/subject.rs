@@ -190,7 +190,10 @@ impl Subject {
 fn has_lost(old: &Shown, new: &Shown) -> bool {
     let count = |shown: &Shown| {
         let reading = shown.tiles.reading();
-        (reading.hosts.len() + reading.later.len(), reading.recorded.as_ref().map_or(0, |recorded| recorded.processes.len()))
+        (
+            reading.hosts.len() + reading.later.len(),
+            reading.recorded.as_ref().map_or(0, |recorded| recorded.processes.len()),
+        )
     };
     let ((old_hosts, old_processes), (hosts, processes)) = (count(old), count(new));
     hosts < old_hosts || processes < old_processes

@@ -154,28 +154,35 @@ fn about_pool(report: &ReportAnalysis, pool: &PoolAnalysis) -> Vec<String> {
     sentences
 }
 
-fn by_role(held: &HeldRows, peak: Bytes) -> Option<String> {
-    let mut parts: Vec<(Bytes, Role)> = Role::ALL
-        .into_iter()
-        .filter(|&role| role != Role::Unknown)
-        .map(|role| (held.of_role(role), role))
-        .filter(|(bytes, _)| bytes.share_of(peak).is_some_and(|share| share >= 0.01))
-        .collect();
+/// Everything that the peak consists of, the most first: roles, what none of them explains, rounding, and what was there before.
+fn parts_of_peak(held: &HeldRows) -> Vec<(Bytes, &'static str)> {
+    let roles = Role::ALL.into_iter().map(|role| (held.of_role(role), role.word()));
+    let beside = [(held.slack, "rounding"), (held.before_recording, "from before the recording")];
+    let mut parts: Vec<(Bytes, &'static str)> =
+        roles.chain(beside).filter(|(bytes, _)| *bytes > Bytes::ZERO).collect();
     parts.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-    let parts: Vec<String> =
-        parts.into_iter().map(|(bytes, role)| format!("{} {bytes}", role.word())).collect();
-    (!parts.is_empty()).then(|| format!("That is {}.", parts.join(", ")))
+    parts
+}
+
+/// The peak as a sum. What is less than a hundredth is added up.
+fn by_role(held: &HeldRows, peak: Bytes) -> Option<String> {
+    let (large, small): (Vec<_>, Vec<_>) = parts_of_peak(held)
+        .into_iter()
+        .partition(|(bytes, _)| bytes.share_of(peak).is_some_and(|share| share >= 0.01));
+    let mut told: Vec<String> = large.iter().map(|(bytes, what)| format!("{what} {bytes}")).collect();
+    let others: Bytes = small.iter().map(|(bytes, _)| *bytes).sum();
+    if others > Bytes::ZERO && !told.is_empty() {
+        told.push(format!("others {others}"));
+    }
+    (!told.is_empty()).then(|| format!("That is {}.", told.join(", ")))
 }
 
 /// What of the peak no role explains.
 fn apart(held: &HeldRows, peak: Bytes) -> Option<String> {
     let mut apart = Vec::new();
     if held.slack > Bytes::ZERO {
-        apart.push(format!(
-            "{} ({}) is slack: chunks larger than what was asked for",
-            held.slack,
-            held.slack.percent_of(peak)
-        ));
+        let share = held.slack.percent_of(peak);
+        apart.push(format!("{} ({share}) is rounding: chunks larger than what was asked for", held.slack));
     }
     if held.before_recording > Bytes::ZERO {
         let share = held.before_recording.percent_of(peak);
