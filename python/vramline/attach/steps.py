@@ -18,7 +18,7 @@ from vramline import counters
 from vramline.attach.window import Window
 from vramline.inventory import Row
 from vramline.session import Session
-from vramline.words import How, MarkKind, Phase
+from vramline.words import How, MarkKind, Phase, WindowReason
 
 # Calls of one function that is no training step, and functions that are traced again, at most.
 _MOST_CALLS = 10_000
@@ -116,7 +116,8 @@ class Steps:
             is_new = model not in self._models
             self._models.add(model)
         if is_new and not self.window.is_open:
-            self.window.reopen("fit" if phase == "train" else phase, until=phase)
+            reasons: dict[str, WindowReason] = {"train": "fit", "validation": "validation", "predict": "predict"}
+            self.window.reopen(reasons.get(phase), until=phase)
 
     def retraced(self, name: str, elements: int | None, before: int | None) -> None:
         """A compiled function is being traced again.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import pathlib
 import sys
 import warnings
