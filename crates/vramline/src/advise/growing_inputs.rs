@@ -4,7 +4,7 @@
 //! the step's own, and blocks of earlier steps are gone. Without one the counters do: what is kept raises the peak of a step by as much as
 //! what is left at its end; larger inputs raise it by more, because activations come on top.
 
-use super::leak::{Growth, growth, points, train_steps, whole};
+use super::leak::{Growth, growth, growth_alike, points, train_steps, whole};
 use super::{Device, Finding, StepFigures};
 
 /// The rule's name.
@@ -13,6 +13,8 @@ const RULE: &str = "growing-inputs";
 /// Peaks that grow by less than this, and by less than this share of themselves, while nothing is left at the end of steps.
 const LEAST: f64 = 4.0 * 1024.0 * 1024.0;
 const SHARE: f64 = 0.05;
+/// The paces of the two halves of peaks differ at most by this factor: the highest figure so far stands still for a while, and then leaps.
+const ALIKE: f64 = 4.0;
 /// What a trace has to explain of the growth a step, at least.
 const EXPLAINED: f64 = 0.5;
 
@@ -21,12 +23,12 @@ fn found(device: &Device) -> Option<Growth> {
     let steps = train_steps(&device.steps);
     let left = growth(&points(&steps, |step| step.current));
     let room = |step: &StepFigures| Some(step.highest?.saturating_sub(step.current?));
-    let rooms = growth(&points(&steps, room));
+    let rooms = growth_alike(&points(&steps, room), ALIKE);
     let Some(left) = left else {
         let last = steps.last()?.highest?;
         #[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53")]
         let is_large = |peaks: &Growth| peaks.bytes >= LEAST && peaks.bytes >= SHARE * last.0 as f64;
-        let peaks = rooms.and_then(|_| growth(&points(&steps, |step| step.highest)))?;
+        let peaks = rooms.and_then(|_| growth_alike(&points(&steps, |step| step.highest), ALIKE))?;
         let is_room = rooms.is_some_and(|rooms| rooms.slope >= EXPLAINED * peaks.slope);
         return (is_room && is_large(&peaks)).then_some(peaks);
     };
@@ -113,6 +115,25 @@ mod tests {
         assert!(found(&Device { survivors, ..device(900) }).is_none(), "a trace shows what is kept");
         let kept = KeptVariables { what: "v".to_owned(), before: 1, after: 40, bytes: Bytes(3000 * KIB) };
         assert!(found(&Device { kept: vec![kept], ..device(900) }).is_none(), "so does a list of variables");
+    }
+
+    #[test]
+    fn peaks_may_leap_and_rest() {
+        // Peaks of a real run, in MiB: steeper at first, with rests.
+        let peaks = [
+            13, 13, 16, 25, 28, 28, 28, 29, 30, 30, 31, 34, 40, 40, 44, 44, 47, 50, 51, 53, 57, 60, 60, 61,
+            63, 64, 65, 68, 69, 70, 71, 72, 73, 73, 74, 74,
+        ];
+        let mut device = Device::default();
+        for (number, peak) in (0..).zip(peaks) {
+            let left = if number % 2 == 0 { 3000 + 200 * number } else { 6000 + 30 * number };
+            device.steps.push(StepFigures {
+                current: Some(Bytes(left * KIB)),
+                highest: Some(Bytes(peak << 20)),
+                ..StepFigures::default()
+            });
+        }
+        assert!(found(&device).is_some());
     }
 
     #[test]

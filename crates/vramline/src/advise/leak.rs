@@ -47,6 +47,11 @@ pub struct Growth {
 /// Finds a steady growth in what was in use at the end of steps: (number, bytes), in order.
 #[must_use]
 pub fn growth(points: &[(f64, f64)]) -> Option<Growth> {
+    growth_alike(points, ALIKE)
+}
+
+/// The same, where the paces of the two halves differ at most by a factor.
+pub(super) fn growth_alike(points: &[(f64, f64)], alike: f64) -> Option<Growth> {
     let skipped = (points.len() / WARM_UP.0).max(WARM_UP.1);
     let seen = points.get(skipped..).filter(|seen| seen.len() >= FEWEST)?;
     if !is_higher_later(seen) {
@@ -62,7 +67,7 @@ pub fn growth(points: &[(f64, f64)]) -> Option<Growth> {
     let (begin, end) = thinned.split_at_checked(thinned.len() / 2)?;
     let (early, late) = (theil_sen(begin)?.0, theil_sen(end)?.0);
     // A cache that grows in leaps may rest in one half; where each half tells nothing by itself, the whole must do.
-    let is_steady = early > 0.0 && late > 0.0 && early.max(late) <= ALIKE * early.min(late);
+    let is_steady = early > 0.0 && late > 0.0 && early.max(late) <= alike * early.min(late);
     let middle = median(thinned.iter().map(|(step, bytes)| bytes - slope * step).collect())?;
     let scatter =
         median(thinned.iter().map(|(step, bytes)| (bytes - slope * step - middle).abs()).collect())?;
