@@ -2,9 +2,12 @@
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+from conftest import REPOSITORY
 
 import vramline
 from vramline import _vramline
@@ -81,3 +84,15 @@ def test_everything_public_is_documented():
 
 def test_it_has_types():
     assert (Path(vramline.__file__).parent / "py.typed").is_file()
+
+
+def test_every_capability_has_tests_that_exist():
+    page = (REPOSITORY / "docs" / "capabilities.md").read_text(encoding="utf-8")
+    counts = {"M": 7, "E": 4, "T": 6, "P": 6, "R": 8}
+    rows = [f"{kind}{number}" for kind, count in counts.items() for number in range(1, count + 1)]
+    assert re.findall(r"^\| ([A-Z]\d) \|", page, re.MULTILINE) == rows
+    named = re.findall(r"`(\w+\.(?:py|rs))::(\w+)`", page)
+    assert len(named) > len(rows)
+    for file, test in named:
+        folder = REPOSITORY / ("tests/python" if file.endswith(".py") else "crates/vramline/tests/it")
+        assert re.search(rf"^(def|fn) {test}\(", (folder / file).read_text(encoding="utf-8"), re.MULTILINE), (file, test)
