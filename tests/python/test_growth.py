@@ -62,6 +62,7 @@ def test_models_in_a_list_are_a_stair_with_each_fit(grown):
     rise = size_of(re.search(r"grows by ([\d.]+ \w+) with", found["text"]).group(1))
     assert rise == pytest.approx((ends[-1] - ends[0]) / 3, rel=0.2), (found, ends)
     assert "clear_session" in found["fix"]
+    assert "net512/dense/kernel float32[512,512], 4 times instead of 1 (" in found["text"], found
 
 
 def test_a_model_that_is_fitted_again_is_none(grown):
@@ -79,6 +80,7 @@ def test_a_variable_more_with_each_step_is_a_leak(grown):
     assert job.grows == ["leak"], job.report["findings"]
     slope = size_of(re.search(r"grows by ([\d.]+ \w+) a step", job.findings["leak"]["text"]).group(1))
     assert slope == pytest.approx((job.counted[-1] - job.counted[10]) / (len(job.counted) - 11), rel=0.05)
+    assert "moving_average:0 float32[65536], " in job.findings["leak"]["text"], job.findings["leak"]
 
 
 def test_a_function_that_is_traced_again_is_a_stair_with_each_trace(grown):

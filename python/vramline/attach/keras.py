@@ -127,9 +127,14 @@ def _batch_begins(kind: str, steps: Steps) -> Callable[..., None]:
         state.first_batch = int(batch)
         # An exception in the batch ends it without a word; then the list of callbacks goes.
         steps.local.batch_of = weakref.ref(callbacks)
-        state.begin["batch"] = steps.begin()
+        state.begin["batch"] = steps.begin(steps.window.is_open and _is_eager_model(callbacks))
 
     return begins
+
+
+def _is_eager_model(callbacks: Any) -> bool:
+    model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
+    return bool(getattr(model, "run_eagerly", False))
 
 
 def _batch_ends(kind: str, steps: Steps) -> Callable[..., None]:

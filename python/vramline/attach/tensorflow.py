@@ -157,7 +157,7 @@ def _hook_functions(steps: Steps) -> None:
         if not local.depth and not local.in_keras and context.executing_eagerly():
             steps.end_own_update()
             if local.boundary is None:
-                local.boundary = steps.begin()
+                local.boundary = steps.begin(is_eager=True)
         return enter(self)
 
     backprop.GradientTape.__enter__ = begins

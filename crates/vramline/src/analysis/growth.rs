@@ -12,7 +12,7 @@ use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Inventory, Mark, RecordedMarkKind, Variable};
 use crate::trace::recorded::{self, RecordedStep};
-use crate::trace::{Phase, PoolTrace, StepBegins, Surviving, Trace, without_number};
+use crate::trace::{Phase, PoolTrace, StepBegins, Surviving, Trace};
 use crate::units::{Bytes, Picos};
 
 /// What the rules about growth ask for.
@@ -243,5 +243,8 @@ impl Family {
 /// `sequential_3/dense_7/kernel:0` -> `sequential/dense/kernel`
 fn family_of(name: &str) -> String {
     let name = name.split_once(':').map_or(name, |(name, _)| name);
-    name.split('/').map(without_number).collect::<Vec<_>>().join("/")
+    // Of a slot the number is in the middle: `net_dense_1_kernel_momentum`.
+    let is_word = |part: &&str| part.is_empty() || !part.bytes().all(|sign| sign.is_ascii_digit());
+    let unnumbered = |part: &str| part.split('_').filter(is_word).collect::<Vec<_>>().join("_");
+    name.split('/').map(unnumbered).collect::<Vec<_>>().join("/")
 }

@@ -184,26 +184,10 @@ impl Roles {
                 None => (Role::Activations, "the output of a forward pass without a backward pass"),
             };
         }
-        // A function of the program's own, whose ops have no scope: before the backward pass they are the forward pass.
         if event.executor_run().is_some()
             && let Some(&backward) = backward
         {
-            return match (outlives_step, born < backward, freed) {
-                (true, ..) if !is_tensor => (Role::State, NO_TENSOR),
-                (true, ..) if self.knows_variables => (Role::State, NOT_LISTED),
-                (true, ..) => {
-                    (Role::State, "a result of the program that is alive when the next step begins")
-                }
-                (false, true, Some(freed)) if freed < backward => {
-                    (Role::Temporaries, "made and consumed in the forward pass")
-                }
-                (false, true, _) => {
-                    (Role::Activations, "made in the forward pass, alive in the backward pass")
-                }
-                (false, false, _) => {
-                    (Role::Temporaries, "made after the backward pass began, and gone with the step")
-                }
-            };
+            return self.of_own_function(born, freed, backward, outlives_step, is_tensor);
         }
         if !event.context().is_empty() && history.framework == Some(Framework::TensorFlow) {
             return (Role::Inputs, "copied in from the host by the call that is named");
@@ -226,6 +210,30 @@ impl Roles {
         let of_eager_op =
             if event.op().is_empty() { None } else { self.of_eager_op(part, steps, born, freed) };
         of_eager_op.unwrap_or((Role::Unknown, "neither the op's name nor its lifetime tells"))
+    }
+
+    /// The role of a block in a function of the program's own, whose ops have no scope: before the backward pass they are the forward
+    /// pass.
+    fn of_own_function(
+        &self,
+        born: Picos,
+        freed: Option<Picos>,
+        backward: Picos,
+        outlives_step: bool,
+        is_tensor: bool,
+    ) -> (Role, &'static str) {
+        match (outlives_step, born < backward, freed) {
+            (true, ..) if !is_tensor => (Role::State, NO_TENSOR),
+            (true, ..) if self.knows_variables => (Role::State, NOT_LISTED),
+            (true, ..) => (Role::State, "a result of the program that is alive when the next step begins"),
+            (false, true, Some(freed)) if freed < backward => {
+                (Role::Temporaries, "made and consumed in the forward pass")
+            }
+            (false, true, _) => (Role::Activations, "made in the forward pass, alive in the backward pass"),
+            (false, false, _) => {
+                (Role::Temporaries, "made after the backward pass began, and gone with the step")
+            }
+        }
     }
 
     /// The role of a block that an op without a scope made, and that does not outlive its step. Such ops run one after the other,
