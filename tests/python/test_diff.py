@@ -54,10 +54,11 @@ def test_a_wider_layer_is_found_and_named(binary, runs):
     more = [row["what"] for row in ops.values() if (row["delta_bytes"] or 0) > relu["delta_bytes"] and not row["within_spread"]]
     named = [what for what in more if not what.startswith("(")] or ["model_1/changed_1/Relu (+240 KiB)"]
     assert any(f"op {what}" in document["headline"] for what in named), document["headline"]
-    # The layer's other blocks are there at the peak, or not, as threads decide: repeats differ by them.
+    # The layer's weights, slots and gradients grow with it. Its other blocks are there at the peak, or not, as threads decide: repeats differ
+    # by them.
     layers = {row["what"]: row for row in document["rows"] if row["by"] == "layer"}
-    changed, first = layers["changed_1"], layers["first_1"]
-    assert abs(changed["delta_bytes"] - relu["delta_bytes"]) <= changed["spread_bytes"]
+    changed, first = layers["changed"], layers["first"]
+    assert changed["delta_bytes"] >= relu["delta_bytes"] - changed["spread_bytes"]
     assert abs(first["delta_bytes"]) <= first["spread_bytes"]
 
 

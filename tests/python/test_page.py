@@ -500,6 +500,9 @@ def test_the_pool_at_a_failure(open_page, fixtures, tmp_path):
     recording = tmp_path / "failed.vram"
     shutil.copytree(fixtures / PAGES["tensorflow_recording"], recording)
     process = next(recording.glob("process-*.json")).stem.removeprefix("process-")
+    # A job that ended well went on without that block.
+    manifest = json.loads((recording / "run.json").read_text())
+    (recording / "run.json").write_text(json.dumps(manifest | {"exit": {"code": 1}}))
     shutil.copy(fixtures / "tf221_cpu_oom.memorydump.pb", recording / f"dump-{process}_bfc_cpu_allocator_for_gpu.1")
     page = open_page(recording)
     keep(page, "pool_at_failure")

@@ -310,7 +310,7 @@ def test_tiles_are_exact(serve, vramline, fixtures, lives):
         begin, end = peak_at - before, peak_at + after
         tile = server.json(f"tile?pool=0&from={begin}&to={end}&width=800")
         count = tile["columns"]
-        time_ns, since, least, last, *parts = unpacked(tile["data"], 13, count)
+        time_ns, since, least, last, *parts = unpacked(tile["data"], 14, count)
         total = [sum(values) for values in zip(*parts, strict=True)]
         assert count > 0 and time_ns == sorted(time_ns)
         assert max(total) == vramline(fixtures / TRACE)["pools"][0]["peak_bytes"]
@@ -534,7 +534,7 @@ def test_a_page_gets_every_event_where_one_zooms_in(serve, look, fixtures, tmp_p
     near = page.evaluate("() => { const { from, to, isExact, blocks } = vramline.picture.near; return [from, to, isExact, blocks.count, blocks.leftOut]; }")
     told = server.json(f"tile?pool=0&from={int(near[0])}&to={int(near[1])}&width=100")
     assert near[2] and near[3] == told["map"]["blocks"] and near[4] == 0
-    times = unpacked(told["data"], 13, told["columns"])[0]
+    times = unpacked(told["data"], 14, told["columns"])[0]
     drawn = page.evaluate("([from, to]) => [...vramline.picture.time].filter(at => at >= from && at <= to)", near[:2])
     assert drawn == [at for at in times if near[0] <= at <= near[1]]
     assert page.evaluate("() => vramline.picture.time.every((at, i, all) => i === 0 || all[i - 1] <= at)")

@@ -125,7 +125,7 @@ def test_a_default_that_nobody_set_is_no_limit(plain):
     assert (plain.pool["limit_bytes"], plain.pool["limit_by"]) == (64 * GIB, "built-in")
     assert plain.report["verdict"]["limit_bytes"] is None
     sentences = [plain.report["headline"], *plain.report["explanation"]]
-    assert not any("limit" in sentence or "64" in sentence for sentence in sentences), sentences
+    assert not any("limit" in sentence or "64.0 GiB" in sentence for sentence in sentences), sentences
     assert "64.0 GiB (built-in)" in plain.text
     assert plain.facts["limit"] == {"bytes": 64 * GIB, "by": "built-in", "why": None}
 

@@ -329,7 +329,7 @@ function alive(data: Data, picture: Picture, at: number): Moment | null {
   if (!blocks || !blocks.isWhole || picture.each !== 1) return null;
   const rows = new Map<string, HeldRow>();
   let known = 0, slack = 0;
-  const before = picture.parts[8]![at]!;
+  const before = picture.parts[PARTS.indexOf("before")]![at]!;
   for (let i = 0; i < blocks.count; i++) {
     const freed = blocks.freedAt[i]!;
     if (blocks.bornAt[i]! > at || (freed >= 0 && freed <= at)) continue;

@@ -81,6 +81,8 @@ class Subclassed(keras.Model):
 
 def subclassed():
     model = Subclassed()
+    # As `summary()` or loading weights does.
+    model.build((None, 64))
     model.compile(keras.optimizers.AdamW(1e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     ids = RANDOM.integers(0, 5000, (32, 64))
     model.fit(ids, ids, batch_size=8, epochs=2, verbose=0)
