@@ -53,8 +53,8 @@ def train(step_of):
         "parameters": size(*net.weights),
         "optimizer": 0,
         "least": {"state": size(*net.sums, net.average, net.table)},
-        # The program's own variables, the data that it keeps, and a gradient that TensorFlow folds into a constant of the function.
-        "most": {"state": size(*net.sums, net.average, net.table, x, y, y)},
+        # The program's own variables, the data that it keeps, and what TensorFlow folds into constants of the function: a gradient, zeros.
+        "most": {"state": size(*net.sums, net.average, net.table, x, y, y, *net.sums)},
         "variables": {each.name.partition(":")[0]: size(each) for each in [*net.weights, *net.sums, net.average, net.table]},
     }
 
