@@ -18,6 +18,12 @@ ROLES: tuple[str, ...]
 TRACE_STATES: tuple[str, ...]
 WINDOW_REASONS: tuple[str, ...]
 
+class Watched:
+    """A function that is looked at: calls it, then `after` with when it began and what it was given. It leaves no frame in a traceback."""
+
+    def __init__(self, call: Callable[..., Any], after: Callable[[int, tuple[Any, ...]], None]) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
 class Recorder:
     """Writes what one process does into a recording. A forked child must make its own."""
 

@@ -90,7 +90,7 @@ def of_torch(optimizer: Any) -> list[Row]:
     number = 0
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            rows.append(_torch_row(None, f"parameter {number}", "parameters", parameter))
+            rows.append(_torch_row(owner, f"parameter {number}", "parameters", parameter))
             for name, state in optimizer.state.get(parameter, {}).items():
                 if hasattr(state, "data_ptr"):
                     rows.append(_torch_row(owner, f"parameter {number} {name}", "optimizer", state))

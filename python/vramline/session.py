@@ -123,7 +123,7 @@ class Session:
             self.attempt(lambda: (self._recorder or self._open()).inventory(variables))
 
     def owners(self, rows: Sequence[tuple]) -> None:
-        """Writes down whose ops are: (kind, name, time, model, layer, variable, role, source, begin, end)."""
+        """Writes down whose ops are: (kind, name, time, model, layer, variable, role, source, begin, end, address, function)."""
         if rows:
             self.attempt(lambda: (self._recorder or self._open()).owners(rows))
 

@@ -140,6 +140,11 @@ export function momentAt(held: Held): Moment {
   };
 }
 
+// "at the peak" is said only where a history knows the peak.
+export function whenHeld(pool: Pool, atPeak: string): string {
+  return { peak: atPeak, dump: "at the moment of the dump", program: "as compiled" }[pool.moment];
+}
+
 export function unpack(raw: Raw): Data {
   const pictures: Picture[] = [];
   for (const from of raw.pools) {

@@ -143,7 +143,9 @@ export interface FailureView {
   headline: string;
   outcome: "ended-job" | "unknown" | "went-on" | "served-later";
   allocator: string | null;
-  dialect: "bfc-a" | "bfc-b" | "bfc-c" | "bfc-d" | "bfc" | "tensorflow-error" | "jax-error" | "cuda-malloc-async" | "pytorch" | "torch-snapshot" | "memory-dump";
+  dialect: "bfc-a" | "bfc-b" | "bfc-c" | "bfc-d" | "bfc" | "tensorflow-error" | "jax-error" | "cuda-malloc-async" | "pytorch" | "pytorch-async" | "driver-refusal" | "tpu" | "library" | "torch-snapshot" | "memory-dump";
+  platform: "cuda" | "hip" | "xpu" | "npu" | "mlu" | "musa" | "metal" | "tpu" | "host" | "other" | null;
+  library: string | null;
   requested_bytes: number | null;
   requested_low_bytes: number | null;
   requested_high_bytes: number | null;
@@ -174,12 +176,20 @@ export interface FailureView {
   slack_low_bytes: number | null;
   slack_high_bytes: number | null;
   verdict: "device" | "fragmented" | "slack" | "exhausted" | "limit" | null;
+  open_verdicts: ("device" | "fragmented" | "slack" | "exhausted" | "limit")[];
   short_by_bytes: number | null;
   short_by_low_bytes: number | null;
   short_by_high_bytes: number | null;
   device_total_bytes: number | null;
   device_free_bytes: number | null;
+  this_process_bytes: number | null;
   other_processes_bytes: number | null;
+  other_processes_low_bytes: number | null;
+  other_processes_high_bytes: number | null;
+  driver_refused_bytes: number | null;
+  needs_at_least_bytes: number | null;
+  program_needs_bytes: number | null;
+  program_budget_bytes: number | null;
   attempts: number;
   told_by: WitnessView[];
   regions: RegionView[];
@@ -200,6 +210,12 @@ export interface FindingView {
 export interface GroupView {
   failures: number[];
   verdict: "device" | "fragmented" | "slack" | "exhausted" | "limit" | null;
+}
+
+export interface HardwareView {
+  vendor: "AMD" | "NVIDIA" | null;
+  architecture: string;
+  memory_bytes: number | null;
 }
 
 export interface HeldView {
@@ -281,6 +297,7 @@ export interface OomReport {
   files: string[];
   failures: FailureView[];
   groups: GroupView[];
+  soft: SoftView;
   warnings: Warning[];
   unknowns: Unknown[];
 }
@@ -294,8 +311,8 @@ export interface OomVerdictView {
 
 export interface PatternsView {
   steps: number;
-  repeated_requests: number;
-  repeated_bytes: number;
+  repeated_requests: number | null;
+  repeated_bytes: number | null;
   steady_from_step: number | null;
   churning_ops: number;
   churning: ChurningView[];
@@ -328,6 +345,7 @@ export interface PhaseView {
 export interface PoolView {
   name: string;
   device: string;
+  hardware?: HardwareView;
   host: string;
   pid: number | null;
   rank: number | null;
@@ -339,6 +357,7 @@ export interface PoolView {
   peak_bytes: number | null;
   lifetime_peak_bytes: number | null;
   peak_at_ns: number | null;
+  moment: "peak" | "dump" | "program";
   window: number | null;
   peak_in: PeakPlaceView | null;
   rose_in?: PeakPlaceView;
@@ -450,6 +469,16 @@ export interface SideView {
   format: string;
   framework: string | null;
   repeats: number;
+}
+
+export interface SoftView {
+  text: string | null;
+  count: number;
+  low_bytes: number | null;
+  high_bytes: number | null;
+  pools: string[];
+  driver_refusals: number;
+  largest_refusal_bytes: number | null;
 }
 
 export interface SourceView {

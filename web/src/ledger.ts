@@ -1,6 +1,6 @@
 // Who holds which byte, from the whole device down to roles: a bar that splits open.
 
-import { LedgerLine, LineKind, Pool, Report, ROLES } from "./data";
+import { LedgerLine, LineKind, Pool, Report, ROLES, whenHeld } from "./data";
 import { bytes, duration, el, percent, section, size, time } from "./dom";
 import { PARTS } from "./data";
 
@@ -118,6 +118,6 @@ export function ledger(report: Report, pool: Pool): HTMLElement | null {
     const off = mine[0]?.told_at_ns == null ? 0 : mine[0].told_at_ns - at;
     if (off !== 0) out.append(el("p", { class: "hint" }, `The figures of the ${mine[0]!.source === "host" ? "kernel" : "driver"} are from ${duration(Math.abs(off))} ${off < 0 ? "earlier" : "later"}.`));
   }
-  if (out.children.length === 1) one(`${pool.name} at its peak`, ofPool(pool));
+  if (out.children.length === 1) one(`${pool.name} ${whenHeld(pool, "at its peak")}`, ofPool(pool));
   return out.children.length > 1 ? out : null;
 }

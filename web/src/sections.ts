@@ -26,12 +26,13 @@ export function numbers(report: Report, pool: Pool): HTMLElement {
   // A default that nobody set and no memory backs is no limit.
   const isBuiltIn = pool.limit_by === "built-in", limit = isBuiltIn ? null : pool.limit_bytes;
   const ever = pool.lifetime_peak_bytes !== null && pool.lifetime_peak_bytes > (pool.peak_bytes ?? 0) && report.run ? pool.lifetime_peak_bytes : null;
-  const peak = card("peak", "Peak in use", pool.peak_bytes, pool.peak_bytes === null ? capital(reasonOf(report, `pools[${at}].peak_bytes`))
+  const title = { peak: "Peak in use", dump: "In use at the dump", program: "Asked for" }[pool.moment];
+  const peak = card("peak", title, pool.peak_bytes, pool.peak_bytes === null ? capital(reasonOf(report, `pools[${at}].peak_bytes`))
     : (pool.peak_at_ns === null ? `in ${pool.name}` : `in ${pool.name}, at ${time(pool.peak_at_ns)}`) + (ever ? `; ${bytes(ever)} later in the run` : ""));
   const held = job && job.bytes !== null ? card("taken", "Held by the process", job.bytes, `by the ${teller(job)}, everything included`)
     : taken && taken.bytes !== null ? card("taken", "Taken by the pool", taken.bytes, `${from}, by the ${teller(taken)}`)
     : pool.replay?.exact ? card("taken", "Taken by the pool", pool.replay.pool_bytes, `${from} at most, by exact replay`)
-    : pool.caching ? card("taken", "Reserved by the pool", pool.caching.reserved_peak_bytes, "from the driver at most, by the snapshot")
+    : pool.caching ? card("taken", "Reserved by the pool", pool.caching.reserved_peak_bytes, `from the driver ${pool.moment === "dump" ? "at the dump" : "at most"}, by the snapshot`)
     : card("taken", isHost ? "Taken by the pool" : "Taken from the driver", null, capital(job?.reason || taken?.reason || "no figure of the driver, and no replay from the start"));
   const free = line("free");
   const left = free && free.bytes !== null ? card("free", isHost ? "Available host memory" : "Free on the device", free.bytes, `by the ${teller(free)}`)
@@ -206,7 +207,7 @@ export function postmortem(data: Data): HTMLElement | null {
 
 // How steps repeat each other, and which ops ask for other sizes each time.
 function patternViews(patterns: NonNullable<Pool["patterns"]>): HTMLElement[] {
-  const percent = (share: number) => (share * 100).toFixed(1) + " %";
+  const percent = (share: number | null) => (share === null ? "—" : (share * 100).toFixed(1) + " %");
   const steady = patterns.steady_from_step === null ? "the last traced step still brings new sizes" : `steady from step ${patterns.steady_from_step} on`;
   const out: HTMLElement[] = [
     el("h3", {}, "Requests from step to step"),

@@ -1,6 +1,6 @@
 // The memory of a pool over time, stacked by role, on canvas. A pixel shows what was held at its own highest moment.
 
-import { Data, HeldRow, Moment, MomentSource, PARTS, Picture, Pool, momentAt, momentOf, placeOf } from "./data";
+import { Data, HeldRow, Moment, MomentSource, PARTS, Picture, Pool, momentAt, momentOf, placeOf, whenHeld } from "./data";
 import { GAP, left, ticks } from "./chart";
 import { Clock, steer } from "./clock";
 import { bytes, canvas, colour, duration, el, percent, section, sheet, size, time, whole } from "./dom";
@@ -376,9 +376,9 @@ function heldAt(data: Data, picture: Picture, at: number, view: View): HTMLEleme
 export function heldAtPeak(pool: Pool): HTMLElement | null {
   if (!pool.at_peak) return null;
   const moment = momentAt(pool.at_peak);
-  const out = section("held", "Held at the peak");
+  const out = section("held", pool.moment === "program" ? "What the compiled program asks for" : `Held ${whenHeld(pool, "at the peak")}`);
   out.append(el("p", {}, size(moment.inUse), ` in ${pool.name}`, moment.time === null ? "" : ` at ${time(moment.time)}`),
-    heldTable(moment, "What was held at the peak"));
+    heldTable(moment, `What was held ${whenHeld(pool, "at the peak")}`));
   return out;
 }
 

@@ -11,6 +11,7 @@ mod plan;
 mod plan_document;
 mod step;
 mod terminate;
+mod watched;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,8 +59,7 @@ fn failed(error: &StreamError) -> PyErr {
     PyOSError::new_err(error.to_string())
 }
 
-/// Writes what one process does into a recording. A forked child must make its own.
-/// A row of the owners' stream: kind, name, time, model, layer, variable, role, source, begin, end.
+/// A row of the owners' stream: kind, name, time, model, layer, variable, role, source, begin, end, address, function.
 type OwnerTuple = (
     String,
     String,
@@ -71,8 +71,11 @@ type OwnerTuple = (
     Option<String>,
     Option<i64>,
     Option<i64>,
+    Option<u64>,
+    Option<i64>,
 );
 
+/// Writes what one process does into a recording. A forked child must make its own.
 #[pyclass(module = "_vramline", frozen)]
 struct Recorder {
     recorder: Arc<ProcessRecorder>,
@@ -195,11 +198,12 @@ impl Recorder {
         self.recorder.inventory(&inventory).map_err(|error| failed(&error))
     }
 
-    /// Whose ops are, as (kind, name, time, model, layer, variable, role, source, begin, end); times are of the monotonic clock.
+    /// Whose ops are, as (kind, name, time, model, layer, variable, role, source, begin, end, address, function); times are of the monotonic clock.
     fn owners(&self, rows: Vec<OwnerTuple>) -> PyResult<()> {
         let now = Moment::now();
-        let row =
-            |(kind, name, time, model, layer, variable, role, source, begin, end): OwnerTuple| OwnerRow {
+        let row = |row: OwnerTuple| {
+            let (kind, name, time, model, layer, variable, role, source, begin, end, address, function) = row;
+            OwnerRow {
                 time: Moment {
                     monotonic: time,
                     wall: now.wall.saturating_sub(now.monotonic.saturating_sub(time)),
@@ -211,7 +215,10 @@ impl Recorder {
                 role: Role::of_word(&role).unwrap_or_default(),
                 source,
                 span: begin.zip(end),
-            };
+                address,
+                function,
+            }
+        };
         let rows: Vec<OwnerRow> = rows.into_iter().map(row).collect();
         self.recorder.owners(&rows).map_err(|error| failed(&error))
     }
@@ -444,6 +451,7 @@ fn _vramline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Step>()?;
     module.add_class::<PlanDocument>()?;
     module.add_class::<PlannedBatch>()?;
+    module.add_class::<watched::Watched>()?;
     module.add_function(wrap_pyfunction!(parse_size, module)?)?;
     module.add_function(wrap_pyfunction!(is_recording, module)?)?;
     module.add_function(wrap_pyfunction!(create_folder, module)?)?;

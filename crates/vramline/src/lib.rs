@@ -171,7 +171,8 @@ use stages::{pages, surface, worker};
 
 // Reading.
 #[doc(inline)]
-pub use analysis::reading::{OutOfMemory, Reading, read, read_failures, read_watched};
+pub use analysis::causes::read_failures;
+pub use analysis::reading::{OutOfMemory, Reading, read, read_watched};
 #[doc(inline)]
 pub use source::{Progress, SourceError};
 
@@ -215,9 +216,11 @@ pub use warning::{Unknown, Warning};
 pub mod documents {
     // Of a report.
     #[doc(inline)]
-    pub use crate::stages::analysis::{caching::CachedWhen, headline::ReportWord, limit::LimitSetter};
+    pub use crate::stages::analysis::{
+        caching::CachedWhen, headline::ReportWord, held::HeldMoment, limit::LimitSetter,
+    };
     #[doc(inline)]
-    pub use crate::stages::event::{Framework, How};
+    pub use crate::stages::event::{Framework, How, Vendor};
     #[doc(inline)]
     pub use crate::stages::ledger::{LineKind, Teller, moments::LedgerMoment};
     #[doc(inline)]
@@ -230,7 +233,7 @@ pub mod documents {
     pub use crate::stages::view::patterns::{ChurningView, PatternsView};
     #[doc(inline)]
     pub use crate::stages::view::report::{
-        BeforeView, ByRole, HeldView, LongView, PoolView, ReportVerdict, Rest, Row, SourceView,
+        BeforeView, ByRole, HardwareView, HeldView, LongView, PoolView, ReportVerdict, Rest, Row, SourceView,
     };
     #[doc(inline)]
     pub use crate::stages::view::run::{
@@ -256,7 +259,7 @@ pub mod documents {
     #[doc(inline)]
     pub use crate::stages::analysis::oom::OomWord;
     #[doc(inline)]
-    pub use crate::stages::failure::Dialect;
+    pub use crate::stages::failure::{Dialect, Platform};
     #[doc(inline)]
     pub use crate::stages::postmortem::Verdict;
     #[doc(inline)]
@@ -264,7 +267,7 @@ pub mod documents {
     #[doc(inline)]
     pub use crate::stages::view::oom::{
         AdviceView, BridgeView, BufferView, ChunkView, FailureView, GroupView, HolderView, OomVerdictView,
-        RegionView, WitnessView,
+        RegionView, SoftView, WitnessView,
     };
 
     // Of a plan.

@@ -18,25 +18,29 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-from vramline import layers
+from vramline import _vramline, layers, tensorflow
 from vramline.attach.quiet import quietly
 from vramline.attach.variables import Variables
 from vramline.inventory import Inventory
 
 Row = tuple[
-    str, str, int, str | None, str | None, str | None, str, str | None, int | None, int | None
+    str, str, int, str | None, str | None, str | None, str, str | None, int | None, int | None, int | None, int | None
 ]
-"""kind, name, time, model, layer, variable, role, source, begin, end"""
+"""kind, name, time, model, layer, variable, role, source, begin, end, address, function"""
 
 # What is noted at most: of graphs and of ops that run by themselves.
 _MOST_SCOPES = 20_000
 _MOST_OPS = 50_000
 _MOST_LINES = 10_000
 _MOST_SPANS = 50_000
-# Ops of one graph that are looked at, at most: a look costs about two microseconds.
+_MOST_CALLS = 10_000
+# Where a variable lies is looked at in a tenth of a millisecond.
+_MOST_VALUES = 2_000
+# Ops of one graph that are looked at, at most: a look costs nine microseconds.
 _MOST_OF_GRAPH = 100_000
 # Packages that TensorFlow calls through.
 _BESIDE = ("wrapt", "numpy", "six", "absl", "opt_einsum")
+_GENERATED = "__autograph_generated_file"
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Ops that give a variable another value.
 _UPDATES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
@@ -50,25 +54,35 @@ class Owners:
     def __init__(self, variables: Variables) -> None:
         self._variables = variables
         self._local = _Local()
-        self._scopes: dict[tuple[str, int], tuple[int, weakref.ref[Any], tuple[str, ...]]] = {}
+        # By scope, layer and the function that was traced.
+        self._scopes: dict[tuple[str, int, int | None], tuple[int, weakref.ref[Any], tuple[str, ...]]] = {}
         self._first_scopes: set[str] = set()
-        # By op: when it was learned, the variable it works for, and the line.
-        self._ops: dict[tuple[str, int], tuple[int, weakref.ref[Any]]] = {}
-        self._lines: dict[tuple[str, str], int] = {}
+        # By op, variable that it works for, and function: when that was learned. By op, line and function the same.
+        self._ops: dict[tuple[str, int, int | None], tuple[int, weakref.ref[Any]]] = {}
+        self._lines: dict[tuple[str, str, int | None], int] = {}
         self._spans: list[list[Any]] = []
-        self._is_broken = False
+        # When a variable had just been made in a step, and where it lay.
+        self._values: list[tuple[int, weakref.ref[Any], int]] = []
+        # Which function was run, and from when to when.
+        self._calls: list[tuple[int, int, int]] = []
+        self._functions = 0
+        self.is_in_step = False
+        """Whether a step is going on: the variables are listed when it begins, and those that it makes are not among them."""
+        # Whether the last span goes no further.
+        self._is_over = False
         self._told: set[Row] = set()
         self._main = threading.main_thread().ident
         self._programs: dict[CodeType, str | None] = {}
         self._of_frameworks: tuple[str, ...] = (_HERE, "<frozen")
         self._stop: Callable[[], None] | None = None
 
-    def hook(self, tensorflow: Any) -> None:
+    def hook(self, framework: Any) -> None:
         """Hears of graphs and variables of a TensorFlow that has just been imported."""
+        from tensorflow.python.eager import record
         from tensorflow.python.framework import func_graph, ops
         from tensorflow.python.ops import resource_variable_ops
 
-        home = os.path.dirname(os.path.abspath(tensorflow.__file__))
+        home = os.path.dirname(os.path.abspath(framework.__file__))
         beside = (os.path.join(os.path.dirname(home), name) for name in _BESIDE)
         self._of_frameworks += (home, *beside)
         trace = func_graph.func_graph_from_py_func
@@ -89,8 +103,37 @@ class Owners:
             self._variable_is_there(this)
 
         variable.__init__ = made
+        self._hook_first_values()
+        self._unheard = record.stop_recording
         self._is_eager = sys.modules["tensorflow.python.eager.context"].executing_eagerly
         self._graph = ops.get_default_graph
+
+    def _hook_first_values(self) -> None:
+        """Hears of variables that a function makes while it is traced. They get their first values later than others."""
+        from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+        unlifted = polymorphic_function.UnliftedInitializerVariable
+        make = unlifted.__init__
+
+        @functools.wraps(make)
+        def made(this: Any, *args: Any, **kwargs: Any) -> None:
+            make(this, *args, **kwargs)
+            self._values_are_there([this])
+
+        unlifted.__init__ = made
+        self._unlifted = unlifted
+        function = polymorphic_function.Function
+        initialize = getattr(function, "_initialize_uninitialized_variables", None)
+        if initialize is None:
+            return
+
+        @functools.wraps(initialize)
+        def initialized(this: Any, initializers: Any) -> Any:
+            result = initialize(this, initializers)
+            self._values_are_there([variable for variable, _ in initializers])
+            return result
+
+        function._initialize_uninitialized_variables = initialized
 
     def hook_keras(self, keras: Any) -> None:
         """Hears of the layers that a Keras on TensorFlow calls."""
@@ -118,24 +161,34 @@ class Owners:
 
     def begin(self) -> None:
         """A trace window is open: ops that run by themselves are looked at until `end`."""
-        wrapped: Any = sys.modules["tensorflow.python.pywrap_tfe"]
-        execute = wrapped.TFE_Py_FastPathExecute
         if self._stop is not None:
             return
-
-        def looked_at(*args: Any) -> Any:
-            begin = time.monotonic_ns()
-            try:
-                return execute(*args)
-            finally:
-                self._op_ran(begin, sys._getframe(1))
+        # The second is for arguments that the first cannot take, such as variables of Keras.
+        stops = [self._look_at(name) for name in ("TFE_Py_FastPathExecute", "TFE_Py_Execute")]
 
         def stop() -> None:
-            if wrapped.TFE_Py_FastPathExecute is looked_at:
-                wrapped.TFE_Py_FastPathExecute = execute
+            for each in stops:
+                each()
 
-        wrapped.TFE_Py_FastPathExecute = looked_at
         self._stop = stop
+
+    def _look_at(self, name: str) -> Callable[[], None]:
+        """Looks at the ops that run through a function of TensorFlow, until the result is called."""
+        wrapped: Any = sys.modules["tensorflow.python.pywrap_tfe"]
+        execute = getattr(wrapped, name)
+
+        def ran(begin: int, args: tuple[Any, ...]) -> None:
+            # There is no frame of ours between: who called the function called this.
+            self._op_ran(begin, sys._getframe(1), args[2] if len(args) > 2 else None)
+
+        looked_at = _vramline.Watched(execute, ran)
+
+        def stop() -> None:
+            if getattr(wrapped, name) is looked_at:
+                setattr(wrapped, name, execute)
+
+        setattr(wrapped, name, looked_at)
+        return stop
 
     def end(self) -> None:
         """The window is closed."""
@@ -143,10 +196,41 @@ class Owners:
         if stop is not None:
             stop()
 
+    def calls(self, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Calls a function of the program that is compiled, and notes which: equal names in two functions are two ops."""
+        local = self._local
+        if local.function is not None:
+            return call(function, *args, **kwargs)
+        number = function.__dict__.get("_vramline_number")
+        if number is None:
+            self._functions += 1
+            number = function._vramline_number = self._functions
+        local.function, begin = number, time.monotonic_ns()
+        try:
+            return call(function, *args, **kwargs)
+        finally:
+            local.function = None
+            if self._stop is not None and len(self._calls) < _MOST_CALLS and threading.get_ident() == self._main:
+                self._calls.append((begin, time.monotonic_ns(), number))
+
     @quietly
     def _variable_is_there(self, variable: Any) -> None:
         if not variable._in_graph_mode:
             self._variables.made(variable, self._line(sys._getframe()))
+            if not isinstance(variable, self._unlifted):
+                self._values_are_there([variable])
+
+    @quietly
+    def _values_are_there(self, variables: list[Any]) -> None:
+        """Notes where first values lie. The step may replace them before the variables are listed again."""
+        if not self.is_in_step or self._stop is None or not self._is_eager():
+            return
+        for variable in variables[: max(_MOST_VALUES - len(self._values), 0)]:
+            # A tape of the program must not hear that it is read.
+            with self._unheard():
+                address = tensorflow.address(variable)
+            if address is not None:
+                self._values.append((time.monotonic_ns(), weakref.ref(variable), address))
 
     @quietly
     def _layer_begins(self, layer: Any) -> None:
@@ -159,9 +243,10 @@ class Owners:
         if self._is_eager() or len(self._scopes) >= _MOST_SCOPES:
             return
         name = self._graph().get_name_scope()
-        if name and (name, id(layer)) not in self._scopes:
+        key = (name, id(layer), self._local.function)
+        if name and key not in self._scopes:
             names = tuple(each.name for each in stack)
-            self._scopes[name, id(layer)] = (time.monotonic_ns(), weakref.ref(layer), names)
+            self._scopes[key] = (time.monotonic_ns(), weakref.ref(layer), names)
             self._first_scopes.add(name.partition("/")[0])
 
     @quietly
@@ -205,7 +290,7 @@ class Owners:
 
     def _note_op(self, name: str, variable: Any, now: int) -> None:
         if len(self._ops) < _MOST_OPS:
-            self._ops[name, id(variable)] = (now, weakref.ref(variable))
+            self._ops[name, id(variable), self._local.function] = (now, weakref.ref(variable))
 
     def _note_line(self, op: Any, now: int) -> None:
         name = op.name
@@ -215,25 +300,27 @@ class Owners:
         for frame in reversed(op.traceback):
             if not frame.filename.startswith(self._of_frameworks):
                 line = f"{os.path.basename(frame.filename)}:{frame.lineno} {frame.name}"
-                self._lines.setdefault((name, line), now)
+                self._lines.setdefault((name, line, self._local.function), now)
                 return
 
     def function_begins(self) -> None:
         """A function of the program is called: what was run by itself before is over."""
-        if self._spans:
-            self._is_broken = True
+        self._is_over = True
 
     @quietly
-    def _op_ran(self, begin: int, frame: FrameType) -> None:
+    def _op_ran(self, begin: int, frame: FrameType, op: Any) -> None:
         end = time.monotonic_ns()
         if threading.get_ident() != self._main or len(self._spans) >= _MOST_SPANS:
+            return
+        # A graph, whose ops have names of their own.
+        if isinstance(op, str) and (op.startswith("__") or op.endswith("PartitionedCall")):
             return
         stack = self._local.layers
         layer = stack[-1] if stack else None
         line = self._line(frame)
         last = self._spans[-1] if self._spans else None
-        is_broken, self._is_broken = self._is_broken, False
-        if last is not None and not is_broken and last[2] == line and (last[3]() if last[3] else None) is layer:
+        is_over, self._is_over = self._is_over, False
+        if last is not None and not is_over and last[2] == line and (last[3]() if last[3] else None) is layer:
             last[1] = end
         elif line or layer is not None:
             names = tuple(each.name for each in stack)
@@ -244,8 +331,10 @@ class Owners:
         while frame is not None:
             code = frame.f_code
             if code not in self._programs:
-                is_theirs = code.co_filename.startswith(self._of_frameworks)
-                self._programs[code] = None if is_theirs else os.path.basename(code.co_filename)
+                name = os.path.basename(code.co_filename)
+                # What AutoGraph makes of a function of the program has lines of its own; the call of the function has one of the program's.
+                is_theirs = code.co_filename.startswith(self._of_frameworks) or name.startswith(_GENERATED)
+                self._programs[code] = None if is_theirs else name
             file = self._programs[code]
             if file is not None:
                 return f"{file}:{frame.f_lineno} {code.co_name}"
@@ -255,29 +344,40 @@ class Owners:
     def rows(self, listed: Inventory) -> list[Row]:
         """What was noted and not told yet, or has changed since: what it says of layers and variables holds now."""
         where = layers.places(self._variables.models())
-        found = [*self._scope_rows(where), *self._op_rows(listed), *self._span_rows(where)]
-        self._spans = []
-        new = [row for row in found if row not in self._told]
-        self._told.update(row for row in new if row[0] != "span")
+        lasting = [*self._scope_rows(where), *self._op_rows(listed)]
+        new = [row for row in lasting if row not in self._told]
+        self._told.update(new)
+        new += [*self._span_rows(where), *self._value_rows(listed), *self._call_rows()]
+        self._spans, self._values, self._calls = [], [], []
         return new
 
     def _scope_rows(self, where: dict[int, layers.Place]) -> Iterator[Row]:
-        for (name, _), (learned, reference, names) in list(self._scopes.items()):
+        for (name, _, function), (learned, reference, names) in list(self._scopes.items()):
             model, layer = _place(reference, names, where)
-            yield ("scope", name, learned, model, layer, None, "unknown", None, None, None)
+            yield ("scope", name, learned, model, layer, None, "unknown", None, None, None, None, function)
 
     def _op_rows(self, listed: Inventory) -> Iterator[Row]:
-        for (name, _), (learned, reference) in list(self._ops.items()):
+        for (name, _, function), (learned, reference) in list(self._ops.items()):
             row = listed.by_value.get(id(reference()))
             if row is not None:
-                yield ("op", name, learned, row.model, row.layer, row.name, row.role, None, None, None)
-        for (name, line), learned in list(self._lines.items()):
-            yield ("op", name, learned, None, None, None, "unknown", line, None, None)
+                yield ("op", name, learned, row.model, row.layer, row.name, row.role, None, None, None, None, function)
+        for (name, line, function), learned in list(self._lines.items()):
+            yield ("op", name, learned, None, None, None, "unknown", line, None, None, None, function)
 
     def _span_rows(self, where: dict[int, layers.Place]) -> Iterator[Row]:
         for begin, end, line, reference, names in self._spans:
             model, layer = _place(reference, names, where) if reference is not None else (None, None)
-            yield ("span", "", end, model, layer, None, "unknown", line, begin, end)
+            yield ("span", "", end, model, layer, None, "unknown", line, begin, end, None, None)
+
+    def _value_rows(self, listed: Inventory) -> Iterator[Row]:
+        for made, reference, address in self._values:
+            row = listed.by_value.get(id(reference()))
+            if row is not None:
+                yield ("value", "", made, row.model, row.layer, row.name, row.role, row.source, None, None, address, None)
+
+    def _call_rows(self) -> Iterator[Row]:
+        for begin, end, function in self._calls:
+            yield ("call", "", end, None, None, None, "unknown", None, begin, end, None, function)
 
 
 class _Local(threading.local):
@@ -285,6 +385,8 @@ class _Local(threading.local):
 
     def __init__(self) -> None:
         self.layers: list[Any] = []
+        # The number of the function that is called, the outermost.
+        self.function: int | None = None
 
 
 def _place(

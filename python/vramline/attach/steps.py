@@ -28,10 +28,13 @@ _MOST_CALLS = 10_000
 _OPENED_FOR: dict[Phase, WindowReason] = {"train": "fit", "validation": "validation", "predict": "predict"}
 # How much larger the inputs of a function must be than those that a window was opened for, so that another is.
 _GROWN = 1.25
-# At the beginning of so many steps of a window the variables are written down, which takes up to 0.1 ms each. What a graph assigns to
-# is known by the names of its ops; a step that runs without one may give each a new value.
+# At the beginning of so many steps of a window the variables are written down, which takes up to 0.1 ms each. What a graph of Keras
+# assigns to is known by the names of its ops. A step that runs without a graph may give each a new value, and so may a graph of the
+# program's own: an op may leave what is assigned in a block that another op asked for.
 _LISTED_STEPS = 2
-_LISTED_EAGER_STEPS = 8
+_LISTED_OWN_STEPS = 8
+# A variable of the program's own that is worth it.
+_WORTH_LISTING = 1 << 10
 _MOST_EACH_STEP = 2_000
 # Inventories of a process, at most; the last is always taken.
 _MOST_INVENTORIES = 64
@@ -52,6 +55,8 @@ class Steps:
         self._taken = 0
         # Of which window, and at how many of its steps the variables were written down.
         self._listed_window = self._listed_steps = 0
+        # Whether the program has variables that are neither a model's nor an optimizer's.
+        self._has_own = False
         self._in_use_then: list[int | None] = []
         self._calls: dict[str, int] = {}
         self._number = 0
@@ -65,7 +70,8 @@ class Steps:
     def begin(self, is_eager: bool = False) -> int:
         """A step begins: when. An eager one runs its ops one by one."""
         if self.window.is_open:
-            self._list_for_window(_LISTED_EAGER_STEPS if is_eager else _LISTED_STEPS)
+            self._list_for_window(_LISTED_OWN_STEPS if is_eager or self._has_own else _LISTED_STEPS)
+            self.owners.is_in_step = True
         if self._resets:
             counters.reset_all()
         return time.monotonic_ns()
@@ -81,6 +87,7 @@ class Steps:
         label: str | None = None,
     ) -> None:
         """A step has ended."""
+        self.owners.is_in_step = False
         if step is None:
             step = self._number
             self._number += 1
@@ -115,6 +122,7 @@ class Steps:
 
     def call(self, name: str, trains: bool, begin: int) -> None:
         """A compiled function has been called that is no whole training step."""
+        self.owners.is_in_step = False
         count = self._calls.get(name, 0)
         self._calls[name] = count + 1
         if count >= _MOST_CALLS:
@@ -195,7 +203,8 @@ class Steps:
     def _write_inventory(self) -> None:
         listed = self.variables.listed()
         if len(listed.rows) > _MOST_EACH_STEP:
-            self._listed_steps = _LISTED_EAGER_STEPS
+            self._listed_steps = _LISTED_OWN_STEPS
+        self._has_own = any(row.source and row.bytes >= _WORTH_LISTING for row in listed.rows)
         self.job.inventory(listed.rows)
         self.job.owners(self.owners.rows(listed))
 

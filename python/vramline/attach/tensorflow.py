@@ -117,13 +117,15 @@ def _hook_functions(steps: Steps) -> None:
     @functools.wraps(call)
     def outermost(self: Any, *args: Any, **kwargs: Any) -> Any:
         local = steps.local
-        if local.in_keras or local.depth or not context.executing_eagerly():
+        if not context.executing_eagerly():
             return call(self, *args, **kwargs)
+        if local.in_keras or local.depth:
+            return steps.owners.calls(self, call, args, kwargs)
         local.depth, local.saw_update, local.saw_gradient = 1, False, False
         begin = steps.begin()
         steps.owners.function_begins()
         try:
-            return call(self, *args, **kwargs)
+            return steps.owners.calls(self, call, args, kwargs)
         finally:
             local.depth = 0
             # What a function does is seen while it is traced, which is not at every call.

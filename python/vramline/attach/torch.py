@@ -39,7 +39,17 @@ def hook(torch: ModuleType, steps: Steps, asked: Asked) -> None:
         ending.at_exit_of(steps)
     except AttributeError:  # A PyTorch that keeps no history.
         pass
-    from torch.optim.optimizer import register_optimizer_step_post_hook
+    from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+    # A job that dies in its first step has made its optimizer and not used it yet: what it needs at least follows from both.
+    make = Optimizer.__init__
+
+    @functools.wraps(make)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        quietly(steps.variables.has_other)(self, inventory.of_torch)
+
+    Optimizer.__init__ = init
 
     @quietly
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:

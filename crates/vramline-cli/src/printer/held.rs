@@ -23,13 +23,17 @@ pub(super) fn held_at(
         out,
         &match held.time_ns {
             Some(time) => format!("{when}, {} of {}: {} in use", clock(time), pool.name, held.in_use_bytes),
-            None => format!("What {} held: {}", pool.name, held.in_use_bytes),
+            None => format!("{when}, {}: {}", pool.name, held.in_use_bytes),
         },
         style,
     );
+    let known = match held.time_ns {
+        Some(_) => "requested; size and time are known",
+        None => "requested; the size is known",
+    };
     let lines = [
         ("named", held.named_bytes, "requested by ops that are known"),
-        ("without a name", held.unnamed_bytes, "requested; size and time are known"),
+        ("without a name", held.unnamed_bytes, known),
         ("slack", held.slack_bytes, "taken beyond what was requested"),
         ("before the recording", held.before_recording_bytes, "in use; allocated before the trace begins"),
     ];

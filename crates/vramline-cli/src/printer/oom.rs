@@ -23,8 +23,8 @@ pub(crate) fn oom(report: &OomReport, is_all: bool, style: Style) -> String {
     if report.failures.is_empty() {
         let _ = writeln!(
             out,
-            "\n{}{}{}\nLooked for: out-of-memory texts of TensorFlow, JAX, XLA and PyTorch, and \
-             TensorFlow's dumps.",
+            "\n{}{}{}\nVramline looked for out-of-memory texts of TensorFlow, JAX, XLA, PyTorch and the libraries \
+             in docs/dialects.md, and for TensorFlow's dumps.",
             style.bold, report.headline, style.plain
         );
         notes_of(&mut out, &report.warnings, style);
@@ -54,6 +54,9 @@ pub(crate) fn oom(report: &OomReport, is_all: bool, style: Style) -> String {
             "\n{}The first failure is usually the one that matters; --all shows the others in full.{}",
             style.dim, style.plain
         );
+    }
+    if let Some(soft) = &report.soft.text {
+        let _ = writeln!(out, "\n{}Beside this: {}.{}", style.dim, printable(soft), style.plain);
     }
     notes_of(&mut out, &report.warnings, style);
     out
@@ -98,7 +101,7 @@ fn details(out: &mut String, failure: &FailureView, style: Style) {
 
 /// The figures of the verdict, to the byte where they are known.
 fn arithmetic(out: &mut String, failure: &FailureView, style: Style) {
-    let lines: [(&str, Option<Bytes>, Option<Bytes>, &str); 8] = [
+    let lines: [(&str, Option<Bytes>, Option<Bytes>, &str); 9] = [
         ("request", failure.rounded_low_bytes, failure.rounded_high_bytes, "R, as the allocator rounds it"),
         ("free", failure.free_low_bytes, failure.free_high_bytes, "F, in chunks that the request may use"),
         ("largest piece", failure.largest_free_bytes, failure.largest_free_bytes, "of these"),
@@ -112,15 +115,29 @@ fn arithmetic(out: &mut String, failure: &FailureView, style: Style) {
         ("slack", failure.slack_low_bytes, failure.slack_high_bytes, "in use beyond what was asked for"),
         ("in use", failure.in_use_low_bytes, failure.in_use_high_bytes, "whole chunks"),
         ("limit", failure.limit_low_bytes, failure.limit_high_bytes, "of the pool"),
+        (
+            "other processes",
+            failure.other_processes_low_bytes,
+            failure.other_processes_high_bytes,
+            "O, what they hold of the device",
+        ),
     ];
+    // A text without figures has no arithmetic.
+    if lines.iter().all(|(_, low, ..)| low.is_none()) {
+        return;
+    }
     heading(out, "Arithmetic", style);
     for (name, low, high, meaning) in lines {
+        // Only PyTorch and TensorFlow's asynchronous pool speak of others.
+        if name == "other processes" && low.is_none() {
+            continue;
+        }
         let bytes = match (low, high) {
             (Some(low), Some(high)) if low == high => thousands(low.0),
             (Some(low), Some(high)) => format!("{} to {}", thousands(low.0), thousands(high.0)),
             _ => "not told".to_owned(),
         };
-        let _ = writeln!(out, "  {name:<14} {bytes:>32}  {}{meaning}{}", style.dim, style.plain);
+        let _ = writeln!(out, "  {name:<15} {bytes:>31}  {}{meaning}{}", style.dim, style.plain);
     }
     let Some(steps) = comparison(failure) else { return };
     let _ = writeln!(out, "  {steps}");
@@ -128,10 +145,22 @@ fn arithmetic(out: &mut String, failure: &FailureView, style: Style) {
 
 /// The comparisons that lead to the verdict, in order.
 fn comparison(failure: &FailureView) -> Option<String> {
-    Some(match failure.verdict? {
+    let verdict = failure.verdict?;
+    if failure.rounded_low_bytes.is_none() || failure.unallocated_low_bytes.is_none() {
+        return None;
+    }
+    let has_neighbours = failure.other_processes_low_bytes.is_some_and(|others| others > Bytes::ZERO);
+    let is_short = failure.short_by_high_bytes.is_some_and(|short| short > Bytes::ZERO);
+    Some(match verdict {
+        Verdict::Device if has_neighbours => "U + O >= R: device".to_owned(),
         Verdict::Device => "U >= R: device".to_owned(),
-        Verdict::Fragmented => "U < R, but F + U >= R: fragmented".to_owned(),
+        Verdict::Fragmented => {
+            "U < R, but F + U >= R, and F is at least a twentieth of the pool: fragmented".to_owned()
+        }
         Verdict::Slack => "F + U < R, but slack >= R - F - U: slack".to_owned(),
+        Verdict::Exhausted if !is_short => {
+            "F + U >= R, but F is less than a twentieth of the pool: exhausted".to_owned()
+        }
         Verdict::Exhausted if failure.slack_low_bytes.is_none() => "F + U < R: exhausted".to_owned(),
         Verdict::Exhausted => "F + U < R, and slack < R - F - U: exhausted".to_owned(),
         Verdict::Limit => "F + U < R, under a limit that was set: limit".to_owned(),

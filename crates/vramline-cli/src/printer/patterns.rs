@@ -19,9 +19,9 @@ pub(super) fn patterns(out: &mut String, pool: &PoolView, style: Style) {
     };
     let _ = writeln!(
         out,
-        "  {:.1} % of the requests and {:.1} % of the bytes of a step come again, over {} traced steps; {steady}",
-        patterns.repeated_requests * 100.0,
-        patterns.repeated_bytes * 100.0,
+        "  {} of the requests and {} of the bytes of a step come again, over {} traced steps; {steady}",
+        percent(patterns.repeated_requests),
+        percent(patterns.repeated_bytes),
         patterns.steps
     );
     if patterns.churning_ops == 0 {
@@ -54,4 +54,8 @@ pub(super) fn patterns(out: &mut String, pool: &PoolView, style: Style) {
         ]
     });
     table(out, &columns, &rows.collect::<Vec<_>>(), style);
+}
+
+fn percent(share: Option<f64>) -> String {
+    or_dash(share.map(|share| format!("{:.1} %", share * 100.0)))
 }

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 use vramline::analysis::caching::CachedWhen;
+use vramline::analysis::held::HeldMoment;
 use vramline::analysis::limit::LimitSetter;
+use vramline::event::Vendor;
 use vramline::units::{Bytes, thousands};
 use vramline::view::caching::CachedView;
 use vramline::view::report::{PoolView, Report};
@@ -45,7 +47,11 @@ pub(super) fn pools(out: &mut String, report: &Report, style: Style) {
             limit(pool),
             or_dash(pool.peak_bytes),
             or_dash(pool.lifetime_peak_bytes),
-            or_dash(pool.peak_at_ns),
+            match pool.moment {
+                HeldMoment::Peak => or_dash(pool.peak_at_ns),
+                HeldMoment::Dump => "the dump".to_owned(),
+                HeldMoment::Program => "-".to_owned(),
+            },
             or_dash(pool.allocs.map(thousands)),
             or_dash(pool.frees.map(thousands)),
             pool.fragmentation_at_peak.map_or("-".to_owned(), |value| format!("{:.1} %", value * 100.0)),
@@ -66,6 +72,33 @@ pub(super) fn pools(out: &mut String, report: &Report, style: Style) {
     });
     heading(out, "Pools", style);
     table(out, &columns, &rows.collect::<Vec<_>>(), style);
+    hardware(out, report);
+}
+
+/// What the devices are, those that are alike in one line.
+fn hardware(out: &mut String, report: &Report) {
+    let mut kinds: Vec<(String, Vec<&str>)> = Vec::new();
+    for pool in &report.pools {
+        let Some(told) = &pool.hardware else { continue };
+        let words = [
+            told.vendor.map_or(String::new(), |vendor| vendor.word().to_owned()),
+            match (told.architecture.as_str(), told.vendor) {
+                ("", _) => String::new(),
+                (name, Some(Vendor::Amd)) => name.to_owned(),
+                (capability, _) => format!("compute capability {capability}"),
+            },
+            told.memory_bytes.map_or(String::new(), |bytes| bytes.to_string()),
+        ];
+        let text = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ");
+        match kinds.iter_mut().find(|(kind, _)| *kind == text) {
+            Some((_, devices)) if devices.contains(&pool.device.as_str()) => {}
+            Some((_, devices)) => devices.push(&pool.device),
+            None => kinds.push((text, vec![&pool.device])),
+        }
+    }
+    for (kind, devices) in kinds {
+        let _ = writeln!(out, "  {}: {kind}", devices.join(", "));
+    }
 }
 
 /// A limit that nobody set is told as what it is.
@@ -97,6 +130,7 @@ pub(super) fn cached(out: &mut String, pool: &PoolView, style: Style) {
         let when = match moment.when {
             CachedWhen::Peak => "most allocated",
             CachedWhen::ReservedPeak => "most reserved",
+            CachedWhen::End if pool.moment == HeldMoment::Dump => "at the dump",
             CachedWhen::End => "at the end",
         };
         let mut row = vec![when.to_owned()];
@@ -115,8 +149,9 @@ pub(super) fn cached(out: &mut String, pool: &PoolView, style: Style) {
     if let Some(end) = caching.moments.last() {
         let _ = writeln!(
             out,
-            "  cached at the end: {} in whole segments, which torch.cuda.empty_cache() returns; {} in split remainders, \
+            "  cached {}: {} in whole segments, which torch.cuda.empty_cache() returns; {} in split remainders, \
              which it does not{}",
+            if pool.moment == HeldMoment::Dump { "at the dump" } else { "at the end" },
             end.whole_segments_bytes,
             end.split_remainders_bytes,
             if has_expandable {

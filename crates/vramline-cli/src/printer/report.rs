@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use vramline::analysis::held::GroupBy;
+use vramline::analysis::held::{GroupBy, HeldMoment};
 use vramline::view::report::{PoolView, Report};
 
 use super::{Style, heading, held, ledger, notes_of, patterns, pool, printable, run};
@@ -31,7 +31,12 @@ pub(crate) fn report(report: &Report, by: GroupBy, style: Style) -> String {
     report.pools.iter().for_each(|pool| pool::cached(&mut out, pool, style));
     for pool in report.pools.iter().filter(|pool| is_worth_showing(pool, main)) {
         if let Some(held) = &pool.at_peak {
-            held::held_at(&mut out, pool, held, "At the peak", by, style);
+            let when = match pool.moment {
+                HeldMoment::Peak => "At the peak",
+                HeldMoment::Dump => "At the moment of the dump",
+                HeldMoment::Program => "What the compiled program asks for",
+            };
+            held::held_at(&mut out, pool, held, when, by, style);
         }
         if let Some(held) = &pool.at {
             held::held_at(&mut out, pool, held, "At that moment", by, style);

@@ -10,6 +10,11 @@ const SLACK: u64 = 15;
 /// Small programs are always dominated by something.
 const LEAST: Bytes = Bytes(64 << 20);
 
+/// What a share is of.
+fn whole(device: &Device) -> &'static str {
+    if device.is_dump { "what was held at the dump" } else { "the peak" }
+}
+
 pub(super) fn one_thing(device: &Device) -> Option<Finding> {
     let (peak, largest) = (device.peak?, device.largest.as_ref()?);
     if largest.count != 1 || largest.bytes < LEAST || percent(largest.bytes, peak) < ONE_THING {
@@ -19,10 +24,11 @@ pub(super) fn one_thing(device: &Device) -> Option<Finding> {
         rule: "one-tensor",
         bytes: largest.bytes,
         text: format!(
-            "{}: one block is {} % of the peak: {}, {}",
+            "{}: one block is {} % of {}: {}, {}",
             device.name,
             percent(largest.bytes, peak),
-            largest.what,
+            whole(device),
+            if largest.what.is_empty() { "it has no name" } else { &largest.what },
             largest.bytes
         ),
         fix: if largest.is_of_compiler {
@@ -44,9 +50,10 @@ pub(super) fn slack(device: &Device) -> Option<Finding> {
         rule: "slack",
         bytes: slack,
         text: format!(
-            "{}: {} % of the peak was asked for by nobody: {slack} of chunks larger than their requests, which the pool does not split",
+            "{}: {} % of {} was asked for by nobody: {slack} of chunks larger than their requests, which the pool does not split",
             device.name,
-            percent(slack, peak)
+            percent(slack, peak),
+            whole(device)
         ),
         fix: "vramline replay PATH --what-if fragmentation=0.01 tells what splitting sooner would save"
             .to_owned(),

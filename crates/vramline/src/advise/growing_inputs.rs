@@ -1,11 +1,12 @@
 //! Memory grows because each step is given more than the one before, such as longer sequences: what earlier steps held is freed.
 //!
-//! Two sorts of evidence, either of which is enough. A trace shows which blocks live at the end of a step: with larger inputs they are
+//! Three sorts of evidence, any of which is enough. A trace shows which blocks live at the end of a step: with larger inputs they are
 //! the step's own, and blocks of earlier steps are gone. Without one the counters do: what is kept raises the peak of a step by as much as
-//! what is left at its end; larger inputs raise it by more, because activations come on top.
+//! what is left at its end; larger inputs raise it by more, because activations come on top. And where a trace shows ops that ask for more in
+//! every step, by far more in all than what is left at the ends, what is left is a part of that: whatever counters and threads do.
 
 use super::leak::{Growth, growth, growth_alike, points, train_steps, whole};
-use super::{Device, Finding, StepFigures};
+use super::{Device, Finding, GrowingOp, StepFigures};
 
 /// The rule's name.
 const RULE: &str = "growing-inputs";
@@ -15,6 +16,9 @@ const LEAST: f64 = 4.0 * 1024.0 * 1024.0;
 const SHARE: f64 = 0.05;
 /// The paces of the two halves of peaks differ at most by this factor: the highest figure so far stands still for a while, and then leaps.
 const ALIKE: f64 = 4.0;
+/// What ops ask for more from step to step, at least, as a multiple of what is left more. What a program collects, such as a tensor that is
+/// extended in each step, asks for as much as it leaves, once or twice.
+const AMPLE: f64 = 4.0;
 /// What a trace has to explain of the growth a step, at least.
 const EXPLAINED: f64 = 0.5;
 
@@ -28,9 +32,10 @@ fn found(device: &Device) -> Option<Growth> {
         let last = steps.last()?.highest?;
         #[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53")]
         let is_large = |peaks: &Growth| peaks.bytes >= LEAST && peaks.bytes >= SHARE * last.0 as f64;
-        let peaks = rooms.and_then(|_| growth_alike(&points(&steps, |step| step.highest), ALIKE))?;
+        let peaks = growth_alike(&points(&steps, |step| step.highest), ALIKE)?;
         let is_room = rooms.is_some_and(|rooms| rooms.slope >= EXPLAINED * peaks.slope);
-        return (is_room && is_large(&peaks)).then_some(peaks);
+        let is_asked = asked(device) >= EXPLAINED * peaks.slope;
+        return ((is_room || is_asked) && is_large(&peaks)).then_some(peaks);
     };
     if is_kept(device, &left) {
         return None;
@@ -43,7 +48,16 @@ fn found(device: &Device) -> Option<Growth> {
         grown >= EXPLAINED * left.slope * steps && kept < EXPLAINED * grown && !device.growing.is_empty()
     });
     let is_counted = rooms.is_some_and(|rooms| rooms.slope >= left.slope);
-    (is_traced || is_counted).then_some(left)
+    (is_traced || is_counted || asked(device) >= AMPLE * left.slope).then_some(left)
+}
+
+/// What ops ask for more in a traced step than in the one before, in all.
+fn asked(device: &Device) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53")]
+    let more = |op: &GrowingOp| {
+        op.last.0.saturating_sub(op.first.0) as f64 / op.steps.saturating_sub(1).max(1) as f64
+    };
+    device.growing.iter().map(more).sum()
 }
 
 /// Whether blocks or variables are known to be kept that explain the growth.
@@ -85,7 +99,7 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advise::{GrowingOp, KeptVariables, Survivor, WindowGrowth};
+    use crate::advise::{KeptVariables, Survivor, WindowGrowth};
     use crate::trace::SurvivorKind;
     use crate::units::Bytes;
 
@@ -139,7 +153,8 @@ mod tests {
     #[test]
     fn a_trace_shows_that_earlier_blocks_are_gone() {
         let window = |kept| Some(WindowGrowth { steps: 4, grown: Bytes(390 * KIB), kept: Bytes(kept) });
-        let growing = || vec![GrowingOp { op: "Pad".to_owned(), first: Bytes(KIB), last: Bytes(9 * KIB) }];
+        let growing =
+            || vec![GrowingOp { op: "Pad".to_owned(), steps: 4, first: Bytes(KIB), last: Bytes(9 * KIB) }];
         let traced = |kept| Device { window: window(kept), growing: growing(), ..device(0) };
         assert!(found(&traced(0)).is_some());
         assert!(found(&traced(380 * KIB)).is_none());
@@ -147,10 +162,39 @@ mod tests {
     }
 
     #[test]
+    fn ops_that_ask_for_far_more_than_is_left_tell_of_inputs() {
+        let asks = |more: u64| {
+            let growing = GrowingOp {
+                op: "Conv".to_owned(),
+                steps: 4,
+                first: Bytes(KIB),
+                last: Bytes((1 + 3 * more) * KIB),
+            };
+            Device { growing: vec![growing], ..device(0) }
+        };
+        assert!(found(&asks(400)).is_some());
+        // A tensor that is extended in each step asks for what it leaves.
+        assert!(found(&asks(100)).is_none());
+        assert!(found(&asks(200)).is_none());
+        let kept = KeptVariables { what: "v".to_owned(), before: 1, after: 40, bytes: Bytes(3000 * KIB) };
+        assert!(found(&Device { kept: vec![kept], ..asks(400) }).is_none());
+    }
+
+    #[test]
     fn peaks_may_rise_while_nothing_is_left() {
         let mut device = device(900);
         device.steps.iter_mut().for_each(|step| step.current = Some(Bytes(4000 * KIB)));
         assert!(found(&device).is_some_and(|found| (found.slope - 921_600.0).abs() < 1.0));
+        // What is left jumps so much that nothing follows from it; then the ops of a trace tell.
+        let (mut jumping, mut number) = (device.clone(), 0);
+        jumping.steps.iter_mut().for_each(|step| {
+            step.current = Some(Bytes(if number % 2 == 0 { 1000 } else { 40_000 } * KIB));
+            number += 1;
+        });
+        assert!(found(&jumping).is_none());
+        let growing =
+            GrowingOp { op: "Conv".to_owned(), steps: 4, first: Bytes(KIB), last: Bytes(3000 * KIB) };
+        assert!(found(&Device { growing: vec![growing], ..jumping }).is_some());
         device.steps.iter_mut().for_each(|step| step.highest = Some(Bytes(9000 * KIB)));
         assert!(found(&device).is_none());
     }

@@ -18,6 +18,8 @@ mod phase;
 mod preallocation;
 pub mod staircase;
 
+use std::collections::BTreeMap;
+
 use crate::event::Framework;
 use crate::trace::{Phase, SurvivorKind};
 use crate::units::Bytes;
@@ -131,7 +133,9 @@ pub struct WindowGrowth {
 pub struct GrowingOp {
     /// The op.
     pub op: String,
-    /// In the first step that counts.
+    /// Steps in which it asked.
+    pub steps: usize,
+    /// In the first of them.
     pub first: Bytes,
     /// In the last.
     pub last: Bytes,
@@ -194,6 +198,10 @@ pub struct Fragments {
 pub struct Device {
     /// The device, as in `GPU:0`; with the process where there are several.
     pub name: String,
+    /// What sort of device it is: `GPU`, `TPU`, `CPU`; empty where that is not known or it is none.
+    pub kind: String,
+    /// How many allocations were recorded.
+    pub allocs: Option<u64>,
     /// The framework.
     pub framework: Option<Framework>,
     /// Steps in order.
@@ -216,6 +224,8 @@ pub struct Device {
     pub churn: Option<Churn>,
     /// The most in use.
     pub peak: Option<Bytes>,
+    /// Whether that is of the moment at which a file was written, because no history knows the peak.
+    pub is_dump: bool,
     /// What happened at that moment, where it was no step that trains: "the first step", "validation".
     pub peak_in: Option<String>,
     /// The most taken from the driver by the pool.
@@ -260,8 +270,28 @@ pub fn findings(devices: &[Device]) -> Vec<Finding> {
         dominated::one_thing,
         dominated::slack,
     ];
-    let mut found: Vec<Finding> =
-        devices.iter().flat_map(|device| rules.iter().filter_map(|rule| rule(device))).collect();
+    let mut found: Vec<Finding> = Vec::new();
+    // By rule and by what is said of a device, without its name: the place of the first finding, and on how many more it holds.
+    let mut said: BTreeMap<(&'static str, String), (usize, usize)> = BTreeMap::new();
+    for device in devices {
+        for finding in rules.iter().filter_map(|rule| rule(device)) {
+            let without_name = finding.text.replacen(&device.name, "", 1);
+            let known = said.entry((finding.rule, without_name)).or_insert((found.len(), 0));
+            if known.0 == found.len() {
+                found.push(finding);
+            } else {
+                known.1 += 1;
+            }
+        }
+    }
+    for (first, more) in said.into_values().filter(|(_, more)| *more > 0) {
+        if let Some(finding) = found.get_mut(first) {
+            finding.text.push_str(&format!(
+                "; the same on {more} more {}",
+                if more == 1 { "device" } else { "devices" }
+            ));
+        }
+    }
     found.extend(imbalance::check(devices));
     // A leak is never beside the point.
     let is_leak = |finding: &Finding| [leak::RULE, staircase::RULE].contains(&finding.rule);

@@ -14,8 +14,10 @@ pub struct CachingAnalysis {
     pub active_peak: Bytes,
     /// The most that was free beside blocks in use.
     pub split_peak: Bytes,
-    /// The allocator at three moments.
-    pub moments: [(CachedWhen, Cached); 3],
+    /// The allocator at three moments; without a history that knows the peak, at the last only.
+    pub moments: Vec<(CachedWhen, Cached)>,
+    /// Free blocks at the end, where no history knows the peak.
+    pub free_blocks: Option<u64>,
     /// Streams and private pools at the end.
     pub streams: Vec<StreamUse>,
     /// Requests that failed.
@@ -66,16 +68,25 @@ impl CachingAnalysis {
             op: history.names.get(failure.op).to_owned(),
             stack: history.stacks.texts(failure.stack, &history.names),
         };
+        let at_end = caching.at_end;
+        let (reserved, active, split) = match &caching.state {
+            Some(_) => (at_end.reserved, at_end.active, at_end.split_remainders),
+            None => (caching.reserved_peak, caching.active_peak, caching.split_peak),
+        };
         CachingAnalysis {
-            reserved_peak: caching.reserved_peak,
-            reserved_peak_at: caching.reserved_peak_time.map(clock),
-            active_peak: caching.active_peak,
-            split_peak: caching.split_peak,
-            moments: [
-                (CachedWhen::Peak, caching.at_peak),
-                (CachedWhen::ReservedPeak, caching.at_reserved_peak),
-                (CachedWhen::End, caching.at_end),
-            ],
+            reserved_peak: reserved,
+            reserved_peak_at: caching.reserved_peak_time.filter(|_| caching.state.is_none()).map(clock),
+            active_peak: active,
+            split_peak: split,
+            moments: match &caching.state {
+                Some(_) => vec![(CachedWhen::End, caching.at_end)],
+                None => vec![
+                    (CachedWhen::Peak, caching.at_peak),
+                    (CachedWhen::ReservedPeak, caching.at_reserved_peak),
+                    (CachedWhen::End, caching.at_end),
+                ],
+            },
+            free_blocks: caching.state.as_ref().map(|state| state.free_blocks),
             streams: caching.streams.clone(),
             failures: caching.failures.iter().map(failed).collect(),
         }

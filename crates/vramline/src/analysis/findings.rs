@@ -1,6 +1,7 @@
 //! The figures of a report as the rules of [`crate::advise`] want them.
 
 use super::growth::GrowthFigures;
+use super::held::HeldMoment;
 use super::process::PoolStep;
 use super::reading::Reading;
 use super::report::{PoolAnalysis, ReportAnalysis};
@@ -41,6 +42,8 @@ fn device(report: &ReportAnalysis, pool: &PoolAnalysis, reading: &Reading) -> De
     let exact = pool.replay.as_ref().filter(|replay| replay.is_exact && is_first);
     Device {
         name: format!("{}{process}", pool.name),
+        kind: pool.device.split(':').next().unwrap_or_default().to_owned(),
+        allocs: pool.allocs,
         framework: report.source.framework,
         steps: growth.steps,
         survivors: growth.survivors,
@@ -52,6 +55,7 @@ fn device(report: &ReportAnalysis, pool: &PoolAnalysis, reading: &Reading) -> De
         growing: growth.growing,
         churn: growth.churn,
         peak: pool.highest(),
+        is_dump: pool.moment == HeldMoment::Dump,
         peak_in: is_traced.then(|| place_of_peak(pool, &steps)).flatten(),
         largest: at_peak.and_then(|held| {
             let largest = held.rows.iter().filter(|row| row.count == 1).max_by_key(|row| row.bytes)?;

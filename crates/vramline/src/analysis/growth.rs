@@ -154,7 +154,7 @@ impl GrowthFigures {
         let Some(patterns) = &pool.patterns else { return };
         let growing = patterns.growing.iter().map(|op| {
             let (first, last) = op.first_and_last;
-            GrowingOp { op: op.op.clone(), first, last }
+            GrowingOp { op: op.op.clone(), steps: op.steps, first, last }
         });
         self.growing = growing.collect();
         let ops = patterns.churning.iter().map(|op| ChurningOp {

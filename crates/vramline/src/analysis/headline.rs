@@ -1,6 +1,7 @@
 //! The answer of a report in a sentence, the figures behind it, and the sentences that go on from there.
 
-use super::held::HeldRows;
+use super::caching::CachedWhen;
+use super::held::{HeldMoment, HeldRows};
 use super::replayed::Replayed;
 use super::report::{PoolAnalysis, ReportAnalysis};
 use super::windows;
@@ -91,6 +92,9 @@ impl ReportAnswer {
         let about = match main {
             Some(pool) => about_pool(report, pool),
             None if report.job.is_some() => vec!["No figures in this recording.".to_owned()],
+            None if report.source.framework == Some(Framework::PyTorch) => {
+                vec!["The snapshot is empty: it tells of no memory.".to_owned()]
+            }
             None => vec!["No memory events in this trace.".to_owned()],
         };
         let mut sentences = failed.into_iter().chain(silent).chain(about);
@@ -145,9 +149,22 @@ fn about_pool(report: &ReportAnalysis, pool: &PoolAnalysis) -> Vec<String> {
     // Of the first steps there is nothing to say; of others the reader wants to know which.
     let place = pool.peak_in.as_ref().filter(|_| pool.window > Some(1));
     let place = place.map_or(String::new(), |place| format!(", {place}"));
-    sentences.push(format!("{program} held {peak} in {name} at the peak{of_steps}{place}{of_limit}."));
+    sentences.push(match pool.moment {
+        HeldMoment::Peak => {
+            format!("{program} held {peak} in {name} at the peak{of_steps}{place}{of_limit}.")
+        }
+        HeldMoment::Dump => {
+            let count = held.rows.iter().map(|row| row.count).sum::<u64>();
+            let count = thousands(count.saturating_add(held.rest.map_or(0, |rest| rest.count)));
+            format!(
+                "{program} held {peak} in {name}, in {count} blocks, at the moment of the dump{of_limit}."
+            )
+        }
+        HeldMoment::Program => format!("The compiled program asks for {peak} in {name}."),
+    });
     sentences.extend(by_role(held, peak));
-    sentences.extend(apart(held, peak));
+    sentences.extend(apart(held, peak, pool.moment));
+    sentences.extend(cached_at_dump(pool));
     // A replay is of the first trace, and so is what it says of its peak.
     let replay = pool.replay.as_ref().filter(|_| pool.window.is_none_or(|window| window == 1));
     sentences.extend(replay.map(around_the_peak));
@@ -177,8 +194,22 @@ fn by_role(held: &HeldRows, peak: Bytes) -> Option<String> {
     (!told.is_empty()).then(|| format!("That is {}.", told.join(", ")))
 }
 
-/// What of the peak no role explains.
-fn apart(held: &HeldRows, peak: Bytes) -> Option<String> {
+/// What a caching allocator kept beside what it had handed out when the snapshot was taken.
+fn cached_at_dump(pool: &PoolAnalysis) -> Option<String> {
+    let caching = pool.caching.as_ref().filter(|_| pool.moment == HeldMoment::Dump)?;
+    let (_, end) = caching.moments.iter().find(|(when, _)| *when == CachedWhen::End)?;
+    let cached = end.reserved.saturating_sub(end.active);
+    let blocks =
+        caching.free_blocks.map_or(String::new(), |blocks| format!(" in {} blocks", thousands(blocks)));
+    Some(format!(
+        "It had reserved {}, of which {cached} ({}){blocks} was cached and not in use.",
+        end.reserved,
+        cached.percent_of(end.reserved)
+    ))
+}
+
+/// What no role explains.
+fn apart(held: &HeldRows, peak: Bytes, moment: HeldMoment) -> Option<String> {
     let mut apart = Vec::new();
     if held.slack > Bytes::ZERO {
         let share = held.slack.percent_of(peak);
@@ -192,7 +223,8 @@ fn apart(held: &HeldRows, peak: Bytes) -> Option<String> {
     if held.unnamed > Bytes::ZERO && held.unnamed.share_of(requested).is_some_and(|share| share >= 0.01) {
         apart.push(format!("{} ({}) has no name", held.unnamed, held.unnamed.percent_of(peak)));
     }
-    (!apart.is_empty()).then(|| format!("Of the peak, {}.", apart.join("; ")))
+    let whole = if moment == HeldMoment::Peak { "the peak" } else { "that" };
+    (!apart.is_empty()).then(|| format!("Of {whole}, {}.", apart.join("; ")))
 }
 
 /// What a replay says of the pool around the peak.

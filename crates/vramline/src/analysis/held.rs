@@ -27,6 +27,19 @@ pub enum GroupBy {
     Stack,
 }
 
+/// The moment at which it is known what a pool held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldMoment {
+    /// The peak, which a history or the framework's high-water mark knows.
+    Peak,
+    /// When the file was written: no history knows the peak, which was as high or higher.
+    Dump,
+    /// None: it is what a compiled program asks for.
+    Program,
+}
+
+words!(HeldMoment { Peak => "peak", Dump => "dump", Program => "program" });
+
 /// What a pool held: named + unnamed + slack + before the recording = in use, and the roles add up to named + unnamed.
 #[derive(Clone, Debug)]
 pub struct HeldRows {

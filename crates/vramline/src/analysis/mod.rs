@@ -6,6 +6,7 @@
 
 pub mod accounts;
 pub mod caching;
+pub mod causes;
 pub mod diff;
 pub mod doctor;
 pub mod export;

@@ -1,13 +1,19 @@
 //! The post-mortem: for each failed allocation its verdict, what keeps holes apart, who holds the pool, and what would have helped.
 
+use std::fmt::Write;
+
 use rustc_hash::FxHashMap;
 
+use super::causes;
 use super::reading::OutOfMemory;
-use super::replayed;
+use super::replayed::{self, RemedyKind};
+use crate::advise::Finding;
 use crate::failure::{Failure, Layout, Region, SizeRange};
 use crate::names::Names;
 use crate::postmortem::advice::{self, Advice};
 use crate::postmortem::bridge::{self, Bridge};
+use crate::postmortem::headline;
+use crate::postmortem::need::LeastNeed;
 use crate::postmortem::outcome::FailureOutcome;
 use crate::postmortem::{self, Conclusion, Proof, Verdict};
 use crate::units::{Bytes, thousands};
@@ -49,6 +55,10 @@ pub struct FailureAnalysis<'a> {
     pub regions: Vec<RegionPicture>,
     /// Chunks in use by size and name, the most bytes first.
     pub holders: Vec<Holder>,
+    /// What the program needs at least, where a recording tells.
+    pub need: Option<&'a LeastNeed>,
+    /// What memory grew by until the failure, where a recording shows it.
+    pub growth: Option<&'a Finding>,
     /// What would help.
     pub advice: Vec<Advice>,
     /// What happened, in a sentence.
@@ -106,7 +116,7 @@ pub fn oom(read: &OutOfMemory) -> OomAnalysis<'_> {
 
 impl<'a> FailureAnalysis<'a> {
     fn of(
-        read: &OutOfMemory,
+        read: &'a OutOfMemory,
         at: usize,
         failure: &'a Failure,
         proof: Option<&'a Proof>,
@@ -121,11 +131,24 @@ impl<'a> FailureAnalysis<'a> {
             .and_then(|(layout, request)| bridge::bridge(layout, request.high, failure.end));
         // A request that was served needs nothing.
         let is_served = outcome == FailureOutcome::ServedLater;
-        let advice =
-            if is_served { Vec::new() } else { advice::advice(failure, &conclusion, bridge.as_ref(), proof) };
+        let need = read.need(at).filter(|_| !outcome.is_survived());
+        let told = postmortem::Told { failure, conclusion: &conclusion, proof, need };
+        let mut advice = if is_served { Vec::new() } else { advice::advice(&told, bridge.as_ref()) };
+        // Where memory grows, less of it at this moment only delays the failure.
+        let is_own = conclusion.verdict != Some(Verdict::Device);
+        let growth = causes::growth(read).filter(|_| is_own && !outcome.is_survived());
+        if let Some(finding) = growth {
+            advice.insert(0, Advice { text: finding.fix.clone(), bytes: Some(finding.bytes) });
+        }
+        let mut headline = headline::headline(&told, outcome);
+        if let Some(finding) = growth {
+            let _ = write!(headline, " {}", finding.text);
+        }
         FailureAnalysis {
-            headline: headline(failure, &conclusion, proof, outcome),
+            headline,
             advice,
+            need,
+            growth,
             at,
             outcome,
             regions: layout.map(regions).unwrap_or_default(),
@@ -136,43 +159,6 @@ impl<'a> FailureAnalysis<'a> {
             bridge,
         }
     }
-}
-
-/// What happened, in a sentence that begins with the verdict.
-fn headline(
-    failure: &Failure,
-    conclusion: &Conclusion,
-    proof: Option<&Proof>,
-    outcome: FailureOutcome,
-) -> String {
-    let asked = conclusion.request.map_or("an unknown amount".to_owned(), advice::shown);
-    let pool = failure.allocator.as_deref().map_or(String::new(), |name| format!(" in {name}"));
-    let short =
-        conclusion.short_by.map_or(String::new(), |told| format!(", short by {}", advice::shown(told)));
-    if outcome == FailureOutcome::ServedLater {
-        return format!(
-            "served later: {asked} did not fit{pool} at first{short}; it was tried again and served."
-        );
-    }
-    let sentence = match conclusion.verdict {
-        Some(Verdict::Device) => {
-            format!("the driver refused {asked}{pool}, although the limit left enough")
-        }
-        Some(Verdict::Fragmented) => format!("{asked} did not fit{pool}: enough is free, but in pieces"),
-        Some(Verdict::Slack) => {
-            format!(
-                "{asked} did not fit{pool}{short}: more than that is slack, taken beyond what was asked for"
-            )
-        }
-        Some(Verdict::Exhausted) => format!("{asked} did not fit{pool}{short}: memory is exhausted"),
-        Some(Verdict::Limit) => {
-            let by = proof.map_or("", |proof| proof.by.as_str());
-            format!("{asked} did not fit{pool}{short}: the limit that was set ({by}) is reached")
-        }
-        None => format!("{asked} did not fit{pool}; why, cannot be told"),
-    };
-    let went_on = if outcome == FailureOutcome::WentOn { "; the job went on" } else { "" };
-    format!("{}: {sentence}{went_on}.", conclusion.verdict.map_or("no verdict", Verdict::word))
 }
 
 /// The answer of a post-mortem in a word: the verdict on its first failure.
@@ -214,7 +200,10 @@ impl OomAnalysis<'_> {
     #[must_use]
     pub fn headline(&self) -> String {
         match (self.failures.first(), self.failures.len()) {
-            (None, _) => "No allocation fails here.".to_owned(),
+            (None, _) => match headline::without_harm(&self.read.failures.soft) {
+                Some(what) => format!("No allocation failed for good: {what}."),
+                None => "No allocation fails here.".to_owned(),
+            },
             (Some(first), _) if first.outcome.is_survived() => {
                 let survived: Vec<(FailureOutcome, &Failure)> =
                     self.failures.iter().map(|each| (each.outcome, each.failure)).collect();
@@ -243,11 +232,20 @@ fn advise_by_replay(read: &OutOfMemory, analysed: &mut [FailureAnalysis<'_>]) {
         // What nobody missed needs no advice.
         let mine = analysed.iter_mut().filter(|each| is_mine(each.at) && !each.outcome.is_survived());
         let found = mine.into_iter().find_map(|each| {
-            Some((replayed::advice(&host.trace, each.failure, host.version.as_deref())?, each))
+            let by = each.proof.map(|proof| proof.by.as_str());
+            let by = by.filter(|_| each.conclusion.verdict == Some(Verdict::Limit));
+            Some((replayed::advice(&host.trace, each.failure, host.version.as_deref(), by)?, each))
         });
-        if let Some((advice, analysed)) = found {
-            // It knows the order of requests; the arithmetic beside it only the bytes.
-            analysed.advice.insert(0, advice);
+        let Some(((kind, advice), analysed)) = found else { continue };
+        // It knows the order of requests; the arithmetic beside it only the bytes. What led to the failure comes before both.
+        let first = usize::from(analysed.growth.is_some());
+        match kind {
+            RemedyKind::Setting => analysed.advice.insert(first, advice),
+            RemedyKind::Limit => {
+                analysed.advice.retain(|known| !known.text.starts_with("raise the limit"));
+                analysed.advice.insert(first.min(analysed.advice.len()), advice);
+            }
+            RemedyKind::None => analysed.advice.push(advice),
         }
     }
 }

@@ -1,11 +1,10 @@
 //! How the steps of a pool repeat each other, which ops ask for other sizes each time, and what constant shapes would take instead.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::event::Framework;
 use crate::names::Name;
 use crate::replay::PoolRun;
-use crate::trace::{OpSizes, PoolTrace, Trace, layer_of};
+use crate::trace::{OpSizes, PoolTrace, Trace};
 use crate::units::Bytes;
 
 /// Ops that are listed.
@@ -16,10 +15,10 @@ const MAX_OPS: usize = 10;
 pub struct Patterns {
     /// Steps that were compared.
     pub steps: usize,
-    /// Share of the requests after the first step that a step before made too.
-    pub repeated_requests: f64,
-    /// The same share of their bytes.
-    pub repeated_bytes: f64,
+    /// Share of the requests after the first step that a step before made too; `None` where there are none.
+    pub repeated_requests: Option<f64>,
+    /// The same share of their bytes; `None` where there are none.
+    pub repeated_bytes: Option<f64>,
     /// The number of the step from which on hardly any new size comes.
     pub steady_from: Option<i64>,
     /// How many ops ask for other sizes in most steps.
@@ -39,7 +38,7 @@ pub struct Patterns {
 pub struct NamedSizes {
     /// The op.
     pub op: String,
-    /// Its layer.
+    /// Its layer, as the tables of the report have it.
     pub layer: String,
     /// Steps in which it asked, the first step of all left out.
     pub steps: usize,
@@ -67,27 +66,28 @@ impl Patterns {
             let ops: FxHashSet<Name> = pattern.churning.iter().map(|op| op.op).collect();
             run.padded_pool(trace, &trace.compared_steps(), &ops)
         };
-        let listed = |ops: &[OpSizes]| ops.iter().take(MAX_OPS).map(|op| named(trace, op)).collect();
+        let listed =
+            || [&pattern.churning, &pattern.growing].into_iter().flat_map(|ops| ops.iter().take(MAX_OPS));
+        let layers = trace.layers_of(pool, &listed().map(|op| op.op).collect());
+        let named = |ops: &[OpSizes]| ops.iter().take(MAX_OPS).map(|op| named(trace, &layers, op)).collect();
         Some(Patterns {
             steps: pattern.steps,
             repeated_requests: share(pattern.repeated.requests, pattern.asked.requests),
             repeated_bytes: share(pattern.repeated.bytes.0, pattern.asked.bytes.0),
             steady_from: pattern.steady_from,
             churning_ops: pattern.churning.len(),
-            churning: listed(&pattern.churning),
-            growing: listed(&pattern.growing),
+            churning: named(&pattern.churning),
+            growing: named(&pattern.growing),
             pool: exact.map(|run| run.exact.pool),
             padded_pool: exact.and_then(padded),
         })
     }
 }
 
-fn named(trace: &Trace, sizes: &OpSizes) -> NamedSizes {
-    let op = trace.history.names.get(sizes.op);
-    let is_torch = trace.history.framework == Some(Framework::PyTorch);
+fn named(trace: &Trace, layers: &FxHashMap<Name, String>, sizes: &OpSizes) -> NamedSizes {
     NamedSizes {
-        op: op.to_owned(),
-        layer: if is_torch { String::new() } else { layer_of(op) },
+        op: trace.history.names.get(sizes.op).to_owned(),
+        layer: layers.get(&sizes.op).cloned().unwrap_or_default(),
         steps: sizes.steps,
         sizes: sizes.sizes,
         smallest: sizes.smallest,
@@ -97,7 +97,20 @@ fn named(trace: &Trace, sizes: &OpSizes) -> NamedSizes {
     }
 }
 
+/// `None` of nothing.
 #[expect(clippy::cast_precision_loss, reason = "a share")]
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 1.0 } else { part as f64 / whole as f64 }
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_has_no_share() {
+        assert_eq!(share(0, 0), None);
+        assert_eq!(share(0, 4), Some(0.0));
+        assert_eq!(share(3, 4), Some(0.75));
+    }
 }

@@ -4,8 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::advise::Finding;
 use crate::event::{self, Framework, History};
-use crate::failure::{Failure, Failures, SizeRange};
+use crate::failure::{Dialect, Failure, Failures, SizeRange};
+use crate::postmortem::need::LeastNeed;
 use crate::postmortem::outcome::{self, Ended, FailureOutcome, ProcessEnd};
 use crate::postmortem::{Proof, history, traced, witness};
 use crate::recording::kinds::RecordedMarkKind;
@@ -301,7 +303,7 @@ fn inventories_of<'a>(process: &'a RecordedProcess, window: &RecordedWindow) -> 
 }
 
 opaque! {
-    /// The failed allocations that paths tell of: what [`read_failures`] gives.
+    /// The failed allocations that paths tell of: what [`read_failures`](crate::read_failures) gives.
     #[derive(Debug, Default)]
     pub struct OutOfMemory {
         /// The failures, text and dump of each joined.
@@ -314,20 +316,22 @@ opaque! {
         of_process: Vec<Option<usize>>,
         /// For each of them, what became of the request.
         outcomes: Vec<FailureOutcome>,
+        /// For each of them, what its program needs at least.
+        needs: Vec<Option<LeastNeed>>,
+        /// What memory grew by until one of them.
+        growth: Vec<Finding>,
         /// Traces that may tell what led to them.
         hosts: Vec<Host>,
     }
 }
 
-/// Reads the failed allocations of logs, dumps, snapshots and recordings; [`oom`](crate::oom()) explains them.
-///
-/// A log and the dump of the same failure are joined. `limit` is the limit that the user set for the pool, where known; it decides between
-/// a pool that is too small and memory that is exhausted.
-///
-/// # Errors
-///
-/// A path that cannot be read, or is a file that tells of no failures, such as a trace. A log without a failure is no error.
-pub fn read_failures(
+/// Whether a path is a recording.
+pub(super) fn is_recording(path: &Path) -> bool {
+    reader::is_recording(path)
+}
+
+/// Reads the failed allocations that paths tell of, without what led to them.
+pub(super) fn read_told(
     paths: &[PathBuf],
     limit: Option<Bytes>,
     progress: &Arc<Progress>,
@@ -382,6 +386,8 @@ impl OutOfMemory {
         self.proofs.extend(other.proofs);
         self.of_process.extend(other.of_process.into_iter().map(moved));
         self.outcomes.extend(other.outcomes);
+        self.needs.extend(other.needs);
+        self.growth.extend(other.growth);
         let hosts = other.hosts.into_iter();
         self.hosts.extend(hosts.map(|host| Host { process: moved(host.process), ..host }));
     }
@@ -390,8 +396,13 @@ impl OutOfMemory {
     pub(super) fn of(failures: Failures, process: Option<usize>) -> OutOfMemory {
         let count = failures.list.len();
         let (proofs, of_process) = (vec![None; count], vec![process; count]);
-        let outcomes = vec![FailureOutcome::Unknown; count];
-        OutOfMemory { failures, proofs, of_process, outcomes, ..OutOfMemory::default() }
+        let (outcomes, needs) = (vec![FailureOutcome::Unknown; count], vec![None; count]);
+        OutOfMemory { failures, proofs, of_process, outcomes, needs, ..OutOfMemory::default() }
+    }
+
+    /// What the program of a failure needs at least, by its place.
+    pub(super) fn need(&self, at: usize) -> Option<&LeastNeed> {
+        self.needs.get(at).and_then(Option::as_ref)
     }
 
     /// What became of each failure, by its place.
@@ -423,6 +434,7 @@ impl OutOfMemory {
         for failure in &mut failures.list {
             let has_limit = set_limit(failure);
             self.proofs.push(proof_of(recorded).filter(|_| has_limit));
+            self.needs.push(need_of(process, failure));
         }
         let is_last_word = |failure: &Failure| {
             failure.witnesses.iter().any(|witness| Some(&witness.path) == process.exception.as_ref())
@@ -452,6 +464,13 @@ impl OutOfMemory {
             }
         }
     }
+}
+
+/// What a program of PyTorch needs at least on the device of a failure.
+fn need_of(process: &RecordedProcess, failure: &Failure) -> Option<LeastNeed> {
+    let is_torch = matches!(failure.dialect, Dialect::PyTorch | Dialect::TorchAsynchronous);
+    let listed = process.inventories.last().filter(|_| is_torch)?;
+    LeastNeed::of(&listed.variables, failure.device.as_deref())
 }
 
 /// The failures that the history of a snapshot tells of, and the history.

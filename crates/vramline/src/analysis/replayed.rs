@@ -7,7 +7,7 @@ use crate::failure::{self, Failure};
 use crate::names::Name;
 use crate::postmortem::advice::Advice;
 use crate::postmortem::traced;
-use crate::replay::{self, Answered, Cause, CauseKind, NotReplayed, PoolRun, Refused, remedies};
+use crate::replay::{self, Cause, CauseKind, NotReplayed, PoolRun, Refused, Setting, SplitSize, remedies};
 use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Picos};
 use crate::warning::Warning;
@@ -145,9 +145,38 @@ pub(super) fn refused(trace: &Trace, ran: &PoolRun, failure: &Failure) -> Option
     Some(Refused { bytes, before: last + 1 })
 }
 
+/// A setting as the program's user makes it.
+fn switch(setting: &Setting) -> String {
+    match (setting.growth, setting.gc, setting.expandable, &setting.split_size) {
+        (Some(false), ..) => "memory growth off".to_owned(),
+        (_, Some(true), ..) => "TF_ENABLE_GPU_GARBAGE_COLLECTION=true".to_owned(),
+        (_, _, Some(true), _) => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True".to_owned(),
+        (.., Some(SplitSize::From(size))) => {
+            format!("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:{}", size.0 >> 20)
+        }
+        _ => setting.text.clone(),
+    }
+}
+
+/// What kind of remedy a replay found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RemedyKind {
+    /// Another setting of the allocator.
+    Setting,
+    /// A higher limit, which the user set.
+    Limit,
+    /// None that can be set.
+    None,
+}
+
 /// What a replay says would have made a failed request fit. Only where the trace is reproduced, and shows the failure's moment or
 /// tells of it.
-pub(super) fn advice(trace: &Trace, failure: &Failure, version: Option<&str>) -> Option<Advice> {
+pub(super) fn advice(
+    trace: &Trace,
+    failure: &Failure,
+    version: Option<&str>,
+    limit_set_by: Option<&str>,
+) -> Option<(RemedyKind, Advice)> {
     let pool = traced::pool_of(trace, failure).filter(|pool| pool.event_count() <= MAX_REPLAYED_EVENTS)?;
     let ran = replay::run(trace, pool, version).ok().filter(|ran| ran.exact.is_whole())?;
     let tells_failures = trace.history.pool(pool.id).is_some_and(|pool| pool.caching.is_some());
@@ -157,19 +186,36 @@ pub(super) fn advice(trace: &Trace, failure: &Failure, version: Option<&str>) ->
     }
     let found = remedies(&ran, refused)?;
     let how = if ran.is_exact() { "by exact replay" } else { "by replay from an assumed start" };
-    let with = |answer: &Answered| format!("{} (a pool of {})", answer.setting.text, answer.pool.1);
-    let settings: Vec<String> = found.settings.iter().map(with).collect();
+    // TensorFlow's pool on the CPU always grows.
+    let is_on_cpu = failure.allocator.as_deref().is_some_and(|name| name.contains("cpu"));
+    let settings: Vec<String> = found
+        .settings
+        .iter()
+        .filter(|answer| !(is_on_cpu && answer.setting.growth.is_some()))
+        .map(|answer| format!("{} (a pool of {})", switch(&answer.setting), answer.pool.1))
+        .collect();
     let limit = found.limit.as_ref().and_then(|answer| answer.limit);
-    let same = match settings.as_slice() {
-        [] => "no other setting that was tried helps under the same limit".to_owned(),
-        settings => format!("the same requests, this one included, fit with {}", settings.join(", or with ")),
-    };
-    let text = match limit {
-        Some(limit) => format!(
-            "{how}, {same}; this request needs a limit of at least {} MiB, and what comes after it is not known",
-            limit.0 >> 20
+    let mib = limit.map(|limit| limit.0 >> 20);
+    let (kind, text) = match (settings.as_slice(), mib, limit_set_by) {
+        ([], Some(mib), Some(by)) => (
+            RemedyKind::Limit,
+            format!(
+                "raise the limit ({by}) to {mib} MiB or more: {how}, this request needs that much; what comes after it is not known"
+            ),
         ),
-        None => format!("{how}, {same}"),
+        ([], Some(mib), None) => (
+            RemedyKind::None,
+            format!(
+                "{how}, no other setting that was tried helps, and this request needs a pool of at least {mib} MiB"
+            ),
+        ),
+        ([], None, _) => {
+            (RemedyKind::None, format!("{how}, no other setting that was tried helps under the same limit"))
+        }
+        (settings, ..) => (
+            RemedyKind::Setting,
+            format!("set {}: {how}, the same requests then fit, this one included", settings.join(", or ")),
+        ),
     };
-    Some(Advice { text, bytes: limit })
+    Some((kind, Advice { text, bytes: limit }))
 }

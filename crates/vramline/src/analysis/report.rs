@@ -1,9 +1,11 @@
 //! The report: what each pool held at its peak, how memory went over steps, who held the device, and what is worth knowing.
 
+use rustc_hash::FxHashSet;
+
 use super::accounts::{Accounts, DeviceHighest, DeviceLedger};
 use super::caching::CachingAnalysis;
 use super::headline::ReportAnswer;
-use super::held::{GroupBy, HeldRows, LongHeldBlock, NameTables};
+use super::held::{GroupBy, HeldMoment, HeldRows, LongHeldBlock, NameTables};
 use super::limit::{self, LimitSetter};
 use super::oom;
 use super::patterns::Patterns;
@@ -14,7 +16,7 @@ use super::reading::{Host, Reading};
 use super::replayed::{MAX_REPLAYED_EVENTS, Replayed};
 use super::windows::{self, PeakPlace, WindowFacts};
 use crate::advise::Finding;
-use crate::event::{Framework, History};
+use crate::event::{self, Framework, Hardware, History};
 use crate::ledger::Line;
 use crate::ledger::moments::HighestFigures;
 use crate::recording::reader::Recorded;
@@ -112,6 +114,8 @@ pub struct PoolAnalysis {
     pub name: String,
     /// Its device.
     pub device: String,
+    /// What the source tells of that device.
+    pub hardware: Option<Hardware>,
     /// The machine.
     pub host: String,
     /// The process.
@@ -134,6 +138,8 @@ pub struct PoolAnalysis {
     pub lifetime_peak: Option<Bytes>,
     /// When the peak was first reached.
     pub peak_at: Option<Nanos>,
+    /// Which moment peak and rows are of.
+    pub moment: HeldMoment,
     /// What was held then.
     pub at_peak: Option<HeldRows>,
     /// What was held at the moment that was asked for.
@@ -248,6 +254,9 @@ pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
         let (ledgers, highest) = (accounts.at_peaks(), accounts.highest());
         (report.ledgers, report.highest) = (ledgers, highest);
     }
+    // What holds of several pools is said once.
+    let mut said = FxHashSet::default();
+    report.warnings.retain(|warning| said.insert((warning.code, warning.text.clone())));
     report.findings = super::findings::findings(&report, reading);
     report.answer = ReportAnswer::of(&report);
     report
@@ -274,6 +283,7 @@ fn source_facts(reading: &Reading) -> SourceFacts {
         },
         files: files.map(|path| path.display().to_string()).collect(),
         clock: match (first, still) {
+            (Some(history), _) if is_torch && history.events.is_empty() => SourceClock::OneMoment,
             _ if is_torch => SourceClock::FirstEntry,
             (Some(_), _) => SourceClock::Profile,
             (None, Some(_)) => SourceClock::OneMoment,
@@ -317,8 +327,10 @@ impl ReportAnalysis {
             true => Warning { text: format!("in the program's own profile: {}", why.text), ..why },
             false => why,
         }));
+        self.warnings.extend(trace.why_cut());
         for (place, (pool, is_outdone)) in trace.pools.iter().zip(outdone).enumerate() {
-            if *is_outdone || !options.is_asked(host.pool_name(pool)) {
+            // Where the events do not know the peak, the state is shown instead.
+            if *is_outdone || trace.state_of(pool.id).is_some() || !options.is_asked(host.pool_name(pool)) {
                 continue;
             }
             let mut analysed = self.pool(reading, host, pool, options);
@@ -328,6 +340,31 @@ impl ReportAnalysis {
             if self.job.is_none() {
                 self.steps.extend(traced_steps(trace, pool));
             }
+        }
+        self.add_states(trace, options);
+    }
+
+    /// Adds the pools of which a snapshot knows the moment of the dump only.
+    fn add_states(&mut self, trace: &Trace, options: &ReportOptions) {
+        let history = &trace.history;
+        let tables = NameTables::of_history(history);
+        let states = history.pools.iter().filter_map(|pool| {
+            let caching = pool.caching.as_ref()?;
+            Some((pool, caching, caching.state.as_ref()?))
+        });
+        for (pool, caching, state) in states.filter(|(pool, ..)| options.is_asked(&pool.name)) {
+            let snapshot = trace.dumped(state);
+            self.warnings.push(Trace::why_state(&pool.name, state));
+            self.pools.push(PoolAnalysis {
+                host: history.host.clone(),
+                pid: history.pid,
+                peak: Some(snapshot.in_use),
+                moment: HeldMoment::Dump,
+                at_peak: Some(tables.rows(&snapshot, options.by, options.top)),
+                caching: Some(CachingAnalysis::of(caching, history)),
+                ..PoolAnalysis::bare(&pool.name, &event::device_of(&pool.name))
+            });
+            self.pools.sort_by_key(|pool| std::cmp::Reverse(pool.highest()));
         }
     }
 
@@ -369,6 +406,7 @@ impl ReportAnalysis {
         let peak_time = peak.map(|peak| pool.time(&history.events, peak.position));
         PoolAnalysis {
             name: name.to_owned(),
+            hardware: hardware_of(history, &trace.device_of(pool)),
             device: trace.device_of(pool),
             host: history.host.clone(),
             pid: history.pid,
@@ -381,6 +419,7 @@ impl ReportAnalysis {
             peak: peak.map(|peak| peak.bytes),
             lifetime_peak: facts.and_then(|facts| facts.lifetime_peak),
             peak_at: peak_time.map(clock),
+            moment: HeldMoment::Peak,
             fragmentation_at_peak: peak.and_then(|peak| pool.fragmentation(&history.events, peak.position)),
             at_peak,
             at,
@@ -429,7 +468,7 @@ impl ReportAnalysis {
         self.warnings.extend(doubts(history, pool, name));
     }
 
-    /// A file that knows one moment: there, every pool stands at its peak.
+    /// A file that knows one moment.
     fn add_still(&mut self, still: &Still, options: &ReportOptions) {
         self.warnings.extend(still.warnings.as_slice().iter().cloned());
         let tables = NameTables::of_still(still);
@@ -439,6 +478,11 @@ impl ReportAnalysis {
                 allocs: pool.allocs,
                 peak: Some(pool.snapshot.in_use),
                 lifetime_peak: pool.lifetime_peak,
+                moment: match still.format {
+                    "hlo" => HeldMoment::Program,
+                    "memory-profile" => HeldMoment::Peak,
+                    _ => HeldMoment::Dump,
+                },
                 at_peak: Some(tables.rows(&pool.snapshot, options.by, options.top)),
                 fragmentation_at_peak: pool.fragmentation,
                 ..PoolAnalysis::bare(&pool.name, &pool.device)
@@ -519,6 +563,7 @@ impl PoolAnalysis {
         PoolAnalysis {
             name: name.to_owned(),
             device: device.to_owned(),
+            hardware: None,
             host: String::new(),
             pid: None,
             rank: None,
@@ -530,6 +575,7 @@ impl PoolAnalysis {
             peak: None,
             lifetime_peak: None,
             peak_at: None,
+            moment: HeldMoment::Peak,
             at_peak: None,
             at: None,
             fragmentation_at_peak: None,
@@ -544,6 +590,10 @@ impl PoolAnalysis {
             trace: None,
         }
     }
+}
+
+fn hardware_of(history: &History, device: &str) -> Option<Hardware> {
+    history.hardware.iter().find(|told| told.device == device).cloned()
 }
 
 /// A pool in the first trace of its process, where that has it.

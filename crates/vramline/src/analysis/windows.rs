@@ -8,7 +8,7 @@ use super::reading::{Host, Reading};
 use super::report::PoolAnalysis;
 use crate::recording::fits::fit_of;
 use crate::recording::reader::Recorded;
-use crate::recording::rows::{Counters, Mark, RecordedMarkKind, TraceState, WindowReason};
+use crate::recording::rows::{Counters, Mark, Moment, RecordedMarkKind, TraceState, WindowReason};
 use crate::trace::recorded::RecordedStep;
 use crate::trace::{Phase, PoolTrace};
 use crate::units::{Bytes, Nanos};
@@ -93,14 +93,12 @@ impl ProcessStory<'_> {
         }
         // Phases end after their steps; the innermost that holds the moment ends first.
         let is_around = |mark: &&Mark| {
-            let begin = mark.begin.unwrap_or(mark.time.monotonic);
-            let wall = mark.time.wall.saturating_sub(mark.time.monotonic.saturating_sub(begin));
             mark.kind == RecordedMarkKind::Phase
-                && self.clock(crate::recording::rows::Moment { monotonic: begin, wall }) <= at
+                && self.clock(mark.began()) <= at
                 && at <= self.clock(mark.time)
         };
         let around = self.process.marks.iter().find(is_around);
-        let span = around.map(|mark| (mark.begin.unwrap_or(mark.time.monotonic), mark.time.monotonic));
+        let span = around.map(|mark| (mark.began().monotonic, mark.time.monotonic));
         PeakPlace {
             fit: span.and_then(|(begin, end)| fit_of(&fits, begin, end)),
             epoch: None,
@@ -122,10 +120,7 @@ impl ProcessStory<'_> {
         // A mark tells of the time up to it: of a step its own.
         let at = match (&first.kind, first.begin) {
             (RecordedMarkKind::Step | RecordedMarkKind::Call, Some(_)) => end,
-            _ => crate::recording::rows::Moment {
-                monotonic: end.monotonic.saturating_sub(1),
-                wall: end.wall.saturating_sub(1),
-            },
+            _ => Moment { monotonic: end.monotonic.saturating_sub(1), wall: end.wall.saturating_sub(1) },
         };
         Some(self.place_at(self.clock(at), device, steps))
     }

@@ -30,6 +30,32 @@ pub struct Caching {
     pub failures: Vec<OutOfMemory>,
     /// What the events do not tell.
     pub calls: Calls,
+    /// The blocks that were in use at the end, where the entries of the source are too few to know the peak.
+    pub state: Option<DumpState>,
+}
+
+/// What a caching allocator had in use when a snapshot was taken.
+#[derive(Clone, Debug, Default)]
+pub struct DumpState {
+    /// How many entries the history of the device has.
+    pub entries: u64,
+    /// The blocks in use.
+    pub blocks: Vec<DumpBlock>,
+    /// How many blocks were free in the segments.
+    pub free_blocks: u64,
+}
+
+/// A block that was in use then.
+#[derive(Clone, Copy, Debug)]
+pub struct DumpBlock {
+    /// What was asked for; the size where the snapshot does not tell it.
+    pub requested: Bytes,
+    /// What the allocator took for it.
+    pub size: Bytes,
+    /// The place in the program; empty where the snapshot does not tell it.
+    pub op: Name,
+    /// The same with its callers.
+    pub stack: Stack,
 }
 
 /// A caching allocator at one moment: reserved = active + whole segments + split remainders + expandable.

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Caching, Events, PoolId};
+use super::{Caching, Events, Hardware, PoolId};
 use crate::executable::Executable;
 use crate::names::{Name, Names};
 use crate::stack::Stacks;
@@ -122,6 +122,8 @@ pub struct History {
     pub host: String,
     /// The process.
     pub pid: Option<u64>,
+    /// What the source tells of the devices.
+    pub hardware: Vec<Hardware>,
     /// How it was recorded.
     pub recorder: Recorder,
     /// What went wrong on the way.

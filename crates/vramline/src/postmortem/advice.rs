@@ -1,10 +1,11 @@
 //! What to do about a failure, from its own facts only.
 //!
-//! Nothing here is general advice: each sentence names figures of this failure, and is left out where they are not known.
+//! Nothing here is general advice: each sentence names figures of this failure, and is left out where they are not known. Advice is
+//! ordered by the bytes that it would give.
 
 use super::bridge::Bridge;
-use super::{Conclusion, Proof, Verdict};
-use crate::failure::{Dialect, Failure, SizeRange};
+use super::{Conclusion, DeviceCause, Proof, Told, Verdict};
+use crate::failure::{Dialect, Failure, Platform, SizeRange};
 use crate::units::Bytes;
 
 /// Something to do.
@@ -12,97 +13,159 @@ use crate::units::Bytes;
 pub struct Advice {
     /// A sentence.
     pub text: String,
-    /// The bytes that it is about, where it is about some.
+    /// The bytes that it would give, where that is known.
     pub bytes: Option<Bytes>,
 }
 
 /// What to do about a failure, best first.
 #[must_use]
-pub fn advice(
-    failure: &Failure,
-    conclusion: &Conclusion,
-    bridge: Option<&Bridge>,
-    proof: Option<&Proof>,
-) -> Vec<Advice> {
-    let mut list = Vec::new();
-    let mut add = |text: String, bytes: Option<Bytes>| list.push(Advice { text, bytes });
+pub fn advice(told: &Told<'_>, bridge: Option<&Bridge>) -> Vec<Advice> {
+    let Told { failure, conclusion, proof, need } = *told;
+    let mut list = List::default();
     let short = conclusion.short_by.map(|told| told.high);
+    // A limit must leave room for the whole step, not only for the request that failed first.
+    let least = need.zip(failure.limit).map(|(need, limit)| need.total().saturating_sub(limit.low));
+    let short = short.max(least);
     match conclusion.verdict {
-        Some(Verdict::Device) => device(failure, conclusion, &mut add),
-        Some(Verdict::Fragmented) => fragmented(failure, conclusion, bridge, &mut add),
+        Some(Verdict::Device) => device(failure, conclusion, &mut list),
+        Some(Verdict::Fragmented) => fragmented(failure, conclusion, bridge, &mut list),
         Some(Verdict::Slack) => {
-            slack(failure, short, &mut add);
-            raise(failure, short, &mut add);
+            slack(failure, short, &mut list);
+            raise(failure, short, &mut list);
         }
         Some(Verdict::Exhausted) => {
-            less(short, &mut add);
-            raise(failure, short, &mut add);
+            less(failure, conclusion, &mut list);
+            raise(failure, short, &mut list);
         }
         Some(Verdict::Limit) => {
-            let by = proof.map_or("", |proof| &proof.by);
-            if let (Some(short), Some(limit)) = (short, failure.limit) {
-                let wanted = whole_mib(limit.high + short);
-                add(
-                    format!("raise the limit ({by}) to {} MiB or more: it is {short} short", wanted.0 >> 20),
-                    Some(wanted),
-                );
-            }
-            less(short, &mut add);
+            raise_limit(failure, short, proof, &mut list);
+            less(failure, conclusion, &mut list);
             if conclusion.slack.zip(conclusion.short_by).is_some_and(|(slack, short)| slack.low >= short.high)
             {
-                slack(failure, short, &mut add);
+                slack(failure, short, &mut list);
             }
         }
-        None => unknown(failure, conclusion, &mut add),
+        None => unknown(failure, conclusion, &mut list),
     }
-    list
+    // The first says what follows from the verdict; the others are sorted by what they give.
+    if let Some(rest) = list.0.get_mut(1..) {
+        rest.sort_by_key(|advice| std::cmp::Reverse(advice.bytes));
+    }
+    list.0
 }
 
-fn device(failure: &Failure, conclusion: &Conclusion, add: &mut impl FnMut(String, Option<Bytes>)) {
-    if let Some(others) = failure.memory.others.filter(|others| others.low > Bytes::ZERO) {
-        add(
-            format!("other processes hold {} of the device: end them, or use another device", shown(others)),
+#[derive(Default)]
+struct List(Vec<Advice>);
+
+impl List {
+    fn say(&mut self, text: impl Into<String>, bytes: Option<Bytes>) {
+        self.0.push(Advice { text: text.into(), bytes });
+    }
+}
+
+/// The tools and variables of a platform.
+struct Tools {
+    /// Lists who uses the device.
+    monitor: &'static str,
+    /// Chooses another device.
+    visible: &'static str,
+    /// Sets up PyTorch's pool.
+    pool: Option<&'static str>,
+}
+
+fn tools(platform: Option<Platform>) -> Tools {
+    let (monitor, visible, pool) = match platform {
+        Some(Platform::Hip) => ("rocm-smi", "HIP_VISIBLE_DEVICES", Some("PYTORCH_HIP_ALLOC_CONF")),
+        Some(Platform::Xpu) => ("xpu-smi", "ZE_AFFINITY_MASK", None),
+        Some(Platform::Npu) => ("npu-smi", "ASCEND_RT_VISIBLE_DEVICES", Some("PYTORCH_NPU_ALLOC_CONF")),
+        Some(Platform::Mlu) => ("cnmon", "MLU_VISIBLE_DEVICES", None),
+        Some(Platform::Musa) => ("mthreads-gmi", "MUSA_VISIBLE_DEVICES", None),
+        Some(Platform::Tpu) => ("tpu-info", "TPU_VISIBLE_CHIPS", None),
+        Some(Platform::Metal | Platform::Host) => ("the system's monitor", "another machine", None),
+        Some(Platform::Cuda | Platform::Other) | None => {
+            ("nvidia-smi", "CUDA_VISIBLE_DEVICES", Some("PYTORCH_CUDA_ALLOC_CONF"))
+        }
+    };
+    Tools { monitor, visible, pool }
+}
+
+fn device(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
+    let Tools { monitor, visible, .. } = tools(failure.platform);
+    let others = conclusion.others.filter(|others| others.low > Bytes::ZERO);
+    if let Some(others) = others {
+        list.say(
+            format!(
+                "end the other processes, which hold {} ({monitor} lists them), or use another device ({visible})",
+                shown(others)
+            ),
             Some(others.low),
         );
         return;
     }
-    let left = conclusion.unallocated.map_or(String::new(), shown);
-    add(
+    if conclusion.device == Some(DeviceCause::AtStart) {
+        list.say(
+            format!(
+                "see with {monitor} who uses the device, end those processes, or use another ({visible})"
+            ),
+            None,
+        );
+        return;
+    }
+    let refused = failure.refused.or(conclusion.request.map(SizeRange::middle));
+    let refused = refused.map_or("this request".to_owned(), |bytes| bytes.to_string());
+    list.say(
         format!(
-            "the pool's limit left {left}, the driver did not have it: see with nvidia-smi who else uses the device"
+            "see with {monitor} who else uses the device: the driver refused {refused} although the pool was allowed to take it"
         ),
-        conclusion.unallocated.map(|told| told.low),
+        None,
     );
+    if failure.dialect == Dialect::DriverRefusal {
+        list.say(
+            "let TensorFlow's pool grow as needed (TF_FORCE_GPU_ALLOW_GROWTH=true), so that it does not ask for the whole \
+             device at once",
+            None,
+        );
+    }
     if let Some(pool) = failure.pool.filter(|_| failure.dialect.is_bfc()) {
-        add(
-            format!("a limit of {} would have said so at the start of the job instead of here", shown(pool)),
-            Some(pool.low),
+        list.say(
+            format!(
+                "a limit of {} for the pool would have failed at the start of the job instead of here",
+                shown(pool)
+            ),
+            None,
         );
     }
 }
 
-fn fragmented(
-    failure: &Failure,
-    conclusion: &Conclusion,
-    bridge: Option<&Bridge>,
-    add: &mut impl FnMut(String, Option<Bytes>),
-) {
+fn fragmented(failure: &Failure, conclusion: &Conclusion, bridge: Option<&Bridge>, list: &mut List) {
+    let free = conclusion.free.map_or(String::new(), shown);
+    let gives = conclusion.free.map(|told| told.low);
     if matches!(failure.dialect, Dialect::PyTorch | Dialect::TorchSnapshot) {
-        let free = conclusion.free.map_or(String::new(), shown);
-        add(
-            format!(
-                "{free} are reserved and unused: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, so that they can be joined"
+        match tools(failure.platform).pool {
+            Some(variable) => list.say(
+                format!("set {variable}=expandable_segments:True: PyTorch can then join the {free} that it reserved and does not use"),
+                gives,
             ),
-            conclusion.free.map(|told| told.low),
+            None => list.say(
+                format!("call empty_cache() before the largest requests: PyTorch reserved {free} that it does not use"),
+                gives,
+            ),
+        }
+        return;
+    }
+    if failure.dialect == Dialect::Tpu {
+        list.say(
+            format!("load the large program first, or free what lies between: {free} are free, but not in one piece"),
+            gives,
         );
         return;
     }
     if let Some(bridge) = bridge {
         let live: Bytes = bridge.live.iter().map(|chunk| chunk.size).sum();
-        add(
+        list.say(
             format!(
-                "{} live chunks ({live}) lie between {} holes that together would hold the request: free them first, or \
-                 allocate them before what was freed",
+                "free the {} live chunks ({live}) that lie between {} holes, or allocate them earlier: together the holes would \
+                 hold the request",
                 bridge.live.len(),
                 bridge.holes
             ),
@@ -112,25 +175,24 @@ fn fragmented(
     let regions = failure.sums.as_ref().map_or(0, |sums| sums.regions);
     let is_gpu = failure.allocator.as_ref().is_some_and(|name| name.starts_with("GPU_"));
     if regions > 1 && failure.layout.as_ref().is_none_or(|layout| layout.has_borders) {
-        add(
+        list.say(
             format!(
-                "the pool grew in {regions} pieces, and holes of different pieces never join: let it take its memory at \
-                 once (no memory growth; JAX: XLA_PYTHON_CLIENT_PREALLOCATE=true)"
+                "let the pool take its memory at once (no memory growth; JAX: XLA_PYTHON_CLIENT_PREALLOCATE=true): it grew in \
+                 {regions} regions, and holes of different regions never join"
             ),
             None,
         );
     }
     if is_gpu {
-        add(
-            "TF_GPU_ALLOCATOR=cuda_malloc_async (JAX: XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async) joins pieces that this pool \
-             cannot"
-                .to_owned(),
+        list.say(
+            "set TF_GPU_ALLOCATOR=cuda_malloc_async (JAX: XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async): it joins pieces that this \
+             pool cannot join",
             None,
         );
     }
 }
 
-fn slack(failure: &Failure, short: Option<Bytes>, add: &mut impl FnMut(String, Option<Bytes>)) {
+fn slack(failure: &Failure, short: Option<Bytes>, list: &mut List) {
     let chunks = failure.layout.iter().flat_map(|layout| layout.chunks());
     let mut wasteful: Vec<(Bytes, Bytes)> = chunks
         .filter(|chunk| chunk.in_use)
@@ -147,10 +209,10 @@ fn slack(failure: &Failure, short: Option<Bytes>, add: &mut impl FnMut(String, O
         }
     }
     if count > 0 {
-        add(
+        list.say(
             format!(
-                "{count} chunks hold {saved} beyond what was asked for: they were handed out whole, because less than \
-                 their own size would have been left; requests of the same sizes again, or the large ones first, fit"
+                "allocate the same sizes again, or the large ones first: {count} chunks hold {saved} beyond what was requested, \
+                 because the pool handed them out whole"
             ),
             Some(saved),
         );
@@ -167,10 +229,10 @@ fn slack(failure: &Failure, short: Option<Bytes>, add: &mut impl FnMut(String, O
             .max()
     });
     if let Some((bytes, number, count)) = worst.filter(|(bytes, ..)| *bytes > Bytes::ZERO) {
-        add(
+        list.say(
             format!(
-                "{count} chunks of {} or more hold at least {bytes} beyond what was asked for: they were handed out whole; \
-                 requests of the same sizes again, or the large ones first, fit",
+                "allocate the same sizes again, or the large ones first: {count} chunks of {} or more hold at least {bytes} \
+                 beyond what was requested, because the pool handed them out whole",
                 Bytes(256 << number)
             ),
             Some(bytes),
@@ -178,47 +240,137 @@ fn slack(failure: &Failure, short: Option<Bytes>, add: &mut impl FnMut(String, O
     }
 }
 
-fn less(short: Option<Bytes>, add: &mut impl FnMut(String, Option<Bytes>)) {
-    if let Some(short) = short {
-        add(
-            format!("hold {short} less at this moment: a smaller batch, or free what is no longer needed"),
-            Some(short),
+/// What the program must do without.
+fn less(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
+    let short = conclusion.short_by.map(|told| told.high).filter(|short| *short > Bytes::ZERO);
+    if let Some(program) = failure.program {
+        let beyond = program.needed.minus(program.budget);
+        list.say(
+            format!(
+                "make the compiled program smaller by {}: a smaller batch size, or rematerialisation (jax.checkpoint); XLA says \
+                 that it needs {} and may use {}",
+                shown(beyond),
+                shown(program.needed),
+                shown(program.budget)
+            ),
+            Some(beyond.low),
         );
+        return;
+    }
+    // A process that holds nothing cannot hold less.
+    let is_empty = failure.in_use.is_some_and(|held| held.high == Bytes::ZERO);
+    let asked = conclusion.request.map_or("this much".to_owned(), shown);
+    if is_empty || failure.dialect == Dialect::Tpu && failure.limit.is_some() {
+        let by = short.map_or(String::new(), |short| format!(" ({short} too much)"));
+        list.say(
+            format!("request less than {asked} at once{by}: a smaller batch size or a smaller model"),
+            short,
+        );
+        return;
+    }
+    match (short, conclusion.request) {
+        (Some(short), _) => list.say(
+            format!(
+                "use {short} less at this moment: a smaller batch size, or free what is no longer needed"
+            ),
+            Some(short),
+        ),
+        // Enough lies in pieces: what a smaller program needs less is at least the request.
+        (None, Some(request)) if conclusion.short_by.is_some() => list.say(
+            format!(
+                "use at least {} less at this moment: a smaller batch size, or free what is no longer needed",
+                shown(request)
+            ),
+            Some(request.high),
+        ),
+        _ => list.say("use a smaller batch size, or free what is no longer needed", None),
     }
 }
 
 /// A pool that is full up to a limit which its device may exceed.
-fn raise(failure: &Failure, short: Option<Bytes>, add: &mut impl FnMut(String, Option<Bytes>)) {
+fn raise(failure: &Failure, short: Option<Bytes>, list: &mut List) {
     if let (Some(limit), Some(short), true) = (failure.limit, short, failure.dialect.is_bfc()) {
         let wanted = whole_mib(limit.high + short);
-        add(
+        list.say(
             format!(
-                "if the limit of {} is a setting of yours, {} MiB would do (say so with --limit)",
+                "if you set the limit of {} yourself, set {} MiB (and tell vramline with --limit)",
                 shown(limit),
                 wanted.0 >> 20
             ),
-            Some(wanted),
+            Some(short),
+        );
+    }
+    if failure.platform == Some(Platform::Metal)
+        && let Some(limit) = failure.limit
+    {
+        list.say(
+            format!(
+                "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts PyTorch's own bound of {}; the system may become unstable",
+                shown(limit)
+            ),
+            None,
         );
     }
 }
 
-fn unknown(failure: &Failure, conclusion: &Conclusion, add: &mut impl FnMut(String, Option<Bytes>)) {
-    if failure.dialect == Dialect::MemoryDump {
-        add(
-            "the dump does not say what was asked for: give the job's log too (vramline oom LOG DUMP)"
-                .to_owned(),
+fn raise_limit(failure: &Failure, short: Option<Bytes>, proof: Option<&Proof>, list: &mut List) {
+    let by = proof.map_or_else(|| set_by(failure).to_owned(), |proof| proof.by.clone());
+    match (short, failure.limit) {
+        (Some(short), Some(limit)) => {
+            let wanted = whole_mib(limit.high + short);
+            list.say(
+                format!("raise the limit ({by}) to {} MiB or more: it is {short} too low", wanted.0 >> 20),
+                Some(short),
+            );
+        }
+        _ => list.say(format!("raise the limit ({by})"), short),
+    }
+}
+
+/// The setting that a text speaks of when it says that a limit was set.
+#[must_use]
+pub(crate) fn set_by(failure: &Failure) -> &'static str {
+    match (failure.dialect, failure.library) {
+        (Dialect::PyTorch | Dialect::TorchAsynchronous, _) => "set_per_process_memory_fraction",
+        (_, Some("ONNX Runtime")) => "gpu_mem_limit",
+        (_, Some("CuPy")) => "the memory pool's set_limit, or CUPY_GPU_MEMORY_LIMIT",
+        (_, Some("vLLM")) => "gpu_memory_utilization",
+        (_, Some("SGLang")) => "--mem-fraction-static",
+        (_, Some("RMM")) => "the pool's maximum size",
+        _ => "a setting",
+    }
+}
+
+/// Where the text does not say enough: how to learn more.
+fn unknown(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
+    const RECORD: &str = "run the job under `vramline run -- ...`: it records who held the memory";
+    match (failure.dialect, failure.library) {
+        _ if failure.platform == Some(Platform::Host) => list.say(
+            "give the job more host memory, or let it load less at once: smaller batches in the input pipeline, fewer workers",
             None,
-        );
-    } else if failure.sums.is_none() && failure.dialect.is_bfc() {
-        add(
-            "the log does not hold the pool's list of chunks: set TF_CPP_MIN_LOG_LEVEL=0, or TF_BFC_MEMORY_DUMP=/tmp/dump \
-             for a binary one, or run the job under `vramline run`"
-                .to_owned(),
+        ),
+        (Dialect::MemoryDump, _) => list.say(
+            "give the job's log too (vramline oom LOG DUMP): the dump does not say what was requested",
             None,
-        );
+        ),
+        (_, Some("cuBLAS" | "cuDNN" | "cuSOLVER" | "cuSPARSE" | "cuFFT" | "NCCL")) => list.say(
+            "leave room beside the framework's pool: this library allocates for itself. Limit the pool, let it grow as needed, or \
+             use a smaller batch size",
+            None,
+        ),
+        (Dialect::Library, _) => list.say(
+            format!("{RECORD}. This text has no figures; see with nvidia-smi whether another process uses the device"),
+            None,
+        ),
+        (dialect, _) if dialect.is_bfc() && failure.sums.is_none() => list.say(
+            "set TF_CPP_MIN_LOG_LEVEL=0, or TF_BFC_MEMORY_DUMP=/tmp/dump for a binary dump, or run the job under `vramline run`: \
+             this log does not hold the pool's list of chunks",
+            None,
+        ),
+        _ => list.say(format!("{RECORD}. The text is cut: give the whole log if you have it"), None),
     }
     if conclusion.unallocated.is_none() && failure.sums.is_some() {
-        add("the pool's limit is not told: give it with --limit".to_owned(), None);
+        list.say("give the pool's limit with --limit: the text does not say it", None);
     }
 }
 
@@ -226,9 +378,17 @@ fn whole_mib(bytes: Bytes) -> Bytes {
     Bytes(bytes.0.checked_next_multiple_of(1 << 20).unwrap_or(u64::MAX))
 }
 
-/// A size for people; both ends where they read differently.
+/// A size for people: what the text says, or both ends where they are far apart.
 #[must_use]
 pub fn shown(told: SizeRange) -> String {
+    // Half of a text's last digit to either side is how texts round; more is not known.
+    let is_narrow = (told.high.0 - told.low.0).saturating_mul(50) <= told.high.0;
     let (low, high) = (told.low.to_string(), told.high.to_string());
-    if low == high { low } else { format!("{low} to {high}") }
+    if low == high {
+        low
+    } else if is_narrow {
+        told.middle().to_string()
+    } else {
+        format!("{low} to {high}")
+    }
 }

@@ -1,21 +1,26 @@
 //! *Internal.* Why an allocation failed: one verdict for each failure, with its arithmetic.
 //!
-//! With R the rounded request, U what the limit leaves unallocated and F the free bytes of chunks that the request may use:
-//! *device* when U >= R, else *fragmented* when F + U >= R, else *slack* when the slack is at least R - F - U, else
-//! *exhausted*. *limit* takes the place of the last two where a setting of the user's is proved. Sizes that a text rounds
-//! are ranges: a verdict stands only where both ends of every range agree on it.
+//! With R the rounded request, U what the limit leaves unallocated, F the free bytes of chunks that the request may use and O what
+//! other processes hold: *device* when U >= R, or when O covers what is missing; else *fragmented* when F + U >= R and F is at least a
+//! twentieth of the pool; else *slack* when the slack is at least R - F - U; else *exhausted*. *limit* takes the place of the last two
+//! where a setting of the user's is proved. Sizes that a text rounds are ranges: where both ends of every range agree, one verdict is
+//! left; otherwise all that are possible are named, the likeliest first.
 //!
-//! [`witness`] joins a text and a binary dump of the same failure first, [`traced`] adds what a trace of the process knows, and
-//! [`outcome`] says what became of the request. [`bridge`] finds what keeps holes apart. What to do is in [`advice`].
+//! [`others`] computes what other processes hold, [`need`] what the program needs at least. [`witness`] joins a text and a binary dump of the same failure first, [`traced`] adds
+//! what a trace of the process knows, and [`outcome`] says what became of the request. [`bridge`] finds what keeps holes apart. What
+//! happened is said in [`headline`], what to do in [`advice`].
 
 pub mod advice;
 pub mod bridge;
+pub mod headline;
 pub mod history;
+pub mod need;
+pub mod others;
 pub mod outcome;
 pub mod traced;
 pub mod witness;
 
-use crate::failure::{Dialect, Failure, SizeRange};
+use crate::failure::{Dialect, Failure, Platform, SizeRange};
 use crate::units::Bytes;
 
 /// Why an allocation failed.
@@ -59,14 +64,59 @@ pub struct Conclusion {
     pub free: Option<SizeRange>,
     /// U: what the limit leaves.
     pub unallocated: Option<SizeRange>,
+    /// O: what other processes hold, where the text tells or implies it.
+    pub others: Option<SizeRange>,
     /// What chunks in use hold beyond what was asked for.
     pub slack: Option<SizeRange>,
     /// R - F - U, or nothing.
     pub short_by: Option<SizeRange>,
-    /// The verdict, where the figures decide one.
+    /// The verdict, where the figures decide one; the likeliest where rounding leaves several open.
     pub verdict: Option<Verdict>,
+    /// All verdicts that the figures leave open, the likeliest first.
+    pub open: Vec<Verdict>,
+    /// What `device` rests on, where that is the verdict.
+    pub device: Option<DeviceCause>,
     /// Why there is none.
     pub why_none: Option<String>,
+}
+
+/// Why the device had no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceCause {
+    /// The driver refused what the limit left.
+    Refused,
+    /// Other processes hold what is missing.
+    Neighbours,
+    /// The device was full before the job began.
+    AtStart,
+}
+
+/// The figures that decide.
+#[derive(Clone, Copy, Debug)]
+struct Figures {
+    request: SizeRange,
+    left: SizeRange,
+    /// `None`: not told.
+    free: Option<SizeRange>,
+    others: Option<SizeRange>,
+    slack: Option<SizeRange>,
+    pool: Option<SizeRange>,
+    total: Option<SizeRange>,
+    /// In pieces, whatever their share of the pool: the text says so itself.
+    is_said_to_be_torn: bool,
+}
+
+/// A failure with everything that is known of it: what sentences and advice are made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// The failure.
+    pub failure: &'a Failure,
+    /// Why it failed.
+    pub conclusion: &'a Conclusion,
+    /// What proves that its limit is the user's own.
+    pub proof: Option<&'a Proof>,
+    /// What the program needs at least, where a recording tells.
+    pub need: Option<&'a need::LeastNeed>,
 }
 
 /// Draws the conclusion from a failure.
@@ -76,63 +126,211 @@ pub fn conclude(failure: &Failure, proof: Option<&Proof>) -> Conclusion {
         request: failure.rounded,
         free: failure.free,
         unallocated: unallocated(failure),
+        others: others::others(failure),
         slack: failure.slack(),
         short_by: None,
         verdict: None,
+        open: Vec::new(),
+        device: None,
         why_none: None,
     };
-    match decide(&mut conclusion, failure.dialect) {
-        Ok(Verdict::Slack | Verdict::Exhausted) if proof.is_some() => {
-            conclusion.verdict = Some(Verdict::Limit);
-        }
-        Ok(verdict) => conclusion.verdict = Some(verdict),
+    match decide(&mut conclusion, failure) {
+        Ok(open) => conclusion.open = open,
         Err(reason) => conclusion.why_none = Some(reason),
+    }
+    if proof.is_some() || is_bound_by_limit(failure) {
+        for verdict in &mut conclusion.open {
+            if matches!(verdict, Verdict::Slack | Verdict::Exhausted) {
+                *verdict = Verdict::Limit;
+            }
+        }
+        conclusion.open.dedup();
+    }
+    conclusion.verdict = conclusion.open.first().copied();
+    if conclusion.verdict != Some(Verdict::Device) {
+        conclusion.device = None;
     }
     conclusion
 }
 
+/// Whether the text says that a limit was set, and that limit leaves less than the device does.
+fn is_bound_by_limit(failure: &Failure) -> bool {
+    let is_tighter = match (failure.limit, failure.pool, failure.memory.free) {
+        (Some(limit), Some(pool), Some(free)) => limit.minus(pool).low <= free.high,
+        _ => true,
+    };
+    failure.is_limit_set && is_tighter
+}
+
 /// What the limit leaves to this process.
 fn unallocated(failure: &Failure) -> Option<SizeRange> {
-    let told = failure.unallocated?;
-    match failure.dialect {
-        // Without a limit of its own PyTorch may have all that its neighbours leave, or would leave.
-        Dialect::PyTorch if failure.limit.is_none() => {
-            Some(failure.memory.others.map_or(told, |others| told.plus(others)))
-        }
-        Dialect::PyTorch | Dialect::TorchSnapshot | Dialect::CudaMallocAsync => Some(told),
-        // A pool grows by whole granules.
-        _ => Some(told.in_granules()),
+    let told = match failure.unallocated {
+        Some(told) => told,
+        // Where what is free is not told either, it is at most what the pool leaves of the device.
+        None => match (failure.dialect, failure.memory.total, failure.pool) {
+            (Dialect::PyTorch, Some(total), Some(pool)) => {
+                SizeRange { low: Bytes::ZERO, high: total.minus(pool).high }
+            }
+            _ => return None,
+        },
+    };
+    // A pool of chunks grows by whole granules.
+    Some(if failure.dialect.is_bfc() { told.in_granules() } else { told })
+}
+
+/// All verdicts that the figures leave open, the likeliest first; or why there is none.
+fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>, String> {
+    let missing = |what: &str| format!("{what} is not told");
+    if failure.platform == Some(Platform::Host) {
+        return Err("this is the host's memory, not a device's".to_owned());
+    }
+    if failure.is_at_start {
+        conclusion.device = Some(DeviceCause::AtStart);
+        return Ok(vec![Verdict::Device]);
+    }
+    // The program is too large whatever else is there.
+    let is_beyond = |bound: Option<SizeRange>| {
+        conclusion.request.zip(bound).is_some_and(|(request, bound)| request.low > bound.high)
+    };
+    if is_beyond(failure.program.map(|program| program.budget)) || is_beyond(failure.memory.total) {
+        let most = failure.memory.total.or(failure.program.map(|program| program.budget));
+        conclusion.short_by =
+            conclusion.short_by.or(conclusion.request.zip(most).map(|(r, most)| r.minus(most)));
+        return Ok(vec![Verdict::Exhausted]);
+    }
+    if let (Some(_), None) = (failure.refused, conclusion.unallocated) {
+        conclusion.device = Some(DeviceCause::Refused);
+        return Ok(vec![Verdict::Device]);
+    }
+    if failure.is_limit_set && conclusion.unallocated.is_none() {
+        return Ok(vec![Verdict::Limit]);
+    }
+    let request = conclusion.request.ok_or_else(|| missing("how much was asked for"))?;
+    let Some(left) = conclusion.unallocated else { return without_pool(conclusion, failure, request) };
+    let free = conclusion.free;
+    let is_said_to_be_torn = failure.dialect == Dialect::Tpu
+        && failure.largest_free.zip(free).is_some_and(|(largest, free)| largest.high < free.low);
+    let figures = Figures {
+        request,
+        left,
+        free,
+        others: conclusion.others,
+        // Others do not tell their slack; they split what they hand out, so that it is small.
+        slack: conclusion.slack.filter(|_| failure.dialect.is_bfc()),
+        pool: failure.pool.or_else(|| Some(failure.in_use?.plus(free?))),
+        total: failure.memory.total,
+        is_said_to_be_torn,
+    };
+    conclusion.short_by = free.map(|free| request.minus(free.plus(left)));
+    let open = figures.open(&mut conclusion.device);
+    let likely = figures.likely();
+    // Free memory that is not told may be anything: no more than what is certain is said.
+    if free.is_none() && open.first() != Some(&Verdict::Device) {
+        return Err(missing("how much of the pool is free"));
+    }
+    let mut open = open;
+    open.sort_by_key(|verdict| *verdict != likely);
+    Ok(open)
+}
+
+/// Where the pool's size is not told: what the limit leaves beside what is in use is free or unallocated, whichever.
+fn without_pool(
+    conclusion: &mut Conclusion,
+    failure: &Failure,
+    request: SizeRange,
+) -> Result<Vec<Verdict>, String> {
+    let at_hand = failure.limit.zip(failure.in_use).map(|(limit, in_use)| limit.minus(in_use));
+    let at_hand = at_hand.ok_or_else(|| "what the pool's limit leaves is not told".to_owned())?;
+    conclusion.short_by = Some(request.minus(at_hand));
+    match is_at_least(at_hand, request) {
+        Some(false) => match conclusion.slack.zip(conclusion.short_by) {
+            Some((slack, short)) if is_at_least(slack, short) == Some(true) => Ok(vec![Verdict::Slack]),
+            _ => Ok(vec![Verdict::Exhausted]),
+        },
+        _ => Err("device or fragmented: what the pool took from the device is not told".to_owned()),
     }
 }
 
-fn decide(conclusion: &mut Conclusion, dialect: Dialect) -> Result<Verdict, String> {
-    let missing = |what: &str| format!("{what} is not told");
-    let request = conclusion.request.ok_or_else(|| missing("how much was asked for"))?;
-    let left = conclusion.unallocated.ok_or_else(|| missing("what the pool's limit leaves"))?;
-    let undecided = |what: &str| format!("sizes are told rounded: {what} cannot be decided");
-    if is_at_least(left, request).ok_or_else(|| undecided("whether the limit left enough"))? {
-        conclusion.short_by = Some(SizeRange::exact(Bytes::ZERO));
-        return Ok(Verdict::Device);
+impl Figures {
+    /// All verdicts that are possible, in the order of the rules.
+    fn open(&self, device: &mut Option<DeviceCause>) -> Vec<Verdict> {
+        let mut open = Vec::new();
+        let refused = is_at_least(self.left, self.request);
+        let neighbours = self.neighbours_hold_it();
+        if refused != Some(false) || neighbours != Some(false) {
+            open.push(Verdict::Device);
+            let is_neighbours = neighbours == Some(true) || (neighbours.is_none() && refused == Some(false));
+            *device = Some(if is_neighbours { DeviceCause::Neighbours } else { DeviceCause::Refused });
+            if refused == Some(true) || neighbours == Some(true) {
+                return open;
+            }
+        }
+        let Some(free) = self.free else { return open };
+        let enough = is_at_least(free.plus(self.left), self.request);
+        let torn = both(enough, self.is_torn(free));
+        if torn != Some(false) {
+            open.push(Verdict::Fragmented);
+            if torn == Some(true) {
+                return open;
+            }
+        }
+        // Where enough is free there is nothing that slack could have given.
+        let short = self.request.minus(free.plus(self.left));
+        let slack = self.slack.map_or(Some(false), |slack| is_at_least(slack, short));
+        let slack = both(enough.map(|enough| !enough), slack);
+        if slack != Some(false) {
+            open.push(Verdict::Slack);
+            if slack == Some(true) {
+                return open;
+            }
+        }
+        open.push(Verdict::Exhausted);
+        open
     }
-    let free = conclusion.free.ok_or_else(|| missing("how much of the pool is free"))?;
-    let at_hand = free.plus(left);
-    let short_by = request.minus(at_hand);
-    conclusion.short_by = Some(short_by);
-    if is_at_least(at_hand, request).ok_or_else(|| undecided("whether enough is free"))? {
-        conclusion.short_by = Some(SizeRange::exact(Bytes::ZERO));
-        return Ok(Verdict::Fragmented);
+
+    /// The verdict for the middle of every range.
+    fn likely(&self) -> Verdict {
+        let middle = |told: SizeRange| SizeRange::exact(told.middle());
+        let exact = Figures {
+            request: middle(self.request),
+            left: middle(self.left),
+            free: self.free.map(middle),
+            others: self.others.map(middle),
+            slack: self.slack.map(middle),
+            pool: self.pool.map(middle),
+            total: self.total.map(middle),
+            is_said_to_be_torn: self.is_said_to_be_torn,
+        };
+        exact.open(&mut None).first().copied().unwrap_or(Verdict::Exhausted)
     }
-    // Others do not tell their slack; they split what they hand out, so that it is small.
-    if !dialect.is_bfc() {
-        return Ok(Verdict::Exhausted);
+
+    /// Whether other processes hold what is missing. A twentieth of the device is the least that counts: a desktop's share is no cause.
+    fn neighbours_hold_it(&self) -> Option<bool> {
+        let Some(others) = self.others else { return Some(false) };
+        let enough = is_at_least(others.plus(self.left), self.request);
+        let share = self.total.map_or(Some(true), |total| is_at_least(times_twenty(others), total));
+        both(enough, share)
     }
-    let slack = conclusion.slack.ok_or_else(|| {
-        format!("slack or exhausted: {}", missing("what was asked for by the chunks in use"))
-    })?;
-    match is_at_least(slack, short_by) {
-        Some(true) => Ok(Verdict::Slack),
-        Some(false) => Ok(Verdict::Exhausted),
-        None => Err(format!("slack or exhausted: {}", undecided("which"))),
+
+    /// Whether what is free lies in pieces that count: a twentieth of the pool.
+    fn is_torn(&self, free: SizeRange) -> Option<bool> {
+        if self.is_said_to_be_torn {
+            return Some(true);
+        }
+        self.pool.map_or(Some(true), |pool| is_at_least(times_twenty(free), pool))
+    }
+}
+
+fn times_twenty(told: SizeRange) -> SizeRange {
+    SizeRange { low: Bytes(told.low.0.saturating_mul(20)), high: Bytes(told.high.0.saturating_mul(20)) }
+}
+
+/// Whether both hold; `None` where that is not known.
+fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
     }
 }
 
@@ -190,13 +388,16 @@ mod tests {
         Some(SizeRange { low: Bytes(low), high: Bytes(high) })
     }
 
+    /// What is in use beside what is free.
+    const IN_USE: u64 = 4096;
+
     fn failure(request: u64, free: u64, left: u64, slack: u64) -> Failure {
         let mut failure = Failure::new(Dialect::BfcC);
         failure.rounded = told(request, request);
         failure.free = told(free, free);
         failure.unallocated = told(left, left);
-        failure.in_use = told(1 << 20, 1 << 20);
-        failure.requested_in_use = told((1 << 20) - slack, (1 << 20) - slack);
+        failure.in_use = told(IN_USE, IN_USE);
+        failure.requested_in_use = told(IN_USE - slack, IN_USE - slack);
         failure
     }
 
@@ -213,6 +414,19 @@ mod tests {
     }
 
     #[test]
+    fn pieces_count_from_a_twentieth_of_the_pool_on() {
+        let mut torn = failure(512, 512, 0, 0);
+        torn.pool = told(512 * 20, 512 * 20);
+        assert_eq!(conclude(&torn, None).verdict, Some(Verdict::Fragmented));
+        torn.pool = told(512 * 20 + 1, 512 * 20 + 1);
+        let full = conclude(&torn, None);
+        assert_eq!((full.verdict, full.short_by), (Some(Verdict::Exhausted), told(0, 0)));
+        // Slack is for what is missing; here nothing is.
+        torn.requested_in_use = told(0, 0);
+        assert_eq!(conclude(&torn, None).verdict, Some(Verdict::Exhausted));
+    }
+
+    #[test]
     fn a_limit_must_be_proved_and_hides_nothing_else() {
         let proof = Proof { limit: Some(Bytes(1 << 20)), by: "a test".to_owned() };
         let verdict = |failure: &Failure| conclude(failure, Some(&proof)).verdict;
@@ -223,14 +437,80 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_do_not_decide_give_no_verdict() {
+    fn where_rounding_leaves_two_open_both_are_named() {
         let mut open = failure(1024, 256, 512, 0);
-        open.requested_in_use = told((1 << 20) - 300, 1 << 20);
+        open.requested_in_use = told(IN_USE - 300, IN_USE);
         let conclusion = conclude(&open, None);
-        assert_eq!(conclusion.verdict, None);
-        assert_eq!(conclusion.short_by, told(256, 256));
-        assert!(conclusion.why_none.unwrap().contains("slack or exhausted"));
+        assert_eq!(conclusion.open, [Verdict::Exhausted, Verdict::Slack], "150 is likelier than 256");
+        assert_eq!((conclusion.verdict, conclusion.short_by), (Some(Verdict::Exhausted), told(256, 256)));
+        open.requested_in_use = told(IN_USE - 600, IN_USE - 200);
+        assert_eq!(conclude(&open, None).open, [Verdict::Slack, Verdict::Exhausted]);
         open.rounded = None;
-        assert_eq!(conclude(&open, None).verdict, None);
+        let conclusion = conclude(&open, None);
+        assert_eq!((conclusion.verdict, conclusion.open.len()), (None, 0));
+        assert!(conclusion.why_none.is_some());
+    }
+
+    const GIB: u64 = 1 << 30;
+
+    /// PyTorch's failure on a device of 16 GiB.
+    fn of_torch(request: u64, device_free: u64, allocated: u64, cached: u64) -> Failure {
+        let mut failure = Failure::new(Dialect::PyTorch);
+        failure.rounded = told(request, request);
+        failure.memory.total = told(16 * GIB, 16 * GIB);
+        failure.memory.free = told(device_free, device_free);
+        failure.unallocated = failure.memory.free;
+        failure.in_use = told(allocated, allocated);
+        failure.free = told(cached, cached);
+        failure.pool = told(allocated + cached, allocated + cached);
+        failure
+    }
+
+    #[test]
+    fn up_to_two_gib_beside_the_pool_are_the_processs_own() {
+        let own = of_torch(GIB, GIB / 2, 16 * GIB - GIB / 2 - 2 * GIB, 0);
+        let conclusion = conclude(&own, None);
+        assert_eq!((conclusion.verdict, conclusion.others), (Some(Verdict::Exhausted), None));
+        let mut crowded = of_torch(GIB, GIB / 2, 16 * GIB - GIB / 2 - 2 * GIB - 2, 0);
+        let conclusion = conclude(&crowded, None);
+        assert_eq!(conclusion.verdict, Some(Verdict::Device));
+        assert_eq!(conclusion.others, told(2 * GIB + 2, 2 * GIB + 2));
+        assert_eq!(conclusion.device, Some(DeviceCause::Neighbours));
+        // What the process says of itself needs no guess.
+        crowded.memory.this_process = told(15 * GIB + GIB / 2, 15 * GIB + GIB / 2);
+        let conclusion = conclude(&crowded, None);
+        assert_eq!((conclusion.verdict, conclusion.others), (Some(Verdict::Exhausted), told(0, 0)));
+    }
+
+    #[test]
+    fn a_neighbour_counts_where_it_holds_what_is_missing() {
+        let mut failure = of_torch(2 * GIB, GIB, 13 * GIB, 0);
+        let mut with = |own: u64| {
+            failure.memory.this_process = told(own, own);
+            conclude(&failure, None).verdict
+        };
+        assert_eq!(with(14 * GIB), Some(Verdict::Device), "1 GiB of a neighbour and 1 GiB free are enough");
+        assert_eq!(with(14 * GIB + 1), Some(Verdict::Exhausted), "a byte is missing");
+        // A desktop's share is no cause, though it is more than what is missing.
+        let mut tiny = of_torch(8 << 20, 0, 15 * GIB, 0);
+        tiny.memory.this_process = told(15 * GIB + GIB / 2, 15 * GIB + GIB / 2);
+        assert_eq!(conclude(&tiny, None).verdict, Some(Verdict::Exhausted));
+        // Alone on the device it would not fit either.
+        let vast = of_torch(17 * GIB, 0, 0, 0);
+        assert_eq!(conclude(&vast, None).verdict, Some(Verdict::Exhausted));
+    }
+
+    #[test]
+    fn a_limit_in_the_text_counts_where_it_binds() {
+        let mut failure = of_torch(GIB, 4 * GIB, 9 * GIB, 0);
+        (failure.limit, failure.is_limit_set) = (told(9 * GIB + GIB / 2, 9 * GIB + GIB / 2), true);
+        failure.unallocated = told(GIB / 2, GIB / 2);
+        failure.memory.this_process = told(12 * GIB, 12 * GIB);
+        assert_eq!(conclude(&failure, None).verdict, Some(Verdict::Limit));
+        // 40 GiB would be allowed, and the device has none.
+        (failure.limit, failure.memory.free) = (told(40 * GIB, 40 * GIB), told(0, 0));
+        failure.unallocated = told(0, 0);
+        failure.memory.this_process = told(16 * GIB, 16 * GIB);
+        assert_eq!(conclude(&failure, None).verdict, Some(Verdict::Exhausted));
     }
 }

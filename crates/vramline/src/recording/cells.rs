@@ -275,6 +275,8 @@ impl OwnerRow {
             Cell::Text(self.source.as_deref()),
             Cell::Int(self.span.map(|(begin, _)| begin)),
             Cell::Int(self.span.map(|(_, end)| end)),
+            Cell::Int(self.address.map(u64::cast_signed)),
+            Cell::Int(self.function),
         ]
     }
 
@@ -286,6 +288,7 @@ impl OwnerRow {
         let (mut kinds, mut names, mut roles) = (texts("kind"), texts("name"), texts("role"));
         let (mut models, mut layers) = (texts("model"), texts("layer"));
         let (mut variables, mut sources) = (texts("variable"), texts("source"));
+        let (mut addresses, mut functions) = (ints("address"), ints("function"));
         let row = |monotonic: Option<i64>| {
             let kind = kinds.next().flatten().and_then(OwnerKind::of_word);
             let row = OwnerRow {
@@ -303,6 +306,8 @@ impl OwnerRow {
                 role: roles.next().flatten().and_then(Role::of_word).unwrap_or_default(),
                 source: owned(sources.next().flatten()),
                 span: begins.next().flatten().zip(ends.next().flatten()),
+                address: addresses.next().flatten().map(i64::cast_unsigned),
+                function: functions.next().flatten(),
             };
             // A kind that a later Vramline writes is not for this one.
             (monotonic.is_some() && kind.is_some()).then_some(row)

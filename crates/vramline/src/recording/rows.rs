@@ -66,6 +66,16 @@ pub struct Mark {
     pub path: Option<String>,
 }
 
+impl Mark {
+    /// When it began; when it ended, where that is not known.
+    #[must_use]
+    pub(crate) fn began(&self) -> Moment {
+        let monotonic = self.begin.unwrap_or(self.time.monotonic);
+        let lasted = self.time.monotonic.saturating_sub(monotonic);
+        Moment { monotonic, wall: self.time.wall.saturating_sub(lasted) }
+    }
+}
+
 /// Counters read in the background.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
@@ -121,9 +131,13 @@ pub enum OwnerKind {
     Op,
     /// What the program's own thread ran in a span of time.
     Span,
+    /// Where the first value of a variable lay that was made in a step.
+    Value,
+    /// The compiled function that the program's own thread called in a span of time.
+    Call,
 }
 
-words!(OwnerKind { Scope => "scope", Op => "op", Span => "span" });
+words!(OwnerKind { Scope => "scope", Op => "op", Span => "span", Value => "value", Call => "call" });
 
 /// Whose ops are: a layer's, a variable's, a line's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -142,8 +156,12 @@ pub struct OwnerRow {
     pub role: Role,
     /// Function, file and line.
     pub source: Option<String>,
-    /// Of a span: from when to when, on the monotonic clock.
+    /// Of a span or call: from when to when, on the monotonic clock.
     pub span: Option<(i64, i64)>,
+    /// Of a value: where it lay.
+    pub address: Option<u64>,
+    /// The number of the compiled function that was called, or whose graph has the name.
+    pub function: Option<i64>,
 }
 
 /// Variables as they were at one moment.

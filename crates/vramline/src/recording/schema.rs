@@ -12,7 +12,7 @@
 pub const VERSION: u32 = 1;
 
 /// How often columns were added since that version began. Files do not hold it: a stream has a column or it does not.
-pub const REVISION: u32 = 2;
+pub const REVISION: u32 = 3;
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +153,8 @@ pub const OWNERS: Stream = Stream {
         int("wall_ns", "the same moment on the real-time clock").since(2),
         text(
             "kind",
-            "scope: every op of a graph below this name; op: one op of a graph; span: what the program's own thread ran in a span of time",
+            "scope: every op of a graph below this name; op: one op of a graph; span: what the program's own thread ran in a span of time; \
+             value: where the first value of a variable lay that a step made; call: the compiled function that was called in a span of time",
         )
         .since(2),
         text("name", "the scope's or op's, as in the graph").since(2),
@@ -162,8 +163,14 @@ pub const OWNERS: Stream = Stream {
         text("variable", "the variable that the op assigns to, or works for").since(2),
         text("role", "what that variable is for: parameters, optimizer, state or unknown").since(2),
         text("source", "function, file and line of the program").since(2),
-        int("begin_ns", "of a span: when it began").since(2),
-        int("end_ns", "of a span: when it ended").since(2),
+        int("begin_ns", "of a span or call: when it began").since(2),
+        int("end_ns", "of a span or call: when it ended").since(2),
+        int("address", "of a value: where it lay").since(3),
+        int(
+            "function",
+            "number of the compiled function that was called, or that was traced when the scope or op was made",
+        )
+        .since(3),
     ],
 };
 

@@ -161,6 +161,6 @@ impl Dump {
                 "the process was killed while it wrote, or the disk was full",
             );
         }
-        Failures { list: vec![failure], names: self.names, warnings: self.warnings }
+        Failures { list: vec![failure], names: self.names, warnings: self.warnings, ..Failures::default() }
     }
 }

@@ -8,6 +8,7 @@ mod folder;
 pub(crate) mod hlo;
 mod input;
 mod memory_dump;
+mod memory_profile;
 mod oom_log;
 mod pprof;
 pub mod procfs;
@@ -321,9 +322,29 @@ fn read_input(input: &Input, path: &Path) -> Result<Content, SourceError> {
             "a TensorBoard event file",
             "the trace lies beside it, in plugins/profile/<run>/<host>.xplane.pb: give the folder instead",
         ),
+        Format::MemoryProfile => match memory_profile::read(input).map_err(at)? {
+            Some(still) => return Ok(Content::Still(Box::new(still))),
+            None => (
+                "a memory profile of xprof's or TensorBoard's, but damaged",
+                "copy the file again, or give the .xplane.pb file of the same folder",
+            ),
+        },
+        Format::ChromeTrace => (
+            "a trace in Chrome's event format (JSON), which tells of times, not of memory",
+            "give the .xplane.pb file of the same folder, which has the memory events",
+        ),
+        Format::TorchTrace => (
+            "a trace of PyTorch's profiler (JSON), which tells of times and sums, not of what holds the memory",
+            "torch.cuda.memory._record_memory_history() at the start and torch.cuda.memory._dump_snapshot(file) at the end write a \
+             snapshot that does",
+        ),
         Format::Json => (
-            "JSON, perhaps a Chrome trace",
-            "the trace.json.gz beside a trace holds no memory events: give the .xplane.pb file of the same folder",
+            "JSON, but nothing that tells of memory",
+            "give a .xplane.pb file, a PyTorch snapshot, a memory profile of JAX's, a log or a recording",
+        ),
+        Format::PythonProfile => (
+            "a profile of cProfile's, which tells of the time of Python functions, not of memory",
+            "JAX's profiles of device memory come from jax.profiler.save_device_memory_profile(file)",
         ),
         Format::Text => {
             let failures = oom_log::read(input).map_err(at)?;
@@ -367,6 +388,9 @@ fn failures_of(input: &Input, path: &Path) -> Result<Failures, SourceError> {
         Format::Pprof => "a pprof profile",
         Format::Hlo => "a program of XLA's",
         Format::EventFile => "a TensorBoard event file",
+        Format::MemoryProfile => "a memory profile of xprof's or TensorBoard's",
+        Format::ChromeTrace | Format::TorchTrace => "a trace in Chrome's event format",
+        Format::PythonProfile => "a profile of cProfile's",
         Format::MemoryDump => {
             let mut failures = memory_dump::read(input).map_err(at)?;
             name_witnesses(&mut failures, path);

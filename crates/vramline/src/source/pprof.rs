@@ -171,7 +171,8 @@ impl Frames<'_> {
                 }
                 let function = self.profile.functions.get(&number(line, 1)).copied().unwrap_or_default();
                 let name = String::from_utf8_lossy(self.profile.text(number(function, 2)));
-                let file = String::from_utf8_lossy(self.profile.text(number(function, 4)));
+                // On Windows, Python writes paths with backslashes.
+                let file = String::from_utf8_lossy(self.profile.text(number(function, 4))).replace('\\', "/");
                 let whole = format!("{file}:{} {name}", number(line, 2));
                 let cut = file.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
                 let short = whole.get(cut..).unwrap_or(&whole);
@@ -206,6 +207,13 @@ fn still(profile: &Profile<'_>, bytes_at: usize, counts_at: Option<usize>, lengt
     for sample in &profile.samples {
         let sample = Sample::of(sample, profile);
         let value = |at: usize| sample.values.get(at).copied().filter(|&value| value <= i64::MAX as u64);
+        // Where nobody knows the size of an executable, it is -1 for each.
+        if let (b"executable", None, Some(count)) =
+            (sample.kind, value(bytes_at), counts_at.map_or(Some(1), value))
+        {
+            executables = executables.saturating_add(count);
+            continue;
+        }
         // A profile without counts says nothing of them; a sample is then one.
         let (Some(bytes), Some(count)) = (value(bytes_at), counts_at.map_or(Some(1), value)) else {
             broken += 1;
@@ -287,14 +295,10 @@ fn pool(name: String, held: Vec<Held>) -> StillPool {
 
 /// `cuda:0` is `GPU:0`.
 fn device_of(label: &str) -> String {
-    let Some((kind, number)) = label.split_once(':') else { return String::new() };
-    let kind = match kind {
-        "cuda" | "gpu" | "rocm" => "GPU",
-        "cpu" | "TFRT_CPU" => "CPU",
-        "tpu" => "TPU",
-        _ => return String::new(),
-    };
-    format!("{kind}:{number}")
+    match label.split_once(':') {
+        Some(("cpu" | "TFRT_CPU", number)) => format!("CPU:{number}"),
+        _ => crate::event::device_of(label),
+    }
 }
 
 struct Sample<'a> {

@@ -30,8 +30,16 @@ pub(crate) enum Format {
     MemoryDump,
     /// A TensorBoard event file.
     EventFile,
-    /// JSON, as Chrome traces are.
+    /// What xprof or TensorBoard made of the memory events of a trace.
+    MemoryProfile,
+    /// A trace in Chrome's event format, as profilers write them beside their own.
+    ChromeTrace,
+    /// The same by PyTorch's profiler.
+    TorchTrace,
+    /// Other JSON.
     Json,
+    /// A profile of Python's functions, as cProfile writes it.
+    PythonProfile,
     /// Other text, such as a log.
     Text,
     /// None of these.
@@ -53,9 +61,10 @@ fn of_bytes(bytes: &[u8]) -> Format {
         [0x80, 2..=5, ..] => Format::Pickle,
         _ if looks_like_old_pickle(bytes) => Format::Pickle,
         _ if looks_like_event_file(bytes) => Format::EventFile,
+        _ if looks_like_python_profile(bytes) => Format::PythonProfile,
         // A log that begins with blank lines begins like a message too.
         _ if is_text(bytes) => match bytes.trim_ascii_start() {
-            [b'{' | b'[', ..] => Format::Json,
+            [b'{' | b'[', ..] => of_json(bytes),
             _ => Format::Text,
         },
         _ => match first_message(bytes) {
@@ -101,6 +110,32 @@ fn is_text(bytes: &[u8]) -> bool {
 fn looks_like_event_file(bytes: &[u8]) -> bool {
     matches!(bytes, [_, 0, 0, 0, 0, 0, 0, 0, _, _, _, _, 0x09, ..])
         && bytes.windows(10).take(64).any(|window| window == b"brain.Even")
+}
+
+/// What JSON is, by the keys at its beginning.
+fn of_json(bytes: &[u8]) -> Format {
+    let has = |key: &[u8]| bytes.windows(key.len()).any(|window| window == key);
+    if has(b"\"memoryProfilePerAllocator\"") {
+        Format::MemoryProfile
+    } else if has(b"\"traceEvents\"") || has(b"\"ph\"") && has(b"\"pid\"") {
+        // PyTorch describes the devices first.
+        if has(b"\"deviceProperties\"") { Format::TorchTrace } else { Format::ChromeTrace }
+    } else if has(b"\"deviceProperties\"") && has(b"\"schemaVersion\"") {
+        Format::TorchTrace
+    } else {
+        Format::Json
+    }
+}
+
+/// Python's marshal of a dictionary whose first key is (file, line, function): a tuple of three. Each type may have a flag.
+fn looks_like_python_profile(bytes: &[u8]) -> bool {
+    let [dict, tuple, rest @ ..] = bytes else { return false };
+    dict & 0x7f == b'{'
+        && match tuple & 0x7f {
+            b')' => rest.starts_with(&[3]),
+            b'(' => rest.starts_with(&[3, 0, 0, 0]),
+            _ => false,
+        }
 }
 
 enum First {
@@ -185,7 +220,17 @@ mod tests {
         assert_eq!(of_bytes(b"cos\nsystem\n(S'id'\ntR."), Format::Pickle);
         assert_eq!(of_bytes(b"config.yaml\nloaded\nready\n"), Format::Text);
         assert_eq!(of_bytes(b"PK\x03\x04rest"), Format::Zip);
-        assert_eq!(of_bytes(b"{\"traceEvents\": []}"), Format::Json);
+        assert_eq!(of_bytes(b"{\"traceEvents\": []}"), Format::ChromeTrace);
+        assert_eq!(of_bytes(b"[{\"ph\": \"X\", \"pid\": 1}]"), Format::ChromeTrace);
+        assert_eq!(
+            of_bytes(b"{\"schemaVersion\": 1, \"deviceProperties\": [], \"traceEvents\": []}"),
+            Format::TorchTrace
+        );
+        assert_eq!(of_bytes(b"{\"memoryProfilePerAllocator\":{}}"), Format::MemoryProfile);
+        assert_eq!(of_bytes(b"{\"learning_rate\": 0.1}"), Format::Json);
+        assert_eq!(of_bytes(b"{\xa9\x03\xda\x01~\xe9\0\0\0\0\xda\x04exec"), Format::PythonProfile);
+        assert_eq!(of_bytes(b"\xfb\xa9\x03\xda\x01~"), Format::PythonProfile);
+        assert_eq!(of_bytes(b"{(\x03\0\0\0s\x01\0\0\0~"), Format::PythonProfile);
         assert_eq!(of_bytes(b"2026-11-15 I tensorflow/core"), Format::Text);
         assert_eq!(of_bytes(b"\n\nblank lines, then a log\n"), Format::Text);
         assert_eq!(of_bytes(b"\x0a\x09GPU_0_bfc\x12\x02\x08\x01"), Format::MemoryDump);

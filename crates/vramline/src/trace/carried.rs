@@ -113,19 +113,23 @@ fn candidates<'a>(
 ) -> Vec<(&'a Variable, Option<usize>)> {
     let begin = Picos(0).min(pool.time(&history.events, 0));
     let end = end.unwrap_or_else(|| pool.last_time(&history.events)).max(pool.last_time(&history.events));
-    let (mut within, mut before, mut after) = (None, None, None);
+    let (mut within, mut before, mut after) = (Vec::new(), None, None);
     for inventory in inventories {
         let Some(time) = moment(history, inventory.time) else { continue };
         if time < begin {
             before = Some(inventory);
         } else if time <= end {
-            within = Some((inventory, pool.position_at(&history.events, time).unwrap_or(0)));
+            within.push((inventory, pool.position_at(&history.events, time).unwrap_or(0)));
         } else {
             after = after.or(Some(inventory));
         }
     }
-    if let Some((inventory, position)) = within {
-        return inventory.variables.iter().map(|variable| (variable, Some(position))).collect();
+    // A variable may be given another value in the trace: where it lay before, an earlier list says.
+    if !within.is_empty() {
+        let listed = within.into_iter().rev().flat_map(|(inventory, position)| {
+            inventory.variables.iter().map(move |variable| (variable, Some(position)))
+        });
+        return listed.collect();
     }
     let (Some(before), Some(after)) = (before, after) else { return Vec::new() };
     let key = |variable: &'a Variable| (variable.address, variable.name.as_str(), variable.bytes);

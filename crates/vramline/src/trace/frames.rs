@@ -86,6 +86,8 @@ pub(crate) struct StackRoles {
     backward: Vec<Picos>,
     /// Whether any stack has frames: then one without any means something.
     has_frames: bool,
+    /// Of the blocks that were there when the snapshot was taken, where no history tells of them.
+    at_dump: FxHashMap<Stack, Part>,
 }
 
 impl StackRoles {
@@ -117,7 +119,30 @@ impl StackRoles {
             }
             was_backward = is_backward;
         }
+        let states = history.pools.iter().filter_map(|pool| pool.caching.as_ref()?.state.as_ref());
+        for block in states.flat_map(|state| &state.blocks) {
+            roles.at_dump.entry(block.stack).or_insert_with(|| {
+                let mut bits =
+                    |frame| *known.entry(frame).or_insert_with(|| bits_of(history.names.get(frame)));
+                part_of(history.stacks.frames(block.stack).fold(0, |all, frame| all | bits(frame)))
+            });
+        }
         roles
+    }
+
+    /// The role of a block that was there when the snapshot was taken, by its stack alone, and the evidence.
+    pub(crate) fn at_dump(&self, stack: Stack) -> (Role, &'static str) {
+        match self.at_dump.get(&stack).copied().unwrap_or(Part::Silent) {
+            Part::Data => (Role::Inputs, "frames: allocated by torch.utils.data"),
+            Part::Workspace => (Role::Temporaries, "frames: the workspace of a library"),
+            Part::Optimizer => (Role::Optimizer, "frames: made in torch.optim, and alive at the dump"),
+            Part::Backward => (Role::Gradients, "frames: the autograd engine runs the backward pass"),
+            Part::Weights => (Role::Parameters, "frames: a module makes its weights or moves them"),
+            Part::Forward => (Role::Activations, "frames: a module's forward pass, and alive at the dump"),
+            Part::Copy => (Role::Inputs, "frames: the program copies a tensor to the device"),
+            Part::Plain => (Role::Unknown, "the frames are in no module, optimizer or backward pass"),
+            Part::Silent => (Role::Unknown, "the snapshot holds neither a history nor frames of it"),
+        }
     }
 
     fn part(&self, stack: Stack) -> Part {

@@ -6,6 +6,7 @@
 mod bands;
 mod carried;
 mod count;
+mod dump;
 mod frames;
 mod op;
 mod owners;
@@ -18,7 +19,7 @@ mod step;
 mod survivors;
 mod why;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{Framework, History, Region, WORTH_A_THREAD};
 use crate::names::Name;
@@ -112,7 +113,7 @@ impl Trace {
             (count::counts(&history, &steps), roles, steps)
         };
         // Neither needs the other, and each goes through all events.
-        let (mut pools, (counts, roles, steps)) = if history.events.len() < WORTH_A_THREAD {
+        let (mut pools, (counts, roles, mut steps)) = if history.events.len() < WORTH_A_THREAD {
             (pairing::pair(&history), classify())
         } else {
             std::thread::scope(|threads| {
@@ -124,6 +125,7 @@ impl Trace {
             pool.count = counts.get(usize::from(pool.id.0)).cloned().unwrap_or_default();
         }
         pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|peak| peak.bytes)));
+        step::set_cut(&mut steps, &history, &roles, &pools);
         Trace {
             history,
             pools,
@@ -152,6 +154,10 @@ impl Trace {
                 self.listed = recorded::listed(&owned, &self.history);
                 self.owned.extend(owned);
             }
+        }
+        for (birth, mut owner) in owners::first_values(process, &self.history, &self.pools) {
+            owner.role = known.get(&owner.identity()).copied().unwrap_or(owner.role);
+            self.owned.entry(birth).or_insert(owner);
         }
         self.owners = owners::Owners::of(process, &self.history);
         // An earlier recorder listed the variables of Keras only, and told nothing else.
@@ -372,6 +378,24 @@ impl Trace {
         let is_of_data = self.history.names.get(event.thread()).starts_with(role::DATA_THREADS);
         let is_alone = !op::has_scope(self.history.names.get(event.op())) && !is_of_data;
         self.owners.at(event.time()).filter(|_| is_alone)
+    }
+
+    /// The layers of ops, each by the largest block of it in a pool: what the rows of a snapshot say.
+    pub(crate) fn layers_of(&self, pool: &PoolTrace, ops: &FxHashSet<Name>) -> FxHashMap<Name, String> {
+        let events = &self.history.events;
+        let mut largest: FxHashMap<Name, (Bytes, usize)> = FxHashMap::default();
+        for birth in pool.births() {
+            let event = events.at(birth);
+            let (op, size) = (event.op_or_scope(), event.size().unwrap_or_default());
+            if ops.contains(&op) && largest.get(&op).is_none_or(|&(known, _)| known <= size) {
+                largest.insert(op, (size, birth));
+            }
+        }
+        let layer = |birth| {
+            let freed = pool.freed(events, birth);
+            self.held(pool, birth, freed, events.time(birth)).layer
+        };
+        largest.into_iter().map(|(op, (_, birth))| (op, layer(birth))).collect()
     }
 
     /// The layer that a block belongs to, or the part of the program that is none: `input data`, `loss`, a function and its line.

@@ -5,10 +5,12 @@
 //! Graphs are inlined into one another, which puts the names of calls before a name, and a backward pass puts `gradient_tape`; so a
 //! scope is looked for at every place of a name, and the first place wins.
 //!
-//! Two graphs may have the same name for something else. What was learned last before a block was made is meant.
+//! Two graphs may have the same name for something else. Where it is known which function was being called, that function's graph is
+//! meant; else what was learned last before a block was made.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::PoolTrace;
 use super::recorded::moment;
 use crate::event::History;
 use crate::names::Name;
@@ -42,17 +44,27 @@ pub(crate) struct Owner {
 /// What the program told, by the names that ops have in the trace.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    /// By op: from when on, whose it is.
-    ops: FxHashMap<Name, Vec<(Picos, Owner)>>,
+    /// By op, in order of the moments from which on it holds.
+    ops: FxHashMap<Name, Vec<Learned>>,
     /// From when to when, in order.
     spans: Vec<(Picos, Picos, Owner)>,
+    /// Which function was called, from when to when, in order.
+    calls: Vec<(Picos, Picos, i64)>,
+}
+
+/// Whose an op is, from when on, and in the graph of which function.
+#[derive(Clone, Debug)]
+struct Learned {
+    since: Picos,
+    function: Option<i64>,
+    owner: Owner,
 }
 
 impl Owners {
     /// Takes what a process told to the ops of its trace.
     pub(crate) fn of(process: &RecordedProcess, history: &History) -> Owners {
         let told = Told::of(process, history);
-        let mut owners = Owners { spans: told.spans(), ..Owners::default() };
+        let mut owners = Owners { spans: told.spans(), calls: told.calls(), ..Owners::default() };
         let mut seen: FxHashSet<Name> = FxHashSet::default();
         for event in history.events.unordered().filter(|event| event.is_alloc()) {
             let op = event.op();
@@ -73,33 +85,49 @@ impl Owners {
 
     /// Whose an op is that asked for a block at a moment: what was learned last before it counts, and fills what it leaves open.
     pub(crate) fn of_op(&self, op: Name, time: Picos) -> Option<Owner> {
-        let told = self.ops.get(&op)?;
-        let known = told.partition_point(|(since, _)| *since <= time).max(1);
         let mut owner = Owner::default();
-        told.get(..known)?.iter().rev().for_each(|(_, earlier)| owner.fill(earlier));
+        self.known(op, time)?.into_iter().rev().for_each(|earlier| owner.fill(&earlier.owner));
         Some(owner)
+    }
+
+    /// What was learned of an op before a moment, of the function that was being called then where that is known.
+    fn known(&self, op: Name, time: Picos) -> Option<Vec<&Learned>> {
+        let told = self.ops.get(&op)?;
+        let function = at(&self.calls, time);
+        let is_of_call =
+            |learned: &&Learned| learned.function.is_some() && learned.function == function.copied();
+        let mut told: Vec<&Learned> = match told.iter().any(|learned| is_of_call(&learned)) {
+            true => told.iter().filter(is_of_call).collect(),
+            false => told.iter().collect(),
+        };
+        told.truncate(told.partition_point(|learned| learned.since <= time).max(1));
+        Some(told)
     }
 
     /// What the variable is for that an op assigns to or works for, and its bytes.
     pub(crate) fn variable_of_op(&self, op: Name, time: Picos) -> Option<(Role, Option<Bytes>)> {
-        let told = self.ops.get(&op)?;
-        let known = told.partition_point(|(since, _)| *since <= time).max(1);
-        let last = told.get(..known)?.iter().rev().find(|(_, owner)| !owner.variable.is_empty())?;
-        Some((last.1.role, last.1.bytes))
+        let known = self.known(op, time)?;
+        let last = known.iter().rev().find(|learned| !learned.owner.variable.is_empty())?;
+        Some((last.owner.role, last.owner.bytes))
     }
 
     /// Whose what ran by itself at a moment is.
     pub(crate) fn at(&self, time: Picos) -> Option<&Owner> {
-        let after = self.spans.partition_point(|(begin, ..)| *begin <= time);
-        let (_, end, owner) = after.checked_sub(1).and_then(|last| self.spans.get(last))?;
-        (time <= *end).then_some(owner)
+        at(&self.spans, time)
     }
 
     /// All of them.
     pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Owner> {
-        let of_ops = self.ops.values_mut().flatten().map(|(_, owner)| owner);
+        let of_ops = self.ops.values_mut().flatten().map(|learned| &mut learned.owner);
         of_ops.chain(self.spans.iter_mut().map(|(.., owner)| owner))
     }
+}
+
+/// What holds at a moment, of spans in order that do not overlap.
+fn at<T>(spans: &[(Picos, Picos, T)], time: Picos) -> Option<&T> {
+    let after = spans.partition_point(|(begin, ..)| *begin <= time);
+    let (_, end, told) = after.checked_sub(1).and_then(|last| spans.get(last))?;
+    (time <= *end).then_some(told)
 }
 
 /// The name of a layer as it is shown: with its model where there are several.
@@ -134,6 +162,7 @@ struct Told<'a> {
     scopes: FxHashMap<&'a str, Vec<(Picos, &'a OwnerRow)>>,
     ops: FxHashMap<&'a str, Vec<(Picos, &'a OwnerRow)>>,
     in_spans: Vec<(Picos, Picos, &'a OwnerRow)>,
+    in_calls: Vec<(Picos, Picos, i64)>,
     /// Bytes of variables.
     sizes: FxHashMap<(&'a str, &'a LayerPath), Bytes>,
 }
@@ -146,21 +175,23 @@ impl<'a> Told<'a> {
             scopes: FxHashMap::default(),
             ops: FxHashMap::default(),
             in_spans: Vec::new(),
+            in_calls: Vec::new(),
             sizes: listed.map(|each| ((each.name.as_str(), &each.layer), each.bytes)).collect(),
         };
         let now = |row: &OwnerRow| moment(history, row.time).unwrap_or(Picos(i64::MIN));
         for row in &process.owners {
-            match (row.kind, row.span) {
-                (OwnerKind::Scope, _) => told.scopes.entry(&row.name).or_default().push((now(row), row)),
-                (OwnerKind::Op, _) => told.ops.entry(&row.name).or_default().push((now(row), row)),
-                (OwnerKind::Span, Some((begin, end))) => {
-                    let at = |monotonic: i64| {
-                        let behind = row.time.monotonic.saturating_sub(monotonic);
-                        Some(Picos(moment(history, row.time)?.0.saturating_sub(behind.saturating_mul(1000))))
-                    };
-                    told.in_spans.extend(at(begin).zip(at(end)).map(|(begin, end)| (begin, end, row)));
+            match row.kind {
+                OwnerKind::Scope => told.scopes.entry(&row.name).or_default().push((now(row), row)),
+                OwnerKind::Op => told.ops.entry(&row.name).or_default().push((now(row), row)),
+                OwnerKind::Span => {
+                    told.in_spans.extend(lasted(history, row).map(|(begin, end)| (begin, end, row)));
                 }
-                (OwnerKind::Span, None) => {}
+                OwnerKind::Call => {
+                    let call = lasted(history, row).zip(row.function);
+                    told.in_calls.extend(call.map(|((begin, end), function)| (begin, end, function)));
+                }
+                // Blocks, and no ops.
+                OwnerKind::Value => {}
             }
         }
         told
@@ -171,6 +202,12 @@ impl<'a> Told<'a> {
         let mut spans: Vec<(Picos, Picos, Owner)> = self.in_spans.iter().map(span).collect();
         spans.sort_by_key(|(begin, end, _)| (*begin, *end));
         spans
+    }
+
+    fn calls(&self) -> Vec<(Picos, Picos, i64)> {
+        let mut calls = self.in_calls.clone();
+        calls.sort_unstable();
+        calls
     }
 
     fn owner(&self, row: &OwnerRow) -> Owner {
@@ -184,10 +221,15 @@ impl<'a> Told<'a> {
     }
 
     /// What is told of an op, by the moments from which it holds.
-    fn about(&self, op: &str) -> Vec<(Picos, Owner)> {
+    fn about(&self, op: &str) -> Vec<Learned> {
         let rows = self.rows_of_scope(op).into_iter().chain(self.rows_of_op(op));
-        let mut found: Vec<(Picos, Owner)> = rows.map(|(since, row)| (since, self.owner(row))).collect();
-        found.sort_by_key(|(since, _)| *since);
+        let learned = |(since, row): (Picos, &OwnerRow)| Learned {
+            since,
+            function: row.function,
+            owner: self.owner(row),
+        };
+        let mut found: Vec<Learned> = rows.map(learned).collect();
+        found.sort_by_key(|learned| learned.since);
         found
     }
 
@@ -214,6 +256,48 @@ impl<'a> Told<'a> {
         }
         Vec::new()
     }
+}
+
+/// From when to when a row lasted, on a trace's axis.
+fn lasted(history: &History, row: &OwnerRow) -> Option<(Picos, Picos)> {
+    let (begin, end) = row.span?;
+    let now = moment(history, row.time)?;
+    let at = |monotonic: i64| {
+        let behind = row.time.monotonic.saturating_sub(monotonic);
+        Picos(now.0.saturating_sub(behind.saturating_mul(1000)))
+    };
+    Some((at(begin), at(end)))
+}
+
+/// For each block that was the first value of a variable which a step made: whose it is.
+pub(super) fn first_values(
+    process: &RecordedProcess,
+    history: &History,
+    pools: &[PoolTrace],
+) -> FxHashMap<usize, Owner> {
+    let told = Told::of(process, history);
+    let rows = process.owners.iter().filter(|row| row.kind == OwnerKind::Value);
+    let mut values: FxHashMap<u64, Vec<(Picos, &OwnerRow)>> = FxHashMap::default();
+    for row in rows {
+        if let Some((address, time)) = row.address.zip(moment(history, row.time)) {
+            values.entry(address).or_default().push((time, row));
+        }
+    }
+    let mut found = FxHashMap::default();
+    for pool in pools.iter().filter(|_| !values.is_empty()) {
+        for life in pool.lives() {
+            let event = history.events.at(life.birth);
+            let Some(values) = event.address().and_then(|address| values.get(&address)) else { continue };
+            let freed = life.freed_at.map(|at| pool.time(&history.events, at));
+            let is_there = |time: Picos| event.time() <= time && freed.is_none_or(|freed| time < freed);
+            let Some((_, row)) = values.iter().find(|(time, _)| is_there(*time)) else { continue };
+            let owner = told.owner(row);
+            if owner.bytes.is_none_or(|bytes| event.size().is_some_and(|size| size >= bytes)) {
+                found.insert(life.birth, owner);
+            }
+        }
+    }
+    found
 }
 
 impl Owner {
@@ -277,7 +361,7 @@ mod tests {
         let (process, history) = (process(rows), History::default());
         let mut owner = Owner::default();
         let told = Told::of(&process, &history);
-        told.about(name).iter().rev().for_each(|(_, known)| owner.fill(known));
+        told.about(name).iter().rev().for_each(|known| owner.fill(&known.owner));
         (owner.layer, owner.variable)
     }
 

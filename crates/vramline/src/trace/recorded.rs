@@ -103,20 +103,19 @@ fn spans(
 
 fn span(mark: &Mark, counters: &Counters, last_mark: i64, fits: &[Fit]) -> RecordedStep {
     let bytes = |value: i64| u64::try_from(value).ok().map(Bytes);
-    let begin = mark.begin.unwrap_or(mark.time.monotonic);
+    let begin = mark.began();
     // A peak that was reset before the last such mark is older than this one.
-    let is_reset = counters.peak_since.is_some_and(|since| since >= last_mark && since <= begin);
-    let wall = mark.time.wall.saturating_sub(mark.time.monotonic.saturating_sub(begin));
+    let is_reset = counters.peak_since.is_some_and(|since| since >= last_mark && since <= begin.monotonic);
     RecordedStep {
         device: counters.device.clone(),
         number: mark.step.or(mark.epoch).unwrap_or_default(),
         batches: mark.batches.and_then(|batches| u64::try_from(batches).ok()).unwrap_or(1),
-        fit: fit_of(fits, begin, mark.time.monotonic),
+        fit: fit_of(fits, begin.monotonic, mark.time.monotonic),
         epoch: mark.epoch.and_then(|epoch| u64::try_from(epoch).ok()),
         phase: mark.phase.unwrap_or(Phase::Other),
         how: mark.how.unwrap_or(How::Inferred),
         label: mark.label.clone().unwrap_or_default(),
-        begin: Moment { monotonic: begin, wall },
+        begin,
         end: mark.time,
         peak: counters.peak.filter(|_| is_reset).and_then(bytes),
         current: counters.current.and_then(bytes),
@@ -182,7 +181,7 @@ pub(super) fn announced(process: &RecordedProcess, history: &History, window: &R
 
 fn step_of(span: &RecordedStep, begin: Picos, end: Picos) -> Step {
     let (number, phase, how) = (span.number, span.phase, span.how);
-    Step { number, name: Name::EMPTY, begin, end, until: end, phase, how }
+    Step { number, name: Name::EMPTY, begin, end, until: end, phase, how, is_cut: false }
 }
 
 /// A moment of a recording on a trace's axis.

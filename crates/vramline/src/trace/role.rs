@@ -14,6 +14,7 @@ use super::step::Step;
 use crate::event::{ExecutorRun, Framework, History, Region};
 use crate::names::Name;
 use crate::snapshot::Role;
+use crate::stack::Stack;
 use crate::units::Picos;
 
 const CONSTANT: &str = "a constant of the graph";
@@ -21,6 +22,7 @@ const NO_TENSOR: &str =
     "state that is a scalar or not a floating-point number: a counter, a rate, a metric, a seed";
 
 const NOT_LISTED: &str = "alive when a step begins, and none of the variables that the program lists";
+const CUT: &str = "an op of the forward pass, alive where the trace ends in the middle of its step";
 /// How the threads of tf.data are called.
 pub(super) const DATA_THREADS: &str = "tf_data_";
 
@@ -83,9 +85,20 @@ impl Roles {
         matches!(self.part(op), Part::Gradient | Part::EagerGradient | Part::Optimizer(_))
     }
 
+    /// When the first backward part began in a stretch of time.
+    pub(crate) fn backward_within(&self, begin: Picos, until: Picos) -> Option<Picos> {
+        self.training_runs.values().copied().filter(|&began| begin <= began && began <= until).min()
+    }
+
     /// Runs of the executor that have a backward part.
     pub(crate) fn training_runs(&self) -> FxHashSet<ExecutorRun> {
         self.training_runs.keys().copied().collect()
+    }
+
+    /// The role of a block of which only the moment of a dump and its stack are known, and the evidence.
+    pub(crate) fn at_dump(&self, stack: Stack) -> (Role, &'static str) {
+        let nothing = (Role::Unknown, "the snapshot holds no history of it");
+        self.stacks.as_ref().map_or(nothing, |stacks| stacks.at_dump(stack))
     }
 
     /// The role of the block that event `birth` allocated and that was `freed`, and the evidence.
@@ -168,6 +181,7 @@ impl Roles {
         }
         if part == Part::Forward {
             return match backward {
+                Some(_) if freed.is_none() && is_of_cut_step(steps, born) => (Role::Activations, CUT),
                 // Such as the seed of a dropout layer.
                 Some(_) if outlives_step && !is_tensor => (Role::State, NO_TENSOR),
                 Some(_) if outlives_step && is_kept(history, steps, pool, birth, freed) => {
@@ -192,8 +206,10 @@ impl Roles {
         if !event.context().is_empty() && history.framework == Some(Framework::TensorFlow) {
             return (Role::Inputs, "copied in from the host by the call that is named");
         }
-        // An op without a scope ran eagerly.
-        if !event.op().is_empty() && outlives_step {
+        // An op without a scope ran eagerly. What the program lets go of after the last step seems to outlive it; where all variables are
+        // known, only those do.
+        let is_of_last = steps.last().is_some_and(|last| (last.begin..last.until).contains(&born));
+        if !event.op().is_empty() && outlives_step && !(is_of_last && self.knows_variables) {
             return if self.knows_variables {
                 (Role::State, NOT_LISTED)
             } else if !is_tensor {
@@ -285,10 +301,18 @@ pub(crate) fn outlives_step(steps: &[Step], born: Picos, freed: Option<Picos>) -
     let next = steps.partition_point(|step| step.begin <= born);
     let boundary = match (steps.get(next), next.checked_sub(1).and_then(|last| steps.get(last))) {
         (Some(next), _) => next.begin,
+        // Its end is not in the trace, so nothing shows what outlives it.
+        (None, Some(last)) if last.is_cut => return false,
         (None, Some(last)) => last.until,
         (None, None) => return false,
     };
     born < boundary && freed.is_none_or(|freed| freed > boundary)
+}
+
+/// Whether a block was made in a step that the trace cuts off.
+fn is_of_cut_step(steps: &[Step], born: Picos) -> bool {
+    let next = steps.partition_point(|step| step.begin <= born);
+    next.checked_sub(1).and_then(|at| steps.get(at)).is_some_and(|step| step.is_cut)
 }
 
 /// Whether a result of the model that outlives its step is one that the program keeps, and not the new value of a

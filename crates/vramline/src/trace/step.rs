@@ -6,6 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::op::Part;
 use super::pairing::PoolTrace;
 use super::role::Roles;
 use crate::event::{Events, ExecutorRun, History, Mark, MarkKind};
@@ -30,6 +31,8 @@ pub struct Step {
     pub phase: Phase,
     /// How it was found.
     pub how: How,
+    /// Whether the trace ends in the middle of it.
+    pub is_cut: bool,
 }
 
 /// A step's memory in one pool.
@@ -120,6 +123,7 @@ fn step(mark: &Mark, how: How) -> Step {
         until: mark.begin.after(mark.length),
         phase: if matches!(mark.kind, MarkKind::Update(_)) { Phase::Train } else { Phase::Other },
         how,
+        is_cut: false,
     }
 }
 
@@ -151,8 +155,41 @@ fn from_runs(history: &History, roles: &Roles) -> Vec<Step> {
         until,
         phase: Phase::Train,
         how: How::Inferred,
+        is_cut: false,
     };
     count(spans.into_iter().map(step).collect())
+}
+
+/// Finds out whether the trace ends in the middle of its last step, where only the events tell its end: the backward pass has begun,
+/// no update by the optimizer has, and more of what the forward pass made is still there than the backward pass has consumed.
+pub(crate) fn set_cut(steps: &mut [Step], history: &History, roles: &Roles, pools: &[PoolTrace]) {
+    let Some(step) = steps.last_mut().filter(|step| step.how == How::Inferred && step.name.is_empty()) else {
+        return;
+    };
+    let Some(backward) = roles.backward_within(step.begin, step.until) else { return };
+    let events = &history.events;
+    let (mut alive, mut consumed) = (Bytes::ZERO, Bytes::ZERO);
+    for pool in pools {
+        for life in pool.lives() {
+            let born = events.time(life.birth);
+            if born < step.begin || born > step.until {
+                continue;
+            }
+            let event = events.at(life.birth);
+            let freed = life.freed_at.map(|at| pool.time(events, at));
+            match (roles.part(event.op()), freed) {
+                (Part::Optimizer(_), _) if born >= backward && event.executor_run().is_some() => return,
+                (Part::Forward, None) if event.executor_run().is_some() => {
+                    alive += event.size().unwrap_or_default();
+                }
+                (Part::Forward, Some(freed)) if freed >= backward => {
+                    consumed += event.size().unwrap_or_default();
+                }
+                _ => {}
+            }
+        }
+    }
+    step.is_cut = alive > consumed;
 }
 
 fn set_phases(steps: &mut [Step], history: &History, roles: &Roles) {

@@ -1,7 +1,8 @@
 //! Why a trace tells little: which of the known reasons applies, by the evidence in the trace, and what to switch.
 
 use super::{PoolTrace, Trace};
-use crate::event::{Framework, History};
+use crate::event::{DumpState, Framework, History};
+use crate::units::thousands;
 use crate::warning::Warning;
 
 const TF_LEVEL: &str = "tf.profiler.experimental.start(logdir) records at level 2 by default; where something else \
@@ -15,6 +16,9 @@ const FROM_START: &str =
 const TORCH_START: &str = "call torch.cuda.memory._record_memory_history() before the program's first tensor, and let \
                            max_entries be large enough for all of it";
 
+const TORCH_DUMP: &str = "in the process that uses the GPU, call torch.cuda.memory._record_memory_history() before the program's \
+                          first tensor, and torch.cuda.memory._dump_snapshot(file) while its tensors are alive";
+
 /// Pools of TensorFlow's CPU allocators that are not the pool allocator.
 const PLAIN_CPU: [&str; 4] = ["cpu", "mklcpu", "cpu_pool", "cpu_rdma_bfc"];
 
@@ -24,7 +28,12 @@ impl Trace {
     pub(crate) fn why_empty(&self) -> Option<Warning> {
         let history = &self.history;
         if history.events.is_empty() {
-            return Some(why_empty(history));
+            let has_state = self
+                .history
+                .pools
+                .iter()
+                .any(|pool| pool.caching.as_ref().is_some_and(|caching| caching.state.is_some()));
+            return (!has_state).then(|| why_empty(history));
         }
         let mut names =
             self.pools.iter().filter_map(|pool| history.pool(pool.id)).map(|pool| pool.name.as_str());
@@ -58,6 +67,39 @@ impl Trace {
         None
     }
 
+    /// That the trace ends in the middle of a step.
+    #[must_use]
+    pub(crate) fn why_cut(&self) -> Option<Warning> {
+        self.steps.last().filter(|step| step.is_cut).map(|step| Warning {
+            code: "cut-step",
+            text: format!(
+                "the trace ends in the middle of step {}: its peak may be higher than what is shown, and what its forward pass \
+                 made is still held",
+                step.number
+            ),
+            hint: "let the profiler run until a few steps have ended".to_owned(),
+        })
+    }
+
+    /// That a snapshot knows of a pool what it held when it was taken, and not its peak.
+    #[must_use]
+    pub(crate) fn why_state(pool: &str, state: &DumpState) -> Warning {
+        let what = match state.entries {
+            0 => "no history".to_owned(),
+            1 => "one entry of history, too little to know the peak".to_owned(),
+            entries => {
+                format!("{} entries of history, too few to know the peak", thousands(entries))
+            }
+        };
+        Warning {
+            code: "no-history",
+            text: format!(
+                "the snapshot holds {what} of {pool}: this is what was allocated when it was taken"
+            ),
+            hint: TORCH_START.to_owned(),
+        }
+    }
+
     /// What a window that began late does not show.
     #[must_use]
     pub(crate) fn why_before(&self, pool: &PoolTrace) -> Option<Warning> {
@@ -75,8 +117,8 @@ fn why_empty(history: &History) -> Warning {
     let level_switch = if history.framework == Some(Framework::Jax) { JAX_LEVEL } else { TF_LEVEL };
     let because = |code, text: String, hint: &str| Warning { code, text, hint: hint.to_owned() };
     if history.framework == Some(Framework::PyTorch) {
-        let text = "no memory events: the history of this snapshot holds neither allocations nor frees";
-        return because("no-history", text.to_owned(), TORCH_START);
+        let text = "the snapshot is empty: PyTorch had no memory of a GPU when it was taken, and no history was recorded";
+        return because("empty-snapshot", text.to_owned(), TORCH_DUMP);
     }
     if !recorder.has_host_threads {
         let what = if recorder.has_gpu { "it shows the device only" } else { "it shows no thread at all" };

@@ -10,11 +10,11 @@ use crate::units::{Bytes, Nanos};
 /// What PyTorch keeps from the driver.
 #[derive(Debug, Serialize, Document)]
 pub struct CachingView {
-    /// The most that PyTorch took from the driver; `caching` is there for PyTorch's snapshots only.
+    /// The most that PyTorch took from the driver; of a pool whose `moment` is `dump`, what it had then. `caching` is there for PyTorch's snapshots only.
     #[field(title = "reserved")]
     pub reserved_peak_bytes: Bytes,
     /// When that was.
-    #[field(title = "at", null = "it was so before the first entry")]
+    #[field(title = "at", null = "it was so before the first entry, or no history knows the peak")]
     pub reserved_peak_at_ns: Option<Nanos>,
     /// The most in blocks that are allocated, or freed but held back for another stream.
     #[field(title = "active")]
@@ -22,7 +22,7 @@ pub struct CachingView {
     /// The most that was free beside blocks in use (PyTorch's inactive_split_bytes).
     #[field(title = "split")]
     pub split_peak_bytes: Bytes,
-    /// The allocator at three moments.
+    /// The allocator at three moments; of a pool whose `moment` is `dump`, at `end` only.
     pub moments: Vec<CachedView>,
     /// Streams and private pools at the end, the largest first.
     pub streams: Vec<StreamView>,

@@ -6,10 +6,12 @@ use serde::Serialize;
 
 use crate::analysis::oom::{FailureAnalysis, Holder, OomAnalysis, OomWord, RegionPicture};
 use crate::document::{Document, Reason, Unknowns};
-use crate::failure::{Buffer, Dialect, SizeRange, Witness};
+use crate::failure::{Buffer, Dialect, Platform, SizeRange, SoftFailures, Witness};
 use crate::names::Names;
-use crate::postmortem::advice::Advice;
+use crate::postmortem::advice::{self, Advice};
 use crate::postmortem::bridge::Bridge;
+use crate::postmortem::headline;
+use crate::postmortem::need::LeastNeed;
 use crate::postmortem::outcome::FailureOutcome;
 use crate::postmortem::{Proof, Verdict};
 use crate::units::Bytes;
@@ -32,6 +34,8 @@ pub struct OomReport {
     pub failures: Vec<FailureView>,
     /// Failures that are alike.
     pub groups: Vec<GroupView>,
+    /// Requests that failed without harm.
+    pub soft: SoftView,
     /// What the reader should know.
     pub warnings: Vec<Warning>,
     /// Each null with its reason.
@@ -54,6 +58,29 @@ pub struct OomVerdictView {
     pub short_by_bytes: Option<Bytes>,
 }
 
+/// Requests that failed, and that the program could do without. They are not among the failures.
+#[derive(Debug, Serialize, Document)]
+pub struct SoftView {
+    /// The same in a sentence.
+    #[field(null = "none failed without harm")]
+    pub text: Option<String>,
+    /// How many.
+    pub count: u64,
+    /// The smallest of them, at least.
+    #[field(title = "at least", null = "none failed without harm")]
+    pub low_bytes: Option<Bytes>,
+    /// The largest of them, at most.
+    #[field(title = "at most", null = "none failed without harm")]
+    pub high_bytes: Option<Bytes>,
+    /// The pools, as the framework names them.
+    pub pools: Vec<String>,
+    /// How often the driver refused to let a pool grow, in a program that went on.
+    pub driver_refusals: u64,
+    /// The largest request that it refused.
+    #[field(null = "the driver refused none")]
+    pub largest_refusal_bytes: Option<Bytes>,
+}
+
 /// A failed allocation.
 #[derive(Debug, Serialize, Document)]
 pub struct FailureView {
@@ -64,8 +91,14 @@ pub struct FailureView {
     /// The pool, as the framework names it.
     #[field(title = "pool", null = "the input does not say")]
     pub allocator: Option<String>,
-    /// In which words it is told: `bfc-a` (TensorFlow up to 1.13), `bfc-b` (1.14 to 2.0), `bfc-c` (2.1 to 2.21), `bfc-d` (XLA since June 2026), `bfc` (no list of chunks), `tensorflow-error`, `jax-error`, `cuda-malloc-async`, `pytorch`, `memory-dump`.
+    /// In which words it is told: `bfc-a` (TensorFlow up to 1.13), `bfc-b` (1.14 to 2.0), `bfc-c` (2.1 to 2.21), `bfc-d` (XLA since June 2026), `bfc` (no list of chunks), `tensorflow-error`, `jax-error`, `cuda-malloc-async`, `pytorch`, `pytorch-async`, `driver-refusal`, `tpu`, `library`, `torch-snapshot`, `memory-dump`; docs/dialects.md lists them.
     pub dialect: Dialect,
+    /// Whose memory it is: `cuda`, `hip`, `xpu`, `npu`, `mlu`, `musa`, `metal`, `tpu`, `host` or `other`.
+    #[field(null = "the input does not say")]
+    pub platform: Option<Platform>,
+    /// The library that says so, where it is not the framework itself.
+    #[field(null = "the framework says so itself")]
+    pub library: Option<String>,
     /// What was asked for.
     #[field(null_with = Self::why_no_requested)]
     pub requested_bytes: Option<Bytes>,
@@ -153,9 +186,11 @@ pub struct FailureView {
     /// As above.
     #[field(title = "at most", null_with = Self::why_no_slack)]
     pub slack_high_bytes: Option<Bytes>,
-    /// `device` when U >= R, else `fragmented` when F + U >= R, else `slack` when slack >= R - F - U, else `exhausted`; `limit` in place of the last two where `limit_set_by` is known. Null where the input does not decide.
+    /// `device` when U >= R or other processes hold what is missing, else `fragmented` when F + U >= R and F is at least a twentieth of the pool, else `slack` when slack >= R - F - U, else `exhausted`; `limit` in place of the last two where a setting is proved. The likeliest where rounding leaves several open. Null where the input does not decide.
     #[field(null_with = Self::why_no_verdict)]
     pub verdict: Option<Verdict>,
+    /// All verdicts that the figures leave open, the likeliest first.
+    pub open_verdicts: Vec<Verdict>,
     /// R - F - U, or 0.
     #[field(null_with = Self::why_no_short_by)]
     pub short_by_bytes: Option<Bytes>,
@@ -165,15 +200,36 @@ pub struct FailureView {
     /// As above.
     #[field(title = "at most", null_with = Self::why_no_short_by)]
     pub short_by_high_bytes: Option<Bytes>,
-    /// All memory of the device, where the text tells it.
+    /// All memory of the device, as the text rounds it.
     #[field(title = "device", null = "the input does not say")]
     pub device_total_bytes: Option<Bytes>,
-    /// Free on the device then.
+    /// Free on the device then, as the text rounds it.
     #[field(null = "the input does not say")]
     pub device_free_bytes: Option<Bytes>,
-    /// Held by other processes that the text lists.
-    #[field(title = "others", null = "the input does not say")]
+    /// Held by this process, contexts and libraries included, as the text rounds it.
+    #[field(null = "the input does not say")]
+    pub this_process_bytes: Option<Bytes>,
+    /// O: held by other processes; the device less what is free and what this process has. Where only the framework's pool is told, up to 2 GiB beside it count as the process's own. The middle of its ends.
+    #[field(title = "others", null = "the input neither says nor implies it")]
     pub other_processes_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at least", null = "the input neither says nor implies it")]
+    pub other_processes_low_bytes: Option<Bytes>,
+    /// As above.
+    #[field(title = "at most", null = "the input neither says nor implies it")]
+    pub other_processes_high_bytes: Option<Bytes>,
+    /// What the driver had refused the pool just before.
+    #[field(null = "the input does not say")]
+    pub driver_refused_bytes: Option<Bytes>,
+    /// What a training step needs at least: parameters, gradients and optimizer state, also what is still to come.
+    #[field(null = "only a recording of PyTorch tells")]
+    pub needs_at_least_bytes: Option<Bytes>,
+    /// The compiled program's need, as XLA reckons.
+    #[field(null = "the input does not say")]
+    pub program_needs_bytes: Option<Bytes>,
+    /// What XLA wanted it to stay below.
+    #[field(null = "the input does not say")]
+    pub program_budget_bytes: Option<Bytes>,
     /// Dumps of the same state: TensorFlow tries for ten seconds.
     pub attempts: u64,
     /// Where the failure is told.
@@ -338,6 +394,7 @@ impl From<&OomAnalysis<'_>> for OomReport {
             },
             files: analysis.read.files.iter().map(|path| path.display().to_string()).collect(),
             groups: analysis.groups.iter().map(group).collect(),
+            soft: SoftView::from(&analysis.read.failures.soft),
             failures,
             warnings: analysis.read.failures.warnings.as_slice().to_vec(),
             unknowns: Vec::new(),
@@ -347,8 +404,23 @@ impl From<&OomAnalysis<'_>> for OomReport {
     }
 }
 
+impl From<&SoftFailures> for SoftView {
+    fn from(soft: &SoftFailures) -> SoftView {
+        SoftView {
+            text: headline::without_harm(soft),
+            count: soft.count,
+            low_bytes: soft.sizes.map(|sizes| sizes.low),
+            high_bytes: soft.sizes.map(|sizes| sizes.high),
+            pools: soft.pools.clone(),
+            driver_refusals: soft.refusals,
+            largest_refusal_bytes: soft.largest_refusal,
+        }
+    }
+}
+
 fn failure_view(analysed: &FailureAnalysis<'_>, names: &Names) -> FailureView {
     let exact = |told: Option<SizeRange>| told.and_then(SizeRange::value);
+    let middle = |told: Option<SizeRange>| told.map(SizeRange::middle);
     let low = |told: Option<SizeRange>| told.map(|told| told.low);
     let high = |told: Option<SizeRange>| told.map(|told| told.high);
     let FailureAnalysis { failure, conclusion, proof, .. } = analysed;
@@ -357,6 +429,8 @@ fn failure_view(analysed: &FailureAnalysis<'_>, names: &Names) -> FailureView {
         outcome: analysed.outcome,
         allocator: failure.allocator.clone(),
         dialect: failure.dialect,
+        platform: failure.platform,
+        library: failure.library.map(str::to_owned),
         requested_bytes: exact(failure.requested),
         requested_low_bytes: low(failure.requested),
         requested_high_bytes: high(failure.requested),
@@ -371,7 +445,9 @@ fn failure_view(analysed: &FailureAnalysis<'_>, names: &Names) -> FailureView {
         limit_bytes: exact(failure.limit),
         limit_low_bytes: low(failure.limit),
         limit_high_bytes: high(failure.limit),
-        limit_set_by: proof.map(|proof: &Proof| proof.by.clone()),
+        limit_set_by: proof
+            .map(|proof: &Proof| proof.by.clone())
+            .or_else(|| failure.is_limit_set.then(|| advice::set_by(failure).to_owned())),
         pool_bytes: exact(failure.pool),
         in_use_bytes: exact(failure.in_use),
         in_use_low_bytes: low(failure.in_use),
@@ -387,12 +463,20 @@ fn failure_view(analysed: &FailureAnalysis<'_>, names: &Names) -> FailureView {
         slack_low_bytes: low(conclusion.slack),
         slack_high_bytes: high(conclusion.slack),
         verdict: conclusion.verdict,
+        open_verdicts: conclusion.open.clone(),
         short_by_bytes: exact(conclusion.short_by),
         short_by_low_bytes: low(conclusion.short_by),
         short_by_high_bytes: high(conclusion.short_by),
-        device_total_bytes: exact(failure.memory.total),
-        device_free_bytes: exact(failure.memory.free),
-        other_processes_bytes: exact(failure.memory.others),
+        device_total_bytes: middle(failure.memory.total),
+        device_free_bytes: middle(failure.memory.free),
+        this_process_bytes: middle(failure.memory.this_process),
+        other_processes_bytes: middle(conclusion.others),
+        other_processes_low_bytes: low(conclusion.others),
+        other_processes_high_bytes: high(conclusion.others),
+        driver_refused_bytes: failure.refused,
+        needs_at_least_bytes: analysed.need.map(LeastNeed::total),
+        program_needs_bytes: middle(failure.program.map(|program| program.needed)),
+        program_budget_bytes: middle(failure.program.map(|program| program.budget)),
         attempts: failure.attempts,
         told_by: failure.witnesses.iter().map(WitnessView::from).collect(),
         regions: analysed.regions.iter().map(RegionView::from).collect(),

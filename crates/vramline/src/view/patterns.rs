@@ -12,11 +12,11 @@ pub struct PatternsView {
     /// Steps of the trace that were compared: those that train, where there are any.
     pub steps: usize,
     /// Share of the requests from the second step on that one of the four steps before made too: the same op, the same size.
-    #[field(title = "repeated", unit = "share")]
-    pub repeated_requests: f64,
+    #[field(title = "repeated", unit = "share", null = "no step after the first asks for memory")]
+    pub repeated_requests: Option<f64>,
     /// The same share of their bytes.
-    #[field(title = "of the bytes", unit = "share")]
-    pub repeated_bytes: f64,
+    #[field(title = "of the bytes", unit = "share", null = "no step after the first asks for memory")]
+    pub repeated_bytes: Option<f64>,
     /// The first step from which on every step asks for at least 99 % of its bytes in sizes that a step before asked for.
     #[field(
         title = "steady from step",
@@ -50,7 +50,7 @@ pub struct PatternsView {
 pub struct ChurningView {
     /// The op, as in rows.
     pub op: String,
-    /// The model layer, from the op's scope.
+    /// The layer, as in rows.
     pub layer: String,
     /// Steps in which it asked; the first step does not count.
     pub steps: usize,

@@ -15,12 +15,12 @@ use super::replayed::ReplayedView;
 use super::run::{EpochView, InventoryView, MarkView, PhaseView, RunView, StepView};
 use super::windows::{PeakPlaceView, WindowView};
 use crate::analysis::headline::{ReportAnswer, ReportWord};
-use crate::analysis::held::{HeldRow, HeldRows, LongHeldBlock, RestOfRows};
+use crate::analysis::held::{HeldMoment, HeldRow, HeldRows, LongHeldBlock, RestOfRows};
 use crate::analysis::limit::LimitSetter;
 use crate::analysis::report::{BeforeRecording, PoolAnalysis, ReportAnalysis, SourceClock, SourceFacts};
 use crate::document::{Described, Document, Shape, Unknowns};
 use crate::dtype::Dtype;
-use crate::event::Framework;
+use crate::event::{Framework, Hardware, Vendor};
 use crate::snapshot::Role;
 use crate::units::{Bytes, Nanos};
 use crate::warning::{Unknown, Warning};
@@ -93,7 +93,7 @@ pub struct ReportVerdict {
 /// What was read.
 #[derive(Debug, Serialize, Document)]
 pub struct SourceView {
-    /// `xplane`, `torch-snapshot`, `recording`, or of a file that knows one moment `memory-dump`, `oom-log`, `pprof`, `hlo`.
+    /// `xplane`, `torch-snapshot`, `recording`, or of a file that knows one moment `memory-dump`, `oom-log`, `pprof`, `hlo`, `memory-profile`.
     pub format: &'static str,
     /// `tensorflow`, `jax` or `pytorch`.
     #[field(null = "nothing in the trace shows which framework wrote it")]
@@ -117,6 +117,9 @@ pub struct PoolView {
     pub name: String,
     /// `GPU:0`, `TPU:0`, `CPU:0`, `HOST` for pinned host memory, empty where the name does not tell.
     pub device: String,
+    /// What the profiler tells of that device; absent where it tells nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<HardwareView>,
     /// The machine, as the profiler names it.
     pub host: String,
     /// The process.
@@ -140,7 +143,7 @@ pub struct PoolView {
     /// Free events.
     #[field(null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub frees: Option<u64>,
-    /// The most in use in the trace, by the allocator's own count (whole chunks).
+    /// The most in use in the trace, by the allocator's own count (whole chunks); see `moment`.
     #[field(null = "the framework does not count this device's memory")]
     pub peak_bytes: Option<Bytes>,
     /// The most in use since the process began, as the allocator tells it.
@@ -149,6 +152,8 @@ pub struct PoolView {
     /// When the peak was first reached.
     #[field(title = "at", null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub peak_at_ns: Option<Nanos>,
+    /// The moment of `peak_bytes` and `at_peak`: `peak`: a history or the framework's high-water mark knows it; `dump`: the file tells what was in use when it was written and no history knows the peak, which was as high or higher; `program`: what a compiled program asks for.
+    pub moment: HeldMoment,
     /// Which trace of the process shows the peak; see `windows`. Of several it is that with the highest.
     #[field(null = "no trace of a recording shows this pool", switch = "vramline run --trace auto")]
     pub window: Option<u64>,
@@ -161,7 +166,7 @@ pub struct PoolView {
     /// Where in the program `lifetime_peak_bytes` was reached, where no trace shows that moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rose_in: Option<PeakPlaceView>,
-    /// What was held then; `pools[].at`, present with `--at`, has the same fields.
+    /// What was held at the moment that `moment` tells; `pools[].at`, present with `--at`, has the same fields.
     #[field(
         title = "at the peak",
         null = "no trace of this process shows what the pool held",
@@ -188,6 +193,19 @@ pub struct PoolView {
     pub patterns: Option<PatternsView>,
     /// The ten blocks with the most bytes x seconds.
     pub held_long: Vec<LongView>,
+}
+
+/// What a profiler tells of a device.
+#[derive(Debug, Serialize, Document)]
+pub struct HardwareView {
+    /// Who made it: `AMD` or `NVIDIA`.
+    #[field(null = "the profiler does not tell who made the device")]
+    pub vendor: Option<Vendor>,
+    /// Its architecture: `gfx9.4` of AMD, else the compute capability, as `9.0`; empty where not told.
+    pub architecture: String,
+    /// All its memory.
+    #[field(title = "memory", null = "the profiler does not tell the device's memory")]
+    pub memory_bytes: Option<Bytes>,
 }
 
 /// What a pool held at one moment.
@@ -401,6 +419,7 @@ impl From<PoolAnalysis> for PoolView {
         PoolView {
             name: pool.name,
             device: pool.device,
+            hardware: pool.hardware.map(HardwareView::from),
             host: pool.host,
             pid: pool.pid,
             rank: pool.rank,
@@ -412,6 +431,7 @@ impl From<PoolAnalysis> for PoolView {
             peak_bytes: pool.peak,
             lifetime_peak_bytes: pool.lifetime_peak,
             peak_at_ns: pool.peak_at,
+            moment: pool.moment,
             window: pool.window,
             peak_in: pool.peak_in.map(PeakPlaceView::from),
             rose_in: pool.rose_in.map(PeakPlaceView::from),
@@ -423,6 +443,19 @@ impl From<PoolAnalysis> for PoolView {
             replay: pool.replay.map(ReplayedView::from),
             patterns: pool.patterns.map(PatternsView::from),
             held_long: pool.held_long.into_iter().map(LongView::from).collect(),
+        }
+    }
+}
+
+impl From<Hardware> for HardwareView {
+    fn from(told: Hardware) -> HardwareView {
+        let before = if told.vendor == Some(Vendor::Amd) { "gfx" } else { "" };
+        HardwareView {
+            vendor: told.vendor,
+            architecture: told
+                .compute
+                .map_or(String::new(), |(major, minor)| format!("{before}{major}.{minor}")),
+            memory_bytes: told.memory,
         }
     }
 }

@@ -442,6 +442,6 @@ fn failures_of_snapshots() {
         assert_eq!(report.failures.len(), failures, "{name}");
         let Some(first) = report.failures.first() else { continue };
         assert_eq!((first.dialect.word(), first.allocator.as_deref()), ("torch-snapshot", Some("cuda:0")));
-        assert!(first.advice.iter().any(|advice| advice.text.starts_with("by exact replay, ")), "{name}");
+        assert!(first.advice.iter().any(|advice| advice.text.contains("by exact replay, ")), "{name}");
     }
 }

@@ -193,8 +193,13 @@ fn post_mortems() -> Vec<Value> {
             + "     Summary of in-use Chunks by size: \n\
            Total bytes in pool: 768 memory_limit_: 768 available bytes: 0 curr_region_allocation_bytes_: 256\n";
     fs::write(&fragmented, text).unwrap();
-    let files =
-        ["tf221_cpu_oom.log", "tf221_cpu_oom.memorydump.pb", "jax0112_h200_oom_short.log"].map(fixture);
+    let files = [
+        "tf221_cpu_oom.log",
+        "tf221_cpu_oom.memorydump.pb",
+        "jax0112_h200_oom_short.log",
+        "jax0112_h200_too_large.log",
+    ]
+    .map(fixture);
     let read = |path: &std::path::PathBuf| {
         let found = vramline::read_failures(std::slice::from_ref(path), None, &Default::default()).unwrap();
         serde_json::to_value(OomReport::from(&oom(&found))).unwrap()

@@ -137,10 +137,39 @@ fn one_thing_and_nothing() {
 
 #[test]
 fn devices_that_need_different_amounts() {
-    let needs = |name: &str, peak| Device { name: name.to_owned(), peak: some(peak), ..Device::default() };
+    let kind = "GPU".to_owned();
+    let needs = |name: &str, peak| Device {
+        name: name.to_owned(),
+        kind: kind.clone(),
+        peak: some(peak),
+        ..Device::default()
+    };
     assert_eq!(rules(&[needs("GPU:0", 4 * GIB), needs("GPU:1", 2 * GIB)]), ["imbalance"]);
     assert!(rules(&[needs("GPU:0", 4 * GIB), needs("GPU:1", 4 * GIB - 300 * MIB)]).is_empty());
     assert!(rules(&[needs("GPU:0", 4 * GIB)]).is_empty());
+}
+
+/// Eight devices that hold the same are one finding.
+#[test]
+fn what_holds_of_several_devices_is_said_once() {
+    let holds = |name: &str, what: &str| Device {
+        name: name.to_owned(),
+        peak: some(GIB),
+        largest: Some(Largest {
+            what: what.to_owned(),
+            bytes: Bytes(500 * MIB),
+            count: 1,
+            is_of_compiler: false,
+        }),
+        ..Device::default()
+    };
+    let devices =
+        [holds("TPU:0", "logits"), holds("TPU:1", "logits"), holds("TPU:2", "logits"), holds("TPU:3", "")];
+    let found = findings(&devices);
+    assert_eq!(found.len(), 2);
+    assert!(found[0].text.starts_with("TPU:0: one block is 48 % of the peak: logits"), "{}", found[0].text);
+    assert!(found[0].text.ends_with("; the same on 2 more devices"), "{}", found[0].text);
+    assert!(found[1].text.starts_with("TPU:3: one block is 48 % of the peak: it has no name"));
 }
 
 #[test]

@@ -24,10 +24,12 @@
 //! - `recording`: streams and folders, written, cut and damaged
 //! - `redaction`: what may be shared has every figure and no name
 //! - `replay`: traces through the simulators
+//! - `strangers`: what files of strangers have taught
 //! - `timeline`: the pyramid that keeps every peak
 //! - `top`: the document of the live view
 //! - `torch`: PyTorch's memory snapshots
 //! - `windows`: recordings with several traces of a process
+//! - `wordings`: out-of-memory texts of many programs, in a table, and those of strangers
 //! - `writer`: no tests; writes the traces of the others
 
 // They look inside. `cargo test --workspace` has these features on, `cargo test -p vramline` needs `--all-features`.
@@ -59,10 +61,12 @@ mod recorded;
 mod recording;
 mod redaction;
 mod replay;
+mod strangers;
 mod timeline;
 mod top;
 mod torch;
 mod windows;
+mod wordings;
 mod writer;
 
 use std::collections::BTreeSet;

@@ -119,9 +119,9 @@ fn more_failures_of_jax_add_up() {
             let short = failure.rounded_bytes.unwrap().0.saturating_sub(free + limit - pool);
             within(failure.short_by_low_bytes, short, failure.short_by_high_bytes);
             let slack = failure.slack_low_bytes.unwrap().0;
-            let verdict = if short == 0 {
+            let verdict = if short == 0 && free * 20 >= pool {
                 "fragmented"
-            } else if slack >= short {
+            } else if short > 0 && slack >= short {
                 "slack"
             } else {
                 "exhausted"
@@ -132,7 +132,7 @@ fn more_failures_of_jax_add_up() {
     // Attempts of the compiler that it can do without are no failures.
     let report = of_fixture("jax0112_h200_too_large.log");
     assert_eq!(report.failures.len(), 1);
-    assert!(report.warnings.iter().any(|warning| warning.code == "harmless"), "{:?}", report.warnings);
+    assert!(report.soft.count > 0 && report.soft.pools == ["GPU_0_bfc"], "{:?}", report.soft);
 }
 
 #[test]
@@ -249,9 +249,9 @@ impl Pool {
         let (request, free) = (self.rounded(), self.free());
         if left >= request {
             Verdict::Device
-        } else if free + left >= request {
+        } else if free + left >= request && free * 20 >= self.size() {
             Verdict::Fragmented
-        } else if self.slack() >= request - free - left {
+        } else if free + left < request && self.slack() >= request - free - left {
             Verdict::Slack
         } else {
             Verdict::Exhausted
@@ -465,8 +465,11 @@ fn assert_true(failure: &Failure, pool: &Pool, context: &str) -> Conclusion {
     if let Some(name) = &failure.allocator {
         assert_eq!(name, "GPU_0_bfc", "{context}");
     }
-    if let Some(verdict) = conclusion.verdict {
-        assert_eq!(verdict, pool.verdict(), "{context}");
+    // Rounding may leave two open; the true one is always among them.
+    match conclusion.open.as_slice() {
+        [] => {}
+        [verdict] => assert_eq!(*verdict, pool.verdict(), "{context}"),
+        open => assert!(open.contains(&pool.verdict()), "{open:?}: {context}"),
     }
     conclusion
 }
@@ -811,7 +814,7 @@ fn pytorch_in_every_wording() {
     #[expect(clippy::cast_sign_loss, reason = "none is negative")]
     let gib = |value: f64| (value * f64::from(1 << 30)) as u64;
     let near = |told: Option<SizeRange>, truth: u64| {
-        let told = told.expect("told");
+        let told = told.unwrap_or_else(|| panic!("{truth} is not told"));
         assert!(told.low.0 <= truth + 1 && truth <= told.high.0 + 1, "{truth} is not in {told:?}");
         assert!(told.high.0 - told.low.0 <= truth / 100 + (40 << 20));
     };
@@ -823,6 +826,7 @@ fn pytorch_in_every_wording() {
         "Including",
         "Process 4711 has 4.00 GiB memory in use. Process 4712 has 512.00 MiB memory in use. Including",
     );
+    let crowded = crowded.replace("this process has 18.73 GiB", "this process has 14.23 GiB");
     let limited = new.replace(" Of the allocated", " 20.00 GiB allowed; Of the allocated");
     let graphs = new.replace(
         "by PyTorch, and",
@@ -856,9 +860,21 @@ fn pytorch_in_every_wording() {
         assert_eq!(conclusion.verdict, Some(Verdict::Exhausted), "12.73 + 9.35 < 22.78");
         near(conclusion.short_by, gib(0.70));
     }
+    // What other processes hold is what the device, its free memory and this process leave.
     let (failure, conclusion) = one(&crowded);
     near(failure.memory.others, gib(4.5));
-    assert_eq!(conclusion.verdict, Some(Verdict::Fragmented), "12.73 + 4.5 + 9.35 >= 22.78");
+    near(conclusion.others, gib(31.47) - gib(12.73) - gib(14.23));
+    assert_eq!(conclusion.verdict, Some(Verdict::Exhausted), "12.73 + 4.51 < 22.78");
+    let smaller = crowded.replace("allocate 22.78 GiB", "allocate 17.00 GiB");
+    let (_, conclusion) = one(&smaller);
+    assert_eq!(conclusion.verdict, Some(Verdict::Device), "12.73 + 4.51 >= 17");
+    let alone = new.replace("allocate 22.78 GiB", "allocate 17.00 GiB");
+    let (_, conclusion) = one(&alone);
+    assert_eq!(
+        conclusion.verdict,
+        Some(Verdict::Fragmented),
+        "12.73 + 9.35 >= 17, and 9.35 is half of the pool"
+    );
     let (failure, _) = one(&limited);
     near(failure.limit, gib(20.0));
     near(failure.unallocated, gib(20.0) - gib(9.08) - gib(9.35));
@@ -874,8 +890,12 @@ fn pytorch_in_every_wording() {
         near(failures.list[1].memory.free, gib(3.03));
     }
     for at in 0..new.len() {
-        for failure in read(&new.as_bytes()[..at]).list {
-            near(failure.rounded, gib(22.78));
+        let failures = read(&new.as_bytes()[..at]).list;
+        assert_eq!(failures.len(), usize::from(at >= new.find(" Tried").unwrap() - 1), "{}", &new[..at]);
+        for failure in failures {
+            if failure.rounded.is_some() {
+                near(failure.rounded, gib(22.78));
+            }
             assert!(failure.free.is_none_or(|told| told.low.0 > gib(9.3)));
         }
     }

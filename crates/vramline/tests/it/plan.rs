@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use vramline::analysis::plan::{self as analysis, NoPlan, PlanGate, PlanOptions, ProbeRead, prepare};
 use vramline::analysis::report::{ReportOptions, report};
 use vramline::plan::{Basis, Compiled, Doubt, Fix, Largest, NotPlanned, Part, Plan};
+use vramline::recording::folder::{Part as Stream, ProcessId};
+use vramline::recording::process::ProcessRecorder;
+use vramline::recording::rows::{Mark, Moment, RecordedMarkKind, TraceState};
 use vramline::replay::Rehearsal;
 use vramline::snapshot::Role;
 use vramline::source::read_programs;
@@ -578,4 +582,59 @@ fn dumps_that_hold_no_compiled_program_are_errors_with_a_hint() {
     fs::write(&file, &whole).unwrap();
     assert_eq!(read_programs(folder.path()).unwrap().len(), 2);
     assert!(read_programs(&folder.path().join("none")).is_err());
+}
+
+/// A probe of the autoencoder as a recording: its trace, and what the job said last.
+fn recorded(folder: &Path, batch: u64, last_words: Option<&str>) -> ProbeRead {
+    let folder = folder.join(format!("{batch}.vram"));
+    let id = ProcessId::new("host", 7, 8);
+    let trace = folder.join(Stream::Trace.name(&id));
+    fs::create_dir_all(&trace).unwrap();
+    let file = fixture(&format!("plan/tf221_cpu_autoencoder-{batch}.xplane.pb.gz"));
+    fs::copy(file, trace.join("host.xplane.pb")).unwrap();
+    let recorder = ProcessRecorder::new(&folder, &id);
+    let written = Mark {
+        kind: RecordedMarkKind::Trace,
+        time: Moment { monotonic: 1, wall: 1 },
+        trace_state: Some(TraceState::Written),
+        window: Some(1),
+        ..Mark::default()
+    };
+    recorder.mark(&written).unwrap();
+    recorder.close();
+    if let Some(text) = last_words {
+        fs::write(folder.join(format!("exception-{id}.txt")), text).unwrap();
+    }
+    ProbeRead { batch, file: batch.to_string(), reading: vramline::read(&folder).unwrap() }
+}
+
+/// What a job that ran out of memory would have asked for afterwards is not in its trace: a plan from it is doubted.
+#[test]
+fn a_probe_that_ended_early_makes_answers_uncertain() {
+    const LAST_WORDS: &str = "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with shape[1000,1000,5] and type float on /job:localhost/replica:0/task:0/device:CPU:0 by allocator bfc_cpu_allocator_for_gpu [Op:Fill]\n";
+    let folder = tempfile::tempdir().unwrap();
+    let asked = PlanOptions { batches: vec![40], steps: 4, ..PlanOptions::default() };
+    let document = |last: Option<&str>| {
+        let probes = [5, 7, 13].map(|batch| recorded(folder.path(), batch, last.filter(|_| batch == 13)));
+        let prepared = prepare(&probes, &asked).unwrap();
+        let doubts = prepared.doubts(40, 1.0);
+        let early = doubts.into_iter().filter(|doubt| matches!(doubt, Doubt::EndedEarly(_))).collect();
+        (early, view(&prepared, &probes, &asked))
+    };
+    let (early, whole): (Vec<Doubt>, PlanView) = document(None);
+    assert_eq!(early, []);
+    let (early, cut) = document(Some(LAST_WORDS));
+    assert_eq!(early, [Doubt::EndedEarly(13)]);
+    let said = |document: &PlanView| {
+        document
+            .warnings
+            .iter()
+            .filter(|warning| warning.code == "probe-ended-early")
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert!(said(&whole).is_empty());
+    let [warning] = said(&cut).try_into().unwrap();
+    assert!(warning.text.contains("13") && warning.hint.contains("fits"), "{warning:?}");
+    assert!(whole.certain && !cut.certain, "{}", cut.headline);
 }

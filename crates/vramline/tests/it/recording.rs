@@ -185,7 +185,16 @@ fn owners() -> Vec<OwnerRow> {
         span: Some((3, 9)),
         ..OwnerRow::default()
     };
-    vec![scope, op, span]
+    let value = OwnerRow {
+        kind: OwnerKind::Value,
+        variable: Some("dense/kernel".to_owned()),
+        role: Role::Parameters,
+        address: Some(u64::MAX),
+        ..OwnerRow::default()
+    };
+    let call =
+        OwnerRow { kind: OwnerKind::Call, span: Some((3, 9)), function: Some(2), ..OwnerRow::default() };
+    vec![scope, op, span, value, call]
 }
 
 /// A recording with every stream of a process.

@@ -7,11 +7,11 @@ use std::path::Path;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use vramline::Reading;
-use vramline::analysis::held::GroupBy;
+use vramline::analysis::held::{GroupBy, HeldMoment};
 use vramline::analysis::report::ReportOptions;
 use vramline::event::Framework;
 use vramline::snapshot::Role;
-use vramline::source::{Content, SourceError, read_bytes};
+use vramline::source::{SourceError, read_bytes};
 use vramline::units::Bytes;
 use vramline::view::report::{PoolView, Report};
 
@@ -264,12 +264,19 @@ fn a_snapshot_without_a_history_shows_its_moment() {
         (lp6\n(dp7\nS'name'\nS'main'\nsS'filename'\nS'/me/train.py'\nsS'line'\nI3\nsasa(dp8\nS'size'\nI2096128\nsS'state'\n\
         S'inactive'\nsasas.";
     let content = read_bytes(text, Path::new("old.pickle")).unwrap();
-    assert!(matches!(content, Content::Still(_)));
     let report = checked_report(&Reading::of("old.pickle".into(), content), &ReportOptions::default());
     let pool = pool(&report, "cuda:1");
     assert_eq!((pool.device.as_str(), pool.peak_bytes), ("GPU:1", Some(Bytes(1024))));
     let held = pool.at_peak.as_ref().unwrap();
     assert_eq!((held.named_bytes, held.slack_bytes), (Bytes(1000), Bytes(24)));
     assert_eq!(held.rows[0].op, "me/train.py:3 main");
+    assert_eq!(held.rows[0].source, "/me/train.py:3 main");
     assert_eq!(codes(&report), ["no-history"]);
+    assert_eq!(pool.moment, HeldMoment::Dump);
+    assert!(report.headline.contains("at the moment of the dump"), "{}", report.headline);
+    let caching = pool.caching.as_ref().unwrap();
+    assert_eq!(caching.reserved_peak_bytes, Bytes(2 << 20));
+    assert_eq!(caching.moments.len(), 1);
+    assert_eq!(caching.moments[0].split_remainders_bytes, Bytes(2_096_128));
+    assert_cached_adds_up(pool);
 }

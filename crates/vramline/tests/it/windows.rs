@@ -11,7 +11,8 @@ use vramline::recording::folder::{Part, ProcessId};
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::reader;
 use vramline::recording::rows::{
-    Counters, Inventory, Mark, Moment, RecordedMarkKind, TraceState, Variable, WindowReason,
+    Counters, Inventory, LayerPath, Mark, Moment, OwnerKind, OwnerRow, RecordedMarkKind, TraceState,
+    Variable, WindowReason,
 };
 use vramline::snapshot::Role;
 use vramline::trace::PoolTrace;
@@ -245,6 +246,111 @@ fn variables_from_before_a_later_trace_are_named_where_that_is_certain() {
     assert_eq!(named_at(&[BEGIN + 59 * SECOND]), (vec!["stays".to_owned()], size));
     assert_eq!(named_at(&[BEGIN - SECOND]), (Vec::new(), 0));
     assert_eq!(named_at(&[BEGIN - SECOND, BEGIN + 90 * SECOND]), (vec!["stays".to_owned()], size));
+}
+
+/// The largest block at the peak of a trace from the start: its op, its address and when it was allocated.
+fn largest_at_peak() -> (String, u64, i64) {
+    let alone = vramline::read(&fixture(HIGHER)).unwrap();
+    let trace = &alone.hosts[0].trace;
+    let events = &trace.history.events;
+    let pool = &trace.pools[0];
+    let peak = pool.peak().unwrap().position;
+    let lives =
+        pool.lives().filter(|life| life.born_at <= peak && life.freed_at.is_none_or(|freed| freed > peak));
+    let event = lives.map(|life| events.at(life.birth)).max_by_key(|event| event.size()).unwrap();
+    let born = BEGIN + trace.history.origin.0 + event.time().0 / 1000;
+    (trace.history.names.get(event.op()).to_owned(), event.address().unwrap(), born)
+}
+
+/// What is at the peak of that trace, with rows of owners beside it.
+fn held_with(rows: &[OwnerRow], listed: Option<&Inventory>) -> Vec<(String, String, &'static str)> {
+    let folder = tempfile::tempdir().unwrap();
+    window(folder.path(), 1, HIGHER, WindowReason::Start, BEGIN, None);
+    let recorder = ProcessRecorder::new(folder.path(), &id());
+    recorder.owners(rows).unwrap();
+    listed.into_iter().for_each(|inventory| recorder.inventory(inventory).unwrap());
+    recorder.close();
+    let report = reported(folder.path());
+    assert_eq!(report.pools[0].peak_bytes, Some(Bytes(HIGHER_PEAK)));
+    let held = report.pools.into_iter().next().unwrap().at_peak.unwrap();
+    held.rows.into_iter().map(|row| (row.variable, row.layer, row.role)).collect()
+}
+
+/// A variable that a step makes may be given another value before the variables are listed again: its first value is known by where it
+/// lay when it was made.
+#[test]
+fn the_first_value_of_a_variable_is_known_by_its_place() {
+    let (_, address, born) = largest_at_peak();
+    let kernel = |role| OwnerRow {
+        kind: OwnerKind::Value,
+        time: moment(born + 1_000),
+        layer: LayerPath { model: Some("net".to_owned()), layer: Some("dense".to_owned()) },
+        variable: Some("dense/kernel".to_owned()),
+        role,
+        address: Some(address),
+        ..OwnerRow::default()
+    };
+    let found = |row: OwnerRow| -> Vec<(String, &'static str)> {
+        let held = held_with(&[row], None);
+        held.into_iter()
+            .filter(|(variable, ..)| !variable.is_empty())
+            .map(|(name, layer, role)| (name + " of " + &layer, role))
+            .collect()
+    };
+    assert_eq!(found(kernel(Role::Parameters)), [("dense/kernel of dense".to_owned(), "parameters")]);
+    // Before the block was there, and somewhere else.
+    let earlier = moment(born - SECOND);
+    assert_eq!(found(OwnerRow { time: earlier, ..kernel(Role::Parameters) }), []);
+    assert_eq!(found(OwnerRow { address: Some(address + 8), ..kernel(Role::Parameters) }), []);
+    // That a variable is trained may show later; and it must have room.
+    let listed = |bytes| Inventory {
+        time: moment(BEGIN + 50 * SECOND),
+        variables: vec![Variable {
+            name: "dense/kernel".to_owned(),
+            layer: kernel(Role::State).layer,
+            role: Role::Parameters,
+            bytes: Bytes(bytes),
+            ..Variable::default()
+        }],
+    };
+    let role = |bytes| {
+        let held = held_with(&[kernel(Role::State)], Some(&listed(bytes)));
+        held.into_iter().find(|(variable, ..)| variable == "dense/kernel").map(|(.., role)| role)
+    };
+    assert_eq!(role(64), Some("parameters"));
+    assert_eq!(role(HIGHER_PEAK), None);
+}
+
+/// Graphs of two functions may use one name for two things: the function that was being called tells.
+#[test]
+fn equal_names_in_two_functions_are_told_apart_by_what_was_called() {
+    let (op, _, born) = largest_at_peak();
+    let row = |function: i64| OwnerRow {
+        kind: OwnerKind::Op,
+        name: op.clone(),
+        time: moment(BEGIN + function),
+        layer: LayerPath { model: Some(format!("net{function}")), layer: Some("dense".to_owned()) },
+        function: Some(function),
+        ..OwnerRow::default()
+    };
+    let call = |function: i64| OwnerRow {
+        kind: OwnerKind::Call,
+        time: moment(born + SECOND),
+        span: Some((born - 1_000, born + SECOND)),
+        function: Some(function),
+        ..OwnerRow::default()
+    };
+    let layers = |calls: Vec<OwnerRow>| -> BTreeSet<String> {
+        let rows = [vec![row(1), row(2)], calls].concat();
+        let named = held_with(&rows, None).into_iter().map(|(_, layer, _)| layer);
+        named.filter(|layer| layer.starts_with("net")).collect()
+    };
+    let only = |name: &str| BTreeSet::from([name.to_owned()]);
+    assert_eq!(layers(vec![call(1)]), only("net1/dense"));
+    assert_eq!(layers(vec![call(2)]), only("net2/dense"));
+    // Without a call, and in one of a function that made no such op, what was learned last.
+    assert_eq!(layers(vec![]), only("net2/dense"));
+    assert_eq!(layers(vec![call(3)]), only("net2/dense"));
 }
 
 #[test]

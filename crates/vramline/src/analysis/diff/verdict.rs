@@ -7,6 +7,7 @@ use super::DiffBy;
 use super::held::HeldPart;
 use super::rows::{ComparedRow, Figure, rows_of};
 use super::slots::Comparison;
+use crate::analysis::held::HeldMoment;
 use crate::snapshot::Role;
 use crate::units::{Bytes, change_text};
 
@@ -52,6 +53,8 @@ pub enum VerdictPeak {
     Pool(String),
     /// The highest figure of the whole run.
     Run,
+    /// What was held when a file was written, of which no history knows the peak.
+    Dump,
     /// The peak in the trace.
     Trace,
 }
@@ -100,6 +103,7 @@ impl Comparison<'_> {
         let traced = rows_of(slot, rows, DiffBy::Device).find(|row| row.figure == Figure::Peak);
         let compared = match self.slots.get(slot) {
             Some(slot) if slot.device.is_empty() => VerdictPeak::Pool(slot.label.clone()),
+            _ if self.pools(slot).any(|pool| pool.moment == HeldMoment::Dump) => VerdictPeak::Dump,
             _ if peak.figure == Figure::Ever => VerdictPeak::Run,
             _ => VerdictPeak::Trace,
         };
@@ -264,6 +268,7 @@ impl fmt::Display for VerdictPeak {
         match self {
             VerdictPeak::Pool(pool) => write!(out, "at the peak of '{pool}'"),
             VerdictPeak::Run => out.write_str("at the peak of the run"),
+            VerdictPeak::Dump => out.write_str("at the moment of the dump"),
             VerdictPeak::Trace => out.write_str("at the peak"),
         }
     }

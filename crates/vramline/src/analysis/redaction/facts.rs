@@ -7,6 +7,7 @@ use crate::analysis::reading::{Host, OutOfMemory, Reading};
 use crate::event::{Framework, History, MarkKind};
 use crate::failure::{Buffer, Failure, Failures, Witness};
 use crate::names::{Name, Names};
+use crate::postmortem::need::LeastNeed;
 use crate::recording::folder::ProcessId;
 use crate::recording::manifest::{Device, RunManifest};
 use crate::recording::reader::{Recorded, RecordedProcess};
@@ -42,7 +43,14 @@ impl Redaction {
     pub fn failures(&mut self, read: &mut OutOfMemory) {
         read.files.iter_mut().for_each(|path| *path = self.path(path));
         read.hosts.iter_mut().for_each(|host| self.trace(host));
-        let Failures { list, names, warnings } = &mut read.failures;
+        let Failures { list, names, warnings, soft } = &mut read.failures;
+        soft.pools.iter_mut().for_each(|pool| *pool = self.pool(pool));
+        // What grew has the program's own names.
+        for finding in &mut read.growth {
+            finding.text = format!("Memory had grown by {} until then.", finding.bytes);
+            finding.fix = "see the findings of the report on this recording".to_owned();
+        }
+        read.needs.iter_mut().flatten().for_each(LeastNeed::hide_class);
         list.iter_mut().for_each(|failure| self.failure(failure));
         names.rewrite(|_, text| self.name(text, Placeholder::Op));
         self.warnings(warnings);
@@ -80,7 +88,10 @@ impl Redaction {
         if history.framework == Some(Framework::PyTorch) {
             let mut ops: FxHashSet<Name> = history.events.iter().map(|event| event.op_or_scope()).collect();
             let caching = history.pools.iter().filter_map(|pool| pool.caching.as_ref());
-            ops.extend(caching.flat_map(|caching| &caching.failures).map(|failure| failure.op));
+            for caching in caching {
+                ops.extend(caching.failures.iter().map(|failure| failure.op));
+                ops.extend(caching.state.iter().flat_map(|state| &state.blocks).map(|block| block.op));
+            }
             self.place_names(&mut history.names, &ops, &labels);
             return;
         }

@@ -283,7 +283,8 @@ impl DriverError {
     pub fn hint(&self) -> &'static str {
         match self {
             DriverError::LibraryMissing { .. } => {
-                "install NVIDIA's driver; in a container start it with --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+                "install NVIDIA's driver; in a container start it with --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility. \
+                 Figures of AMD's driver are not read"
             }
             DriverError::LibraryTooOld { .. } => "update NVIDIA's driver to 525 or newer",
             DriverError::DriverNotLoaded => {

@@ -1,23 +1,22 @@
-//! What was said, made into failures: who speaks of which, and whether a list of chunks is whole.
+//! What was said, made into failures: who speaks of which.
 //!
-//! A pool writes its dump line by line while others write too. Each speaker has one dump open at a time. A list of
-//! chunks counts only where it is proved whole: its begin and its end were seen, the chunks fill their regions without a
-//! gap, and no other line contradicts their sums.
+//! A pool writes its dump line by line while others write too. Each speaker has one dump open at a time.
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
+use super::dump::Dump;
+use super::echo::{self, Echo};
 use super::lines::{Message, Speaker};
-use super::said::{Said, Stat, Torch};
+use super::refusals::Refusals;
+use super::said::{Said, Sentence, TensorError};
+use super::sentences::failure_of;
 use crate::failure::{
-    BINS, Bin, Buffer, Chunk, Dialect, Failure, Failures, Layout, Region, SizeRange, Tag, Witness, bin_of,
-    narrow, rounded, size_of_tensor,
+    Buffer, Dialect, Failure, Failures, ProgramNeed, SizeRange, Witness, narrow, rounded, size_of_tensor,
+    sizes_of_tensor,
 };
 use crate::units::Bytes;
-
-/// Chunks are kept up to this many over all failures; of later ones only their sums.
-const MOST_CHUNKS: usize = 1 << 20;
 
 /// Failures are kept up to this many; a log with more repeats itself.
 const MOST_FAILURES: usize = 10_000;
@@ -38,7 +37,16 @@ pub(crate) struct Collector {
     failures: Failures,
     kept_chunks: usize,
     left_out: u64,
-    harmless: u64,
+    /// The launcher's mark before each failure of the list.
+    tags: Vec<Vec<u8>>,
+    /// Refusals of the driver that belong to nothing yet.
+    refusals: Refusals,
+    /// The last request that the program was said to do without: an error may follow that tells the same.
+    last_soft: Option<LastSoft>,
+    /// What XLA said of a program whose failure has not come yet.
+    program: Option<ProgramNeed>,
+    host_kills: u64,
+    on_chip: u64,
     /// The failure that XLA's list of buffers belongs to, and the buffer it is at.
     buffers_of: Option<usize>,
     buffer: Option<Buffer>,
@@ -48,6 +56,17 @@ pub(crate) struct Collector {
     nameless: Option<Nameless>,
 }
 
+/// A program that goes on after a failure says so within so many lines.
+const RETRY_LINES: u64 = 8;
+
+/// A request that the program was said to do without, and what the driver refused for it.
+#[derive(Debug)]
+struct LastSoft {
+    allocator: Option<String>,
+    requested: SizeRange,
+    refusals: Refusals,
+}
+
 /// Where the failure of an error line is kept.
 #[derive(Debug)]
 enum Nameless {
@@ -55,39 +74,6 @@ enum Nameless {
     Open(Speaker),
     /// In the list.
     Listed(usize),
-}
-
-/// A dump that is being told.
-#[derive(Debug)]
-struct Dump {
-    failure: Failure,
-    bins: [Option<Bin>; BINS],
-    regions: Vec<(Bytes, Region)>,
-    is_list_begun: bool,
-    is_list_ended: bool,
-    is_broken: bool,
-    is_in_stats: bool,
-    /// Where the line of a dump that says nothing else would go on.
-    has_dump: bool,
-    sum_total: Option<SizeRange>,
-}
-
-impl Dump {
-    fn new(message: &Message) -> Dump {
-        let mut failure = Failure::new(Dialect::Bfc);
-        failure.witnesses.push(witness(message));
-        Dump {
-            failure,
-            bins: [None; BINS],
-            regions: Vec::new(),
-            is_list_begun: false,
-            is_list_ended: false,
-            is_broken: false,
-            is_in_stats: false,
-            has_dump: false,
-            sum_total: None,
-        }
-    }
 }
 
 impl Collector {
@@ -109,9 +95,27 @@ impl Collector {
         let nameless = self.nameless.take();
         match &message.said {
             Said::Node(op) => self.name(nameless, op),
+            Said::Soft { allocator, requested } => self.hear_soft(allocator.as_ref(), *requested),
+            Said::SeeLogs(requested) => self.hear_see_logs(&message, *requested),
+            Said::DriverRefused(bytes) => self.refusals.add(witness(&message), message.line, *bytes),
+            // Pinned memory of the host: TensorFlow goes on with less.
+            Said::HostRefused => {}
+            Said::Died => {
+                self.refusals.died(message.line);
+            }
+            Said::Retried => self.hear_retried(&message),
+            Said::HostKilled => self.host_kills += 1,
+            Said::OnChip => self.on_chip += 1,
+            // The smallest budget is what binds.
+            Said::Program(program) => {
+                let is_tighter = |known: ProgramNeed| program.budget.high < known.budget.high;
+                if self.program.is_none_or(is_tighter) {
+                    self.program = Some(*program);
+                }
+            }
             Said::RanOut { allocator, requested, rounded, end, op } => {
                 self.close(&message.speaker);
-                let mut dump = Dump::new(&message);
+                let mut dump = Dump::new(witness(&message));
                 dump.failure.allocator.clone_from(allocator);
                 dump.failure.rounded = rounded.map(SizeRange::exact);
                 dump.failure.requested = *requested;
@@ -121,6 +125,8 @@ impl Collector {
                 }
                 dump.failure.end = *end;
                 dump.failure.op.clone_from(op);
+                dump.failure.refused = self.refused_for(*requested);
+                dump.failure.program = self.program;
                 self.begin(message.speaker, dump);
             }
             Said::DumpFor(name) => {
@@ -129,7 +135,7 @@ impl Collector {
                 });
                 if is_new {
                     self.close(&message.speaker);
-                    let mut dump = Dump::new(&message);
+                    let mut dump = Dump::new(witness(&message));
                     dump.failure.allocator = Some(name.clone());
                     self.begin(message.speaker.clone(), dump);
                 }
@@ -138,8 +144,9 @@ impl Collector {
                     dump.failure.allocator = Some(name.clone());
                 }
             }
-            Said::Harmless => self.harmless += 1,
-            Said::TensorError { .. } | Said::JaxError { .. } | Said::Torch(_) => self.hear_error(message),
+            Said::TensorError(_) | Said::OpFailed(_) | Said::JaxError { .. } | Said::Sentence(_) => {
+                self.hear_error(message);
+            }
             Said::AsyncFailed { .. }
             | Said::AsyncDevice { .. }
             | Said::AsyncReserved(_)
@@ -177,97 +184,22 @@ impl Collector {
         if !self.open.contains_key(&message.speaker) {
             let is_begin = matches!(
                 message.said,
-                Said::Bin(_) | Said::BinFor | Said::Region(_) | Said::Chunk { .. } | Said::Pool { .. }
+                Said::Bin(_)
+                    | Said::BinFor
+                    | Said::Region(_)
+                    | Said::Chunk { .. }
+                    | Said::Pool { .. }
+                    | Said::Summary
+                    | Said::SumTotal(_)
             );
             if !is_begin {
                 return;
             }
-            self.begin(message.speaker.clone(), Dump::new(message));
+            self.begin(message.speaker.clone(), Dump::new(witness(message)));
         }
-        let names = &mut self.failures.names;
-        let Some(dump) = self.open.get_mut(&message.speaker) else { return };
-        let failure = &mut dump.failure;
-        let is_consistent = match &message.said {
-            Said::Bin(bin) => {
-                dump.has_dump = true;
-                let slot = dump.bins.get_mut(bin.number);
-                let is_new = slot.as_ref().is_some_and(|slot| slot.is_none());
-                if let Some(slot) = slot {
-                    *slot = Some(*bin);
-                }
-                is_new
-            }
-            Said::BinFor => {
-                dump.has_dump = true;
-                dump.is_list_begun = dump.regions.is_empty();
-                true
-            }
-            Said::Region(size) => {
-                dump.has_dump = true;
-                dump.regions.push((*size, Region::default()));
-                true
-            }
-            Said::Chunk { dialect, address, size, in_use, tag, op } => {
-                dump.has_dump = true;
-                // Free chunks of the oldest dialect look like those of the next.
-                failure.dialect = match (failure.dialect, *dialect) {
-                    (Dialect::Bfc, found) => found,
-                    (Dialect::BfcA | Dialect::BfcB, found @ (Dialect::BfcA | Dialect::BfcB)) => {
-                        found.max(failure.dialect)
-                    }
-                    (known, _) => known,
-                };
-                let op = op.as_ref().map_or(crate::names::Name::EMPTY, |op| names.intern(op));
-                let chunk =
-                    Chunk { address: *address, size: *size, requested: None, in_use: *in_use, tag: *tag, op };
-                match dump.regions.last_mut() {
-                    Some((_, region)) => {
-                        region.chunks.push(chunk);
-                        true
-                    }
-                    None => false,
-                }
-            }
-            Said::Summary => {
-                dump.is_list_ended = true;
-                true
-            }
-            Said::SumTotal(total) => narrow(&mut dump.sum_total, Some(*total)),
-            Said::Pool { pool, limit, available } => {
-                dump.has_dump = true;
-                narrow(&mut failure.pool, Some(*pool))
-                    && narrow(&mut failure.limit, Some(*limit))
-                    && narrow(&mut failure.unallocated, Some(*available))
-            }
-            Said::Memory { largest, unallocated, pool, limit } => {
-                narrow(&mut failure.pool, Some(*pool))
-                    && narrow(&mut failure.limit, *limit)
-                    && narrow(&mut failure.unallocated, Some(*unallocated))
-                    && narrow(&mut failure.largest_free, *largest)
-            }
-            Said::Stats => {
-                dump.is_in_stats = true;
-                true
-            }
-            Said::Stat(stat, told) if dump.is_in_stats => match stat {
-                Stat::Limit => narrow(&mut failure.limit, Some(*told)),
-                Stat::InUse => narrow(&mut failure.in_use, Some(*told)),
-                Stat::MaxInUse => narrow(&mut failure.peak_in_use, Some(*told)),
-                Stat::NumAllocs => {
-                    failure.allocs = told.value().map(|count| count.0);
-                    true
-                }
-                // Nothing wrote it before 2026: it is zero there.
-                Stat::LargestFreeBlock | Stat::Other => true,
-            },
-            Said::Occupancy => {
-                dump.is_in_stats = false;
-                true
-            }
-            _ => true,
-        };
-        // Lines of two dumps in one: none of it can be trusted to be of one pool.
-        dump.is_broken |= !is_consistent;
+        if let Some(dump) = self.open.get_mut(&message.speaker) {
+            dump.hear(&message.said, &mut self.failures.names);
+        }
     }
 
     fn begin(&mut self, speaker: Speaker, dump: Dump) {
@@ -283,155 +215,102 @@ impl Collector {
     fn close(&mut self, speaker: &Speaker) {
         let Some(dump) = self.open.remove(speaker) else { return };
         self.order.retain(|open| open != speaker);
-        let failure = self.concluded(dump);
-        self.add(failure);
+        let failure = dump.concluded(&mut self.failures.warnings, &mut self.kept_chunks);
+        self.add(failure, speaker.tag.clone());
     }
 
-    fn add(&mut self, failure: Failure) -> Option<usize> {
+    fn add(&mut self, failure: Failure, tag: Vec<u8>) -> Option<usize> {
         if self.failures.list.len() >= MOST_FAILURES {
             self.left_out += 1;
             return None;
         }
+        // What told that something failed, and nothing else, told of this.
+        let last = self.failures.list.last().zip(self.tags.last());
+        let is_told = last.is_some_and(|(last, known)| {
+            echo::may_be_one(known, &tag) && echo::compare(last, &failure) == Echo::Better
+        });
+        if is_told {
+            self.failures.list.pop();
+            self.tags.pop();
+        }
         self.failures.list.push(failure);
+        self.tags.push(tag);
         Some(self.failures.list.len() - 1)
     }
 
-    /// The failure that a dump tells of, with what its lines say together.
-    fn concluded(&mut self, dump: Dump) -> Failure {
-        let Dump { mut failure, bins, regions, is_list_begun, is_list_ended, is_broken, sum_total, .. } =
-            dump;
-        let told: Vec<Bin> = bins.iter().flatten().copied().collect();
-        if is_broken {
-            // Two dumps in one: only what the first line says is of one failure.
-            let line = failure.witnesses.first().and_then(|witness| witness.line).unwrap_or(0);
-            self.failures.warnings.add(
-                "mixed-dump",
-                format!(
-                    "the dump from line {line} on holds lines of another, or lines that contradict each other"
-                ),
-                "",
-            );
-            failure.limit = None;
-            failure.pool = None;
-            failure.unallocated = None;
-            failure.in_use = None;
-            failure.largest_free = None;
-            failure.peak_in_use = None;
-            failure.allocs = None;
-            return failure;
+    fn hear_soft(&mut self, allocator: Option<&String>, requested: SizeRange) {
+        self.count_soft();
+        // What the driver refused was for this.
+        let refusals = std::mem::take(&mut self.refusals);
+        self.last_soft = Some(LastSoft { allocator: allocator.cloned(), requested, refusals });
+    }
+
+    /// The last request that the program could do without did no harm.
+    fn count_soft(&mut self) {
+        if let Some(LastSoft { allocator, requested, mut refusals }) = self.last_soft.take() {
+            let soft = &mut self.failures.soft;
+            soft.add(allocator.as_ref(), Some(requested));
+            refusals.forget(soft);
         }
-        narrow(&mut failure.in_use, sum_total);
-        let in_all_bins = (told.len() == BINS).then(|| told.iter().map(|bin| bin.chunks).sum::<u64>());
-        let has_begin = is_list_begun || in_all_bins.is_some();
-        if has_begin && is_list_ended && regions.iter().all(|(size, region)| fills(*size, region)) {
-            let regions = regions.into_iter().map(|(_, region)| region).collect();
-            let layout = Layout { regions, has_borders: true };
-            let sums = layout.sums(failure.end);
-            let counted = layout.chunks().filter(|chunk| chunk.tag != Tag::Gap).count() as u64;
-            let fits = |told: Option<SizeRange>, exact: Bytes| {
-                told.is_none_or(|told| told.and(SizeRange::exact(exact)).is_some())
-            };
-            let is_proved = in_all_bins.is_none_or(|count| count == counted)
-                && bins_agree(&told, &layout)
-                && fits(failure.pool, sums.pool)
-                && fits(failure.in_use, sums.in_use);
-            if is_proved {
-                failure.set_sums(sums);
-                self.kept_chunks += layout.chunks().count();
-                if self.kept_chunks <= MOST_CHUNKS {
-                    failure.layout = Some(layout);
-                }
-            } else {
-                let line = failure.witnesses.first().and_then(|witness| witness.line).unwrap_or(0);
-                self.failures.warnings.add(
-                    "chunks-disagree",
-                    format!("the list of chunks of the dump from line {line} on does not add up to what its other lines say"),
-                    "lines are missing, or of another dump; its sums are left out",
-                );
-            }
+    }
+
+    /// What the driver had refused for a request that an error line tells; also where it was said to do no harm first.
+    fn refused_for(&mut self, requested: Option<SizeRange>) -> Option<Bytes> {
+        let is_it = |soft: &LastSoft| requested.is_some_and(|told| told.and(soft.requested).is_some());
+        let soft = self.last_soft.take_if(|soft| is_it(soft)).and_then(|mut soft| soft.refusals.take());
+        soft.or_else(|| self.refusals.take())
+    }
+
+    /// What failed just before did no harm.
+    fn hear_retried(&mut self, message: &Message) {
+        let Some(last) = self.failures.list.last() else { return };
+        let line = last.witnesses.last().and_then(|witness| witness.line).unwrap_or(0);
+        if echo::is_sentence(last) && message.line.saturating_sub(line) <= RETRY_LINES {
+            let requested = last.requested.or(last.rounded);
+            self.failures.list.pop();
+            self.tags.pop();
+            self.failures.soft.add(None, requested);
         }
-        if let Some(sums) = &failure.sums {
-            // Each bin's own sum is known to the byte: only what was asked for is rounded.
-            let of_bin = |bin: &Bin| {
-                let exact = sums.in_use_of_bin.get(bin.number).copied().unwrap_or_default();
-                SizeRange { low: bin.requested.low, high: bin.requested.high.min(exact) }
-            };
-            if told.len() == BINS {
-                failure.requested_in_use =
-                    Some(told.iter().map(of_bin).fold(SizeRange::exact(Bytes::ZERO), SizeRange::plus));
-            }
-        } else if told.len() == BINS {
-            let sum = |of: fn(&Bin) -> SizeRange| {
-                told.iter().map(of).fold(SizeRange::exact(Bytes::ZERO), SizeRange::plus)
-            };
-            narrow(&mut failure.in_use, Some(sum(|bin| bin.in_use)));
-            failure.requested_in_use = Some(sum(|bin| bin.requested));
+    }
+
+    /// The last word of a failure whose dump was told; until 2017 the only one that says how much was asked for.
+    fn hear_see_logs(&mut self, message: &Message, requested: SizeRange) {
+        let is_it = |failure: &Failure| {
+            failure.requested.is_none_or(|known| known.and(requested).is_some()) && failure.dialect.is_bfc()
+        };
+        if self.open.get(&message.speaker).is_none_or(|dump| !is_it(&dump.failure)) {
+            self.close(&message.speaker);
+            self.begin(message.speaker.clone(), Dump::new(witness(message)));
         }
-        failure.bins = told;
-        if let (Some(pool), Some(unallocated)) = (failure.pool, failure.unallocated) {
-            narrow(&mut failure.limit, Some(pool.plus(unallocated)));
+        if let Some(dump) = self.open.get_mut(&message.speaker) {
+            narrow(&mut dump.failure.requested, Some(requested));
+            dump.failure.refused = dump.failure.refused.or(self.refusals.take());
         }
-        if let (Some(pool), Some(limit)) = (failure.pool, failure.limit) {
-            narrow(&mut failure.unallocated, Some(limit.minus(pool)));
-        }
-        // Without tags every free chunk can be used.
-        if failure.free.is_none()
-            && matches!(failure.dialect, Dialect::BfcA | Dialect::BfcB | Dialect::BfcC)
-            && let (Some(pool), Some(in_use)) = (failure.pool, failure.in_use)
-        {
-            failure.free = Some(pool.minus(in_use));
-        }
-        failure
     }
 
     /// An error line: of a failure whose dump was there, or one that is told by nothing else.
     fn hear_error(&mut self, message: Message) {
         let witness = witness(&message);
+        let tag = message.speaker.tag;
         match message.said {
-            Said::TensorError { shape, dtype, device, allocator, op } => {
-                let size = size_of_tensor(&shape, &dtype);
+            Said::TensorError(error) => self.hear_tensor_error(error, witness, tag),
+            Said::OpFailed(op) => {
                 let is_it = |failure: &Failure| {
-                    let is_pool = match (&failure.allocator, &allocator) {
-                        (Some(known), Some(name)) => known.starts_with(name.as_str()),
-                        _ => true,
-                    };
-                    let is_size = match (failure.requested, size) {
-                        (Some(known), Some(size)) => known.and(SizeRange::exact(size)).is_some(),
-                        _ => true,
-                    };
-                    let is_same = failure.shape.as_ref().is_none_or(|known| *known == shape)
-                        && failure.dtype.as_ref().is_none_or(|known| *known == dtype);
-                    let is_kind = failure.dialect.is_bfc() || failure.dialect == Dialect::CudaMallocAsync;
-                    is_kind && failure.dialect != Dialect::JaxError && is_pool && is_size && is_same
+                    failure.dialect.is_bfc() && failure.op.as_ref().is_none_or(|known| *known == op)
                 };
-                let mut new = Failure::new(Dialect::TensorFlowError);
-                let mut is_new = false;
-                let mut place;
-                let failure = if let Some(speaker) = self.told(is_it) {
-                    place = Some(Nameless::Open(speaker.clone()));
-                    self.open.get_mut(&speaker).map(|dump| &mut dump.failure)
-                } else {
-                    let near = self.near(is_it);
-                    place = near.map(Nameless::Listed);
-                    near.and_then(|at| self.failures.list.get_mut(at))
+                let known = match self.told(is_it) {
+                    Some(speaker) => self.open.get_mut(&speaker).map(|dump| &mut dump.failure),
+                    None => self.near(is_it).and_then(|at| self.failures.list.get_mut(at)),
+                };
+                if let Some(failure) = known {
+                    failure.op = Some(op);
+                    return;
                 }
-                .unwrap_or_else(|| {
-                    is_new = true;
-                    &mut new
-                });
-                narrow(&mut failure.requested, size.map(SizeRange::exact));
-                if failure.rounded.is_none() && failure.dialect.is_bfc() {
-                    failure.rounded = size.map(rounded).map(SizeRange::exact);
-                }
-                failure.allocator = failure.allocator.take().or(allocator);
-                failure.op = failure.op.take().or(op);
-                let is_nameless = failure.op.is_none();
-                (failure.shape, failure.dtype, failure.device) = (Some(shape), Some(dtype), Some(device));
-                if is_new {
-                    new.witnesses.push(witness);
-                    place = self.add(new).map(Nameless::Listed);
-                }
-                self.nameless = place.filter(|_| is_nameless);
+                let mut failure = Failure::new(Dialect::TensorFlowError);
+                failure.witnesses.push(witness);
+                failure.op = Some(op);
+                failure.refused = self.refusals.take();
+                self.add(failure, tag);
             }
             Said::JaxError { requested, allocator, device, executable } => {
                 let is_it = |failure: &Failure| {
@@ -454,9 +333,10 @@ impl Collector {
                 let at = self.near(is_it).or_else(|| {
                     let mut new = Failure::new(Dialect::JaxError);
                     new.witnesses.push(witness);
-                    self.add(new)
+                    self.add(new, tag)
                 });
                 self.buffers_of = None;
+                let (program, refused) = (self.program, self.refused_for(Some(requested)));
                 if let Some(failure) = at.and_then(|at| self.failures.list.get_mut(at)) {
                     narrow(&mut failure.requested, Some(requested));
                     if failure.rounded.is_none()
@@ -469,22 +349,108 @@ impl Collector {
                     failure.allocator = failure.allocator.take().or(allocator);
                     failure.device = failure.device.take().or(device);
                     failure.executable = failure.executable.take().or(executable);
+                    failure.program = failure.program.or(program);
+                    failure.refused = failure.refused.or(refused);
                 }
             }
-            Said::Torch(torch) => {
-                let failure = torch_failure(&torch, witness);
-                // The same sentence is printed by each handler that passes the error on.
-                let is_repeated = self.failures.list.last().is_some_and(|last| {
-                    last.dialect == Dialect::PyTorch
-                        && (&last.rounded, &last.device, &last.memory, &last.in_use)
-                            == (&failure.rounded, &failure.device, &failure.memory, &failure.in_use)
-                });
-                if !is_repeated {
-                    self.add(failure);
-                }
-            }
+            Said::Sentence(sentence) => self.hear_sentence(&sentence, witness, tag),
             _ => {}
         }
+    }
+
+    fn hear_tensor_error(&mut self, error: TensorError, witness: Witness, tag: Vec<u8>) {
+        let TensorError { shape, dtype, device, allocator, op } = error;
+        let size = dtype.as_ref().and_then(|dtype| size_of_tensor(&shape, dtype));
+        let is_it = |failure: &Failure| {
+            let is_pool = match (&failure.allocator, &allocator) {
+                (Some(known), Some(name)) => known.starts_with(name.as_str()),
+                _ => true,
+            };
+            let is_size = match (failure.requested, size) {
+                (Some(known), Some(size)) => known.and(SizeRange::exact(size)).is_some(),
+                // Without a type it must be of one that there is.
+                (Some(known), None) if dtype.is_none() => sizes_of_tensor(&shape)
+                    .into_iter()
+                    .any(|size| known.and(SizeRange::exact(size)).is_some()),
+                _ => true,
+            };
+            let agree = |known: &Option<String>, told: &Option<String>| {
+                known.as_ref().zip(told.as_ref()).is_none_or(|(known, told)| known == told)
+            };
+            let is_same =
+                failure.shape.as_ref().is_none_or(|known| *known == shape) && agree(&failure.dtype, &dtype);
+            let is_kind = failure.dialect.is_bfc() || failure.dialect == Dialect::CudaMallocAsync;
+            is_kind && failure.dialect != Dialect::JaxError && is_pool && is_size && is_same
+        };
+        let mut new = Failure::new(Dialect::TensorFlowError);
+        let mut is_new = false;
+        let mut place;
+        let failure = if let Some(speaker) = self.told(is_it) {
+            place = Some(Nameless::Open(speaker.clone()));
+            self.open.get_mut(&speaker).map(|dump| &mut dump.failure)
+        } else {
+            let near = self.near(is_it);
+            place = near.map(Nameless::Listed);
+            near.and_then(|at| self.failures.list.get_mut(at))
+        }
+        .unwrap_or_else(|| {
+            is_new = true;
+            &mut new
+        });
+        // A shape and a rounded size have one element size between them.
+        let size = size.or_else(|| {
+            let known = failure.requested.filter(|_| dtype.is_none())?;
+            let mut fitting = sizes_of_tensor(&shape)
+                .into_iter()
+                .filter(|size| known.and(SizeRange::exact(*size)).is_some());
+            fitting.next().filter(|_| fitting.next().is_none())
+        });
+        narrow(&mut failure.requested, size.map(SizeRange::exact));
+        if failure.rounded.is_none() && failure.dialect.is_bfc() {
+            failure.rounded = size.map(rounded).map(SizeRange::exact);
+        }
+        failure.allocator = failure.allocator.take().or(allocator);
+        failure.op = failure.op.take().or(op);
+        let is_nameless = failure.op.is_none();
+        failure.shape = Some(shape);
+        failure.dtype = failure.dtype.take().or(dtype);
+        failure.device = failure.device.take().or(device);
+        if is_new {
+            new.witnesses.push(witness);
+            new.refused = self.refused_for(new.requested);
+            place = self.add(new, tag).map(Nameless::Listed);
+        }
+        self.nameless = place.filter(|_| is_nameless);
+    }
+
+    /// A failure in a sentence of its own, unless it is the echo of one that was told: each handler that passes an error on prints it.
+    fn hear_sentence(&mut self, sentence: &Sentence, witness: Witness, tag: Vec<u8>) {
+        let mut failure = failure_of(sentence, witness);
+        // The error of a dump that is not told to its end yet.
+        let is_open = |speaker: &Speaker| echo::may_be_one(&speaker.tag, &tag);
+        if echo::is_bare(&failure) && self.open.keys().any(is_open) {
+            return;
+        }
+        let from = self.failures.list.len().saturating_sub(NEAR);
+        let near = self.failures.list.get_mut(from..).unwrap_or_default().iter_mut();
+        let tags = self.tags.get(from..).unwrap_or_default();
+        for (known, known_tag) in near.zip(tags).rev() {
+            if !echo::may_be_one(known_tag, &tag) {
+                continue;
+            }
+            match echo::compare(known, &failure) {
+                Echo::Other => {}
+                Echo::Known => return,
+                Echo::Better => {
+                    failure.witnesses.splice(..0, std::mem::take(&mut known.witnesses));
+                    failure.refused = known.refused;
+                    *known = failure;
+                    return;
+                }
+            }
+        }
+        failure.refused = self.refusals.take();
+        self.add(failure, tag);
     }
 
     /// The last speaker whose failure is that, and whose list of chunks is told or has not begun. It stays open: another
@@ -509,7 +475,7 @@ impl Collector {
             failure.requested = Some(SizeRange::exact(*requested));
             // How the driver rounds is not told; it is never less.
             failure.rounded = failure.requested;
-            self.asynchronous = self.add(failure);
+            self.asynchronous = self.add(failure, message.speaker.tag.clone());
             return;
         }
         let Some(failure) = self.asynchronous.and_then(|at| self.failures.list.get_mut(at)) else { return };
@@ -555,7 +521,8 @@ impl Collector {
         }
     }
 
-    pub(crate) fn finish(mut self) -> Failures {
+    /// Ends at the last line of the log.
+    pub(crate) fn finish(mut self, last_line: u64) -> Failures {
         for speaker in self.order.clone() {
             self.close(&speaker);
         }
@@ -563,6 +530,10 @@ impl Collector {
             (self.buffers_of.and_then(|at| self.failures.list.get_mut(at)), self.buffer.take())
         {
             failure.buffers.push(buffer);
+        }
+        self.count_soft();
+        if let Some(failure) = self.refusals.conclude(last_line, &mut self.failures.soft) {
+            self.add(failure, Vec::new());
         }
         // Dumps end when the next begins, so that threads may be out of order.
         self.failures.list.sort_by_key(|failure| failure.witnesses.first().and_then(|witness| witness.line));
@@ -578,85 +549,39 @@ impl Collector {
         };
         let before = self.failures.list.len();
         self.failures.list.retain(|failure| !is_edge(failure));
+        let warnings = &mut self.failures.warnings;
         if self.failures.list.len() < before {
-            self.failures.warnings.add(
+            warnings.add(
                 "torn-dump",
                 "the log holds a part of a dump from which nothing can be told",
                 "give the whole log, from the line 'ran out of memory trying to allocate' on",
             );
         }
         if self.left_out > 0 {
-            self.failures.warnings.add(
+            warnings.add(
                 "many-failures",
                 format!("the log tells of {} more failures than are kept", self.left_out),
                 "",
             );
         }
-        if self.harmless > 0 {
-            self.failures.warnings.add(
-                "harmless",
-                format!(
-                    "{} allocations failed that the program could do without; they are not counted",
-                    self.harmless
-                ),
-                "",
+        if self.host_kills > 0 {
+            warnings.add(
+                "host-memory",
+                "the system killed a process because the host's memory was full; that is not the GPU's memory",
+                "give the job more host memory, or let it load less at once: fewer or smaller workers, smaller buffers",
+            );
+        }
+        if self.on_chip > 0 {
+            warnings.add(
+                "on-chip-memory",
+                "a kernel asked for more memory on the chip (shared memory, vmem) than there is; the device's memory is not full",
+                "choose smaller blocks or fewer stages for that kernel",
             );
         }
         self.failures
     }
 }
 
-fn torch_failure(torch: &Torch, witness: Witness) -> Failure {
-    let mut failure = Failure::new(Dialect::PyTorch);
-    failure.witnesses.push(witness);
-    // What it asked the driver for: the tensor may be smaller.
-    failure.rounded = torch.tried;
-    failure.device.clone_from(&torch.device);
-    failure.limit = torch.allowed;
-    failure.memory = torch.memory;
-    // In a container a process does not know its own number among those of the driver.
-    failure.memory.others = torch.memory.others.filter(|_| torch.memory.this_process.is_some());
-    failure.in_use = torch.allocated;
-    failure.free = match (torch.unallocated, torch.reserved, torch.allocated) {
-        (Some(told), ..) => Some(told),
-        (None, Some(reserved), Some(allocated)) => Some(reserved.minus(allocated)),
-        _ => None,
-    };
-    failure.pool = match (torch.reserved, torch.allocated, torch.unallocated) {
-        (Some(told), ..) => Some(told),
-        (None, Some(allocated), Some(unallocated)) => Some(allocated.plus(unallocated)),
-        _ => None,
-    };
-    failure.unallocated = match (failure.limit, failure.pool, torch.memory.free) {
-        (Some(limit), Some(pool), _) => Some(limit.minus(pool)),
-        (_, _, free) => free,
-    };
-    failure
-}
-
 fn witness(message: &Message) -> Witness {
     Witness { line: Some(message.line), time: message.time.clone(), ..Witness::default() }
-}
-
-/// Whether chunks fill a region from its begin to its end.
-fn fills(size: Bytes, region: &Region) -> bool {
-    let mut next = region.chunks.first().map(|chunk| chunk.address);
-    let touches = region.chunks.iter().all(|chunk| {
-        let fits = next == Some(chunk.address);
-        next = chunk.address.checked_add(chunk.size.0);
-        fits
-    });
-    touches && region.size() == size
-}
-
-/// Whether the bins count what the chunks are.
-fn bins_agree(bins: &[Bin], layout: &Layout) -> bool {
-    let mut counts = [(0u64, 0u64); BINS];
-    for chunk in layout.chunks().filter(|chunk| chunk.tag != Tag::Gap) {
-        if let Some((all, in_use)) = counts.get_mut(bin_of(chunk.size)) {
-            *all += 1;
-            *in_use += u64::from(chunk.in_use);
-        }
-    }
-    bins.iter().all(|bin| counts.get(bin.number) == Some(&(bin.chunks, bin.chunks_in_use)))
 }

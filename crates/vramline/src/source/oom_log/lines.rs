@@ -12,6 +12,9 @@ const MOST_PIECES: usize = 24;
 /// A job has at most so many processes in one log.
 const MOST_TAGS: usize = 1024;
 
+/// Of so many of them a line may be unfinished.
+const MOST_PENDING: usize = 64;
+
 /// Whoever wrote a line: threads of one process, or processes whose output a launcher marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Speaker {
@@ -32,22 +35,33 @@ pub(crate) struct Message {
 /// Puts lines together.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    /// The line so far, cleaned.
+    /// The lines that are not finished yet: one for each mark of a launcher, the last that was written to at the end.
+    pending: Vec<Pending>,
+    /// The longest line so far, and how many are as long: where there are several, a terminal broke them.
+    longest: usize,
+    as_long: u32,
+    /// Marks that were seen, with the thread that last spoke behind each.
+    tags: Vec<Speaker>,
+    /// Who wrote the last line, and when somebody last said the time.
+    last: Speaker,
+    time: String,
+    clean: Vec<u8>,
+    trial: (Vec<u8>, Vec<u8>),
+}
+
+/// A line so far, cleaned.
+#[derive(Debug, Default)]
+struct Pending {
     raw: Vec<u8>,
     dense: Vec<u8>,
     message: usize,
     pieces: usize,
     last_piece: usize,
-    longest_piece: usize,
     number: u64,
     is_stamped: bool,
     prefix: Vec<u8>,
     speaker: Speaker,
     time: String,
-    /// Tags that were seen, with the thread that last spoke behind each.
-    tags: Vec<Speaker>,
-    clean: Vec<u8>,
-    trial: (Vec<u8>, Vec<u8>),
 }
 
 impl Lines {
@@ -56,18 +70,25 @@ impl Lines {
         let mut clean = std::mem::take(&mut self.clean);
         without_colours(bytes, &mut clean);
         let stamp = stamp(&clean);
-        if stamp.is_none() && self.is_rest(&clean, is_ended) {
-            self.join(&clean, 0);
-        } else if let Some(stamp) = &stamp
-            && self.pieces > 0
-            && clean.get(..stamp.message) == Some(&*self.prefix)
-            && self.is_rest(clean.get(stamp.message..).unwrap_or_default(), is_ended)
-        {
-            // Whoever broke the line gave its prefix to each piece.
-            self.join(&clean, stamp.message);
-        } else {
-            self.finish(true, out);
-            self.begin(&clean, stamp, number);
+        let mark = stamp.as_ref().map_or_else(|| launcher_mark(&clean), |stamp| stamp.begin);
+        self.measure(clean.len());
+        match self.place_of_rest(&clean, stamp.as_ref(), mark, is_ended) {
+            Some((at, from)) => {
+                let mut pending = self.pending.remove(at);
+                pending.join(&clean, from);
+                self.pending.push(pending);
+            }
+            None => {
+                let speaker = self.speaker_of(&clean, stamp.as_ref(), mark);
+                let same = self.pending.iter().position(|pending| pending.speaker.tag == speaker.tag);
+                if let Some(at) = same {
+                    self.pending.remove(at).finish(true, out);
+                } else if self.pending.len() >= MOST_PENDING {
+                    self.pending.remove(0).finish(true, out);
+                }
+                let message = stamp.as_ref().map_or(mark, |stamp| stamp.message);
+                self.begin(&clean, stamp, speaker, message, number);
+            }
         }
         if !is_ended {
             self.finish(false, out);
@@ -75,115 +96,174 @@ impl Lines {
         self.clean = clean;
     }
 
-    /// The line that is not finished yet is.
+    /// All lines that are not finished yet are.
     pub(crate) fn finish(&mut self, is_ended: bool, out: &mut Vec<Message>) {
-        if self.pieces == 0 {
-            return;
+        // Only the last can be cut by the end of the file.
+        let last = self.pending.len().saturating_sub(1);
+        for (at, pending) in self.pending.drain(..).enumerate() {
+            pending.finish(is_ended || at < last, out);
         }
-        let line = Line { raw: &self.raw, dense: &self.dense, message: self.message, is_ended };
-        let said = match said::read(&line) {
-            Reading::Says(said) | Reading::EndsInName(said) => Some(said),
-            // Digits at the very end of a file may be cut.
-            Reading::EndsInDigits(said) => is_ended.then_some(said),
-            Reading::Part => said::salvage(&line),
-            Reading::Foreign => None,
-        };
-        if let Some(said) = said {
-            let (speaker, time) = (self.speaker.clone(), self.time.clone());
-            out.push(Message { said, speaker, line: self.number, time });
-        }
-        self.pieces = 0;
-        self.raw.clear();
-        self.dense.clear();
     }
 
-    fn begin(&mut self, clean: &[u8], stamp: Option<Stamp>, number: u64) {
-        self.number = number;
-        self.pieces = 1;
-        self.last_piece = clean.len();
-        self.longest_piece = self.longest_piece.max(clean.len());
-        self.is_stamped = stamp.is_some();
-        self.prefix.clear();
-        let mut from = 0;
+    fn measure(&mut self, length: usize) {
+        if length > self.longest {
+            (self.longest, self.as_long) = (length, 0);
+        }
+        self.as_long += u32::from(length == self.longest);
+    }
+
+    /// Which line goes on with this text, and where in the text its rest begins.
+    fn place_of_rest(
+        &mut self,
+        clean: &[u8],
+        stamp: Option<&Stamp>,
+        mark: usize,
+        is_ended: bool,
+    ) -> Option<(usize, usize)> {
+        let last = self.pending.len().checked_sub(1)?;
+        let tag = clean.get(..mark).filter(|tag| is_tag(tag)).unwrap_or_default();
+        let same = self.pending.iter().position(|pending| pending.speaker.tag == tag);
         if let Some(stamp) = stamp {
-            self.prefix.extend_from_slice(clean.get(..stamp.message).unwrap_or_default());
-            from = stamp.message;
-            self.time = stamp.time;
-            let tag = clean.get(..stamp.begin).filter(|tag| is_tag(tag)).unwrap_or_default();
-            self.speaker = Speaker { tag: tag.to_vec(), thread: stamp.thread };
-            if !tag.is_empty() {
-                if let Some(known) = self.tags.iter_mut().find(|known| known.tag == tag) {
-                    known.thread = stamp.thread;
-                } else if self.tags.len() < MOST_TAGS {
-                    self.tags.push(self.speaker.clone());
-                }
-            }
-        } else if let Some(known) = self.tags.iter().find(|known| clean.starts_with(&known.tag)) {
-            self.speaker = known.clone();
-            from = known.tag.len();
+            // Whoever broke the line gave its prefix to each piece.
+            let at = same?;
+            let is_prefixed = self.pending.get(at)?.prefix.as_slice() == clean.get(..stamp.message)?;
+            let rest = clean.get(stamp.message..)?;
+            return (is_prefixed && self.is_rest(at, rest, is_ended)).then_some((at, stamp.message));
         }
-        self.raw.extend_from_slice(clean);
-        squeeze(clean.get(..from).unwrap_or_default(), &mut self.dense);
-        self.message = self.dense.len();
-        squeeze(clean.get(from..).unwrap_or_default(), &mut self.dense);
+        // A logger's prefix of its own, with another time, before each piece of a sentence.
+        let at = same.unwrap_or(last);
+        if let Some(prefix) = self.pending.get(at)?.shared_prefix(clean).filter(|prefix| *prefix > mark)
+            && matches!(self.pending.get(at)?.read(true), Reading::Part)
+            && self.is_rest(at, clean.get(prefix..)?, is_ended)
+        {
+            return Some((at, prefix));
+        }
+        let (at, from) = same.filter(|_| mark > 0).map_or((last, 0), |at| (at, mark));
+        self.is_rest(at, clean.get(from..)?, is_ended).then_some((at, from))
     }
 
-    fn join(&mut self, clean: &[u8], from: usize) {
-        let rest = self.without_tag(clean.get(from..).unwrap_or_default()).to_vec();
-        self.raw.extend_from_slice(&rest);
-        squeeze(&rest, &mut self.dense);
-        self.pieces += 1;
-        self.last_piece = clean.len();
-        self.longest_piece = self.longest_piece.max(clean.len());
+    /// Who wrote a line: a line without a mark or a thread of its own goes on with what the last one was about.
+    fn speaker_of(&mut self, clean: &[u8], stamp: Option<&Stamp>, mark: usize) -> Speaker {
+        let tag = clean.get(..mark).filter(|tag| is_tag(tag)).unwrap_or_default();
+        let known = self.tags.iter().position(|known| known.tag == tag);
+        let mut speaker = match known.and_then(|at| self.tags.get(at)) {
+            Some(known) => known.clone(),
+            None if stamp.is_none() && tag.is_empty() => self.last.clone(),
+            None => Speaker { tag: tag.to_vec(), thread: None },
+        };
+        if let Some(stamp) = stamp {
+            speaker.thread = stamp.thread;
+            if let Some(known) = known.and_then(|at| self.tags.get_mut(at)) {
+                known.thread = stamp.thread;
+            } else if !tag.is_empty() && self.tags.len() < MOST_TAGS {
+                self.tags.push(speaker.clone());
+            }
+        }
+        self.last.clone_from(&speaker);
+        speaker
     }
 
-    fn without_tag<'a>(&self, text: &'a [u8]) -> &'a [u8] {
-        if self.speaker.tag.is_empty() { text } else { text.strip_prefix(&*self.speaker.tag).unwrap_or(text) }
+    fn begin(&mut self, clean: &[u8], stamp: Option<Stamp>, speaker: Speaker, message: usize, number: u64) {
+        let mut pending =
+            Pending { number, speaker, pieces: 1, last_piece: clean.len(), ..Pending::default() };
+        if let Some(stamp) = stamp {
+            pending.is_stamped = true;
+            pending.prefix.extend_from_slice(clean.get(..message).unwrap_or_default());
+            self.time = stamp.time;
+        }
+        pending.time.clone_from(&self.time);
+        pending.raw.extend_from_slice(clean);
+        squeeze(clean.get(..message).unwrap_or_default(), &mut pending.dense);
+        pending.message = pending.dense.len();
+        squeeze(clean.get(message..).unwrap_or_default(), &mut pending.dense);
+        self.pending.push(pending);
     }
 
-    /// Whether a text is the rest of the line that is not finished yet.
-    fn is_rest(&mut self, text: &[u8], is_ended: bool) -> bool {
-        if self.pieces == 0 || self.pieces >= MOST_PIECES || self.raw.len() > LONGEST_LINE {
+    /// Whether a text is the rest of a line that is not finished yet.
+    fn is_rest(&mut self, at: usize, text: &[u8], is_ended: bool) -> bool {
+        let Some(pending) = self.pending.get(at) else { return false };
+        if pending.pieces >= MOST_PIECES || pending.raw.len() > LONGEST_LINE {
             return false;
         }
-        let text = self.without_tag(text).to_vec();
-        let known = Line { raw: &self.raw, dense: &self.dense, message: self.message, is_ended: true };
-        let is_part = match said::read(&known) {
+        // Only a line that fills the width of a terminal goes on in the next.
+        let fills = pending.last_piece >= self.longest;
+        let is_part = match pending.read(true) {
             Reading::Says(_) => return false,
-            // Only a line that fills the width goes on in the next.
             Reading::EndsInDigits(_) => {
                 let word = text.trim_ascii();
                 let is_number = !word.is_empty() && word.iter().all(u8::is_ascii_digit);
-                return is_number && self.last_piece >= self.longest_piece;
+                return is_number && fills;
             }
-            Reading::EndsInName(_) => {
+            Reading::EndsInName(said) => {
                 let word = text.trim_ascii();
                 let is_word = !word.is_empty() && !word.iter().any(u8::is_ascii_whitespace);
-                return is_word && self.last_piece >= self.longest_piece.max(60);
+                // A word that follows by chance is no part of a name: lines of one length show that a terminal broke them.
+                let is_broken = fills && pending.last_piece >= 60 && self.as_long > 1;
+                return is_word && is_broken && !said.has_whole_name();
             }
             Reading::Part => true,
             Reading::Foreign => false,
         };
         // Where it does not begin like a line that matters, only what has a logger's prefix or fills the width is worth a try.
-        let is_worth_it = is_part || self.is_stamped || self.last_piece >= self.longest_piece;
+        let is_worth_it = is_part || pending.is_stamped || fills;
         if !is_worth_it || text.is_empty() {
             return false;
         }
         let (mut raw, mut dense) = std::mem::take(&mut self.trial);
         dense.clear();
-        squeeze(&text, &mut dense);
-        let alone = said::read(&Line { raw: &text, dense: &dense, message: 0, is_ended });
+        squeeze(text, &mut dense);
+        let alone = said::read(&Line { raw: text, dense: &dense, message: 0, is_ended });
         let is_rest = matches!(alone, Reading::Foreign) && {
             raw.clear();
-            raw.extend_from_slice(&self.raw);
-            raw.extend_from_slice(&text);
-            let mut both = self.dense.clone();
+            raw.extend_from_slice(&pending.raw);
+            raw.extend_from_slice(text);
+            let mut both = pending.dense.clone();
             both.extend_from_slice(&dense);
-            let joined = Line { raw: &raw, dense: &both, message: self.message, is_ended };
+            let joined = Line { raw: &raw, dense: &both, message: pending.message, is_ended };
             !matches!(said::read(&joined), Reading::Foreign)
         };
         self.trial = (raw, dense);
         is_rest
+    }
+}
+
+impl Pending {
+    fn read(&self, is_ended: bool) -> Reading {
+        said::read(&Line { raw: &self.raw, dense: &self.dense, message: self.message, is_ended })
+    }
+
+    fn join(&mut self, clean: &[u8], from: usize) {
+        let rest = clean.get(from..).unwrap_or_default();
+        self.raw.extend_from_slice(rest);
+        squeeze(rest, &mut self.dense);
+        self.pieces += 1;
+        self.last_piece = clean.len();
+    }
+
+    fn finish(self, is_ended: bool, out: &mut Vec<Message>) {
+        let said = match self.read(is_ended) {
+            Reading::Says(said) | Reading::EndsInName(said) => Some(said),
+            // Digits at the very end of a file may be cut.
+            Reading::EndsInDigits(said) => is_ended.then_some(said),
+            Reading::Part => {
+                let line = Line { raw: &self.raw, dense: &self.dense, message: self.message, is_ended };
+                said::salvage(&line)
+            }
+            Reading::Foreign => None,
+        };
+        if let Some(said) = said {
+            out.push(Message { said, speaker: self.speaker, line: self.number, time: self.time });
+        }
+    }
+
+    /// How much of a logger's prefix a line shares with this one: the same but for its digits, up to a sign that ends a prefix.
+    fn shared_prefix(&self, line: &[u8]) -> Option<usize> {
+        let same = |(a, b): &(&u8, &u8)| a == b || (a.is_ascii_digit() && b.is_ascii_digit());
+        let length = self.raw.iter().zip(line).take(FARTHEST).take_while(same).count();
+        let shared = line.get(..length)?;
+        let end = shared.windows(2).rposition(|pair| matches!(pair, [b']' | b':' | b'|' | b'-', b' ']))? + 2;
+        let has_time = shared.get(..end)?.iter().any(u8::is_ascii_digit);
+        has_time.then_some(end)
     }
 }
 
@@ -268,6 +348,58 @@ fn message_at(line: &[u8], from: usize) -> usize {
         Some(at) => from + at + 1,
         None => from.min(line.len()),
     }
+}
+
+/// Where what a launcher puts before a line ends: `[rank0]: `, `[1,0]<stderr>:`, `(RayTrainWorker pid=12) `, `trainer-1  | `, `3: `.
+fn launcher_mark(line: &[u8]) -> usize {
+    let mut end = 0;
+    // There may be two: a launcher's and a framework's.
+    for _ in 0..2 {
+        let rest = line.get(end..).unwrap_or_default();
+        let blanks = rest.iter().take_while(|byte| **byte == b' ').count();
+        let body = rest.get(blanks..).unwrap_or_default();
+        let Some(length) = bracketed(body).or_else(|| of_worker(body)).or_else(|| of_service(body)) else {
+            break;
+        };
+        end += blanks + length;
+    }
+    let blanks = line.get(end..).unwrap_or_default().iter().take_while(|byte| **byte == b' ').count();
+    if end > 0 { end + blanks } else { 0 }
+}
+
+/// `[rank0]:`, `[default0]:`, `[1,0]<stderr>:`, `3:`.
+fn bracketed(text: &[u8]) -> Option<usize> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if (1..=4).contains(&digits) {
+        let is_mark = text.get(digits) == Some(&b':') && text.get(digits + 1) == Some(&b' ');
+        return is_mark.then_some(digits + 1);
+    }
+    let inner = text.strip_prefix(b"[")?;
+    let close = inner.iter().take(40).position(|&byte| byte == b']')?;
+    let name = inner.get(..close)?;
+    let is_rank = name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b',' | b'_' | b'-'))
+        && name.last().is_some_and(u8::is_ascii_digit);
+    let mut end = close + 2;
+    for stream in [&b"<stderr>"[..], b"<stdout>"] {
+        end += if text.get(end..)?.starts_with(stream) { stream.len() } else { 0 };
+    }
+    (is_rank && text.get(end) == Some(&b':')).then_some(end + 1)
+}
+
+/// `(RayTrainWorker pid=12, ip=10.0.0.1)`.
+fn of_worker(text: &[u8]) -> Option<usize> {
+    let inner = text.strip_prefix(b"(")?;
+    let close = inner.iter().take(80).position(|&byte| byte == b')')?;
+    inner.get(..close)?.windows(4).any(|word| word == b"pid=").then_some(close + 2)
+}
+
+/// `trainer-1  |`.
+fn of_service(text: &[u8]) -> Option<usize> {
+    let is_name = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let name = text.iter().take(40).take_while(is_name).count();
+    let blanks = text.get(name..)?.iter().take_while(|byte| **byte == b' ').count();
+    let is_mark = name > 0 && blanks > 0 && text.get(name + blanks..)?.starts_with(b"| ");
+    is_mark.then_some(name + blanks + 1)
 }
 
 /// Whether what stands before a logger's prefix marks a process, rather than being half of a progress bar.

@@ -1,16 +1,27 @@
 //! Out-of-memory errors in a log of any size and state.
 //!
 //! Most of a log is skipped: [`needles`] finds the places that may matter, [`lines`] puts together there what was broken,
-//! [`said`] reads each line, [`failures`] makes failures of what was said. Memory is one buffer and the failures; of
-//! those the chunks are kept for the first ones only.
+//! [`said`] reads each line with the words of each family of programs ([`bfc`], [`tensorflow`], [`xla`], [`torch`], [`library`]), and
+//! [`failures`] makes failures of what was said: [`dump`] those of a pool's dump, [`sentences`] those that one sentence tells, [`refusals`] those of the driver; [`echo`]
+//! knows what was said before. Memory is one buffer and the failures; of those the chunks are kept for the first ones only.
 //!
 //! What is not its job: saying why an allocation failed.
 
+mod bfc;
+mod dump;
+mod echo;
 mod failures;
+mod library;
 mod lines;
 mod needles;
+mod refusals;
 mod said;
+mod sentences;
 mod sizes;
+mod tensorflow;
+mod text;
+mod torch;
+mod xla;
 
 use std::io;
 
@@ -102,7 +113,7 @@ pub(crate) fn read(input: &Input) -> io::Result<Failures> {
     }
     lines.finish(true, &mut messages);
     collector.take(&mut messages);
-    Ok(collector.finish())
+    Ok(collector.finish(number))
 }
 
 /// Where the line before the one at `at` begins, not before `begin`.

@@ -5,8 +5,33 @@
 //! such windows.
 
 /// What a text about memory has somewhere, even where its lines are broken or its first half is missing.
-const WORDS: [&[u8; LENGTH]; 10] = [
+const WORDS: [&[u8; LENGTH]; 35] = [
     b"of memory", // ran out of memory, CUDA out of memory, Out of memory while
+    b"d to allo", // failed to allocate, Tried to allocate
+    b"g to allo", // trying to allocate, Attempting to allocate
+    b"g to rese", // Attempting to reserve
+    b"t allocat", // Cannot allocate, can't allocate memory
+    b"tion on d", // Allocation on device
+    b"ALLOC_FAI", // CUBLAS_STATUS_ALLOC_FAILED
+    b"OF_MEMORY", // CUDA_ERROR_OUT_OF_MEMORY
+    b"DEVICE_ME", // UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY
+    b"cache blo", // No available memory for the cache blocks
+    b"on startu", // Free memory on device (1/2 GiB) on startup
+    b"PT_DEVMEM", // MODULE:PT_DEVMEM Allocation failed
+    b"e to allo", // Unable to allocate
+    b"ough memo", // not enough memory
+    b"Hbm usage", // TPU TensorCore Hbm usage
+    b"cusolverD", // when calling cusolverDnCreate
+    b"sted byte", // smaller than requested bytes
+    b"pool size", // Maximum pool size exceeded
+    b"he is nee", // KV cache is needed
+    b"CUresult ", // CUresult error
+    b"mem-fract", // --mem-fraction-static
+    b"not initi", // Dst tensor is not initialized
+    b"size foun", // No executable batch size found
+    b"CUDA call", // Failed to CUDA calloc
+    b"he base l", // exceeds the base limit
+    b"reduce me", // Can't reduce memory use below
     b"OOM when ", // OOM when allocating tensor
     b"OOM Debug", // BufferAssignment OOM Debugging
     b"cuMemAllo", // cuMemAllocAsync failed to allocate

@@ -12,8 +12,10 @@ use crate::units::Bytes;
 pub(crate) enum Writer {
     /// `15.26MiB`, `597.0KiB`, `256B`.
     Xla,
-    /// `2.26 GiB`, `512 bytes`.
+    /// `2.26 GiB`, `512 bytes`; on Apple's devices `2.26 GB`, which means the same.
     Torch,
+    /// `2.26G`, `512B`: TPUs and TensorFlow's driver.
+    Short,
 }
 
 /// A size at the front of a text without spaces, and what follows it. `None` where there is none, or it is not whole.
@@ -29,7 +31,12 @@ pub(crate) fn size(text: &[u8], writer: Writer) -> Option<(SizeRange, &[u8])> {
     };
     const UNITS: [&[u8]; 6] = [b"KiB", b"MiB", b"GiB", b"TiB", b"PiB", b"EiB"];
     for (power, unit) in (1u32..).zip(UNITS) {
-        if let Some(rest) = rest.strip_prefix(unit) {
+        let behind = rest.strip_prefix(unit).or_else(|| match (writer, unit, rest) {
+            (Writer::Torch, [first, ..], [own, b'B', behind @ ..]) => (own == first).then_some(behind),
+            (Writer::Short, [first, ..], [own, behind @ ..]) => (own == first).then_some(behind),
+            _ => None,
+        });
+        if let Some(rest) = behind {
             // Longer numbers are not written by anybody.
             let scale = 10u128.pow(u32::try_from(count).ok().filter(|count| *count <= 6 && whole < 1 << 40)?);
             let value = u128::from(whole) * scale + u128::from(decimals);
@@ -58,9 +65,11 @@ fn between(value: u128, scale: u128, power: u32, writer: Writer) -> Option<SizeR
     let of = 2 * scale;
     let bytes = |low: u128, high: u128| {
         let low = u64::try_from(low).ok()?;
-        Some(SizeRange { low: Bytes(low), high: Bytes(u64::try_from(high).unwrap_or(u64::MAX)) })
+        // Digits that stand for less than a byte leave one.
+        let high = u64::try_from(high).unwrap_or(u64::MAX).max(low);
+        Some(SizeRange { low: Bytes(low), high: Bytes(high) })
     };
-    if writer == Writer::Torch {
+    if matches!(writer, Writer::Torch | Writer::Short) {
         let unit = 1u128 << (10 * power);
         return bytes((low * unit).div_ceil(of), high * unit / of);
     }
@@ -154,5 +163,6 @@ mod tests {
         );
         assert_eq!(size_or_bytes(b"256.0", Writer::Xla), None);
         assert_eq!(size(b"0B,", Writer::Xla).unwrap().0, SizeRange::exact(Bytes(0)));
+        assert_eq!(size(b"0.000001KiB", Writer::Torch).unwrap().0, SizeRange::exact(Bytes(1)));
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! A device is one pool, because the allocator counts by device. In use is what it calls allocated: a block leaves with
 //! the request to free it, even where another stream still holds it back.
+//!
+//! Of a device whose history is empty or too short to know the peak, the blocks of the final state are kept too: they are all that
+//! the snapshot tells of it.
 
 use rustc_hash::FxHashMap;
 
@@ -11,11 +14,10 @@ use super::place;
 use super::reading::{Annotation, Reading, Segment, State};
 use super::value::{ABSENT, Action, Entry, NO_STACK, NO_TIME, Values, key};
 use crate::event::{
-    Batch, Cached, Caching, Event, Events, Framework, History, Kind, Line, Mark, MarkKind, OutOfMemory, Pool,
-    PoolId, StreamUse,
+    Batch, Cached, Caching, DumpBlock, DumpState, Event, Events, Framework, History, Kind, Line, Mark,
+    MarkKind, OutOfMemory, Pool, PoolId, StreamUse,
 };
 use crate::names::Name;
-use crate::snapshot::{Held, Snapshot, Still, StillPool};
 use crate::stack::{Stack, Stacks};
 use crate::units::{Bytes, Nanos, Picos};
 use crate::warning::Warnings;
@@ -100,7 +102,72 @@ fn by_device(segments: &mut [Segment]) -> impl Fn(u32) -> std::ops::Range<usize>
     }
 }
 
-/// The history of a snapshot that has entries.
+/// The devices that have entries or segments, in order.
+fn devices(traces: &[Vec<std::ops::Range<u32>>], segments: &[Segment]) -> Vec<u32> {
+    let traced = (0u32..).zip(traces).filter(|(_, ranges)| !ranges.is_empty()).map(|(device, _)| device);
+    let mut devices: Vec<u32> = traced.chain(segments.iter().map(|segment| segment.device)).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    devices
+}
+
+/// A history that allocates and frees less than this share of what is in use at its end, one part in so many, does not know the peak
+/// if it also has fewer events than there are blocks.
+const LEAST_SHARE: u64 = 20;
+
+/// Whether a device's events are too few to know its peak: what they do not show is nearly all that it holds.
+fn is_too_short(segments: &[Segment], events: usize, moved: u64) -> bool {
+    let in_use = || segments.iter().flat_map(|segment| &segment.blocks).filter(|block| block.is_in_use());
+    if segments.is_empty() || events == 0 {
+        return !segments.is_empty();
+    }
+    let held = in_use().fold(0u64, |sum, block| sum.saturating_add(block.size));
+    events < in_use().count() && moved.saturating_mul(LEAST_SHARE) < held
+}
+
+/// What a device held when the snapshot was taken.
+fn cached_at_end(segments: &[Segment]) -> Cached {
+    let mut cached = Cached::default();
+    for segment in segments {
+        let of = |state: State| {
+            let blocks = segment.blocks.iter().filter(|block| block.state == state);
+            blocks.map(|block| Bytes(block.size)).sum::<Bytes>()
+        };
+        let (allocated, pending) = (of(State::Allocated), of(State::Pending));
+        let active = allocated + pending;
+        // Blocks fill their segment; of one that is damaged the larger figure counts, so that the parts add up.
+        let total = Bytes(segment.total).max(active);
+        cached.reserved += total;
+        cached.active += active;
+        cached.allocated += allocated;
+        cached.pending += pending;
+        *match (segment.is_expandable == Some(true), active) {
+            (true, _) => &mut cached.expandable,
+            (false, Bytes::ZERO) => &mut cached.whole_segments,
+            (false, _) => &mut cached.split_remainders,
+        } += total.saturating_sub(active);
+    }
+    cached
+}
+
+/// The blocks that a device had in use when the snapshot was taken.
+fn blocks_at_end(
+    segments: &[Segment],
+    places: &mut Places,
+    values: &mut Values,
+    stacks: &mut Stacks,
+) -> Vec<DumpBlock> {
+    let in_use = segments.iter().flat_map(|segment| &segment.blocks).filter(|block| block.is_in_use());
+    in_use
+        .map(|block| {
+            let (stack, op) = places.of(block.stack, values, stacks);
+            let requested = block.requested.unwrap_or(block.size).min(block.size);
+            DumpBlock { requested: Bytes(requested), size: Bytes(block.size), op, stack }
+        })
+        .collect()
+}
+
+/// The history of a snapshot.
 pub(crate) fn history(reading: Reading) -> History {
     let allocator = lanes::settings(&reading);
     let Reading { mut values, mut segments, traces, annotations, settings, mut room, .. } = reading;
@@ -118,12 +185,10 @@ pub(crate) fn history(reading: Reading) -> History {
     batch.give(room);
     let mut lines: Vec<Line> = Vec::new();
     let mut wrong = Wrong::default();
-    for (device, ranges) in (0u32..).zip(&traces) {
+    for device in devices(&traces, &segments) {
         let mine = segments.get(of_device(device)).unwrap_or_default();
-        let (Some(_), Ok(id)) = (ranges.first(), u16::try_from(history.pools.len())) else {
-            wrong.silent_devices += u64::from(!mine.is_empty());
-            continue;
-        };
+        let ranges = traces.get(device as usize).map_or(&[][..], Vec::as_slice);
+        let Ok(id) = u16::try_from(history.pools.len()) else { break };
         let entry = |number: u32| values.entries.get(number);
         let backwards = ranges.iter().rev().flat_map(|range| range.clone().rev()).filter_map(entry);
         let mut layout =
@@ -136,7 +201,7 @@ pub(crate) fn history(reading: Reading) -> History {
         // A free that completes at once is one event, and nothing more.
         let mut completes_at_once = None;
         let mut numbers = ranges.iter().flat_map(Clone::clone).peekable();
-        let mut peak = 0;
+        let (mut peak, mut moved) = (0, 0u64);
         // What was there at first counts too.
         caching.see(&layout.now, None);
         while let Some(number) = numbers.next() {
@@ -155,16 +220,8 @@ pub(crate) fn history(reading: Reading) -> History {
                         gathering.note(batch.len() - begin, &entry, action, &values);
                     }
                     if action == Action::Oom {
-                        let (stack, op) = places.of(entry.stack, &mut values, &mut history.stacks);
-                        caching.failures.push(OutOfMemory {
-                            time,
-                            asked: told(entry.size),
-                            device_free: told(entry.address),
-                            allocated: Bytes(layout.now.allocated),
-                            reserved: Bytes(layout.now.reserved),
-                            op,
-                            stack,
-                        });
+                        let place = places.of(entry.stack, &mut values, &mut history.stacks);
+                        caching.failures.push(failed(&entry, time, &layout.now, place));
                     }
                     caching.see(&layout.now, Some(time));
                     continue;
@@ -192,6 +249,7 @@ pub(crate) fn history(reading: Reading) -> History {
                 (event.stack, event.op) = places.of(entry.stack, &mut values, &mut history.stacks);
             }
             batch.push(&event);
+            moved = moved.saturating_add(size);
             if layout.now.allocated > peak {
                 peak = layout.now.allocated;
                 caching.at_peak = cached(&layout.now);
@@ -200,6 +258,14 @@ pub(crate) fn history(reading: Reading) -> History {
         }
         caching.at_end = cached(&layout.now);
         caching.streams = streams(mine);
+        if is_too_short(mine, batch.len() - begin, moved) {
+            let entries = ranges.iter().map(|range| range.len() as u64).sum();
+            let blocks = blocks_at_end(mine, &mut places, &mut values, &mut history.stacks);
+            caching.at_end = cached_at_end(mine);
+            let all = mine.iter().flat_map(|segment| &segment.blocks);
+            let free_blocks = all.filter(|block| block.state == State::Inactive).count() as u64;
+            caching.state = Some(DumpState { entries, blocks, free_blocks });
+        }
         caching.calls = gathering.finish();
         wrong.contradictions += layout.contradictions;
         wrong.differences += layout.differences(mine.iter());
@@ -213,7 +279,7 @@ pub(crate) fn history(reading: Reading) -> History {
     }
     history.marks = marks(&annotations, origin, &values);
     history.events = Events::merge(vec![batch], &lines);
-    wrong.has_times = origin.is_some();
+    wrong.has_times = origin.is_some() || history.events.is_empty();
     wrong.warn(&values, &mut history.warnings);
     history.names = values.names;
     history
@@ -229,6 +295,18 @@ fn first_time(traces: &[Vec<std::ops::Range<u32>>], values: &Values) -> Option<i
             .find(|&time| time != NO_TIME)
     };
     traces.iter().filter_map(first).min()
+}
+
+fn failed(entry: &Entry, time: Picos, now: &Counters, (stack, op): (Stack, Name)) -> OutOfMemory {
+    OutOfMemory {
+        time,
+        asked: told(entry.size),
+        device_free: told(entry.address),
+        allocated: Bytes(now.allocated),
+        reserved: Bytes(now.reserved),
+        op,
+        stack,
+    }
 }
 
 fn told(number: u64) -> Option<Bytes> {
@@ -363,7 +441,6 @@ struct Wrong {
     has_times: bool,
     contradictions: u64,
     differences: u64,
-    silent_devices: u64,
 }
 
 impl Wrong {
@@ -395,13 +472,6 @@ impl Wrong {
                 "dump the snapshot while the history is still being recorded: what happens in between is not in it",
             );
         }
-        if self.silent_devices > 0 {
-            warnings.add(
-                "silent-devices",
-                format!("{} more devices hold memory, but have no history", self.silent_devices),
-                "record with torch.cuda.memory._record_memory_history() in the process that uses them",
-            );
-        }
         if values.odd_numbers > 0 {
             warnings.add(
                 "odd-numbers",
@@ -411,55 +481,6 @@ impl Wrong {
         }
     }
 }
-
-/// The one moment of a snapshot without entries.
-pub(crate) fn still(reading: Reading) -> Still {
-    let Reading { mut values, mut segments, .. } = reading;
-    let of_device = by_device(&mut segments);
-    let mut places = Places::new(&values);
-    let mut still = Still {
-        format: "torch-snapshot",
-        framework: Some(Framework::PyTorch),
-        names: crate::names::Names::default(),
-        stacks: Stacks::default(),
-        pools: Vec::new(),
-        warnings: Warnings::default(),
-    };
-    let mut next = segments.first().map(|segment| segment.device);
-    while let Some(device) = next {
-        let range = of_device(device);
-        next = segments.get(range.end).map(|segment| segment.device);
-        let mine = segments.get(range).unwrap_or_default();
-        let mut held = Vec::new();
-        for block in mine.iter().flat_map(|segment| &segment.blocks) {
-            if block.state != State::Allocated {
-                continue;
-            }
-            let (stack, op) = places.of(block.stack, &mut values, &mut still.stacks);
-            let requested = block.requested.unwrap_or(block.size).min(block.size);
-            held.push(Held { op, stack, ..Held::bare(Bytes(requested), Bytes(block.size), NO_HISTORY) });
-        }
-        let in_use = held.iter().map(|held| held.chunk).sum();
-        still.pools.push(StillPool {
-            name: format!("cuda:{device}"),
-            device: format!("GPU:{device}"),
-            limit: None,
-            lifetime_peak: None,
-            fragmentation: None,
-            allocs: None,
-            snapshot: Snapshot { time: None, in_use, before_recording: Bytes::ZERO, held },
-        });
-    }
-    still.warnings.add(
-        "no-history",
-        "the snapshot holds no history: this is what was allocated when it was taken, not the peak",
-        "call torch.cuda.memory._record_memory_history() before the first tensor",
-    );
-    still.names = values.names;
-    still
-}
-
-const NO_HISTORY: &str = "the snapshot holds no history of it";
 
 #[cfg(test)]
 mod tests {

@@ -56,15 +56,9 @@ const CHECKPOINT: &[u8] = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 pub(crate) fn read(input: &Input) -> Result<Content, Failure> {
     let mut warnings = Warnings::default();
     let reading = unpickle(input, &mut warnings)?;
-    Ok(if reading.entry_count() == 0 {
-        let mut still = fill::still(reading);
-        still.warnings.append(warnings);
-        Content::Still(Box::new(still))
-    } else {
-        let mut history = fill::history(reading);
-        history.warnings.append(warnings);
-        Content::History(Box::new(history))
-    })
+    let mut history = fill::history(reading);
+    history.warnings.append(warnings);
+    Ok(Content::History(Box::new(history)))
 }
 
 /// Writes a snapshot as JSON.

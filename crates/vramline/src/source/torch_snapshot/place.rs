@@ -3,6 +3,8 @@
 //! Tracebacks hold Python's frames and, where asked for, C++'s. The place in the user's program is what people look
 //! for; where a thread runs no Python, as in the backward pass, the operator is.
 
+use std::borrow::Cow;
+
 use super::traceback::{Frame, Tracebacks};
 use crate::names::{Name, Names};
 
@@ -30,19 +32,30 @@ enum Owner {
     Native,
 }
 
+/// A path with slashes, as rules want it: on Windows, Python writes backslashes.
+fn path(file: &str) -> Cow<'_, str> {
+    if file.contains('\\') { Cow::Owned(file.replace('\\', "/")) } else { Cow::Borrowed(file) }
+}
+
+/// Whether a path with slashes begins with a drive: `C:/`.
+fn has_drive(file: &str) -> bool {
+    matches!(file.as_bytes(), [drive, b':', b'/', ..] if drive.is_ascii_alphabetic())
+}
+
 fn owner(file: &str) -> Owner {
+    let file = &*path(file);
     if !file.ends_with(".py") && !file.starts_with('<') {
         return Owner::Native;
     }
-    let is_python =
-        file.starts_with("<frozen") || file.contains("/lib/python3") && !file.contains("-packages/");
+    let is_library = file.contains("/lib/python3") || has_drive(file) && file.contains("/Lib/");
+    let is_python = file.starts_with("<frozen") || is_library && !file.contains("-packages/");
     if is_python || TORCH.iter().any(|part| file.contains(part)) { Owner::Torch } else { Owner::User }
 }
 
 /// A frame as one line: `file:line function`, or the function alone where there is no line.
 pub(crate) fn text(frame: &Frame, names: &Names) -> String {
-    let (file, function) = (names.get(frame.file), names.get(frame.function));
-    match (file, frame.line) {
+    let (file, function) = (path(names.get(frame.file)), names.get(frame.function));
+    match (&*file, frame.line) {
         ("" | "??", 0) => function.to_owned(),
         (file, 0) => format!("{file} {function}"),
         (file, line) => format!("{file}:{line} {function}"),
@@ -52,7 +65,7 @@ pub(crate) fn text(frame: &Frame, names: &Names) -> String {
 /// The same with the last two parts of the path.
 fn short(frame: &Frame, names: &Names) -> String {
     let whole = text(frame, names);
-    let file = names.get(frame.file);
+    let file = path(names.get(frame.file));
     let cut = file.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
     whole.get(cut..).unwrap_or(&whole).to_owned()
 }
@@ -144,5 +157,27 @@ mod tests {
         );
         assert_eq!(named(&[("at::_ops::empty::call(long)", "??", 0)]), "at::_ops::empty::call");
         assert_eq!(named(&[]), "");
+    }
+
+    #[test]
+    fn windows_paths_are_split_too() {
+        let lib = r"D:\work\.venv\Lib\site-packages";
+        assert_eq!(
+            named(&[
+                ("linear", &format!(r"{lib}\torch\nn\functional.py"), 12),
+                ("forward", r"D:\work\course\model.py", 102),
+                ("_run_code", r"C:\Users\me\AppData\Python\cpython-3.12\Lib\runpy.py", 88),
+            ]),
+            "course/model.py:102 forward"
+        );
+        assert_eq!(
+            named(&[
+                ("step", &format!(r"{lib}\torch\optim\adamw.py"), 9),
+                ("_run_code", r"C:\Python312\Lib\runpy.py", 88)
+            ]),
+            "optim/adamw.py:9 step"
+        );
+        // A directory of the program's own may have any name.
+        assert_eq!(named(&[("main", "/home/me/Lib/train.py", 3)]), "Lib/train.py:3 main");
     }
 }

@@ -35,6 +35,13 @@ pub(crate) struct Block {
     pub(crate) stack: u32,
 }
 
+impl Block {
+    /// Whether the program holds it.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.state == State::Allocated
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) device: u32,
@@ -120,11 +127,6 @@ impl Reading {
         }
         let settings = settings(&values, top);
         Ok(Reading { values, segments, traces, annotations, settings, top, room })
-    }
-
-    /// How many entries all traces have.
-    pub(crate) fn entry_count(&self) -> usize {
-        self.traces.iter().flatten().map(ExactSizeIterator::len).sum()
     }
 }
 

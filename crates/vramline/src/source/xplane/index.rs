@@ -10,11 +10,11 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use super::walk::{self, Head, Next};
-use crate::event::{Framework, History, Region};
+use crate::event::{Framework, Hardware, History, Region, Vendor};
 use crate::names::{Name, Names};
 use crate::source::input::Stream;
 use crate::source::wire::{Cursor, Value};
-use crate::units::Nanos;
+use crate::units::{Bytes, Nanos};
 
 /// What a plane is to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -352,6 +352,9 @@ fn read_plane(stream: &mut Stream, end: u64, index: &mut Index, history: &mut Hi
     history.recorder.has_host_threads |= plane.role == PlaneRole::Host && !plane.lines.is_empty();
     history.recorder.has_gpu |= plane.role == PlaneRole::Device;
     take_facts(&plane, history);
+    if plane.role == PlaneRole::Device && history.hardware.len() < MOST_FACTS {
+        history.hardware.extend(name.and_then(|name| hardware(&plane, &name, &history.names)));
+    }
     index.planes.push(plane);
     Ok(())
 }
@@ -429,19 +432,47 @@ fn op_part(text: &[u8]) -> Option<&[u8]> {
     (is_type && is_op).then_some(op)
 }
 
+/// A stat of a plane: the number of its name, and its value as far as it is a whole number, or text or bytes.
+fn fact_of(fact: &[u8]) -> (u64, Option<u64>, Option<&[u8]>) {
+    let (mut id, mut number, mut bytes) = (0, None, None);
+    let mut cursor = Cursor(fact);
+    while let Ok(Some((field, value))) = cursor.field() {
+        match (field, value) {
+            (1, Value::Varint(value)) => id = value,
+            (3 | 4, Value::Varint(value)) => number = Some(value),
+            (5 | 6, Value::Bytes(value)) => bytes = Some(value),
+            _ => {}
+        }
+    }
+    (id, number, bytes)
+}
+
+/// What the stats of a device's plane tell of it: `/device:GPU:0`.
+fn hardware(plane: &Plane, name: &[u8], names: &Names) -> Option<Hardware> {
+    let ordinal = std::str::from_utf8(name).ok()?.strip_prefix("/device:GPU:")?.parse::<u32>().ok()?;
+    let mut told = Hardware { device: format!("GPU:{ordinal}"), ..Hardware::default() };
+    let (mut major, mut minor) = (None, None);
+    for fact in &plane.facts {
+        let (id, number, bytes) = fact_of(fact);
+        let Some(entry) = plane.stats.get(id) else { continue };
+        match names.get(entry.name) {
+            "device_vendor" => {
+                told.vendor = bytes.and_then(|text| std::str::from_utf8(text).ok()).and_then(Vendor::told);
+            }
+            "memory_size" => told.memory = number.map(Bytes),
+            "compute_cap_major" => major = number,
+            "compute_cap_minor" => minor = number,
+            _ => {}
+        }
+    }
+    told.compute = major.zip(minor);
+    Some(told).filter(|told| told.vendor.is_some() || told.compute.is_some() || told.memory.is_some())
+}
+
 /// Facts about the process and the profiler, from the stats of a plane.
 fn take_facts(plane: &Plane, history: &mut History) {
     for fact in &plane.facts {
-        let (mut id, mut number, mut bytes) = (0, None, None);
-        let mut cursor = Cursor(fact);
-        while let Ok(Some((field, value))) = cursor.field() {
-            match (field, value) {
-                (1, Value::Varint(value)) => id = value,
-                (3 | 4, Value::Varint(value)) => number = Some(value),
-                (5 | 6, Value::Bytes(value)) => bytes = Some(value),
-                _ => {}
-            }
-        }
+        let (id, number, bytes) = fact_of(fact);
         let Some(entry) = plane.stats.get(id) else { continue };
         match history.names.get(entry.name) {
             "process_id" => history.pid = history.pid.or(number),

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use super::decode::{self, Decoded, Decoder, OpenScope, Tally};
 use super::index::{Index, Plane, PlaneRole};
 use super::walk::{self, Head, Next};
-use crate::event::{Batch, Events, History, Mark, Pool, PoolId};
+use crate::event::{self, Batch, Events, History, Mark, Pool, PoolId};
 use crate::names::{Name, Names};
 use crate::source::input::{Input, LARGE_PIECE, Stream};
 use crate::source::wire::{Cursor, short_varint_at};
@@ -483,7 +483,7 @@ fn translate(tally: &Tally, history: &mut History) -> Translation {
     let names = tally.own_names.iter().map(|(_, text)| history.names.intern(text)).collect();
     let mut translation = Translation { names, pools: Vec::new() };
     for (name, pool) in &tally.pools {
-        let name = history.names.get(translation.name(*name)).to_owned();
+        let name = event::pool_name(history.names.get(translation.name(*name)));
         let at = history.pools.iter().position(|known| known.name == name).unwrap_or_else(|| {
             history.pools.push(Pool { name, ..Pool::default() });
             history.pools.len() - 1

@@ -4,14 +4,19 @@
 //! that tell the same figure narrow it. What no line tells is `None`. Whether a failure is a full pool, a torn one or a
 //! neighbour's fault is for `postmortem/` to say.
 
+mod layout;
+
 use std::path::PathBuf;
 
 use crate::event::{Framework, device_of};
-use crate::names::{Name, Names};
+use crate::names::Names;
 use crate::snapshot::{Held, Snapshot, Still, StillPool};
 use crate::stack::Stacks;
 use crate::units::Bytes;
 use crate::warning::Warnings;
+
+pub(crate) use layout::{BINS, bin_of};
+pub use layout::{Bin, Chunk, Layout, Region, Sums, Tag};
 
 /// A pool is cut into multiples of this (BFC).
 pub(crate) const GRANULE: u64 = 256;
@@ -43,6 +48,12 @@ impl SizeRange {
     pub fn and(self, other: SizeRange) -> Option<SizeRange> {
         let both = SizeRange { low: self.low.max(other.low), high: self.high.min(other.high) };
         (both.low <= both.high).then_some(both)
+    }
+
+    /// The middle of it: what a text that rounds to the nearest figure says.
+    #[must_use]
+    pub fn middle(self) -> Bytes {
+        Bytes(self.low.0 + (self.high.0 - self.low.0) / 2)
     }
 
     /// The sum.
@@ -104,6 +115,14 @@ pub enum Dialect {
     CudaMallocAsync,
     /// PyTorch's sentence.
     PyTorch,
+    /// The lines that PyTorch writes about CUDA's asynchronous pool.
+    TorchAsynchronous,
+    /// The driver's refusal alone, as TensorFlow passes it on.
+    DriverRefusal,
+    /// What a TPU says.
+    Tpu,
+    /// The words of a library: CUDA's own errors, cuBLAS, NCCL, CuPy and others.
+    Library,
     /// An entry in the history of a PyTorch snapshot.
     TorchSnapshot,
     /// The binary `MemoryDump` alone.
@@ -120,6 +139,10 @@ words!(Dialect {
     JaxError => "jax-error",
     CudaMallocAsync => "cuda-malloc-async",
     PyTorch => "pytorch",
+    TorchAsynchronous => "pytorch-async",
+    DriverRefusal => "driver-refusal",
+    Tpu => "tpu",
+    Library => "library",
     TorchSnapshot => "torch-snapshot",
     MemoryDump => "memory-dump",
 });
@@ -128,149 +151,96 @@ impl Dialect {
     /// Whether the pool is BFC's.
     #[must_use]
     pub fn is_bfc(self) -> bool {
-        !matches!(self, Dialect::PyTorch | Dialect::TorchSnapshot | Dialect::CudaMallocAsync)
+        use Dialect::{Bfc, BfcA, BfcB, BfcC, BfcD, JaxError, MemoryDump, TensorFlowError};
+        matches!(self, BfcA | BfcB | BfcC | BfcD | Bfc | TensorFlowError | JaxError | MemoryDump)
     }
 }
 
-/// Which part of a pool that serves from both ends a chunk belongs to.
+/// Whose memory a failure is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tag {
-    /// The lower end; every chunk of a pool that has one end only.
-    Lower,
-    /// The upper end.
-    Upper,
-    /// Between them: either may take it.
-    Gap,
+pub enum Platform {
+    /// NVIDIA's.
+    Cuda,
+    /// AMD's.
+    Hip,
+    /// Intel's.
+    Xpu,
+    /// Huawei's Ascend.
+    Npu,
+    /// Cambricon's.
+    Mlu,
+    /// Moore Threads'.
+    Musa,
+    /// Apple's.
+    Metal,
+    /// Google's TPU.
+    Tpu,
+    /// The host: not a device's memory.
+    Host,
+    /// Another, or not told.
+    Other,
 }
 
-/// A piece of a pool.
+words!(Platform {
+    Cuda => "cuda",
+    Hip => "hip",
+    Xpu => "xpu",
+    Npu => "npu",
+    Mlu => "mlu",
+    Musa => "musa",
+    Metal => "metal",
+    Tpu => "tpu",
+    Host => "host",
+    Other => "other",
+});
+
+/// What XLA says about a program that it compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    /// Where it begins.
-    pub address: u64,
-    /// Its size.
-    pub size: Bytes,
-    /// What was asked for, where the source tells; meaningless in a free one.
-    pub requested: Option<Bytes>,
-    /// Whether somebody holds it.
-    pub in_use: bool,
-    /// Which end it belongs to.
-    pub tag: Tag,
-    /// What names it: an op, or an annotation; empty where nothing does.
-    pub op: Name,
+pub struct ProgramNeed {
+    /// What it needs at least, by XLA's reckoning.
+    pub needed: SizeRange,
+    /// What XLA wanted to stay below.
+    pub budget: SizeRange,
 }
 
-impl Chunk {
-    /// Whether a request from `end` may be served from it, if it is large enough.
-    #[must_use]
-    pub(crate) fn is_free_for(&self, end: Tag) -> bool {
-        !self.in_use && (self.tag == end || self.tag == Tag::Gap)
-    }
-}
-
-/// Memory that the pool got from the device in one piece.
+/// Requests that failed and that the program could do without.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Region {
-    /// Its chunks by address; they fill it.
-    pub chunks: Vec<Chunk>,
+pub struct SoftFailures {
+    /// How many.
+    pub count: u64,
+    /// The smallest and the largest.
+    pub sizes: Option<SizeRange>,
+    /// The pools, as the framework names them.
+    pub pools: Vec<String>,
+    /// How often the driver refused to let a pool grow, in a program that went on.
+    pub refusals: u64,
+    /// The largest request that it refused.
+    pub largest_refusal: Option<Bytes>,
 }
 
-impl Region {
-    /// Its size.
-    #[must_use]
-    pub fn size(&self) -> Bytes {
-        self.chunks.iter().map(|chunk| chunk.size).sum()
-    }
-}
-
-/// Every chunk of a pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
-    /// By address.
-    pub regions: Vec<Region>,
-    /// Whether the source marks where regions begin. If not, chunks that touch are taken for one region.
-    pub has_borders: bool,
-}
-
-impl Layout {
-    /// All chunks, by region and address.
-    pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
-        self.regions.iter().flat_map(|region| &region.chunks)
+impl SoftFailures {
+    /// Adds one.
+    pub(crate) fn add(&mut self, pool: Option<&String>, size: Option<SizeRange>) {
+        self.append(SoftFailures {
+            count: 1,
+            sizes: size,
+            pools: pool.cloned().into_iter().collect(),
+            ..SoftFailures::default()
+        });
     }
 
-    /// What the chunks add up to, for a request from `end`.
-    #[must_use]
-    pub fn sums(&self, end: Tag) -> Sums {
-        let mut sums = Sums { regions: self.regions.len() as u64, ..Sums::default() };
-        let mut requested = Some(Bytes::ZERO);
-        for chunk in self.chunks() {
-            sums.chunks += 1;
-            sums.pool += chunk.size;
-            if chunk.in_use {
-                sums.in_use += chunk.size;
-                requested = requested.zip(chunk.requested).map(|(sum, own)| sum + own.min(chunk.size));
-                if let Some(bin) = sums.in_use_of_bin.get_mut(bin_of(chunk.size)) {
-                    *bin += chunk.size;
-                }
-            } else {
-                sums.free += chunk.size;
-                if chunk.is_free_for(end) {
-                    sums.usable += chunk.size;
-                    sums.largest_usable = sums.largest_usable.max(chunk.size);
-                }
-            }
-        }
-        sums.requested = requested;
-        sums
+    fn append(&mut self, other: SoftFailures) {
+        self.count += other.count;
+        self.sizes = match (self.sizes, other.sizes) {
+            (Some(a), Some(b)) => Some(SizeRange { low: a.low.min(b.low), high: a.high.max(b.high) }),
+            (a, b) => a.or(b),
+        };
+        self.pools.extend(other.pools);
+        self.pools.sort_unstable();
+        self.pools.dedup();
+        self.refusals += other.refusals;
+        self.largest_refusal = self.largest_refusal.max(other.largest_refusal);
     }
-}
-
-/// How many bins BFC has.
-pub(crate) const BINS: usize = 21;
-
-/// The bin of a size: bin `b` begins at 256 << b, the last has no end.
-#[must_use]
-pub(crate) fn bin_of(size: Bytes) -> usize {
-    let granules = size.0.max(GRANULE) / GRANULE;
-    (granules.ilog2() as usize).min(BINS - 1)
-}
-
-/// What all chunks of a pool add up to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
-    /// Regions.
-    pub regions: u64,
-    /// Chunks.
-    pub chunks: u64,
-    /// All of them: what the pool took from the device.
-    pub pool: Bytes,
-    /// Those in use.
-    pub in_use: Bytes,
-    /// Those that are free.
-    pub free: Bytes,
-    /// Of these, those that the request may use.
-    pub usable: Bytes,
-    /// The largest of these.
-    pub largest_usable: Bytes,
-    /// What was asked for by those in use; `None` where the source does not tell of each.
-    pub requested: Option<Bytes>,
-    /// Those in use, by the bin of their size.
-    pub in_use_of_bin: [Bytes; BINS],
-}
-
-/// What a text tells of a bin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bin {
-    /// Which.
-    pub number: usize,
-    /// Chunks of its sizes.
-    pub chunks: u64,
-    /// Of these, in use.
-    pub chunks_in_use: u64,
-    /// Bytes of those in use.
-    pub in_use: SizeRange,
-    /// What was asked for by those in use.
-    pub requested: SizeRange,
 }
 
 /// What a text tells of the device as a whole.
@@ -335,10 +305,22 @@ pub struct Failure {
     pub device: Option<String>,
     /// The executable that asked.
     pub executable: Option<String>,
+    /// What XLA says of the program that asked.
+    pub program: Option<ProgramNeed>,
+    /// Whose memory it is.
+    pub platform: Option<Platform>,
+    /// The library that says so, where it is not the framework itself.
+    pub library: Option<&'static str>,
+    /// What the driver had refused the pool just before.
+    pub refused: Option<Bytes>,
+    /// Whether nothing of the process was on the device yet.
+    pub is_at_start: bool,
     /// From which end of the pool it was to be taken.
     pub end: Tag,
     /// The most that the pool may take from the device.
     pub limit: Option<SizeRange>,
+    /// Whether the text itself says that the limit is a setting.
+    pub is_limit_set: bool,
     /// What it has taken.
     pub pool: Option<SizeRange>,
     /// What the limit leaves, by its own word.
@@ -384,8 +366,14 @@ impl Failure {
             dtype: None,
             device: None,
             executable: None,
+            program: None,
+            platform: None,
+            library: None,
+            refused: None,
+            is_at_start: false,
             end: Tag::Lower,
             limit: None,
+            is_limit_set: false,
             pool: None,
             unallocated: None,
             in_use: None,
@@ -445,6 +433,8 @@ pub struct Failures {
     pub list: Vec<Failure>,
     /// The names of [`Chunk::op`].
     pub names: Names,
+    /// Requests that failed without harm.
+    pub soft: SoftFailures,
     /// What could not be read.
     pub warnings: Warnings,
 }
@@ -459,13 +449,14 @@ impl Failures {
             }
         }
         self.list.append(&mut other.list);
+        self.soft.append(other.soft);
         self.warnings.append(other.warnings);
     }
 
     /// The pools as they were at their first failure.
     #[must_use]
     pub fn still(self, format: &'static str) -> Still {
-        let Failures { list, names, mut warnings } = self;
+        let Failures { list, names, mut warnings, .. } = self;
         let mut pools: Vec<StillPool> = Vec::new();
         let mut later = 0u64;
         let mut has_gpu_tag = false;
@@ -539,7 +530,9 @@ impl Failures {
         let framework = match list.first().map(|failure| failure.dialect) {
             _ if has_gpu_tag => Some(Framework::Jax),
             Some(Dialect::JaxError) => Some(Framework::Jax),
-            Some(Dialect::PyTorch | Dialect::TorchSnapshot) => Some(Framework::PyTorch),
+            Some(Dialect::PyTorch | Dialect::TorchAsynchronous | Dialect::TorchSnapshot) => {
+                Some(Framework::PyTorch)
+            }
             Some(Dialect::TensorFlowError) => Some(Framework::TensorFlow),
             _ if list.iter().any(|failure| failure.shape.is_some()) => Some(Framework::TensorFlow),
             _ => None,
@@ -570,6 +563,15 @@ pub(crate) fn size_of_tensor(shape: &str, dtype: &str) -> Option<Bytes> {
         bytes = bytes.checked_mul(size.trim().parse().ok()?)?;
     }
     Some(Bytes(bytes))
+}
+
+/// The sizes that a tensor may have whose type is not told.
+#[must_use]
+pub(crate) fn sizes_of_tensor(shape: &str) -> Vec<Bytes> {
+    ["int8", "half", "float", "double", "complex128"]
+        .iter()
+        .filter_map(|dtype| size_of_tensor(shape, dtype))
+        .collect()
 }
 
 /// A size up to a multiple of 256 bytes.
