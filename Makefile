@@ -138,6 +138,7 @@ proof: optimized
 	$(VENV)/bin/python benches/against_pickle.py --write docs/benchmarks.md
 	$(VENV)/bin/python benches/page.py --write docs/benchmarks.md
 	$(VENV)/bin/python benches/recording_cost.py --write docs/cost.md
+	$(VENV)/bin/python benches/layers.py --write docs/layers.md
 	$(VENV)/bin/python benches/kill_nine.py
 	$(VENV)/bin/python benches/clean_runs.py
 	$(VENV)/bin/python benches/what_if.py --write docs/what-if.md

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -22,7 +23,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 # Assertions of the helper explain themselves like those of the tests.
-pytest.register_assert_rewrite("xplane_truth")
+pytest.register_assert_rewrite("xplane_truth", "layers_truth")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ABSENT = Path(__file__).parent / "absent"
@@ -46,6 +47,14 @@ def job_environment(*paths, lean=True, **variables):
         "CUDA_VISIBLE_DEVICES": "-1",
         "PYTHONPATH": os.pathsep.join(map(str, searched)),
     } | variables
+
+
+def recorded_truth(binary, folder, job, *arguments, options=()):
+    """Runs a job under `vramline run`, into `folder/run.vram`, and gives the line of JSON in which it says what is true of it."""
+    command = [binary, "run", "-o", folder / "run.vram", *options, "--", sys.executable, job, *arguments]
+    done = subprocess.run(command, env=job_environment(), cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    return next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
 
 
 # The files that take longest, which begin first: a worker takes a file at a time, and none shall be left with a long one.

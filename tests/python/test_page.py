@@ -6,6 +6,7 @@ Pictures of every view are left in tests/python/artefacts, for people to look at
 import base64
 import hashlib
 import json
+import pickle
 import re
 import shutil
 import subprocess
@@ -698,6 +699,27 @@ def test_a_hostile_name_does_not_run(browser, binary, fixtures, tmp_path):
     )
     assert refused is None
     page.close()
+
+
+def test_a_dump_is_not_called_the_peak(open_page, vramline, tmp_path):
+    """Of a snapshot without a history, the page speaks of the moment of the dump."""
+    frames = [{"name": "main", "filename": "/me/train.py", "line": 3}]
+    blocks = [
+        {"address": 4096 + number * 2048, "size": 2048, "requested_size": 2000 - number, "state": state, "frames": frames}
+        for number, state in enumerate(["active_allocated", "inactive", "active_allocated", "active_allocated"])
+    ]
+    segment = {"device": 0, "address": 4096, "total_size": 8192, "stream": 0, "segment_type": "small", "blocks": blocks}
+    path = tmp_path / "dump.pickle"
+    path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [[]]}))
+    pool = vramline(path)["pools"][0]
+    assert (pool["moment"], pool["peak_bytes"]) == ("dump", 3 * 2048)
+    page = open_page(path)
+    assert figure(page, "#peak .figure") == pool["peak_bytes"]
+    assert_held_says_what_the_json_says(page, pool)
+    assert "at the moment of the dump" in page.locator("#verdict p").first.inner_text()
+    for selector in ("#peak h2", "#held h2", "#ledger h3", "#taken .hint"):
+        text = page.locator(selector).first.inner_text()
+        assert "dump" in text and "peak" not in text.lower(), (selector, text)
 
 
 def test_script_is_the_one_of_its_source():

@@ -316,3 +316,111 @@ def test_real_snapshots(fixtures, unpickle):
     for path in paths:
         with gzip.open(path) as file:
             assert unpickle(path) == plain(pickle.load(file)), path.name
+
+
+def held(snapshot, device, state="active_allocated"):
+    segments = (segment for segment in snapshot["segments"] if segment["device"] == device)
+    return [block for segment in segments for block in segment["blocks"] if block["state"] == state]
+
+
+def assert_state(pool, snapshot, device):
+    """A pool is the blocks that the segments of a device hold."""
+    blocks = held(snapshot, device)
+    assert (pool["name"], pool["moment"], pool["allocs"]) == (f"cuda:{device}", "dump", None)
+    assert pool["peak_bytes"] == sum(block["size"] for block in blocks)
+    at = pool["at_peak"]
+    assert sum(row["count"] for row in at["rows"]) == len(blocks)
+    assert at["named_bytes"] + at["unnamed_bytes"] == sum(block["requested_size"] for block in blocks)
+    assert at["named_bytes"] == sum(block["requested_size"] for block in blocks if block["frames"])
+    (moment,) = pool["caching"]["moments"]
+    assert moment["reserved_bytes"] == 20 * MIB * sum(segment["device"] == device for segment in snapshot["segments"])
+    free = sum(block["size"] for block in held(snapshot, device, "inactive"))
+    assert moment["whole_segments_bytes"] + moment["split_remainders_bytes"] == free
+
+
+ENTRIES = {
+    "nothing": [],
+    "its own": [{"action": "snapshot", "addr": 0, "size": 0, "stream": 0, "time_us": 1, "frames": []}],
+    "the end of a free": [{"action": "free_completed", "addr": 0x7F00 << 32, "size": 512, "stream": 0, "time_us": 1, "frames": []}],
+}
+
+
+@pytest.mark.parametrize("entries", ENTRIES.values(), ids=ENTRIES)
+def test_a_history_of_one_entry(entries, tmp_path, vramline):
+    """What a ring of one entry leaves: PyTorch's default once was that."""
+    snapshot, _ = made(seed=40)
+    snapshot["device_traces"] = [entries]
+    report = vramline(write(tmp_path / "snapshot.pickle", snapshot))
+    (pool,) = report["pools"]
+    assert_state(pool, snapshot, 0)
+    assert "at the moment of the dump" in report["headline"] and report["source"]["clock"].startswith("none")
+    assert [warning["code"] for warning in report["warnings"]] == ["no-history"]
+
+
+def test_few_entries_beside_many_blocks(tmp_path, vramline):
+    """The last entries of a ring: a few small blocks of all that is held. With more of them the history knows."""
+    snapshot, peaks = made(seed=41, steps=6000)
+    whole = snapshot["device_traces"][0]
+    count, in_use = len(held(snapshot, 0)), sum(block["size"] for block in held(snapshot, 0))
+    for kept, is_state in ((1, True), (4, True), (len(whole) - 1, False)):
+        snapshot["device_traces"] = [whole[len(whole) - kept :]]
+        moved = [entry for entry in whole[len(whole) - kept :] if entry["action"] in ("alloc", "free_requested")]
+        assert (len(moved) < count and sum(entry["size"] + 512 for entry in moved) * 20 < in_use) == is_state
+        (pool,) = vramline(write(tmp_path / f"{kept}.pickle", snapshot))["pools"]
+        if is_state:
+            assert_state(pool, snapshot, 0)
+        else:
+            assert (pool["moment"], pool["peak_bytes"]) == ("peak", peaks["cuda:0"])
+
+
+def test_a_device_without_a_history_beside_one_with(tmp_path, vramline):
+    snapshot, peaks = made(seed=42, devices=2)
+    snapshot["device_traces"] = snapshot["device_traces"][:1]
+    report = vramline(write(tmp_path / "snapshot.pickle", snapshot))
+    by_name = {pool["name"]: pool for pool in report["pools"]}
+    assert (by_name["cuda:0"]["moment"], by_name["cuda:0"]["peak_bytes"]) == ("peak", peaks["cuda:0"])
+    assert_state(by_name["cuda:1"], snapshot, 1)
+    assert [warning["code"] for warning in report["warnings"]] == ["no-history"]
+    assert "cuda:1" in report["warnings"][0]["text"]
+
+
+def test_a_failure_that_is_the_only_entry(tmp_path, vramline, binary):
+    """A ring of one entry that is dumped when memory ran out holds the failure alone."""
+    snapshot, _ = made(seed=43)
+    oom = {"action": "oom", "addr": 7 * MIB, "size": 60 * MIB, "stream": 0, "time_us": 1_700_000_000_000_000, "frames": FRAMES[:2]}
+    snapshot["device_traces"] = [[oom]]
+    path = write(tmp_path / "snapshot.pickle", snapshot)
+    (pool,) = vramline(path)["pools"]
+    assert_state(pool, snapshot, 0)
+    (failure,) = pool["caching"]["failures"]
+    assert (failure["asked_bytes"], failure["device_free_bytes"]) == (60 * MIB, 7 * MIB)
+    assert failure["allocated_bytes"] == pool["peak_bytes"]
+    done = subprocess.run([binary, "oom", path, "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and len(json.loads(done.stdout)["failures"]) == 1
+
+
+def test_nothing_at_all(tmp_path, vramline):
+    report = vramline(write(tmp_path / "snapshot.pickle", {"segments": [], "device_traces": [[], []]}))
+    assert not report["pools"] and report["headline"].startswith("The snapshot is empty")
+    assert [warning["code"] for warning in report["warnings"]] == ["empty-snapshot"]
+
+
+@pytest.mark.parametrize("slash", ["/", "\\"])
+def test_roles_of_a_state_and_of_windows(slash, tmp_path, vramline):
+    """The frames tell the role, whichever system wrote their paths."""
+    lib = "C:/py/Lib/site-packages/torch"
+    stacks = {
+        "parameters": [("convert", f"{lib}/nn/modules/module.py"), ("main", "D:/me/run/train.py")],
+        "optimizer": [("step", f"{lib}/optim/adamw.py"), ("main", "D:/me/run/train.py")],
+        "activations": [("forward", "D:/me/run/model.py"), ("_call_impl", f"{lib}/nn/modules/module.py")],
+        "unknown": [("main", "D:/me/run/train.py")],
+    }
+    blocks = []
+    for number, stack in enumerate(stacks.values()):
+        frames = [{"name": name, "filename": file.replace("/", slash), "line": 7} for name, file in stack]
+        blocks.append(Device.block(4096 + number * MIB, MIB, MIB - 100 - number, "active_allocated", frames))
+    segment = {"device": 0, "address": 4096, "total_size": 4 * MIB, "stream": 0, "segment_type": "large", "blocks": blocks}
+    (pool,) = vramline(write(tmp_path / "snapshot.pickle", {"segments": [segment], "device_traces": [[]]}))["pools"]
+    roles = pool["at_peak"]["by_role"]
+    assert {role: size for role, size in roles.items() if size} == {role: MIB - 100 - at for at, role in enumerate(stacks)}
+    assert {row["op"] for row in pool["at_peak"]["rows"]} == {"run/train.py:7 main", "run/model.py:7 forward"}

@@ -5,6 +5,7 @@ says who is right. The known faults of xprof are asserted as such, so that a new
 Nothing is timed.
 """
 
+import gzip
 import json
 from collections import Counter
 
@@ -230,3 +231,26 @@ def test_the_lifetime_peak_is_the_allocators_highest(trace, readings):
         highest = max(event.stats["peak_bytes_in_use"] for event in truth[name].events)
         assert ours[name]["lifetime_peak_bytes"] == highest
         assert theirs[name].lifetime_peak <= highest
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_a_memory_profile_of_xprofs_is_read(trace, fixtures, vramline, tmp_path):
+    """What xprof made of a trace says the same as xprof, and the same peak as the trace."""
+    document, _ = raw_to_tool_data.xspace_to_tool_data([str(fixtures / trace)], "memory_profile", {})
+    path = tmp_path / "memory_profile.json.gz"
+    path.write_bytes(gzip.compress(document if isinstance(document, bytes) else document.encode()))
+    report = vramline(path)
+    assert report["source"]["format"] == "memory-profile"
+    profiles = json.loads(document)["memoryProfilePerAllocator"]
+    of_trace = {pool["name"]: pool for pool in vramline(fixtures / trace)["pools"]}
+    assert {pool["name"] for pool in report["pools"]} == set(profiles) == POOLS[trace]
+    for pool in report["pools"]:
+        theirs, ours = Xprof(profiles[pool["name"]]), of_trace[pool["name"]]
+        assert (pool["moment"], pool["peak_bytes"], pool["device"]) == ("peak", theirs.peak, ours["device"])
+        assert (pool["peak_bytes"], pool["limit_bytes"]) == (ours["peak_bytes"], ours["limit_bytes"])
+        blocks = list(theirs.active.elements())
+        named = sum(requested for op, _, requested, _ in blocks if op not in ("unknown", ""))
+        held = pool["at_peak"]
+        assert held["named_bytes"] == named
+        assert held["slack_bytes"] == sum(chunk - min(requested, chunk) for _, _, requested, chunk in blocks)
+        assert sum(row["count"] for row in held["rows"]) == len(blocks) + (sum(theirs.special.values()) > 0)

@@ -79,14 +79,18 @@ class Subclassed(keras.Model):
         return self.head(x)
 
 
-def subclassed():
+def subclassed(batches=4):
+    """Nothing of the model is there before its first step."""
     model = Subclassed()
-    # As `summary()` or loading weights does.
-    model.build((None, 64))
     model.compile(keras.optimizers.AdamW(1e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    ids = RANDOM.integers(0, 5000, (32, 64))
-    model.fit(ids, ids, batch_size=8, epochs=2, verbose=0)
+    ids = RANDOM.integers(0, 5000, (8 * batches, 64))
+    model.fit(ids, ids, batch_size=8, verbose=0)
     return model, [(model, ids[:8])]
+
+
+def first_step():
+    """The step that builds the model is the only one, and so has the peak."""
+    return subclassed(batches=1)
 
 
 def encoder(name):
@@ -186,7 +190,48 @@ def two_optimizers():
     return model, [(model, noise(128, 64)), (model.judge, noise(256, 784))]
 
 
+class Tower(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.wide = [layers.Dense(500, activation="relu") for _ in range(3)]
+        self.norm, self.out = layers.LayerNormalization(), layers.Dense(40)
+
+    def call(self, x):
+        for layer in self.wide:
+            x = layer(x)
+        return self.out(self.norm(x))
+
+
+def descend(model, optimizer, x, y):
+    """A step of a loop of one's own."""
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True))
+
+
+def loop(step=descend, steps=6):
+    """A loop without a graph. Its first step builds the model."""
+    model = Tower()
+    model.of_loop = keras.optimizers.Adam(1e-3)
+    x, y = tf.constant(noise(256, 300)), tf.constant(noise(256, 40))
+    for _ in range(steps):
+        step(model, model.of_loop, x, y)
+    return model, [(model, x)]
+
+
+def first_tape():
+    """Only the first step of that loop."""
+    return loop(steps=1)
+
+
+def compiled_loop():
+    """The same loop, compiled."""
+    return loop(tf.function(descend))
+
+
 KINDS = [sequential, two_inputs, subclassed, nested, shared, recurrent, own_step, two_optimizers]
+# Those whose model is built in the first step of a loop of one's own, or whose peak is in the step that builds it.
+LATE = [first_step, loop, first_tape, compiled_loop]
 
 
 def size(value):
@@ -206,13 +251,14 @@ def tree(model):
 
 def truth(model, calls):
     """What the objects themselves say."""
+    peak = tf.config.experimental.get_memory_info("CPU:0")["peak"]
     paths = {id(layer): path for layer, path in tree(model)}
     own, of_variable = Counter(), {}
     for layer, path in tree(model):
         for variable in [*layer._trainable_variables, *layer._non_trainable_variables]:
             own[path] += size(variable)
             of_variable[id(variable)] = path
-    slots = Counter()
+    slots, shapes = Counter(), {}
     optimizers = [value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer)]
     for optimizer in {id(each): each for each in optimizers}.values():
         weights = optimizer._trainable_variables
@@ -223,6 +269,7 @@ def truth(model, calls):
                     for weight, slot in zip(weights, slots_of_kind, strict=True):
                         if slot is variable and slot is not weight:
                             slots[of_variable[id(weight)]] += size(slot)
+                            shapes[tuple(slot.shape)] = size(slot)
     passed = defaultdict(set)
     call = keras.layers.Layer.__call__
 
@@ -235,18 +282,22 @@ def truth(model, calls):
 
     keras.layers.Layer.__call__ = taped
     for each, taken in calls:
-        each(taken, training=True)
+        # Traced and not run: a call would need memory, and be in the recording.
+        tf.function(lambda each=each, taken=taken: each(taken, training=True)).get_concrete_function()
     keras.layers.Layer.__call__ = call
     return {
         "model": model.name,
+        "peak": peak,
         "layers": sorted(paths.values()),
         "own": own,
         "slots": slots,
+        # Those of one shape share a value as long as it is the first.
+        "least_slots": sum(shapes.values()),
         "scalars": sum(size(variable) for variable in model.variables) - sum(own.values()),
         "passed": {path: sorted(sizes) for path, sizes in passed.items() if path},
     }
 
 
 if __name__ == "__main__":
-    kind = next(kind for kind in KINDS if kind.__name__ == sys.argv[1])
+    kind = next(kind for kind in [*KINDS, *LATE] if kind.__name__ == sys.argv[1])
     print(json.dumps(truth(*kind())))
