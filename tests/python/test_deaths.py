@@ -21,7 +21,7 @@ DEATHS = {
     "far": ("262144", 200, {"limit"}, "limit that was set", "raise the limit"),
     # A little less than what it needs, which is found first.
     "slightly": ("", None, {"limit"}, "limit that was set", "raise the limit"),
-    "pieces": ("apart", 64, {"fragmented"}, "in pieces", "free the"),
+    "pieces": ("apart", 64, {"fragmented"}, "fragmented", "free the"),
     "leak": ("tensor", 160, {"limit"}, "memory grows by", "keep numbers, not tensors"),
     # Longer pieces than all before fit into no hole.
     "growing": ("", 96, {"limit", "fragmented"}, "because the steps' inputs grow", "bound the inputs"),
@@ -81,7 +81,7 @@ def test_the_first_advice_makes_the_job_pass(binary, deaths):
 
     # What is far too large needs more than the request that failed first, and the advice says so; the next is a smaller batch.
     first, second = reports["far"]["failures"][0]["advice"][:2]
-    assert "what comes after it is not known" in first["text"] and "a smaller batch size" in second["text"]
+    assert "later requests are unknown" in first["text"] and "a smaller batch size" in second["text"]
     followed = {
         "far": ("4096", DEATHS["far"][1]),
         "slightly": ("", wanted("slightly")),

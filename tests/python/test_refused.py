@@ -88,7 +88,7 @@ def test_a_job_that_died_does_not_fit(ends, situation):
     reasons = {unknown["path"]: unknown["reason"] for unknown in document["unknowns"]}
     assert "ended early" in reasons["what_if[1].fits"]
     assert found["limit_bytes"] > limit * MIB
-    assert "did not fit" in document["headline"] and "not known" in document["headline"]
+    assert "failed" in document["headline"] and "unknown" in document["headline"]
     # Not certain is 4, and no is 3.
     ended.asked("replay", "--gate", "fits", "--what-if", "limit=8GiB", code=4)
     ended.asked("replay", "--gate", "fits", "--what-if", "limit=1MiB", code=3)
@@ -130,7 +130,7 @@ def test_a_failure_that_ended_the_job_is_said_first(ends, situation, vramline):
     assert failure["attempts"] >= 4
     report = vramline(ended.recording)
     assert report["verdict"]["word"] == "out-of-memory"
-    assert report["headline"].startswith("Memory ran out: ")
+    assert report["headline"].startswith("Out of memory (")
     assert failure["op"] and failure["op"] in report["headline"]
     # The graph's own name of the op, not only that of the function around it.
     assert situation != "step" or ("/" in failure["op"] and "__inference" not in failure["op"])
@@ -152,9 +152,9 @@ def test_failures_that_were_caught_are_no_alarm(ends, vramline):
     ended = ends["caught"]
     report = vramline(ended.recording)
     assert report["verdict"]["word"] in ("fits", "full")
-    assert "ran out" not in report["headline"]
+    assert "out of memory" not in report["headline"].lower()
     (note,) = [warning for warning in report["warnings"] if warning["code"] == "refused-at-first"]
-    assert note["text"] == f"the job went on: 2 requests (96.0 MiB, 80.0 MiB) in {POOL} failed"
+    assert note["text"] == f"the job went on: 2 allocations (96.0 MiB, 80.0 MiB) in {POOL} failed"
     assert "out-of-memory" not in codes(report)
     document = ended.json("oom")
     assert document["verdict"]["word"] == "went-on"
@@ -176,7 +176,7 @@ def test_a_request_that_waited_and_was_served_is_no_failure(ends, vramline):
     assert "out-of-memory" not in codes(report) and report["verdict"]["word"] != "out-of-memory"
     (note,) = [warning for warning in report["warnings"] if warning["code"] == "refused-at-first"]
     assert note["text"] == (
-        f"the job went on: 1 request (50.0 MiB) in {POOL} did not fit at first and was served later"
+        f"the job went on: 1 allocation (50.0 MiB) in {POOL} failed at first and succeeded later"
     )
     document = ended.json("oom")
     (failure,) = document["failures"]

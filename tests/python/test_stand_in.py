@@ -33,7 +33,7 @@ class Recorded:
         assert told.returncode == 0, told.stderr
         self.report = json.loads(told.stdout)
         assert_adds_up(self.report)
-        self.text = run(binary, "report", self.path).stdout
+        self.text = run(binary, "report", self.path, "--full").stdout
         self.pool = self.report["pools"][0]
 
     def line(self, word):

@@ -101,7 +101,7 @@ def test_the_blocks_of_a_state_add_up_to_the_readmes(vramline):
     """460 blocks in use and three that are free: 463, in 11,840,159,744 bytes and the little that is cached."""
     report = vramline(SNAPSHOTS / "yiyi_oom.pickle")
     assert "in 460 blocks" in report["headline"]
-    assert any("in 3 blocks was cached" in sentence for sentence in report["explanation"]), report["explanation"]
+    assert any("was cached in 3 free blocks" in sentence for sentence in report["explanation"]), report["explanation"]
     select = pool_of(vramline(SNAPSHOTS / "select_n_small.pickle"), "cuda:1")
     assert select["caching"]["reserved_peak_bytes"] == 5_559_549_952
 
@@ -150,7 +150,7 @@ def test_a_pair_for_diff(vramline, binary):
     assert peaks == [45_148_871_168, 44_634_833_408]
     done = subprocess.run([binary, "diff", *paths, "--json"], capture_output=True, text=True, check=True)
     document = json.loads(done.stdout)
-    assert document["headline"].startswith("hanmin_forward_mixed.pickle needs 490 MiB (1.1 %) less than hanmin_forward_fp32.pickle at the peak")
+    assert document["headline"].startswith("hanmin_forward_mixed.pickle uses 490 MiB (1.1 %) less than hanmin_forward_fp32.pickle at the peak")
 
 
 def test_frames_of_windows_have_roles(vramline):

@@ -101,7 +101,7 @@ def test_the_peak_that_is_explained_is_that_of_the_run(ended, case, phase, fit, 
     # The first line says where that was.
     names = {"train": "training", "validation": "validation", "predict": "prediction"}
     assert f"in {names[phase]} step " in report["headline"]
-    assert "no trace shows" not in report["headline"]
+    assert "No trace covers" not in report["headline"]
     assert [warning["code"] for warning in report["warnings"]] == []
     # Steps that a later trace covers have peaks of their own, the highest of them the trace's.
     shown = report["windows"][pool["window"] - 1]
@@ -121,7 +121,7 @@ def test_longer_sequences_are_traced_again(ended):
     assert pool["lifetime_peak_bytes"] == theirs
     assert {"retrace", "rise"} & set(windows(report)), windows(report)
     assert pool["window"] > 1 and pool["peak_in"]["phase"] == "train"
-    assert near(pool["peak_bytes"], theirs) or "no trace shows" in report["headline"], report["headline"]
+    assert near(pool["peak_bytes"], theirs) or "No trace covers" in report["headline"], report["headline"]
 
 
 def test_fits_and_retraces_are_told(ended):
@@ -140,9 +140,7 @@ def test_a_rise_that_never_returns_is_placed_and_not_explained(ended):
     assert pool["lifetime_peak_bytes"] == ended["one rise"].facts["end"]["peak"]
     assert pool["peak_bytes"] * 20 < pool["lifetime_peak_bytes"]
     assert (pool["rose_in"]["step"], pool["rose_in"]["phase"]) == (9, "train")
-    assert report["headline"].endswith(
-        "at the peak of the run, in training step 9; no trace shows that moment: vramline run --trace all would."
-    )
+    assert ", in training step 9. No trace covers that moment (`vramline run --trace all` would)." in report["headline"]
     assert windows(report) == ["start", "rise"]
 
 

@@ -320,6 +320,11 @@ export interface PatternsView {
   padded_pool_bytes: number | null;
 }
 
+export interface PeakPartView {
+  what: string;
+  bytes: number;
+}
+
 export interface PeakPlaceView {
   fit: number | null;
   epoch: number | null;
@@ -407,7 +412,9 @@ export interface ReplayedView {
 
 export interface Report {
   kind: string;
+  subject: string[];
   headline: string;
+  parts: PeakPartView[];
   explanation: string[];
   verdict: ReportVerdict;
   source: SourceView;
@@ -460,6 +467,7 @@ export interface Row {
 export interface RunView {
   command: string[];
   exit: string | null;
+  lasted_ns: number | null;
   processes: ProcessView[];
 }
 

@@ -24,6 +24,14 @@ pub(crate) struct Form {
     pub(crate) redact: bool,
 }
 
+// The option of every verb whose answer has more than a screen. (No doc comment, as above.)
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct Length {
+    /// Print everything, not only the first screen.
+    #[arg(long)]
+    pub(crate) full: bool,
+}
+
 /// Somewhere to write answers to.
 pub(crate) struct Sink<'a> {
     out: Box<dyn Write + 'a>,

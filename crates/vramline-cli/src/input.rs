@@ -25,7 +25,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// What stands for standard input on a command line, and what it is called in an answer.
 const STDIN: &str = "-";
-const STDIN_NAME: &str = "standard input";
+pub(crate) const STDIN_NAME: &str = "standard input";
 
 /// Reads what a command was given.
 pub(crate) struct Input {

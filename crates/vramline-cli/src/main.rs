@@ -20,5 +20,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    bug::guarded(|| exit::end(commands::Cli::parse().command.run()))
+    bug::guarded(|| {
+        let cli = commands::Cli::parse();
+        printer::choose_color(cli.color);
+        exit::end(cli.command.run())
+    })
 }

@@ -67,7 +67,7 @@
 //!
 //! let report = oom(&read_failures(&[path.into()], None, &Default::default())?);
 //! assert_eq!(report.failures[0].verdict, Some(Verdict::Slack));
-//! assert!(report.headline.starts_with("slack: 19.1 MiB did not fit"), "{}", report.headline);
+//! assert!(report.headline.starts_with("Out of memory (rounding): an allocation of 19.1 MiB"), "{}", report.headline);
 //! # Ok::<(), vramline::SourceError>(())
 //! ```
 //!

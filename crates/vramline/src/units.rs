@@ -142,6 +142,32 @@ impl FromStr for Bytes {
     }
 }
 
+/// A number with what it counts, in the plural where that is due: `1 step`, `2,408 steps`.
+#[must_use]
+pub fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", thousands(number))
+}
+
+/// A length of time as people say it: `3.9 s`, `3 min 12 s`, `2 h 5 min`.
+#[must_use]
+pub fn duration_text(length: Nanos) -> String {
+    let tenths = length.0.unsigned_abs() / 100_000_000;
+    let seconds = tenths / 10;
+    match seconds {
+        0..60 => format!("{seconds}.{} s", tenths % 10),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// A sentence with its first letter in upper case.
+#[must_use]
+pub fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// A number with a comma between thousands.
 #[must_use]
 pub fn thousands(number: u64) -> String {

@@ -10,7 +10,7 @@ use vramline::analysis::report::{ReportAnalysis, ReportOptions, report};
 use vramline::view::diff::Diff;
 use vramline::view::diff_page;
 
-use crate::answer::{Form, Sink};
+use crate::answer::{Form, Length, Sink};
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
 use crate::{page, printer};
@@ -58,6 +58,8 @@ pub(crate) struct DiffArgs {
     pub(crate) fail_over: Option<Threshold>,
     #[command(flatten)]
     pub(crate) form: Form,
+    #[command(flatten)]
+    pub(crate) length: Length,
     /// Write the comparison to this file as a page for a browser: one file, which needs no network.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "by"], value_hint = clap::ValueHint::FilePath)]
     pub(crate) html: Option<PathBuf>,
@@ -153,7 +155,13 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Exit, Failure> {
         // A log of CI shows no page.
         out.text(&printer::diff::gate_lines(&document))?;
     } else {
-        out.answer(&document, args.form.json, |style| printer::diff::diff(&document, by, args.top, style))?;
+        out.answer(&document, args.form.json, |style| {
+            if args.length.full {
+                printer::diff::full(&document, by, args.top, style)
+            } else {
+                printer::diff::first_screen(&document, by, args.top, style)
+            }
+        })?;
     }
     Ok(match document.gate {
         Gate::Fail => Exit::No,

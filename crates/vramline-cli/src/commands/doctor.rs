@@ -17,7 +17,7 @@ use vramline::source::driver::probe::Probe;
 use vramline::source::procfs;
 use vramline::view::doctor::Doctor;
 
-use crate::answer::{Form, Sink};
+use crate::answer::{Form, Length, Sink};
 use crate::bug;
 use crate::exit::{Exit, Failure};
 use crate::launch::{driver, environment, package};
@@ -60,6 +60,8 @@ pub(crate) struct DoctorArgs {
     pub(crate) deep: bool,
     #[command(flatten)]
     pub(crate) form: Form,
+    #[command(flatten)]
+    pub(crate) length: Length,
 }
 
 /// How often a call is made to know what it takes.
@@ -127,7 +129,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
         Redaction::default().machine(&mut machine);
     }
     let document = Doctor::from(&doctor(&machine));
-    Sink::stdout().answer(&document, args.form.json, |style| printer::doctor::doctor(&document, style))?;
+    Sink::stdout().answer(&document, args.form.json, |style| {
+        printer::doctor::doctor(&document, args.length.full, style)
+    })?;
     Ok(Exit::Done)
 }
 

@@ -20,11 +20,23 @@ mod verify;
 use clap::{Parser, Subcommand};
 
 use crate::exit::{Exit, Failure};
+use crate::printer::ColorChoice;
 
 /// Shows, to the byte, what holds a GPU's memory while a model trains.
 #[derive(Debug, Parser)]
 #[command(name = "vramline", version, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Cli {
+    /// When to use colour: auto colours a terminal, unless NO_COLOR is set.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        hide_possible_values = true,
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    pub(crate) color: ColorChoice,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

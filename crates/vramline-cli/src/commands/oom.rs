@@ -8,10 +8,10 @@ use vramline::analysis::oom::oom;
 use vramline::units::Bytes;
 use vramline::view::oom::OomReport;
 
-use crate::answer::{Form, Sink};
+use crate::answer::{Form, Length, Sink};
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
-use crate::printer;
+use crate::printer::{self, oom::OomDetail};
 
 const HELP: &str = "\
 Reads what TensorFlow (from 1.x on), JAX, XLA and PyTorch write when memory runs out, anywhere in a log
@@ -53,21 +53,28 @@ pub(crate) struct OomArgs {
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) form: Form,
+    #[command(flatten)]
+    pub(crate) length: Length,
 }
 
 pub(crate) fn run(args: &OomArgs) -> Result<Exit, Failure> {
     let read = Input::new(args.form.redact).read_failures(&args.paths, args.limit)?;
-    answer(&read, args.all, args.form.json, &mut Sink::stdout())?;
+    let detail = match (args.all, args.length.full) {
+        (true, _) => OomDetail::All,
+        (false, true) => OomDetail::Full,
+        (false, false) => OomDetail::FirstScreen,
+    };
+    answer(&read, detail, args.form.json, &mut Sink::stdout())?;
     Ok(Exit::Done)
 }
 
-/// Writes the post-mortem of failures that were read: of all in full, or of the first of each kind.
+/// Writes the post-mortem of failures that were read.
 pub(crate) fn answer(
     read: &OutOfMemory,
-    is_full: bool,
+    detail: OomDetail,
     is_json: bool,
     out: &mut Sink<'_>,
 ) -> Result<(), Failure> {
     let document = OomReport::from(&oom(read));
-    out.answer(&document, is_json, |style| printer::oom::oom(&document, is_full, style))
+    out.answer(&document, is_json, |style| printer::oom::oom(&document, detail, style))
 }

@@ -7,7 +7,7 @@ use vramline::analysis::pack::{KnownNeed, PackJob, PackOptions, pack};
 use vramline::units::Bytes;
 use vramline::view::pack::PackView;
 
-use crate::answer::{Form, Sink};
+use crate::answer::{Form, Length, Sink};
 use crate::exit::{Exit, Failure};
 use crate::input::{self, Input};
 use crate::launch::driver;
@@ -52,6 +52,8 @@ pub(crate) struct PackArgs {
     pub(crate) headroom: u64,
     #[command(flatten)]
     pub(crate) form: Form,
+    #[command(flatten)]
+    pub(crate) length: Length,
 }
 
 pub(crate) fn run(args: &PackArgs) -> Result<Exit, Failure> {
@@ -72,7 +74,8 @@ pub(crate) fn run(args: &PackArgs) -> Result<Exit, Failure> {
     let packed = pack(&jobs, &options)?;
     std::mem::forget(jobs);
     let document = PackView::from(packed);
-    Sink::stdout().answer(&document, args.form.json, |style| printer::pack::pack(&document, style))?;
+    Sink::stdout()
+        .answer(&document, args.form.json, |style| printer::pack::pack(&document, args.length.full, style))?;
     Ok(match document.fits {
         Some(true) => Exit::Done,
         Some(false) => Exit::No,

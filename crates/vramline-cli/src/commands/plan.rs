@@ -14,7 +14,7 @@ use vramline::source::{SourceError, read_programs};
 use vramline::units::Bytes;
 use vramline::view::plan::PlanView;
 
-use crate::answer::{Form, Sink};
+use crate::answer::{Form, Length, Sink};
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
 use crate::launch::compile::CompileJob;
@@ -121,6 +121,8 @@ pub(crate) struct ProbeArgs {
     pub(crate) pool: Option<String>,
     #[command(flatten)]
     pub(crate) form: Form,
+    #[command(flatten)]
+    pub(crate) length: Length,
     /// The command, with {batch} where the batch belongs.
     #[arg(trailing_var_arg = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
@@ -159,7 +161,13 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     if let Some(file) = &args.html {
         Sink::stderr().page(file, &page::plan::page(&document))?;
     }
-    let text = |style| printer::plan::plan(&document, args.curve, style);
+    let text = |style| {
+        if args.job.length.full || args.curve {
+            printer::plan::full(&document, args.curve, style)
+        } else {
+            printer::plan::first_screen(&document, style)
+        }
+    };
     Sink::stdout().answer(&document, args.job.form.json, text)?;
     Ok(exit)
 }

@@ -9,7 +9,7 @@ use vramline::replay::Setting;
 use vramline::units::{Bytes, Nanos};
 use vramline::view::replay::Replay;
 
-use crate::answer::{Form, Sink};
+use crate::answer::{Form, Length, Sink};
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
 use crate::printer;
@@ -77,6 +77,8 @@ pub(crate) struct ReplayArgs {
     pub(crate) pool: Option<String>,
     #[command(flatten)]
     pub(crate) form: Form,
+    #[command(flatten)]
+    pub(crate) length: Length,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -117,7 +119,13 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
         let shown = args.path.display();
         return Err(Failure::error(format!("no pool of '{shown}' can be replayed: {why}"), hint));
     }
-    Sink::stdout().answer(&document, args.form.json, |style| printer::replay::replay(&document, style))?;
+    Sink::stdout().answer(&document, args.form.json, |style| {
+        if args.length.full {
+            printer::replay::full(&document, style)
+        } else {
+            printer::replay::first_screen(&document, style)
+        }
+    })?;
     Ok(exit)
 }
 

@@ -11,7 +11,7 @@ use vramline::units::Nanos;
 use vramline::view::page::payload;
 use vramline::view::report::Report;
 
-use crate::answer::{Form, Sink};
+use crate::answer::{Form, Length, Sink};
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
 use crate::{page, printer};
@@ -66,6 +66,8 @@ pub(crate) struct ReportArgs {
     pub(crate) pool: Option<String>,
     #[command(flatten)]
     pub(crate) form: Form,
+    #[command(flatten)]
+    pub(crate) length: Length,
     /// Write the report to this file as a page for a browser: one file, which needs no network.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "by", "top", "at"], value_hint = clap::ValueHint::FilePath)]
     pub(crate) html: Option<PathBuf>,
@@ -103,6 +105,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
         top: args.top,
         at: args.at,
         pool: pool.as_deref(),
+        is_full: args.length.full,
     };
     answer(&reading, &shown, &mut Sink::stdout())?;
     // The process is about to end; giving back a large trace piece by piece would only delay that.
@@ -118,6 +121,7 @@ pub(crate) struct Shown<'a> {
     pub(crate) top: Option<usize>,
     pub(crate) at: Option<Nanos>,
     pub(crate) pool: Option<&'a str>,
+    pub(crate) is_full: bool,
 }
 
 /// Writes the report on what was read.
@@ -132,7 +136,14 @@ pub(crate) fn answer(reading: &Reading, shown: &Shown<'_>, out: &mut Sink<'_>) -
         },
     ));
     check_pool(shown.pool, &document)?;
-    out.answer(&document, shown.is_json, |style| printer::report::report(&document, shown.by, style))
+    out.answer(&document, shown.is_json, |style| {
+        // Who asks for rows or for a moment wants to see them, however many lines that takes.
+        if shown.is_full || shown.top.is_some() || shown.at.is_some() {
+            printer::report::full(&document, shown.by, style)
+        } else {
+            printer::report::first_screen(&document, shown.by, style)
+        }
+    })
 }
 
 fn check_pool(pool: Option<&str>, report: &Report) -> Result<(), Failure> {

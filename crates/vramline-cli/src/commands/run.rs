@@ -19,6 +19,7 @@ use crate::input::Input;
 use crate::launch::values::{Allocator, Gpus, Switch, Trace};
 use crate::launch::{self, JobSpec, Recorded, say};
 use crate::output::OutputFile;
+use crate::printer::oom::OomDetail;
 
 const HELP: &str = "\
 The job keeps its terminal, its input and output and its exit code, and goes on whatever happens
@@ -169,7 +170,7 @@ fn tell(reading: Reading, is_told: bool, json: Option<&Path>) {
         tried(|| report::answer(&reading, &report::Shown::default(), &mut Sink::stderr()));
         tried(|| match reading.into_failures() {
             Some(failures) if !is_survived(&failures) => {
-                oom::answer(&failures, false, false, &mut Sink::stderr())
+                oom::answer(&failures, OomDetail::FirstScreen, false, &mut Sink::stderr())
             }
             // A job that went on after all of them has a note in its report.
             _ => Ok(()),

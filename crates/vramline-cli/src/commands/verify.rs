@@ -91,7 +91,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
     let base = measure(args, batch, &[])?;
     let fixed = if predicted.fixes.is_empty() { None } else { Some(measure(args, batch, &predicted.fixes)?) };
     let document = Verify::from(verify(&predicted, base, fixed, args.tolerance));
-    let text = |style| printer::verify::verify(&document, style);
+    let text = |style| printer::verify::verify(&document, args.job.length.full, style);
     Sink::stdout().answer(&document, args.job.form.json, text)?;
     Ok(match document.verdict.word {
         VerifyVerdict::NotAsPredicted => Exit::No,

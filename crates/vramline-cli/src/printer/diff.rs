@@ -6,9 +6,45 @@ use vramline::analysis::diff::{DiffBy, Gate, largest_change};
 use vramline::units::{Bytes, change_text};
 use vramline::view::diff::{Diff, DiffRow};
 
+use super::screen::{COLUMNS, Section, bold, cut, fitting_table, notes, screen, titled, wrapped};
 use super::{Style, heading, notes_of, or_dash, printable, shorten, table};
 
-pub(crate) fn diff(document: &Diff, by: Option<DiffBy>, top: usize, style: Style) -> String {
+/// Notes of a first screen.
+const SCREEN_NOTES: usize = 2;
+
+/// The answer on one screen.
+pub(crate) fn first_screen(document: &Diff, by: Option<DiffBy>, top: usize, style: Style) -> String {
+    let side = |(letter, side): (String, &vramline::view::diff::SideView)| {
+        let files: Vec<String> = side.files.iter().take(1).map(|file| printable(file)).collect();
+        let more = side.files.len().saturating_sub(1);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!(
+            "{}{}{}",
+            style.dim,
+            cut(&format!("{letter}: {}{more}", files.join(", ")), COLUMNS),
+            style.plain
+        )
+    };
+    let sides: Vec<String> = letters(document).into_iter().zip(&document.sides).map(side).collect();
+    let gate: Vec<String> = gate_lines(document).lines().flat_map(|line| wrapped(line, 4, 2)).collect();
+    let table = Compared::of(document, by, top);
+    let last = table.columns.len().saturating_sub(1);
+    let columns: Vec<(&str, bool)> =
+        table.columns.iter().map(|(title, right)| (title.as_str(), *right)).collect();
+    let lines = fitting_table(&columns, &table.rows, &[last], style);
+    let next = "--by layer (or role, op, step), --full (everything), --html FILE (page)";
+    screen(vec![
+        Section::trimmed(sides, 2, 5),
+        Section::whole(bold(&document.headline, style)),
+        Section::trimmed(gate, 2, 1).attached(),
+        Section::trimmed(lines, 4, 3),
+        Section::trimmed(notes(&document.warnings, SCREEN_NOTES, style), 0, 4),
+        Section::whole(titled("Next", next, 1, style)),
+    ])
+}
+
+/// Everything that a comparison says.
+pub(crate) fn full(document: &Diff, by: Option<DiffBy>, top: usize, style: Style) -> String {
     let mut out = String::new();
     for (letter, side) in letters(document).into_iter().zip(&document.sides) {
         let files: Vec<String> = side.files.iter().map(|file| printable(file)).collect();
@@ -64,18 +100,18 @@ fn gate(document: &Diff) -> Vec<GateLine> {
     let is_noisy = !document.tolerated.is_empty();
     let mut lines = vec![match document.gate {
         Gate::Pass if is_noisy => GateLine::Introduction(format!(
-            "The gate passes though a peak grew by more than {threshold}, as repeats of one run differ by no less"
+            "The gate passes: a peak grew by more than {threshold}, but repeats of one run differ by as much"
         )),
         Gate::Pass => GateLine::Sentence(format!("The gate passes: no peak grew by more than {threshold}.")),
         Gate::Fail => GateLine::Introduction("The gate fails".to_owned()),
         Gate::Unknown | Gate::None => {
-            GateLine::Sentence("The gate cannot tell: no peak is known in both runs.".to_owned())
+            GateLine::Sentence("The gate is undecided: no peak is known in both runs.".to_owned())
         }
     }];
     lines.extend(document.alarms.iter().map(|alarm| GateLine::Item(printable(&alarm.text))));
     if is_noisy && document.gate != Gate::Pass {
         lines.push(GateLine::Introduction(format!(
-            "No alarm, as repeats of one run differ by no less, though more than {threshold}"
+            "More than {threshold}, but within the noise of repeated runs"
         )));
     }
     lines.extend(document.tolerated.iter().map(|noise| GateLine::Item(printable(&noise.text))));
@@ -85,70 +121,87 @@ fn gate(document: &Diff) -> Vec<GateLine> {
 /// Groupings that are shown where none is asked for; a layer is the sum of its ops.
 const SHOWN: [DiffBy; 4] = [DiffBy::Device, DiffBy::Role, DiffBy::Op, DiffBy::Step];
 
-fn rows(out: &mut String, document: &Diff, by: Option<DiffBy>, top: usize, style: Style) {
-    let titles = DiffRow::TITLES;
-    let runs = letters(document);
-    let mut columns: Vec<(&str, bool)> = vec![(titles.by, false)];
-    let several_runs = document.runs.len() > 2;
-    columns.extend(runs.iter().map(|run| (run.as_str(), true)));
-    columns.push((titles.delta_bytes, true));
-    let has_spread = document.rows.iter().any(|row| row.spread_bytes.is_some());
-    if has_spread {
-        columns.push((titles.spread_bytes, true));
-    }
-    columns.push((titles.what, false));
-    let mut lines = Vec::new();
-    let mut left_out = Vec::new();
-    let shown = |one: &DiffBy| by.is_none_or(|by| by == *one || *one == DiffBy::Device);
-    let groups = if by == Some(DiffBy::Layer) {
-        [DiffBy::Device, DiffBy::Role, DiffBy::Layer, DiffBy::Step]
-    } else {
-        SHOWN
-    };
-    for group in groups.iter().filter(|group| shown(group)) {
-        let mut of_group: Vec<&DiffRow> = document.rows.iter().filter(|row| row.by == *group).collect();
-        let is_held = !matches!(group, DiffBy::Device | DiffBy::Role);
-        // What only one run has, or nobody holds, is in the JSON.
-        let is_compared = |row: &DiffRow| {
-            let known = row.bytes.iter().flatten();
-            known.clone().count() > 1 && known.into_iter().any(|bytes| bytes.0 > 0)
+/// The table of a comparison.
+struct Compared {
+    columns: Vec<(String, bool)>,
+    rows: Vec<Vec<String>>,
+    /// How many rows of each grouping differ, where not all are shown.
+    left_out: Vec<String>,
+}
+
+impl Compared {
+    fn of(document: &Diff, by: Option<DiffBy>, top: usize) -> Compared {
+        let titles = DiffRow::TITLES;
+        let runs = letters(document);
+        let mut columns: Vec<(String, bool)> = vec![(titles.by.to_owned(), false)];
+        let several_runs = document.runs.len() > 2;
+        columns.extend(runs.iter().map(|run| (run.clone(), true)));
+        columns.push((titles.delta_bytes.to_owned(), true));
+        let has_spread = document.rows.iter().any(|row| row.spread_bytes.is_some());
+        if has_spread {
+            columns.push((titles.spread_bytes.to_owned(), true));
+        }
+        columns.push((titles.what.to_owned(), false));
+        let mut lines = Vec::new();
+        let mut left_out = Vec::new();
+        let shown = |one: &DiffBy| by.is_none_or(|by| by == *one || *one == DiffBy::Device);
+        let groups = if by == Some(DiffBy::Layer) {
+            [DiffBy::Device, DiffBy::Role, DiffBy::Layer, DiffBy::Step]
+        } else {
+            SHOWN
         };
-        of_group.retain(|row| *group == DiffBy::Device || is_compared(row));
-        if is_held {
-            of_group.sort_by_key(|row| std::cmp::Reverse(change(row)));
-            let all = of_group.len();
-            let changed = of_group.iter().filter(|row| change(row) > Bytes::ZERO).count();
-            let asked = if by.is_some() { top } else { top.min(changed.max(3)) };
-            of_group.truncate(asked);
-            if all > of_group.len() {
-                let word = if *group == DiffBy::Op {
-                    "ops"
-                } else if *group == DiffBy::Step {
-                    "steps"
-                } else {
-                    "layers"
-                };
-                left_out.push(format!("{changed} of {all} {word} differ"));
+        for group in groups.iter().filter(|group| shown(group)) {
+            let mut of_group: Vec<&DiffRow> = document.rows.iter().filter(|row| row.by == *group).collect();
+            let is_held = !matches!(group, DiffBy::Device | DiffBy::Role);
+            // What only one run has, or nobody holds, is in the JSON.
+            let is_compared = |row: &DiffRow| {
+                let known = row.bytes.iter().flatten();
+                known.clone().count() > 1 && known.into_iter().any(|bytes| bytes.0 > 0)
+            };
+            of_group.retain(|row| *group == DiffBy::Device || is_compared(row));
+            if is_held {
+                of_group.sort_by_key(|row| std::cmp::Reverse(change(row)));
+                let all = of_group.len();
+                let changed = of_group.iter().filter(|row| change(row) > Bytes::ZERO).count();
+                let asked = if by.is_some() { top } else { top.min(changed.max(3)) };
+                of_group.truncate(asked);
+                if all > of_group.len() {
+                    let word = if *group == DiffBy::Op {
+                        "ops"
+                    } else if *group == DiffBy::Step {
+                        "steps"
+                    } else {
+                        "layers"
+                    };
+                    left_out.push(format!("{changed} of {all} {word} differ"));
+                }
+            }
+            for row in of_group {
+                let mut line = vec![row.by.word().to_owned()];
+                line.extend(row.bytes.iter().map(|&bytes| or_dash(bytes)));
+                line.push(changes(row, several_runs));
+                if has_spread {
+                    line.push(or_dash(row.spread_bytes));
+                }
+                line.push(if row.by == DiffBy::Op { shorten(&row.what) } else { row.what.clone() });
+                lines.push(line);
             }
         }
-        for row in of_group {
-            let mut line = vec![row.by.word().to_owned()];
-            line.extend(row.bytes.iter().map(|&bytes| or_dash(bytes)));
-            line.push(changes(row, several_runs));
-            if has_spread {
-                line.push(or_dash(row.spread_bytes));
-            }
-            line.push(if row.by == DiffBy::Op { shorten(&row.what) } else { row.what.clone() });
-            lines.push(line);
-        }
+        Compared { columns, rows: lines, left_out }
     }
-    heading(out, "What each run needs, and the difference", style);
-    table(out, &columns, &lines, style);
-    if !left_out.is_empty() {
+}
+
+fn rows(out: &mut String, document: &Diff, by: Option<DiffBy>, top: usize, style: Style) {
+    let compared = Compared::of(document, by, top);
+    let columns: Vec<(&str, bool)> =
+        compared.columns.iter().map(|(title, right)| (title.as_str(), *right)).collect();
+    heading(out, "Memory of each run, and the difference", style);
+    table(out, &columns, &compared.rows, style);
+    if !compared.left_out.is_empty() {
         let _ = writeln!(
             out,
-            "  {}; those that changed most are shown (--by, --top, --json)",
-            left_out.join(", ")
+            "  {}; the table shows the largest changes (--by, --top, --json)",
+            compared.left_out.join(", ")
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Draws what can be measured here: devices first, then one line for each thing, what is not to be had with its reason.
+//! Draws what can be measured on this machine: devices first, then one line for each thing; reasons and switches with `--full`.
 
 use std::fmt::Write;
 
@@ -6,9 +6,45 @@ use vramline::source::driver::Identity;
 use vramline::units::{Bytes, Span};
 use vramline::view::doctor::{DeviceView, Doctor, Measure};
 
-use super::{Style, heading, notes_of, printable, table};
+use super::screen::{COLUMNS, Section, bold, cut, fitting_table, notes, screen, titled, wrapped};
+use super::{Column, Style, heading, notes_of, printable, table};
 
-pub(crate) fn doctor(document: &Doctor, style: Style) -> String {
+/// Notes of a first screen.
+const SCREEN_NOTES: usize = 2;
+
+pub(crate) fn doctor(document: &Doctor, is_full: bool, style: Style) -> String {
+    if is_full { full(document, style) } else { first_screen(document, style) }
+}
+
+fn first_screen(document: &Doctor, style: Style) -> String {
+    let mut about = String::new();
+    machine(&mut about, document);
+    let about: Vec<String> = about.lines().map(|line| cut(line, COLUMNS)).collect();
+    let (columns, rows) = devices_table(document);
+    let of_devices = if rows.is_empty() { Vec::new() } else { fitting_table(&columns, &rows, &[1], style) };
+    let mut measures = Vec::new();
+    for measure in &document.measures {
+        measures.push(cut(&format!("  {}  {}: {}", answer(measure), measure.subject, measure.what), COLUMNS));
+        // What would help is worth more than why it is missing.
+        let help = measure.switch.as_ref().filter(|_| measure.can == Some(false));
+        measures.extend(help.iter().flat_map(|switch| wrapped(&format!("       to enable: {switch}"), 9, 2)));
+    }
+    screen(vec![
+        Section::whole(bold(&document.headline, style)),
+        Section::trimmed(about, 2, 4),
+        Section::trimmed(of_devices, 2, 3),
+        Section::trimmed(measures, 3, 2),
+        Section::trimmed(notes(&document.warnings, SCREEN_NOTES, style), 0, 5),
+        Section::whole(titled(
+            "Next",
+            "vramline doctor --full (reasons), --deep (asks the frameworks)",
+            1,
+            style,
+        )),
+    ])
+}
+
+fn full(document: &Doctor, style: Style) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}{}{}", style.bold, document.headline, style.plain);
     machine(&mut out, document);
@@ -27,7 +63,7 @@ pub(crate) fn doctor(document: &Doctor, style: Style) -> String {
 
 fn machine(out: &mut String, document: &Doctor) {
     let driver = &document.driver;
-    let or_none = |text: &Option<String>| text.as_deref().map_or("not known".to_owned(), printable);
+    let or_none = |text: &Option<String>| text.as_deref().map_or("unknown".to_owned(), printable);
     let row = |out: &mut String, title: &str, text: &str| {
         let _ = writeln!(out, "  {title:<12}{text}");
     };
@@ -47,21 +83,21 @@ fn machine(out: &mut String, document: &Doctor) {
     {
         row(
             out,
-            "asking it",
-            &format!("{start} to load, {memory} a device's memory, {list} a list of processes"),
+            "call times",
+            &format!("{start} to load, {memory} for a device's memory, {list} for the list of processes"),
         );
     }
     if let (Some(total), Some(available)) = (document.host.total_bytes, document.host.available_bytes) {
         let limit = document.host.container_limit_bytes;
-        let limit = limit.map_or(String::new(), |limit| format!("; this container may hold {limit}"));
+        let limit = limit.map_or(String::new(), |limit| format!("; this container is limited to {limit}"));
         row(out, "memory", &format!("{total}, {available} available{limit}"));
     }
     let counted = match document.host.is_outermost {
-        Some(true) => "in the machine's own namespace".to_owned(),
+        Some(true) => "visible: this is not a container".to_owned(),
         Some(false) => {
-            format!("in a namespace of its own (a container); this one is {}", numbers(&document.host.pids))
+            format!("in a container; this process is {}", numbers(&document.host.pids))
         }
-        None => "in a namespace that the kernel does not name".to_owned(),
+        None => "unknown: the kernel does not name the namespace".to_owned(),
     };
     row(out, "processes", &counted);
     let python = &document.python;
@@ -78,12 +114,19 @@ fn numbers(pids: &[u32]) -> String {
 }
 
 fn devices(out: &mut String, document: &Doctor, style: Style) {
-    if document.devices.is_empty() {
+    let (columns, rows) = devices_table(document);
+    if rows.is_empty() {
         return;
     }
     heading(out, "Devices", style);
+    table(out, &columns, &rows, style);
+    identities(out, document, style);
+}
+
+/// Each device with its memory.
+fn devices_table(document: &Doctor) -> (Vec<Column>, Vec<Vec<String>>) {
     let titles = DeviceView::TITLES;
-    let columns = [
+    let columns = vec![
         (titles.index, true),
         (titles.name, false),
         (titles.capability, true),
@@ -109,8 +152,11 @@ fn devices(out: &mut String, document: &Doctor, style: Style) {
             device.processes.map_or("?".to_owned(), |count| count.to_string()),
         ]
     };
-    let rows: Vec<Vec<String>> = document.devices.iter().map(row).collect();
-    table(out, &columns, &rows, style);
+    (columns, document.devices.iter().map(row).collect())
+}
+
+/// Which sum of the driver's figures holds.
+fn identities(out: &mut String, document: &Doctor, style: Style) {
     let mut identities: Vec<Identity> =
         document.devices.iter().filter_map(|device| device.identity).collect();
     identities.dedup();
@@ -124,17 +170,20 @@ fn devices(out: &mut String, document: &Doctor, style: Style) {
     }
 }
 
-fn line(out: &mut String, measure: &Measure, style: Style) {
-    let word = match measure.can {
+fn answer(measure: &Measure) -> &'static str {
+    match measure.can {
         Some(true) => "yes",
         Some(false) => "no ",
         None => "?  ",
-    };
-    let _ = writeln!(out, "  {word}  {}", measure.what);
+    }
+}
+
+fn line(out: &mut String, measure: &Measure, style: Style) {
+    let _ = writeln!(out, "  {}  {}", answer(measure), measure.what);
     if let Some(why) = &measure.why {
         let _ = writeln!(out, "       {}{}{}", style.dim, printable(why), style.plain);
     }
     if let Some(switch) = &measure.switch {
-        let _ = writeln!(out, "       switch: {}", printable(switch));
+        let _ = writeln!(out, "       to enable: {}", printable(switch));
     }
 }

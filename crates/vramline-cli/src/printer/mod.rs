@@ -1,5 +1,5 @@
-//! Draws documents as text: verdict first, one screen, readable without colour. Here is what every printer needs: headings,
-//! tables, and figures for people.
+//! Draws documents as text: the answer on one screen, everything with `--full`, readable without colour. Here is what every printer
+//! needs: styles, headings, tables, and figures for people.
 
 pub(crate) mod diff;
 pub(crate) mod doctor;
@@ -13,31 +13,74 @@ mod pool;
 pub(crate) mod replay;
 pub(crate) mod report;
 mod run;
+mod screen;
 pub(crate) mod top;
 pub(crate) mod verify;
 
 use std::fmt::Write;
+use std::sync::OnceLock;
 
 use vramline::units::{Bytes, Nanos};
 use vramline::warning::Warning;
 
 use crate::variables::NO_COLOR;
 
-/// Whether headings stand out.
-#[derive(Clone, Copy, Debug)]
+/// When output is coloured: the value of `--color`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ColorChoice {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always, also into a pipe or file
+    Always,
+    /// Never
+    Never,
+}
+
+/// The choice of this process: one command has one.
+static COLOR: OnceLock<ColorChoice> = OnceLock::new();
+
+/// Settles when output is coloured, before anything is printed.
+pub(crate) fn choose_color(choice: ColorChoice) {
+    let _ = COLOR.set(choice);
+}
+
+/// How output stands out: nothing does outside of a terminal.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Style {
     pub(crate) bold: &'static str,
     pub(crate) dim: &'static str,
+    /// Of bars.
+    pub(crate) accent: &'static str,
+    /// Of findings and failures.
+    pub(crate) alert: &'static str,
     pub(crate) plain: &'static str,
+    /// Whether bars are drawn.
+    pub(crate) has_bars: bool,
 }
 
 impl Style {
-    /// Bold and dim on a terminal, unless the user asked for none.
+    /// Colours and bars on a terminal, unless the user chose otherwise. NO_COLOR takes the colours, not the bars.
     pub(crate) fn of_terminal(is_terminal: bool) -> Style {
-        if is_terminal && std::env::var_os(NO_COLOR).is_none_or(|value| value.is_empty()) {
-            Style { bold: "\x1b[1m", dim: "\x1b[2m", plain: "\x1b[0m" }
+        let choice = COLOR.get().copied().unwrap_or_default();
+        let is_refused = std::env::var_os(NO_COLOR).is_some_and(|value| !value.is_empty());
+        let has_color = match choice {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => is_terminal && !is_refused,
+        };
+        let has_bars = is_terminal || choice == ColorChoice::Always;
+        if has_color {
+            Style {
+                bold: "\x1b[1m",
+                dim: "\x1b[2m",
+                accent: "\x1b[36m",
+                alert: "\x1b[1;33m",
+                plain: "\x1b[0m",
+                has_bars,
+            }
         } else {
-            Style { bold: "", dim: "", plain: "" }
+            Style { has_bars, ..Style::default() }
         }
     }
 }
@@ -63,6 +106,13 @@ pub(crate) fn heading(out: &mut String, text: &str, style: Style) {
 }
 
 pub(crate) fn table(out: &mut String, columns: &[(&str, bool)], rows: &[Vec<String>], style: Style) {
+    for line in table_lines(columns, rows, style) {
+        let _ = writeln!(out, "{line}");
+    }
+}
+
+/// A table: its titles, then a line for each row.
+fn table_lines(columns: &[(&str, bool)], rows: &[Vec<String>], style: Style) -> Vec<String> {
     let width = |i: usize, title: &str| {
         let cells = rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count());
         cells.chain([title.chars().count()]).max().unwrap_or(0)
@@ -76,21 +126,17 @@ pub(crate) fn table(out: &mut String, columns: &[(&str, bool)], rows: &[Vec<Stri
         line.trim_end().to_owned()
     };
     let titles = line(&mut columns.iter().map(|(title, _)| *title));
-    let _ = writeln!(out, "{}{titles}{}", style.dim, style.plain);
+    let mut lines = vec![format!("{}{titles}{}", style.dim, style.plain)];
     for row in rows {
         let cells: Vec<String> = row.iter().map(|cell| printable(cell)).collect();
-        let _ = writeln!(out, "{}", line(&mut cells.iter().map(String::as_str)));
+        lines.push(line(&mut cells.iter().map(String::as_str)));
     }
+    lines
 }
 
 /// Names come from files: what would steer a terminal is shown as a sign that it was there.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
-}
-
-pub(crate) fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// The name without the call that wraps every name of a graph, and cut in the middle where it is long.

@@ -1,12 +1,13 @@
-//! Draws a post-mortem: the verdict with its arithmetic, the pool as a picture, what to do.
+//! Draws a post-mortem: the verdict with its figures and what to do on the first screen; arithmetic and the pool's picture with `--full`.
 
 use std::fmt::Write;
 
 use vramline::analysis::oom::{MAP_WIDTH, OomWord};
 use vramline::postmortem::Verdict;
-use vramline::units::{Bytes, thousands};
+use vramline::units::{Bytes, capitalised, counted, thousands};
 use vramline::view::oom::{FailureView, OomReport};
 
+use super::screen::{COLUMNS, Section, again, cut, fitting_table, screen, titled, wrapped};
 use super::{Style, heading, notes_of, printable, shorten, table};
 
 /// Rows of the picture; what is left out is summed up.
@@ -15,20 +16,191 @@ const ROWS: usize = 24;
 /// Live chunks and holders that are listed.
 const LISTED: usize = 8;
 
-pub(crate) fn oom(report: &OomReport, is_all: bool, style: Style) -> String {
+/// Advice, holders, other failures and notes of a first screen.
+const ADVICE: usize = 3;
+const SCREEN_HOLDERS: usize = 5;
+const SCREEN_FAILURES: usize = 4;
+const SCREEN_NOTES: usize = 2;
+
+/// How much of a post-mortem is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OomDetail {
+    /// The answer on one screen.
+    FirstScreen,
+    /// The first failure in full.
+    Full,
+    /// Every failure in full.
+    All,
+}
+
+pub(crate) fn oom(report: &OomReport, detail: OomDetail, style: Style) -> String {
+    match (detail, report.failures.first()) {
+        (OomDetail::FirstScreen, Some(first)) => first_screen(report, first, style),
+        (OomDetail::FirstScreen, None) => without_failures(report, style),
+        (OomDetail::Full, _) => full(report, false, style),
+        (OomDetail::All, _) => full(report, true, style),
+    }
+}
+
+fn first_screen(report: &OomReport, first: &FailureView, style: Style) -> String {
+    let lines = wrapped(&report.headline, 0, 5);
+    let headline: Vec<String> =
+        lines.into_iter().map(|line| format!("{}{line}{}", style.alert, style.plain)).collect();
+    let notes = report.warnings.iter().take(SCREEN_NOTES);
+    let notes: Vec<String> = notes.flat_map(|warning| titled("Note", &warning.text, 2, style)).collect();
+    let soft = report.soft.text.iter().flat_map(|soft| titled("Also", soft, 2, style)).collect();
+    screen(vec![
+        Section::whole(vec![format!("{}{}{}", style.dim, place(first), style.plain)]),
+        Section::whole(headline),
+        Section::trimmed(figures(first), 3, 3),
+        Section::trimmed(what_to_do(first, style), 3, 1),
+        Section::trimmed(held_then(first, style), 0, 4),
+        Section::trimmed(others(report), 2, 2),
+        Section::trimmed(soft, 0, 5),
+        Section::trimmed(notes, 0, 6),
+        Section::whole(next(report, style)),
+    ])
+}
+
+/// Where the failure is reported, and for what the memory was.
+fn place(failure: &FailureView) -> String {
+    cut(&facts(failure, 0).join("   "), COLUMNS)
+}
+
+/// The figures that decide, in sizes for people. What the text does not report is left out.
+fn figures(failure: &FailureView) -> Vec<String> {
+    let middle = |low: Option<Bytes>, high: Option<Bytes>| low.zip(high).map(|(low, high)| (low, high));
+    let pool = middle(failure.free_low_bytes, failure.free_high_bytes);
+    let lines = [
+        ("requested", middle(failure.rounded_low_bytes, failure.rounded_high_bytes), ""),
+        ("in use by this pool", middle(failure.in_use_low_bytes, failure.in_use_high_bytes), ""),
+        ("free in this pool", pool, "reserved, but not in use"),
+        ("largest free block", failure.largest_free_bytes.map(|bytes| (bytes, bytes)), ""),
+        (
+            "left for the pool",
+            middle(failure.unallocated_low_bytes, failure.unallocated_high_bytes),
+            "not reserved yet",
+        ),
+        ("limit of the pool", middle(failure.limit_low_bytes, failure.limit_high_bytes), ""),
+        ("rounding", middle(failure.slack_low_bytes, failure.slack_high_bytes), "in use, but not requested"),
+        ("free on the device", failure.device_free_bytes.map(|bytes| (bytes, bytes)), ""),
+        (
+            "other processes",
+            middle(failure.other_processes_low_bytes, failure.other_processes_high_bytes),
+            "",
+        ),
+        ("device", failure.device_total_bytes.map(|bytes| (bytes, bytes)), ""),
+    ];
+    let line = |(name, range, meaning): (&str, Option<(Bytes, Bytes)>, &str)| {
+        let (low, high) = range?;
+        let (low, high) = (low.to_string(), high.to_string());
+        let size = if low == high { low } else { format!("{low} to {high}") };
+        Some(format!("  {name:<20} {size:>22}  {meaning}").trim_end().to_owned())
+    };
+    lines.into_iter().filter_map(line).collect()
+}
+
+fn what_to_do(failure: &FailureView, style: Style) -> Vec<String> {
+    if failure.advice.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![format!("{}What to do{}", style.bold, style.plain)];
+    for (number, advice) in failure.advice.iter().take(ADVICE).enumerate() {
+        lines.extend(wrapped(&format!("  {}. {}", number + 1, capitalised(&advice.text)), 5, 3));
+    }
+    lines
+}
+
+/// What held the pool, or what the compiled program needs.
+fn held_then(failure: &FailureView, style: Style) -> Vec<String> {
+    let title = |text: &str| format!("{}{text}{}", style.bold, style.plain);
+    if !failure.holders.is_empty() {
+        let rows: Vec<Vec<String>> = failure
+            .holders
+            .iter()
+            .take(SCREEN_HOLDERS)
+            .map(|holder| vec![holder.bytes.to_string(), thousands(holder.count), named(&holder.op)])
+            .collect();
+        let columns = [("size", true), ("blocks", true), ("op", false)];
+        let lines = fitting_table(&columns, &rows, &[2], style);
+        return std::iter::once(title("Largest in use")).chain(lines).collect();
+    }
+    if failure.buffers.is_empty() {
+        return Vec::new();
+    }
+    let rows: Vec<Vec<String>> = failure
+        .buffers
+        .iter()
+        .take(SCREEN_HOLDERS)
+        .map(|buffer| {
+            let operator = if buffer.operator.is_empty() { &buffer.label } else { &buffer.operator };
+            vec![buffer.high_bytes.to_string(), printable(&buffer.shape), named(operator)]
+        })
+        .collect();
+    let columns = [("size", true), ("shape", false), ("op", false)];
+    let lines = fitting_table(&columns, &rows, &[1, 2], style);
+    std::iter::once(title("Largest buffers of the compiled program")).chain(lines).collect()
+}
+
+/// The other failures, a line each.
+fn others(report: &OomReport) -> Vec<String> {
+    let first =
+        |group: &vramline::view::oom::GroupView| Some((*group.failures.first()?, group.failures.len()));
+    let mut lines: Vec<String> = Vec::new();
+    for (number, (at, count)) in report.groups.iter().filter_map(first).enumerate() {
+        let Some(failure) = report.failures.get(at) else { continue };
+        // The first is in the headline; only its repeats are news.
+        if number == 0 && count > 1 {
+            lines.push(format!("The same failure appears {} more.", times(count - 1)));
+        }
+        if number > 0 {
+            let more = if count > 1 { format!(" ({count} times)") } else { String::new() };
+            lines.extend(wrapped(&format!("Failure {}{more}: {}", at + 1, failure.headline), 2, 2));
+        }
+    }
+    let left_out = report.groups.len().saturating_sub(1 + SCREEN_FAILURES);
+    if left_out > 0 {
+        lines.truncate(SCREEN_FAILURES * 2);
+        lines.push(format!("{} more with --all", counted(left_out as u64, "failure")));
+    }
+    lines
+}
+
+fn times(count: usize) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{} times", thousands(count as u64)) }
+}
+
+fn next(report: &OomReport, style: Style) -> Vec<String> {
+    let path = again(report.files.first());
+    let line = format!("vramline oom {path} --full (arithmetic, picture of the pool)");
+    let line = if line.chars().count() + 11 > COLUMNS { line.replace(&path, "PATH") } else { line };
+    titled("Next", &line, 1, style)
+}
+
+fn without_failures(report: &OomReport, style: Style) -> String {
+    let mut out = String::new();
+    for file in &report.files {
+        let _ = writeln!(out, "{}{}{}", style.dim, cut(&printable(file), COLUMNS), style.plain);
+    }
+    let lines = wrapped(&report.headline, 0, 6).join("\n");
+    let _ = writeln!(
+        out,
+        "\n{}{lines}{}\nVramline looked for the out-of-memory messages of TensorFlow, JAX, XLA, PyTorch and other libraries,\n\
+         and for TensorFlow's memory dumps (docs/reference/dialects.md lists them).",
+        style.bold, style.plain
+    );
+    notes_of(&mut out, &report.warnings, style);
+    out
+}
+
+/// The first failure of each kind, or every one, with everything that is known.
+fn full(report: &OomReport, is_all: bool, style: Style) -> String {
+    if report.failures.is_empty() {
+        return without_failures(report, style);
+    }
     let mut out = String::new();
     for file in &report.files {
         let _ = writeln!(out, "{}{}{}", style.dim, printable(file), style.plain);
-    }
-    if report.failures.is_empty() {
-        let _ = writeln!(
-            out,
-            "\n{}{}{}\nVramline looked for out-of-memory texts of TensorFlow, JAX, XLA, PyTorch and the libraries \
-             in docs/dialects.md, and for TensorFlow's dumps.",
-            style.bold, report.headline, style.plain
-        );
-        notes_of(&mut out, &report.warnings, style);
-        return out;
     }
     if report.verdict.word == OomWord::WentOn {
         let _ = writeln!(out, "\n{}{}{}", style.bold, printable(&report.headline), style.plain);
@@ -51,12 +223,12 @@ pub(crate) fn oom(report: &OomReport, is_all: bool, style: Style) -> String {
     if !is_all && report.groups.len() > 1 {
         let _ = writeln!(
             out,
-            "\n{}The first failure is usually the one that matters; --all shows the others in full.{}",
+            "\n{}The first failure is usually the one that matters. --all shows every failure in full.{}",
             style.dim, style.plain
         );
     }
     if let Some(soft) = &report.soft.text {
-        let _ = writeln!(out, "\n{}Beside this: {}.{}", style.dim, printable(soft), style.plain);
+        let _ = writeln!(out, "\n{}Also: {}.{}", style.dim, printable(soft), style.plain);
     }
     notes_of(&mut out, &report.warnings, style);
     out
@@ -66,6 +238,11 @@ fn verdict(out: &mut String, failure: &FailureView, (at, told, again): (usize, u
     let count = if told > 1 { format!("Failure {} of {told}: ", at + 1) } else { String::new() };
     let headline = printable(&failure.headline);
     let _ = writeln!(out, "\n{}{count}{headline}{}", style.bold, style.plain);
+    let _ = writeln!(out, "  {}{}{}", style.dim, facts(failure, again).join(", "), style.plain);
+}
+
+/// Where a failure is reported, op, shape, and how often it was tried.
+fn facts(failure: &FailureView, again: usize) -> Vec<String> {
     let mut facts = Vec::new();
     if let Some(first) = failure.told_by.first() {
         let line = first.line.map_or(String::new(), |line| format!(":{line}"));
@@ -74,7 +251,7 @@ fn verdict(out: &mut String, failure: &FailureView, (at, told, again): (usize, u
     facts.extend(failure.op.iter().map(|op| format!("op {}", shorten(&printable(op)))));
     facts.extend(failure.executable.iter().map(|name| format!("executable {}", shorten(&printable(name)))));
     if let (Some(shape), Some(dtype)) = (&failure.shape, &failure.dtype) {
-        facts.push(format!("{} {}", printable(shape), printable(dtype)));
+        facts.push(format!("{}{}", printable(dtype), printable(shape)));
     }
     if failure.attempts > 1 {
         facts.push(format!("tried {} times", failure.attempts));
@@ -82,7 +259,7 @@ fn verdict(out: &mut String, failure: &FailureView, (at, told, again): (usize, u
     if again > 0 {
         facts.push(format!("{} more like it", thousands(again as u64)));
     }
-    let _ = writeln!(out, "  {}{}{}", style.dim, facts.join(", "), style.plain);
+    facts
 }
 
 fn details(out: &mut String, failure: &FailureView, style: Style) {
@@ -94,7 +271,7 @@ fn details(out: &mut String, failure: &FailureView, style: Style) {
     if !failure.advice.is_empty() {
         heading(out, "What to do", style);
         for advice in &failure.advice {
-            let _ = writeln!(out, "  - {}", printable(&advice.text));
+            let _ = writeln!(out, "  - {}", capitalised(&printable(&advice.text)));
         }
     }
 }
@@ -102,24 +279,39 @@ fn details(out: &mut String, failure: &FailureView, style: Style) {
 /// The figures of the verdict, to the byte where they are known.
 fn arithmetic(out: &mut String, failure: &FailureView, style: Style) {
     let lines: [(&str, Option<Bytes>, Option<Bytes>, &str); 9] = [
-        ("request", failure.rounded_low_bytes, failure.rounded_high_bytes, "R, as the allocator rounds it"),
-        ("free", failure.free_low_bytes, failure.free_high_bytes, "F, in chunks that the request may use"),
-        ("largest piece", failure.largest_free_bytes, failure.largest_free_bytes, "of these"),
+        (
+            "request",
+            failure.rounded_low_bytes,
+            failure.rounded_high_bytes,
+            "R: what the allocator needed, after rounding",
+        ),
+        (
+            "free",
+            failure.free_low_bytes,
+            failure.free_high_bytes,
+            "F: free blocks of the pool that the request may use",
+        ),
+        (
+            "largest free",
+            failure.largest_free_bytes,
+            failure.largest_free_bytes,
+            "the largest of these blocks",
+        ),
         (
             "unallocated",
             failure.unallocated_low_bytes,
             failure.unallocated_high_bytes,
-            "U, what the limit leaves",
+            "U: what the limit still allows the pool to reserve",
         ),
         ("short by", failure.short_by_low_bytes, failure.short_by_high_bytes, "R - F - U"),
-        ("slack", failure.slack_low_bytes, failure.slack_high_bytes, "in use beyond what was asked for"),
-        ("in use", failure.in_use_low_bytes, failure.in_use_high_bytes, "whole chunks"),
+        ("rounding", failure.slack_low_bytes, failure.slack_high_bytes, "in use beyond what was requested"),
+        ("in use", failure.in_use_low_bytes, failure.in_use_high_bytes, "whole blocks"),
         ("limit", failure.limit_low_bytes, failure.limit_high_bytes, "of the pool"),
         (
             "other processes",
             failure.other_processes_low_bytes,
             failure.other_processes_high_bytes,
-            "O, what they hold of the device",
+            "O: memory of other processes on the device",
         ),
     ];
     // A text without figures has no arithmetic.
@@ -135,7 +327,7 @@ fn arithmetic(out: &mut String, failure: &FailureView, style: Style) {
         let bytes = match (low, high) {
             (Some(low), Some(high)) if low == high => thousands(low.0),
             (Some(low), Some(high)) => format!("{} to {}", thousands(low.0), thousands(high.0)),
-            _ => "not told".to_owned(),
+            _ => "unknown".to_owned(),
         };
         let _ = writeln!(out, "  {name:<15} {bytes:>31}  {}{meaning}{}", style.dim, style.plain);
     }
@@ -152,17 +344,15 @@ fn comparison(failure: &FailureView) -> Option<String> {
     let has_neighbours = failure.other_processes_low_bytes.is_some_and(|others| others > Bytes::ZERO);
     let is_short = failure.short_by_high_bytes.is_some_and(|short| short > Bytes::ZERO);
     Some(match verdict {
-        Verdict::Device if has_neighbours => "U + O >= R: device".to_owned(),
-        Verdict::Device => "U >= R: device".to_owned(),
-        Verdict::Fragmented => {
-            "U < R, but F + U >= R, and F is at least a twentieth of the pool: fragmented".to_owned()
-        }
-        Verdict::Slack => "F + U < R, but slack >= R - F - U: slack".to_owned(),
+        Verdict::Device if has_neighbours => "U + O >= R: device full".to_owned(),
+        Verdict::Device => "U >= R: device full".to_owned(),
+        Verdict::Fragmented => "U < R, F + U >= R, and F is at least 5 % of the pool: fragmented".to_owned(),
+        Verdict::Slack => "F + U < R, and rounding >= R - F - U: rounding".to_owned(),
         Verdict::Exhausted if !is_short => {
-            "F + U >= R, but F is less than a twentieth of the pool: exhausted".to_owned()
+            "F + U >= R, but F is less than 5 % of the pool: exhausted".to_owned()
         }
         Verdict::Exhausted if failure.slack_low_bytes.is_none() => "F + U < R: exhausted".to_owned(),
-        Verdict::Exhausted => "F + U < R, and slack < R - F - U: exhausted".to_owned(),
+        Verdict::Exhausted => "F + U < R, and rounding < R - F - U: exhausted".to_owned(),
         Verdict::Limit => "F + U < R, under a limit that was set: limit".to_owned(),
     })
 }
@@ -174,7 +364,7 @@ fn picture(out: &mut String, failure: &FailureView, style: Style) {
     heading(out, "The pool", style);
     let _ = writeln!(
         out,
-        "  {}# in use, x slack, : mostly free, . free; one row a region, to scale{}",
+        "  {}# in use, x rounding, : mostly free, . free; one row per region, to scale{}",
         style.dim, style.plain
     );
     let shown = if failure.regions.len() > ROWS { ROWS - 1 } else { failure.regions.len() };
@@ -198,7 +388,7 @@ fn picture(out: &mut String, failure: &FailureView, style: Style) {
 
 fn bridge(out: &mut String, failure: &FailureView, style: Style) {
     let Some(bridge) = &failure.bridge else { return };
-    heading(out, "Between the holes that would have to merge", style);
+    heading(out, "Blocks in use between the free blocks", style);
     let rows: Vec<Vec<String>> = bridge
         .live
         .iter()
@@ -212,20 +402,25 @@ fn bridge(out: &mut String, failure: &FailureView, style: Style) {
             ]
         })
         .collect();
-    let columns = [("address", false), ("chunk", true), ("requested", true), ("op", false)];
+    let columns = [("address", false), ("block", true), ("requested", true), ("op", false)];
     table(out, &columns, &rows, style);
     if bridge.live.len() > LISTED {
         let _ = writeln!(out, "  and {} more (--json)", bridge.live.len() - LISTED);
     }
-    let _ =
-        writeln!(out, "  in region {}: {} holes with {}", bridge.region + 1, bridge.holes, bridge.free_bytes);
+    let _ = writeln!(
+        out,
+        "  in region {}: {} free blocks, {} together",
+        bridge.region + 1,
+        bridge.holes,
+        bridge.free_bytes
+    );
 }
 
 fn holders(out: &mut String, failure: &FailureView, style: Style) {
     if failure.holders.is_empty() {
         return;
     }
-    heading(out, "Held then", style);
+    heading(out, "In use at the failure", style);
     let rows: Vec<Vec<String>> = failure
         .holders
         .iter()
@@ -240,7 +435,7 @@ fn holders(out: &mut String, failure: &FailureView, style: Style) {
             ]
         })
         .collect();
-    let columns = [("bytes", true), ("chunks", true), ("each", true), ("requested", true), ("op", false)];
+    let columns = [("bytes", true), ("blocks", true), ("each", true), ("requested", true), ("op", false)];
     table(out, &columns, &rows, style);
 }
 
@@ -248,7 +443,7 @@ fn buffers(out: &mut String, failure: &FailureView, style: Style) {
     if failure.buffers.is_empty() {
         return;
     }
-    heading(out, "The executable's peak, as XLA tells it", style);
+    heading(out, "Buffers of the compiled program at its peak, as XLA reports them", style);
     let rows: Vec<Vec<String>> = failure
         .buffers
         .iter()

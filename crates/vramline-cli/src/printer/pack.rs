@@ -1,13 +1,42 @@
-//! Draws a packing as text: the verdict, what adds up, each job with its limit, and how to start it.
+//! Draws a packing as text: whether the jobs fit, the limit of each, what adds up, and how to start them.
 
 use std::fmt::Write;
 
-use vramline::units::Bytes;
+use vramline::units::{Bytes, capitalised};
 use vramline::view::pack::{PackDeviceView, PackJobView, PackView};
 
-use super::{Style, capitalised, heading, notes_of, printable, table};
+use super::screen::{COLUMNS, Section, bold, cut, fitting_table, notes, screen, titled, wrapped};
+use super::{Column, Style, heading, notes_of, printable, table};
 
-pub(crate) fn pack(document: &PackView, style: Style) -> String {
+/// Notes and jobs of a first screen.
+const SCREEN_NOTES: usize = 3;
+const SCREEN_JOBS: usize = 6;
+
+pub(crate) fn pack(document: &PackView, is_full: bool, style: Style) -> String {
+    if is_full { full(document, style) } else { first_screen(document, style) }
+}
+
+fn first_screen(document: &PackView, style: Style) -> String {
+    let (columns, rows) = jobs_table(document);
+    let mut table_of_device = String::new();
+    device(&mut table_of_device, document, style);
+    let of_device: Vec<String> = table_of_device.lines().skip(1).map(|line| cut(line, COLUMNS)).collect();
+    let launch = document.jobs.iter().take(SCREEN_JOBS).filter_map(|job| job.launch.first());
+    let mut commands: Vec<String> =
+        launch.flat_map(|line| wrapped(&format!("  {}", printable(line)), 6, 2)).collect();
+    commands.insert(0, format!("{}Start them{}", style.bold, style.plain));
+    let next = "--full (every way to start them, advice), --json";
+    screen(vec![
+        Section::whole(bold(&document.headline, style)),
+        Section::trimmed(fitting_table(&columns, &rows, &[0], style), 4, 2),
+        Section::trimmed(of_device, 3, 3),
+        Section::trimmed(commands, 3, 1),
+        Section::trimmed(notes(&document.warnings, SCREEN_NOTES, style), 2, 4),
+        Section::whole(titled("Next", next, 1, style)),
+    ])
+}
+
+fn full(document: &PackView, style: Style) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}{}{}", style.bold, printable(&document.headline), style.plain);
     jobs(&mut out, document, style);
@@ -29,13 +58,19 @@ pub(crate) fn pack(document: &PackView, style: Style) -> String {
 
 fn jobs(out: &mut String, document: &PackView, style: Style) {
     heading(out, "Jobs", style);
+    let (columns, rows) = jobs_table(document);
+    table(out, &columns, &rows, style);
+}
+
+/// Each job with what it needs and gets.
+fn jobs_table(document: &PackView) -> (Vec<Column>, Vec<Vec<String>>) {
     let titles = PackJobView::TITLES;
-    let columns = [
+    let columns = vec![
         (titles.name, false),
         (titles.minimum_bytes, true),
         (titles.basis, false),
         (titles.limit_bytes, true),
-        (if document.device.is_host { "the program's own" } else { titles.outside_counted_bytes }, true),
+        (if document.device.is_host { "outside the pool" } else { titles.outside_counted_bytes }, true),
         (titles.total_bytes, true),
     ];
     let row = |job: &PackJobView| {
@@ -49,8 +84,7 @@ fn jobs(out: &mut String, document: &PackView, style: Style) {
             job.total_bytes.to_string(),
         ]
     };
-    let rows: Vec<Vec<String>> = document.jobs.iter().map(row).collect();
-    table(out, &columns, &rows, style);
+    (columns, document.jobs.iter().map(row).collect())
 }
 
 fn device(out: &mut String, document: &PackView, style: Style) {
@@ -71,6 +105,6 @@ fn device(out: &mut String, document: &PackView, style: Style) {
     }
     line(out, "the jobs", jobs.to_string());
     let left = Bytes(document.left_bytes.unsigned_abs());
-    let text = if document.left_bytes < 0 { "too little" } else { "left" };
+    let text = if document.left_bytes < 0 { "missing" } else { "left" };
     line(out, text, left.to_string());
 }

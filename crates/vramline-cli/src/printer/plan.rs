@@ -1,19 +1,135 @@
-//! Draws a plan as text: the verdict, then what the batch takes, and how sure that is.
+//! Draws a plan as text: does it fit, the largest batch size that does, and what would need less; everything with `--full`.
 
 use std::fmt::Write;
 
+use vramline::analysis::plan::variable_title;
 use vramline::units::Bytes;
 use vramline::view::plan::{CompiledView, FixView, PartView, PlanView, PredictionView, ProbeView};
 
+use super::screen::{Section, bars, bold, fitting_table, notes, screen, titled, wrapped};
 use super::{Style, heading, notes_of, or_dash, percent, printable, table};
 
 /// The width of the bars of a curve.
 const BAR: u64 = 40;
 
-pub(crate) fn plan(document: &PlanView, curve: bool, style: Style) -> String {
+/// Predictions, fixes and notes of a first screen.
+const SCREEN_BATCHES: usize = 6;
+const SCREEN_FIXES: usize = 5;
+const SCREEN_NOTES: usize = 3;
+
+/// The answer on one screen.
+pub(crate) fn first_screen(document: &PlanView, style: Style) -> String {
+    let parts = match document.predictions.as_slice() {
+        [only] => bars(&roles(only), style),
+        _ => Vec::new(),
+    };
+    let next = "--full (everything), --curve (memory against batch size), --json";
+    screen(vec![
+        Section::whole(bold(&document.headline, style)),
+        Section::whole(largest(document).map(|text| wrapped(&text, 0, 2)).unwrap_or_default()).attached(),
+        Section::trimmed(predicted(document, style), 3, 1),
+        Section::trimmed(parts, 0, 4),
+        Section::trimmed(fixes_in_short(document, style), 4, 2),
+        Section::trimmed(notes(&document.warnings, SCREEN_NOTES, style), 2, 3),
+        Section::whole(
+            [titled("Based on", &based_on(document), 2, style), titled("Next", next, 1, style)].concat(),
+        ),
+    ])
+}
+
+/// What each batch size takes.
+fn predicted(document: &PlanView, style: Style) -> Vec<String> {
+    let fits = |fits: Option<bool>| match fits {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "-",
+    };
+    let row = |prediction: &PredictionView| {
+        vec![
+            prediction.batch.to_string(),
+            prediction.peak_bytes.to_string(),
+            format!("{} to {}", prediction.low_bytes, prediction.high_bytes),
+            prediction.pool_bytes.to_string(),
+            or_dash(prediction.minimum_bytes),
+            or_dash(prediction.process_bytes),
+            fits(prediction.fits).to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = document.predictions.iter().take(SCREEN_BATCHES).map(row).collect();
+    let variable = variable(document);
+    let columns = [
+        (variable.as_str(), true),
+        ("peak", true),
+        ("range", false),
+        ("reserved", true),
+        ("least limit", true),
+        ("in nvidia-smi", true),
+        ("fits", false),
+    ];
+    // Columns of which nothing is known say nothing.
+    let is_known = |at: usize| rows.iter().any(|row| row.get(at).is_some_and(|cell| cell != "-"));
+    let kept: Vec<usize> = (0..columns.len()).filter(|&at| is_known(at)).collect();
+    let columns: Vec<(&str, bool)> = kept.iter().filter_map(|&at| columns.get(at).copied()).collect();
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| kept.iter().filter_map(|&at| row.get(at).cloned()).collect()).collect();
+    if rows.is_empty() { Vec::new() } else { fitting_table(&columns, &rows, &[], style) }
+}
+
+/// The parts of a prediction, the most bytes first.
+fn roles(prediction: &PredictionView) -> Vec<(String, Bytes)> {
+    let roles = prediction.by_role.iter().map(|(role, bytes)| (role.word().to_owned(), *bytes));
+    let mut parts: Vec<(String, Bytes)> = roles
+        .chain([("rounding".to_owned(), prediction.slack_bytes)])
+        .filter(|(_, bytes)| *bytes > Bytes::ZERO)
+        .collect();
+    parts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    parts
+}
+
+fn fixes_in_short(document: &PlanView, style: Style) -> Vec<String> {
+    let Some(first) = document.fixes.first() else { return Vec::new() };
+    let row = |fix: &FixView| {
+        let time = fix.time_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
+        vec![fix.saving_in_words(), or_dash(fix.peak_bytes), time, fix.name.clone(), fix.snippet.clone()]
+    };
+    let rows: Vec<Vec<String>> = document.fixes.iter().take(SCREEN_FIXES).map(row).collect();
+    let columns = [("saves", true), ("peak", true), ("time", true), ("fix", false), ("how", false)];
+    let title = format!(
+        "{}What would need less at {} {}{}",
+        style.bold,
+        variable(document),
+        first.batch,
+        style.plain
+    );
+    std::iter::once(title).chain(fitting_table(&columns, &rows, &[3, 4], style)).collect()
+}
+
+/// What varies between the probes.
+fn variable(document: &PlanView) -> String {
+    printable(variable_title(&document.variable))
+}
+
+/// The runs that the plan was made from.
+fn based_on(document: &PlanView) -> String {
+    let mut batches: Vec<u64> = document.probes.iter().map(|probe| probe.batch).collect();
+    let runs = batches.len();
+    batches.sort_unstable();
+    batches.dedup();
+    let listed = batches.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    let variable = variable(document);
+    if runs == 0 {
+        return "what XLA compiled".to_owned();
+    }
+    format!("{runs} recorded runs with {variable} {listed}; for what is not included see --full")
+}
+
+/// Everything that a plan says.
+pub(crate) fn full(document: &PlanView, curve: bool, style: Style) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}{}{}", style.bold, printable(&document.headline), style.plain);
-    largest(&mut out, document);
+    if let Some(text) = largest(document) {
+        let _ = writeln!(out, "{text}");
+    }
     for prediction in &document.predictions {
         batch(&mut out, document, prediction, style);
     }
@@ -23,7 +139,7 @@ pub(crate) fn plan(document: &PlanView, curve: bool, style: Style) -> String {
     }
     probes(&mut out, document, style);
     compiled(&mut out, document, style);
-    heading(&mut out, "Not in these figures", style);
+    heading(&mut out, "Not included", style);
     for text in &document.not_modelled {
         let _ = writeln!(out, "  - {text}");
     }
@@ -31,25 +147,25 @@ pub(crate) fn plan(document: &PlanView, curve: bool, style: Style) -> String {
     out
 }
 
-fn largest(out: &mut String, document: &PlanView) {
-    let Some(limit) = document.limit_bytes.filter(|_| !document.probes.is_empty()) else { return };
-    let name = printable(&document.variable);
+/// The largest batch size under the limit.
+fn largest(document: &PlanView) -> Option<String> {
+    let limit = document.limit_bytes.filter(|_| !document.probes.is_empty())?;
+    let name = variable(document);
     let (sure, likely) = (document.largest_batch.sure, document.largest_batch.likely);
-    let _ = match (sure, likely) {
-        (Some(sure), Some(likely)) if likely > sure => writeln!(
-            out,
-            "Largest {name} within {limit}: {sure} for sure; up to {likely} more often than not."
-        ),
-        (Some(sure), _) => writeln!(out, "Largest {name} within {limit}: {sure}."),
-        (None, Some(likely)) => {
-            writeln!(out, "Largest {name} within {limit}: perhaps {likely}; none is sure.")
+    Some(match (sure, likely) {
+        (Some(sure), Some(likely)) if likely > sure => {
+            format!("Largest {name} for {limit}: {sure} (sure); up to {likely} passes in most runs (likely).")
         }
-        (None, None) => writeln!(out, "No {name} fits {limit}."),
-    };
+        (Some(sure), _) => format!("Largest {name} for {limit}: {sure} (sure)."),
+        (None, Some(likely)) => {
+            format!("Largest {name} for {limit}: {likely} passes in most runs (likely); none is sure.")
+        }
+        (None, None) => format!("No {name} fits in {limit}."),
+    })
 }
 
 fn batch(out: &mut String, document: &PlanView, prediction: &PredictionView, style: Style) {
-    heading(out, &format!("{} {}", printable(&document.variable), prediction.batch), style);
+    heading(out, &format!("{} {}", variable(document), prediction.batch), style);
     let titles = PredictionView::TITLES;
     let line = |out: &mut String, title: &str, value: String| {
         let _ = writeln!(out, "  {title:<28} {value}");
@@ -69,21 +185,15 @@ fn batch(out: &mut String, document: &PlanView, prediction: &PredictionView, sty
         line(
             out,
             titles.process_bytes,
-            format!("{process}  (as nvidia-smi counts: {outside} are beside the pool)"),
+            format!("{process}  (as nvidia-smi counts; {outside} of it is outside the pool)"),
         );
     }
     line(out, titles.minimum_bytes, or_dash(prediction.minimum_bytes));
     line(out, titles.exact_share, format!("{:.1} %", prediction.exact_share * 100.0));
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    let mut roles: Vec<(&str, Bytes)> =
-        prediction.by_role.iter().map(|(role, bytes)| (role.word(), *bytes)).collect();
-    roles.sort_by_key(|(role, bytes)| (std::cmp::Reverse(*bytes), *role));
-    let slack = ("slack", prediction.slack_bytes);
-    let all: Bytes = roles.iter().map(|(_, bytes)| *bytes).sum::<Bytes>() + prediction.slack_bytes;
-    let is_there = |(_, bytes): &(&str, Bytes)| *bytes > Bytes::ZERO;
-    for (role, bytes) in roles.into_iter().chain([slack]).filter(is_there) {
-        rows.push(vec![bytes.to_string(), percent(bytes, all), role.to_owned()]);
-    }
+    let parts = roles(prediction);
+    let all: Bytes = parts.iter().map(|(_, bytes)| *bytes).sum();
+    let row = |(role, bytes): (String, Bytes)| vec![bytes.to_string(), percent(bytes, all), role];
+    let rows: Vec<Vec<String>> = parts.into_iter().map(row).collect();
     out.push('\n');
     table(out, &[("bytes", true), ("share", true), ("role", false)], &rows, style);
     if prediction.parts.len() > 1 {
@@ -105,11 +215,7 @@ fn batch(out: &mut String, document: &PlanView, prediction: &PredictionView, sty
 
 fn fixes(out: &mut String, document: &PlanView, style: Style) {
     let Some(first) = document.fixes.first() else { return };
-    heading(
-        out,
-        &format!("What would need less at {} {}", printable(&document.variable), first.batch),
-        style,
-    );
+    heading(out, &format!("What would need less at {} {}", variable(document), first.batch), style);
     let titles = FixView::TITLES;
     let columns = [
         (titles.saves_bytes, true),
@@ -135,13 +241,13 @@ fn fixes(out: &mut String, document: &PlanView, style: Style) {
     let _ = writeln!(out, "  {}{}{}", style.dim, document.no_help, style.plain);
     let _ = writeln!(
         out,
-        "  {}To measure one: vramline verify --fix NAME --batch N -- CMD {{batch}}{}",
+        "  {}To measure a fix: vramline verify --fix NAME --batch N -- CMD {{batch}}{}",
         style.dim, style.plain
     );
 }
 
 fn draw(out: &mut String, document: &PlanView, style: Style) {
-    heading(out, &format!("Memory against {}", printable(&document.variable)), style);
+    heading(out, &format!("Memory against {}", variable(document)), style);
     let most = document.curve.iter().map(|point| point.high_bytes).chain(document.limit_bytes).max();
     let most = most.unwrap_or_default().0.max(1);
     let cells = |bytes: Bytes| usize::try_from(bytes.0.saturating_mul(BAR) / most).unwrap_or(0);
@@ -161,8 +267,8 @@ fn draw(out: &mut String, document: &PlanView, style: Style) {
         let bar: String = bar.into_iter().collect();
         let _ = writeln!(out, "  {:>8}  {bar} {}", point.batch, point.peak_bytes);
     }
-    let told = if limit.is_some() { "; | the limit" } else { "" };
-    let _ = writeln!(out, "  {}# the peak; + where some runs go{told}{}", style.dim, style.plain);
+    let told = if limit.is_some() { ", | limit" } else { "" };
+    let _ = writeln!(out, "  {}# peak, + upper end of the range{told}{}", style.dim, style.plain);
 }
 
 fn probes(out: &mut String, document: &PlanView, style: Style) {
@@ -195,7 +301,7 @@ fn compiled(out: &mut String, document: &PlanView, style: Style) {
     if document.compiled.is_empty() {
         return;
     }
-    heading(out, "Compiled by XLA", style);
+    heading(out, "Programs compiled by XLA", style);
     let titles = CompiledView::TITLES;
     let columns = [
         (titles.batch, true),

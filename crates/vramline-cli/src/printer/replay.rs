@@ -1,17 +1,68 @@
-//! Draws a replay as text: how exact it is, why the pool is larger than what was asked for, what other settings would do.
+//! Draws a replay as text: how exact it is, why the pool is larger than the peak, what other settings would do; growths one by one
+//! with `--full`.
 
 use std::fmt::Write;
 
 use vramline::replay::AnsweredBy;
 use vramline::units::{Bytes, thousands};
-use vramline::view::replay::{GrowthView, MomentView, OpView, Replay, ReplayPoolView, WhatIfView};
+use vramline::view::replay::{CauseView, GrowthView, MomentView, OpView, Replay, ReplayPoolView, WhatIfView};
 
+use super::screen::{COLUMNS, Section, bold, cut, fitting_table, notes, screen, titled, wrapped};
 use super::{Column, Style, clock, heading, percent, printable, shorten, table};
 
 /// Growths that are shown; the largest ones.
 const GROWTHS: usize = 8;
 
-pub(crate) fn replay(document: &Replay, style: Style) -> String {
+/// Causes, other pools and notes of a first screen.
+const SCREEN_CAUSES: usize = 4;
+const SCREEN_POOLS: usize = 4;
+const SCREEN_NOTES: usize = 2;
+
+/// The answer on one screen.
+pub(crate) fn first_screen(document: &Replay, style: Style) -> String {
+    let file = document.files.first().map_or(String::new(), |file| cut(&printable(file), COLUMNS));
+    let Some(main) = document.pools.first() else { return full(document, style) };
+    let mut table_of_parts = String::new();
+    parts(&mut table_of_parts, main, style);
+    let parts: Vec<String> = table_of_parts
+        .lines()
+        .skip(1)
+        .filter(|line| !line.starts_with("  at the"))
+        .map(|line| cut(line, COLUMNS))
+        .collect();
+    let cause = |cause: &CauseView| {
+        wrapped(&format!("  {:>9}  {}", cause.bytes.to_string(), printable(&cause.text)), 13, 2)
+    };
+    let mut causes: Vec<String> = main.causes.iter().take(SCREEN_CAUSES).flat_map(cause).collect();
+    if !causes.is_empty() {
+        causes.insert(
+            0,
+            format!("{}Why the pool is larger than the peak (these overlap){}", style.bold, style.plain),
+        );
+    }
+    let others = document.pools.iter().skip(1).take(SCREEN_POOLS);
+    let others: Vec<String> = others.flat_map(|pool| titled("Also", &pool.headline, 2, style)).collect();
+    let next = "--what-if growth=off (other settings), --find limit (least limit), --full (everything)";
+    let asked = document.asked.as_ref().map(|asked| {
+        let answer = if asked.fits { "fits" } else { "does not fit" };
+        titled("Request", &format!("{} more {answer}", asked.asked_bytes), 1, style)
+    });
+    screen(vec![
+        Section::whole(vec![format!("{}{file}{}", style.dim, style.plain)]),
+        Section::whole(bold(&main.headline, style)),
+        Section::whole(wrapped(&sizes(main), 0, 3)).attached(),
+        Section::trimmed(what_if_lines(document, style), 4, 1),
+        Section::whole(asked.unwrap_or_default()),
+        Section::trimmed(parts, 3, 4),
+        Section::trimmed(causes, 3, 3),
+        Section::trimmed(others, 0, 5),
+        Section::trimmed(notes(&document.warnings, SCREEN_NOTES, style), 0, 6),
+        Section::whole(titled("Next", next, 1, style)),
+    ])
+}
+
+/// Everything that a replay says.
+pub(crate) fn full(document: &Replay, style: Style) -> String {
     let mut out = String::new();
     for file in &document.files {
         let _ = writeln!(out, "{}{}{}", style.dim, printable(file), style.plain);
@@ -21,7 +72,7 @@ pub(crate) fn replay(document: &Replay, style: Style) -> String {
         exactness(&mut out, pool, style);
     }
     if let Some(pool) = document.pools.first() {
-        sizes(&mut out, pool);
+        let _ = writeln!(out, "\n{}", sizes(pool));
         parts(&mut out, pool, style);
         growths(&mut out, pool, style);
         causes(&mut out, pool, style);
@@ -30,7 +81,7 @@ pub(crate) fn replay(document: &Replay, style: Style) -> String {
     if let Some(asked) = &document.asked {
         heading(&mut out, &format!("A request for {} more", asked.asked_bytes), style);
         if asked.fits {
-            let _ = writeln!(out, "  has room");
+            let _ = writeln!(out, "  fits");
         }
         for line in &asked.dump {
             let _ = writeln!(out, "{}", printable(line));
@@ -60,27 +111,29 @@ fn exactness(out: &mut String, pool: &ReplayPoolView, style: Style) {
     if let Some(driver) = &pool.driver {
         let _ = write!(
             out,
-            "  {} of {} calls to the driver at their moment and of their size",
+            "  {} of {} calls to the driver match in time and size",
             thousands(driver.matches),
             thousands(driver.calls)
         );
         if driver.failures > 0 {
             let _ = write!(
                 out,
-                ", {} of {} failed requests fail",
+                ", {} of {} failed requests fail in the replay too",
                 thousands(driver.failure_matches),
                 thousands(driver.failures)
             );
         }
         let only_here = driver.only_here + driver.failures_only_here;
         if only_here > 0 {
-            let _ = write!(out, "; {} calls and failures are the replay's alone", thousands(only_here));
+            let _ = write!(out, "; {} calls and failures happen only in the replay", thousands(only_here));
         }
         out.push('\n');
     }
     if let (None, Some(least)) = (pool.limit_bytes, pool.least_limit_bytes) {
-        let _ =
-            writeln!(out, "  the driver refused more than {least}: what-ifs without a limit have that one");
+        let _ = writeln!(
+            out,
+            "  the driver refused more than {least}: a what-if without a limit uses that as its limit"
+        );
     }
     for assumed in &pool.assumes {
         let _ = writeln!(out, "  assumed: {}", printable(assumed));
@@ -88,15 +141,15 @@ fn exactness(out: &mut String, pool: &ReplayPoolView, style: Style) {
     if let Some(first) = &pool.first_mismatch {
         let replayed = match (first.replayed_address, first.replayed_chunk_bytes) {
             (Some(address), Some(chunk)) => format!("{address:x} ({} bytes)", thousands(chunk.0)),
-            _ => "no room for it".to_owned(),
+            _ => "no space for it".to_owned(),
         };
         let when = clock(first.at_ns);
-        let asked = format!("{} asked by {}", first.asked_bytes, shown(&first.op));
+        let asked = format!("{} requested by {}", first.asked_bytes, shown(&first.op));
         let chunk = thousands(first.chunk_bytes.0);
         let _ = match first.address {
             Some(address) => writeln!(
                 out,
-                "  first difference at {when}: {asked} lies at {address:x} ({chunk} bytes), the replay has {replayed}"
+                "  first difference at {when}: {asked} is at {address:x} ({chunk} bytes), in the replay at {replayed}"
             ),
             None => {
                 writeln!(out, "  first difference at {when}, after {} allocations:", thousands(first.alloc))
@@ -112,20 +165,16 @@ fn shown(op: &str) -> String {
     if op.is_empty() { "(no name)".to_owned() } else { shorten(&printable(op)) }
 }
 
-fn sizes(out: &mut String, pool: &ReplayPoolView) {
-    let _ = writeln!(
-        out,
-        "\nThe peak is {} in a pool of {}. At most {} were asked for at once ({} in whole granules),",
-        pool.peak_bytes, pool.pool_bytes, pool.load_requested_bytes, pool.load_rounded_bytes
-    );
-    let is_best = pool.packing_bound_bytes == pool.load_rounded_bytes;
-    let _ = writeln!(
-        out,
-        "and the same lifetimes can be packed into {}{}: an allocator with foresight could save {}.",
+/// Peak, pool, and what an ideal allocator would need.
+fn sizes(pool: &ReplayPoolView) -> String {
+    format!(
+        "The pool reserved {} for a peak of {}. The requests alone need {}. An ideal allocator would need {}, {} less than the pool.",
+        pool.pool_bytes,
+        pool.peak_bytes,
+        pool.load_requested_bytes,
         pool.packing_bound_bytes,
-        if is_best { ", which is the least possible" } else { "" },
         pool.pool_bytes.saturating_sub(pool.packing_bound_bytes)
-    );
+    )
 }
 
 fn parts(out: &mut String, pool: &ReplayPoolView, style: Style) {
@@ -138,18 +187,26 @@ fn parts(out: &mut String, pool: &ReplayPoolView, style: Style) {
         let bytes = bytes.to_string();
         let _ = writeln!(out, "  {bytes:>9}  {share:>7}  {name:<10} {}{meaning}{}", style.dim, style.plain);
     };
-    line("requested", moment.requested_bytes, "asked for and held".to_owned());
-    line("slack", moment.slack_bytes, format!("internal: {} larger than their requests", words.chunks));
+    line("requested", moment.requested_bytes, "by live tensors".to_owned());
+    line("rounding", moment.slack_bytes, "handed out beyond the requests".to_owned());
     if moment.pending_bytes > Bytes::ZERO {
-        line("pending", moment.pending_bytes, "freed, and still used by another stream".to_owned());
+        line("pending", moment.pending_bytes, "freed, but still used by another stream".to_owned());
     }
-    line("cached", moment.cached_bytes, format!("free; the largest hole is {}", moment.largest_free_bytes));
+    line(
+        "cached",
+        moment.cached_bytes,
+        format!("free; the largest free block is {}", moment.largest_free_bytes),
+    );
     if moment.external_bytes > Bytes::ZERO {
-        let meaning = format!("of that, in holes too small for the {} still to come", moment.upcoming_bytes);
-        line("external", moment.external_bytes, meaning);
+        let meaning = format!("part of cached: in blocks too small for the next {}", moment.upcoming_bytes);
+        line("fragmented", moment.external_bytes, meaning);
     }
     if moment.idle_bytes > Bytes::ZERO {
-        line("idle", moment.idle_bytes, format!("of that, in {}s that are wholly free", words.region));
+        line(
+            "idle",
+            moment.idle_bytes,
+            format!("part of cached: in {}s that are completely free", words.region),
+        );
     }
     let end = pool.at_end.as_ref();
     for (when, moment) in [("at the peak", Some(moment)), ("at the end", end)] {
@@ -160,15 +217,14 @@ fn parts(out: &mut String, pool: &ReplayPoolView, style: Style) {
 /// What the allocator calls its parts.
 struct Words {
     region: &'static str,
-    chunks: &'static str,
 }
 
 impl Words {
     fn of(pool: &ReplayPoolView) -> Words {
-        // Only PyTorch's allocator tells its calls of the driver.
+        // Only PyTorch's allocator reports its calls to the driver.
         match pool.driver {
-            Some(_) => Words { region: "segment", chunks: "blocks" },
-            None => Words { region: "region", chunks: "chunks" },
+            Some(_) => Words { region: "segment" },
+            None => Words { region: "region" },
         }
     }
 }
@@ -180,7 +236,7 @@ fn stranded(out: &mut String, when: &str, moment: Option<&MomentView>, words: &W
     let first = moment.stranded.first();
     let example = first.map_or(String::new(), |region| {
         format!(
-            ", one of {} with {} in use ({})",
+            ", for example {} with {} in use ({})",
             region.bytes,
             region.live_bytes,
             region.ops.first().map_or("(no name)".to_owned(), |op| shown(&op.op))
@@ -188,7 +244,7 @@ fn stranded(out: &mut String, when: &str, moment: Option<&MomentView>, words: &W
     });
     let _ = writeln!(
         out,
-        "  {when}, {held} are free in {} that little holds open{example}",
+        "  {when}, {held} is free in {} with few live blocks{example}",
         if moment.stranded.len() == 1 {
             format!("a {}", words.region)
         } else {
@@ -213,7 +269,7 @@ fn growths(out: &mut String, pool: &ReplayPoolView, style: Style) {
     ];
     heading(
         out,
-        "Why it grew: what was asked for, what was free, by how much the largest hole missed",
+        "Why the pool grew: the request, what was free, and how much the largest free block missed",
         style,
     );
     remembered(out, pool);
@@ -241,7 +297,7 @@ fn growths(out: &mut String, pool: &ReplayPoolView, style: Style) {
     }
 }
 
-/// The largest growth at a time when enough was free, only not in one piece.
+/// The largest growth at a time when enough was free, but fragmented.
 fn remembered(out: &mut String, pool: &ReplayPoolView) {
     let is_enough = |growth: &&GrowthView| {
         growth.free_bytes >= growth.rounded_bytes && growth.missed_by_bytes > Bytes::ZERO
@@ -250,7 +306,7 @@ fn remembered(out: &mut String, pool: &ReplayPoolView) {
     let Some(growth) = enough.max_by_key(|growth| growth.got_bytes) else { return };
     let _ = writeln!(
         out,
-        "  {} were free when {} were asked for, but the largest hole of {} missed by {}: {} more were taken.",
+        "  {} was free when {} was requested, but the largest free block of {} was {} too small: the pool grew by {}.",
         growth.free_bytes,
         growth.asked_bytes,
         growth.largest_free_bytes,
@@ -263,7 +319,7 @@ fn causes(out: &mut String, pool: &ReplayPoolView, style: Style) {
     if pool.causes.is_empty() {
         return;
     }
-    heading(out, "What that comes from (these overlap)", style);
+    heading(out, "Why the pool is larger than the peak (these overlap)", style);
     for cause in &pool.causes {
         let bytes = cause.bytes.to_string();
         let _ = writeln!(out, "  {bytes:>9}  {:<14}  {}", cause.cause, printable(&cause.text));
@@ -279,8 +335,15 @@ fn named(op: &OpView) -> String {
 }
 
 fn what_if(out: &mut String, document: &Replay, style: Style) {
+    if !document.what_if.is_empty() {
+        let _ = writeln!(out, "\n{}", what_if_lines(document, style).join("\n"));
+    }
+}
+
+/// What other settings would do, as a table with its footnotes.
+fn what_if_lines(document: &Replay, style: Style) -> Vec<String> {
     if document.what_if.is_empty() {
-        return;
+        return Vec::new();
     }
     let titles = WhatIfView::TITLES;
     let columns: [Column; 6] = [
@@ -291,7 +354,7 @@ fn what_if(out: &mut String, document: &Replay, style: Style) {
         (titles.retries, true),
         ("", false),
     ];
-    heading(out, "What if", style);
+    let mut lines = vec![format!("{}What if{}", style.bold, style.plain)];
     let range = |low: Bytes, high: Bytes| {
         if low.to_string() == high.to_string() { high.to_string() } else { format!("{low} to {high}") }
     };
@@ -299,7 +362,7 @@ fn what_if(out: &mut String, document: &Replay, style: Style) {
         let failed = answer.failed.as_ref().map_or(String::new(), |failed| {
             let when = failed.at_ns.map_or(String::new(), |at| format!(" at {}", clock(at)));
             format!(
-                "{} asked by {}{when}, {} free, largest hole {}",
+                "{} requested by {}{when}, {} free, largest free block {}",
                 failed.asked_bytes,
                 shown(&failed.op),
                 failed.free_bytes,
@@ -307,11 +370,11 @@ fn what_if(out: &mut String, document: &Replay, style: Style) {
             )
         });
         let failed = match answer.waits {
-            Some(waits) => format!("if {} requests wait for other threads: {failed}", thousands(waits)),
+            Some(waits) => format!("only if {} requests wait for other threads: {failed}", thousands(waits)),
             None => failed,
         };
         vec![
-            if answer.setting.is_empty() { "as it was".to_owned() } else { printable(&answer.setting) },
+            if answer.setting.is_empty() { "as recorded".to_owned() } else { printable(&answer.setting) },
             match answer.fits {
                 Some(true) => "yes",
                 Some(false) => "no",
@@ -326,21 +389,15 @@ fn what_if(out: &mut String, document: &Replay, style: Style) {
         ]
     };
     let rows: Vec<Vec<String>> = document.what_if.iter().map(row).collect();
-    table(out, &columns, &rows, style);
+    lines.extend(fitting_table(&columns, &rows, &[5], style));
     if document.what_if.iter().any(|answer| answer.by == AnsweredBy::Bounds) {
-        let _ = writeln!(
-            out,
-            "  cuda_malloc_async: the rules of the driver's pool are not public; at least what was asked for at once, and a guess at the worst"
-        );
+        lines.push("  cuda_malloc_async: the driver's rules are not public, so this is a lower bound and a rough upper bound".to_owned());
     }
     if document.what_if.iter().any(|answer| answer.is_lower_bound) {
-        let _ = writeln!(
-            out,
-            "  the run ended early: at least this; what it would have asked for after that is not known"
-        );
+        lines
+            .push("  The run ended early: later requests are unknown, so these are lower bounds.".to_owned());
     }
-    let _ = writeln!(
-        out,
-        "  in the recorded order of requests; threads may come in another order in another run"
-    );
+    lines
+        .push("  For the recorded order of requests; threads may run in another order next time.".to_owned());
+    lines
 }

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use vramline::analysis::top::BarPart;
 use vramline::event::Phase;
-use vramline::units::{Bytes, Nanos};
+use vramline::units::{Bytes, Nanos, capitalised};
 use vramline::view::top::{Top, TopDevice, TopJob, TopProcess};
 
-use super::{Column, Style, capitalised, heading, notes_of, or_dash, printable, signed, table};
+use super::{Column, Style, heading, notes_of, or_dash, printable, signed, table};
 
 pub(crate) fn top(document: &Top, style: Style) -> String {
     let mut out = String::new();

@@ -1,19 +1,19 @@
 //! Draws a verified prediction as text.
 
-use std::fmt::Write;
-
 use vramline::units::Bytes;
 use vramline::view::verify::Verify;
 
-use super::{Style, notes_of, or_dash, printable, table};
+use super::screen::{Section, bold, fitting_table, notes, screen};
+use super::{Style, notes_of, or_dash};
 
-pub(crate) fn verify(document: &Verify, style: Style) -> String {
-    let mut out = String::new();
-    let _ = writeln!(out, "{}{}{}\n", style.bold, printable(&document.headline), style.plain);
+/// Notes of a first screen.
+const SCREEN_NOTES: usize = 4;
+
+pub(crate) fn verify(document: &Verify, is_full: bool, style: Style) -> String {
     let columns = [("", false), ("predicted", true), ("measured", true), ("each run", false)];
     let runs = |runs: &[Bytes]| runs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut rows = vec![vec![
-        format!("batch {}", document.batch),
+        format!("batch size {}", document.batch),
         document.without_predicted_bytes.to_string(),
         document.without_measured_bytes.to_string(),
         runs(&document.without_runs_bytes),
@@ -26,7 +26,16 @@ pub(crate) fn verify(document: &Verify, style: Style) -> String {
             runs(&document.runs_bytes),
         ]);
     }
-    table(&mut out, &columns, &rows, style);
-    notes_of(&mut out, &document.warnings, style);
+    let mut sections = vec![
+        Section::whole(bold(&document.headline, style)),
+        Section::whole(fitting_table(&columns, &rows, &[0, 3], style)),
+    ];
+    if !is_full {
+        sections.push(Section::trimmed(notes(&document.warnings, SCREEN_NOTES, style), 0, 1));
+    }
+    let mut out = screen(sections);
+    if is_full {
+        notes_of(&mut out, &document.warnings, style);
+    }
     out
 }

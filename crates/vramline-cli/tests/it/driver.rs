@@ -149,12 +149,12 @@ fn doctor_says_what_can_be_measured() {
     for code in ["hidden-device", "async-allocator", "process-peak", "no-gpu-build", "package"] {
         assert!(codes.contains(&code), "{code} in {codes:?}");
     }
-    let text = place.told(&["doctor", "--python", "./python"], &variables);
+    let text = place.told(&["doctor", "--full", "--python", "./python"], &variables);
     let text = String::from_utf8(text.stdout).unwrap();
     for line in [
         "NVIDIA H200",
         "checked: total = reserved + free + used",
-        "switch: unset TF_GPU_ALLOCATOR",
+        "to enable: unset TF_GPU_ALLOCATOR",
         "TensorFlow 2.21.0",
     ] {
         assert!(text.contains(line), "{line} in\n{text}");

@@ -43,7 +43,7 @@ fn jobs_have_names_and_plans_batches() {
     assert_eq!(document["jobs"][1]["name"], "tf221_cpu_cnn_from_start.xplane");
     let shown = run(&args[..args.len() - 1]);
     let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.starts_with("2 jobs fit 1.00 GiB"), "{shown}");
+    assert!(shown.starts_with("2 jobs fit in 1.00 GiB"), "{shown}");
     assert!(shown.contains("vramline run --limit 2MiB -- CMD"), "{shown}");
     // A plan of recordings on a GPU tells what its process holds beside the pool; a batch may be uncertain by itself.
     let known = text.replace(r#""certain":true"#, r#""certain":false,"outside_bytes":3145728"#);

@@ -9,7 +9,7 @@ use super::leak::{Growth, growth, growth_alike, points, train_steps, whole};
 use super::{Device, Finding, GrowingOp, StepFigures};
 
 /// The rule's name.
-const RULE: &str = "growing-inputs";
+pub(super) const RULE: &str = "growing-inputs";
 
 /// Peaks that grow by less than this, and by less than this share of themselves, while nothing is left at the end of steps.
 const LEAST: f64 = 4.0 * 1024.0 * 1024.0;

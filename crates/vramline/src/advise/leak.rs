@@ -12,9 +12,9 @@ use crate::units::Bytes;
 pub(crate) const RULE: &str = "leak";
 
 /// Fewer steps prove nothing.
-pub(super) const FEWEST: usize = 12;
+pub(crate) const FEWEST: usize = 12;
 /// So many of the first steps are not looked at: a tenth, and at least two, which build what the others use.
-pub(super) const WARM_UP: (usize, usize) = (10, 2);
+pub(crate) const WARM_UP: (usize, usize) = (10, 2);
 /// More points than this are thinned out: pairs grow with the square.
 const MAX_POINTS: usize = 400;
 /// The quantile of the normal distribution for an interval of 99 %.

@@ -39,6 +39,9 @@ pub struct Finding {
     pub verify: String,
 }
 
+/// The rules that find growth.
+pub(crate) const GROWTH_RULES: [&str; 3] = [leak::RULE, staircase::RULE, growing_inputs::RULE];
+
 /// A step, as far as rules ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepFigures {

@@ -5,12 +5,9 @@ use std::sync::Arc;
 
 use super::reading::{self, OutOfMemory};
 use super::report::{ReportOptions, report};
-use crate::advise::Finding;
+use crate::advise::{Finding, GROWTH_RULES};
 use crate::source::{Progress, SourceError};
 use crate::units::Bytes;
-
-/// Rules that say why a job needed more and more.
-const GROWTH_RULES: [&str; 3] = ["leak", "growing-inputs", "staircase"];
 
 /// Reads the failed allocations of logs, dumps, snapshots and recordings; [`oom`](crate::oom()) explains them.
 ///

@@ -1,27 +1,38 @@
-//! The answer of a report in a sentence, the figures behind it, and the sentences that go on from there.
+//! The answer of a report: a headline, the parts of the peak, and the sentences that explain it.
 
 use super::caching::CachedWhen;
 use super::held::{HeldMoment, HeldRows};
-use super::replayed::Replayed;
+use super::pool_size;
 use super::report::{PoolAnalysis, ReportAnalysis};
-use super::windows;
+use super::steps;
+use super::subject;
+use super::windows::PeakPlace;
 use crate::event::Framework;
+use crate::ledger::LineKind;
 use crate::snapshot::Role;
-use crate::units::{Bytes, thousands};
+use crate::trace::Phase;
+use crate::units::{Bytes, capitalised, counted, thousands};
 use crate::warning::Warning;
 
-/// Warnings that the pools which matter are not in the trace.
+/// Codes of warnings that the allocator which holds the memory is not in the trace.
 const SILENT: [&str; 2] = ["silent-allocator", "cuda-malloc-async"];
 
 /// A share of its limit from which on a pool is called full.
 const FULL_PERCENT: u128 = 95;
 
+/// A traced moment that misses the peak of the process by at most one part in this many explains it well enough.
+const NEAR_SHARE: u64 = 20;
+
 /// The answer of a report.
 #[derive(Clone, Debug)]
 pub struct ReportAnswer {
-    /// One sentence.
+    /// What the report is about: file, command, how it ended, framework and device.
+    pub subject: Vec<String>,
+    /// The answer in one or two sentences.
     pub headline: String,
-    /// What goes on from there: what held the peak, what was lost around it.
+    /// What the peak consists of, the largest part first; the parts add up to the peak that the report explains.
+    pub parts: Vec<PeakPart>,
+    /// Further sentences: what the driver counts, fragmentation, steps.
     pub explanation: Vec<String>,
     /// The answer in a word.
     pub word: ReportWord,
@@ -29,10 +40,19 @@ pub struct ReportAnswer {
     pub pool: Option<String>,
     /// Its device.
     pub device: Option<String>,
-    /// The most that it held.
+    /// Its peak.
     pub peak: Option<Bytes>,
-    /// What it may take, where somebody set that.
+    /// Its limit, where somebody set one.
     pub limit: Option<Bytes>,
+}
+
+/// A part of the peak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeakPart {
+    /// A role, `rounding` or `before the recording`.
+    pub what: &'static str,
+    /// Its bytes.
+    pub bytes: Bytes,
 }
 
 /// The answer of a report in a word.
@@ -42,7 +62,7 @@ pub enum ReportWord {
     OutOfMemory,
     /// The allocator that holds the memory is not in the trace.
     NotTraced,
-    /// Nothing tells the memory.
+    /// The source does not report memory.
     Unknown,
     /// The peak is close to the limit.
     Full,
@@ -62,7 +82,9 @@ impl ReportAnswer {
     /// Before anything is known.
     pub(super) fn open() -> ReportAnswer {
         ReportAnswer {
+            subject: Vec::new(),
             headline: String::new(),
+            parts: Vec::new(),
             explanation: Vec::new(),
             word: ReportWord::Unknown,
             pool: None,
@@ -72,7 +94,7 @@ impl ReportAnswer {
         }
     }
 
-    /// The answer of a report whose pools and warnings are known.
+    /// The answer of a report whose pools, findings and warnings are known.
     pub(super) fn of(report: &ReportAnalysis) -> ReportAnswer {
         let main = report.pools.first();
         let find = |codes: &[&str]| {
@@ -91,15 +113,17 @@ impl ReportAnswer {
         };
         let about = match main {
             Some(pool) => about_pool(report, pool),
-            None if report.job.is_some() => vec!["No figures in this recording.".to_owned()],
+            None if report.job.is_some() => vec!["This recording has no memory figures.".to_owned()],
             None if report.source.framework == Some(Framework::PyTorch) => {
-                vec!["The snapshot is empty: it tells of no memory.".to_owned()]
+                vec!["The snapshot is empty: it has no segments and no history.".to_owned()]
             }
-            None => vec!["No memory events in this trace.".to_owned()],
+            None => vec!["This trace has no memory events.".to_owned()],
         };
         let mut sentences = failed.into_iter().chain(silent).chain(about);
         ReportAnswer {
+            subject: subject::of(report, main),
             headline: sentences.next().unwrap_or_default(),
+            parts: main.and_then(|pool| pool.at_peak.as_ref()).map(parts_of_peak).unwrap_or_default(),
             explanation: sentences.collect(),
             word,
             pool: main.map(|pool| pool.name.clone()),
@@ -116,145 +140,138 @@ fn is_full(peak: Bytes, limit: Bytes) -> bool {
 
 /// A warning as a sentence.
 fn sentence(warning: &Warning) -> String {
-    let mut letters = warning.text.chars();
-    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    format!("{first}{}.", letters.as_str())
+    format!("{}.", capitalised(&warning.text))
 }
 
+/// The headline of a pool, then what explains it.
 fn about_pool(report: &ReportAnalysis, pool: &PoolAnalysis) -> Vec<String> {
-    let program = match report.source.framework {
-        Some(Framework::TensorFlow) => "TensorFlow",
-        Some(Framework::Jax) => "JAX",
-        Some(Framework::PyTorch) => "PyTorch",
-        None => "The program",
-    };
-    let name = &pool.name;
+    let place = pool.place();
     let Some(peak) = pool.peak else {
-        return vec![format!("{program} does not tell the memory of {name}.")];
+        let program = report.source.program();
+        return vec![format!("{program} does not report the memory of {place}.")];
     };
     let mut sentences = Vec::new();
     // The trace of a recording covers its first steps; the counters cover all of it.
-    let ever = pool.lifetime_peak.filter(|&ever| ever > peak && report.job.is_some());
-    if let Some(ever) = ever {
-        sentences.push(windows::not_traced(program, ever, pool));
-    }
+    let highest = pool.lifetime_peak.filter(|&highest| highest > peak && report.job.is_some());
     let Some(held) = &pool.at_peak else {
-        sentences.push(format!("{program} held {peak} on {name} at the peak; no trace shows what held it."));
+        let highest = highest.unwrap_or(peak);
+        sentences
+            .push(format!("Peak memory: {}. No trace shows what held it.", at_place(report, pool, highest)));
+        sentences.extend(pool_size::sentence(report, pool));
+        sentences.extend(steps::sentence(report, pool));
         return sentences;
     };
-    let of_limit = pool
-        .binding_limit()
-        .map_or(String::new(), |limit| format!(", {} of its limit of {limit}", peak.percent_of(limit)));
-    let of_steps = if ever.is_some() { " of the traced steps" } else { "" };
-    // Of the first steps there is nothing to say; of others the reader wants to know which.
-    let place = pool.peak_in.as_ref().filter(|_| pool.window > Some(1));
-    let place = place.map_or(String::new(), |place| format!(", {place}"));
-    sentences.push(match pool.moment {
-        HeldMoment::Peak => {
-            format!("{program} held {peak} in {name} at the peak{of_steps}{place}{of_limit}.")
+    match (pool.moment, highest) {
+        (HeldMoment::Peak, Some(highest)) => sentences.push(beyond_the_trace(report, pool, highest, peak)),
+        (HeldMoment::Peak, None) => {
+            let when = within(pool.peak_in.as_ref());
+            sentences.push(format!("Peak memory: {}{when}.", at_place(report, pool, peak)));
         }
-        HeldMoment::Dump => {
+        (HeldMoment::Dump, _) => {
             let count = held.rows.iter().map(|row| row.count).sum::<u64>();
-            let count = thousands(count.saturating_add(held.rest.map_or(0, |rest| rest.count)));
-            format!(
-                "{program} held {peak} in {name}, in {count} blocks, at the moment of the dump{of_limit}."
-            )
+            let count = count.saturating_add(held.rest.map_or(0, |rest| rest.count));
+            sentences.push(format!(
+                "Memory in use at the moment of the dump: {}, in {}.",
+                at_place(report, pool, peak),
+                counted(count, "block")
+            ));
+            sentences.push("The peak is unknown, because the file has no history of it.".to_owned());
         }
-        HeldMoment::Program => format!("The compiled program asks for {peak} in {name}."),
-    });
-    sentences.extend(by_role(held, peak));
-    sentences.extend(apart(held, peak, pool.moment));
+        (HeldMoment::Program, _) => {
+            sentences.push(format!("The compiled program needs {peak} on {place}."));
+        }
+    }
     sentences.extend(cached_at_dump(pool));
-    // A replay is of the first trace, and so is what it says of its peak.
-    let replay = pool.replay.as_ref().filter(|_| pool.window.is_none_or(|window| window == 1));
-    sentences.extend(replay.map(around_the_peak));
+    sentences.extend(pool_size::sentence(report, pool));
+    sentences.extend(unnamed(held, peak));
+    sentences.extend(steps::sentence(report, pool));
     sentences
 }
 
-/// Everything that the peak consists of, the most first: roles, what none of them explains, rounding, and what was there before.
-fn parts_of_peak(held: &HeldRows) -> Vec<(Bytes, &'static str)> {
-    let roles = Role::ALL.into_iter().map(|role| (held.of_role(role), role.word()));
-    let beside = [(held.slack, "rounding"), (held.before_recording, "from before the recording")];
-    let mut parts: Vec<(Bytes, &'static str)> =
-        roles.chain(beside).filter(|(bytes, _)| *bytes > Bytes::ZERO).collect();
-    parts.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+/// A size with its device, and its share of the limit or of the device.
+fn at_place(report: &ReportAnalysis, pool: &PoolAnalysis, bytes: Bytes) -> String {
+    let share = match (pool.binding_limit(), device_total(report, pool)) {
+        (Some(limit), _) => format!(" ({} of its limit of {limit})", bytes.percent_of(limit)),
+        (None, Some(total)) => format!(" ({} of its {total})", bytes.percent_of(total)),
+        (None, None) => String::new(),
+    };
+    format!("{bytes} on {}{share}", pool.place())
+}
+
+/// All memory of a pool's device. Host memory that stands in for a device is not the pool's own.
+fn device_total(report: &ReportAnalysis, pool: &PoolAnalysis) -> Option<Bytes> {
+    if pool.device.starts_with("CPU") || pool.device == "HOST" {
+        return None;
+    }
+    let mut lines = report.ledger_lines(&pool.device);
+    let total = lines.find(|line| line.what.kind() == LineKind::Device).and_then(|line| line.bytes);
+    let told = total.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
+    told.or_else(|| pool.hardware.as_ref()?.memory)
+}
+
+/// A peak of the process that no trace shows to the byte, and what the report explains instead.
+fn beyond_the_trace(report: &ReportAnalysis, pool: &PoolAnalysis, highest: Bytes, peak: Bytes) -> String {
+    let when = within(pool.rose_in.as_ref());
+    let traced = within(pool.peak_in.as_ref());
+    let is_near = highest.saturating_sub(peak).0 <= peak.0 / NEAR_SHARE;
+    let covered =
+        if is_near { "" } else { " No trace covers that moment (`vramline run --trace all` would)." };
+    format!(
+        "Peak memory: {}{when}.{covered} The details below are for the highest traced moment: {peak}{traced}.",
+        at_place(report, pool, highest)
+    )
+}
+
+/// Where in the program a peak was; empty where that says nothing.
+fn within(place: Option<&PeakPlace>) -> String {
+    let place = place.filter(|place| place.step.is_some() || place.phase != Phase::Other);
+    place.map_or(String::new(), |place| format!(", {place}"))
+}
+
+/// Everything that the peak consists of, the most first: roles, rounding, and what was allocated before the recording.
+fn parts_of_peak(held: &HeldRows) -> Vec<PeakPart> {
+    let roles = Role::ALL.into_iter().map(|role| PeakPart { bytes: held.of_role(role), what: role.word() });
+    let others = [
+        PeakPart { bytes: held.slack, what: "rounding" },
+        PeakPart { bytes: held.before_recording, what: "before the recording" },
+    ];
+    let mut parts: Vec<PeakPart> = roles.chain(others).filter(|part| part.bytes > Bytes::ZERO).collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
     parts
 }
 
-/// The peak as a sum. What is less than a hundredth is added up.
-fn by_role(held: &HeldRows, peak: Bytes) -> Option<String> {
-    let (large, small): (Vec<_>, Vec<_>) = parts_of_peak(held)
-        .into_iter()
-        .partition(|(bytes, _)| bytes.share_of(peak).is_some_and(|share| share >= 0.01));
-    let mut told: Vec<String> = large.iter().map(|(bytes, what)| format!("{what} {bytes}")).collect();
-    let others: Bytes = small.iter().map(|(bytes, _)| *bytes).sum();
-    if others > Bytes::ZERO && !told.is_empty() {
-        told.push(format!("others {others}"));
-    }
-    (!told.is_empty()).then(|| format!("That is {}.", told.join(", ")))
-}
-
-/// What a caching allocator kept beside what it had handed out when the snapshot was taken.
+/// What a caching allocator kept when the snapshot was taken, beyond the blocks in use.
 fn cached_at_dump(pool: &PoolAnalysis) -> Option<String> {
     let caching = pool.caching.as_ref().filter(|_| pool.moment == HeldMoment::Dump)?;
     let (_, end) = caching.moments.iter().find(|(when, _)| *when == CachedWhen::End)?;
     let cached = end.reserved.saturating_sub(end.active);
     let blocks =
-        caching.free_blocks.map_or(String::new(), |blocks| format!(" in {} blocks", thousands(blocks)));
+        caching.free_blocks.map_or(String::new(), |blocks| format!(" in {}", counted(blocks, "free block")));
     Some(format!(
-        "It had reserved {}, of which {cached} ({}){blocks} was cached and not in use.",
+        "PyTorch had reserved {} from the driver; {cached} of it ({}) was cached{blocks}.",
         end.reserved,
         cached.percent_of(end.reserved)
     ))
 }
 
-/// What no role explains.
-fn apart(held: &HeldRows, peak: Bytes, moment: HeldMoment) -> Option<String> {
-    let mut apart = Vec::new();
-    if held.slack > Bytes::ZERO {
-        let share = held.slack.percent_of(peak);
-        apart.push(format!("{} ({share}) is rounding: chunks larger than what was asked for", held.slack));
-    }
-    if held.before_recording > Bytes::ZERO {
-        let share = held.before_recording.percent_of(peak);
-        apart.push(format!("{} ({share}) is in use since before the recording", held.before_recording));
-    }
+/// The share of the peak that has no name.
+fn unnamed(held: &HeldRows, peak: Bytes) -> Option<String> {
     let requested = held.named + held.unnamed;
-    if held.unnamed > Bytes::ZERO && held.unnamed.share_of(requested).is_some_and(|share| share >= 0.01) {
-        apart.push(format!("{} ({}) has no name", held.unnamed, held.unnamed.percent_of(peak)));
-    }
-    let whole = if moment == HeldMoment::Peak { "the peak" } else { "that" };
-    (!apart.is_empty()).then(|| format!("Of {whole}, {}.", apart.join("; ")))
+    let is_worth_a_word = held.unnamed.share_of(requested).is_some_and(|share| share >= 0.01);
+    (held.unnamed > Bytes::ZERO && is_worth_a_word).then(|| {
+        format!(
+            "{} ({}) of this has no name: only size and time of these blocks are known.",
+            held.unnamed,
+            held.unnamed.percent_of(peak)
+        )
+    })
 }
 
-/// What a replay says of the pool around the peak.
-fn around_the_peak(replay: &Replayed) -> String {
-    let reproduced =
-        format!("{} of {} addresses", thousands(replay.address_matches), thousands(replay.allocs));
-    // Figures of a replay that goes another way than the trace are of another pool.
-    if replay.address_matches < replay.allocs {
-        return format!("A replay reproduces {reproduced}: too few to tell how fragmented the pool is.");
-    }
-    let how = if replay.is_exact { "By exact replay" } else { "By replay from an assumed start" };
-    if replay.growths < 2 {
-        return format!(
-            "{how}, the pool was taken at once, {}; any allocator needs {}.",
-            replay.pool, replay.load
-        );
-    }
-    let free = replay.cached_at_peak;
-    let mut more = Vec::new();
-    if replay.pool > replay.pool_at_peak {
-        more.push(format!("at most it was {}", replay.pool));
-    }
-    if replay.joined < replay.pool {
-        more.push(format!("in one piece {} would do", replay.joined));
-    }
-    more.push(format!("any allocator needs {}", replay.load));
+/// What a replay reproduces, where that is too little to measure fragmentation.
+pub(super) fn reproduced(address_matches: u64, allocs: u64) -> String {
     format!(
-        "{how}, the pool was {} then, of which {free} ({}) was free; {}.",
-        replay.pool_at_peak,
-        free.percent_of(replay.pool_at_peak),
-        more.join("; ")
+        "A replay reproduces {} of {} addresses, which is too few to measure fragmentation.",
+        thousands(address_matches),
+        thousands(allocs)
     )
 }

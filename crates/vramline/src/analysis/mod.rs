@@ -20,12 +20,15 @@ pub mod pack;
 pub mod patterns;
 pub mod picture;
 pub mod plan;
+mod pool_size;
 pub mod process;
 pub mod reading;
 pub mod redaction;
 pub mod replay;
 pub mod replayed;
 pub mod report;
+mod steps;
+mod subject;
 // It follows recordings.
 #[cfg(feature = "recording")]
 pub mod top;

@@ -16,7 +16,7 @@ use crate::postmortem::headline;
 use crate::postmortem::need::LeastNeed;
 use crate::postmortem::outcome::FailureOutcome;
 use crate::postmortem::{self, Conclusion, Proof, Verdict};
-use crate::units::{Bytes, thousands};
+use crate::units::{Bytes, counted};
 use crate::warning::Warning;
 
 /// The most sizes of which a pool's holders are listed.
@@ -138,7 +138,8 @@ impl<'a> FailureAnalysis<'a> {
         let is_own = conclusion.verdict != Some(Verdict::Device);
         let growth = causes::growth(read).filter(|_| is_own && !outcome.is_survived());
         if let Some(finding) = growth {
-            advice.insert(0, Advice { text: finding.fix.clone(), bytes: Some(finding.bytes) });
+            let bytes = Some(finding.bytes);
+            advice.insert(0, Advice { text: finding.fix.clone(), raises_limit: false, bytes });
         }
         let mut headline = headline::headline(&told, outcome);
         if let Some(finding) = growth {
@@ -201,8 +202,8 @@ impl OomAnalysis<'_> {
     pub fn headline(&self) -> String {
         match (self.failures.first(), self.failures.len()) {
             (None, _) => match headline::without_harm(&self.read.failures.soft) {
-                Some(what) => format!("No allocation failed for good: {what}."),
-                None => "No allocation fails here.".to_owned(),
+                Some(what) => format!("No fatal failure: {what}."),
+                None => "No out-of-memory error found.".to_owned(),
             },
             (Some(first), _) if first.outcome.is_survived() => {
                 let survived: Vec<(FailureOutcome, &Failure)> =
@@ -242,7 +243,7 @@ fn advise_by_replay(read: &OutOfMemory, analysed: &mut [FailureAnalysis<'_>]) {
         match kind {
             RemedyKind::Setting => analysed.advice.insert(first, advice),
             RemedyKind::Limit => {
-                analysed.advice.retain(|known| !known.text.starts_with("raise the limit"));
+                analysed.advice.retain(|known| !known.raises_limit);
                 analysed.advice.insert(first.min(analysed.advice.len()), advice);
             }
             RemedyKind::None => analysed.advice.push(advice),
@@ -266,25 +267,25 @@ pub(super) fn in_short(read: &OutOfMemory) -> Option<Warning> {
         return Some(Warning {
             code: "refused-at-first",
             text: format!("the job went on: {}", gone_on(&survived)),
-            hint: "vramline oom with the same path shows each".to_owned(),
+            hint: "run `vramline oom` with the same path to see each of them".to_owned(),
         });
     }
     let conclusion = postmortem::conclude(failure, read.proofs.get(at).and_then(Option::as_ref));
-    let size = conclusion.request.map_or("an allocation".to_owned(), advice::shown);
+    let size = conclusion.request.map_or(String::new(), |told| format!(" of {}", advice::shown(told)));
+    let size = format!("an allocation{size}");
     let op = failure.op.as_deref().map_or(String::new(), |op| format!(" for {op}"));
     let pool = failure.allocator.as_deref().map_or(String::new(), |name| format!(" in {name}"));
     let short = conclusion.short_by.filter(|told| told.high > Bytes::ZERO);
     let short = short.map_or(String::new(), |told| format!(", short by {}", advice::shown(told)));
-    let why =
-        conclusion.verdict.map_or("why, cannot be told".to_owned(), |verdict| verdict.word().to_owned());
+    let why = conclusion.verdict.map_or("cause unknown".to_owned(), |verdict| verdict.title().to_owned());
     let more = match list.len() {
         1 => String::new(),
-        count => format!("; {} more failed", count - 1),
+        count => format!("; {} more", counted(count as u64 - 1, "failure")),
     };
     Some(Warning {
         code: "out-of-memory",
-        text: format!("memory ran out: {size}{op} did not fit{pool}{short} ({why}){more}"),
-        hint: "vramline oom with the same path shows why".to_owned(),
+        text: format!("out of memory ({why}): {size}{op}{pool} failed{short}{more}"),
+        hint: "run `vramline oom` with the same path for the cause and what to do".to_owned(),
     })
 }
 
@@ -295,7 +296,7 @@ fn gone_on(failures: &[(FailureOutcome, &Failure)]) -> String {
     let mut parts = Vec::new();
     let kinds = [
         (FailureOutcome::WentOn, "failed"),
-        (FailureOutcome::ServedLater, "did not fit at first and was served later"),
+        (FailureOutcome::ServedLater, "failed at first and succeeded later"),
     ];
     for (outcome, what) in kinds {
         let of_kind = failures.iter().filter(|(each, _)| *each == outcome).map(|(_, failure)| *failure);
@@ -310,8 +311,7 @@ fn gone_on(failures: &[(FailureOutcome, &Failure)]) -> String {
         if count == 0 {
             continue;
         }
-        let requests =
-            if count == 1 { "1 request".to_owned() } else { format!("{} requests", thousands(count as u64)) };
+        let requests = counted(count as u64, "allocation");
         let mut of: Vec<String> = sizes.iter().take(LISTED).map(|told| advice::shown(*told)).collect();
         if sizes.len() > LISTED {
             of.push(format!("{} more", sizes.len() - LISTED));
@@ -321,7 +321,6 @@ fn gone_on(failures: &[(FailureOutcome, &Failure)]) -> String {
             known if known == count => format!(" ({})", of.join(", ")),
             known => format!(" ({}; {} of unknown size)", of.join(", "), count - known),
         };
-        let what = if count > 1 { what.replace("was", "were") } else { what.to_owned() };
         let place = if pools.is_empty() { String::new() } else { format!(" in {}", pools.join(", ")) };
         parts.push(format!("{requests}{of}{place} {what}"));
     }

@@ -505,31 +505,34 @@ fn advice(jobs: &[PackedJob], is_host: bool) -> Vec<String> {
 
 /// The answer as a word and as a sentence.
 fn verdict(count: usize, packing: &Packing, room: Room, left: i64) -> (PackVerdict, String) {
-    let (jobs, fit, do_not) = match count {
-        1 => ("One job".to_owned(), "fits", "does not"),
-        _ => (format!("{count} jobs"), "fit", "do not"),
+    let (jobs, fit, do_not, need) = match count {
+        1 => ("One job".to_owned(), "fits", "does not", "it needs"),
+        _ => (format!("{count} jobs"), "fit", "do not", "together they need"),
     };
     let Packing { sum, least, .. } = packing;
     let (total, rest) = (room.total, Bytes(left.unsigned_abs()));
     match packing.fits {
-        Some(true) => {
-            (PackVerdict::Fits, format!("{jobs} {fit} {total}: {sum} with limits and headroom, {rest} left."))
-        }
+        Some(true) => (
+            PackVerdict::Fits,
+            format!("{jobs} {fit} in {total}: {need} {sum}, headroom included, which leaves {rest}."),
+        ),
         Some(false) => {
             let more = least.saturating_sub(total);
             (
                 PackVerdict::DoesNotFit,
-                format!("{jobs} {do_not} fit {total}: at least {least} are needed, {more} more."),
+                format!("{jobs} {do_not} fit in {total}: {need} at least {least}, which is {more} too much."),
             )
         }
         None if left >= 0 => (
             PackVerdict::ProbablyFits,
-            format!("{jobs} probably {fit} {total}: {sum}, {rest} left; not certain, see the notes."),
+            format!(
+                "{jobs} probably {fit} in {total}: {need} {sum}, which leaves {rest}. Not certain: see the notes."
+            ),
         ),
         None => (
             PackVerdict::NotCertain,
             format!(
-                "Not certain: {sum} with headroom and what is assumed, {rest} more than {total}; at least {least} are needed."
+                "Not certain: with headroom and assumptions the jobs need {sum}, {rest} more than {total}; they need at least {least}."
             ),
         ),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::recording::manifest::Exit;
+use crate::recording::manifest::{Exit, RunManifest};
 use crate::recording::reader::{Recorded, RecordedProcess};
 use crate::recording::rows::{Counters, Mark, Moment, RecordedMarkKind};
 use crate::snapshot::Role;
@@ -17,8 +17,23 @@ pub struct JobFacts {
     pub command: Vec<String>,
     /// How it ended.
     pub exit: Option<Exit>,
+    /// How long it ran.
+    pub lasted: Option<Nanos>,
+    /// The devices of the machine that it could use.
+    pub devices: Vec<JobDevice>,
     /// Its processes.
     pub processes: Vec<ProcessIdentity>,
+}
+
+/// A device that a job could use.
+#[derive(Clone, Debug)]
+pub struct JobDevice {
+    /// The device, as pools name it: `GPU:0`.
+    pub device: String,
+    /// The product's name.
+    pub name: Option<String>,
+    /// All its memory.
+    pub total: Option<Bytes>,
 }
 
 /// Who a process of a recording is.
@@ -169,9 +184,25 @@ impl JobFacts {
         JobFacts {
             command: manifest.map(|manifest| manifest.command.clone()).unwrap_or_default(),
             exit: manifest.and_then(|manifest| manifest.exit),
+            lasted: manifest.and_then(|manifest| manifest.clocks.lasted()),
+            devices: manifest.map(devices).unwrap_or_default(),
             processes: recorded.processes.iter().map(ProcessIdentity::of).collect(),
         }
     }
+}
+
+/// The devices of a manifest, by the names that a process had for them.
+fn devices(manifest: &RunManifest) -> Vec<JobDevice> {
+    let named = |number: usize| {
+        let uuid = manifest.uuid_of_device(number)?;
+        let device = manifest.devices.iter().find(|device| device.uuid.as_deref() == Some(&uuid))?;
+        Some(JobDevice {
+            device: format!("GPU:{number}"),
+            name: device.name.clone(),
+            total: device.total_bytes,
+        })
+    };
+    (0..manifest.devices.len()).map_while(named).collect()
 }
 
 impl ProcessIdentity {

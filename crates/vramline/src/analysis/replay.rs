@@ -143,17 +143,17 @@ impl ReplayedPool<'_> {
     #[must_use]
     pub fn headline(&self) -> String {
         let how = match self.word() {
-            ReplayWord::Exact => "Replayed exactly",
-            ReplayWord::AssumedStart => "Replayed from an assumed start",
-            ReplayWord::NotReproduced | ReplayWord::Nothing => "Not reproduced",
+            ReplayWord::Exact => "Exact replay",
+            ReplayWord::AssumedStart => "Replay from an assumed start",
+            ReplayWord::NotReproduced | ReplayWord::Nothing => "The replay differs from the trace",
         };
         let exact = &self.replay.ran.exact;
         let ended = self.ended_early.as_ref().map_or(String::new(), |ended| format!(" {}", ended.sentence()));
         format!(
-            "{how}: {} of {} allocations of {} at their recorded addresses, {} with their recorded sizes.{ended}",
+            "{how} of {}: {} of {} allocations have their recorded address, {} their recorded size.{ended}",
+            self.replay.ran.name,
             thousands(exact.address_matches),
             thousands(exact.allocs),
-            self.replay.ran.name,
             thousands(exact.size_matches)
         )
     }
@@ -175,10 +175,11 @@ impl EndedEarly {
     /// What ended the run, in a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let what = self.requested.map_or("a request".to_owned(), |bytes| bytes.to_string());
+        let what =
+            self.requested.map_or("an allocation".to_owned(), |bytes| format!("an allocation of {bytes}"));
         let by = self.op.as_deref().map_or(String::new(), |op| format!(" for {op}"));
         format!(
-            "The run ended when {what}{by} did not fit; what it would have asked for after that is not known, so these are lower bounds."
+            "The run ended when {what}{by} failed. Later requests are unknown, so these are lower bounds."
         )
     }
 

@@ -200,22 +200,22 @@ pub(super) fn advice(
         ([], Some(mib), Some(by)) => (
             RemedyKind::Limit,
             format!(
-                "raise the limit ({by}) to {mib} MiB or more: {how}, this request needs that much; what comes after it is not known"
+                "raise the limit ({by}) to {mib} MiB or more: {how}, this request needs that much; later requests are unknown"
             ),
         ),
         ([], Some(mib), None) => (
             RemedyKind::None,
             format!(
-                "{how}, no other setting that was tried helps, and this request needs a pool of at least {mib} MiB"
+                "no other allocator setting helps: {how}, this request needs a pool of at least {mib} MiB"
             ),
         ),
         ([], None, _) => {
-            (RemedyKind::None, format!("{how}, no other setting that was tried helps under the same limit"))
+            (RemedyKind::None, format!("no other allocator setting helps under the same limit ({how})"))
         }
         (settings, ..) => (
             RemedyKind::Setting,
-            format!("set {}: {how}, the same requests then fit, this one included", settings.join(", or ")),
+            format!("set {}: {how}, the same requests then fit, including this one", settings.join(", or ")),
         ),
     };
-    Some((kind, Advice { text, bytes: limit }))
+    Some((kind, Advice { text, raises_limit: kind == RemedyKind::Limit, bytes: limit }))
 }

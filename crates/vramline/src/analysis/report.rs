@@ -94,6 +94,14 @@ pub struct SourceFacts {
     pub wall_clock_zero: Option<Nanos>,
 }
 
+impl SourceFacts {
+    /// The framework as people write it.
+    #[must_use]
+    pub(super) fn program(&self) -> &'static str {
+        self.framework.map_or("The program", Framework::title)
+    }
+}
+
 /// What the times of a source count from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceClock {
@@ -189,6 +197,12 @@ impl PoolAnalysis {
     #[must_use]
     pub fn highest(&self) -> Option<Bytes> {
         self.lifetime_peak.max(self.peak)
+    }
+
+    /// The device, or the pool's own name where that is unknown.
+    #[must_use]
+    pub(super) fn place(&self) -> &str {
+        if self.device.is_empty() { &self.name } else { &self.device }
     }
 
     /// The limit that a peak is measured against: a built-in default, which no memory backs, is none.

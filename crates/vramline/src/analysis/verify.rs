@@ -202,16 +202,16 @@ impl VerifyAnalysis {
         if self.fixes.is_empty() {
             let predicted = self.predicted.unwrap_or_default();
             return format!(
-                "{word}: batch {batch} takes {measured} at its peak, {predicted} were predicted ({off:.1} % off)."
+                "{word}: batch size {batch} peaks at {measured}; the prediction was {predicted} ({off:.1} % off)."
             );
         }
         let size = |bytes: i64| Bytes(bytes.unsigned_abs());
         let (fix, saving) = (self.fix_names(), size(self.measured_saving));
         let did = if self.measured_saving < 0 { "costs" } else { "saves" };
         match self.predicted_saving.map(size) {
-            None => format!("Measured: {fix} {did} {saving} at batch {batch}."),
+            None => format!("Measured: {fix} {did} {saving} at batch size {batch}."),
             Some(predicted) => format!(
-                "{word}: {fix} {did} {saving} at batch {batch}, {predicted} were predicted ({off:.1} % of the peak off)."
+                "{word}: {fix} {did} {saving} at batch size {batch}; the prediction was {predicted} ({off:.1} % of the peak off)."
             ),
         }
     }

@@ -5,7 +5,6 @@ use std::fmt;
 
 use super::process::ProcessStory;
 use super::reading::{Host, Reading};
-use super::report::PoolAnalysis;
 use crate::recording::fits::fit_of;
 use crate::recording::reader::Recorded;
 use crate::recording::rows::{Counters, Mark, Moment, RecordedMarkKind, TraceState, WindowReason};
@@ -61,10 +60,10 @@ impl fmt::Display for PeakPlace {
             (Phase::Validation, Some(step)) => write!(out, "in validation step {step}")?,
             (Phase::Predict, Some(step)) => write!(out, "in prediction step {step}")?,
             (Phase::Other, Some(step)) => write!(out, "in step {step}")?,
-            (Phase::Train, None) => write!(out, "in training, outside of its steps")?,
-            (Phase::Validation, None) => write!(out, "in validation, outside of its steps")?,
-            (Phase::Predict, None) => write!(out, "in prediction, outside of its steps")?,
-            (Phase::Other, None) => write!(out, "outside of steps")?,
+            (Phase::Train, None) => write!(out, "in training, between steps")?,
+            (Phase::Validation, None) => write!(out, "in validation, between steps")?,
+            (Phase::Predict, None) => write!(out, "in prediction, between steps")?,
+            (Phase::Other, None) => write!(out, "between steps")?,
         }
         if let Some(epoch) = self.epoch {
             write!(out, " of epoch {epoch}")?;
@@ -195,20 +194,4 @@ pub(super) fn outdone(reading: &Reading) -> Vec<Vec<bool>> {
         host.trace.pools.iter().map(|pool| is_outdone(at, host, pool)).collect()
     };
     hosts.iter().enumerate().map(of_host).collect()
-}
-
-/// A peak of the run that is higher than what traces show by less than one in so many is shown well enough.
-const NEAR_SHARE: u64 = 20;
-
-/// The sentence on a peak of the run that no trace shows to the byte.
-pub(super) fn not_traced(program: &str, ever: Bytes, pool: &PoolAnalysis) -> String {
-    let name = &pool.name;
-    let place = pool.rose_in.as_ref().map_or(String::new(), |place| format!(", {place}"));
-    let held = format!("{program} held {ever} in {name} at the peak of the run{place}");
-    let Some(peak) = pool.peak.filter(|_| pool.at_peak.is_some()) else { return format!("{held}.") };
-    let is_near = ever.0 - ever.0.min(peak.0) <= peak.0 / NEAR_SHARE;
-    if is_near {
-        return format!("{held}; a trace shows a moment with {} of that.", peak.percent_of(ever));
-    }
-    format!("{held}; no trace shows that moment: vramline run --trace all would.")
 }

@@ -22,6 +22,27 @@ pub enum Framework {
 
 words!(Framework { TensorFlow => "tensorflow", Jax => "jax", PyTorch => "pytorch" });
 
+impl Framework {
+    /// Whether a Python package of this name is the framework.
+    #[must_use]
+    pub fn is_called(self, package: &str) -> bool {
+        match self {
+            Framework::PyTorch => package == "torch",
+            other => package == other.word(),
+        }
+    }
+
+    /// The name, as people write it.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Framework::TensorFlow => "TensorFlow",
+            Framework::Jax => "JAX",
+            Framework::PyTorch => "PyTorch",
+        }
+    }
+}
+
 /// What the events tell of a pool apart from single allocations.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {

@@ -6,13 +6,15 @@
 use super::bridge::Bridge;
 use super::{Conclusion, DeviceCause, Proof, Told, Verdict};
 use crate::failure::{Dialect, Failure, Platform, SizeRange};
-use crate::units::Bytes;
+use crate::units::{Bytes, counted};
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
     /// A sentence.
     pub text: String,
+    /// Whether it is to raise a limit.
+    pub raises_limit: bool,
     /// The bytes that it would give, where that is known.
     pub bytes: Option<Bytes>,
 }
@@ -59,7 +61,7 @@ struct List(Vec<Advice>);
 
 impl List {
     fn say(&mut self, text: impl Into<String>, bytes: Option<Bytes>) {
-        self.0.push(Advice { text: text.into(), bytes });
+        self.0.push(Advice { text: text.into(), raises_limit: false, bytes });
     }
 }
 
@@ -105,7 +107,7 @@ fn device(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
     if conclusion.device == Some(DeviceCause::AtStart) {
         list.say(
             format!(
-                "see with {monitor} who uses the device, end those processes, or use another ({visible})"
+                "find out with {monitor} which processes use the device; end them, or use another device ({visible})"
             ),
             None,
         );
@@ -115,21 +117,21 @@ fn device(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
     let refused = refused.map_or("this request".to_owned(), |bytes| bytes.to_string());
     list.say(
         format!(
-            "see with {monitor} who else uses the device: the driver refused {refused} although the pool was allowed to take it"
+            "find out with {monitor} which other processes use the device: the driver refused {refused}, although the pool's limit allowed it"
         ),
         None,
     );
     if failure.dialect == Dialect::DriverRefusal {
         list.say(
-            "let TensorFlow's pool grow as needed (TF_FORCE_GPU_ALLOW_GROWTH=true), so that it does not ask for the whole \
-             device at once",
+            "set TF_FORCE_GPU_ALLOW_GROWTH=true, so that TensorFlow's pool grows as needed instead of reserving the whole device at \
+             once",
             None,
         );
     }
     if let Some(pool) = failure.pool.filter(|_| failure.dialect.is_bfc()) {
         list.say(
             format!(
-                "a limit of {} for the pool would have failed at the start of the job instead of here",
+                "set a limit of {} for the pool, so that the job fails at its start instead of here",
                 shown(pool)
             ),
             None,
@@ -143,7 +145,7 @@ fn fragmented(failure: &Failure, conclusion: &Conclusion, bridge: Option<&Bridge
     if matches!(failure.dialect, Dialect::PyTorch | Dialect::TorchSnapshot) {
         match tools(failure.platform).pool {
             Some(variable) => list.say(
-                format!("set {variable}=expandable_segments:True: PyTorch can then join the {free} that it reserved and does not use"),
+                format!("set {variable}=expandable_segments:True: PyTorch can then use the {free} that it reserved and that is fragmented now"),
                 gives,
             ),
             None => list.say(
@@ -155,7 +157,9 @@ fn fragmented(failure: &Failure, conclusion: &Conclusion, bridge: Option<&Bridge
     }
     if failure.dialect == Dialect::Tpu {
         list.say(
-            format!("load the large program first, or free what lies between: {free} are free, but not in one piece"),
+            format!(
+                "load the large program first, or free the blocks in between: {free} is free but fragmented"
+            ),
             gives,
         );
         return;
@@ -164,9 +168,9 @@ fn fragmented(failure: &Failure, conclusion: &Conclusion, bridge: Option<&Bridge
         let live: Bytes = bridge.live.iter().map(|chunk| chunk.size).sum();
         list.say(
             format!(
-                "free the {} live chunks ({live}) that lie between {} holes, or allocate them earlier: together the holes would \
-                 hold the request",
-                bridge.live.len(),
+                "free the {} ({live}) between {} free blocks, or allocate them earlier: joined, the free blocks would be large \
+                 enough for the request",
+                counted(bridge.live.len() as u64, "live block"),
                 bridge.holes
             ),
             Some(live),
@@ -177,15 +181,15 @@ fn fragmented(failure: &Failure, conclusion: &Conclusion, bridge: Option<&Bridge
     if regions > 1 && failure.layout.as_ref().is_none_or(|layout| layout.has_borders) {
         list.say(
             format!(
-                "let the pool take its memory at once (no memory growth; JAX: XLA_PYTHON_CLIENT_PREALLOCATE=true): it grew in \
-                 {regions} regions, and holes of different regions never join"
+                "reserve the pool at once (no memory growth; JAX: XLA_PYTHON_CLIENT_PREALLOCATE=true): it grew in {regions} regions, \
+                 and free blocks of different regions cannot be joined"
             ),
             None,
         );
     }
     if is_gpu {
         list.say(
-            "set TF_GPU_ALLOCATOR=cuda_malloc_async (JAX: XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async): it joins pieces that this \
+            "set TF_GPU_ALLOCATOR=cuda_malloc_async (JAX: XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async): it joins free memory that this \
              pool cannot join",
             None,
         );
@@ -211,8 +215,8 @@ fn slack(failure: &Failure, short: Option<Bytes>, list: &mut List) {
     if count > 0 {
         list.say(
             format!(
-                "allocate the same sizes again, or the large ones first: {count} chunks hold {saved} beyond what was requested, \
-                 because the pool handed them out whole"
+                "allocate the same sizes every step, or large tensors first: rounding takes {saved} in {count} blocks that were reused \
+                 without a split"
             ),
             Some(saved),
         );
@@ -231,8 +235,8 @@ fn slack(failure: &Failure, short: Option<Bytes>, list: &mut List) {
     if let Some((bytes, number, count)) = worst.filter(|(bytes, ..)| *bytes > Bytes::ZERO) {
         list.say(
             format!(
-                "allocate the same sizes again, or the large ones first: {count} chunks of {} or more hold at least {bytes} \
-                 beyond what was requested, because the pool handed them out whole",
+                "allocate the same sizes every step, or large tensors first: rounding takes at least {bytes} in {count} blocks of {} or \
+                 more that were reused without a split",
                 Bytes(256 << number)
             ),
             Some(bytes),
@@ -247,8 +251,8 @@ fn less(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
         let beyond = program.needed.minus(program.budget);
         list.say(
             format!(
-                "make the compiled program smaller by {}: a smaller batch size, or rematerialisation (jax.checkpoint); XLA says \
-                 that it needs {} and may use {}",
+                "make the compiled program {} smaller: a smaller batch size, or rematerialisation (jax.checkpoint). XLA reports that it \
+                 needs {} and may use {}",
                 shown(beyond),
                 shown(program.needed),
                 shown(program.budget)
@@ -293,7 +297,7 @@ fn raise(failure: &Failure, short: Option<Bytes>, list: &mut List) {
         let wanted = whole_mib(limit.high + short);
         list.say(
             format!(
-                "if you set the limit of {} yourself, set {} MiB (and tell vramline with --limit)",
+                "if you set the limit of {} yourself, raise it to {} MiB; `--limit` tells vramline about it",
                 shown(limit),
                 wanted.0 >> 20
             ),
@@ -305,7 +309,7 @@ fn raise(failure: &Failure, short: Option<Bytes>, list: &mut List) {
     {
         list.say(
             format!(
-                "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts PyTorch's own bound of {}; the system may become unstable",
+                "set PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to remove PyTorch's own limit of {}; the system may become unstable",
                 shown(limit)
             ),
             None,
@@ -315,16 +319,14 @@ fn raise(failure: &Failure, short: Option<Bytes>, list: &mut List) {
 
 fn raise_limit(failure: &Failure, short: Option<Bytes>, proof: Option<&Proof>, list: &mut List) {
     let by = proof.map_or_else(|| set_by(failure).to_owned(), |proof| proof.by.clone());
-    match (short, failure.limit) {
+    let text = match (short, failure.limit) {
         (Some(short), Some(limit)) => {
             let wanted = whole_mib(limit.high + short);
-            list.say(
-                format!("raise the limit ({by}) to {} MiB or more: it is {short} too low", wanted.0 >> 20),
-                Some(short),
-            );
+            format!("raise the limit ({by}) to {} MiB or more; it is {short} too low", wanted.0 >> 20)
         }
-        _ => list.say(format!("raise the limit ({by})"), short),
-    }
+        _ => format!("raise the limit ({by})"),
+    };
+    list.0.push(Advice { text, raises_limit: true, bytes: short });
 }
 
 /// The setting that a text speaks of when it says that a limit was set.
@@ -343,34 +345,34 @@ pub(crate) fn set_by(failure: &Failure) -> &'static str {
 
 /// Where the text does not say enough: how to learn more.
 fn unknown(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
-    const RECORD: &str = "run the job under `vramline run -- ...`: it records who held the memory";
+    const RECORD: &str = "run the job under `vramline run -- ...`, which records what holds the memory";
     match (failure.dialect, failure.library) {
         _ if failure.platform == Some(Platform::Host) => list.say(
-            "give the job more host memory, or let it load less at once: smaller batches in the input pipeline, fewer workers",
+            "give the job more host memory, or load less at once: smaller batches in the input pipeline, fewer workers",
             None,
         ),
         (Dialect::MemoryDump, _) => list.say(
-            "give the job's log too (vramline oom LOG DUMP): the dump does not say what was requested",
+            "pass the job's log too (vramline oom LOG DUMP): the dump does not say what was requested",
             None,
         ),
         (_, Some("cuBLAS" | "cuDNN" | "cuSOLVER" | "cuSPARSE" | "cuFFT" | "NCCL")) => list.say(
-            "leave room beside the framework's pool: this library allocates for itself. Limit the pool, let it grow as needed, or \
-             use a smaller batch size",
+            "leave room for this library, which allocates outside the framework's pool: limit the pool, let it grow as needed, or use a \
+             smaller batch size",
             None,
         ),
         (Dialect::Library, _) => list.say(
-            format!("{RECORD}. This text has no figures; see with nvidia-smi whether another process uses the device"),
+            format!("{RECORD}. This text has no figures; check with nvidia-smi whether another process uses the device"),
             None,
         ),
         (dialect, _) if dialect.is_bfc() && failure.sums.is_none() => list.say(
-            "set TF_CPP_MIN_LOG_LEVEL=0, or TF_BFC_MEMORY_DUMP=/tmp/dump for a binary dump, or run the job under `vramline run`: \
-             this log does not hold the pool's list of chunks",
+            "run the job under `vramline run`, or set TF_BFC_MEMORY_DUMP=/tmp/dump for a binary dump, or TF_CPP_MIN_LOG_LEVEL=0: this \
+             log does not have the pool's list of blocks",
             None,
         ),
-        _ => list.say(format!("{RECORD}. The text is cut: give the whole log if you have it"), None),
+        _ => list.say(format!("{RECORD}. The text is incomplete: pass the whole log if you have it"), None),
     }
     if conclusion.unallocated.is_none() && failure.sums.is_some() {
-        list.say("give the pool's limit with --limit: the text does not say it", None);
+        list.say("pass the pool's limit with --limit: the text does not say it", None);
     }
 }
 

@@ -5,119 +5,127 @@ use super::need::LeastNeed;
 use super::outcome::FailureOutcome;
 use super::{Conclusion, DeviceCause, Told, Verdict};
 use crate::failure::{Dialect, Failure, Platform, SoftFailures};
-use crate::units::Bytes;
+use crate::units::{Bytes, capitalised, counted};
 
-/// What happened, in a sentence that begins with the verdict.
+/// What happened: the verdict, how much was requested where, and why it failed.
 #[must_use]
 pub fn headline(told: &Told<'_>, outcome: FailureOutcome) -> String {
     let Told { failure, conclusion, proof, need } = *told;
-    let asked = conclusion.request.map_or("a request".to_owned(), shown);
-    let pool = failure.allocator.as_deref().map_or(String::new(), |name| format!(" in {name}"));
-    let short = conclusion
-        .short_by
-        .filter(|short| short.high > Bytes::ZERO)
-        .map_or(String::new(), |told| format!(", short by {}", shown(told)));
+    let request = request(failure, conclusion);
     if outcome == FailureOutcome::ServedLater {
-        return format!(
-            "served later: {asked} did not fit{pool} at first{short}; it was tried again and served."
-        );
+        return format!("Not fatal: {request} failed at first; the framework tried again and succeeded.");
     }
     let sentence = match conclusion.verdict {
-        Some(Verdict::Device) => device(failure, conclusion, &asked, &pool),
+        Some(Verdict::Device) => device(failure, conclusion, &request),
         Some(Verdict::Fragmented) => {
             let free = conclusion.free.map_or("enough".to_owned(), shown);
             let largest = failure
                 .largest_free
-                .map_or(String::new(), |largest| format!(", the largest piece {}", shown(largest)));
-            format!("{asked} did not fit{pool}: {free} of the pool is free, but in pieces{largest}")
+                .map_or(String::new(), |largest| format!("; the largest free block is {}", shown(largest)));
+            format!(
+                "{request} failed, though {free} of the pool was free. The free memory is fragmented{largest}"
+            )
         }
         Some(Verdict::Slack) => format!(
-            "{asked} did not fit{pool}{short}: rounding takes more than that, {} beyond what was requested",
-            conclusion.slack.map_or("some".to_owned(), shown)
+            "{request} failed{}. Rounding takes more than that: the allocator handed out {} beyond what was requested",
+            short(conclusion),
+            conclusion.slack.map_or("blocks that are larger than that".to_owned(), shown)
         ),
-        Some(Verdict::Exhausted) => {
-            exhausted(failure, conclusion, &format!("{asked} did not fit{pool}{short}"))
-        }
+        Some(Verdict::Exhausted) => exhausted(failure, conclusion, &request),
         Some(Verdict::Limit) => {
             let by = proof.map_or_else(|| set_by(failure), |proof| proof.by.as_str());
-            format!("{asked} did not fit{pool}{short}: the limit that was set ({by}) is reached")
+            format!("{request} failed{}. The pool reached the limit that was set ({by})", short(conclusion))
         }
-        None => unknown(failure, conclusion, &asked, &pool),
+        None => unknown(failure, conclusion, &request),
     };
-    let went_on = if outcome == FailureOutcome::WentOn { "; the job went on" } else { "" };
-    let words: Vec<&str> = conclusion.open.iter().map(|verdict| verdict.word()).collect();
-    let word = if words.is_empty() { "no verdict".to_owned() } else { words.join(" or ") };
+    let went_on = if outcome == FailureOutcome::WentOn { " The job went on." } else { "" };
+    let words: Vec<&str> = conclusion.open.iter().map(|verdict| verdict.title()).collect();
+    let word = if words.is_empty() { String::new() } else { format!(" ({})", words.join(" or ")) };
     let open = match words.len() {
         0 | 1 => "",
-        _ => "; the text rounds its figures, so that they do not decide between these",
+        _ => " The text rounds its figures, so more than one verdict is possible.",
     };
-    // Worth a word where more is to come than the pool holds already.
+    // Worth a sentence where more is to come than the pool holds already.
     let more = need.filter(|need| failure.in_use.is_none_or(|held| need.total() > held.high));
     let least = match (conclusion.verdict, more) {
         (Some(Verdict::Exhausted | Verdict::Limit) | None, Some(need)) => least(need),
         _ => String::new(),
     };
-    format!("{word}: {sentence}{open}{went_on}.{least}")
+    format!("Out of memory{word}: {sentence}.{open}{went_on}{least}")
 }
 
-/// What the program will ask for at least.
+/// The request, where it was made, and for what.
+fn request(failure: &Failure, conclusion: &Conclusion) -> String {
+    let size = conclusion
+        .request
+        .map_or("an allocation".to_owned(), |told| format!("an allocation of {}", shown(told)));
+    let pool = failure.allocator.as_deref().map_or(String::new(), |name| format!(" in {name}"));
+    format!("{size}{pool}")
+}
+
+/// How much was missing.
+fn short(conclusion: &Conclusion) -> String {
+    let short = conclusion.short_by.filter(|short| short.high > Bytes::ZERO);
+    short.map_or(String::new(), |told| format!(", short by {}", shown(told)))
+}
+
+/// What the program will request at least.
 fn least(need: &LeastNeed) -> String {
     let LeastNeed { parameters, gradients, optimizer, class } = need;
     format!(
-        " A training step needs at least {}: {parameters} of parameters, {gradients} of gradients and {optimizer} of optimizer state ({class}), \
-         and the activations beside them.",
+        " A training step needs at least {} plus activations: parameters {parameters}, gradients {gradients} and optimizer state \
+         {optimizer} ({class}).",
         need.total()
     )
 }
 
-fn device(failure: &Failure, conclusion: &Conclusion, asked: &str, pool: &str) -> String {
+fn device(failure: &Failure, conclusion: &Conclusion, request: &str) -> String {
     let of = failure.memory.total.map_or(String::new(), |total| format!(" of the device's {}", shown(total)));
     if let Some(others) = conclusion.others.filter(|others| others.low > Bytes::ZERO) {
-        let free = failure.memory.free.map_or(String::new(), |free| {
-            format!("; {} were free for the {asked} requested here", shown(free))
-        });
-        return format!("other processes hold {}{of}{free}", shown(others));
+        let free = failure.memory.free.map_or(String::new(), |free| format!(" with {} free", shown(free)));
+        return format!("other processes hold {}{of}. {} failed{free}", shown(others), capitalised(request));
     }
     match conclusion.device {
         Some(DeviceCause::AtStart) => {
-            "the device was full before this job used it: the driver could not even create a context"
-                .to_owned()
+            "the device was full before this job used it. The driver could not create a context".to_owned()
         }
         _ if failure.dialect == Dialect::DriverRefusal => {
-            format!("the driver refused {asked}: the device did not have that much free")
+            let size = conclusion.request.map_or("the request".to_owned(), shown);
+            format!("the driver refused {size}. The device did not have that much free memory")
         }
         _ if failure.unallocated.is_none() => {
-            let refused = failure.refused.map_or(String::new(), |bytes| format!(" {bytes}"));
-            format!("{asked} did not fit{pool}: the driver had refused to give the pool{refused} more")
+            let refused = failure.refused.map_or(" more memory".to_owned(), |bytes| format!(" {bytes} more"));
+            format!("{request} failed, because the driver had refused to give the pool{refused}")
         }
-        _ => format!("the driver refused {asked}{pool}, although enough was left"),
+        _ => format!("the driver refused {request}, although the pool's limit allowed it"),
     }
 }
 
-fn exhausted(failure: &Failure, conclusion: &Conclusion, what: &str) -> String {
+fn exhausted(failure: &Failure, conclusion: &Conclusion, request: &str) -> String {
+    let what = format!("{request} failed{}", short(conclusion));
     if let Some(total) = failure.memory.total
         && conclusion.request.is_some_and(|request| request.low > total.high)
     {
-        return format!("{what}: the request is larger than the whole device ({})", shown(total));
+        return format!("{what}. The request is larger than the whole device ({})", shown(total));
     }
     if let Some(program) = failure.program {
         return format!(
-            "{what}: the compiled program needs {} and may use {}",
+            "{what}. The compiled program needs {} and may use {}",
             shown(program.needed),
             shown(program.budget)
         );
     }
     let share = in_use_share(failure);
     let share =
-        share.map_or("memory is exhausted".to_owned(), |share| format!("{share} of the pool is in use"));
-    // Enough, in pieces that do not count.
+        share.map_or("Its memory is in use".to_owned(), |share| format!("{share} of the pool is in use"));
+    // Enough is free, but too little of the pool to call it fragmented.
     let is_short = conclusion.short_by.is_none_or(|short| short.low > Bytes::ZERO);
     match conclusion.free.filter(|free| !is_short && free.low > Bytes::ZERO) {
         Some(free) => format!(
-            "{what}: {share}; {} lies in pieces, and joining them would only have delayed the failure",
+            "{what}. {share}; {} is free but fragmented, and joining it would only have delayed the failure",
             shown(free)
         ),
-        None => format!("{what}: {share}"),
+        None => format!("{what}. {share}"),
     }
 }
 
@@ -127,18 +135,19 @@ fn in_use_share(failure: &Failure) -> Option<String> {
     (pool > 0 && percent <= 100).then(|| format!("{percent} %"))
 }
 
-fn unknown(failure: &Failure, conclusion: &Conclusion, asked: &str, pool: &str) -> String {
+fn unknown(failure: &Failure, conclusion: &Conclusion, request: &str) -> String {
     let why = conclusion.why_none.as_deref().unwrap_or("the text does not say enough");
-    let op = failure.op.as_ref().map_or(String::new(), |op| format!(" of the op {op}"));
-    let library = failure.library.map_or(String::new(), |library| format!("{library}: "));
+    let op = failure.op.as_ref().map_or(String::new(), |op| format!(" for op {op}"));
+    let library = failure.library.map_or(String::new(), |library| format!(", reported by {library}"));
     match failure.platform {
         Some(Platform::Host) => {
-            format!("{library}{asked} did not fit into the host's memory; this is not the GPU's")
+            format!("{request}{op} failed{library}. This is host memory, not GPU memory")
         }
         _ if conclusion.request.is_none() && failure.dialect == Dialect::Library => {
-            format!("{library}a device ran out of memory; the text tells no figures")
+            let library = failure.library.map_or(String::new(), |library| format!("{library} reports that "));
+            format!("{library}the device ran out of memory. The text has no figures, so the cause is unknown")
         }
-        _ => format!("{library}{asked}{op} did not fit{pool}; why is not known: {why}"),
+        _ => format!("{request}{op} failed{library}. The cause is unknown: {why}"),
     }
 }
 
@@ -147,21 +156,22 @@ fn unknown(failure: &Failure, conclusion: &Conclusion, asked: &str, pool: &str) 
 pub fn without_harm(soft: &SoftFailures) -> Option<String> {
     let mut parts = Vec::new();
     if soft.count > 0 {
-        let requests =
-            if soft.count == 1 { "1 request".to_owned() } else { format!("{} requests", soft.count) };
         let sizes = soft.sizes.map_or(String::new(), |told| {
             let (low, high) = (told.low.to_string(), told.high.to_string());
             if low == high { format!(" ({low})") } else { format!(" ({low} to {high})") }
         });
         let pools =
             if soft.pools.is_empty() { String::new() } else { format!(" in {}", soft.pools.join(", ")) };
-        parts.push(format!("{requests}{sizes} did not fit{pools}, and the program went on without"));
+        parts.push(format!(
+            "{}{sizes}{pools} failed, and the program went on without the memory",
+            counted(soft.count, "allocation")
+        ));
     }
     if soft.refusals > 0 {
         let times = if soft.refusals == 1 { "once".to_owned() } else { format!("{} times", soft.refusals) };
-        let most = soft.largest_refusal.map_or(String::new(), |bytes| format!(", {bytes} at most"));
+        let most = soft.largest_refusal.map_or(String::new(), |bytes| format!(" (at most {bytes})"));
         parts.push(format!(
-            "the driver refused to let the pool grow {times}{most}: other processes may hold the device"
+            "the driver refused to let the pool grow {times}{most}; other processes may hold the device"
         ));
     }
     (!parts.is_empty()).then(|| parts.join("; "))

@@ -46,6 +46,18 @@ words!(Verdict {
     Limit => "limit",
 });
 
+impl Verdict {
+    /// The word for people. JSON keeps `slack`, which people know as rounding.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Verdict::Device => "device full",
+            Verdict::Slack => "rounding",
+            other => other.word(),
+        }
+    }
+}
+
 /// A limit that the user set, and how that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
@@ -180,9 +192,9 @@ fn unallocated(failure: &Failure) -> Option<SizeRange> {
 
 /// All verdicts that the figures leave open, the likeliest first; or why there is none.
 fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>, String> {
-    let missing = |what: &str| format!("{what} is not told");
+    let missing = |what: &str| format!("the text does not say {what}");
     if failure.platform == Some(Platform::Host) {
-        return Err("this is the host's memory, not a device's".to_owned());
+        return Err("this is host memory, not GPU memory".to_owned());
     }
     if failure.is_at_start {
         conclusion.device = Some(DeviceCause::AtStart);
@@ -205,7 +217,7 @@ fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>
     if failure.is_limit_set && conclusion.unallocated.is_none() {
         return Ok(vec![Verdict::Limit]);
     }
-    let request = conclusion.request.ok_or_else(|| missing("how much was asked for"))?;
+    let request = conclusion.request.ok_or_else(|| missing("how much was requested"))?;
     let Some(left) = conclusion.unallocated else { return without_pool(conclusion, failure, request) };
     let free = conclusion.free;
     let is_said_to_be_torn = failure.dialect == Dialect::Tpu
@@ -226,7 +238,7 @@ fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>
     let likely = figures.likely();
     // Free memory that is not told may be anything: no more than what is certain is said.
     if free.is_none() && open.first() != Some(&Verdict::Device) {
-        return Err(missing("how much of the pool is free"));
+        return Err(missing("how much of the pool was free"));
     }
     let mut open = open;
     open.sort_by_key(|verdict| *verdict != likely);
@@ -240,14 +252,15 @@ fn without_pool(
     request: SizeRange,
 ) -> Result<Vec<Verdict>, String> {
     let at_hand = failure.limit.zip(failure.in_use).map(|(limit, in_use)| limit.minus(in_use));
-    let at_hand = at_hand.ok_or_else(|| "what the pool's limit leaves is not told".to_owned())?;
+    let at_hand =
+        at_hand.ok_or_else(|| "the text does not say how much the pool's limit leaves".to_owned())?;
     conclusion.short_by = Some(request.minus(at_hand));
     match is_at_least(at_hand, request) {
         Some(false) => match conclusion.slack.zip(conclusion.short_by) {
             Some((slack, short)) if is_at_least(slack, short) == Some(true) => Ok(vec![Verdict::Slack]),
             _ => Ok(vec![Verdict::Exhausted]),
         },
-        _ => Err("device or fragmented: what the pool took from the device is not told".to_owned()),
+        _ => Err("the text does not say how much the pool reserved, so it is either a full device or fragmentation".to_owned()),
     }
 }
 

@@ -70,6 +70,15 @@ pub struct Clocks {
     pub end: Option<ClockPair>,
 }
 
+impl Clocks {
+    /// How long the run lasted; `None` where its end is unknown.
+    #[must_use]
+    pub fn lasted(&self) -> Option<Nanos> {
+        let end = self.end.as_ref()?.monotonic_ns;
+        Some(Nanos(end.0.saturating_sub(self.begin.monotonic_ns.0)))
+    }
+}
+
 /// One moment on two clocks: people and other hosts go by the first, events within a host by the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockPair {

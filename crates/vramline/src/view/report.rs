@@ -14,7 +14,7 @@ use super::patterns::PatternsView;
 use super::replayed::ReplayedView;
 use super::run::{EpochView, InventoryView, MarkView, PhaseView, RunView, StepView};
 use super::windows::{PeakPlaceView, WindowView};
-use crate::analysis::headline::{ReportAnswer, ReportWord};
+use crate::analysis::headline::{PeakPart, ReportAnswer, ReportWord};
 use crate::analysis::held::{HeldMoment, HeldRow, HeldRows, LongHeldBlock, RestOfRows};
 use crate::analysis::limit::LimitSetter;
 use crate::analysis::report::{BeforeRecording, PoolAnalysis, ReportAnalysis, SourceClock, SourceFacts};
@@ -30,9 +30,13 @@ use crate::warning::{Unknown, Warning};
 pub struct Report {
     /// `report`.
     pub kind: &'static str,
-    /// The answer in a sentence.
+    /// What the report is about: file, command, how it ended, framework and device; those that are known.
+    pub subject: Vec<String>,
+    /// The answer in one or two sentences.
     pub headline: String,
-    /// The sentences that go on from there.
+    /// What the peak of the first pool consists of, the largest part first.
+    pub parts: Vec<PeakPartView>,
+    /// Further sentences: what the driver counts, fragmentation, steps.
     pub explanation: Vec<String>,
     /// The answer in a word, with its figures.
     pub verdict: ReportVerdict,
@@ -66,6 +70,16 @@ pub struct Report {
     pub warnings: Vec<Warning>,
     /// Each null with its reason.
     pub unknowns: Vec<Unknown>,
+}
+
+/// A part of the peak. The parts add up to `in_use_bytes` of the first pool's `at_peak`.
+#[derive(Debug, Serialize, Document)]
+pub struct PeakPartView {
+    /// A role, `rounding` or `before the recording`.
+    #[field(title = "part")]
+    pub what: &'static str,
+    /// Its bytes.
+    pub bytes: Bytes,
 }
 
 /// The answer in a word, with its figures.
@@ -363,7 +377,9 @@ impl From<ReportAnalysis> for Report {
     fn from(report: ReportAnalysis) -> Report {
         let mut document = Report {
             kind: "report",
+            subject: report.answer.subject.clone(),
             headline: report.answer.headline.clone(),
+            parts: report.answer.parts.iter().map(PeakPartView::from).collect(),
             explanation: report.answer.explanation.clone(),
             verdict: report.answer.into(),
             source: report.source.into(),
@@ -382,6 +398,12 @@ impl From<ReportAnalysis> for Report {
         };
         document.unknowns = Unknowns::of(&document);
         document
+    }
+}
+
+impl From<&PeakPart> for PeakPartView {
+    fn from(part: &PeakPart) -> PeakPartView {
+        PeakPartView { what: part.what, bytes: part.bytes }
     }
 }
 

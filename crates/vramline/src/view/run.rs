@@ -64,6 +64,9 @@ pub struct RunView {
     /// The same as a type, for those who draw it.
     #[serde(skip)]
     pub ended: Option<Exit>,
+    /// How long it ran.
+    #[field(null = "the job still runs, its launcher was killed, or it had none")]
+    pub lasted_ns: Option<Nanos>,
     /// Its processes.
     pub processes: Vec<ProcessView>,
 }
@@ -246,6 +249,7 @@ impl From<JobFacts> for RunView {
                 Exit::Code(code) => format!("code {code}"),
                 Exit::Signal(signal) => format!("signal {signal}"),
             }),
+            lasted_ns: job.lasted,
             ended: job.exit,
             processes: job.processes.into_iter().map(ProcessView::from).collect(),
         }

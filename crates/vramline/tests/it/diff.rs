@@ -97,12 +97,12 @@ fn a_regression_of_three_percent_is_found_and_named() {
         assert_adds_up(&document);
         let op = format!("model/dense_{number}/Relu");
         assert!(
-            document.headline.contains(&format!("most of it is op {op} (+1.20 MiB)")),
+            document.headline.contains(&format!("most of it comes from op {op} (+1.20 MiB)")),
             "{}",
             document.headline
         );
         assert!(
-            document.headline.starts_with("B needs 1.20 MiB (3.0 %) more than A"),
+            document.headline.starts_with("B uses 1.20 MiB (3.0 %) more than A"),
             "{}",
             document.headline
         );
@@ -152,7 +152,7 @@ fn what_repeats_differ_by_is_no_alarm() {
         (Some(MIB), Some(Bytes(1_228_800)), true)
     );
     assert!(
-        within.headline.contains("Repeats of one run differ by 1.17 MiB: this is no more."),
+        within.headline.contains("This is within the noise: repeats of one run differ by 1.17 MiB."),
         "{}",
         within.headline
     );
@@ -286,7 +286,7 @@ fn pools_without_a_device_meet_by_what_they_are_for() {
     }
     assert_eq!(purposes, ["temporaries", "arguments", "results", "constants"]);
     assert!(
-        document.headline.starts_with("B needs 67.1 MiB more than A at the peak of 'temporaries'"),
+        document.headline.starts_with("B uses 67.1 MiB more than A at the peak of 'temporaries'"),
         "{}",
         document.headline
     );
@@ -320,7 +320,7 @@ fn names_that_never_meet_are_compared_by_role() {
     let document = diff(&sides, &DiffOptions::default());
     assert!(document.warnings.iter().any(|warning| warning.code == "few-common-ops"));
     assert!(
-        document.headline.starts_with("eager needs 4.00 MiB (50.0 %) more than graph"),
+        document.headline.starts_with("eager uses 4.00 MiB (50.0 %) more than graph"),
         "{}",
         document.headline
     );
@@ -340,7 +340,11 @@ fn what_has_no_name_is_told_by_its_role() {
     assert_eq!((first.what.as_str(), first.role), ("(no name)", "gradients"));
     let role = rows(&document, DiffBy::Role).into_iter().find(|row| row.what == "gradients").unwrap();
     assert_eq!(role.delta_bytes, first.delta_bytes);
-    assert!(document.headline.ends_with("; most of it is gradients (+73.6 MiB)."), "{}", document.headline);
+    assert!(
+        document.headline.ends_with("; most of it comes from gradients (+73.6 MiB)."),
+        "{}",
+        document.headline
+    );
     // Where no role is known either, that is said.
     let nameless = |bytes: i64| job("GPU_0_bfc", &[("", bytes), ("a", MIB)], 2);
     let sides = [side("A", vec![nameless(MIB)]), side("B", vec![nameless(3 * MIB)])];

@@ -376,7 +376,7 @@ fn every_field_of_a_plan_and_of_its_verification_is_in_its_table_and_every_null_
         let sum = one.argument_bytes + one.result_bytes + one.temporary_bytes + one.constant_bytes;
         assert_eq!((sum, one.temporary_bytes), (one.peak_bytes, Bytes(70_408_424)));
         assert_eq!(one.fits, limit.filter(|limit| *limit < one.peak_bytes).map(|_| false));
-        assert!(!shown.certain && shown.headline.contains("batch 140"));
+        assert!(!shown.certain && shown.headline.contains("batch size 140"));
         let document = serde_json::to_value(shown).unwrap();
         assert_eq!(differences(&document, &table::<PlanView>()).0, Vec::<String>::new());
         explains_nulls(&document);

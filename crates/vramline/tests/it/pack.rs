@@ -214,8 +214,11 @@ fn the_verdict_is_a_word_for_the_sentence() {
         (told.verdict.word(), told.headline)
     };
     let [fits, fails] = [said(8, Some(600)), said(4, Some(600))];
-    assert!(fits.0 == "fits" && fits.1.starts_with("One job fits 8.00 GiB: "), "{fits:?}");
-    assert!(fails.0 == "does-not-fit" && fails.1.starts_with("One job does not fit 4.00 GiB: "), "{fails:?}");
+    assert!(fits.0 == "fits" && fits.1.starts_with("One job fits in 8.00 GiB: "), "{fits:?}");
+    assert!(
+        fails.0 == "does-not-fit" && fails.1.starts_with("One job does not fit in 4.00 GiB: "),
+        "{fails:?}"
+    );
     let [assumed, tight] = [said(8, None), said(6, Some(600))];
     assert!(assumed.0 == "probably-fits" && assumed.1.starts_with("One job probably fits "), "{assumed:?}");
     assert!(tight.0 == "not-certain" && tight.1.starts_with("Not certain: "), "{tight:?}");

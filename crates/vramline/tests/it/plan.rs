@@ -348,15 +348,22 @@ fn a_batch_in_doubt_leaves_others_certain() {
 #[test]
 fn a_verdict_speaks_of_every_batch() {
     let document = answer(&[20, 200, 15, 300], Some(Bytes(100 << 20)));
-    assert!(document.headline.starts_with("batch 20 fits 100 MiB: it needs "), "{}", document.headline);
+    assert!(
+        document.headline.starts_with("Batch size 20 fits in 100 MiB: it needs "),
+        "{}",
+        document.headline
+    );
     assert!(document.headline.ends_with(". Fits: 15. Does not fit: 200, 300."), "{}", document.headline);
     // Without a limit too, and what is not certain is said at once.
     let free = answer(&[20, 52], None).headline;
-    assert!(free.starts_with("batch 20 takes about ") && free.contains(", 52 about 11"), "{free}");
+    assert!(free.starts_with("Batch size 20 peaks at about ") && free.contains(", 52 about 11"), "{free}");
     let far = answer(&[1000], None);
-    assert!(!far.certain && far.headline.starts_with("Not certain: batch 1000 takes about "), "{far:?}");
+    assert!(
+        !far.certain && far.headline.starts_with("Not certain: batch size 1000 peaks at about "),
+        "{far:?}"
+    );
     let both = answer(&[20, 1000], None).headline;
-    assert!(both.ends_with(". Not certain: 1000; see below."), "{both}");
+    assert!(both.ends_with(". Not certain: 1000; see the notes."), "{both}");
 }
 
 #[test]

@@ -126,9 +126,13 @@ fn the_trace_with_the_highest_moment_is_shown_on_the_clock_of_the_first() {
     assert_eq!(pool.peak_in.as_ref().map(|place| place.step), Some(Some(0)));
     let peaks: Vec<_> = report.steps.iter().map(|step| step.peak_bytes).collect();
     assert_eq!(peaks, [Some(Bytes(HIGHER_PEAK)), None]);
-    // A byte more than what is shown: the moment is named, and nothing is asked for.
+    // A byte more than what is shown: the moment is named, and no other recording is suggested.
     assert_eq!(pool.rose_in.as_ref().map(|place| place.step), Some(Some(1)));
-    assert!(report.headline.contains("in training step 1; a trace shows"), "{}", report.headline);
+    assert!(
+        report.headline.contains("in training step 1. The details below are for the highest traced moment"),
+        "{}",
+        report.headline
+    );
     let told: Vec<_> = report
         .windows
         .iter()
@@ -153,8 +157,8 @@ fn a_peak_of_the_run_that_no_trace_shows_is_placed_in_the_program() {
     recorder.mark(&step(6, begin + SECOND, begin + 2 * SECOND, 2 * WINDOW_PEAK)).unwrap();
     recorder.close();
     let report = reported(folder.path());
-    let end = "at the peak of the run, in training step 5; no trace shows that moment: vramline run --trace all would.";
-    assert!(report.headline.ends_with(end), "{}", report.headline);
+    let place = ", in training step 5. No trace covers that moment (`vramline run --trace all` would).";
+    assert!(report.headline.contains(place), "{}", report.headline);
 }
 
 /// The least and the highest address of a pool's events, and where nothing was allocated between them.

@@ -228,9 +228,9 @@ impl fmt::Display for DiffVerdict {
         match self {
             DiffVerdict::NoCommonPool => out.write_str("The runs have no pool in common."),
             DiffVerdict::NoCommonPeak { pool } => {
-                write!(out, "Nothing tells the peak of {pool} in every run.")
+                write!(out, "The peak of {pool} is not known in every run.")
             }
-            DiffVerdict::OneRun => out.write_str("There is one run only: nothing to compare it with."),
+            DiffVerdict::OneRun => out.write_str("There is only one run, so there is nothing to compare."),
             DiffVerdict::Compared(runs) => {
                 for (number, run) in runs.iter().enumerate() {
                     out.write_str(if number > 0 { " " } else { "" })?;
@@ -246,18 +246,18 @@ impl fmt::Display for RunVerdict {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RunVerdict { run, base, peak, base_bytes, delta, cause, spread } = self;
         if *delta == 0 {
-            return write!(out, "{run} and {base} need the same {peak}: {base_bytes}.");
+            return write!(out, "{run} and {base} use the same memory {peak}: {base_bytes}.");
         }
         let size = Bytes(delta.unsigned_abs());
         let share = share_text(size, *base_bytes);
         let word = if *delta > 0 { "more" } else { "less" };
-        write!(out, "{run} needs {size}{share} {word} than {base} {peak}")?;
+        write!(out, "{run} uses {size}{share} {word} than {base} {peak}")?;
         if let Some(cause) = cause {
             cause.fmt(out)?;
         }
         out.write_str(".")?;
         match spread {
-            Some(spread) => write!(out, " Repeats of one run differ by {spread}: this is no more."),
+            Some(spread) => write!(out, " This is within the noise: repeats of one run differ by {spread}."),
             None => Ok(()),
         }
     }
@@ -267,7 +267,7 @@ impl fmt::Display for VerdictPeak {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             VerdictPeak::Pool(pool) => write!(out, "at the peak of '{pool}'"),
-            VerdictPeak::Run => out.write_str("at the peak of the run"),
+            VerdictPeak::Run => out.write_str("at the peak of the process"),
             VerdictPeak::Dump => out.write_str("at the moment of the dump"),
             VerdictPeak::Trace => out.write_str("at the peak"),
         }
@@ -277,22 +277,22 @@ impl fmt::Display for VerdictPeak {
 impl fmt::Display for PeakCause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PeakCause::TracedSame => out.write_str("; the traced steps need the same"),
+            PeakCause::TracedSame => out.write_str("; the traced steps use the same memory"),
             PeakCause::TracedOtherWay(traced) => {
-                write!(out, "; the traced steps differ the other way, by {}", change_text(*traced))
+                write!(out, "; the traced steps differ in the other direction, by {}", change_text(*traced))
             }
             PeakCause::TracedLess(traced) => {
-                write!(out, "; the traced steps differ by {} only", change_text(*traced))
+                write!(out, "; the traced steps differ by only {}", change_text(*traced))
             }
             PeakCause::Traced { largest, slack } => {
                 if let Some(LargestPart { part, delta, is_most }) = largest {
-                    let how = if *is_most { "most of it is" } else { "the largest part is" };
+                    let how = if *is_most { "most of it comes from" } else { "the largest part comes from" };
                     let kind = if matches!(part, HeldPart::Op(_)) { "op " } else { "" };
                     write!(out, "; {how} {kind}{part} ({})", change_text(*delta))?;
                 }
                 match slack {
                     Some(slack) => {
-                        write!(out, "; chunks larger than what was asked for make {}", change_text(*slack))
+                        write!(out, "; rounding accounts for {}", change_text(*slack))
                     }
                     None => Ok(()),
                 }

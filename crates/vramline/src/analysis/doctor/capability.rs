@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::framework::{GpuEvidence, name_of};
+use super::framework::GpuEvidence;
 use crate::event::Framework;
 use crate::source::driver::DriverError;
 use crate::source::driver::own::not_listed;
@@ -80,7 +80,7 @@ impl fmt::Display for CapabilitySubject {
             CapabilitySubject::Kernel => out.write_str("kernel"),
             CapabilitySubject::Python => out.write_str("Python"),
             CapabilitySubject::Framework { framework, version } => {
-                write!(out, "{} {version}", name_of(*framework))
+                write!(out, "{} {version}", framework.title())
             }
         }
     }

@@ -23,22 +23,13 @@ impl FrameworkSupport {
     /// The framework's name, as people write it.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        name_of(self.framework)
+        self.framework.title()
     }
 
     /// Whether it can use a GPU; `None` where that is not certain.
     #[must_use]
     pub fn gpu(&self) -> Option<bool> {
         self.evidence.gpu()
-    }
-}
-
-/// A framework's name, as people write it.
-pub(super) fn name_of(framework: Framework) -> &'static str {
-    match framework {
-        Framework::TensorFlow => "TensorFlow",
-        Framework::Jax => "JAX",
-        Framework::PyTorch => "PyTorch",
     }
 }
 

@@ -97,8 +97,8 @@ impl DoctorAnalysis<'_> {
     #[must_use]
     pub fn headline(&self) -> String {
         match (self.word(), self.count()) {
-            (DoctorWord::Everything, _) => "Everything can be measured here.".to_owned(),
-            (_, (can, all)) => format!("{can} of {all} things can be measured here."),
+            (DoctorWord::Everything, _) => "Vramline can measure everything on this machine.".to_owned(),
+            (_, (can, all)) => format!("Vramline can measure {can} of {all} things on this machine."),
         }
     }
 }

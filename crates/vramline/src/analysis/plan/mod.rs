@@ -11,7 +11,7 @@ pub use document::{NotAPlan, PlanDocument, PlanDoubt, PlannedBatch, PlannedLarge
 pub(crate) use fix::UNMEASURED;
 pub use fix::{OfferedFix, Saving};
 pub use prediction::{BatchPrediction, LargestBatch, NoFit, NoLargest};
-pub use verdict::PlanVerdict;
+pub use verdict::{PlanVerdict, variable_title};
 
 use super::reading::Reading;
 use crate::event::Framework;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::PlanOptions;
 use super::compiled::CompiledStep;
 use super::prediction::BatchPrediction;
-use crate::units::Bytes;
+use crate::units::{Bytes, capitalised};
 
 /// The answer of a plan, which is about the first batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,12 @@ words!(PlanVerdict {
     Nothing => "nothing",
 });
 
+/// What varies between the probes, as people call it.
+#[must_use]
+pub fn variable_title(variable: &str) -> &str {
+    if variable == "batch" { "batch size" } else { variable }
+}
+
 /// The answer as a word and as a sentence.
 pub(super) fn verdict(
     options: &PlanOptions,
@@ -45,35 +51,41 @@ pub(super) fn verdict(
     let Some((first, others)) = predictions.split_first() else {
         return of_program(options, compiled.last());
     };
-    match options.limit {
-        None => without_limit(&options.variable, first, others),
-        Some(limit) => {
-            let (verdict, mut headline) = under_limit(&options.variable, first, limit);
-            add_others(&mut headline, others);
-            (verdict, headline)
-        }
+    let variable = variable_title(&options.variable);
+    let (verdict, mut headline) = match options.limit {
+        None => without_limit(variable, first, others),
+        Some(limit) => under_limit(variable, first, limit),
+    };
+    if options.limit.is_some() {
+        add_others(&mut headline, others);
     }
+    (verdict, capitalised(&headline))
 }
 
 /// The answer from compiled programs alone.
 fn of_program(options: &PlanOptions, last: Option<&CompiledStep>) -> (PlanVerdict, String) {
-    let Some(last) = last else { return (PlanVerdict::Nothing, "Nothing was asked for.".to_owned()) };
+    let Some(last) = last else { return (PlanVerdict::Nothing, "No batch size was given.".to_owned()) };
     let about = format!(
-        "The compiled program at {} {} takes {}: {} of arguments, {} of results, {} while it runs",
-        options.variable, last.batch, last.peak, last.arguments, last.results, last.temporaries
+        "The compiled program at {} {} needs {}: arguments {}, results {}, temporaries {}",
+        variable_title(&options.variable),
+        last.batch,
+        last.peak,
+        last.arguments,
+        last.results,
+        last.temporaries
     );
     match (last.fits, options.limit) {
         (Ok(false), Some(limit)) => {
             let more = last.peak.saturating_sub(limit);
-            (PlanVerdict::DoesNotFit, format!("{about}. It does not fit {limit}, {more} more."))
+            (PlanVerdict::DoesNotFit, format!("{about}. It does not fit in {limit}: it needs {more} more."))
         }
-        _ => (PlanVerdict::Compiled, format!("{about}. The process takes more than that.")),
+        _ => (PlanVerdict::Compiled, format!("{about}. The process needs more than that.")),
     }
 }
 
 /// What a batch takes, as the sentences begin.
 fn about(variable: &str, first: &BatchPrediction) -> String {
-    format!("{variable} {} takes about {}", first.taken.batch, first.taken.peak)
+    format!("{variable} {} peaks at about {}", first.taken.batch, first.taken.peak)
 }
 
 fn without_limit(
@@ -82,21 +94,16 @@ fn without_limit(
     others: &[BatchPrediction],
 ) -> (PlanVerdict, String) {
     let verdict = if first.is_certain { PlanVerdict::Predicted } else { PlanVerdict::NotCertain };
-    let about = format!(
-        "{} in use at its peak ({} to {})",
-        about(variable, first),
-        first.taken.low,
-        first.taken.high
-    );
+    let about = format!("{} (between {} and {})", about(variable, first), first.taken.low, first.taken.high);
     let more: String =
         others.iter().map(|other| format!(", {} about {}", other.taken.batch, other.taken.peak)).collect();
     let unsure = batches_where(std::iter::once(first).chain(others), |each| !each.is_certain);
     let headline = match unsure {
         None => format!("{about}{more}."),
         Some(_) if others.is_empty() => {
-            format!("Not certain: {about}, but the plan rests on too little; see below.")
+            format!("Not certain: {about}, but the probes do not show enough; see the notes.")
         }
-        Some(unsure) => format!("{about}{more}. Not certain: {unsure}; see below."),
+        Some(unsure) => format!("{about}{more}. Not certain: {unsure}; see the notes."),
     };
     (verdict, headline)
 }
@@ -109,27 +116,32 @@ fn under_limit(variable: &str, first: &BatchPrediction, limit: Bytes) -> (PlanVe
         Ok(true) if minimum > limit => (
             PlanVerdict::Fits,
             format!(
-                "{variable} {batch} fits {limit}: nearly every run passes. To pass in every order, and without waiting, it needs {minimum}."
+                "{variable} {batch} fits in {limit}: nearly every run passes. To pass in every order of ops it would need {minimum}."
             ),
         ),
         Ok(true) => (
             PlanVerdict::Fits,
-            format!("{variable} {batch} fits {limit}: it needs {minimum}, which leaves {between}."),
+            format!("{variable} {batch} fits in {limit}: it needs {minimum}, which leaves {between}."),
         ),
         Ok(false) => (
             PlanVerdict::DoesNotFit,
-            format!("{variable} {batch} does not fit {limit}: it needs {minimum}, {between} more."),
+            format!(
+                "{variable} {batch} does not fit in {limit}: it needs {minimum}, which is {between} too much."
+            ),
         ),
         Err(_) if first.is_certain => (
             PlanVerdict::Edge,
             format!(
-                "{variable} {batch} is at the edge of {limit}: it needs {minimum} to pass every time, and takes {} to {} where there is room.",
+                "{variable} {batch} may or may not fit in {limit}: it needs {minimum} to pass every time, and its peak is {} to {} without a limit.",
                 first.taken.low, first.taken.high
             ),
         ),
         Err(_) => (
             PlanVerdict::NotCertain,
-            format!("Not certain: {}, but the plan rests on too little; see below.", about(variable, first)),
+            format!(
+                "Not certain: {}, but the probes do not show enough; see the notes.",
+                about(variable, first)
+            ),
         ),
     }
 }
@@ -143,7 +155,7 @@ fn add_others(headline: &mut String, others: &[BatchPrediction]) {
         let _ = write!(headline, " Does not fit: {failing}.");
     }
     if let Some(at_edge) = batches_where(others, |each| each.fits.is_err() && each.is_certain) {
-        let _ = write!(headline, " At the edge: {at_edge}.");
+        let _ = write!(headline, " May or may not fit: {at_edge}.");
     }
     if let Some(unsure) = batches_where(others, |each| !each.is_certain) {
         let _ = write!(headline, " Not certain: {unsure}.");

@@ -1,0 +1,102 @@
+//! How large a pool was at the peak, and what lies around it: the sentence that sets the framework's figure beside the driver's.
+
+use super::headline::reproduced;
+use super::held::HeldMoment;
+use super::replayed::Replayed;
+use super::report::{PoolAnalysis, ReportAnalysis};
+use crate::analysis::caching::CachedWhen;
+use crate::ledger::{Line, LineKind};
+use crate::units::Bytes;
+
+/// What the pool reserved, as a sum, and what the driver counts for the process. `None` where nothing but the bytes in use is known.
+pub(super) fn sentence(report: &ReportAnalysis, pool: &PoolAnalysis) -> Option<String> {
+    if pool.moment != HeldMoment::Peak {
+        return None;
+    }
+    // A replay covers the first trace only.
+    let replay = pool.replay.as_ref().filter(|_| pool.window.is_none_or(|window| window == 1));
+    let size = PoolSize::of(report, pool, replay);
+    let mut sentences: Vec<String> = size.map(|size| size.sentence(report, pool)).into_iter().collect();
+    sentences.extend(replay.and_then(fragmentation));
+    (!sentences.is_empty()).then(|| sentences.join(" "))
+}
+
+/// The figures of a pool and its process at one moment.
+struct PoolSize {
+    in_use: Bytes,
+    reserved: Bytes,
+    /// What all processes of the job held of the device, by the driver or the kernel.
+    job: Option<Bytes>,
+    processes: usize,
+}
+
+impl PoolSize {
+    fn of(report: &ReportAnalysis, pool: &PoolAnalysis, replay: Option<&Replayed>) -> Option<PoolSize> {
+        let lines: Vec<&Line> = report.ledger_lines(&pool.device).collect();
+        let of = |kind: LineKind| {
+            let of_kind = lines.iter().filter(move |line| line.what.kind() == kind);
+            of_kind.map(|line| line.bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes))
+        };
+        let sum = |kind: LineKind| of(kind).collect::<Option<Vec<Bytes>>>().filter(|all| !all.is_empty());
+        let job = sum(LineKind::Job);
+        let processes = job.as_ref().map_or(0, Vec::len);
+        let job = job.map(|all| all.into_iter().sum());
+        if let (Some(reserved), Some(in_use)) = (sum(LineKind::Pool), sum(LineKind::InUse)) {
+            let (reserved, in_use) = (reserved.into_iter().sum(), in_use.into_iter().sum());
+            return Some(PoolSize { in_use, reserved, job, processes });
+        }
+        // Without a recording the replay or the snapshot knows the pool's size.
+        let is_whole = |replay: &&Replayed| replay.address_matches == replay.allocs;
+        let replayed = replay.filter(is_whole).map(|replay| replay.pool_at_peak);
+        let mut moments = pool.caching.iter().flat_map(|caching| &caching.moments);
+        let snapshot = moments.find(|(when, _)| *when == CachedWhen::Peak).map(|(_, cached)| cached.reserved);
+        let reserved = replayed.or(snapshot)?;
+        Some(PoolSize { in_use: pool.peak?, reserved, job, processes })
+    }
+
+    fn sentence(&self, report: &ReportAnalysis, pool: &PoolAnalysis) -> String {
+        let PoolSize { in_use, reserved, job, processes } = *self;
+        let cached = reserved.saturating_sub(in_use);
+        let is_host = pool.device.starts_with("CPU") || pool.device == "HOST";
+        let program = report.source.program();
+        let whose = if processes == 1 {
+            "this process".to_owned()
+        } else {
+            format!("the {processes} processes of this job")
+        };
+        match job.filter(|job| *job >= reserved) {
+            Some(job) if !is_host => format!(
+                "At that moment nvidia-smi shows {job} for {whose}: {in_use} in use + {cached} cached + {} for context and libraries.",
+                job.saturating_sub(reserved)
+            ),
+            _ => {
+                let held = job.filter(|_| is_host);
+                let held = held.map_or(String::new(), |job| {
+                    format!(" All of {whose}, Python included, was {job} of host memory.")
+                });
+                format!(
+                    "{program}'s pool was {reserved} at that moment: {in_use} in use + {cached} cached.{held}"
+                )
+            }
+        }
+    }
+}
+
+/// What fragmentation costs, by replay.
+fn fragmentation(replay: &Replayed) -> Option<String> {
+    if replay.address_matches < replay.allocs {
+        return Some(reproduced(replay.address_matches, replay.allocs));
+    }
+    // A pool that was reserved at once has the size that its setting says.
+    if replay.growths < 2 || replay.joined >= replay.pool {
+        return None;
+    }
+    let largest = match replay.pool > replay.pool_at_peak {
+        true => format!("At most it was {}. ", replay.pool),
+        false => String::new(),
+    };
+    Some(format!(
+        "{largest}Without fragmentation it would need {}; the requests alone need at least {}.",
+        replay.joined, replay.load
+    ))
+}
