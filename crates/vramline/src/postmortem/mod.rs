@@ -178,17 +178,17 @@ fn unallocated(failure: &Failure) -> Option<SizeRange> {
     Some(if failure.dialect.is_bfc() { told.in_granules() } else { told })
 }
 
-/// All verdicts that the figures leave open, the likeliest first; or why there is none.
+/// All verdicts that the figures allow, the likeliest first; or why there is none.
 fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>, String> {
-    let missing = |what: &str| format!("{what} is not told");
+    let missing = |what: &str| format!("the log does not say {what}");
     if failure.platform == Some(Platform::Host) {
-        return Err("this is the host's memory, not a device's".to_owned());
+        return Err("this is host memory, not device memory".to_owned());
     }
     if failure.is_at_start {
         conclusion.device = Some(DeviceCause::AtStart);
         return Ok(vec![Verdict::Device]);
     }
-    // The program is too large whatever else is there.
+    // The program alone is too large.
     let is_beyond = |bound: Option<SizeRange>| {
         conclusion.request.zip(bound).is_some_and(|(request, bound)| request.low > bound.high)
     };
@@ -205,7 +205,7 @@ fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>
     if failure.is_limit_set && conclusion.unallocated.is_none() {
         return Ok(vec![Verdict::Limit]);
     }
-    let request = conclusion.request.ok_or_else(|| missing("how much was asked for"))?;
+    let request = conclusion.request.ok_or_else(|| missing("how much was requested"))?;
     let Some(left) = conclusion.unallocated else { return without_pool(conclusion, failure, request) };
     let free = conclusion.free;
     let is_said_to_be_torn = failure.dialect == Dialect::Tpu
@@ -215,7 +215,7 @@ fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>
         left,
         free,
         others: conclusion.others,
-        // Others do not tell their slack; they split what they hand out, so that it is small.
+        // Other allocators do not report their rounding; they split blocks, so it is small.
         slack: conclusion.slack.filter(|_| failure.dialect.is_bfc()),
         pool: failure.pool.or_else(|| Some(failure.in_use?.plus(free?))),
         total: failure.memory.total,
@@ -224,7 +224,7 @@ fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>
     conclusion.short_by = free.map(|free| request.minus(free.plus(left)));
     let open = figures.open(&mut conclusion.device);
     let likely = figures.likely();
-    // Free memory that is not told may be anything: no more than what is certain is said.
+    // Unknown free memory may be any amount, so only a certain verdict counts.
     if free.is_none() && open.first() != Some(&Verdict::Device) {
         return Err(missing("how much of the pool is free"));
     }
@@ -233,21 +233,21 @@ fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>
     Ok(open)
 }
 
-/// Where the pool's size is not told: what the limit leaves beside what is in use is free or unallocated, whichever.
+/// The verdicts if the pool's size is unknown: the limit minus what is in use is either free or unallocated.
 fn without_pool(
     conclusion: &mut Conclusion,
     failure: &Failure,
     request: SizeRange,
 ) -> Result<Vec<Verdict>, String> {
     let at_hand = failure.limit.zip(failure.in_use).map(|(limit, in_use)| limit.minus(in_use));
-    let at_hand = at_hand.ok_or_else(|| "what the pool's limit leaves is not told".to_owned())?;
+    let at_hand = at_hand.ok_or_else(|| "the log does not say how much the limit leaves".to_owned())?;
     conclusion.short_by = Some(request.minus(at_hand));
     match is_at_least(at_hand, request) {
         Some(false) => match conclusion.slack.zip(conclusion.short_by) {
             Some((slack, short)) if is_at_least(slack, short) == Some(true) => Ok(vec![Verdict::Slack]),
             _ => Ok(vec![Verdict::Exhausted]),
         },
-        _ => Err("device or fragmented: what the pool took from the device is not told".to_owned()),
+        _ => Err("either the device was full or the pool is fragmented; the log does not say how much the pool reserved".to_owned()),
     }
 }
 
