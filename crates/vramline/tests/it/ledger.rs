@@ -193,7 +193,7 @@ fn growths_are_one_line_for_each_cause() {
         .iter()
         .map(|group| (group.bytes, group.growths, group.first.0, group.last.0, group.to_string()))
         .collect();
-    let texts = ["outside every step and mark, 10 changes", "steps 2 to 5, 2 changes", "mark 'loaded'"];
+    let texts = ["outside all steps and marks, 10 changes", "steps 2 to 5, 2 changes", "mark 'loaded'"];
     let [unmarked, of_steps, mark] = texts.map(str::to_owned);
     assert_eq!(told, [(20 << 20, 10, 1, 10, unmarked), (12, 2, 11, 13, of_steps), (-2, 1, 12, 12, mark)]);
     assert_eq!(
