@@ -121,7 +121,7 @@ impl Redaction {
                 SourceError::Recording { text: "a recording cannot be read".to_owned(), hint }
             }
             SourceError::Pickle { path, hint, .. } => {
-                let what = "it is no snapshot of PyTorch's, or it is damaged".to_owned();
+                let what = "it is not a PyTorch snapshot, or it is damaged".to_owned();
                 SourceError::Pickle { path: self.path(&path), what, hint }
             }
             SourceError::NoProgram { path } => SourceError::NoProgram { path: self.path(&path) },
