@@ -242,7 +242,7 @@ impl Doubt {
             Doubt::Far(times) => format!("the batch size is {times} times that of the largest probe"),
             Doubt::TooLarge(batch) => format!("batch size {batch} needs more memory than any pool can have"),
             Doubt::Beyond(batch) => format!(
-                "batch sizes above {batch} may fit too, but they are more than {FAR} times the largest probe, too far to predict"
+                "batch sizes above {batch} may fit too, but they are at least {FAR} times the largest probe, too far to predict"
             ),
             Doubt::OncePerSample { bytes, from, to } => format!(
                 "requests of {bytes} occur once per sample, {} per step at batch size {} and {} at {}: the plan does not model how more of them fragment the pool",
