@@ -22,9 +22,9 @@ DEATHS = {
     # A little less than what it needs, which is found first.
     "slightly": ("", None, {"limit"}, "limit that was set", "raise the limit"),
     "pieces": ("apart", 64, {"fragmented"}, "fragmented", "free the"),
-    "leak": ("tensor", 160, {"limit"}, "memory grows by", "keep numbers, not tensors"),
+    "leak": ("tensor", 160, {"limit"}, "grows by", "store numbers, not tensors"),
     # Longer pieces than all before fit into no hole.
-    "growing": ("", 96, {"limit", "fragmented"}, "because the steps' inputs grow", "bound the inputs"),
+    "growing": ("", 96, {"limit", "fragmented"}, "because inputs grow", "limit the input size"),
 }
 
 

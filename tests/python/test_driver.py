@@ -51,7 +51,7 @@ def test_the_figures_are_the_drivers_and_add_up(asked):
 @pytest.mark.parametrize(
     ("device", "process", "words"),
     [
-        ({}, {"pid": "self", "used": None}, "does not tell what a process holds"),
+        ({}, {"pid": "self", "used": None}, "does not report the memory of each process"),
         ({}, {"pid": 4_100_000, "used": 5}, "another namespace"),
         ({"processes_error": {"code": "no-permission"}}, {"pid": "self", "used": 5}, "may not ask"),
         ({"lost_at_ms": 0}, {"pid": "self", "used": 5}, "fallen off the bus"),

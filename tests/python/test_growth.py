@@ -54,7 +54,7 @@ def test_models_in_a_list_are_a_stair_with_each_fit(grown):
     job = grown("models")
     assert job.grows == ["staircase"], job.report["findings"]
     found = job.findings["staircase"]
-    assert "with each fit: fit 2, 3 and 4" in found["text"]
+    assert "at fits 2, 3 and 4." in found["text"]
     # TensorFlow's own counter, at the end of each fit.
     ends = job.counted[5::6]
     assert len(ends) == 4
@@ -62,7 +62,7 @@ def test_models_in_a_list_are_a_stair_with_each_fit(grown):
     rise = size_of(re.search(r"grows by ([\d.]+ \w+) with", found["text"]).group(1))
     assert rise == pytest.approx((ends[-1] - ends[0]) / 3, rel=0.2), (found, ends)
     assert "clear_session" in found["fix"]
-    assert "net512/dense/kernel float32[512,512], 4 times instead of 1 (" in found["text"], found
+    assert "net512/dense/kernel float32[512,512] (4 instead of 1, " in found["text"], found
 
 
 def test_a_model_that_is_fitted_again_is_none(grown):
@@ -78,16 +78,16 @@ def test_a_model_that_is_fitted_again_is_none(grown):
 def test_a_variable_more_with_each_step_is_a_leak(grown):
     job = grown("variables")
     assert job.grows == ["leak"], job.report["findings"]
-    slope = size_of(re.search(r"grows by ([\d.]+ \w+) a step", job.findings["leak"]["text"]).group(1))
+    slope = size_of(re.search(r"grows by ([\d.]+ \w+) per step", job.findings["leak"]["text"]).group(1))
     assert slope == pytest.approx((job.counted[-1] - job.counted[10]) / (len(job.counted) - 11), rel=0.05)
-    assert "moving_average:0 float32[65536], " in job.findings["leak"]["text"], job.findings["leak"]
+    assert "moving_average:0 float32[65536] (" in job.findings["leak"]["text"], job.findings["leak"]
 
 
 def test_a_function_that_is_traced_again_is_a_stair_with_each_trace(grown):
     job = grown("retraces")
     assert job.grows == ["staircase"], job.report["findings"]
     found = job.findings["staircase"]
-    assert "tf.function is traced again, train (" in found["text"], found
+    assert "with each retrace of a tf.function" in found["text"] and "Retraced: train (" in found["text"], found
     assert "reduce_retracing=True" in found["fix"]
     assert found["bytes"] == pytest.approx(job.counted[-1] - job.counted[0], rel=0.2), (found, job.counted)
 
@@ -96,7 +96,7 @@ def test_longer_inputs_are_no_leak(grown):
     job = grown("longer")
     assert job.grows == ["growing-inputs"], job.report["findings"]
     found = job.findings["growing-inputs"]
-    assert "no leak" in found["text"] and "the same ops ask for more in each traced step" in found["text"], found
+    assert "not a leak" in found["text"] and "These ops request more in each traced step" in found["text"], found
     assert "float(loss)" not in found["fix"]
     # The trace shows it: activations of each step are larger than those of the one before. Layers have the names of the tables.
     sizes = {op["layer"]: op for op in job.pool["patterns"]["churning"]}

@@ -89,8 +89,8 @@ def test_a_leak_is_found_with_its_slope_and_named(name, tmp_path, binary):
     slope = leaks[0]["bytes"] / (counted - 1)
     # Chunks that are larger than what was asked for count as they are.
     assert slope == pytest.approx(4 * KEPT, rel=0.03), leaks
-    assert "asked for by" in leaks[0]["text"], leaks
-    named = leaks[0]["text"].split("asked for by ")[1].split(" (")[0]
+    assert "Growing: " in leaks[0]["text"], leaks
+    named = leaks[0]["text"].split("Growing: ")[1].split(" (")[0]
     assert op.lower() in named.lower(), leaks
 
 

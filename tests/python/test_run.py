@@ -924,7 +924,7 @@ class TestKerasOnJax:
     def test_what_jax_does_not_count_is_null_with_a_reason(self, job):
         assert all(step["peak_bytes"] is step["current_bytes"] is None for step in job.report["steps"])
         unknown = {entry["path"]: entry["reason"] for entry in job.report["unknowns"]}
-        assert unknown["pools[0].peak_bytes"] == "the framework does not count this device's memory"
+        assert unknown["pools[0].peak_bytes"] == "the framework does not count the memory of this device"
         assert "steps[].current_bytes" in unknown
         assert {warning["code"] for warning in job.report["warnings"]} == {"jax-cpu", "no-counters"}
         (process,) = job.report["run"]["processes"]

@@ -187,7 +187,7 @@ pub fn typescript(documents: &[Shape]) -> String {
 /// Why a value is null.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reason {
-    /// Why it is not known.
+    /// Why it is unknown.
     pub text: Cow<'static, str>,
     /// The setting that would make it known.
     pub switch: Option<Cow<'static, str>>,
@@ -248,12 +248,12 @@ impl fmt::Display for Place<'_> {
 /// Why a value of a report is null.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Document)]
 pub struct Unknown {
-    /// Where a null stands.
+    /// The path of the null.
     pub path: String,
-    /// Why it is not known.
+    /// Why it is unknown.
     pub reason: String,
     /// The setting that would make it known.
-    #[field(null = "no setting would")]
+    #[field(null = "no setting makes it known")]
     pub switch: Option<String>,
 }
 

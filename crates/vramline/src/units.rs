@@ -86,6 +86,12 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// A number with its noun: `1 device`, `2 devices`.
+#[must_use]
+pub(crate) fn plural<N: fmt::Display + PartialEq + From<u8>>(number: N, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == N::from(1) { one } else { many })
+}
+
 /// A change of bytes with its sign: `+12.3 MiB`.
 #[must_use]
 pub fn change_text(delta: i64) -> String {

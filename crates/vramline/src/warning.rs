@@ -1,7 +1,7 @@
-//! *Internal.* Partial failure is data: what went wrong or is not known travels with the result.
+//! *Internal.* Partial failures as data: warnings and unknown values are part of the result.
 //!
-//! A [`Warning`] is about the input ("cut off at byte N"), an [`Unknown`] is about one value of the output that is
-//! null, with the reason and, where there is one, the switch that would make it known.
+//! A [`Warning`] is about the input ("cut off at byte N"). An [`Unknown`] is about one null in the output, with the reason and, if there is
+//! one, the setting that would make it known.
 
 use serde::Serialize;
 
@@ -11,16 +11,15 @@ pub use crate::document::Unknown;
 /// Something about the input that the reader of a report should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Document)]
 pub struct Warning {
-    /// Stable, for machines.
+    /// A stable code.
     pub code: &'static str,
-    /// What the reader should know.
+    /// What happened.
     pub text: String,
-    /// What to do about it; may be empty.
+    /// What to do; may be empty.
     pub hint: String,
 }
 
-/// Collects warnings while a source is read. Where there are too many to list, the last of the list says how many more there
-/// were.
+/// Collects warnings while a source is read. If there are too many, the last one says how many are not listed.
 #[derive(Clone, Debug, Default)]
 pub struct Warnings {
     list: Vec<Warning>,
@@ -28,10 +27,10 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// How many warnings are listed before the rest is only counted.
+    /// The maximum number of listed warnings; the rest is only counted.
     const MAX_LISTED: usize = 50;
 
-    /// Adds a warning, or counts it where the list is full.
+    /// Adds a warning, or counts it if the list is full.
     pub fn add(&mut self, code: &'static str, text: impl Into<String>, hint: impl Into<String>) {
         if self.list.len() < Self::MAX_LISTED {
             self.list.push(Warning { code, text: text.into(), hint: hint.into() });
@@ -40,9 +39,9 @@ impl Warnings {
         }
     }
 
-    /// Adds the warnings of another collection, those included that it only counted.
+    /// Adds the warnings of another collection, including those that it only counted.
     pub fn append(&mut self, mut other: Warnings) {
-        // What it says of them is said again, for both.
+        // The last warning, which has the count, is replaced by one for both.
         other.list.truncate(Self::MAX_LISTED);
         for Warning { code, text, hint } in other.list {
             self.add(code, text, hint);
@@ -50,7 +49,7 @@ impl Warnings {
         self.leave_out(other.left_out);
     }
 
-    /// Counts warnings that are not listed, and says so in the last one of the list.
+    /// Counts warnings that are not listed, in the last one of the list.
     fn leave_out(&mut self, more: u64) {
         self.left_out = self.left_out.saturating_add(more);
         let text = match self.left_out {
@@ -62,18 +61,18 @@ impl Warnings {
         self.list.push(Warning { code: "more-warnings", text, hint: String::new() });
     }
 
-    /// What was collected, in order.
+    /// The warnings, in order.
     #[must_use]
     pub(crate) fn into_vec(self) -> Vec<Warning> {
         self.list
     }
 
-    /// What was collected so far, to be put in other words.
+    /// The warnings so far, to be reworded.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Warning> {
         self.list.iter_mut()
     }
 
-    /// What was collected so far.
+    /// The warnings so far.
     #[must_use]
     pub fn as_slice(&self) -> &[Warning] {
         &self.list

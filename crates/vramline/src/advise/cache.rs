@@ -1,12 +1,12 @@
-//! PyTorch's pool keeps what was freed: it looks used from outside, and is not.
+//! Rule `cache-not-returned`: PyTorch's pool keeps freed memory. Other processes cannot use it.
 
 use super::{Device, Finding, percent};
 use crate::event::Framework;
 use crate::units::Bytes;
 
-/// Less than this is the ordinary reserve of a pool.
+/// The minimum cached memory; every pool keeps some.
 const LEAST: Bytes = Bytes(256 << 20);
-/// So much of the pool, in percent.
+/// The minimum share of the pool, in percent.
 const SHARE: u64 = 25;
 
 pub(super) fn check(device: &Device) -> Option<Finding> {
@@ -19,10 +19,12 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
         rule: "cache-not-returned",
         bytes: cached,
         text: format!(
-            "{}: at the end the pool held {taken}, of which {in_use} was in use; {cached} is cache, which the driver counts as used",
-            device.name
+            "PyTorch keeps {cached} of {} cached at the end: {} % of the {taken} reserved, with {in_use} in use. Other processes cannot \
+             use it.",
+            device.name,
+            percent(cached, taken)
         ),
-        fix: "nothing, if this process goes on training: it uses the cache again. For others on the device: \
+        fix: "nothing if this process continues to train: PyTorch reuses the cache. To free it for other processes, call \
               torch.cuda.empty_cache() after a phase that needed more"
             .to_owned(),
         verify: "with vramline.watch(\"empty_cache\") as w: torch.cuda.empty_cache(), then print(w)"

@@ -1,16 +1,17 @@
-//! Ops ask for other sizes in each step: the pool keeps holes that the next size does not fit, and takes more from the driver.
+//! Rule `shape-churn`: ops request different sizes in each step. The pool keeps free blocks that the next size does not fit, and reserves
+//! more.
 
 use super::{Device, Finding, percent};
-use crate::units::Bytes;
+use crate::units::{Bytes, plural};
 
 /// The rule's name.
 pub(super) const RULE: &str = "shape-churn";
 
-/// What constant shapes would save, at least, and in percent of the pool.
+/// The minimum that constant shapes save, in bytes and in percent of the pool.
 const LEAST: Bytes = Bytes(16 << 20);
 const SHARE: u64 = 10;
 
-/// What constant shapes would save by replay, where that is worth a word.
+/// What constant shapes save according to a replay, if it is above both thresholds.
 pub(super) fn saved(device: &Device) -> Option<Bytes> {
     let churn = device.churn.as_ref()?;
     let saved = Bytes(churn.pool.0.checked_sub(churn.padded.0)?);
@@ -30,17 +31,18 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
         rule: RULE,
         bytes: saved,
         text: format!(
-            "{}: {} ops ask for other sizes in most steps: {}. By replay, the pool takes {} from the driver; with these ops at their \
-             largest sizes in every step it would take {}",
-            device.name,
-            churn.count,
-            ops.join(", "),
+            "Changing shapes cost {saved} ({} % of {} reserved) in {}: with constant shapes the replay needs {}. {} different sizes in \
+             most steps: {}.",
+            percent(saved, churn.pool),
             churn.pool,
-            churn.padded
+            device.name,
+            churn.padded,
+            plural(churn.count, "op requests", "ops request"),
+            ops.join(", ")
         ),
-        fix: "give every step the same shapes: pad to the largest, or to a few lengths (tf.data's bucket_by_sequence_length), and drop the \
-              last, smaller batch (drop_remainder=True)"
+        fix: "use the same shapes in every step: pad to the largest or to a few lengths (tf.data's bucket_by_sequence_length), and drop \
+              the last, smaller batch (drop_remainder=True)"
             .to_owned(),
-        verify: "vramline report on the next recording: its line of steps that repeat".to_owned(),
+        verify: "`vramline report` on the next recording says how many steps repeat exactly".to_owned(),
     })
 }

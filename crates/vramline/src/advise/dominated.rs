@@ -1,18 +1,22 @@
-//! Most of the peak is one thing, or was asked for by nobody.
+//! Rules `one-tensor` and `slack`: much of the peak is one block, or is rounding.
 
 use super::{Device, Finding, percent};
 use crate::units::Bytes;
 
-/// One block that is so much of the peak, in percent.
+/// The minimum share of one block in the peak, in percent.
 const ONE_THING: u64 = 40;
-/// Slack that is so much of the peak, in percent.
+/// The minimum share of rounding in the peak, in percent.
 const SLACK: u64 = 15;
-/// Small programs are always dominated by something.
+/// The minimum size of the block or of the rounding; in small programs something always dominates.
 const LEAST: Bytes = Bytes(64 << 20);
 
-/// What a share is of.
-fn whole(device: &Device) -> &'static str {
-    if device.is_dump { "what was held at the dump" } else { "the peak" }
+/// What a share is a share of.
+fn whole(device: &Device) -> String {
+    if device.is_dump {
+        format!("what {} held at the dump", device.name)
+    } else {
+        format!("the peak of {}", device.name)
+    }
 }
 
 pub(super) fn one_thing(device: &Device) -> Option<Finding> {
@@ -24,20 +28,19 @@ pub(super) fn one_thing(device: &Device) -> Option<Finding> {
         rule: "one-tensor",
         bytes: largest.bytes,
         text: format!(
-            "{}: one block is {} % of {}: {}, {}",
-            device.name,
+            "One block takes {}, {} % of {}: {}.",
+            largest.bytes,
             percent(largest.bytes, peak),
             whole(device),
-            if largest.what.is_empty() { "it has no name" } else { &largest.what },
-            largest.bytes
+            if largest.what.is_empty() { "its name is unknown" } else { &largest.what }
         ),
         fix: if largest.is_of_compiler {
-            "the compiler tries kernels on the device, once: XLA_FLAGS=--xla_gpu_autotune_level=0 does without"
+            "XLA's compiler allocates it once, to try kernels on the device: XLA_FLAGS=--xla_gpu_autotune_level=0 turns that off"
         } else {
-            "compute it in pieces (a loop over chunks, a fused loss), in a smaller type, or not at all"
+            "compute it in parts (a loop over slices, a fused loss), use a smaller dtype, or avoid it"
         }
         .to_owned(),
-        verify: "vramline report shows the largest rows first".to_owned(),
+        verify: "`vramline report` on the next run: the largest rows come first".to_owned(),
     })
 }
 
@@ -50,13 +53,12 @@ pub(super) fn slack(device: &Device) -> Option<Finding> {
         rule: "slack",
         bytes: slack,
         text: format!(
-            "{}: {} % of {} was asked for by nobody: {slack} of chunks larger than their requests, which the pool does not split",
-            device.name,
-            percent(slack, peak),
-            whole(device)
+            "{slack} of {} ({} %) is rounding: the allocator handed out blocks larger than requested, without splitting them.",
+            whole(device),
+            percent(slack, peak)
         ),
-        fix: "vramline replay PATH --what-if fragmentation=0.01 tells what splitting sooner would save"
+        fix: "`vramline replay PATH --what-if fragmentation=0.01` predicts what earlier splitting saves"
             .to_owned(),
-        verify: "the report's line \"slack\"".to_owned(),
+        verify: "the rounding in the next report must shrink".to_owned(),
     })
 }

@@ -1,15 +1,15 @@
-//! The pool took more than was ever in use at once, because what was free lay in pieces.
+//! Rule `fragmentation`: the pool reserved more than was in use at any time, because its free memory was fragmented.
 
 use super::{Device, Finding, churn, percent};
 use crate::event::Framework;
 use crate::units::Bytes;
 
-/// So much of the pool, in percent.
+/// The minimum loss, in percent of the pool.
 const SHARE: u64 = 15;
-/// And at least so much.
+/// The minimum loss in bytes.
 const LEAST: Bytes = Bytes(64 << 20);
 
-/// What a pool lost, where that is worth a word: then it is worth asking for the cause, too.
+/// What a pool lost to fragmentation, if it is above both thresholds.
 pub(crate) fn lost(pool: Bytes, peak: Bytes) -> Option<Bytes> {
     let wasted = Bytes(pool.0.checked_sub(peak.0)?);
     (wasted >= LEAST && percent(wasted, pool) >= SHARE).then_some(wasted)
@@ -17,35 +17,38 @@ pub(crate) fn lost(pool: Bytes, peak: Bytes) -> Option<Bytes> {
 
 pub(super) fn check(device: &Device) -> Option<Finding> {
     let fragments = device.fragments.as_ref()?;
-    // The other rule says what it costs and which ops it is.
+    // Rule `shape-churn` reports the cost and the ops.
     if churn::saved(device).is_some() {
         return None;
     }
     let wasted = lost(fragments.pool, fragments.peak)?;
-    let cause = fragments.cause.as_ref().map_or(String::new(), |cause| format!(": {cause}"));
+    let cause = fragments.cause.as_ref().map_or(String::new(), |cause| format!(" Cause: {cause}."));
     let (rule, fix) = match (&fragments.churn, device.framework) {
         (Some((bytes, op)), _) => (
             churn::RULE,
-            format!("sizes that keep changing cost {bytes}, most of them asked for by {op}: pad or bucket shapes"),
+            format!("pad or bucket shapes: request sizes that keep changing, most of them from {op}, cost {bytes}"),
         ),
         (None, Some(Framework::PyTorch)) => (
             "fragmentation",
-            "vramline replay PATH --what-if expandable=on tells what PYTORCH_ALLOC_CONF=expandable_segments:True would save"
+            "set PYTORCH_ALLOC_CONF=expandable_segments:True; `vramline replay PATH --what-if expandable=on` predicts the effect"
                 .to_owned(),
         ),
         (None, _) => (
             "fragmentation",
-            "vramline replay PATH --what-if growth=off --what-if gc=on tells what other settings would save".to_owned(),
+            "try other allocator settings; `vramline replay PATH --what-if growth=off --what-if gc=on` predicts the effect".to_owned(),
         ),
     };
     Some(Finding {
         rule,
         bytes: wasted,
         text: format!(
-            "{}: the pool took {} though never more than {} was in use; {wasted} was lost to fragmentation{cause}",
-            device.name, fragments.pool, fragments.peak
+            "{} lost {wasted} ({} % of {} reserved) to fragmentation: at most {} was in use at once.{cause}",
+            device.name,
+            percent(wasted, fragments.pool),
+            fragments.pool,
+            fragments.peak
         ),
         fix,
-        verify: "vramline replay on the next recording".to_owned(),
+        verify: "run `vramline replay` on the next recording".to_owned(),
     })
 }

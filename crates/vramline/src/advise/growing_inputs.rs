@@ -1,9 +1,10 @@
-//! Memory grows because each step is given more than the one before, such as longer sequences: what earlier steps held is freed.
+//! Rule `growing-inputs`: memory grows because each step gets larger inputs than the previous one, such as longer sequences. Memory of
+//! earlier steps is freed.
 //!
-//! Three sorts of evidence, any of which is enough. A trace shows which blocks live at the end of a step: with larger inputs they are
-//! the step's own, and blocks of earlier steps are gone. Without one the counters do: what is kept raises the peak of a step by as much as
-//! what is left at its end; larger inputs raise it by more, because activations come on top. And where a trace shows ops that ask for more in
-//! every step, by far more in all than what is left at the ends, what is left is a part of that: whatever counters and threads do.
+//! There are three kinds of evidence, and one is enough. First, a trace shows which blocks are alive at the end of a step: with larger inputs
+//! they belong to that step, and blocks of earlier steps are freed. Second, the counters: kept memory raises the peak of a step by as much as
+//! the bytes in use at its end; larger inputs raise the peak by more, because activations grow too. Third, a trace shows ops that request
+//! more in every step, by far more than the bytes in use at the end of steps grow.
 
 use super::leak::{Growth, growth, growth_alike, points, train_steps, whole};
 use super::{Device, Finding, GrowingOp, StepFigures};
@@ -11,18 +12,18 @@ use super::{Device, Finding, GrowingOp, StepFigures};
 /// The rule's name.
 pub(super) const RULE: &str = "growing-inputs";
 
-/// Peaks that grow by less than this, and by less than this share of themselves, while nothing is left at the end of steps.
+/// The minimum growth of peaks, in bytes and as a share of the last peak, if the bytes in use at the end of steps do not grow.
 const LEAST: f64 = 4.0 * 1024.0 * 1024.0;
 const SHARE: f64 = 0.05;
-/// The paces of the two halves of peaks differ at most by this factor: the highest figure so far stands still for a while, and then leaps.
+/// The growth rates of the two halves of peaks differ at most by this factor: a running maximum is flat for a while and then jumps.
 const ALIKE: f64 = 4.0;
-/// What ops ask for more from step to step, at least, as a multiple of what is left more. What a program collects, such as a tensor that is
-/// extended in each step, asks for as much as it leaves, once or twice.
+/// The minimum growth of ops' requests per step, as a multiple of the growth at the end of steps. A tensor that the program extends in each
+/// step requests only once or twice as much as it keeps.
 const AMPLE: f64 = 4.0;
-/// What a trace has to explain of the growth a step, at least.
+/// The minimum share of the growth per step that a trace must explain.
 const EXPLAINED: f64 = 0.5;
 
-/// The growth with the steps' inputs, where there is one: at the end of steps if it shows there, else of their peaks.
+/// The growth with the inputs of steps, if there is one: of the bytes in use at the end of steps, else of their peaks.
 fn found(device: &Device) -> Option<Growth> {
     let steps = train_steps(&device.steps);
     let left = growth(&points(&steps, |step| step.current));
@@ -51,7 +52,7 @@ fn found(device: &Device) -> Option<Growth> {
     (is_traced || is_counted || asked(device) >= AMPLE * left.slope).then_some(left)
 }
 
-/// What ops ask for more in a traced step than in the one before, in all.
+/// The total that ops request more in a traced step than in the previous one.
 fn asked(device: &Device) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53")]
     let more = |op: &GrowingOp| {
@@ -74,25 +75,25 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
     let ops: Vec<String> =
         device.growing.iter().take(3).map(|op| format!("{} ({} to {})", op.op, op.first, op.last)).collect();
     let who = if ops.is_empty() {
-        "the peak of a step grows by more than what it leaves behind".to_owned()
+        "The peaks of steps grow by more than the memory in use at their ends.".to_owned()
     } else {
-        format!("the same ops ask for more in each traced step: {}", ops.join(", "))
+        format!("These ops request more in each traced step: {}.", ops.join(", "))
     };
     Some(Finding {
         rule: RULE,
         bytes: whole(found.bytes),
         text: format!(
-            "{}: memory grows by {} a step, over {} steps by {} in all, because the steps' inputs grow; {who}. It is no leak: what \
-             earlier steps asked for is freed",
+            "Memory in {} grows by {} per step because inputs grow: {} over the last {} steps. It is not a leak: memory of earlier \
+             steps is freed. {who}",
             device.name,
             whole(found.slope),
-            found.steps,
-            whole(found.bytes)
+            whole(found.bytes),
+            found.steps
         ),
-        fix: "bound the inputs: cut or bucket sequences at a largest length, pad to constant shapes, or sort batches so that the longest \
-              comes first and shows whether it fits"
+        fix: "limit the input size: truncate or bucket sequences at a maximum length, pad to constant shapes, or put the longest \
+              batch first to see whether it fits"
             .to_owned(),
-        verify: "run it with inputs of one shape: the same rule must be silent".to_owned(),
+        verify: "run it with inputs of one shape: this finding must be gone".to_owned(),
     })
 }
 
@@ -105,7 +106,7 @@ mod tests {
 
     const KIB: u64 = 1 << 10;
 
-    /// Forty steps that leave 100 KiB more each, and whose peaks rise by so much.
+    /// Forty steps that each leave 100 KiB more in use, and whose peaks rise by `rise` KiB.
     fn device(rise: u64) -> Device {
         let step = |number: u64| StepFigures {
             number: number.cast_signed(),

@@ -1,17 +1,17 @@
-//! Devices of one kind that did the same work do not need the same: the fullest one decides what fits.
+//! Rule `imbalance`: devices of one kind that did similar work need different amounts of memory. The fullest one decides what fits.
 
 use std::collections::BTreeSet;
 
 use super::{Device, Finding, percent};
 use crate::units::Bytes;
 
-/// So much more than the emptiest, in percent of the fullest.
+/// The minimum difference between the fullest and the emptiest, in percent of the fullest.
 const SHARE: u64 = 20;
-/// And at least so much.
+/// The minimum difference in bytes.
 const LEAST: Bytes = Bytes(256 << 20);
 
-/// Devices did the same work if none of two made more than so many times the allocations of the other in what was recorded: another
-/// one was idle then, or the window shows a piece of its step only.
+/// Two devices did similar work if neither made more than this many times the allocations of the other. Otherwise one was idle, or the
+/// trace shows only part of its step.
 const ALIKE: u64 = 4;
 
 pub(super) fn check(devices: &[Device]) -> Option<Finding> {
@@ -35,9 +35,12 @@ pub(super) fn check(devices: &[Device]) -> Option<Finding> {
     Some(Finding {
         rule: "imbalance",
         bytes: more,
-        text: format!("{} needs {most}, {} only {least}: {more} apart", fullest.name, emptiest.name),
-        fix: "move layers, optimizer state or the loss to the emptier device; a batch that fits is decided by the fullest".to_owned(),
-        verify: "compare the peaks of the devices in the report".to_owned(),
+        text: format!(
+            "{} needs {most}, but {} needs only {least} for similar work: {more} less.",
+            fullest.name, emptiest.name
+        ),
+        fix: "move layers, optimizer state or the loss to the emptier device: the fullest device decides which batch size fits".to_owned(),
+        verify: "compare the peaks of the devices in the next report".to_owned(),
     })
 }
 
@@ -72,7 +75,7 @@ mod tests {
         let emptier = device("GPU_2_bfc", "GPU", 3000, Some(400));
         let found = check(&[full.clone(), same, emptier]).unwrap();
         assert_eq!(found.bytes, Bytes(3000 << 20));
-        assert!(found.text.starts_with("GPU_6_bfc needs") && found.text.contains("GPU_2_bfc only"));
+        assert!(found.text.starts_with("GPU_6_bfc needs") && found.text.contains("GPU_2_bfc needs only"));
         // One kind only, and each kind by itself.
         assert_eq!(check(&[full.clone(), device("cpu", "CPU", 100, Some(700))]), None);
         // Without counts of allocations peaks are compared as they are.

@@ -1,8 +1,8 @@
-//! Memory that is in use at the end of each step grows by the same amount, step after step.
+//! Rule `leak`: memory in use at the end of a step grows by about the same amount in every step.
 //!
 //! The slope is Theil and Sen's: the median of the slopes between all pairs of steps, which a few odd steps cannot move; its
-//! interval comes from Kendall's statistic (99 %). Training also grows for a while when it begins, and then stays: so both halves
-//! must grow, at a similar pace, and most of what there is to see must be the growth.
+//! interval comes from Kendall's statistic (99 %). Training also grows for a while at the start and then stops. So both halves
+//! must grow at a similar rate, and the growth must be larger than the scatter around it.
 
 use super::{Device, Finding, StepFigures, percent, staircase};
 use crate::trace::{Phase, SurvivorKind};
@@ -11,34 +11,34 @@ use crate::units::Bytes;
 /// The rule's name.
 pub(crate) const RULE: &str = "leak";
 
-/// Fewer steps prove nothing.
+/// The minimum number of steps after the warm-up; fewer prove nothing.
 pub(crate) const FEWEST: usize = 12;
-/// So many of the first steps are not looked at: a tenth, and at least two, which build what the others use.
+/// The first steps are ignored: one tenth of all, and at least two. They build what later steps reuse.
 pub(crate) const WARM_UP: (usize, usize) = (10, 2);
-/// More points than this are thinned out: pairs grow with the square.
+/// The maximum number of points; more are thinned out, because the number of pairs grows with the square.
 const MAX_POINTS: usize = 400;
 /// The quantile of the normal distribution for an interval of 99 %.
 const QUANTILE: f64 = 2.576;
-/// Less growth than this over all steps seen is not worth a word: blocks that come to lie in larger chunks look like that too.
+/// The minimum growth over all steps. Blocks that move to larger chunks cause as much.
 pub(super) const LEAST: f64 = 256.0 * 1024.0;
-/// The paces of the two halves differ at most by this factor.
+/// The growth rates of the two halves differ at most by this factor.
 const ALIKE: f64 = 2.0;
-/// The typical distance from the line, at most, as a share of the growth.
+/// The maximum median distance from the line, as a share of the growth.
 const SCATTER: f64 = 0.2;
-/// What variables have to explain of a growth to be named for it.
+/// The share of the growth that variables must explain to be named as its cause.
 const EXPLAINED: f64 = 0.5;
-/// How many ops or variables are named, and from which share of the largest or of all on, in percent.
+/// The maximum number of ops or variables that are named, and the minimum share of the largest or of the total, in percent.
 const NAMES: usize = 3;
 const WORTH_A_NAME: u64 = 5;
 
 /// A steady growth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
-    /// Bytes a step.
+    /// Bytes per step.
     pub slope: f64,
-    /// The interval of 99 %.
+    /// The 99 % confidence interval.
     pub interval: (f64, f64),
-    /// How many steps show it.
+    /// Number of steps that show it, after the warm-up.
     pub steps: usize,
     /// From the first to the last of them.
     pub bytes: f64,
@@ -50,7 +50,7 @@ pub fn growth(points: &[(f64, f64)]) -> Option<Growth> {
     growth_alike(points, ALIKE)
 }
 
-/// The same, where the paces of the two halves differ at most by a factor.
+/// The same, with a given maximum factor between the rates of the two halves.
 pub(super) fn growth_alike(points: &[(f64, f64)], alike: f64) -> Option<Growth> {
     let skipped = (points.len() / WARM_UP.0).max(WARM_UP.1);
     let seen = points.get(skipped..).filter(|seen| seen.len() >= FEWEST)?;
@@ -66,7 +66,7 @@ pub(super) fn growth_alike(points: &[(f64, f64)], alike: f64) -> Option<Growth> 
     }
     let (begin, end) = thinned.split_at_checked(thinned.len() / 2)?;
     let (early, late) = (theil_sen(begin)?.0, theil_sen(end)?.0);
-    // A cache that grows in leaps may rest in one half; where each half tells nothing by itself, the whole must do.
+    // A cache that grows in jumps may be flat within one half; then this rule stays silent.
     let is_steady = early > 0.0 && late > 0.0 && early.max(late) <= alike * early.min(late);
     let middle = median(thinned.iter().map(|(step, bytes)| bytes - slope * step).collect())?;
     let scatter =
@@ -74,7 +74,7 @@ pub(super) fn growth_alike(points: &[(f64, f64)], alike: f64) -> Option<Growth> 
     (is_steady && scatter <= SCATTER * bytes).then_some(Growth { slope, interval, steps: seen.len(), bytes })
 }
 
-/// Whether the last quarter lies above the first: most series do not grow, and pairs are many.
+/// Whether the last quarter is higher than the first. A cheap test, because most series do not grow and there are many pairs.
 fn is_higher_later(points: &[(f64, f64)]) -> bool {
     let quarter = points.len() / 4;
     let level = |points: Option<&[(f64, f64)]>| median(points?.iter().map(|point| point.1).collect());
@@ -112,14 +112,14 @@ pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// The steps that train; of a program that has none, all.
+/// The training steps, or all steps if there are no training steps.
 pub(super) fn train_steps(steps: &[StepFigures]) -> Vec<StepFigures> {
     let trains = |step: &&StepFigures| step.phase == Phase::Train || step.phase == Phase::Other;
     let training: Vec<StepFigures> = steps.iter().filter(trains).copied().collect();
     if training.is_empty() { steps.to_vec() } else { training }
 }
 
-/// A figure of steps over their places.
+/// A figure of each step against the step's index.
 #[expect(clippy::cast_precision_loss, reason = "sizes and numbers far below 2^53")]
 pub(super) fn points(
     steps: &[StepFigures],
@@ -141,17 +141,18 @@ pub(super) fn whole(value: f64) -> Bytes {
     Bytes(value.max(0.0).round() as u64)
 }
 
-/// What memory that grew by so much consists of, in a sentence: variables where the program's own lists explain most of it, else ops whose
-/// blocks stay from step to step.
+/// A sentence that says what grew by `grown` bytes: variables if the program's own lists explain most of it, else ops whose blocks are
+/// not freed.
 pub(super) fn named(device: &Device, grown: f64) -> String {
     let kept: Bytes = device.kept.iter().map(|kept| kept.bytes).sum();
     if kept > Bytes::ZERO && kept >= whole(grown * EXPLAINED) {
-        let rows = device.kept.iter().take(NAMES).map(|kept| {
-            format!("{}, {} times instead of {} ({})", kept.what, kept.after, kept.before, kept.bytes)
-        });
+        let rows =
+            device.kept.iter().take(NAMES).map(|kept| {
+                format!("{} ({} instead of {}, {})", kept.what, kept.after, kept.before, kept.bytes)
+            });
         let more = device.kept.len().saturating_sub(NAMES);
-        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-        return format!("Variables that became more: {}{more}", rows.collect::<Vec<_>>().join("; "));
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        return format!("Growing variables: {}{more}.", rows.collect::<Vec<_>>().join(", "));
     }
     let most = device.survivors.first().map_or(Bytes::ZERO, |one| one.bytes_a_step);
     let who: Vec<String> = device
@@ -159,28 +160,28 @@ pub(super) fn named(device: &Device, grown: f64) -> String {
         .iter()
         .take_while(|one| is_much(one.bytes_a_step, most))
         .take(NAMES)
-        .map(|one| format!("{} ({} a step)", one.op, one.bytes_a_step))
+        .map(|one| format!("{} ({} per step)", one.op, one.bytes_a_step))
         .collect();
     if !who.is_empty() {
-        return format!("What stays was asked for by {}", who.join(", "));
+        return format!("Growing: {}.", who.join(", "));
     }
     let all: Bytes = device.stayed.iter().map(|stayed| stayed.bytes).sum();
     let grown = device.window.map_or(Bytes::ZERO, |window| window.grown);
     if grown > Bytes::ZERO && all >= Bytes(grown.0 / 2) {
         let much = device.stayed.iter().take_while(|stayed| is_much(stayed.bytes, all)).take(NAMES);
         let much: Vec<String> = much.map(|stayed| format!("{} ({})", stayed.op, stayed.bytes)).collect();
-        return format!("Of what traced steps asked for, this stays: {}", much.join(", "));
+        return format!("Not freed after the traced steps: {}.", much.join(", "));
     }
     match device.variables.as_slice() {
         [_, .., _] if device.kept.is_empty() => {
-            "The variables did not become more, and no traced step keeps memory: other tensors, datasets or graphs are kept"
+            "The number of variables is constant and no traced step keeps memory, so the program keeps other tensors, datasets or graphs."
         }
-        _ => "The trace, where there is one, shows no op whose memory stays",
+        _ => "No trace shows which op keeps the memory.",
     }
     .to_owned()
 }
 
-/// Whether something is worth a name beside the whole.
+/// Whether a part is large enough to be named.
 fn is_much(bytes: Bytes, whole: Bytes) -> bool {
     percent(bytes, whole) >= WORTH_A_NAME
 }
@@ -199,21 +200,21 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
         rule: RULE,
         bytes: whole(found.bytes),
         text: format!(
-            "{}: memory grows by {slope} a step ({low} to {high}, 99 % sure), over {} steps by {} in all. {}",
+            "Memory in {} grows by {slope} per step ({low} to {high}, 99 % confidence): {} over the last {} steps. {}",
             device.name,
-            found.steps,
             whole(found.bytes),
+            found.steps,
             named(device, found.bytes)
         ),
         fix: if has_variables {
-            "make variables, layers and models once, outside the step, or drop the last reference to those that are no longer used: \
-             lists, attributes and closures keep them"
+            "create variables, layers and models once, outside the step, or drop the last reference to those that are no longer \
+             used; lists, attributes and closures keep them alive"
         } else {
-            "keep numbers, not tensors, in lists, metrics and caches: float(loss) instead of loss; make variables and \
-             layers outside the step, and give caches an end"
+            "store numbers, not tensors, in lists, metrics and caches: float(loss) instead of loss. Create variables and \
+             layers outside the step, and limit the size of caches"
         }
         .to_owned(),
-        verify: "run it again: the same rule must be silent".to_owned(),
+        verify: "run it again: this finding must be gone".to_owned(),
     })
 }
 

@@ -1,4 +1,4 @@
-//! A limit on the pool is none on the process: the context and what libraries take come on top.
+//! Rule `limit-without-context`: a limit covers only the pool. The context and library allocations come on top of it.
 
 use super::{Device, Finding};
 use crate::units::Bytes;
@@ -10,17 +10,18 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
         return None;
     }
     let context = match device.context {
-        Some(context) => format!("; {context} is the context, with which every process begins"),
+        Some(context) => format!("; the context of the process adds {context}"),
         None => String::new(),
     };
     Some(Finding {
         rule: "limit-without-context",
         bytes: over,
         text: format!(
-            "{}: the limit is {limit}, and the process held {held} of the device: {over} more. A limit binds the pool only{context}",
+            "The process of {} held {held} of the device, {over} more than its limit of {limit}. A limit covers only the pool{context}.",
             device.name
         ),
-        fix: "add up the limits of all processes and a context for each when sharing a device".to_owned(),
-        verify: "the ledger's line \"this job\"".to_owned(),
+        fix: "when processes share a device, add the limits of all of them and one context for each"
+            .to_owned(),
+        verify: "see the line \"this job\" of the ledger".to_owned(),
     })
 }

@@ -1,8 +1,9 @@
-//! *Internal.* Findings: one rule a file, from figures to a sentence with bytes, a cause and a fix.
+//! *Internal.* Findings: one rule per file. A rule turns figures into a sentence with bytes, a cause and a fix.
 //!
-//! A rule sees [`Device`]: what one process did on one device, as plain figures, with nothing where a figure is not known. It
-//! says nothing rather than guess: a finding is worth reading only if there are few of them. Thresholds stand at the top of each file,
-//! with the reason. Nobody is asked here, nothing is read: the caller brings the figures.
+//! A rule sees [`Device`]: what one process did on one device, as plain figures. A figure that is unknown is `None`. A rule
+//! reports nothing rather than guess: findings are worth reading only if there are few. The thresholds are at the top of each file,
+//! with their reasons. Rules read no files and query no driver: the caller passes all figures. `docs/reference/findings.md` lists the
+//! rules for users.
 
 mod cache;
 mod churn;
@@ -22,44 +23,44 @@ use std::collections::BTreeMap;
 
 use crate::event::Framework;
 use crate::trace::{Phase, SurvivorKind};
-use crate::units::Bytes;
+use crate::units::{Bytes, plural};
 
-/// One thing that is worth knowing.
+/// One problem that a rule found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The rule, by its stable name.
     pub rule: &'static str,
-    /// How many bytes it is about; findings are ordered by it.
+    /// The bytes it concerns; findings are sorted by them.
     pub bytes: Bytes,
     /// What was found.
     pub text: String,
     /// What to do about it.
     pub fix: String,
-    /// How to see whether that helped.
+    /// How to check whether the fix worked.
     pub verify: String,
 }
 
 /// The rules that find growth.
 pub(crate) const GROWTH_RULES: [&str; 3] = [leak::RULE, staircase::RULE, growing_inputs::RULE];
 
-/// A step, as far as rules ask.
+/// The figures of a step that rules use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepFigures {
     /// Its number.
     pub number: i64,
     /// What it did.
     pub phase: Phase,
-    /// The most in use during it.
+    /// Peak bytes in use during the step.
     pub peak: Option<Bytes>,
     /// In use at its end.
     pub current: Option<Bytes>,
-    /// The most in use up to its end, since the process began or somebody reset it.
+    /// Peak bytes in use up to its end, since the process started or the counter was reset.
     pub highest: Option<Bytes>,
     /// The fit it belongs to, from 1.
     pub fit: Option<u64>,
     /// Its epoch.
     pub epoch: Option<u64>,
-    /// How often functions were traced again since the step before ended.
+    /// Number of function retraces since the previous step ended.
     pub retraces: u64,
 }
 
@@ -78,91 +79,91 @@ impl Default for StepFigures {
     }
 }
 
-/// Blocks that were born in one step after the other and never freed.
+/// Blocks that one op allocates in every step and that are never freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survivor {
-    /// What asked for them.
+    /// The op that requested them.
     pub op: String,
     /// What they are.
     pub kind: SurvivorKind,
-    /// How much of it stays, a step.
+    /// Bytes per step that are not freed.
     pub bytes_a_step: Bytes,
 }
 
 /// Blocks of traced steps that were not freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stayed {
-    /// What asked for them.
+    /// The op that requested them.
     pub op: String,
-    /// How much that is.
+    /// Their bytes.
     pub bytes: Bytes,
 }
 
-/// Variables with the same name and shape that became more while the program ran.
+/// Variables with the same name and shape whose number grew while the program ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptVariables {
     /// Name, element type and shape.
     pub what: String,
-    /// How many there were in the first list.
+    /// Their number in the first list.
     pub before: u64,
-    /// How many in the last.
+    /// Their number in the last list.
     pub after: u64,
-    /// What those that came take.
+    /// Bytes of the additional ones.
     pub bytes: Bytes,
 }
 
-/// How many variables there were at some moment.
+/// The number of variables at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VariableCount {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// Their bytes.
     pub bytes: Bytes,
 }
 
-/// What a trace shows of memory from step to step.
+/// Growth of memory from step to step in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowGrowth {
-    /// Steps over which it grew.
+    /// Number of steps over which memory grew.
     pub steps: usize,
-    /// By how much more was in use at the end of the last than at the end of the first.
+    /// Bytes in use at the end of the last step minus those at the end of the first.
     pub grown: Bytes,
-    /// What the steps before the last asked for and did not free.
+    /// Bytes that the steps before the last allocated and did not free.
     pub kept: Bytes,
 }
 
-/// An op that asks for more in each step than in the one before.
+/// An op that requests more in each step than in the previous one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrowingOp {
     /// The op.
     pub op: String,
-    /// Steps in which it asked.
+    /// Number of steps in which it made requests.
     pub steps: usize,
-    /// In the first of them.
+    /// Bytes requested in the first of them.
     pub first: Bytes,
-    /// In the last.
+    /// Bytes requested in the last.
     pub last: Bytes,
 }
 
-/// Ops that ask for other sizes in most steps, and what that costs by replay.
+/// Ops whose requested sizes change in most steps, and what that costs according to a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Churn {
-    /// How many ops.
+    /// Number of ops.
     pub count: usize,
     /// Those with the most bytes.
     pub ops: Vec<ChurningOp>,
-    /// What the pool takes from the driver.
+    /// Bytes that the pool reserves.
     pub pool: Bytes,
-    /// The same with these ops at their largest sizes in every step.
+    /// The same when these ops request their largest size in every step.
     pub padded: Bytes,
 }
 
-/// An op that asks for other sizes in most steps.
+/// An op whose requested sizes change in most steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChurningOp {
     /// The op.
     pub op: String,
-    /// Different sizes.
+    /// Number of different sizes.
     pub sizes: usize,
     /// The smallest.
     pub smallest: Bytes,
@@ -170,29 +171,29 @@ pub struct ChurningOp {
     pub largest: Bytes,
 }
 
-/// A row of what was held at the peak.
+/// A row of the table of what was allocated at the peak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Largest {
     /// What it is.
     pub what: String,
     /// Its bytes.
     pub bytes: Bytes,
-    /// How many blocks it is.
+    /// Its number of blocks.
     pub count: u64,
-    /// Whether a compiler holds it while it tries kernels.
+    /// Whether a compiler allocated it to try kernels (autotuning).
     pub is_of_compiler: bool,
 }
 
-/// What a replay says of fragmentation.
+/// Fragmentation according to a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragments {
-    /// Taken from the driver at the most.
+    /// Peak bytes reserved from the driver.
     pub pool: Bytes,
-    /// The most in use.
+    /// Peak bytes in use.
     pub peak: Bytes,
-    /// The main cause in words, where one was found.
+    /// The main cause in words, if one was found.
     pub cause: Option<String>,
-    /// Whether request sizes keep changing, and which op asks for them.
+    /// Bytes lost to request sizes that keep changing, and the op that requests most of them.
     pub churn: Option<(Bytes, String)>,
 }
 
@@ -201,59 +202,59 @@ pub struct Fragments {
 pub struct Device {
     /// The device, as in `GPU:0`; with the process where there are several.
     pub name: String,
-    /// What sort of device it is: `GPU`, `TPU`, `CPU`; empty where that is not known or it is none.
+    /// The kind of device: `GPU`, `TPU`, `CPU`; empty if it is unknown or not a device.
     pub kind: String,
-    /// How many allocations were recorded.
+    /// Number of recorded allocations.
     pub allocs: Option<u64>,
     /// The framework.
     pub framework: Option<Framework>,
     /// Steps in order.
     pub steps: Vec<StepFigures>,
-    /// What stays from step to step, by the trace.
+    /// What each traced step allocates and never frees.
     pub survivors: Vec<Survivor>,
-    /// What traced steps asked for and did not free, whether in each of them or in some; the most bytes first.
+    /// What traced steps allocated and did not free, in all or some of them; most bytes first.
     pub stayed: Vec<Stayed>,
-    /// Variables that became more, by the program's own lists; the most bytes first.
+    /// Variables whose number grew, from the program's own lists; most bytes first.
     pub kept: Vec<KeptVariables>,
-    /// How many variables there were, each time that they were listed.
+    /// The number of variables in each list.
     pub variables: Vec<VariableCount>,
-    /// Functions that were traced again, with how often.
+    /// Functions that were retraced, with the number of retraces.
     pub retraced: Vec<(String, u64)>,
-    /// What a trace shows of memory from step to step.
+    /// Growth of memory from step to step in the trace.
     pub window: Option<WindowGrowth>,
-    /// Ops that ask for more in each traced step; those that grew most first.
+    /// Ops that request more in each traced step; largest growth first.
     pub growing: Vec<GrowingOp>,
-    /// Ops that ask for other sizes in most steps.
+    /// Ops whose requested sizes change in most steps.
     pub churn: Option<Churn>,
-    /// The most in use.
+    /// Peak bytes in use.
     pub peak: Option<Bytes>,
-    /// Whether that is of the moment at which a file was written, because no history knows the peak.
+    /// Whether `peak` is the value when the file was written, because there is no history that shows the peak.
     pub is_dump: bool,
-    /// What happened at that moment, where it was no step that trains: "the first step", "validation".
+    /// Where the peak was, if not in an ordinary training step: "the first step", "validation".
     pub peak_in: Option<String>,
-    /// The most taken from the driver by the pool.
+    /// Peak bytes that the pool reserved from the driver.
     pub taken: Option<Bytes>,
-    /// Taken and in use at the last moment that is known.
+    /// Reserved and in use at the last known moment.
     pub at_end: Option<(Bytes, Bytes)>,
-    /// The largest thing that was held at the peak.
+    /// The largest block at the peak.
     pub largest: Option<Largest>,
-    /// Slack at the peak.
+    /// Rounding at the peak.
     pub slack: Option<Bytes>,
-    /// What a replay says.
+    /// Fragmentation according to a replay.
     pub fragments: Option<Fragments>,
-    /// What the process holds of the device by the driver's count, at the most.
+    /// Peak bytes of the process on the device, as counted by the driver.
     pub held: Option<Bytes>,
-    /// What it held outside its pools at first.
+    /// Bytes outside its pools at the start: the context.
     pub context: Option<Bytes>,
-    /// What came outside its pools since, with what it came with.
+    /// Growth outside its pools since then, with what the program did at the time.
     pub grown_outside: Vec<(i64, String)>,
-    /// What other processes hold of the device: how many, and how much.
+    /// Other processes on the device: their number and their bytes.
     pub others: Option<(usize, Bytes)>,
     /// A limit that the user set.
     pub limit: Option<Bytes>,
-    /// Whether the pool may grow; nothing where that is not known.
+    /// Whether the pool may grow; `None` if unknown.
     pub grows: Option<bool>,
-    /// Host memory stands in for the device's.
+    /// Whether host memory stands in for device memory.
     pub is_stand_in: bool,
 }
 
@@ -274,7 +275,7 @@ pub fn findings(devices: &[Device]) -> Vec<Finding> {
         dominated::slack,
     ];
     let mut found: Vec<Finding> = Vec::new();
-    // By rule and by what is said of a device, without its name: the place of the first finding, and on how many more it holds.
+    // Key: the rule and its text without the device's name. Value: the index of the first finding, and the number of other devices.
     let mut said: BTreeMap<(&'static str, String), (usize, usize)> = BTreeMap::new();
     for device in devices {
         for finding in rules.iter().filter_map(|rule| rule(device)) {
@@ -289,32 +290,31 @@ pub fn findings(devices: &[Device]) -> Vec<Finding> {
     }
     for (first, more) in said.into_values().filter(|(_, more)| *more > 0) {
         if let Some(finding) = found.get_mut(first) {
-            finding.text.push_str(&format!(
-                "; the same on {more} more {}",
-                if more == 1 { "device" } else { "devices" }
-            ));
+            finding
+                .text
+                .push_str(&format!(" The same holds for {}.", plural(more, "more device", "more devices")));
         }
     }
     found.extend(imbalance::check(devices));
-    // A leak is never beside the point.
+    // Growth comes first, however small: it does not stop.
     let is_leak = |finding: &Finding| [leak::RULE, staircase::RULE].contains(&finding.rule);
     found.sort_by_key(|finding| (!is_leak(finding), std::cmp::Reverse(finding.bytes)));
     found
 }
 
-/// Why memory grows: one answer, the best founded first.
+/// Why memory grows: one answer, the one with the best evidence first.
 fn growth(device: &Device) -> Option<Finding> {
     growing_inputs::check(device).or_else(|| staircase::check(device)).or_else(|| leak::check(device))
 }
 
-/// A share in whole percent.
+/// A share in whole percent, rounded down.
 fn percent(part: Bytes, whole: Bytes) -> u64 {
     (u128::from(part.0) * 100)
         .checked_div(u128::from(whole.0))
         .map_or(0, |share| u64::try_from(share).unwrap_or(u64::MAX))
 }
 
-/// Numbers as people write them, long lists in short: `2, 3, 4, ..., 40`.
+/// A list of numbers in words, shortened if it is long: `2, 3, 4, 5, ..., 40 (39 in total)`.
 fn numbers(all: &[i64]) -> String {
     const SHOWN: usize = 4;
     let text = |numbers: &[i64]| numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
@@ -323,7 +323,7 @@ fn numbers(all: &[i64]) -> String {
             format!("{} and {last}", text(rest))
         }
         [first @ .., last] if all.len() > SHOWN + 1 => {
-            format!("{}, ..., {last} ({} in all)", text(first.get(..SHOWN).unwrap_or(first)), all.len())
+            format!("{}, ..., {last} ({} in total)", text(first.get(..SHOWN).unwrap_or(first)), all.len())
         }
         _ => text(all),
     }

@@ -1,9 +1,9 @@
-//! Other processes hold memory of the same device.
+//! Rule `other-processes`: other processes hold memory of the same device.
 
 use super::{Device, Finding, percent};
-use crate::units::Bytes;
+use crate::units::{Bytes, plural};
 
-/// Less than this is a display or a monitor.
+/// The minimum that others hold; a display or a monitoring tool holds less.
 const LEAST: Bytes = Bytes(256 << 20);
 
 pub(super) fn check(device: &Device) -> Option<Finding> {
@@ -11,9 +11,10 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
     if device.is_stand_in || held < LEAST {
         return None;
     }
-    let beside = match device.held {
+    let hold = if count == 1 { "holds" } else { "hold" };
+    let own = match device.held {
         Some(own) => format!(
-            ", beside the {own} of this job ({} %)",
+            "; this job holds {own} ({} % of both)",
             percent(own, Bytes(own.0.saturating_add(held.0)))
         ),
         None => String::new(),
@@ -21,10 +22,14 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
     Some(Finding {
         rule: "other-processes",
         bytes: held,
-        text: format!("{}: {count} other processes hold {held}{beside}", device.name),
+        text: format!(
+            "{} {hold} {held} on the device of {}{own}.",
+            plural(count, "other process", "other processes"),
+            device.name
+        ),
         fix:
-            "vramline run --gpus N -- ... on a free device; or limits for all of them (vramline run --limit)"
+            "use a free device (vramline run --gpus N -- ...), or give each process a limit (vramline run --limit)"
                 .to_owned(),
-        verify: "vramline doctor lists who is on a device".to_owned(),
+        verify: "`vramline doctor` lists the processes on each device".to_owned(),
     })
 }

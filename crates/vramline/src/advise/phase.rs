@@ -1,12 +1,13 @@
-//! The peak of the run is not where one looks for it: in the first step, in validation, between steps.
+//! Rule `peak-elsewhere`: the peak of the run is not in an ordinary training step, but in the first step, in validation or before the
+//! first step.
 
 use super::{Device, Finding, percent};
 use crate::trace::Phase;
 use crate::units::Bytes;
 
-/// So much more than the steps that train, in percent.
+/// The minimum difference to the training steps, in percent of their peak.
 const SHARE: u64 = 10;
-/// And at least so much.
+/// The minimum difference in bytes.
 const LEAST: Bytes = Bytes(16 << 20);
 
 pub(super) fn check(device: &Device) -> Option<Finding> {
@@ -22,12 +23,12 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
         rule: "peak-elsewhere",
         bytes: more,
         text: format!(
-            "{}: the highest moment, {peak}, was in {place}; steps that train need {usual}. Without that moment {more} less would do",
+            "{} peaks at {peak} in {place}. Other training steps need at most {usual}, {more} less.",
             device.name
         ),
-        fix: "look at what is held there: a first step builds optimizer state and tries kernels; validation may run larger \
-              batches; a checkpoint may copy everything"
+        fix: "check what is allocated there: a first step builds optimizer state and tries kernels, validation may use larger \
+              batches, and a checkpoint may copy all weights"
             .to_owned(),
-        verify: "vramline report --at TIME shows who held what at any moment".to_owned(),
+        verify: "`vramline report --at TIME` shows what was allocated at any moment".to_owned(),
     })
 }

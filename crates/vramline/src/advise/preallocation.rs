@@ -1,12 +1,12 @@
-//! The pool took far more than was ever used: the framework maps nearly all memory when it begins.
+//! Rule `preallocation`: the pool reserved far more than was used, because the framework reserves nearly all memory at the start.
 
 use super::{Device, Finding, percent};
 use crate::event::Framework;
 use crate::units::Bytes;
 
-/// Less than this is not missed by anybody.
+/// The minimum unused memory.
 const LEAST: Bytes = Bytes(1 << 30);
-/// The pool is so many times what was used.
+/// The minimum ratio of reserved to used memory.
 const TIMES: u64 = 2;
 
 pub(super) fn check(device: &Device) -> Option<Finding> {
@@ -21,21 +21,21 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
     }
     let fix = match device.framework? {
         Framework::TensorFlow => {
-            "vramline run --growth on -- ..., or tf.config.experimental.set_memory_growth(gpu, True)"
+            "use `vramline run --growth on -- ...` or tf.config.experimental.set_memory_growth(gpu, True)"
         }
-        Framework::Jax => "vramline run --growth on -- ..., or XLA_PYTHON_CLIENT_PREALLOCATE=false",
-        // PyTorch takes what it needs; what it keeps is its cache.
+        Framework::Jax => "use `vramline run --growth on -- ...` or XLA_PYTHON_CLIENT_PREALLOCATE=false",
+        // PyTorch reserves only what it needs; what it keeps is its cache.
         Framework::PyTorch => return None,
     };
     Some(Finding {
         rule: "preallocation",
         bytes: idle,
         text: format!(
-            "{}: the pool took {taken} from the driver, and at most {peak} ({} %) was in use. nvidia-smi shows what was taken",
+            "{} reserved {taken}, but at most {peak} ({} % of it) was in use. nvidia-smi shows the reserved amount.",
             device.name,
             percent(peak, taken)
         ),
-        fix: format!("{fix}; it saves nothing for this job, but leaves {idle} to others"),
-        verify: "the ledger's line \"cached free\" must shrink".to_owned(),
+        fix: format!("{fix}. This leaves {idle} to other processes; this job itself needs no less"),
+        verify: "the cached memory in the ledger must shrink".to_owned(),
     })
 }

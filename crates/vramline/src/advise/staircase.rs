@@ -1,9 +1,9 @@
-//! Memory that is in use at the end of steps grows now and then, and not in between: with each fit, each epoch, each new trace of a
-//! `tf.function`, or at some steps.
+//! Rule `staircase`: memory in use at the end of steps grows in jumps and is constant in between: with each fit, each epoch, each
+//! retrace of a `tf.function`, or at some steps.
 //!
-//! Steps are put into groups: those of one fit, of one epoch, between two traces of a function. A group's level is the median of its later
-//! half, so that neither its first steps nor odd ones move it. It is a staircase when most groups stand higher than the one before by a
-//! similar amount, hardly any stands lower, and within groups little happens. One leap is none, nor is a warm-up that comes to an end.
+//! Steps are grouped by fit, by epoch, or by the time between two traces of a function. A group's level is the median of its later
+//! half, so neither its first steps nor outliers move it. It is a staircase if most groups are higher than the previous one by a
+//! similar amount, hardly any is lower, and little changes within groups. A single jump does not count, nor does a warm-up that ends.
 
 use super::leak::{FEWEST, LEAST, WARM_UP, median, named, train_steps, whole};
 use super::{Device, Finding, StepFigures, Survivor, numbers};
@@ -13,49 +13,49 @@ use crate::units::Bytes;
 /// The rule's name.
 pub(crate) const RULE: &str = "staircase";
 
-/// Fewer stairs than this prove nothing; two do where the program's own list of variables shows what was kept.
+/// The minimum number of jumps. Two are enough if the program's own list of variables shows what was kept.
 const FEWEST_STAIRS: usize = 3;
 const FEWEST_CONFIRMED: usize = 2;
-/// A stair that is lower than this is lost in what a pool does anyway.
+/// The minimum height of a jump; ordinary changes of a pool are smaller.
 const LEAST_STAIR: f64 = 64.0 * 1024.0;
-/// So much of the growth may come within groups, or go back between them, at most.
+/// The maximum share of the growth within groups, and the maximum share that is freed between groups.
 const WITHIN: f64 = 0.25;
 const BACK: f64 = 0.1;
-/// The highest stair, at most, as a share of all: more is one leap.
+/// The maximum share of one jump in the growth; more would be a single jump.
 const ONE_LEAP: f64 = 0.6;
-/// So many of the stairs are at least half as high as the typical one.
+/// The minimum share of jumps that are at least half as high as the median.
 const ALIKE: f64 = 2.0 / 3.0;
-/// Epochs shorter than this many steps, on average, cannot be told from a growth with every step.
+/// The minimum mean number of steps in an epoch; with fewer, growth per epoch looks like growth per step.
 const FEWEST_IN_EPOCH: usize = 3;
-/// Leaps are at least so many steps apart, on average; more of them are a slope.
+/// The minimum mean number of steps between jumps; with fewer it is a slope.
 const FEWEST_BETWEEN: usize = 3;
 
-/// Functions that are traced in so many of the steps are traced in every step.
+/// The share of steps from which on a function counts as traced in every step.
 const EVERY_STEP: f64 = 0.8;
 
-/// What stairs come with.
+/// The event with which memory jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
     /// Each call of `fit`.
     Fit,
     /// Each epoch.
     Epoch,
-    /// Each time that a `tf.function` is traced again.
+    /// Each retrace of a `tf.function`.
     Retrace,
-    /// Some steps, which nothing else is known of.
+    /// Some steps, without a known event.
     Steps,
 }
 
-/// A growth in stairs.
+/// A growth in jumps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stairs {
-    /// What each comes with.
+    /// The event of each jump.
     pub with: Occasion,
-    /// The fits, epochs or steps with which they come.
+    /// The numbers of the fits, epochs or steps at which memory jumps.
     pub at: Vec<i64>,
-    /// The typical stair.
+    /// The median height of a jump, in bytes.
     pub rise: f64,
-    /// All of them.
+    /// The total growth, in bytes.
     pub bytes: f64,
 }
 
@@ -66,7 +66,7 @@ struct Group {
     number: i64,
     /// In use at the end of each step.
     levels: Vec<f64>,
-    /// How far the peak was above that.
+    /// The peak minus that, for each step.
     rooms: Vec<f64>,
 }
 
@@ -82,7 +82,7 @@ impl Group {
         late(&self.levels)
     }
 
-    /// What came between its beginning and its end. Its first step builds what the others use.
+    /// Growth between its beginning and its end. The first step is ignored: it builds what the others use.
     fn within(&self) -> f64 {
         let early = self.levels.get(1..self.levels.len().div_ceil(2).max(2)).unwrap_or_default();
         match (median(early.to_vec()), self.level()) {
@@ -96,7 +96,7 @@ fn late(values: &[f64]) -> Option<f64> {
     median(values.get(values.len() / 2..)?.to_vec())
 }
 
-/// Finds stairs in steps that train. `is_confirmed`: the program's list of variables shows what is kept.
+/// Finds jumps in the training steps. `is_confirmed`: the program's list of variables shows what is kept.
 #[must_use]
 pub fn stairs(steps: &[StepFigures], is_confirmed: bool) -> Option<Stairs> {
     let steps = counted(train_steps(steps));
@@ -113,7 +113,7 @@ pub fn stairs(steps: &[StepFigures], is_confirmed: bool) -> Option<Stairs> {
         .or_else(|| leaps(&steps))
 }
 
-/// The steps, counted anew where their numbers begin again with each epoch.
+/// The steps, renumbered if their numbers restart with each epoch.
 fn counted(mut steps: Vec<StepFigures>) -> Vec<StepFigures> {
     if !steps.is_sorted_by(|one, two| one.number < two.number) {
         steps.iter_mut().zip(0..).for_each(|(step, number)| step.number = number);
@@ -121,7 +121,7 @@ fn counted(mut steps: Vec<StepFigures>) -> Vec<StepFigures> {
     steps
 }
 
-/// Neighbours with the same key. Steps without one belong nowhere.
+/// Groups of consecutive steps with the same key. Steps without a key are left out.
 fn groups<Key: PartialEq>(
     steps: &[StepFigures],
     key: impl Fn(&StepFigures) -> Option<Key>,
@@ -143,7 +143,7 @@ fn groups<Key: PartialEq>(
     groups
 }
 
-/// Stairs between groups.
+/// Jumps between groups.
 fn climb(groups: &[Group], with: Occasion, fewest: usize) -> Option<Stairs> {
     let levels: Vec<f64> = groups.iter().filter_map(Group::level).collect();
     let rises: Vec<f64> = levels.windows(2).filter_map(|pair| Some(pair.get(1)? - pair.first()?)).collect();
@@ -158,13 +158,13 @@ fn climb(groups: &[Group], with: Occasion, fewest: usize) -> Option<Stairs> {
     let within: f64 = groups.iter().map(Group::within).sum();
     let highest = up.iter().copied().fold(0.0, f64::max);
     let alike = up.iter().filter(|up| **up >= rise / 2.0).count();
-    // Two stairs of one sort can be as far apart as that.
+    // With only two jumps, one may be as much larger than the other.
     let one_leap = if up.len() < FEWEST_STAIRS { 1.0 - WITHIN } else { ONE_LEAP };
     let is_staircase = within <= WITHIN * bytes
         && back <= BACK * bytes
         && highest <= one_leap * bytes
         && share(alike, rises.len()) >= ALIKE;
-    // Larger inputs raise the peak by more than what is left at the end of a step; what is kept raises both by the same.
+    // Larger inputs raise the peak by more than the bytes in use at the end of a step; kept memory raises both equally.
     let rooms: Option<Vec<f64>> = groups.iter().map(|group| late(&group.rooms)).collect();
     let needs_more =
         rooms.and_then(|rooms| Some(rooms.last()? - rooms.first()?)).is_some_and(|more| more >= bytes);
@@ -173,7 +173,7 @@ fn climb(groups: &[Group], with: Occasion, fewest: usize) -> Option<Stairs> {
     (is_staircase && !needs_more).then_some(Stairs { with, at, rise, bytes })
 }
 
-/// Stairs that come with traces of a function.
+/// Jumps at retraces of a function.
 fn retraces(steps: &[StepFigures]) -> Option<Stairs> {
     let mut traced = 0;
     let mut keyed = Vec::with_capacity(steps.len());
@@ -182,12 +182,12 @@ fn retraces(steps: &[StepFigures]) -> Option<Stairs> {
         keyed.push(StepFigures { fit: Some(traced), ..*step });
     }
     let groups = groups(&keyed, |step| step.fit, |step| step.number);
-    // It goes on: shapes that were new at first and are known by then are a warm-up.
+    // It must continue: shapes that are new only at the start are a warm-up.
     let is_late = steps.iter().rposition(|step| step.retraces > 0)? * 2 >= steps.len();
     climb(&groups, Occasion::Retrace, FEWEST_STAIRS).filter(|_| is_late)
 }
 
-/// Stairs that come with nothing that is known.
+/// Jumps without a known event.
 fn leaps(steps: &[StepFigures]) -> Option<Stairs> {
     let skipped = (steps.len() / WARM_UP.0).max(WARM_UP.1);
     let seen = steps.get(skipped..).filter(|seen| seen.len() >= FEWEST)?;
@@ -208,7 +208,7 @@ fn leaps(steps: &[StepFigures]) -> Option<Stairs> {
     let gaps: Vec<f64> =
         places.windows(2).filter_map(|pair| Some(count(pair.get(1)? - pair.first()?))).collect();
     let since = count(known.len() - places.last()?);
-    // It goes on: a cache that was filled in a few leaps and then stays is none.
+    // It must continue: a cache that fills in a few jumps and then stays constant is no leak.
     let is_late = median(gaps).is_some_and(|gap| since <= 2.0 * gap);
     if known.len() < groups.len() * FEWEST_BETWEEN || !is_late {
         return None;
@@ -230,13 +230,13 @@ fn share(part: usize, all: usize) -> f64 {
     count(part) / count(all.max(1))
 }
 
-/// The stairs of a device.
+/// The jumps of a device.
 fn found(device: &Device) -> Option<Stairs> {
     let kept: Bytes = device.kept.iter().map(|kept| kept.bytes).sum();
     let unconfirmed = stairs(&device.steps, false);
     let found = unconfirmed
         .or_else(|| stairs(&device.steps, true).filter(|stairs| float(kept) >= stairs.bytes / 2.0))?;
-    // Where every step traces a function, the traces are told from a leak by what stays.
+    // If every step traces a function, what is not freed decides between retraces and a leak.
     let traced = train_steps(&device.steps).iter().filter(|step| step.retraces > 0).count();
     let is_other = |one: &Survivor| one.kind != SurvivorKind::Constant;
     let stays: Bytes = device.survivors.iter().filter(|one| is_other(one)).map(|one| one.bytes_a_step).sum();
@@ -247,8 +247,8 @@ fn found(device: &Device) -> Option<Stairs> {
     Some(found)
 }
 
-/// Whether models became larger by most of a growth: as many variables as before, and larger ones. Each fit has a larger model then, and the one
-/// before is gone.
+/// Whether larger models explain most of the growth: no more variables than before, but larger ones. Each fit then has a larger model, and the
+/// previous one was freed.
 pub(super) fn has_larger_models(device: &Device, grown: f64) -> bool {
     let (first, last) = (device.variables.first(), device.variables.last());
     first.zip(last).is_some_and(|(first, last)| {
@@ -262,33 +262,40 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
     let functions: Vec<String> =
         device.retraced.iter().take(3).map(|(name, times)| format!("{name} ({times} times)")).collect();
     let with = match found.with {
-        Occasion::Fit => format!("with each fit: fit {at}"),
-        Occasion::Epoch => format!("with each epoch: epoch {at}"),
-        Occasion::Retrace => format!(
-            "each time that a tf.function is traced again{}: step {at}",
-            if functions.is_empty() { String::new() } else { format!(", {}", functions.join(", ")) }
-        ),
+        Occasion::Fit => "with each fit".to_owned(),
+        Occasion::Epoch => "with each epoch".to_owned(),
+        Occasion::Retrace => "with each retrace of a tf.function".to_owned(),
         Occasion::Steps => match period(&found.at) {
-            Some(period) => format!("every {period} steps: step {at}"),
-            None => format!("in leaps, at step {at}"),
+            Some(period) => format!("every {period} steps"),
+            None => "at some steps".to_owned(),
         },
+    };
+    let place = match found.with {
+        Occasion::Fit => "fits",
+        Occasion::Epoch => "epochs",
+        Occasion::Retrace | Occasion::Steps => "steps",
+    };
+    let retraced = if found.with == Occasion::Retrace && !functions.is_empty() {
+        format!(" Retraced: {}.", functions.join(", "))
+    } else {
+        String::new()
     };
     Some(Finding {
         rule: RULE,
         bytes: whole(found.bytes),
         text: format!(
-            "{}: memory in use grows by {} {with}; {} in all, which is not given back. {}",
+            "Memory in {} grows by {} {with} and is not freed: {} in total, at {place} {at}.{retraced} {}",
             device.name,
             whole(found.rise),
             whole(found.bytes),
             named(device, found.bytes)
         ),
         fix: fix(found.with, !device.kept.is_empty()).to_owned(),
-        verify: "run it again: the same rule must be silent".to_owned(),
+        verify: "run it again: this finding must be gone".to_owned(),
     })
 }
 
-/// The distance between stairs, where it is always the same.
+/// The distance between jumps, if it is always the same.
 fn period(at: &[i64]) -> Option<i64> {
     let mut gaps = at.windows(2).filter_map(|pair| Some(pair.get(1)? - pair.first()?));
     let first = gaps.next()?;
@@ -298,27 +305,28 @@ fn period(at: &[i64]) -> Option<i64> {
 fn fix(with: Occasion, has_variables: bool) -> &'static str {
     match (with, has_variables) {
         (Occasion::Fit, true) => {
-            "models of earlier fits live on, in a list, a closure or a callback: keep scores instead of models, drop the last \
-             reference (del model) and call keras.backend.clear_session() and gc.collect() before the next model is built; or build \
+            "a list, a closure or a callback keeps the models of earlier fits: store scores instead of models, drop the last \
+             reference (del model) and call keras.backend.clear_session() and gc.collect() before you build the next model; or build \
              the model once and reset its weights"
         }
         (Occasion::Fit, false) => {
-            "something of each fit lives on: a model, a compiled function, a dataset or tensors in a list, a closure or a callback. \
-             Drop the last reference, call keras.backend.clear_session() and gc.collect() between fits, or build model and function once"
+            "the program keeps something of each fit: a model, a compiled function, a dataset, or tensors in a list, a closure or a \
+             callback. Drop the last reference, call keras.backend.clear_session() and gc.collect() between fits, or build the model \
+             and the function once"
         }
         (Occasion::Epoch, _) => {
-            "keep numbers, not tensors, of each epoch: float(x) or x.numpy() in callbacks, histories and lists of predictions"
+            "store numbers, not tensors, after each epoch: float(x) or x.numpy() in callbacks, histories and lists of predictions"
         }
         (Occasion::Retrace, _) => {
-            "each trace makes a new graph that lives on with its constants: pass tensors of constant shapes (pad or bucket, \
-             drop_remainder=True) instead of Python numbers, give the function input_signature or reduce_retracing=True, and make it \
-             once, outside of loops"
+            "avoid retracing, because each trace creates a graph that stays in memory with its constants: pass tensors of constant \
+             shapes (pad or bucket, drop_remainder=True) instead of Python numbers, set input_signature or reduce_retracing=True, and \
+             create the function once, outside loops"
         }
         (Occasion::Steps, true) => {
-            "make variables and models once, outside of the loop, or drop the last reference to those that are no longer used"
+            "create variables and models once, outside the loop, or drop the last reference to those that are no longer used"
         }
         (Occasion::Steps, false) => {
-            "look at what the program does at these steps: evaluations, checkpoints, logs, caches. Keep numbers, not tensors"
+            "check what the program does at these steps: evaluation, checkpoints, logs, caches. Store numbers, not tensors"
         }
     }
 }
@@ -330,7 +338,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Where a step stands in a program.
+    /// The position of a step in a program.
     #[derive(Clone, Copy)]
     struct At {
         fit: u64,
@@ -339,7 +347,7 @@ mod tests {
         place: u64,
     }
 
-    /// Steps of a program with so many fits, epochs a fit and steps an epoch.
+    /// Steps of a program with a number of fits, epochs per fit and steps per epoch.
     fn program(fits: u64, epochs: u64, each: u64, of: impl Fn(At) -> u64) -> Vec<StepFigures> {
         let all = fits * epochs * each;
         let at = |place| At {

@@ -1,4 +1,4 @@
-//! The books of each device of a recording: who held what at any moment, for the ledger at the peak and at the moments that are asked for.
+//! The accounts of each device of a recording: who held what at any moment, for the ledger at the peak and at other requested moments.
 
 use super::process::ProcessStory;
 use super::reading::Reading;
@@ -19,7 +19,7 @@ pub struct DeviceLedger {
     pub at: Nanos,
     /// Which moment that is.
     pub moment: LedgerMoment,
-    /// When the driver, or the kernel of host memory, told what the job's processes held, on the same clock.
+    /// The time of the driver reading (or kernel reading, for host memory) of the job's processes, on the same clock.
     pub told_at: Option<Nanos>,
     /// The lines.
     pub ledger: Ledger,
@@ -47,7 +47,7 @@ pub struct Accounts<'a> {
 }
 
 impl<'a> Accounts<'a> {
-    /// Opens the books of a recording; `None` where there is none.
+    /// The accounts of a recording; `None` if there is no recording.
     #[must_use]
     pub fn of(reading: &'a Reading, pools: &[PoolAnalysis]) -> Option<Accounts<'a>> {
         let recorded = reading.recorded.as_ref()?;
@@ -79,7 +79,7 @@ impl<'a> Accounts<'a> {
         Some(accounts)
     }
 
-    /// The place of a device's books; they are opened where there are none.
+    /// The index of a device's accounts, which are created if there are none.
     fn place(&mut self, device: &str) -> usize {
         if let Some(place) = self.books.iter().position(|books| books.device == device) {
             return place;
@@ -91,16 +91,18 @@ impl<'a> Accounts<'a> {
         let error = driver.and_then(|driver| driver.error.as_ref()).map(ToString::to_string);
         let is_stand_in = device.starts_with("CPU");
         let no_rows = match (self.recorded.driver.is_empty(), error) {
-            (true, _) if is_stand_in => "nobody read host memory: only vramline run does".to_owned(),
+            (true, _) if is_stand_in => {
+                "host memory was not recorded; only `vramline run` records it".to_owned()
+            }
             (_, Some(error)) => error,
-            (true, None) => "nobody asked the driver: only vramline run does".to_owned(),
-            (false, None) => "the driver's list has no device that answers to this name".to_owned(),
+            (true, None) => "the driver was not recorded; only `vramline run` records it".to_owned(),
+            (false, None) => "the driver lists no device with this name".to_owned(),
         };
         self.books.push(Books { device: device.to_owned(), is_stand_in, rows, no_rows, ..Books::default() });
         self.books.len() - 1
     }
 
-    /// What the driver calls a device.
+    /// The driver's name for a device.
     fn uuid(&self, device: &str) -> Option<String> {
         let (kind, number) = device.split_once(':')?;
         if kind == "CPU" {
@@ -223,7 +225,8 @@ fn series(
             .iter()
             .filter_map(|(time, read)| Some((*time, figure(read.pool, Teller::Framework)?)))
             .collect(),
-        not_taken: "the framework does not tell what its pool took; a trace from the start would".to_owned(),
+        not_taken: "the framework does not report what its pool reserves; a trace from the start shows it"
+            .to_owned(),
         not_in_use: told.iter().find_map(|(_, read)| read.reason.clone()).unwrap_or_default(),
         ..PoolSeries::default()
     };
@@ -243,9 +246,10 @@ fn series(
             |&(time, bytes): &(Picos, Bytes)| (on_clock(time), SourcedBytes { bytes, by: Teller::Replay });
         series.taken = replayed.taken.iter().map(point).collect();
         series.taken_until = process.trace_stopped().map(|stopped| stopped.monotonic);
-        "the trace is over: from here on nobody tells what the pool took".clone_into(&mut series.not_taken);
+        "the trace has ended, and the framework does not report what its pool reserves"
+            .clone_into(&mut series.not_taken);
     } else if let Some((at, taken)) = at.zip(pool.and_then(taken_at_peak)) {
-        // Counters are read now and then; of the peak's own moment the replay or the trace knows more.
+        // Counters are read only from time to time; the replay or the trace knows the value at the peak itself.
         if series.taken.is_empty() {
             series.taken_until = Some(at);
         }

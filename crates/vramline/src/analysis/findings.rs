@@ -1,4 +1,4 @@
-//! The figures of a report as the rules of [`crate::advise`] want them.
+//! Turns the figures of a report into the form that the rules of [`crate::advise`] use.
 
 use super::growth::GrowthFigures;
 use super::held::HeldMoment;
@@ -11,9 +11,9 @@ use crate::replay::CauseKind;
 use crate::trace::{self, Phase};
 use crate::units::Bytes;
 
-/// What the rules find in a report whose pools, steps and ledgers are known.
+/// The findings of a report whose pools, steps and ledgers are known.
 pub(super) fn findings(report: &ReportAnalysis, reading: &Reading) -> Vec<Finding> {
-    // Pinned host memory is no device, and small beside one.
+    // Pinned host memory is not a device, and small compared with one.
     let pools: Vec<&PoolAnalysis> = report.pools.iter().filter(|pool| pool.device != "HOST").collect();
     let mut devices: Vec<Device> = pools.iter().map(|pool| device(report, pool, reading)).collect();
     if let ([only], [pool]) = (devices.as_mut_slice(), pools.as_slice()) {
@@ -28,16 +28,16 @@ fn device(report: &ReportAnalysis, pool: &PoolAnalysis, reading: &Reading) -> De
     let settings =
         reading.recorded.as_ref().and_then(|recorded| recorded.manifest.as_ref()).map(|run| &run.settings);
     let process = match (pool.rank, pool.pid) {
-        (Some(rank), _) => format!(", rank {rank}"),
-        (None, Some(pid)) => format!(", process {pid}"),
+        (Some(rank), _) => format!(" (rank {rank})"),
+        (None, Some(pid)) => format!(" (process {pid})"),
         (None, None) => String::new(),
     };
-    // The highest moment of the run may lie behind the trace; then nobody knows what was held there.
+    // The peak of the run may be after the trace; then it is unknown what was allocated at it.
     let is_traced = pool.lifetime_peak.is_none_or(|ever| pool.peak.is_some_and(|peak| peak >= ever));
     let at_peak = pool.at_peak.as_ref();
     let figures = LedgerFigures::of(report, pool);
     let growth = GrowthFigures::of(pool, &steps, reading);
-    // A replay is of the first trace: what the pool took when a later one shows its peak, it does not know.
+    // A replay covers the first trace: if a later trace shows the peak, the replay does not know what the pool reserved then.
     let is_first = pool.window.is_none_or(|window| window == 1);
     let exact = pool.replay.as_ref().filter(|replay| replay.is_exact && is_first);
     Device {
@@ -94,7 +94,7 @@ fn device(report: &ReportAnalysis, pool: &PoolAnalysis, reading: &Reading) -> De
     }
 }
 
-/// What the driver and the counters say of the pool's device over the run; of other processes, at the peak.
+/// Figures of the driver and of the counters for the pool's device over the run; for other processes, at the peak.
 #[derive(Default)]
 struct LedgerFigures {
     held: Option<Bytes>,
@@ -121,7 +121,7 @@ impl LedgerFigures {
     }
 }
 
-/// Taken and in use as the framework told last.
+/// Reserved and in use in the framework's last reading.
 fn at_end(pool: &PoolAnalysis, reading: &Reading) -> Option<(Bytes, Bytes)> {
     let recorded = reading.recorded.as_ref()?;
     let process = recorded.processes.iter().find(|process| Some(u64::from(process.id.pid())) == pool.pid)?;
@@ -131,18 +131,18 @@ fn at_end(pool: &PoolAnalysis, reading: &Reading) -> Option<(Bytes, Bytes)> {
     bytes(last.pool).zip(bytes(last.current))
 }
 
-/// Where the peak was, unless in a step that trains as the others do.
+/// Where the peak was, unless it was in an ordinary training step.
 fn place_of_peak(pool: &PoolAnalysis, steps: &[&PoolStep]) -> Option<String> {
     let at = pool.peak_at?;
     let after = steps.partition_point(|step| step.begin <= at);
     let Some(place) = after.checked_sub(1) else {
-        return (!steps.is_empty()).then(|| "what comes before the first step".to_owned());
+        return (!steps.is_empty()).then(|| "the time before the first step".to_owned());
     };
     let step = steps.get(place)?;
     let is_first = steps.iter().position(|other| other.phase == step.phase) == Some(place);
     match step.phase {
-        Phase::Train | Phase::Other => is_first.then(|| format!("step {}, the first", step.number)),
-        Phase::Validation => Some(format!("validation, at step {}", step.number)),
-        Phase::Predict => Some(format!("prediction, at step {}", step.number)),
+        Phase::Train | Phase::Other => is_first.then(|| format!("the first step (step {})", step.number)),
+        Phase::Validation => Some(format!("validation (step {})", step.number)),
+        Phase::Predict => Some(format!("prediction (step {})", step.number)),
     }
 }

@@ -141,7 +141,7 @@ impl GrowthFigures {
         if !stayed.is_empty() {
             let named = |(op, bytes): (Name, Bytes)| {
                 let op = Some(trace.history.names.get(op)).filter(|op| !op.is_empty());
-                Stayed { op: op.unwrap_or("an op without a name").to_owned(), bytes }
+                Stayed { op: op.unwrap_or("an unnamed op").to_owned(), bytes }
             };
             self.stayed = stayed.into_iter().map(named).collect();
         }

@@ -1,4 +1,4 @@
-//! Jobs on one device: what each needs and from where that is known, its limit, how to start it, and whether all of them fit.
+//! Jobs on one device: what each needs and how that is known, its limit, how to start it, and whether all of them fit.
 
 use super::plan::{PlanDocument, PlannedBatch};
 use super::reading::Reading;
@@ -10,48 +10,48 @@ use crate::plan::pack::{Need, Packing, Room, Share, millionths};
 use crate::units::Bytes;
 use crate::warning::{Warning, Warnings};
 
-/// What is assumed beside a pool where nothing tells: a CUDA context with the libraries that frameworks load, generously; in host memory
-/// Python and its libraries.
+/// The assumption for memory outside a pool if it is unknown: a CUDA context with the libraries that frameworks load, rounded up; in host
+/// memory, Python and its libraries.
 pub const ASSUMED_OUTSIDE: Bytes = Bytes(1 << 30);
 
-/// What a job's needs are known from.
+/// The source of what a job needs.
 #[derive(Debug)]
 pub enum KnownNeed {
     /// A recording, or a trace.
     Run(Box<Reading>),
-    /// A document of `vramline plan --json`, and the batch that is meant.
+    /// A document of `vramline plan --json`, and the batch size.
     Plan(PlanDocument, Option<u64>),
 }
 
 /// A job as it was given.
 #[derive(Debug)]
 pub struct PackJob {
-    /// What to call it.
+    /// Its name.
     pub name: String,
-    /// Where it was read from.
+    /// The file it was read from.
     pub file: String,
-    /// What that says.
+    /// What was read.
     pub known: KnownNeed,
 }
 
-/// What a packing is asked for.
+/// The options of a packing.
 #[derive(Clone, Debug, Default)]
 pub struct PackOptions {
-    /// The device's memory; a recording on a device may tell it too.
+    /// The device's memory; a recording on a device may contain it too.
     pub memory: Option<Bytes>,
-    /// What the driver keeps of it.
+    /// What the driver reserves of it.
     pub reserved: Option<Bytes>,
-    /// What others hold on it.
+    /// What other processes hold on it.
     pub taken: Option<Bytes>,
-    /// What every job holds beside its pool, where its recording or plan does not tell.
+    /// What every job holds outside its pool, if its recording or plan does not show it.
     pub context: Option<Bytes>,
-    /// Percent of a pool's minimum that are added to it.
+    /// Percent that are added to the minimum of a pool.
     pub headroom: u64,
-    /// What the device is called.
+    /// The name of the device.
     pub device: String,
 }
 
-/// Everything that a packing says.
+/// The result of a packing.
 #[derive(Clone, Debug)]
 pub struct PackAnalysis {
     /// The answer as a word.
@@ -60,7 +60,7 @@ pub struct PackAnalysis {
     pub headline: String,
     /// Whether all jobs fit; `None` where that rests on something assumed, or on headroom.
     pub fits: Option<bool>,
-    /// What the device is called.
+    /// The name of the device.
     pub device: String,
     /// Whether the jobs share host memory: they were recorded with TensorFlow's pool on the CPU, and nothing names a GPU.
     pub is_host: bool,
@@ -83,9 +83,9 @@ pub struct PackAnalysis {
 /// A job on the device.
 #[derive(Clone, Debug)]
 pub struct PackedJob {
-    /// What to call it.
+    /// Its name.
     pub name: String,
-    /// Where it was read from.
+    /// The file it was read from.
     pub file: String,
     /// Its framework.
     pub framework: Option<Framework>,
@@ -246,11 +246,19 @@ pub fn pack(jobs: &[PackJob], options: &PackOptions) -> Result<PackAnalysis, Not
         });
     }
     if is_host {
-        let text = "the jobs were recorded in host memory; what other programs hold of it is not counted";
-        warnings.add("host-memory", text, "for a GPU give --device-memory, and --context for a CUDA context");
+        let text = "the jobs were recorded in host memory; memory of other programs is not counted";
+        warnings.add(
+            "host-memory",
+            text,
+            "for a GPU, pass --device-memory, and --context for the CUDA context",
+        );
     } else if reserved.is_none() {
-        let text = "what the driver keeps of the device is not known and not counted; the device's memory is taken as what programs get";
-        warnings.add("no-reserve", text, "give it with --reserved, or the memory that programs get");
+        let text = "the memory that the driver reserves is unknown and not counted; the sum assumes that programs can use all device memory";
+        warnings.add(
+            "no-reserve",
+            text,
+            "pass it with --reserved, or pass the memory that programs can use as --device-memory",
+        );
     }
     let (verdict, headline) = verdict(packed.len(), &packing, room, left);
     Ok(PackAnalysis {
@@ -392,28 +400,30 @@ fn device(report: &ReportAnalysis, device: &str) -> Option<(Bytes, Bytes)> {
     figure(report, device, LineKind::Device).zip(figure(report, device, LineKind::Reserved))
 }
 
-/// What is not known of a job, said.
+/// Warns of what is unknown about a job.
 fn warn_of_job(name: &str, need: &JobNeed, is_host: bool, warnings: &mut Warnings) {
     match need.basis {
         NeedBasis::Peak => warnings.add(
             "only-a-peak",
-            format!("{name}: its pool needs at least its peak; how much more its order of requests takes is not known"),
-            "record it with a trace of all that matters (vramline run --trace all), or plan it",
+            format!("{name}: only the peak of its pool is known; fragmentation may need more"),
+            "record it with a trace of all steps (vramline run --trace all), or make a plan (vramline plan)",
         ),
         NeedBasis::LowerBound => warnings.add(
             "ended-early",
-            format!("{name}: its run ended when memory ran out; it needs at least this, and how much more is not known"),
-            "record a run that does not run out of memory",
+            format!("{name}: its run ended out of memory, so the figure is a lower bound"),
+            "record a run that completes",
         ),
         NeedBasis::PlanHigh => warnings.add(
             "no-minimum",
-            format!("{name}: the plan found no limit that surely passes; its highest peak is taken"),
-            "make the plan from more probes",
+            format!(
+                "{name}: the plan found no limit that is sure to pass, so its upper bound of the peak is used"
+            ),
+            "make the plan with more probes",
         ),
         NeedBasis::Replay | NeedBasis::PlanMinimum if !need.need.is_sure => warnings.add(
             "uncertain-plan",
             format!("{name}: its plan is not certain"),
-            "its own warnings say why",
+            "see the warnings of the plan",
         ),
         NeedBasis::Replay | NeedBasis::PlanMinimum => {}
     }
@@ -423,25 +433,25 @@ fn warn_of_job(name: &str, need: &JobNeed, is_host: bool, warnings: &mut Warning
     let (text, hint) = match (is_host, need.on_host) {
         (true, _) => (
             format!(
-                "{name}: what Python and its libraries hold beside the pool is not known; {ASSUMED_OUTSIDE} is assumed"
+                "{name}: memory of Python and its libraries outside the pool is unknown; {ASSUMED_OUTSIDE} is assumed"
             ),
-            "give it with --context, or record the job with vramline run, which reads host memory",
+            "pass it with --context, or record the job with `vramline run`, which reads host memory",
         ),
         (false, Some(_)) => (
             format!(
-                "{name}: it was recorded on the CPU, so what it would hold beside its pool on a GPU is not known; {ASSUMED_OUTSIDE} is assumed"
+                "{name}: it was recorded on the CPU, so its memory outside the pool on a GPU is unknown; {ASSUMED_OUTSIDE} is assumed"
             ),
-            "give it with --context",
+            "pass it with --context",
         ),
         (false, None) => (
-            format!("{name}: what it holds beside its pool is not known; {ASSUMED_OUTSIDE} is assumed"),
-            "give it with --context, or record the job on a device (vramline run)",
+            format!("{name}: its memory outside the pool is unknown; {ASSUMED_OUTSIDE} is assumed"),
+            "pass it with --context, or record the job on a GPU with `vramline run`",
         ),
     };
     warnings.add("no-context", text, hint);
 }
 
-/// Stands for a command that is not known.
+/// The placeholder for an unknown command.
 const COMMAND: &str = "CMD";
 
 /// The recorded command, as a shell takes it.
@@ -473,32 +483,38 @@ fn launch(need: &JobNeed, share: &Share, room: Room) -> Vec<String> {
 fn advice(jobs: &[PackedJob], is_host: bool) -> Vec<String> {
     if is_host {
         return vec![
-            "a limit binds TensorFlow's pool only: nothing bounds what Python and its libraries hold beside it".to_owned(),
+            "a limit covers only TensorFlow's pool: nothing limits the memory of Python and its libraries"
+                .to_owned(),
         ];
     }
     let has = |framework: Framework| jobs.iter().any(|job| job.framework == Some(framework));
     let mut advice = Vec::new();
     if jobs.len() > 1 {
         advice.push(
-            "start them one after another, the largest first, each when the one before has done its first steps: contexts, libraries and the \
-             choice of kernels take more then than later"
+            "start the jobs one after another, the largest first, each after the previous one has finished its first steps: contexts, \
+             libraries and autotuning need more memory at the start than later"
                 .to_owned(),
         );
     }
     if has(Framework::Jax) {
         advice.push(
-            "JAX takes its share when it starts, of all that CUDA tells of the device (recorded with JAX 0.11.2: 0.30 of it, in whole 2 MiB), \
-             whatever is free; with XLA_PYTHON_CLIENT_PREALLOCATE=false it grows up to the share. Old versions are said to take it of what is free"
+            "XLA_PYTHON_CLIENT_MEM_FRACTION is a share of the total memory that CUDA reports (measured with JAX 0.11.2), not of the free \
+             memory. JAX reserves it at the start; with XLA_PYTHON_CLIENT_PREALLOCATE=false it grows up to it. Old versions may use the free \
+             memory instead"
                 .to_owned(),
         );
     }
     if has(Framework::TensorFlow) {
         advice.push(
-            "TensorFlow takes a limit or grows, not both: no set_memory_growth in the script".to_owned(),
+            "TensorFlow accepts either a limit or memory growth: remove set_memory_growth from the script"
+                .to_owned(),
         );
     }
     if has(Framework::PyTorch) {
-        advice.push("PyTorch fails where its limit is reached; others of its processes on the device each need their own".to_owned());
+        advice.push(
+            "PyTorch fails when it reaches its limit; each PyTorch process on the device needs its own limit"
+                .to_owned(),
+        );
     }
     advice
 }

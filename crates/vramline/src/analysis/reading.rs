@@ -450,7 +450,7 @@ impl OutOfMemory {
         self.failures.append(failures);
     }
 
-    /// Takes the user's word for the limit of every pool, where nothing contradicts it.
+    /// Uses the user's limit for every pool, unless the input contradicts it.
     fn set_limit(&mut self, limit: Bytes) {
         for (failure, proof) in self.failures.list.iter_mut().zip(&mut self.proofs) {
             if witness::set_limit(failure, Some(SizeRange::exact(limit))) {
@@ -458,8 +458,8 @@ impl OutOfMemory {
             } else if let Some(own) = failure.limit {
                 self.failures.warnings.add(
                     "another-limit",
-                    format!("--limit is {} bytes, the pool's own limit is {}", limit.0, own.low.0),
-                    "leave --limit out, or give the pool's own",
+                    format!("--limit is {} bytes, but the pool's own limit is {} bytes", limit.0, own.low.0),
+                    "omit --limit, or pass the pool's own limit",
                 );
             }
         }

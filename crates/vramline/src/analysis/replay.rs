@@ -7,7 +7,7 @@ use crate::replay::{
     self, ActOf, Answered, Asked, NotForThis, PoolReplay, Program, Questions, Refused, Rules, Setting,
 };
 use crate::trace::Trace;
-use crate::units::{Bytes, Nanos, Picos, thousands};
+use crate::units::{Bytes, Nanos, Picos, plural, thousands};
 use crate::warning::Warning;
 
 /// The options of [`replay`](crate::replay()).
@@ -214,8 +214,7 @@ impl EndedEarly {
     }
 }
 
-/// Replays every pool that a source holds and that has an allocator with rules. An error where a setting is asked for that the allocator
-/// does not have.
+/// Replays every pool of a source whose allocator is known. Returns an error if the allocator does not have a requested setting.
 pub fn replay<'a>(reading: &'a Reading, options: &ReplayOptions) -> Result<ReplayAnalysis<'a>, NotForThis> {
     let mut analysis = ReplayAnalysis {
         files: reading.hosts.iter().map(|host| host.path.display().to_string()).collect(),
@@ -239,7 +238,7 @@ pub fn replay<'a>(reading: &'a Reading, options: &ReplayOptions) -> Result<Repla
                 Err(error) => analysis.warnings.push(Warning {
                     code: "not-replayed",
                     text: error.to_string(),
-                    hint: "on the CPU, TF_CPU_ALLOCATOR_USE_BFC=1 makes TensorFlow use its pool allocator"
+                    hint: "on the CPU, set TF_CPU_ALLOCATOR_USE_BFC=1 so that TensorFlow uses its pool allocator"
                         .to_owned(),
                 }),
             }
@@ -255,7 +254,7 @@ impl ReplayAnalysis<'_> {
     #[must_use]
     pub fn is_exact(&self) -> ReplayGate {
         let has = |word: ReplayWord| self.pools.iter().any(|pool| pool.word() == word);
-        // What differs where nothing was assumed is a no.
+        // A difference without any assumption is a failure.
         match (has(ReplayWord::NotReproduced), has(ReplayWord::AssumedStart)) {
             (true, _) => ReplayGate::Fail,
             (false, true) => ReplayGate::NotCertain,
@@ -263,7 +262,7 @@ impl ReplayAnalysis<'_> {
         }
     }
 
-    /// Whether the first pool fits with every setting that was asked for.
+    /// Whether the first pool fits with every requested setting.
     #[must_use]
     pub fn fits(&self) -> ReplayGate {
         if self.what_if.iter().any(|answer| answer.fits() == Some(false)) {
@@ -271,7 +270,7 @@ impl ReplayAnalysis<'_> {
         }
         let is_exact = self.pools.first().is_some_and(|pool| pool.replay.ran.is_exact());
         let all_fit = self.what_if.iter().all(|answer| answer.fits() == Some(true));
-        // A question without an answer stands in the warnings.
+        // An unanswered question is in the warnings.
         let is_answered = !self.what_if.is_empty();
         if is_exact && all_fit && is_answered { ReplayGate::Pass } else { ReplayGate::NotCertain }
     }
@@ -281,8 +280,9 @@ impl ReplayAnalysis<'_> {
             self.warnings.push(Warning {
                 code: "reordered",
                 text: format!(
-                    "{}: {} events were written in another order than the allocator's count tells; they were put right",
-                    pool.ran.name, pool.ran.program.reordered
+                    "{}: {} out of order; Vramline sorted them by the allocator's count",
+                    pool.ran.name,
+                    plural(pool.ran.program.reordered, "event was", "events were")
                 ),
                 hint: String::new(),
             });
@@ -291,8 +291,9 @@ impl ReplayAnalysis<'_> {
             self.warnings.push(Warning {
                 code: "unusable-events",
                 text: format!(
-                    "{}: {} events could not be replayed",
-                    pool.ran.name, pool.ran.program.unusable
+                    "{}: {} could not be replayed",
+                    pool.ran.name,
+                    plural(pool.ran.program.unusable, "event", "events")
                 ),
                 hint: "events are missing from the trace: record fewer steps".to_owned(),
             });
@@ -308,14 +309,17 @@ impl ReplayAnalysis<'_> {
         if options.ask.is_some() && matches!(main.ran.rules, Rules::Torch(_)) {
             self.warnings.push(Warning {
                 code: "not-asked",
-                text: format!("--ask is for TensorFlow's and JAX's pools; {} is PyTorch's", main.ran.name),
-                hint: "limit and --find limit answer whether more would fit".to_owned(),
+                text: format!(
+                    "--ask works for pools of TensorFlow and JAX only; {} is a pool of PyTorch",
+                    main.ran.name
+                ),
+                hint: "use --what-if limit=SIZE or --find limit to see what fits".to_owned(),
             });
         }
         if let Some(ask) = &options.ask {
             let time = ask.at.map(|at| {
                 let picos = at.0.saturating_sub(trace.history.origin.0).saturating_mul(1000);
-                // A moment of whole nanoseconds holds what happened within it.
+                // A time in whole nanoseconds includes everything within that nanosecond.
                 Picos(picos.saturating_add(999))
             });
             self.asked = main.ran.ask(trace, time, ask.bytes, &ask.op);
@@ -336,8 +340,8 @@ impl ReplayAnalysis<'_> {
                 Some(answer) => self.what_if.push(asking.understood(answer)),
                 None => self.warnings.push(Warning {
                     code: "no-such-pool",
-                    text: format!("{}: no pool can be made with this", setting.text),
-                    hint: "a fraction this small would split off empty chunks".to_owned(),
+                    text: format!("{}: no pool can have this setting", setting.text),
+                    hint: "a fraction this small would split off empty blocks; use a larger one".to_owned(),
                 }),
             }
         }
@@ -353,7 +357,7 @@ impl ReplayAnalysis<'_> {
                 }
                 None => self.warnings.push(Warning {
                     code: "no-limit",
-                    text: format!("no limit up to {most} fits in every placement"),
+                    text: format!("no limit up to {most} is enough for every placement"),
                     hint: String::new(),
                 }),
             }
@@ -362,7 +366,7 @@ impl ReplayAnalysis<'_> {
     }
 }
 
-/// What is asked of a pool: its program, with the request that ended the run where the trace does not have it.
+/// The program of a pool for what-if questions, including the request that ended the run if the trace lacks it.
 struct Asking<'a> {
     ended: Option<&'a EndedEarly>,
     program: Option<Program>,
@@ -388,14 +392,14 @@ impl<'a> Asking<'a> {
         self.refused().map_or(act, |refused| refused.moved(act))
     }
 
-    /// Between which limits the smallest is looked for.
+    /// The range in which the smallest limit is searched.
     fn range(&self, pool: &PoolReplay) -> (Bytes, Bytes) {
         let twice = pool.ran.exact.pool + pool.ran.exact.pool;
         let least = pool.bounds.load_rounded;
         let Some(ended) = self.ended else {
             return (least, pool.ran.limit.unwrap_or(twice).min(twice));
         };
-        // The limit that was is not enough, and the request may be larger than everything before it.
+        // The limit of the run was not enough, and the request may be larger than everything before it.
         let least = least.max(ended.least.unwrap_or_default());
         let asked = ended.requested.unwrap_or_default();
         (least, twice.max(least) + asked + asked)

@@ -61,7 +61,7 @@ pub struct NamedCause {
 }
 
 impl Replayed {
-    /// The replay of a pool; nothing where its allocator has no rules here, a warning where it has too many events.
+    /// The replay of a pool; `None` if its allocator is unknown, a warning if it has too many events.
     pub(super) fn of(
         trace: &Trace,
         pool: &PoolTrace,
@@ -72,10 +72,10 @@ impl Replayed {
             return Err(Warning {
                 code: "not-replayed",
                 text: format!(
-                    "{name} has {} events: a report replays at most {MAX_REPLAYED_EVENTS}",
+                    "{name} has {} events, but a report replays at most {MAX_REPLAYED_EVENTS}",
                     pool.event_count()
                 ),
-                hint: "vramline replay with the same path does it".to_owned(),
+                hint: "run `vramline replay` with the same path".to_owned(),
             });
         }
         match replay::run(trace, pool, version) {

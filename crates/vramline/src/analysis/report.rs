@@ -24,7 +24,7 @@ use crate::recording::windows::RecordedWindow;
 use crate::snapshot::Still;
 use crate::trace::recorded::RecordedStep;
 use crate::trace::{PoolTrace, Trace};
-use crate::units::{Bytes, Nanos, Picos};
+use crate::units::{Bytes, Nanos, Picos, plural};
 use crate::warning::Warning;
 
 /// The options of [`report`](crate::report()).
@@ -310,8 +310,11 @@ fn source_facts(reading: &Reading) -> SourceFacts {
 fn source_warnings(reading: &Reading) -> Vec<Warning> {
     let other = reading.other_runs.first().map(|other| Warning {
         code: "other-runs",
-        text: format!("the folder holds {} more profile runs; this is the newest", reading.other_runs.len()),
-        hint: format!("for another run give its folder, such as {}", other.display()),
+        text: format!(
+            "the folder contains {}; the report shows the newest",
+            plural(reading.other_runs.len(), "older profile run", "older profile runs")
+        ),
+        hint: format!("for another run, pass its folder, such as {}", other.display()),
     });
     let unreadable = reading.unreadable.iter().map(|error| Warning {
         code: "unreadable-host",
@@ -333,7 +336,7 @@ impl ReportAnalysis {
     ) {
         let trace = &host.trace;
         self.warnings.extend(trace.history.warnings.as_slice().iter().cloned());
-        // A short window in which nothing is allocated is nothing to explain.
+        // A short window without allocations needs no explanation.
         let is_later =
             host.window.as_ref().is_some_and(|window| window.number > 1 && !window.is_of_program());
         let is_of_program = host.window.as_ref().is_some_and(RecordedWindow::is_of_program);
@@ -343,7 +346,7 @@ impl ReportAnalysis {
         }));
         self.warnings.extend(trace.why_cut());
         for (place, (pool, is_outdone)) in trace.pools.iter().zip(outdone).enumerate() {
-            // Where the events do not know the peak, the state is shown instead.
+            // If the events do not show the peak, the report shows the state instead.
             if *is_outdone || trace.state_of(pool.id).is_some() || !options.is_asked(host.pool_name(pool)) {
                 continue;
             }
@@ -467,15 +470,15 @@ impl ReportAnalysis {
         let history = &trace.history;
         let last = pool.last_time(&history.events).on_clock(history.origin);
         if options.at.is_some_and(|at| at > last) {
-            let text = format!("{name}: the trace ends at {last}; what was held then is shown");
+            let text = format!("{name}: the trace ends at {last}, so the report shows that moment");
             self.warnings.push(Warning { code: "after-the-trace", text, hint: String::new() });
         }
         let has_few_names = at_peak.is_some_and(|at| at.unnamed.0 > at.named.0 / 10);
-        // A pool of a few bytes beside one of gigabytes needs no excuse.
+        // A pool that is tiny compared with the largest needs no warning.
         let largest = trace.pools.first().and_then(PoolTrace::peak).map_or(0, |peak| peak.bytes.0);
         if pool.peak().is_some_and(|peak| peak.bytes.0 >= largest / 100) {
             self.warnings.extend(trace.why_little(pool, has_few_names));
-            // That a later window begins late is its nature.
+            // A later window always begins late.
             let is_later = host.window.as_ref().is_some_and(|window| window.number > 1);
             self.warnings.extend(trace.why_before(pool).filter(|_| !is_later));
         }
@@ -572,7 +575,7 @@ impl ReportAnalysis {
 }
 
 impl PoolAnalysis {
-    /// A pool of which nothing but its name is known.
+    /// A pool of which only the name is known.
     fn bare(name: &str, device: &str) -> PoolAnalysis {
         PoolAnalysis {
             name: name.to_owned(),
@@ -610,14 +613,14 @@ fn hardware_of(history: &History, device: &str) -> Option<Hardware> {
     history.hardware.iter().find(|told| told.device == device).cloned()
 }
 
-/// A pool in the first trace of its process, where that has it.
+/// A pool in the first trace of its process, if that trace has it.
 fn first_trace<'a>(reading: &'a Reading, host: &'a Host, pool: &'a PoolTrace) -> (&'a Trace, &'a PoolTrace) {
     let first = host.process.and_then(|process| reading.host_of(process)).map_or(host, |(_, first)| first);
     let mut same = first.trace.pools.iter().filter(|each| first.pool_name(each) == host.pool_name(pool));
     same.next().map_or((&host.trace, pool), |same| (&first.trace, same))
 }
 
-/// A pool in the trace of its process that shows a moment; in `host` where none does.
+/// A pool in the trace of its process that covers a moment; in `host` if no trace does.
 fn trace_at<'a>(
     reading: &'a Reading,
     host: &'a Host,
@@ -636,23 +639,22 @@ fn trace_at<'a>(
     same.find(shows).map_or((&host.trace, pool), |(other, each)| (&other.trace, each))
 }
 
-/// Where the allocator's count and the events do not agree.
+/// Warnings where the allocator's count and the events contradict each other.
 fn doubts(history: &History, pool: &PoolTrace, name: &str) -> Vec<Warning> {
     let mut doubts = Vec::new();
     if let Some(first) = pool.count.first_disagreement {
         doubts.push(Warning {
             code: "count-disagrees",
             text: format!(
-                "at {} of {} events of '{name}' the allocator's count does not follow from the event before; first at {} ns: \
-                 {} bytes expected, {} found",
+                "the allocator's count contradicts {} of {} events of '{name}'; first at {} ns: {} bytes expected, {} found",
                 pool.count.disagreements,
                 pool.allocs + pool.frees,
                 first.time.on_clock(history.origin).0,
                 first.expected.0,
                 first.found.0
             ),
-            hint: "events are missing: the profiler dropped some, or the file was cut or merged. Peaks are the allocator's \
-                   own and hold; the rows may lack blocks"
+            hint: "events are missing: the profiler dropped some, or the file was cut or merged. Peaks are correct because the allocator \
+                   counts them; the rows may lack blocks"
                 .to_owned(),
         });
     }
@@ -660,8 +662,8 @@ fn doubts(history: &History, pool: &PoolTrace, name: &str) -> Vec<Warning> {
         doubts.push(Warning {
             code: "lost-frees",
             text: format!(
-                "{} blocks of '{name}' were handed out again without a free in the trace",
-                pool.lost_frees
+                "{} reused without a free event in the trace, in '{name}'",
+                plural(pool.lost_frees, "block was", "blocks were")
             ),
             hint: String::new(),
         });
@@ -670,8 +672,8 @@ fn doubts(history: &History, pool: &PoolTrace, name: &str) -> Vec<Warning> {
         doubts.push(Warning {
             code: "no-address",
             text: format!(
-                "{} events of '{name}' tell no address: allocations and frees cannot be paired",
-                pool.without_address
+                "{} no address in '{name}', so allocations and frees cannot be matched",
+                plural(pool.without_address, "event has", "events have")
             ),
             hint: "record with TensorFlow 2.3 or newer".to_owned(),
         });

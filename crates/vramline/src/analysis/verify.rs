@@ -171,20 +171,20 @@ pub fn verify(
     analysis
 }
 
-/// What is less afterwards; less than nothing where it is more.
+/// What was saved; negative if more was needed.
 fn saved(before: Bytes, after: Bytes) -> i64 {
     i64::try_from(i128::from(before.0) - i128::from(after.0)).unwrap_or(i64::MAX)
 }
 
-/// A saving that may be none.
+/// A warning that a saving may be noise.
 fn noise(spread: Option<Bytes>) -> Warning {
     let text = match spread {
         Some(spread) => {
-            format!("runs of the same job differ by {spread} here: the difference may be no more than that")
+            format!("runs of the same job differ by {spread}, so the measured difference may be noise")
         }
-        None => "each was run once: what runs of the same job differ by is not known".to_owned(),
+        None => "each job ran only once, so the difference between repeats is unknown".to_owned(),
     };
-    Warning { code: "noise", text, hint: "measure more often: --runs 8".to_owned() }
+    Warning { code: "noise", text, hint: "repeat the measurement: --runs 8".to_owned() }
 }
 
 impl VerifyAnalysis {

@@ -12,7 +12,7 @@ use crate::event::{Framework, device_of};
 use crate::names::Names;
 use crate::snapshot::{Held, Snapshot, Still, StillPool};
 use crate::stack::Stacks;
-use crate::units::Bytes;
+use crate::units::{Bytes, plural};
 use crate::warning::Warnings;
 
 pub(crate) use layout::{BINS, bin_of};
@@ -471,21 +471,25 @@ impl Failures {
             let held = layout.chunks().filter(|chunk| chunk.in_use).map(|chunk| match chunk.requested {
                 Some(requested) => Held {
                     op: chunk.op,
-                    ..Held::bare(requested.min(chunk.size), chunk.size, "the pool's own list")
+                    ..Held::bare(requested.min(chunk.size), chunk.size, "the allocator's list of blocks")
                 },
                 None => Held {
                     op: chunk.op,
-                    ..Held::bare(chunk.size, chunk.size, "the chunk's size; what was asked for is not told")
+                    ..Held::bare(
+                        chunk.size,
+                        chunk.size,
+                        "the block's size; the log does not show the requested size",
+                    )
                 },
             });
             if let (None, Some(slack)) = (sums.requested, failure.slack()) {
                 warnings.add(
                     "requests-unknown",
                     format!(
-                        "the text tells the sizes of chunks, not what was asked for: {} to {} bytes of {name} are slack",
+                        "the log shows block sizes but not requested sizes: {} to {} bytes of {name} are rounding",
                         slack.low.0, slack.high.0
                     ),
-                    "TF_BFC_MEMORY_DUMP=prefix makes a dump that tells both",
+                    "set TF_BFC_MEMORY_DUMP=prefix to get a dump with both",
                 );
             }
             #[expect(
@@ -516,15 +520,18 @@ impl Failures {
         if later > 0 {
             warnings.add(
                 "more-failures",
-                format!("{later} more failures tell of the same pools; this is the first of each"),
-                "vramline oom shows all of them",
+                format!(
+                    "{} the same pools; the report shows the first failure of each pool",
+                    plural(later, "more failure is in", "more failures are in")
+                ),
+                "`vramline oom` shows all failures",
             );
         }
         if pools.is_empty() && !list.is_empty() {
             warnings.add(
                 "no-chunks",
-                "the log tells of an allocation that failed, but not what the pool held then",
-                "vramline oom shows what it tells",
+                "the log shows a failed allocation, but not what the pool held",
+                "`vramline oom` shows what the log says about it",
             );
         }
         let framework = match list.first().map(|failure| failure.dialect) {

@@ -1,4 +1,4 @@
-//! What came and went outside the pools, and what it came with: one line of the ledger for each cause.
+//! Changes of memory outside the pools, grouped by what the program did at the time: one line of the ledger for each cause.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use crate::units::Nanos;
 /// A change outside the pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The last moment at which it was not there, on the monotonic clock.
+    /// The last reading before the change, on the monotonic clock.
     pub after: Nanos,
-    /// The first moment at which it was.
+    /// The first reading after the change.
     pub by: Nanos,
     /// By how many bytes.
     pub bytes: i64,
@@ -17,7 +17,7 @@ pub struct Growth {
     pub cause: Cause,
 }
 
-/// What the program did while something came outside the pools.
+/// What the program did while memory outside the pools changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cause {
     /// No step, phase or mark lies in that time.
@@ -34,17 +34,17 @@ pub enum Cause {
     Mark(String),
     /// A phase, by its name.
     Phase(String),
-    /// Several marks and phases, none of them a step.
+    /// Several marks and phases, but no step.
     Several,
 }
 
 impl Cause {
-    /// Whether two growths belong into one line. Steps do, whatever their numbers.
+    /// Whether two changes belong in one line. Steps do, regardless of their numbers.
     fn is_like(&self, other: &Cause) -> bool {
         matches!((self, other), (Cause::Steps { .. }, Cause::Steps { .. })) || self == other
     }
 
-    /// Both together, where they are alike.
+    /// Joins two causes, if they are alike.
     fn join(&mut self, other: &Cause) {
         if let (Cause::Steps { first, last }, Cause::Steps { first: other_first, last: other_last }) =
             (self, other)
@@ -58,7 +58,7 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Unmarked => out.write_str("outside every step and mark"),
+            Cause::Unmarked => out.write_str("outside all steps and marks"),
             Cause::Steps { first, last } if first == last => write!(out, "step {first}"),
             Cause::Steps { first, last } => write!(out, "steps {first} to {last}"),
             Cause::Mark(label) => write!(out, "mark '{label}'"),
@@ -68,23 +68,23 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Every growth of one cause.
+/// All changes with the same cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrowthGroup {
-    /// What they came with.
+    /// Their cause.
     pub cause: Cause,
-    /// All of them together.
+    /// Their total.
     pub bytes: i64,
-    /// How many they are.
+    /// Their number.
     pub growths: usize,
-    /// When the first of them was first seen, on the monotonic clock.
+    /// When the first change was seen, on the monotonic clock.
     pub first: Nanos,
-    /// When the last of them was first seen.
+    /// When the last change was seen.
     pub last: Nanos,
 }
 
 impl GrowthGroup {
-    /// Groups growths, which are in order, by what they came with. The groups add up to all growths.
+    /// Groups changes, which are in order, by their cause. The groups add up to all changes.
     #[must_use]
     pub fn all(growths: &[Growth]) -> Vec<GrowthGroup> {
         let mut groups: Vec<GrowthGroup> = Vec::new();

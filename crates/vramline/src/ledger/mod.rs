@@ -1,4 +1,4 @@
-//! *Internal.* The ledger: a device's memory at one moment, split from the whole device down to roles, in bytes that add up.
+//! *Internal.* The ledger: the memory of a device at one moment, split from the whole device down to roles. The bytes of every level add up.
 //!
 //! ```text
 //! device total        = driver reserved + free + processes
@@ -8,19 +8,18 @@
 //! in use              = requested, by role + slack + before the recording
 //! ```
 //!
-//! On the CPU stand-in host memory takes the device's place. There is no driver and no context: the kernel tells the figures, and what a
-//! process holds beside its pool is the program's own.
+//! On the CPU stand-in, host memory takes the place of device memory. There is no driver and no context: the kernel reports the figures, and
+//! memory of a process outside its pool is the program's own.
 //!
 //! ```text
 //! this job (process)  = the program's own + pools + pool not resident
 //! ```
 //!
-//! Every figure carries its source. What somebody told stays as it was told; what is derived is what remains of a whole, and has a
-//! line of its own. So every level adds up by construction, and what does not fit together shows as "unattributed" or
-//! "unexplained" instead of disappearing. Lines are signed: on the CPU stand-in pages that were never touched are
-//! taken off again, and a driver's list may hold more than the driver says is in use.
+//! Every figure has a source. Reported figures are never changed. A derived figure is what remains of a total, and has its own line. So every
+//! level adds up by construction, and figures that contradict each other show as "unattributed" or "unexplained". Lines are signed: on the CPU
+//! stand-in, pages that were never touched are subtracted, and the processes that a driver lists may hold more than the driver's own total.
 //!
-//! Where the figures come from is not known here: see [`moments`] for recordings.
+//! This module does not read any figures: see [`moments`] for recordings.
 
 mod growth;
 pub mod moments;
@@ -30,12 +29,12 @@ pub use growth::{Cause, Growth, GrowthGroup};
 use crate::snapshot::Role;
 use crate::units::Bytes;
 
-/// Who told a figure.
+/// The source of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Teller {
     /// The driver.
     Driver,
-    /// The kernel, of host memory: MemTotal, MemAvailable, a resident set.
+    /// The kernel, for host memory: MemTotal, MemAvailable, resident set size.
     Host,
     /// The framework's own counters.
     Framework,
@@ -43,9 +42,9 @@ pub enum Teller {
     Trace,
     /// The replay of a trace.
     Replay,
-    /// What is left of other figures.
+    /// The remainder of other figures.
     Derived,
-    /// Bounded by other figures, not told.
+    /// An estimate, bounded by other figures.
     Estimated,
 }
 
@@ -59,29 +58,29 @@ words!(Teller {
     Estimated => "estimated",
 });
 
-/// A figure and who told it.
+/// A figure with its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourcedBytes {
     /// The figure.
     pub bytes: Bytes,
-    /// Who told it.
+    /// Its source.
     pub by: Teller,
 }
 
-/// Everything that is known of a device at a moment.
+/// Everything that is known about a device at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The device, as in `GPU:0`.
     pub device: String,
-    /// The whole device; nothing where the driver does not say.
+    /// The whole device; `None` if the driver does not report it.
     pub memory: Option<DeviceFigures>,
-    /// Why there is no figure of the whole device.
+    /// Why the figures of the whole device are unknown.
     pub no_memory: String,
     /// The processes of the job.
     pub job: Vec<JobProcess>,
     /// The other processes on the device.
     pub others: Vec<OtherProcess>,
-    /// Host memory stands in for a device's.
+    /// Whether host memory stands in for device memory.
     pub is_stand_in: bool,
 }
 
@@ -90,9 +89,9 @@ pub struct Facts {
 pub struct DeviceFigures {
     /// All of it.
     pub total: Bytes,
-    /// Kept by the driver; nothing where it does not tell, and then it counts as held by processes.
+    /// Reserved by the driver. If the driver does not report it, it counts as memory of processes.
     pub reserved: Option<Bytes>,
-    /// Not taken.
+    /// Free.
     pub free: Bytes,
 }
 
@@ -110,11 +109,11 @@ pub struct JobProcess {
     pub pid: u32,
     /// What it holds of the device.
     pub held: Option<Bytes>,
-    /// Why that is not known.
+    /// Why that is unknown.
     pub not_held: String,
-    /// What it held outside its pools when that was first known.
+    /// What it held outside its pools at the first reading.
     pub context: Option<Bytes>,
-    /// What came and went outside the pools since.
+    /// Changes outside the pools since then.
     pub growths: Vec<Growth>,
     /// Its pools on this device.
     pub pools: Vec<PoolFigures>,
@@ -125,26 +124,26 @@ pub struct JobProcess {
 pub struct PoolFigures {
     /// Its name.
     pub name: String,
-    /// Taken from the driver.
+    /// Bytes reserved from the driver.
     pub taken: Option<SourcedBytes>,
-    /// Why that is not known.
+    /// Why that is unknown.
     pub not_taken: String,
     /// In use.
     pub in_use: Option<SourcedBytes>,
-    /// Why that is not known.
+    /// Why that is unknown.
     pub not_in_use: String,
-    /// What is in use, by what it is for.
+    /// The bytes in use, by role.
     pub parts: Option<Parts>,
 }
 
 /// What the bytes in use are.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
-    /// Asked for, by role.
+    /// Requested bytes, by role.
     pub by_role: Vec<(Role, Bytes)>,
-    /// Chunks beyond what was asked for.
+    /// Rounding: bytes handed out beyond the requests.
     pub slack: Bytes,
-    /// Chunks from before the recording.
+    /// Blocks from before the recording.
     pub before: Bytes,
 }
 
@@ -157,12 +156,12 @@ impl Parts {
     }
 }
 
-/// A process that is not the job's.
+/// A process that does not belong to the job.
 #[derive(Clone, Debug, Default)]
 pub struct OtherProcess {
     /// Its number.
     pub pid: u32,
-    /// Its name, where it is known.
+    /// Its name, if known.
     pub name: String,
     /// What it holds.
     pub held: Option<Bytes>,
@@ -173,9 +172,9 @@ pub struct OtherProcess {
 pub enum What {
     /// The whole device.
     Device,
-    /// Kept by the driver.
+    /// Reserved by the driver.
     Reserved,
-    /// Not taken.
+    /// Free.
     Free,
     /// What processes hold.
     Processes,
@@ -183,50 +182,50 @@ pub enum What {
     Job(u32),
     /// Another process.
     Other(u32, String),
-    /// What processes hold, and no list names.
+    /// Memory of processes that no list names.
     Unattributed,
-    /// What a process held outside its pools when that was first known: the context and loaded code.
+    /// What a process held outside its pools at the first reading: the context and loaded code.
     Context,
     /// A pool.
     Pool(String),
-    /// The pool is not known: context, pool and everything outside it.
+    /// Context, pool and everything outside it, if the size of the pool is unknown.
     Merged,
-    /// The same on the CPU: the pool and the program's own.
+    /// The same on the CPU: the pool and the program's own memory.
     HostMerged,
     /// In use.
     InUse,
     /// Held by the pool, not in use.
     Cached,
-    /// What is left of a merged line.
+    /// The remainder of a merged line.
     Rest,
     /// The same on the CPU.
     HostRest,
-    /// Asked for, by what it is for.
+    /// Requested bytes of a role.
     Role(Role),
-    /// Beyond what was asked for.
+    /// Rounding: bytes handed out beyond the requests.
     Slack,
     /// From before the recording.
     Before,
-    /// Came or went outside the pools, all of one cause.
+    /// Changes outside the pools that have the same cause.
     Outside(GrowthGroup),
-    /// Beside the pools, where no earlier moment tells the context from what came later.
+    /// Memory outside the pools, if no earlier reading separates the context from later growth.
     Beside,
-    /// Of the pool, pages never touched: they are taken, and hold no memory.
+    /// Pages of the pool that were never touched: reserved, but not resident.
     NotResident,
-    /// On the CPU: what the program itself holds beside the pool: Python, libraries, data.
+    /// On the CPU: memory of the program outside the pool: Python, libraries, data.
     Host,
-    /// What none of the others explains.
+    /// Bytes that no other line explains.
     Unexplained,
 }
 
-/// The kind of a line: what it is, without whose.
+/// The kind of a line, without its process, pool or cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineKind {
     /// The whole device.
     Device,
-    /// Kept by the driver.
+    /// Reserved by the driver.
     Reserved,
-    /// Not taken.
+    /// Free.
     Free,
     /// What processes hold.
     Processes,
@@ -234,39 +233,39 @@ pub enum LineKind {
     Job,
     /// Another process.
     Other,
-    /// What processes hold, and no list names.
+    /// Memory of processes that no list names.
     Unattributed,
-    /// What a process held outside its pools when that was first known: the context and loaded code.
+    /// What a process held outside its pools at the first reading: the context and loaded code.
     Context,
     /// A pool.
     Pool,
-    /// The pool is not known: context, pool and everything outside it.
+    /// Context, pool and everything outside it, if the size of the pool is unknown.
     Merged,
-    /// The same on the CPU: the pool and the program's own.
+    /// The same on the CPU: the pool and the program's own memory.
     HostMerged,
     /// In use.
     InUse,
     /// Held by the pool, not in use.
     Cached,
-    /// What is left of a merged line.
+    /// The remainder of a merged line.
     Rest,
     /// The same on the CPU.
     HostRest,
-    /// Asked for, by what it is for.
+    /// Requested bytes of a role.
     Role(Role),
-    /// Beyond what was asked for.
+    /// Rounding: bytes handed out beyond the requests.
     Slack,
     /// From before the recording.
     Before,
-    /// Came or went outside the pools.
+    /// Changes outside the pools.
     Outside,
-    /// Beside the pools, where no earlier moment tells the context from what came later.
+    /// Memory outside the pools, if no earlier reading separates the context from later growth.
     Beside,
-    /// Of the pool, pages never touched: they are taken, and hold no memory.
+    /// Pages of the pool that were never touched: reserved, but not resident.
     NotResident,
-    /// On the CPU: what the program itself holds beside the pool: Python, libraries, data.
+    /// On the CPU: memory of the program outside the pool: Python, libraries, data.
     Host,
-    /// What none of the others explains.
+    /// Bytes that no other line explains.
     Unexplained,
 }
 
@@ -387,7 +386,7 @@ impl What {
         }
     }
 
-    /// What tells it apart from others of its kind, or says in plain words what it is; empty where its word says it all.
+    /// What distinguishes it from other lines of its kind, or an explanation; empty if the word alone is clear.
     #[must_use]
     pub fn detail(&self) -> String {
         match self {
@@ -396,8 +395,8 @@ impl What {
             What::Other(pid, name) => format!("{name}, process {pid}"),
             What::Pool(name) => name.clone(),
             What::Outside(group) => group.to_string(),
-            What::Host => "Python, its libraries, and data outside the pool".to_owned(),
-            What::NotResident => "pages of the pool that nothing was written to yet".to_owned(),
+            What::Host => "Python, its libraries and data outside the pool".to_owned(),
+            What::NotResident => "pages of the pool that the program has not written to yet".to_owned(),
             _ => String::new(),
         }
     }
@@ -406,31 +405,31 @@ impl What {
 /// One line.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// The line that this one is part of, by its place in the list.
+    /// The index of the line that this one is part of.
     pub of: Option<usize>,
     /// What it is.
     pub what: What,
     /// Its bytes.
     pub bytes: Option<i64>,
-    /// Who told them.
+    /// The source of the bytes.
     pub by: Teller,
-    /// Why they are not known.
+    /// Why they are unknown.
     pub why: String,
 }
 
-/// The ledger of a device: every line stands behind the one that it is part of.
+/// The ledger of a device. Every line follows the one that it is part of.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     /// The device.
     pub device: String,
-    /// Host memory stands in for the device's.
+    /// Whether host memory stands in for device memory.
     pub is_stand_in: bool,
     /// The lines.
     pub lines: Vec<Line>,
 }
 
 impl Ledger {
-    /// Puts the ledger together.
+    /// Builds the ledger.
     #[must_use]
     pub fn of(facts: &Facts) -> Ledger {
         let mut ledger =
@@ -446,7 +445,7 @@ impl Ledger {
         let device = ledger.add(None, What::Device, Some(signed(memory.total)), by, "");
         let reserved = memory.reserved.map_or(0, signed);
         if !facts.is_stand_in || reserved > 0 {
-            let why = "the driver does not tell what it keeps; that is part of what processes hold here";
+            let why = "the driver does not report what it reserves; here it counts as memory of processes";
             ledger.add(Some(device), What::Reserved, memory.reserved.map(signed), by, why);
         }
         ledger.add(Some(device), What::Free, Some(signed(memory.free)), by, "");
@@ -460,20 +459,19 @@ impl Ledger {
         for process in &facts.others {
             named += process.held.map_or(0, signed);
             let what = What::Other(process.pid, process.name.clone());
-            let why = "the driver does not tell what this process holds";
+            let why = "the driver does not report the memory of this process";
             ledger.add(Some(processes), what, process.held.map(signed), by, why);
         }
         ledger.add(Some(processes), What::Unattributed, Some(held - named), Teller::Derived, "");
         ledger
     }
 
-    /// Who tells of the whole machine.
+    /// The source of the figures of the whole machine.
     fn machine(&self) -> Teller {
         if self.is_stand_in { Teller::Host } else { Teller::Driver }
     }
 
-    /// Whether every line whose bytes are known is the sum of its parts, if any of them is known. Always, unless this module is
-    /// wrong.
+    /// Whether every known line is the sum of its known parts. Always true, unless this module has a bug.
     #[must_use]
     pub fn adds_up(&self) -> bool {
         self.lines.iter().enumerate().all(|(place, line)| {
@@ -483,12 +481,12 @@ impl Ledger {
         })
     }
 
-    /// The line of a kind, where there is one.
+    /// The line of a kind, if there is one.
     pub fn find(&self, is_it: impl Fn(&What) -> bool) -> Option<&Line> {
         self.lines.iter().find(|line| is_it(&line.what))
     }
 
-    /// How deep a line lies.
+    /// The depth of a line.
     #[must_use]
     pub fn depth(&self, line: &Line) -> usize {
         let parent = |line: &Line| line.of.and_then(|place| self.lines.get(place));
@@ -506,7 +504,7 @@ impl Ledger {
         let job = self.add(of, What::Job(process.pid), held, self.machine(), &process.not_held);
         let taken: Option<i64> =
             process.pools.iter().map(|pool| pool.taken.map(|told| signed(told.bytes))).sum();
-        // Without pools nothing can be told apart: what a process holds is one line.
+        // Without the sizes of its pools, a process has only one line.
         let Some(taken) = taken.filter(|_| !process.pools.is_empty()) else {
             self.add_merged(job, held, process);
             return;
@@ -533,15 +531,16 @@ impl Ledger {
         self.add(Some(job), what, Some(left), Teller::Derived, "");
     }
 
-    /// The lines of a process whose pool lies in host memory. What the process held before its pool began is the program's own, and so
-    /// is what it holds beyond that and the pool. Where it holds less, pages of the pool cannot be resident.
+    /// The lines of a process whose pool is in host memory. What the process held before its pool was created is the program's own, and so
+    /// is what it holds beyond that and the pool. If it holds less than both, some pages of the pool are not resident.
     fn add_on_host(&mut self, job: usize, process: &JobProcess, at_start: Option<i64>, left: Option<i64>) {
         if let Some(left) = left {
             let own = match at_start {
                 Some(at_start) => Some(at_start + left.max(0)),
                 None => (left >= 0).then_some(left),
             };
-            let why = "no reading from before the pool tells the program's own memory from the pool's pages";
+            let why =
+                "no reading from before the pool separates the program's own memory from the pool's pages";
             self.add(Some(job), What::Host, own, Teller::Estimated, why);
         }
         for pool in &process.pools {
@@ -554,7 +553,7 @@ impl Ledger {
         self.add(Some(job), What::Unexplained, Some(0), Teller::Derived, "");
     }
 
-    /// Nobody knows how large the pool is. What is in use is known, and part of it.
+    /// The lines of a process whose pool size is unknown. What is in use is known, and part of the pool.
     fn add_merged(&mut self, job: usize, held: Option<i64>, process: &JobProcess) {
         let Some(held) = held.filter(|_| !process.pools.is_empty()) else {
             for pool in &process.pools {
@@ -602,7 +601,7 @@ impl Ledger {
     }
 }
 
-/// More than any machine has: sums of figures that somebody made up must not overflow.
+/// More than any machine has, so that sums of forged figures cannot overflow.
 const LARGEST: i64 = 1 << 53;
 
 fn signed(bytes: Bytes) -> i64 {

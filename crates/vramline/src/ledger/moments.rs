@@ -1,12 +1,12 @@
 //! The ledger of a recording, at any moment of it.
 //!
-//! Three clocks are read at their own pace: the driver's device figures tens of times a second, its list of processes about
-//! once, the framework's counters at every mark and sample. What a process holds and what its pools have taken belong together
-//! only if both are of one moment: so context and growth come from moments at which the driver was just asked and the pool did not
-//! change around it. At any other moment each figure is the last one told, and what does not fit is a line of its own.
+//! Three sources are read at different rates: the driver's device figures tens of times a second, its list of processes about once a
+//! second, and the framework's counters at every mark and sample. The memory of a process and the size of its pools can be compared only at
+//! the same moment. So context and growth come from moments at which the driver was just read and the pool did not change. At any other
+//! moment each figure is the last reading, and contradictions have their own line.
 //!
-//! The ledger of a report stands at the peak, whose moment nobody chose: the driver's figures there are the nearest ones of a moment at
-//! which the pools were as large as at the peak.
+//! The ledger of a report is for the peak. The driver's figures there are the nearest readings at which the pools had the same size as at
+//! the peak.
 
 use super::{
     Cause, DeviceFigures, Facts, Growth, GrowthGroup, JobProcess, Ledger, OtherProcess, Parts, PoolFigures,
@@ -15,11 +15,11 @@ use super::{
 use crate::recording::rows::{DriverRow, DriverState, Subject};
 use crate::units::{Bytes, Nanos};
 
-/// A change outside the pools that is smaller than this is not told apart: drivers count in pages of 2 MiB.
+/// The smallest change outside the pools that counts: drivers count in pages of 2 MiB.
 const LEAST: i64 = 2 << 20;
 
-/// Why nobody tells what a process held at the peak.
-const NOT_THEN: &str = "the driver was not asked about this process while its pool had this size";
+/// Why it is unknown what a process held at the peak.
+const NOT_THEN: &str = "the driver was not read while the pool of this process had this size";
 
 /// What a process's pool did.
 #[derive(Clone, Debug, Default)]
@@ -28,9 +28,9 @@ pub struct PoolSeries {
     pub name: String,
     /// The process.
     pub pid: u32,
-    /// What it had taken from the driver, from each moment on; in order.
+    /// Bytes reserved from the driver, from each moment on; in order.
     pub taken: Vec<(i64, SourcedBytes)>,
-    /// From when on nothing is known of that any more: the trace ends there.
+    /// The moment from which on that is unknown, because the trace ends there.
     pub taken_until: Option<i64>,
     /// Why it is not known.
     pub not_taken: String,
@@ -38,9 +38,9 @@ pub struct PoolSeries {
     pub in_use: Vec<(i64, SourcedBytes)>,
     /// Why it is not known.
     pub not_in_use: String,
-    /// The most that was in use, and when, where a trace tells.
+    /// The peak in use and its time, if a trace shows it.
     pub peak: Option<(Bytes, i64)>,
-    /// Whether more was in use at some other moment of the run, which no trace shows.
+    /// Whether more was in use at another moment of the run that no trace shows.
     pub ran_higher: bool,
 }
 
@@ -50,7 +50,7 @@ impl PoolSeries {
         last_at(&self.taken, time).filter(|_| is_known)
     }
 
-    /// Whether what was taken is the same just before and just after a moment.
+    /// Whether the reserved bytes are the same just before and just after a moment.
     fn is_steady_at(&self, time: i64) -> bool {
         let after = self.taken.partition_point(|(at, _)| *at <= time);
         match (after.checked_sub(1).and_then(|place| self.taken.get(place)), self.taken.get(after)) {
@@ -393,8 +393,8 @@ impl Books<'_> {
         })
     }
 
-    /// What the driver said of the whole device. Whether `used` holds what is reserved differs between drivers; total, reserved
-    /// and free do not.
+    /// The driver's figures for the whole device. Whether `used` includes the reserved bytes differs between drivers; total, reserved
+    /// and free are the same everywhere.
     fn figures(&self, row: &DriverRow) -> Option<DeviceFigures> {
         let reserved = row.reserved.filter(|_| !self.is_stand_in);
         Some(DeviceFigures { total: row.total?, reserved, free: row.free? })
@@ -429,9 +429,9 @@ impl Books<'_> {
                 if self.rows.is_empty() {
                     self.no_rows.clone()
                 } else if self.is_stand_in {
-                    "the kernel told nothing of this process yet".to_owned()
+                    "the kernel has not reported this process yet".to_owned()
                 } else {
-                    "the driver's list of processes does not name it".to_owned()
+                    "the driver does not list this process".to_owned()
                 }
             }),
             context: outside.as_ref().map(|outside| outside.context),

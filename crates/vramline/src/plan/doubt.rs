@@ -1,4 +1,4 @@
-//! Why probes make no plan, and what makes a plan uncertain.
+//! Why no plan can be made from probes, and what makes a plan uncertain.
 
 use rustc_hash::FxHashSet;
 
@@ -99,7 +99,7 @@ impl NotPlanned {
 /// What makes a plan uncertain.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Doubt {
-    /// Less is exact than should be; the share of the bytes at the peak.
+    /// Too few bytes at the peak have an exact size; their share.
     Inexact(f64),
     /// Memory falls where the batch grows.
     Falls {
@@ -117,11 +117,11 @@ pub enum Doubt {
         /// The hundredths of what they keep that they have in common.
         share: u64,
     },
-    /// What a probe is said to be of is no dimension of what grows with it.
+    /// The batch size of a probe is not a dimension of the tensors that grow with it.
     NotInShapes(u64),
     /// A probe's trace begins late.
     Late(u64),
-    /// A probe ran out of memory: what it would have asked for afterwards is not known.
+    /// A probe ran out of memory; its later requests are unknown.
     EndedEarly(u64),
     /// A probe's trace is not reproduced.
     NotReproduced(u64),
@@ -129,21 +129,21 @@ pub enum Doubt {
     FewSteps(u64),
     /// Only two batches were probed.
     TwoBatches,
-    /// A large request that nothing names and that is no line: a program compiled by XLA.
+    /// A large request without a name that does not grow linearly: a program compiled by XLA.
     Compiled(Bytes),
-    /// The probes are of a program that XLA compiled, and it was not compiled at this batch.
+    /// The probes are of a program compiled by XLA, which was not compiled for this batch size.
     NotCompiled(u64),
-    /// Far beyond the probes; by how much.
+    /// Far beyond the probes; the factor.
     Far(u64),
-    /// The batch would take more than any pool can have.
+    /// The batch size needs more than any pool can have.
     TooLarge(u64),
-    /// Batches beyond this may fit, but are far beyond the probes.
+    /// Larger batch sizes may fit, but are far beyond the probes.
     Beyond(u64),
-    /// Requests that come once a sample: their number grows, not their size.
+    /// Requests that occur once per sample: their number grows, not their size.
     OncePerSample {
-        /// What each asks for, in the mean.
+        /// The mean size of a request.
         bytes: Bytes,
-        /// A batch, and how many of them a step has.
+        /// A batch size, and the number of such requests per step.
         from: (u64, u64),
         /// A larger one.
         to: (u64, u64),
@@ -151,7 +151,7 @@ pub enum Doubt {
 }
 
 impl Doubt {
-    /// Whether no answer that rests on the plan is certain.
+    /// Whether it makes every answer of the plan uncertain.
     #[must_use]
     pub fn is_serious(&self) -> bool {
         match self {
@@ -170,7 +170,7 @@ impl Doubt {
         }
     }
 
-    /// A word for it.
+    /// The code of the warning.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -192,58 +192,60 @@ impl Doubt {
         }
     }
 
-    /// What is the matter.
+    /// The text of the warning.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
             Doubt::Inexact(share) => {
                 format!(
-                    "only {:.1} % of the bytes at the peak have a size that the probes agree on",
+                    "the probes agree on the size of only {:.1} % of the bytes at the peak",
                     share * 100.0
                 )
             }
             Doubt::Falls { from, to } => {
                 format!(
-                    "memory falls where the batch grows: {} at batch {}, {} at {}",
+                    "a larger batch size needs less memory: {} at batch size {}, but {} at {}",
                     from.1, from.0, to.1, to.0
                 )
             }
             Doubt::KeepsOthers { one, other, share } => format!(
-                "the probes of batch {one} and {other} keep different things: {share} % of it is in both"
+                "the probes with batch sizes {one} and {other} keep different tensors: only {share} % of their bytes are in both"
             ),
             Doubt::NotInShapes(batch) => format!(
-                "of what grows with the batch in the probe of batch {batch}, hardly anything has {batch} or a multiple of it in its shape"
+                "hardly any tensor that grows with the batch size has {batch} or a multiple of it in its shape, in the probe with batch size {batch}"
             ),
             Doubt::Late(batch) => {
-                format!("the probe of batch {batch} does not begin before the pool's first allocation")
+                format!(
+                    "the trace of the probe with batch size {batch} starts after the first allocation of the pool"
+                )
             }
             Doubt::EndedEarly(batch) => format!(
-                "the probe of {batch} ran out of memory: what it would have asked for afterwards is not in the plan"
+                "the probe with batch size {batch} ran out of memory: the plan does not include its later requests"
             ),
             Doubt::NotReproduced(batch) => {
-                format!("the probe of batch {batch} is not reproduced to the byte")
+                format!("the replay does not reproduce the probe with batch size {batch} exactly")
             }
             Doubt::FewSteps(batch) => {
-                format!("the probe of batch {batch} shows fewer than two training steps")
+                format!("the probe with batch size {batch} has fewer than two training steps")
             }
             Doubt::TwoBatches => {
-                "two batches always lie on a line: nothing contradicts a size that is none".to_owned()
+                "with only two batch sizes the plan cannot check whether memory grows linearly".to_owned()
             }
             Doubt::Compiled(bytes) => format!(
-                "a request of {bytes} that no op names does not follow a line: a program that XLA compiled, whose buffers change with the batch"
+                "a request of {bytes} without an op name does not grow linearly: it belongs to a program compiled by XLA, whose buffers change with the batch size"
             ),
             Doubt::NotCompiled(batch) => {
                 format!(
-                    "what XLA's compiler decides at batch {batch} is not known, only what it does at others"
+                    "the program was not compiled for batch size {batch}: how XLA places its buffers there is unknown"
                 )
             }
-            Doubt::Far(times) => format!("the batch is {times} times that of the largest probe"),
-            Doubt::TooLarge(batch) => format!("at {batch} it would take more than any pool can have"),
+            Doubt::Far(times) => format!("the batch size is {times} times that of the largest probe"),
+            Doubt::TooLarge(batch) => format!("batch size {batch} needs more memory than any pool can have"),
             Doubt::Beyond(batch) => format!(
-                "larger ones than {batch} may fit too, but are {FAR} times the largest probe and more: that is beyond what the probes tell"
+                "batch sizes above {batch} may fit too, but they are at least {FAR} times the largest probe, too far to predict"
             ),
             Doubt::OncePerSample { bytes, from, to } => format!(
-                "requests of {bytes} come once a sample, {} a step at batch {} and {} at {}: what more of them leave of the pool is not modelled",
+                "requests of {bytes} occur once per sample, {} per step at batch size {} and {} at {}: the plan does not model how more of them fragment the pool",
                 from.1, from.0, to.1, to.0
             ),
         }
@@ -254,50 +256,50 @@ impl Doubt {
     pub fn hint(&self) -> &'static str {
         match self {
             Doubt::Inexact(_) => {
-                "use probes whose batches are no dimension of the model, such as 7, 11 and 13, and the same data"
+                "use batch sizes that are not a dimension of the model, such as 7, 11 and 13, and the same data for all probes"
             }
             Doubt::Falls { .. } => {
-                "see that the probes differ in nothing but the batch; then measure instead: vramline run"
+                "check that the probes differ only in the batch size; if they do, measure with `vramline run` instead"
             }
             Doubt::KeepsOthers { .. } => {
-                "record all probes of one plan with the same script and settings; only the batch may differ"
+                "record all probes of one plan with the same script and settings; only the batch size may differ"
             }
             Doubt::NotInShapes(_) => {
-                "see that each probe has the batch that is said; where what is varied is no dimension of the tensors, name it: --variable length"
+                "check the batch size of each probe; if the probes vary something other than the batch size, name it, for example --variable length"
             }
-            Doubt::Late(_) => "record with `vramline run`, which traces from before the first allocation",
-            Doubt::EndedEarly(_) => "record a probe that fits: a smaller one, or with a higher limit",
-            Doubt::NotReproduced(_) => "`vramline replay` says where it differs",
-            Doubt::FewSteps(_) => "let the probe train for five steps: --trace steps=5",
+            Doubt::Late(_) => {
+                "record with `vramline run`, which starts its trace before the first allocation"
+            }
+            Doubt::EndedEarly(_) => "record a probe that fits: with a smaller batch size or a higher limit",
+            Doubt::NotReproduced(_) => "`vramline replay` shows where it differs",
+            Doubt::FewSteps(_) => "train five steps in the probe: --trace steps=5",
             Doubt::TwoBatches => "add a third probe",
             Doubt::Compiled(_) => {
-                "let the plan compile at that batch (-- CMD {batch}), or give what XLA wrote for it and for each probe: --compiled N=FOLDER"
+                "let the plan compile at that batch size (-- CMD {batch}), or pass the XLA dumps of it and of each probe: --compiled N=FOLDER"
             }
-            Doubt::NotCompiled(_) => {
-                "give what XLA wrote when it compiled at that batch: --compiled N=FOLDER"
-            }
-            Doubt::TooLarge(_) => "see that this is the batch that you mean",
-            Doubt::Far(_) | Doubt::Beyond(_) => "add a probe of a larger batch",
+            Doubt::NotCompiled(_) => "pass the XLA dump of that batch size: --compiled N=FOLDER",
+            Doubt::TooLarge(_) => "check the batch size",
+            Doubt::Far(_) | Doubt::Beyond(_) => "add a probe with a larger batch size",
             Doubt::OncePerSample { .. } => {
-                "a data pipeline makes single samples in this pool: batch before shuffle, or keep it in host memory; on a GPU it is there anyway"
+                "the data pipeline allocates single samples in this pool: batch before shuffle, or keep the pipeline in host memory (on a GPU it is there anyway)"
             }
         }
     }
 }
 
-/// A probe this many times smaller says little.
+/// The factor to the largest probe from which on a prediction is uncertain.
 const FAR: u64 = 64;
-/// In hundredths of the peak at the smallest batch: what is above this at the largest is no fall, but another order of ops.
+/// In percent of the peak at the smallest batch size: a peak above this at the largest is not a decrease, but another order of ops.
 const ORDERLY: u64 = 90;
-/// Requests below this break nothing up.
+/// Smaller requests than this do not fragment a pool.
 const SMALL: u64 = 1024;
-/// In hundredths of what is asked for: two probes that have less in common are of different programs.
+/// In percent of the requested bytes: probes that have less in common are of different programs.
 const ALIKE: u64 = 50;
-/// In hundredths of what is never freed: the same.
+/// In percent of the bytes that are never freed: the same.
 const KEPT: u64 = 90;
-/// And below this nothing is certain.
+/// And below this the plan is uncertain.
 const NEARLY_KEPT: u64 = 98;
-/// Below this share of exact bytes nothing is certain.
+/// Below this share of exact bytes the plan is uncertain.
 const MOSTLY: f64 = 0.9;
 
 /// Whether probes are of the same program, and anything grows.

@@ -1,7 +1,8 @@
-//! What would make it fit: each fix is the plan's own requests, edited and run again; never a rule of thumb.
+//! Fixes that make a job fit. The effect of each is computed by editing the requests of the plan and replaying them, never by a rule of
+//! thumb.
 //!
-//! What cannot be known from requests, such as what the compiler would make of the program, says so and has no figure:
-//! it is to be measured. A fix that is applied already is not offered.
+//! An effect that cannot be computed from requests, such as that of a compiler, has no figure and has to be measured. A fix that is already
+//! applied is not offered.
 
 use rustc_hash::FxHashMap;
 
@@ -16,28 +17,28 @@ use crate::replay::{Act, Program, Rehearsal, Rules};
 use crate::snapshot::Role;
 use crate::units::Bytes;
 
-/// Scratch beyond this is what a limit for it would refuse.
+/// The workspace limit of [`Fix::ScratchLimit`].
 const SCRATCH: u64 = 256 << 20;
 
-/// A way to need less.
+/// A way to reduce memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fix {
     /// Smaller batches, gradients added up over several.
     Accumulate {
-        /// The batch of each.
+        /// The batch size of each.
         micro: u64,
-        /// How many make one update.
+        /// The number of batches per update.
         times: u64,
     },
-    /// Sixteen bits where that is enough.
+    /// 16-bit floating point where that is enough.
     MixedPrecision,
-    /// An optimizer that keeps nothing a weight.
+    /// An optimizer without state.
     PlainOptimizer,
-    /// Results of the forward pass computed again in the backward pass.
+    /// Activations recomputed in the backward pass.
     Recompute,
-    /// The data set in host memory, a batch at a time.
+    /// The dataset in host memory, one batch at a time on the device.
     DataOnHost,
-    /// A limit for the scratch of convolutions.
+    /// A limit for the workspaces of convolutions.
     ScratchLimit,
     /// Segments that grow in place.
     Expandable,
@@ -50,7 +51,7 @@ pub enum Fix {
 }
 
 impl Fix {
-    /// The name by which it is asked for.
+    /// The name of the fix on the command line and in the JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -73,22 +74,22 @@ impl Fix {
         !matches!(self, Fix::PlainOptimizer | Fix::Recompute | Fix::DataOnHost)
     }
 
-    /// What it is, and what it costs.
+    /// What it does, and what it costs.
     #[must_use]
     pub fn text(self) -> String {
         match self {
             Fix::Accumulate { micro, times } => {
-                format!("batches of {micro}, gradients added up over {times}, {} in all: one more tensor for each weight, and statistics of BatchNorm over the smaller batch", micro.saturating_mul(times))
+                format!("train with batch size {micro} and add up the gradients of {times} batches ({} samples). Costs one more tensor for each weight; BatchNorm statistics cover the smaller batch", micro.saturating_mul(times))
             }
-            Fix::MixedPrecision => "results of the forward pass in 16 bits; weights stay in 32 and get a copy in 16".to_owned(),
-            Fix::PlainOptimizer => "plain SGD keeps no state; training converges differently".to_owned(),
-            Fix::Recompute => "results of the forward pass inside blocks of layers are computed again: about one more forward pass".to_owned(),
-            Fix::DataOnHost => "the data set lies in the pool as a whole; a generator hands it over a batch at a time".to_owned(),
-            Fix::ScratchLimit => "convolutions get at most 256 MiB of scratch each; some take slower algorithms".to_owned(),
-            Fix::Expandable => "segments that grow in place leave fewer holes; takes effect before CUDA is initialised".to_owned(),
-            Fix::OneThread => "one op at a time: fewer results wait for each other; slower where the model has branches".to_owned(),
-            Fix::Compile => "XLA plans all buffers of a step ahead: more or less than now, it depends on the model".to_owned(),
-            Fix::AsyncAllocator => "the driver's own pool; the profiler then sees no allocation of the device's".to_owned(),
+            Fix::MixedPrecision => "16-bit results in the forward pass. Weights stay 32-bit and get a 16-bit copy".to_owned(),
+            Fix::PlainOptimizer => "plain SGD keeps no optimizer state. Training converges differently".to_owned(),
+            Fix::Recompute => "recompute activations inside blocks of layers in the backward pass. Costs about one more forward pass".to_owned(),
+            Fix::DataOnHost => "load the dataset one batch at a time with a generator. Now the whole dataset is in the pool".to_owned(),
+            Fix::ScratchLimit => "limit the workspace of each convolution to 256 MiB. Some convolutions use slower algorithms".to_owned(),
+            Fix::Expandable => "segments that grow in place fragment less. Set it before CUDA is initialised".to_owned(),
+            Fix::OneThread => "run one op at a time, so that fewer results are alive at once. Slower if the model has branches".to_owned(),
+            Fix::Compile => "compile the step with XLA, which plans all buffers ahead. Needs more or less memory, depending on the model".to_owned(),
+            Fix::AsyncAllocator => "use the driver's own pool. The profiler then records no device allocations".to_owned(),
         }
     }
 
@@ -151,12 +152,12 @@ impl Fix {
     }
 }
 
-/// What a fix would do, or several together.
+/// The effect of a fix, or of several together.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     /// The fixes.
     pub fixes: Vec<Fix>,
-    /// The peak with it, where requests tell; `None` where it is to be measured.
+    /// The peak with it; `None` if it has to be measured.
     pub peak: Option<Bytes>,
     /// What a pool without a limit would take then.
     pub pool: Option<Bytes>,

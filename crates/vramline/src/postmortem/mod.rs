@@ -190,17 +190,17 @@ fn unallocated(failure: &Failure) -> Option<SizeRange> {
     Some(if failure.dialect.is_bfc() { told.in_granules() } else { told })
 }
 
-/// All verdicts that the figures leave open, the likeliest first; or why there is none.
+/// All verdicts that the figures allow, the likeliest first; or why there is none.
 fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>, String> {
-    let missing = |what: &str| format!("the text does not say {what}");
+    let missing = |what: &str| format!("the log does not say {what}");
     if failure.platform == Some(Platform::Host) {
-        return Err("this is host memory, not GPU memory".to_owned());
+        return Err("this is host memory, not device memory".to_owned());
     }
     if failure.is_at_start {
         conclusion.device = Some(DeviceCause::AtStart);
         return Ok(vec![Verdict::Device]);
     }
-    // The program is too large whatever else is there.
+    // The program alone is too large.
     let is_beyond = |bound: Option<SizeRange>| {
         conclusion.request.zip(bound).is_some_and(|(request, bound)| request.low > bound.high)
     };
@@ -227,7 +227,7 @@ fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>
         left,
         free,
         others: conclusion.others,
-        // Others do not tell their slack; they split what they hand out, so that it is small.
+        // Other allocators do not report their rounding; they split blocks, so it is small.
         slack: conclusion.slack.filter(|_| failure.dialect.is_bfc()),
         pool: failure.pool.or_else(|| Some(failure.in_use?.plus(free?))),
         total: failure.memory.total,
@@ -236,7 +236,7 @@ fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>
     conclusion.short_by = free.map(|free| request.minus(free.plus(left)));
     let open = figures.open(&mut conclusion.device);
     let likely = figures.likely();
-    // Free memory that is not told may be anything: no more than what is certain is said.
+    // Unknown free memory may be any amount, so only a certain verdict counts.
     if free.is_none() && open.first() != Some(&Verdict::Device) {
         return Err(missing("how much of the pool was free"));
     }
@@ -245,22 +245,21 @@ fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>
     Ok(open)
 }
 
-/// Where the pool's size is not told: what the limit leaves beside what is in use is free or unallocated, whichever.
+/// The verdicts if the pool's size is unknown: the limit minus what is in use is either free or unallocated.
 fn without_pool(
     conclusion: &mut Conclusion,
     failure: &Failure,
     request: SizeRange,
 ) -> Result<Vec<Verdict>, String> {
     let at_hand = failure.limit.zip(failure.in_use).map(|(limit, in_use)| limit.minus(in_use));
-    let at_hand =
-        at_hand.ok_or_else(|| "the text does not say how much the pool's limit leaves".to_owned())?;
+    let at_hand = at_hand.ok_or_else(|| "the log does not say how much the limit leaves".to_owned())?;
     conclusion.short_by = Some(request.minus(at_hand));
     match is_at_least(at_hand, request) {
         Some(false) => match conclusion.slack.zip(conclusion.short_by) {
             Some((slack, short)) if is_at_least(slack, short) == Some(true) => Ok(vec![Verdict::Slack]),
             _ => Ok(vec![Verdict::Exhausted]),
         },
-        _ => Err("the text does not say how much the pool reserved, so it is either a full device or fragmentation".to_owned()),
+        _ => Err("either the device was full or the pool was fragmented, because the log does not say how much the pool reserved".to_owned()),
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::failure::{Chunk, Dialect, Failure, Failures, Layout, SizeRange, Witness};
 use crate::names::Name;
+use crate::units::plural;
 
 /// A failed allocation is tried for ten seconds; a little more passes until the last dump is written.
 const RETRY_MICROS: u64 = 12_000_000;
@@ -24,7 +25,7 @@ pub fn join(failures: &mut Failures) {
     for (text, its_dump) in texts.iter_mut().zip(&found) {
         let Some((at, different)) = *its_dump else { continue };
         let Some((dump, is_taken)) = dumps.get(at).zip(is_taken.get_mut(at)) else { continue };
-        // A pool that nobody touches fails in the same state again: such failures share the dumps of that state.
+        // An unused pool fails again in the same state: such failures share the dumps of that state.
         if *is_taken && different > 0 {
             continue;
         }
@@ -36,10 +37,11 @@ pub fn join(failures: &mut Failures) {
             failures.warnings.add(
                 "dump-disagrees",
                 format!(
-                    "the text from line {line} on and the dump {} differ in {different} chunks; the dump is believed",
-                    shown(dump)
+                    "the text from line {line} on and the dump {} differ in {}; Vramline uses the dump",
+                    shown(dump),
+                    plural(different, "block", "blocks")
                 ),
-                "they may be of different failures: give only those that belong together",
+                "they may belong to different failures: pass only files of one failure",
             );
         }
         used.extend(moment(dump));
@@ -49,7 +51,7 @@ pub fn join(failures: &mut Failures) {
     let mut taken = is_taken.into_iter();
     dumps.retain(|_| !taken.next().unwrap_or(false));
     join_errors(&mut texts, &mut dumps, &mut used);
-    // Earlier attempts of a failure that is told already.
+    // Drops earlier attempts of a failure that is in the list already.
     dumps.retain(|dump| {
         let attempt = used.iter().find(|(pool, micros)| {
             let is_pool = dump.allocator == *pool;

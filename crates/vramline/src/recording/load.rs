@@ -63,7 +63,7 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
     Ok(recorded)
 }
 
-/// The rows of a stream, as far as they are whole; a stream that is none is a warning.
+/// The complete rows of a stream; an unreadable stream becomes a warning.
 fn table(file: &Path, folder: &Path, warnings: &mut Warnings) -> Result<Table, ReadError> {
     match stream::read(file) {
         Ok(table) => {
@@ -71,11 +71,11 @@ fn table(file: &Path, folder: &Path, warnings: &mut Warnings) -> Result<Table, R
                 warnings.add(
                     "torn-tail",
                     format!(
-                        "the last {} bytes of '{}' are not whole and were left out",
+                        "the last {} bytes of '{}' are incomplete and were skipped",
                         table.torn_bytes,
                         name_of(file)
                     ),
-                    "the process was killed while it wrote; everything before is there",
+                    "the process was killed while it wrote; everything before that is intact",
                 );
             }
             Ok(table)

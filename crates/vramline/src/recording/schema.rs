@@ -1,17 +1,17 @@
-//! What stands in the streams of a recording: their columns, and the version of all of them.
+//! The columns of the streams of a recording, and their version.
 //!
-//! A stream is a plain Arrow IPC stream without dictionaries, so that pandas, Polars, DuckDB and pyarrow read it without
-//! us. There are two types only, 64-bit integers and text; every column may be null, and a null means "not known", never
-//! zero. Times are nanoseconds: `*_ns` of the monotonic clock, which never jumps and orders everything within a machine, and
-//! `wall_ns` of the real-time clock at the same moment, so that a jump of that clock shows and can be undone.
+//! A stream is a plain Arrow IPC stream without dictionaries, so pandas, Polars, DuckDB and pyarrow can read it without
+//! Vramline. There are only two types, 64-bit integers and text. Every column may be null; a null means "unknown", never
+//! zero. Times are in nanoseconds: `*_ns` on the monotonic clock, which never jumps and orders everything within a machine, and
+//! `wall_ns` on the real-time clock at the same moment, so that jumps of that clock are visible and can be corrected.
 //!
-//! A reader takes columns by name and ignores those it does not know. Adding a column keeps the version; changing the meaning
-//! of one raises it. A column that was added says since when it is there (`since`).
+//! A reader selects columns by name and ignores unknown ones. A new column keeps the version; a changed meaning raises it. A column
+//! that was added later has the revision that added it (`since`).
 
 /// The version of everything in a recording.
 pub const VERSION: u32 = 1;
 
-/// How often columns were added since that version began. Files do not hold it: a stream has a column or it does not.
+/// The number of revisions that added columns to that version. Files do not contain it: a stream has a column or it does not.
 pub const REVISION: u32 = 3;
 
 /// The type of a column.
@@ -30,10 +30,10 @@ pub struct Column {
     pub name: &'static str,
     /// Its type.
     pub kind: Kind,
-    /// What it holds.
+    /// What it contains.
     pub meaning: &'static str,
-    /// The revision of the version that added it; zero: it was there from the beginning. Earlier recordings do not have the
-    /// column, and an earlier Vramline ignores it.
+    /// The revision that added it; zero for the first one. Earlier recordings do not have the column, and an earlier Vramline ignores
+    /// it.
     pub since: u32,
 }
 
@@ -61,46 +61,46 @@ impl Column {
     }
 }
 
-/// The column of the marks that says what became of the trace.
+/// The column of the marks with the state of the trace.
 pub(super) const TRACE_STATE: &str = "trace_state";
 
-/// Those that say which trace it is, why it was begun, and where the program's own lies.
+/// The columns with the number of the trace, why it was started, and the folder of the program's own profiler.
 pub(super) const WINDOW: &str = "window";
 pub(super) const OPENED_FOR: &str = "opened_for";
 pub(super) const PATH: &str = "path";
 
-/// What the program did, with the counters of that moment: one row for each device, and one where no device is known.
+/// What the program did, with the counters at that moment: one row for each device, or one row if no device is known.
 pub const MARKS: Stream = Stream {
     name: "marks",
     columns: &[
-        int("mark", "number of the mark; the rows of one mark, one a device, share it"),
+        int("mark", "number of the mark; all rows of one mark (one for each device) share it"),
         text("kind", "step, call, epoch, phase, mark, trace, retrace, setting, exception or end"),
-        text("label", "name given by the program, of the function called, or what happened"),
+        text("label", "label of the program, name of the called function, or what happened"),
         text("phase", "train, validation, predict or other"),
-        text("how", "who told: keras, api or inferred"),
+        text("how", "how it is known: keras, api or inferred"),
         int("step", "number of the step, or of its last batch"),
-        int("batches", "how many batches the step ran"),
+        int("batches", "number of batches in the step"),
         int("epoch", "number of the epoch, from zero"),
-        int("begin_ns", "when it began; null for a mark that is a moment"),
-        int("time_ns", "when it ended or happened"),
+        int("begin_ns", "start; null for a mark without a duration"),
+        int("time_ns", "end, or time of the mark"),
         int("wall_ns", "the same moment on the real-time clock"),
-        text("device", "the device the counters are of"),
+        text("device", "device of the counters"),
         int("current_bytes", "in use"),
-        int("peak_bytes", "the most that was in use since `peak_since_ns`"),
-        int("peak_since_ns", "when the framework's peak was last reset; null: never, as far as we know"),
-        // Before it only the label of a mark of kind `trace` said it, in English.
+        int("peak_bytes", "peak bytes in use since `peak_since_ns`"),
+        int("peak_since_ns", "last reset of the framework's peak; null: no known reset"),
+        // Earlier recordings have only the label of a mark of kind `trace`, in English.
         text(
             TRACE_STATE,
-            "of kind trace: begun, stopped or written; failed: it could not begin; lost: it could not be written",
+            "kind trace: begun, stopped or written; failed: it could not be started; lost: it could not be written",
         )
         .since(1),
-        int(WINDOW, "of kind trace: number of the trace in its process, from 1").since(2),
+        int(WINDOW, "kind trace: number of the trace in its process, from 1").since(2),
         text(
             OPENED_FOR,
-            "of kind trace: why it was begun: start, fit, validation, predict, retrace, rise or program (the program's own profiler)",
+            "kind trace: why it was started: start, fit, validation, predict, retrace, rise or program (the program's own profiler)",
         )
         .since(2),
-        text(PATH, "of kind trace: where the program's own profiler writes, or has written").since(2),
+        text(PATH, "kind trace: output folder of the program's own profiler").since(2),
     ],
 };
 
@@ -108,14 +108,14 @@ pub const MARKS: Stream = Stream {
 pub const SAMPLES: Stream = Stream {
     name: "samples",
     columns: &[
-        int("time_ns", "when"),
+        int("time_ns", "time of the reading"),
         int("wall_ns", "the same moment on the real-time clock"),
         int("resident_bytes", "host memory that the process holds"),
-        text("device", "the device the counters are of; null: none could be read yet"),
+        text("device", "device of the counters; null: no counters could be read yet"),
         int("current_bytes", "in use"),
-        int("peak_bytes", "the most that was in use, as the framework counts"),
-        int("pool_bytes", "taken from the driver by the framework's pool"),
-        int("limit_bytes", "the most the pool may take"),
+        int("peak_bytes", "peak bytes in use, by the framework's count"),
+        int("pool_bytes", "bytes that the framework's pool reserved"),
+        int("limit_bytes", "limit of the pool"),
         text("reason", "why a figure is null"),
     ],
 };
@@ -124,87 +124,83 @@ pub const SAMPLES: Stream = Stream {
 pub const INVENTORY: Stream = Stream {
     name: "inventory",
     columns: &[
-        int("taken", "number of the inventory; its rows share it"),
-        int("time_ns", "when it was taken"),
+        int("taken", "number of the inventory; all its rows share it"),
+        int("time_ns", "time of the inventory"),
         int("wall_ns", "the same moment on the real-time clock"),
-        text("owner", "the model or optimizer; null: a variable of the program's own"),
-        text("name", "the variable"),
+        text("owner", "model or optimizer; null: another variable of the program"),
+        text("name", "name of the variable"),
         text("role", "parameters, optimizer, state or unknown"),
         text("shape", "as in [3,3,64]"),
         text("dtype", "element type"),
         int("bytes", "bytes of its value"),
-        text("device", "where it lies"),
-        int("address", "where in that device's memory; null where the framework does not tell"),
+        text("device", "device of the value"),
+        int("address", "address in device memory; null: the framework does not report it"),
         text("model", "the outermost model of the layer").since(2),
-        text(
-            "layer",
-            "the layer that it belongs to, inside that model; of an optimizer's state that of its weight",
-        )
-        .since(2),
-        text("source", "file and line where the program made it").since(2),
+        text("layer", "its layer in that model; for optimizer state, the layer of its weight").since(2),
+        text("source", "file and line where the program created it").since(2),
     ],
 };
 
-/// Whose the ops of a program are: layers, variables, lines of code.
+/// The owners of a program's ops: layers, variables, lines of code.
 pub const OWNERS: Stream = Stream {
     name: "owners",
     columns: &[
-        int("time_ns", "when it was learned").since(2),
+        int("time_ns", "time of the entry").since(2),
         int("wall_ns", "the same moment on the real-time clock").since(2),
         text(
             "kind",
-            "scope: every op of a graph below this name; op: one op of a graph; span: what the program's own thread ran in a span of time; \
-             value: where the first value of a variable lay that a step made; call: the compiled function that was called in a span of time",
+            "scope: all ops of a graph below this name; op: one op of a graph; span: what the program's main thread ran in a time span; \
+             value: the first value of a variable that a step created; call: the compiled function that was called in a time span",
         )
         .since(2),
-        text("name", "the scope's or op's, as in the graph").since(2),
+        text("name", "name of the scope or op, as in the graph").since(2),
         text("model", "the outermost model of the layer").since(2),
         text("layer", "the layer, inside that model").since(2),
-        text("variable", "the variable that the op assigns to, or works for").since(2),
-        text("role", "what that variable is for: parameters, optimizer, state or unknown").since(2),
+        text("variable", "variable that the op assigns or belongs to").since(2),
+        text("role", "role of that variable: parameters, optimizer, state or unknown").since(2),
         text("source", "function, file and line of the program").since(2),
-        int("begin_ns", "of a span or call: when it began").since(2),
-        int("end_ns", "of a span or call: when it ended").since(2),
-        int("address", "of a value: where it lay").since(3),
+        int("begin_ns", "span or call: its start").since(2),
+        int("end_ns", "span or call: its end").since(2),
+        int("address", "value: its address").since(3),
         int(
             "function",
-            "number of the compiled function that was called, or that was traced when the scope or op was made",
+            "number of the compiled function that was called, or that was being traced when the scope or op was created",
         )
         .since(3),
     ],
 };
 
-/// What the driver and the kernel say while a job runs, by the parent of the run. A row is written when its figures have changed: what a
-/// row says holds until the next one of the same kind, device and process. Devices are those of `run.json`.
+/// Readings of the driver and the kernel while a job runs, written by `vramline run`. A row is written when its figures change: it is valid
+/// until the next row of the same kind, device and process. Devices are those of `run.json`.
 pub const DRIVER: Stream = Stream {
     name: "driver",
     columns: &[
-        int("time_ns", "when it was read"),
+        int("time_ns", "time of the reading"),
         int("wall_ns", "the same moment on the real-time clock"),
         text(
             "kind",
-            "device: a whole device; process: one process on it; gone: that process is no longer on it",
+            "device: a whole device; process: one process on it; gone: the process no longer uses it",
         ),
-        text("device", "uuid of the device as in run.json; CPU for the machine's own memory"),
-        int("pid", "the process, as the driver numbers it; on the CPU as this machine's kernel does"),
+        text("device", "uuid of the device, as in run.json; CPU for host memory"),
+        int("pid", "process id, from the driver; on the CPU, from the kernel"),
         int(
             "start",
-            "when the process started, in the kernel's ticks; null where it is not to be seen from here",
+            "start time of the process, in kernel ticks; null: the process is not visible from here",
         ),
-        text("command", "the process's command, as the kernel keeps it"),
+        text("command", "command of the process, from the kernel"),
         int(
             "job",
-            "1: it belongs to the job; 0: it does not; null: it cannot be told, as numbers are of another namespace",
+            "1: it belongs to the job; 0: it does not; null: unknown, because the process ids are of another namespace",
         ),
         text("work", "what the process uses the device for: compute, graphics or both"),
-        int("total_bytes", "the device's memory; on the CPU MemTotal"),
-        int("reserved_bytes", "kept by the driver"),
-        int("free_bytes", "not taken; on the CPU MemAvailable, noted when it has moved by 1 MiB"),
+        int("total_bytes", "total memory of the device; on the CPU, MemTotal"),
+        int("reserved_bytes", "reserved by the driver"),
+        int("free_bytes", "free; on the CPU, MemAvailable, recorded when it changes by 1 MiB"),
         int(
             "used_bytes",
-            "taken, with or without what is reserved: run.json says which; of a process what it holds there",
+            "used, with or without the reserved bytes (see run.json); for a process, its memory on the device",
         ),
-        int("peak_bytes", "the most that the process held there, where the driver keeps accounts"),
-        text("reason", "why figures are null: a word of the driver's errors"),
+        int("peak_bytes", "peak of the process on the device, if the driver's accounting is on"),
+        text("reason", "why figures are null: a code of the driver's errors"),
     ],
 };

@@ -1,9 +1,9 @@
-//! Why a pool is larger than what was asked for: at moments that matter, and by cause.
+//! Why a pool is larger than what was requested: at the moments that matter, and by cause.
 //!
-//! *Internal* is slack: chunks larger than their requests. *External* is free memory in pieces smaller than the largest
-//! request that is still to come. *Stranded* regions are mostly free and held open by little; *idle* ones are wholly free
-//! and could go back. A cause is named with the
-//! bytes that would go away without it, as far as that can be computed; causes overlap, so their bytes do not add up.
+//! *Internal* fragmentation is rounding: blocks larger than their requests. *External* fragmentation is free memory in blocks smaller than
+//! the largest request that is still to come. *Stranded* regions are mostly free, but a few live blocks keep them; *idle* regions are
+//! entirely free and could be returned. A cause comes with the bytes that would be saved without it, as far as that can be computed.
+//! Causes overlap, so their bytes do not add up.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::allocator::bfc::RegionView;
 use crate::event::{Framework, History};
 use crate::names::Name;
 use crate::trace::Step;
-use crate::units::Bytes;
+use crate::units::{Bytes, plural};
 
-/// Ops named with a cause or a region.
+/// The maximum number of ops that are named with a cause or a region.
 const OPS: usize = 3;
-/// Regions that are listed.
+/// The maximum number of regions that are listed.
 const REGIONS: usize = 8;
 
 /// A pool's fragmentation.
@@ -31,7 +31,7 @@ pub struct Fragmentation {
     pub before_last_growth: Option<Moment>,
     /// At the end of the trace.
     pub at_end: Option<Moment>,
-    /// What it comes from, most bytes first.
+    /// Its causes, most bytes first.
     pub causes: Vec<Cause>,
 }
 
@@ -40,53 +40,53 @@ pub struct Fragmentation {
 pub struct Moment {
     /// After this act.
     pub act: usize,
-    /// In chunks in use.
+    /// Bytes of blocks in use.
     pub in_use: Bytes,
-    /// What was asked for of that.
+    /// Requested bytes of those blocks.
     pub requested: Bytes,
-    /// The rest of it: internal fragmentation.
+    /// The difference: internal fragmentation.
     pub slack: Bytes,
-    /// In chunks whose owners have let go of them, and that a stream still uses.
+    /// Bytes of blocks that were freed but are still used by a stream.
     pub pending: Bytes,
-    /// Taken from the driver and free.
+    /// Reserved from the driver, but not in use.
     pub cached: Bytes,
-    /// Of that, in regions of which nothing is in use.
+    /// Of that, in regions without a block in use.
     pub idle: Bytes,
-    /// The largest free chunk.
+    /// The largest free block.
     pub largest_free: Bytes,
-    /// The largest request still to come, rounded; zero where none is.
+    /// The largest request still to come, rounded; zero if there is none.
     pub upcoming: Bytes,
-    /// Free, in chunks too small for it: external fragmentation.
+    /// Bytes of free blocks that are too small for it: external fragmentation.
     pub external: Bytes,
     /// Regions that are mostly free, most free bytes first.
     pub stranded: Vec<Stranded>,
 }
 
-/// A region that few live chunks hold open.
+/// A region that cannot be returned because of a few live blocks.
 #[derive(Clone, Debug)]
 pub struct Stranded {
-    /// Where it begins.
+    /// Its first address.
     pub base: u64,
-    /// How large it is.
+    /// Its size.
     pub size: Bytes,
-    /// In use in it.
+    /// Bytes in use in it.
     pub live: Bytes,
-    /// How many chunks that is.
+    /// Number of blocks in use in it.
     pub chunks: usize,
-    /// The ops that asked for them, most bytes first; empty names are of blocks that no op is known of.
+    /// The ops that requested them, most bytes first; an empty name means an unknown op.
     pub ops: Vec<(Name, Bytes)>,
 }
 
 /// What makes a pool larger than what is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CauseKind {
-    /// The pool grew in regions that cannot be joined.
+    /// The pool grew in regions that cannot be merged.
     GrowthRegions,
-    /// Small and large blocks have pools of their own.
+    /// Another stream, pool or size class had enough free memory.
     PoolBoundary,
     /// Request sizes keep changing.
     ShapeChurn,
-    /// A block that stays keeps a hole from growing.
+    /// A long-lived block keeps a free block from being merged.
     LongLived,
 }
 
@@ -97,20 +97,20 @@ words!(CauseKind {
     LongLived => "long-lived",
 });
 
-/// Where fragmentation comes from.
+/// A cause of fragmentation.
 #[derive(Clone, Debug)]
 pub struct Cause {
-    /// Which of the causes.
+    /// Its kind.
     pub kind: CauseKind,
-    /// How much.
+    /// Its bytes.
     pub bytes: Bytes,
-    /// What that is, in words.
+    /// A description.
     pub text: String,
-    /// The ops that take part most, with what each contributes.
+    /// The ops that contribute most, with their bytes.
     pub ops: Vec<(Name, Bytes)>,
 }
 
-/// Whatever is needed to look at a replay again.
+/// What an explanation of a replay needs.
 pub(crate) struct Subject<'a> {
     pub(crate) program: &'a Program,
     pub(crate) exact: &'a Exact,
@@ -118,7 +118,7 @@ pub(crate) struct Subject<'a> {
     /// How the allocator rounds a request.
     pub(crate) rounded: &'a dyn Fn(Bytes) -> u64,
     pub(crate) steps: &'a [Step],
-    /// What the same requests would take where regions can be joined, and what that would be, in words.
+    /// What the same requests would need if regions could be merged, with a description.
     pub(crate) joined: Option<(Bytes, String)>,
 }
 
@@ -134,7 +134,7 @@ impl Subject<'_> {
     }
 }
 
-/// Explains a replay. `run` is the same replay, at its beginning.
+/// Explains a replay. `run` is the same replay, at its start.
 pub(crate) fn explain(subject: &Subject<'_>, mut run: impl Replaying) -> Fragmentation {
     let program = subject.program;
     let Some(last) = program.acts.len().checked_sub(1) else { return Fragmentation::default() };
@@ -152,7 +152,7 @@ pub(crate) fn explain(subject: &Subject<'_>, mut run: impl Replaying) -> Fragmen
         let upcoming = Bytes(largest.get(stop + 1).copied().unwrap_or(0));
         moments.insert(stop, moment(subject, &run, stop, upcoming));
         if stop == subject.exact.peak_at {
-            // At the peak what is still to come may be small; what the pool had to hold is the question.
+            // Later requests may be small at the peak; here the largest request of the whole program counts.
             let most = Bytes(largest.first().copied().unwrap_or(0));
             held_apart = long_lived(subject, &run, &ends, most);
         }
@@ -160,13 +160,13 @@ pub(crate) fn explain(subject: &Subject<'_>, mut run: impl Replaying) -> Fragmen
     let mut causes = Vec::new();
     causes.extend(growth_regions(subject));
     causes.extend(pool_boundary(subject));
-    // A line of a PyTorch program is not an op: it may make all sorts of things.
+    // A line of a PyTorch program is not an op: it may allocate different things.
     causes.extend(match subject.history.framework {
         Some(Framework::PyTorch) => new_sizes(subject),
         _ => shape_churn(subject),
     });
     if held_apart.0 > Bytes::ZERO {
-        let text = "free at the peak in pieces smaller than the largest request, next to blocks that outlive half of the trace";
+        let text = "free blocks at the peak that are smaller than the largest request, next to blocks that live for more than half of the trace";
         causes.push(Cause {
             kind: CauseKind::LongLived,
             bytes: held_apart.0,
@@ -183,7 +183,7 @@ pub(crate) fn explain(subject: &Subject<'_>, mut run: impl Replaying) -> Fragmen
     }
 }
 
-/// The act that frees what an act asked for; none where it is not freed.
+/// The act that frees what an act requested; `None` if it is not freed.
 fn ends(program: &Program) -> Vec<Option<u32>> {
     let mut ends = vec![None; program.acts.len()];
     let mut in_slot = vec![usize::MAX; program.slots];
@@ -205,7 +205,7 @@ fn moment(subject: &Subject<'_>, run: &impl Replaying, act: usize, upcoming: Byt
     let mut stranded: Vec<Stranded> = Vec::new();
     let mut idle = Bytes::ZERO;
     let regions = heap.regions();
-    // A pool of one region is not held open by anything: it was taken whole.
+    // A pool with one region was reserved at once, so nothing is stranded.
     let is_one = regions.len() < 2;
     for RegionView { base, size } in regions {
         let live: Vec<Piece> = heap.chunks(base).into_iter().filter(|chunk| chunk.in_use).collect();
@@ -214,7 +214,7 @@ fn moment(subject: &Subject<'_>, run: &impl Replaying, act: usize, upcoming: Byt
             continue;
         }
         let bytes: Bytes = live.iter().map(|chunk| chunk.size).sum();
-        // Mostly free, but not given back: something is in it.
+        // Mostly free, but not returned because a block in it is in use.
         if is_one || bytes.0 > size.0 / 4 {
             continue;
         }
@@ -251,29 +251,34 @@ fn most(bytes: impl Iterator<Item = (Name, Bytes)>) -> Vec<(Name, Bytes)> {
     sums
 }
 
-/// Regions that cannot be joined: what the same requests would need where they can.
+/// Regions that cannot be merged, compared with what the same requests would need if they could.
 fn growth_regions(subject: &Subject<'_>) -> Option<Cause> {
     let (whole, words) = subject.joined.as_ref()?;
     let bytes = subject.exact.pool.saturating_sub(*whole);
-    let text = format!("taken in {} pieces that cannot be joined; {words}", subject.exact.growths.len());
+    let regions = match subject.history.framework {
+        Some(Framework::PyTorch) => "segments",
+        _ => "regions",
+    };
+    let text =
+        format!("the pool grew in {} {regions} that cannot be merged; {words}", subject.exact.growths.len());
     let ops = most(subject.exact.growths.iter().map(|growth| (subject.op(growth.act), growth.got)));
     (bytes > Bytes::ZERO).then_some(Cause { kind: CauseKind::GrowthRegions, bytes, text, ops })
 }
 
-/// Taken although another stream, pool or size class had enough.
+/// Growth although another stream, pool or size class had a large enough free block.
 fn pool_boundary(subject: &Subject<'_>) -> Option<Cause> {
     let beyond = |growth: &&super::GrowthAt| growth.largest_elsewhere >= growth.rounded;
     let grown: Vec<_> = subject.exact.growths.iter().filter(beyond).collect();
     let bytes: Bytes = grown.iter().map(|growth| growth.got).sum();
     let text = format!(
-        "taken in {} growths while another stream, pool or size class had a hole that was large enough",
-        grown.len()
+        "the pool grew {} although another stream, pool or size class had a large enough free block",
+        plural(grown.len(), "time", "times")
     );
     let ops = most(grown.iter().map(|growth| (subject.op(growth.act), growth.got)));
     (bytes > Bytes::ZERO).then_some(Cause { kind: CauseKind::PoolBoundary, bytes, text, ops })
 }
 
-/// Ops whose requests keep changing in size, and made the pool grow.
+/// Growth for ops whose request sizes keep changing.
 fn shape_churn(subject: &Subject<'_>) -> Option<Cause> {
     #[derive(Default)]
     struct Asked {
@@ -286,7 +291,7 @@ fn shape_churn(subject: &Subject<'_>) -> Option<Cause> {
     for (at, act) in subject.program.acts.iter().enumerate() {
         let Some(bytes) = act.requested() else { continue };
         let name = subject.op(at);
-        // A scope is not an op: it may make all sorts of things.
+        // A scope is not an op: it may allocate different things.
         if name.is_empty() || subject.is_scope(at) {
             continue;
         }
@@ -311,13 +316,14 @@ fn shape_churn(subject: &Subject<'_>) -> Option<Cause> {
     let bytes: Bytes = grown.iter().map(|&(_, got)| got).sum();
     let names = most(grown.into_iter());
     let sizes = names.iter().filter_map(|(name, _)| ops.get(name)).map(|asked| asked.sizes.len()).max()?;
-    let text = format!("taken for ops that ask for other sizes each time, up to {sizes} different ones");
+    let text =
+        format!("the pool grew for ops whose request sizes keep changing, up to {sizes} sizes for one op");
     (bytes > Bytes::ZERO).then_some(Cause { kind: CauseKind::ShapeChurn, bytes, text, ops: names })
 }
 
-/// Growths in later steps for sizes that no step before asked for.
+/// Growth in later steps, for sizes that no earlier step requested.
 fn new_sizes(subject: &Subject<'_>) -> Option<Cause> {
-    /// The first step makes what stays, the second has all of it.
+    /// The first step allocates what stays, and the second step has all of it.
     const ORDINARY: usize = 2;
     let time = |act: usize| {
         let answer = subject.program.answers.get(act)?;
@@ -344,14 +350,14 @@ fn new_sizes(subject: &Subject<'_>) -> Option<Cause> {
     }
     let bytes: Bytes = grown.iter().map(|&(_, got)| got).sum();
     let text = format!(
-        "taken after the first {ORDINARY} steps in {} growths, for sizes that no step before asked for",
-        grown.len()
+        "the pool grew {} after the first {ORDINARY} steps, for sizes that no earlier step requested",
+        plural(grown.len(), "time", "times")
     );
     let ops = most(grown.into_iter());
     (bytes > Bytes::ZERO).then_some(Cause { kind: CauseKind::ShapeChurn, bytes, text, ops })
 }
 
-/// Free pieces that are too small for the largest request, beside blocks that live long.
+/// Free blocks that are too small for the largest request and next to long-lived blocks.
 fn long_lived(
     subject: &Subject<'_>,
     run: &impl Replaying,

@@ -276,8 +276,8 @@ impl PoolRun {
         self.program.answers.iter().position(begins)
     }
 
-    /// What the same requests would take where regions can be joined, and what that would be, in words. `None` where they
-    /// can, or where there is one.
+    /// What the same requests would need if regions could be merged, with a description. `None` if they can be merged, or if there is only
+    /// one.
     #[must_use]
     pub fn joined(&self) -> Option<(Bytes, String)> {
         if self.exact.growths.len() < 2 {
@@ -288,20 +288,19 @@ impl PoolRun {
             Rules::Bfc(preset) => {
                 let options = preset.options;
                 let whole = what_if::one_region(&self.program, options, limit).filter(|_| options.growth)?;
-                Some((whole, format!("the same requests fit one region of {whole}")))
+                Some((whole, format!("in one region the same requests need {whole}")))
             }
             Rules::Torch(rules) if !rules.options.expandable => {
                 let growing = Options { expandable: true, cap: None, ..rules.options };
                 let whole = torch_caching::most_taken(&self.program, growing);
-                let words =
-                    format!("in segments that grow in place (expandable) the same requests take {whole}");
+                let words = format!("with expandable segments the same requests need {whole}");
                 Some((whole, words))
             }
             Rules::Torch(_) => None,
         }
     }
 
-    /// The most that was asked for at once.
+    /// The peak of requested bytes.
     #[must_use]
     pub fn load(&self) -> Bytes {
         self.program.load()
@@ -389,9 +388,9 @@ fn run_bfc(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<Poo
         least_limit: None,
         from_start,
         chosen_by: if count == 1 {
-            "framework, version and the pool's name"
+            "framework, version and pool name"
         } else {
-            "framework and the pool's name, then the most addresses reproduced"
+            "framework and pool name, then the most reproduced addresses"
         },
     })
 }
@@ -427,10 +426,10 @@ fn run_torch(trace: &Trace, pool: &PoolTrace, caching: &Caching) -> Result<PoolR
     if from_start != Some(true) {
         exact.assumed = torch_caching::assumed(&caching.calls);
     }
-    // Where the driver refused more, what was taken at most was certainly to be had.
+    // If the driver refused more, the peak of the pool was certainly available.
     let least_limit = rules.driver.refused.map(|_| exact.pool).filter(|_| told.is_none());
     if least_limit.is_some() {
-        // Idle segments that went back below that did not have to: someone called `empty_cache()`.
+        // Idle segments that were returned below that limit were returned by a call of `empty_cache()`.
         let capped = Options { cap: least_limit, ..rules.options };
         let (again, driver, _) = torch_caching::compare(&program, capped);
         if again.is_whole() && driver.is_whole() {
@@ -446,6 +445,6 @@ fn run_torch(trace: &Trace, pool: &PoolTrace, caching: &Caching) -> Result<PoolR
         limit: told,
         least_limit,
         from_start,
-        chosen_by: "the snapshot's settings, then the most addresses reproduced",
+        chosen_by: "settings in the snapshot, then the most reproduced addresses",
     })
 }

@@ -43,20 +43,20 @@ struct Life {
 pub(super) fn bounds(program: &Program, rounded: impl Fn(Bytes) -> u64 + Copy) -> Bounds {
     let lives = lives(program, rounded);
     let (load_requested, load_rounded) = loads(program, rounded);
-    let mut best = (online(program, rounded, true), "best fit, in the order of time");
+    let mut best = (online(program, rounded, true), "best fit, in time order");
     if program.acts.len() <= MOST_FOR_FIRST_FIT {
         let first_fit = online(program, rounded, false);
         if first_fit < best.0 {
-            best = (first_fit, "first fit by address, in the order of time");
+            best = (first_fit, "first fit by address, in time order");
         }
     }
     if lives.len() <= MOST_FOR_OFFLINE && best.0 > load_rounded {
         let offline = offline(lives);
         if offline < best.0 {
-            best = (offline, "largest first, lowest free place in its lifetime");
+            best = (offline, "largest first, at the lowest address that is free during its lifetime");
         }
     }
-    // What is held all the time needs its place in any packing.
+    // Blocks that are always in use need their place in any packing.
     let always = program.always_held;
     Bounds {
         load_requested: Bytes(load_requested) + always,

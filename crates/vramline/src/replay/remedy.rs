@@ -1,4 +1,4 @@
-//! What would have made the requests fit that failed: settings to try, run one by one.
+//! Finds settings with which failed requests would have fitted, by replaying each of them.
 
 use super::refused::Refused;
 use super::setting::{Setting, SplitSize};
@@ -9,14 +9,14 @@ use crate::units::Bytes;
 /// Settings under which everything fits.
 #[derive(Clone, Debug)]
 pub struct Remedies {
-    /// With the limit that was.
+    /// Settings that work under the same limit.
     pub settings: Vec<Answered>,
-    /// The smallest limit that is enough by itself, up to twice what was taken.
+    /// The smallest limit that is enough by itself, up to twice the pool.
     pub limit: Option<Answered>,
 }
 
-/// Looks for them. `refused` is a request that failed and that the trace does not tell of. `None` where the replay finds room for
-/// everything: then it is not the allocator's rules that the failure came from.
+/// Searches for them. `refused` is a failed request that the trace does not show. `None` if the replay finds room for everything: then the
+/// allocator's rules did not cause the failure.
 #[must_use]
 pub fn remedies(ran: &PoolRun, refused: Option<Refused>) -> Option<Remedies> {
     let with_refused = refused.map(|refused| refused.within(&ran.program));
@@ -32,7 +32,7 @@ pub fn remedies(ran: &PoolRun, refused: Option<Refused>) -> Option<Remedies> {
     Some(Remedies { settings, limit })
 }
 
-/// What can be set otherwise than it was.
+/// The settings that can be changed.
 fn candidates(rules: &Rules) -> Vec<Setting> {
     let named = |text: &str| Setting { text: text.to_owned(), ..Setting::default() };
     let mut list = Vec::new();

@@ -1,24 +1,24 @@
 //! What a pool held before the trace begins, as far as the trace shows it.
 //!
-//! Known are the bytes in use then, and address and size of every block that is freed later. Where the rest lies is not
-//! known, but where it does not lie is: wherever the trace puts a block. So everything between the blocks of the trace that
-//! no block ever uses counts as held, smallest stretches first, as long as the bytes last; stretches that are too large for
-//! that are taken for the space between regions. What is left lies outside everything seen. Free space that the trace
-//! never uses is thereby taken for held: it fitted no request, so that this changes little.
+//! The trace shows the bytes in use at its start, and the address and size of every block that is freed later. The position of the other
+//! blocks is unknown, but they cannot be where the trace puts a block. So address ranges between blocks of the trace that no block uses count
+//! as in use, smallest first, until the known bytes are used up; larger ranges count as space between regions. The remaining bytes are placed
+//! outside the address range of the trace. Free memory that the trace never uses may thereby count as in use. It fitted no request, so
+//! this changes little.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::program::Program;
 use crate::allocator::bfc::{Bfc, RegionView, Ticket};
-use crate::units::Bytes;
+use crate::units::{Bytes, plural};
 
-/// A block that is in use at the start: address, chunk, and what was asked for where that is known.
+/// A block that is in use at the start: address, chunk size, and requested size if known.
 type Held = (u64, Bytes, Option<Bytes>);
 
-/// A pool of more regions than this is none: the addresses are not what they seem.
+/// The maximum number of regions; with more, the addresses are not real addresses.
 const MOST_REGIONS: usize = 256;
 
-/// Fills a new pool. Gives the tickets of earlier blocks by slot, and what was assumed, in words.
+/// Fills a new pool. Returns the tickets of earlier blocks by slot, and the assumptions in words.
 pub(crate) fn seed(bfc: &mut Bfc, program: &Program) -> (Vec<(usize, Ticket)>, Vec<String>) {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for (act, answer) in program.acts.iter().zip(&program.answers) {
@@ -33,18 +33,21 @@ pub(crate) fn seed(bfc: &mut Bfc, program: &Program) -> (Vec<(usize, Ticket)>, V
     let (regions, mut held, rest) = clusters(&ranges, program);
     let mut tickets = Vec::new();
     if regions.len() > MOST_REGIONS {
-        let words = format!("nothing of the time before: the addresses lie in {} places", regions.len());
+        let words = format!(
+            "no block from before the trace is modelled: the addresses are in {} separate ranges",
+            regions.len()
+        );
         return (tickets, vec![words]);
     }
     held.sort_unstable_by_key(|held| held.0);
     let slots: FxHashMap<u64, u32> =
         program.earlier.iter().map(|earlier| (earlier.address, earlier.slot)).collect();
     let mut assumed = vec![format!(
-        "of {} in use before the trace, {} in {} blocks are known by their frees; {} are put where no block of the trace \
-         lies, {} outside everything seen",
+        "{} were in use before the trace: {} in {} are known from their frees, {} are placed where the trace has no block, \
+         and {} outside the addresses of the trace",
         bfc_bytes(program),
         program.earlier.iter().map(|earlier| earlier.chunk).sum::<Bytes>(),
-        program.earlier.len(),
+        plural(program.earlier.len(), "block", "blocks"),
         program.always_held.saturating_sub(rest),
         rest
     )];
@@ -55,7 +58,7 @@ pub(crate) fn seed(bfc: &mut Bfc, program: &Program) -> (Vec<(usize, Ticket)>, V
         let after = held.partition_point(|held| held.0 < end);
         let inside = held.get(first..after).unwrap_or_default();
         taken += Bytes(end.saturating_sub(base));
-        // A preallocated pool has everything else above.
+        // A preallocated pool has the rest of its limit above.
         let tail = if !bfc.options().growth && number + 1 == count {
             bfc.stats().limit.saturating_sub(taken)
         } else {
@@ -68,14 +71,17 @@ pub(crate) fn seed(bfc: &mut Bfc, program: &Program) -> (Vec<(usize, Ticket)>, V
         }
     }
     if rest > Bytes::ZERO {
-        // Far from everything, whole.
+        // One block, far from all others.
         let base = 1 << 63;
         bfc.seed(RegionView { base, size: rest }, &[(base, rest, None)]);
     }
     let shape = if bfc.options().growth {
-        format!("{count} regions as large as what the trace touches of them; the next growth is unknown")
+        format!(
+            "{} as large as what the trace uses; the size of the next growth is unknown",
+            plural(count, "region,", "regions, each")
+        )
     } else {
-        "one region, with all that is left of the limit above what the trace touches".to_owned()
+        "one region, with the rest of the limit above the addresses of the trace".to_owned()
     };
     assumed.push(shape);
     (tickets, assumed)
@@ -85,7 +91,7 @@ fn bfc_bytes(program: &Program) -> Bytes {
     program.earlier.iter().map(|earlier| earlier.chunk).sum::<Bytes>() + program.always_held
 }
 
-/// Ranges in order, those that touch or overlap made one.
+/// Ranges in order; those that touch or overlap are merged.
 fn joined(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
     let mut joined: Vec<(u64, u64)> = Vec::new();
@@ -98,7 +104,7 @@ fn joined(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     joined
 }
 
-/// Regions, what is held in them, and what is held elsewhere.
+/// Regions, the blocks in them, and the bytes elsewhere.
 fn clusters(ranges: &[(u64, u64)], program: &Program) -> (Vec<(u64, u64)>, Vec<Held>, Bytes) {
     let mut held: Vec<Held> =
         program.earlier.iter().map(|earlier| (earlier.address, earlier.chunk, earlier.requested)).collect();

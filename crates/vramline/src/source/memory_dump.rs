@@ -147,7 +147,7 @@ impl Dump {
             self.warnings.add(
                 "chunks-disagree",
                 format!(
-                    "the dump's chunks in use add up to {} bytes, its own count is {}",
+                    "the blocks in use in the dump add up to {} bytes, but the dump counts {}",
                     sums.in_use.0,
                     self.in_use.unwrap_or(0)
                 ),
@@ -157,8 +157,8 @@ impl Dump {
         } else {
             self.warnings.add(
                 "truncated",
-                format!("the dump ends at byte {position}, before its statistics; what it holds is not all"),
-                "the process was killed while it wrote, or the disk was full",
+                format!("the dump ends at byte {position}, before its statistics: it is incomplete"),
+                "the process was killed while it wrote the dump, or the disk was full",
             );
         }
         Failures { list: vec![failure], names: self.names, warnings: self.warnings, ..Failures::default() }

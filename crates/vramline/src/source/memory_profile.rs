@@ -1,8 +1,8 @@
-//! What xprof and TensorBoard's profiler made of a trace: `memory_profile.json.gz`, the peak of each pool and the blocks that they
-//! name of it.
+//! The memory profile that xprof and TensorBoard's profiler compute from a trace: `memory_profile.json.gz`. It has the peak of each pool
+//! and names some of its blocks.
 //!
-//! It is their `MemoryProfile` message as JSON, with 64-bit numbers as text. Only blocks that the step of the peak allocated are listed;
-//! the rest of the peak is called "unused preallocated device memory" there, though it is in use. Here it has no name.
+//! It is their `MemoryProfile` message as JSON, with 64-bit numbers as text. It lists only blocks that the step of the peak allocated; it
+//! calls the rest of the peak "unused preallocated device memory", although it is in use. Here the rest has no name.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,12 +17,12 @@ use crate::stack::Stacks;
 use crate::units::Bytes;
 use crate::warning::Warnings;
 
-/// xprof thins its lists out; a larger file than this is none of its.
+/// The maximum file size; xprof thins out its lists, so its files are smaller.
 const LARGEST: usize = 128 << 20;
 
-const LISTED: &str = "listed by the memory profile as held at the peak";
+const LISTED: &str = "listed in the memory profile as allocated at the peak";
 const REST: &str =
-    "in use at the peak, but the memory profile lists only what the step of the peak allocated";
+    "in use at the peak, but the memory profile lists only blocks that the step of the peak allocated";
 
 /// A 64-bit number, which JSON has as text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -115,10 +115,10 @@ pub(crate) fn read(input: &Input) -> io::Result<Option<Still>> {
     let mut warnings = Warnings::default();
     warnings.add(
         "memory-profile",
-        "this is what xprof made of a trace: the blocks of the peak's own step have names, the rest of the peak has none",
-        "the trace itself tells more: give the .xplane.pb file of the same folder",
+        "the file is a memory profile by xprof: it names only blocks that the step of the peak allocated",
+        "the trace has more detail: use the .xplane.pb file in the same folder",
     );
-    // JAX's pools carry no names of ops.
+    // JAX reports no op names in its pools.
     let is_tensorflow = pools.iter().any(|pool| pool.snapshot.held.iter().any(|held| !held.op.is_empty()));
     Ok(Some(Still {
         format: "memory-profile",

@@ -25,23 +25,23 @@ use crate::event::Framework;
 use crate::names::{Name, Names};
 use crate::snapshot::{Held, Snapshot, Still, StillPool};
 use crate::stack::{Stack, Stacks};
-use crate::units::Bytes;
+use crate::units::{Bytes, plural};
 use crate::warning::Warnings;
 
-/// Profiles are kilobytes; a larger one than this is none.
+/// The maximum file size; real profiles have a few kilobytes.
 const LARGEST: usize = 256 << 20;
-/// More entries of a table, or calls in all stacks, than this are not read.
+/// The maximum number of entries in a table, and of calls in all stacks.
 const MAX_ENTRIES: usize = 4 << 20;
-/// A stack is told up to so many calls.
+/// The maximum number of calls in a stack.
 const DEEPEST: usize = 512;
 /// Names longer than this are cut.
 const LONGEST: usize = 1 << 10;
-/// Texts that many places share are written out up to so many times the file's size in all.
+/// The maximum size of all texts, as a multiple of the file size: many places share a text.
 const GROWTH: usize = 8;
 
-const BUFFER: &str = "a live buffer, by where the program made it";
-const EXECUTABLE: &str = "a loaded executable, by where the program compiled it";
-const OTHER: &str = "JAX tells neither a buffer nor an executable";
+const BUFFER: &str = "a live buffer, by the place where the program created it";
+const EXECUTABLE: &str = "a loaded executable, by the place where the program compiled it";
+const OTHER: &str = "JAX reports it neither as a buffer nor as an executable";
 
 /// What a profile was good for.
 #[derive(Debug)]
@@ -248,7 +248,7 @@ fn still(profile: &Profile<'_>, bytes_at: usize, counts_at: Option<usize>, lengt
         }
         let pool = match (sample.device, sample.kind) {
             (b"", b"executable") => "executables".to_owned(),
-            (b"", _) => "device not told".to_owned(),
+            (b"", _) => "unknown device".to_owned(),
             (device, _) => String::from_utf8_lossy(device).into_owned(),
         };
         pools.entry(pool).or_default().push(Held {
@@ -261,17 +261,22 @@ fn still(profile: &Profile<'_>, bytes_at: usize, counts_at: Option<usize>, lengt
     if profile.is_malformed {
         still.warnings.add(
             "malformed",
-            "the file is cut or damaged; what precedes that place was read",
+            "the file is cut off or damaged; only the part before that was read",
             "copy the file again, or save the profile again",
         );
     }
     if broken > 0 {
-        still.warnings.add("broken-samples", format!("{broken} samples tell no size and were left out"), "");
+        let what =
+            plural(broken, "sample has no size and was skipped", "samples have no size and were skipped");
+        still.warnings.add("broken-samples", what, "");
     }
     if executables > 0 && code == Bytes::ZERO {
         still.warnings.add(
             "executables-without-size",
-            format!("{executables} executables are loaded; JAX does not tell how much memory they take"),
+            format!(
+                "{}; JAX does not report how much memory that takes",
+                plural(executables, "executable is loaded", "executables are loaded")
+            ),
             "",
         );
     }

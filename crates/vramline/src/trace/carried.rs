@@ -1,8 +1,8 @@
-//! Variables that lay in a pool since before a window began: in use, but allocated where no event shows it.
+//! Variables that were in a pool before a window began: in use, but without an allocation event.
 //!
-//! The program told where its variables lay. One is taken for a block from before the window where nothing speaks against it: it was
-//! listed while the window was open, or in the same place before and after it, and no event of the window put another block
-//! there. Only the bytes of its value are known; what its chunk takes beyond that stays with the rest from before.
+//! The program lists its variables with their addresses. A variable counts as a block from before the window if it was listed while the
+//! window was open, or at the same address before and after it, and no event of the window put another block there. Only the bytes of its
+//! value are known; the rounding of its chunk stays with the other bytes from before the window.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -17,7 +17,7 @@ use crate::snapshot::Held;
 use crate::units::{Bytes, Picos};
 
 const SINCE_BEFORE: &str =
-    "the program lists it among its variables, at an address where it lay since before the recording";
+    "in the program's list of variables, at an address that was in use before the recording";
 
 /// Every block of the pool allocator begins at a multiple of this from the start of its region.
 const CHUNK_STEP: u64 = 256;

@@ -1,8 +1,7 @@
-//! What a call stack tells of a PyTorch allocation: the part of a training program that it is in.
+//! The role of a PyTorch allocation, by the part of the training program that its call stack is in.
 //!
-//! The rules look at Python's files and functions and, where C++ frames were recorded, at the autograd engine's. The
-//! backward pass runs on threads of its own without Python, so that a stack without frames speaks for it, in a
-//! trace whose other stacks have frames.
+//! The rules check Python files and functions and, if C++ frames were recorded, the frames of the autograd engine. The backward pass runs on
+//! threads without Python. So a stack without frames means the backward pass, in a trace whose other stacks have frames.
 
 use rustc_hash::FxHashMap;
 
@@ -20,12 +19,12 @@ enum Part {
     Data,
     Optimizer,
     Backward,
-    /// A module moves or makes its weights.
+    /// A module creates or moves its weights.
     Weights,
     Forward,
-    /// Scratch that a library keeps for itself.
+    /// The workspace of a library.
     Workspace,
-    /// A copy to the device that the program asked for.
+    /// A copy to the device by the program.
     Copy,
     /// None of these.
     Plain,
@@ -33,10 +32,10 @@ enum Part {
     Silent,
 }
 
-/// What a single frame tells, as bits: the parts that it is in, and whether it is there at all.
+/// The parts that a frame belongs to, as bits.
 fn bits_of(frame: &str) -> u16 {
     let any = |parts: &[&str]| parts.iter().any(|part| frame.contains(part));
-    // In a file of PyTorch's own, the function at the end of the line.
+    // The function is the last word of a frame.
     let function = frame.rsplit(' ').next().unwrap_or_default();
     let calls = |file: &str, functions: &[&str]| frame.contains(file) && functions.contains(&function);
     let tells = |part: Part| match part {
@@ -61,7 +60,7 @@ fn bits_of(frame: &str) -> u16 {
     ORDER.into_iter().filter(|&part| tells(part)).fold(0, |bits, part| bits | 1 << part as u16)
 }
 
-/// Which part a stack is in, where its frames tell several: the first of these.
+/// The order of precedence, for stacks whose frames belong to several parts.
 const ORDER: [Part; 8] = [
     Part::Workspace,
     Part::Data,
@@ -77,16 +76,16 @@ fn part_of(bits: u16) -> Part {
     ORDER.into_iter().find(|&part| bits & 1 << part as u16 != 0).unwrap_or(Part::Silent)
 }
 
-/// What all stacks of a history tell.
+/// The parts of all stacks of a history.
 #[derive(Debug, Default)]
 pub(crate) struct StackRoles {
-    /// By the number of the stack; `None` where no allocation has it.
+    /// By the number of the stack; `None` if no allocation has it.
     parts: Vec<Option<Part>>,
-    /// When stretches of the backward pass begin, in order.
+    /// Start times of backward passes, in order.
     backward: Vec<Picos>,
-    /// Whether any stack has frames: then one without any means something.
+    /// Whether any stack has frames; only then does a stack without frames mean the backward pass.
     has_frames: bool,
-    /// Of the blocks that were there when the snapshot was taken, where no history tells of them.
+    /// The parts of blocks that were alive when the snapshot was taken and have no history.
     at_dump: FxHashMap<Stack, Part>,
 }
 
@@ -130,18 +129,18 @@ impl StackRoles {
         roles
     }
 
-    /// The role of a block that was there when the snapshot was taken, by its stack alone, and the evidence.
+    /// The role of a block that was alive when the snapshot was taken, by its stack alone, and the evidence.
     pub(crate) fn at_dump(&self, stack: Stack) -> (Role, &'static str) {
         match self.at_dump.get(&stack).copied().unwrap_or(Part::Silent) {
             Part::Data => (Role::Inputs, "frames: allocated by torch.utils.data"),
             Part::Workspace => (Role::Temporaries, "frames: the workspace of a library"),
-            Part::Optimizer => (Role::Optimizer, "frames: made in torch.optim, and alive at the dump"),
-            Part::Backward => (Role::Gradients, "frames: the autograd engine runs the backward pass"),
-            Part::Weights => (Role::Parameters, "frames: a module makes its weights or moves them"),
-            Part::Forward => (Role::Activations, "frames: a module's forward pass, and alive at the dump"),
+            Part::Optimizer => (Role::Optimizer, "frames: allocated in torch.optim and alive at the dump"),
+            Part::Backward => (Role::Gradients, "frames: the autograd engine, in the backward pass"),
+            Part::Weights => (Role::Parameters, "frames: a module creates or moves its weights"),
+            Part::Forward => (Role::Activations, "frames: a module's forward pass; alive at the dump"),
             Part::Copy => (Role::Inputs, "frames: the program copies a tensor to the device"),
-            Part::Plain => (Role::Unknown, "the frames are in no module, optimizer or backward pass"),
-            Part::Silent => (Role::Unknown, "the snapshot holds neither a history nor frames of it"),
+            Part::Plain => (Role::Unknown, "no frame is in a module, an optimizer or the backward pass"),
+            Part::Silent => (Role::Unknown, "the snapshot has neither a history nor frames for this block"),
         }
     }
 
@@ -164,11 +163,11 @@ impl StackRoles {
             Part::Data => (Role::Inputs, "frames: allocated by torch.utils.data"),
             Part::Workspace => (Role::Temporaries, "frames: the workspace of a library"),
             Part::Optimizer if outlives_step => {
-                (Role::Optimizer, "frames: made in torch.optim, and alive when the next step begins")
+                (Role::Optimizer, "frames: allocated in torch.optim and alive when the next step starts")
             }
-            Part::Optimizer => (Role::Temporaries, "frames: arithmetic of the optimizer"),
-            Part::Backward => (Role::Gradients, "frames: the autograd engine runs the backward pass"),
-            Part::Weights => (Role::Parameters, "frames: a module makes its weights or moves them"),
+            Part::Optimizer => (Role::Temporaries, "frames: a temporary result of the optimizer"),
+            Part::Backward => (Role::Gradients, "frames: the autograd engine, in the backward pass"),
+            Part::Weights => (Role::Parameters, "frames: a module creates or moves its weights"),
             Part::Forward => {
                 let next = self.backward.partition_point(|&begin| begin <= born);
                 match (self.backward.get(next), freed) {
@@ -183,10 +182,10 @@ impl StackRoles {
             }
             Part::Copy => (Role::Inputs, "frames: the program copies a tensor to the device"),
             Part::Silent if self.has_frames => {
-                (Role::Gradients, "no frames: a thread without Python, as the backward pass has")
+                (Role::Gradients, "no frames: a thread without Python, which runs the backward pass")
             }
             Part::Silent => (Role::Unknown, "the entries of this snapshot have no frames"),
-            Part::Plain => (Role::Unknown, "the frames are in no module, optimizer or backward pass"),
+            Part::Plain => (Role::Unknown, "no frame is in a module, an optimizer or the backward pass"),
         }
     }
 }

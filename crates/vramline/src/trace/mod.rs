@@ -1,7 +1,7 @@
-//! *Internal.* Events become allocations with lifetimes; allocations get steps, layers and roles.
+//! *Internal.* Turns events into allocations with lifetimes, and assigns steps, layers and roles to them.
 //!
-//! A [`Trace`] is made once from a [`History`] and then answers questions: the peak of a pool, what it held at any
-//! moment, its steps. It draws conclusions and names their evidence; it neither reads files nor formats anything.
+//! A [`Trace`] is built once from a [`History`]. It then answers questions: the peak of a pool, what it held at any
+//! moment, its steps. Each conclusion comes with its evidence. It neither reads files nor formats anything.
 
 mod bands;
 mod carried;
@@ -44,15 +44,15 @@ pub use survivors::SurvivorKind;
 pub(crate) use survivors::{StepBegins, Surviving};
 
 /// Why an allocation has no name.
-const NO_NAME: &str = "the event names no op, and no named scope of its thread encloses it";
-const NO_NAME_JAX: &str = "JAX's pools carry no op names";
-/// What names a block that XLA's compiler holds while it tries kernels.
-pub(crate) const COMPILER: &str = "allocated by a thread of XLA's compiler, which tries kernels on the device to find the fastest (autotuning)";
+const NO_NAME: &str = "the event names no op and is in no named scope of its thread";
+const NO_NAME_JAX: &str = "JAX does not report op names in its pools";
+/// The evidence for a block that XLA's compiler allocates to try kernels.
+pub(crate) const COMPILER: &str = "allocated by a compiler thread of XLA, which tries kernels on the device to find the fastest (autotuning)";
 const COMPILER_THREADS: &str = "tf_pjrt_compile_thread_pool";
-const INVENTORY: &str = "the program lists it among its variables";
-const NEW_VALUE: &str = "new value of a variable that the program lists";
-const ASSIGNED: &str = "a result that is assigned to a variable that the program lists";
-const LOST: &str = "counted by the allocator, but its allocation event is missing from the trace";
+const INVENTORY: &str = "in the program's list of variables";
+const NEW_VALUE: &str = "new value of a variable in the program's list";
+const ASSIGNED: &str = "a result that is assigned to a variable in the program's list";
+const LOST: &str = "the allocator counts it, but the trace has no event for its allocation";
 
 /// A history with everything that follows from it.
 #[derive(Debug)]

@@ -173,9 +173,9 @@ pub(crate) fn assigns(name: &str) -> bool {
     kind_of(leaf).starts_with("Assign")
 }
 
-/// What stands for the layer of training data on its way in.
+/// The layer name of training data that is being loaded.
 pub(crate) const INPUT_DATA: &str = "input data";
-/// What stands for the layer of a loss and its metrics, which Keras computes in a scope of their own.
+/// The layer name of a loss and its metrics, which Keras computes in a separate scope.
 pub(crate) const LOSS: &str = "loss";
 
 /// The model layer of an op: its scope without the model's own name and without the op. Empty where there is none.

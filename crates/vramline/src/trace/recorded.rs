@@ -248,10 +248,10 @@ pub(crate) fn last_roles(
     listed.map(|variable| (owner_of(variable, layers).identity(), variable.role)).collect()
 }
 
-const SECOND_COPY: &str = "a second value of a variable: more blocks of this size are held than the program lists, so this one is about to be \
-     assigned or still read";
-const SUPERSEDED: &str = "an earlier value of a variable, which an op still reads";
-const EARLIER_VALUE: &str = "an earlier value of a variable that the program lists";
+const SECOND_COPY: &str = "a second value of a variable, about to be assigned or still read: more blocks of this size are in use than the program \
+     lists";
+const SUPERSEDED: &str = "an earlier value of a variable; an op still reads it";
+const EARLIER_VALUE: &str = "an earlier value of a variable in the program's list";
 
 /// The block that held the value of a listed variable.
 #[derive(Clone, Copy, Debug)]
@@ -271,7 +271,7 @@ pub(crate) fn listed(owned: &FxHashMap<usize, Owner>, history: &History) -> Vec<
     owned.iter().map(block).collect()
 }
 
-/// Of several blocks of one variable the newest is its value; who still reads an earlier one is about to be done with it.
+/// Of several blocks of one variable, the newest is its value; ops that still read an earlier one free it soon.
 pub(crate) fn settle_by_name(held: &mut [Held]) {
     let mut values: FxHashSet<(String, String)> = FxHashSet::default();
     // Oldest first, as they are held.

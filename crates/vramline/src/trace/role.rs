@@ -1,9 +1,8 @@
-//! What an allocation is for, and what that judgement rests on.
+//! The role of an allocation, and the evidence for it.
 //!
-//! Three sorts of evidence, strongest first: the op's name and region, the thread, and the shape of the lifetime (made
-//! in the forward part and freed in the backward part is an activation; alive when the next step begins is state). Only what a variable op made,
-//! or the program lists, is a variable. The rules
-//! stand in [`Roles::of`] in the order in which they are tried. Nothing is guessed from sizes.
+//! There are three kinds of evidence, strongest first: the op's name and region, the thread, and the lifetime. A block that is allocated in
+//! the forward pass and freed in the backward pass is an activation; one that is alive when the next step starts is state. Only blocks of
+//! variable ops and blocks that the program lists are variables. [`Roles::of`] tries the rules in their order. Sizes are never evidence.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -19,25 +18,25 @@ use crate::units::Picos;
 
 const CONSTANT: &str = "a constant of the graph";
 const NO_TENSOR: &str =
-    "state that is a scalar or not a floating-point number: a counter, a rate, a metric, a seed";
+    "a scalar or a tensor that is not floating-point: a counter, a learning rate, a metric or a seed";
 
-const NOT_LISTED: &str = "alive when a step begins, and none of the variables that the program lists";
-const CUT: &str = "an op of the forward pass, alive where the trace ends in the middle of its step";
-/// How the threads of tf.data are called.
+const NOT_LISTED: &str = "alive when a step starts, but not in the program's list of variables";
+const CUT: &str = "an op of the forward pass; the trace ends in the middle of its step";
+/// The prefix of the names of tf.data threads.
 pub(super) const DATA_THREADS: &str = "tf_data_";
 
-/// What the whole history tells about roles.
+/// What the whole history shows about roles.
 #[derive(Debug, Default)]
 pub(crate) struct Roles {
-    /// By [`Name`]; `None` for names that are no op's.
+    /// By [`Name`]; `None` for names that do not belong to an op.
     parts: Vec<Option<Part>>,
-    /// For each run of the executor that has a backward part: when that began.
+    /// The start of the backward pass, for each executor run that has one.
     training_runs: FxHashMap<ExecutorRun, Picos>,
-    /// When ops that ran eagerly, and that only a backward pass has, allocated; in order.
+    /// Times of allocations by eager ops that occur only in a backward pass, in order.
     eager_gradients: Vec<Picos>,
-    /// Where the source tells call stacks instead of ops.
+    /// Set if the source has call stacks instead of ops.
     stacks: Option<StackRoles>,
-    /// By the event of its birth: the first values of variables, as far as TensorFlow's variable ops show them.
+    /// Allocation events of the first values of variables, as far as TensorFlow's variable ops show them.
     first_values: FxHashSet<usize>,
     /// Whether the program has listed all its variables.
     pub(crate) knows_variables: bool,
@@ -49,7 +48,7 @@ impl Roles {
             return Roles { stacks: Some(StackRoles::new(history)), ..Roles::default() };
         }
         let mut roles = Roles { parts: vec![None; history.names.len()], ..Roles::default() };
-        // Of the run before, which is nearly always that of the next event too: when its backward part began.
+        // A cache of one entry: the next event nearly always belongs to the same run.
         let mut known: Option<(ExecutorRun, Picos)> = None;
         for event in history.events.unordered().filter(|event| event.is_alloc()) {
             let part = roles.learn(history, event.op());
@@ -85,19 +84,19 @@ impl Roles {
         matches!(self.part(op), Part::Gradient | Part::EagerGradient | Part::Optimizer(_))
     }
 
-    /// When the first backward part began in a stretch of time.
+    /// The start of the first backward pass in a time range.
     pub(crate) fn backward_within(&self, begin: Picos, until: Picos) -> Option<Picos> {
         self.training_runs.values().copied().filter(|&began| begin <= began && began <= until).min()
     }
 
-    /// Runs of the executor that have a backward part.
+    /// Executor runs that have a backward pass.
     pub(crate) fn training_runs(&self) -> FxHashSet<ExecutorRun> {
         self.training_runs.keys().copied().collect()
     }
 
-    /// The role of a block of which only the moment of a dump and its stack are known, and the evidence.
+    /// The role of a block that is known only from a dump, by its stack, and the evidence.
     pub(crate) fn at_dump(&self, stack: Stack) -> (Role, &'static str) {
-        let nothing = (Role::Unknown, "the snapshot holds no history of it");
+        let nothing = (Role::Unknown, "the snapshot has no history for this block");
         self.stacks.as_ref().map_or(nothing, |stacks| stacks.at_dump(stack))
     }
 
@@ -120,15 +119,15 @@ impl Roles {
         let born = events.time(birth);
         let backward = event.executor_run().and_then(|run| self.training_runs.get(&run));
         let outlives_step = outlives_step(steps, born, freed);
-        // Made while the graph was prepared, outside any run.
+        // Allocated while the graph was prepared, outside any run.
         let is_constant = event.executor_run().is_none() && !event.op().is_empty();
         let is_tensor = dtype.is_floating() && history.names.get(event.shape()) != "[]";
 
         if dtype.is_handle() {
             return if outlives_step || !has_scope(history.names.get(event.op())) {
-                (Role::State, "a handle to a variable, data set or iterator")
+                (Role::State, "a handle to a variable, dataset or iterator")
             } else {
-                (Role::Temporaries, "a handle that is gone with its step")
+                (Role::Temporaries, "a handle that is freed with its step")
             };
         }
         if history.names.get(event.thread()).starts_with(DATA_THREADS) {
@@ -139,41 +138,43 @@ impl Roles {
             Part::Optimizer(Update::FirstSlot) => {
                 return (Role::Optimizer, "first value of an optimizer slot");
             }
-            Part::Optimizer(Update::Apply) => return (Role::Temporaries, "scratch of an optimizer op"),
-            // The step counter is the optimizer's, but no tensor.
+            Part::Optimizer(Update::Apply) => {
+                return (Role::Temporaries, "scratch memory of an optimizer op");
+            }
+            // The step counter belongs to the optimizer, but is a scalar.
             Part::Optimizer(Update::Model | Update::Slot) if !is_tensor => return (Role::State, NO_TENSOR),
             Part::Optimizer(Update::Model) => {
-                return (Role::Parameters, "new value of a parameter: a reader still held the old one");
+                return (Role::Parameters, "new value of a parameter; an op still read the old one");
             }
             Part::Optimizer(Update::Slot) => {
-                return (Role::Optimizer, "new value of an optimizer slot: a reader still held the old one");
+                return (Role::Optimizer, "new value of an optimizer slot; an op still read the old one");
             }
             Part::Optimizer(Update::Other { .. }) if is_constant => return (Role::State, CONSTANT),
             Part::Optimizer(Update::Other { is_weight }) => {
                 return match (outlives_step, is_weight) {
-                    (true, true) => (Role::Parameters, "a result that this optimizer assigns to a parameter"),
+                    (true, true) => (Role::Parameters, "a result that the optimizer assigns to a parameter"),
                     (true, false) => {
                         (Role::Optimizer, "a result in the optimizer's scope that outlives its step")
                     }
-                    (false, _) => (Role::Temporaries, "arithmetic of the optimizer"),
+                    (false, _) => (Role::Temporaries, "a temporary result of the optimizer"),
                 };
             }
             Part::Initializer => return (Role::Parameters, "first value of a variable"),
             Part::Gradient | Part::EagerGradient | Part::EagerProduct | Part::Forward | Part::Plain => {}
         }
         if event.region() == Region::Temp {
-            return (Role::Temporaries, "scratch, as the op said");
+            return (Role::Temporaries, "the op requested it as scratch memory");
         }
         if is_constant {
             return (Role::State, CONSTANT);
         }
         if part == Part::Gradient {
-            // An op that holds the last reference to its input writes its result there.
+            // An op that holds the last reference to its input may write its result there.
             let was_taken_over = outlives_step && is_tensor && !is_kept(history, steps, pool, birth, freed);
             return if was_taken_over {
                 (
                     Role::Optimizer,
-                    "a buffer of the backward pass in which the optimizer left a new slot value",
+                    "a buffer of the backward pass that the optimizer reused for a new slot value",
                 )
             } else {
                 (Role::Gradients, "an op of the backward pass")
@@ -189,13 +190,15 @@ impl Roles {
                 }
                 Some(_) if outlives_step && self.knows_variables => (Role::State, NOT_LISTED),
                 Some(_) if outlives_step => {
-                    (Role::Parameters, "made in a model's scope and alive when the next step begins")
+                    (Role::Parameters, "allocated in a model's scope and alive when the next step starts")
                 }
                 Some(&backward) if freed.is_some_and(|freed| freed < backward) => {
-                    (Role::Temporaries, "made and consumed in the forward pass")
+                    (Role::Temporaries, "allocated and freed in the forward pass")
                 }
-                Some(_) => (Role::Activations, "made in the forward pass, alive in the backward pass"),
-                None => (Role::Activations, "the output of a forward pass without a backward pass"),
+                Some(_) => {
+                    (Role::Activations, "allocated in the forward pass and alive in the backward pass")
+                }
+                None => (Role::Activations, "output of a forward pass without a backward pass"),
             };
         }
         if event.executor_run().is_some()
@@ -204,10 +207,10 @@ impl Roles {
             return self.of_own_function(born, freed, backward, outlives_step, is_tensor);
         }
         if !event.context().is_empty() && history.framework == Some(Framework::TensorFlow) {
-            return (Role::Inputs, "copied in from the host by the call that is named");
+            return (Role::Inputs, "copied from the host by the named call");
         }
-        // An op without a scope ran eagerly. What the program lets go of after the last step seems to outlive it; where all variables are
-        // known, only those do.
+        // An op without a scope ran eagerly. A block that the program frees after the last step seems to outlive it; if all variables are
+        // known, only variables outlive it.
         let is_of_last = steps.last().is_some_and(|last| (last.begin..last.until).contains(&born));
         if !event.op().is_empty() && outlives_step && !(is_of_last && self.knows_variables) {
             return if self.knows_variables {
@@ -215,20 +218,23 @@ impl Roles {
             } else if !is_tensor {
                 (Role::State, NO_TENSOR)
             } else if self.first_values.contains(&birth) {
-                (Role::Parameters, "made just before a variable, and alive when a step begins")
+                (
+                    Role::Parameters,
+                    "allocated just before a variable was created, and alive when a step starts",
+                )
             } else {
                 (
                     Role::State,
-                    "made outside the steps and alive when one begins; not by an op that makes a variable",
+                    "allocated outside steps by an op that creates no variable, and alive when a step starts",
                 )
             };
         }
         let of_eager_op =
             if event.op().is_empty() { None } else { self.of_eager_op(part, steps, born, freed) };
-        of_eager_op.unwrap_or((Role::Unknown, "neither the op's name nor its lifetime tells"))
+        of_eager_op.unwrap_or((Role::Unknown, "neither the op's name nor the lifetime shows the role"))
     }
 
-    /// The role of a block in a function of the program's own, whose ops have no scope: before the backward pass they are the forward
+    /// The role of a block in one of the program's own functions. Its ops have no scope; those before the backward pass are the forward
     /// pass.
     fn of_own_function(
         &self,
@@ -241,19 +247,21 @@ impl Roles {
         match (outlives_step, born < backward, freed) {
             (true, ..) if !is_tensor => (Role::State, NO_TENSOR),
             (true, ..) if self.knows_variables => (Role::State, NOT_LISTED),
-            (true, ..) => (Role::State, "a result of the program that is alive when the next step begins"),
+            (true, ..) => (Role::State, "a result of the program that is alive when the next step starts"),
             (false, true, Some(freed)) if freed < backward => {
-                (Role::Temporaries, "made and consumed in the forward pass")
+                (Role::Temporaries, "allocated and freed in the forward pass")
             }
-            (false, true, _) => (Role::Activations, "made in the forward pass, alive in the backward pass"),
+            (false, true, _) => {
+                (Role::Activations, "allocated in the forward pass and alive in the backward pass")
+            }
             (false, false, _) => {
-                (Role::Temporaries, "made after the backward pass began, and gone with the step")
+                (Role::Temporaries, "allocated after the backward pass started, and freed with the step")
             }
         }
     }
 
-    /// The role of a block that an op without a scope made, and that does not outlive its step. Such ops run one after the other,
-    /// so the first and the last that only a backward pass has divide the step in three.
+    /// The role of a block of an op without a scope that does not outlive its step. Such ops run one after another, so the first and the last
+    /// op that occurs only in a backward pass divide the step into three parts.
     fn of_eager_op(
         &self,
         part: Part,
@@ -267,18 +275,18 @@ impl Roles {
         let backward = self.eager_gradients.get(begin..end)?;
         let (&first, &last) = (backward.first()?, backward.last()?);
         Some(match freed {
-            // The last gradients of weights are products.
+            // The last gradients of weights are matrix products.
             _ if born > last && part != Part::EagerProduct => {
-                (Role::Temporaries, "made after the backward pass: arithmetic of the optimizer")
+                (Role::Temporaries, "allocated after the backward pass: a temporary result of the optimizer")
             }
-            _ if born >= first => (Role::Gradients, "made in the backward pass"),
-            Some(freed) if freed < first => (Role::Temporaries, "made and consumed in the forward pass"),
-            _ => (Role::Activations, "made in the forward pass, alive in the backward pass"),
+            _ if born >= first => (Role::Gradients, "allocated in the backward pass"),
+            Some(freed) if freed < first => (Role::Temporaries, "allocated and freed in the forward pass"),
+            _ => (Role::Activations, "allocated in the forward pass and alive in the backward pass"),
         })
     }
 }
 
-/// The first values of variables. TensorFlow computes a value, makes the variable's handle, and gives it the value, all in one thread.
+/// The first values of variables. TensorFlow computes a value, creates the variable's handle and assigns the value, all in one thread.
 fn first_values(history: &History) -> FxHashSet<usize> {
     let mut last: FxHashMap<Name, usize> = FxHashMap::default();
     let mut found = FxHashSet::default();
@@ -296,12 +304,12 @@ fn first_values(history: &History) -> FxHashSet<usize> {
     found
 }
 
-/// Whether a block is there when the first step after its birth begins or, after the last, when that has ended.
+/// Whether a block is alive when the next step after its allocation starts or, after the last step, when that step has ended.
 pub(crate) fn outlives_step(steps: &[Step], born: Picos, freed: Option<Picos>) -> bool {
     let next = steps.partition_point(|step| step.begin <= born);
     let boundary = match (steps.get(next), next.checked_sub(1).and_then(|last| steps.get(last))) {
         (Some(next), _) => next.begin,
-        // Its end is not in the trace, so nothing shows what outlives it.
+        // The end of the step is not in the trace, so nothing shows what outlives it.
         (None, Some(last)) if last.is_cut => return false,
         (None, Some(last)) => last.until,
         (None, None) => return false,
@@ -309,14 +317,14 @@ pub(crate) fn outlives_step(steps: &[Step], born: Picos, freed: Option<Picos>) -
     born < boundary && freed.is_none_or(|freed| freed > boundary)
 }
 
-/// Whether a block was made in a step that the trace cuts off.
+/// Whether a block was allocated in a step that the trace cuts off.
 fn is_of_cut_step(steps: &[Step], born: Picos) -> bool {
     let next = steps.partition_point(|step| step.begin <= born);
     next.checked_sub(1).and_then(|at| steps.get(at)).is_some_and(|step| step.is_cut)
 }
 
-/// Whether a result of the model that outlives its step is one that the program keeps, and not the new value of a
-/// variable: the old value of a variable goes while a later step is being run, and there is only one new one.
+/// Whether the program keeps a result of the model that outlives its step, as opposed to the new value of a variable. The old value of a
+/// variable is freed during a later step, and there is only one new value.
 fn is_kept(history: &History, steps: &[Step], pool: &PoolTrace, birth: usize, freed: Option<Picos>) -> bool {
     match freed {
         Some(freed) => {

@@ -71,7 +71,7 @@ impl Surviving {
     /// What it is, in words.
     pub(crate) fn what(&self, names: &Names) -> String {
         let op = names.get(self.op);
-        let op = if op.is_empty() { "an op without a name" } else { op };
+        let op = if op.is_empty() { "an unnamed op" } else { op };
         let variable = self.variable.as_ref().map_or(String::new(), |variable| format!("{variable}, "));
         let shape = self.shape.map(|(dtype, shape)| format!("{}{}", dtype.word(), names.get(shape)));
         let shape =

@@ -1,29 +1,29 @@
-//! Why a trace tells little: which of the known reasons applies, by the evidence in the trace, and what to switch.
+//! Why a trace has few or no memory events: finds which of the known reasons applies, and names the setting to change.
 
 use super::{PoolTrace, Trace};
 use crate::event::{DumpState, Framework, History};
 use crate::units::thousands;
 use crate::warning::Warning;
 
-const TF_LEVEL: &str = "tf.profiler.experimental.start(logdir) records at level 2 by default; where something else \
-                        records (a capture from outside, a callback), give it host_tracer_level=2";
+const TF_LEVEL: &str = "set host_tracer_level=2 in the capture or callback that records; \
+                        tf.profiler.experimental.start(logdir) uses level 2 by default";
 const JAX_LEVEL: &str = "options = jax.profiler.ProfileOptions(); options.host_tracer_level = 2; \
                          jax.profiler.start_trace(logdir, profiler_options=options)";
-const CPU_POOL: &str = "TF_CPU_ALLOCATOR_USE_BFC=1 in the environment, before TensorFlow is imported";
+const CPU_POOL: &str = "set TF_CPU_ALLOCATOR_USE_BFC=1 in the environment before TensorFlow is imported";
 const FROM_START: &str =
-    "start the profiler before the program's first tensor, and train a few steps inside it";
+    "start the profiler before the first tensor is created, and train a few steps while it runs";
 
-const TORCH_START: &str = "call torch.cuda.memory._record_memory_history() before the program's first tensor, and let \
-                           max_entries be large enough for all of it";
+const TORCH_START: &str = "call torch.cuda.memory._record_memory_history() before the first tensor is created, with \
+                           max_entries large enough for the whole run";
 
-const TORCH_DUMP: &str = "in the process that uses the GPU, call torch.cuda.memory._record_memory_history() before the program's \
-                          first tensor, and torch.cuda.memory._dump_snapshot(file) while its tensors are alive";
+const TORCH_DUMP: &str = "in the process that uses the GPU, call torch.cuda.memory._record_memory_history() before the first \
+                          tensor is created, and torch.cuda.memory._dump_snapshot(file) while tensors are alive";
 
-/// Pools of TensorFlow's CPU allocators that are not the pool allocator.
+/// Names of TensorFlow's CPU allocators other than the pool allocator.
 const PLAIN_CPU: [&str; 4] = ["cpu", "mklcpu", "cpu_pool", "cpu_rdma_bfc"];
 
 impl Trace {
-    /// Why there are no memory events or, with a GPU at work, none of a GPU's pool; nothing where there are.
+    /// Why there are no memory events or, if a GPU was used, none of a GPU pool; `None` if there are events.
     #[must_use]
     pub(crate) fn why_empty(&self) -> Option<Warning> {
         let history = &self.history;
@@ -41,7 +41,7 @@ impl Trace {
         (history.recorder.has_gpu && only_host).then(|| silent_allocator(history))
     }
 
-    /// Why little is known of a pool, where that is so: `unnamed` tells whether much of its peak has no name.
+    /// Why little is known about a pool, if that is the case. `unnamed`: whether much of its peak has no name.
     #[must_use]
     pub(crate) fn why_little(&self, pool: &PoolTrace, unnamed: bool) -> Option<Warning> {
         let name = &self.history.pool(pool.id)?.name;
@@ -49,8 +49,7 @@ impl Trace {
             return Some(Warning {
                 code: "plain-cpu-allocator",
                 text: format!(
-                    "'{name}' is TensorFlow's plain CPU allocator, not the pool allocator: it records few of its \
-                     allocations and names few of those"
+                    "'{name}' is TensorFlow's plain CPU allocator, which records few allocations and names even fewer"
                 ),
                 hint: CPU_POOL.to_owned(),
             });
@@ -59,7 +58,7 @@ impl Trace {
             return Some(Warning {
                 code: "jax-no-op-names",
                 text: format!(
-                    "JAX's pools carry no op names: blocks of '{name}' are known by size, time and call only"
+                    "JAX does not report op names: blocks of '{name}' are known only by size, time and call"
                 ),
                 hint: String::new(),
             });
@@ -67,45 +66,44 @@ impl Trace {
         None
     }
 
-    /// That the trace ends in the middle of a step.
+    /// A warning that the trace ends in the middle of a step.
     #[must_use]
     pub(crate) fn why_cut(&self) -> Option<Warning> {
         self.steps.last().filter(|step| step.is_cut).map(|step| Warning {
             code: "cut-step",
             text: format!(
-                "the trace ends in the middle of step {}: its peak may be higher than what is shown, and what its forward pass \
-                 made is still held",
+                "the trace ends in the middle of step {}: its real peak may be higher, and its activations are still allocated",
                 step.number
             ),
-            hint: "let the profiler run until a few steps have ended".to_owned(),
+            hint: "run the profiler until at least a few steps have ended".to_owned(),
         })
     }
 
-    /// That a snapshot knows of a pool what it held when it was taken, and not its peak.
+    /// A warning that a snapshot shows what a pool held when it was taken, but not its peak.
     #[must_use]
     pub(crate) fn why_state(pool: &str, state: &DumpState) -> Warning {
         let what = match state.entries {
             0 => "no history".to_owned(),
-            1 => "one entry of history, too little to know the peak".to_owned(),
+            1 => "1 history entry, too few to know the peak".to_owned(),
             entries => {
-                format!("{} entries of history, too few to know the peak", thousands(entries))
+                format!("{} history entries, too few to know the peak", thousands(entries))
             }
         };
         Warning {
             code: "no-history",
             text: format!(
-                "the snapshot holds {what} of {pool}: this is what was allocated when it was taken"
+                "the snapshot has {what} for {pool}: the report shows what was allocated when it was taken"
             ),
             hint: TORCH_START.to_owned(),
         }
     }
 
-    /// What a window that began late does not show.
+    /// A warning that the recording began late.
     #[must_use]
     pub(crate) fn why_before(&self, pool: &PoolTrace) -> Option<Warning> {
         (pool.count.from_start == Some(false)).then(|| Warning {
             code: "began-late",
-            text: "the recording began after the pool's first allocation: what was there before is counted, not named"
+            text: "the recording began after the pool's first allocation: earlier blocks are counted but have no names"
                 .to_owned(),
             hint: if self.history.framework == Some(Framework::PyTorch) { TORCH_START } else { FROM_START }.to_owned(),
         })
@@ -117,21 +115,23 @@ fn why_empty(history: &History) -> Warning {
     let level_switch = if history.framework == Some(Framework::Jax) { JAX_LEVEL } else { TF_LEVEL };
     let because = |code, text: String, hint: &str| Warning { code, text, hint: hint.to_owned() };
     if history.framework == Some(Framework::PyTorch) {
-        let text = "the snapshot is empty: PyTorch had no memory of a GPU when it was taken, and no history was recorded";
+        let text = "the snapshot is empty: PyTorch held no GPU memory when it was taken, and no history was recorded";
         return because("empty-snapshot", text.to_owned(), TORCH_DUMP);
     }
     if !recorder.has_host_threads {
-        let what = if recorder.has_gpu { "it shows the device only" } else { "it shows no thread at all" };
+        let what = if recorder.has_gpu { "only the device" } else { "no thread" };
         return because(
             "no-host-threads",
-            format!("no memory events: {what}, and allocators record on host threads"),
+            format!("no memory events: the trace shows {what}, but allocators record on host threads"),
             level_switch,
         );
     }
     if let Some(level) = recorder.host_tracer_level.filter(|&level| level < 2) {
         return because(
             "host-tracer-level",
-            format!("no memory events: the host tracer level was {level}, and allocators record at level 2"),
+            format!(
+                "no memory events: the host tracer level was {level}, but allocators record only at level 2"
+            ),
             level_switch,
         );
     }
@@ -141,8 +141,7 @@ fn why_empty(history: &History) -> Warning {
     match history.framework {
         Some(Framework::Jax) => because(
             "jax-cpu",
-            "no memory events: JAX on the CPU has no pool allocator, so there is nothing to record"
-                .to_owned(),
+            "no memory events: JAX has no pool allocator on the CPU".to_owned(),
             "run on a GPU",
         ),
         _ if recorder.shows_tf_ops => because(
@@ -152,13 +151,13 @@ fn why_empty(history: &History) -> Warning {
         ),
         _ => because(
             "nothing-allocated",
-            "no memory events: nothing was allocated in the window".to_owned(),
-            "record a window that holds whole steps",
+            "no memory events: the program allocated nothing while the trace was recorded".to_owned(),
+            "record at least one whole step",
         ),
     }
 }
 
-/// A GPU was at work, host threads were recorded, and yet no allocator of the GPU's told anything.
+/// A GPU was used and host threads were recorded, but no GPU allocator recorded an event.
 fn silent_allocator(history: &History) -> Warning {
     let jax = history.framework == Some(Framework::Jax);
     let (setting, silent) = if jax {
@@ -166,11 +165,11 @@ fn silent_allocator(history: &History) -> Warning {
     } else {
         ("TF_GPU_ALLOCATOR", "TF_GPU_ALLOCATOR=cuda_malloc_async")
     };
-    // Not every driver shows these calls to the profiler.
+    // Not every driver reports these calls to the profiler.
     if history.recorder.calls_malloc_async {
         return Warning {
             code: "cuda-malloc-async",
-            text: "no events of a GPU's pool: the program allocates with cudaMallocAsync, which records none"
+            text: "no events of a GPU pool: the program allocates with cudaMallocAsync, which records none"
                 .to_owned(),
             hint: format!("unset {setting} to use the pool allocator"),
         };
@@ -178,11 +177,9 @@ fn silent_allocator(history: &History) -> Warning {
     Warning {
         code: "silent-allocator",
         text: format!(
-            "no events of a GPU's pool though the GPU was at work: the allocator is one that records none ({silent}), or \
-             nothing was allocated in the window"
+            "no events of a GPU pool although the GPU was used: either its allocator records none ({silent}), or the program \
+             allocated nothing while the trace was recorded"
         ),
-        hint: format!(
-            "unset {setting} to use the pool allocator, and record a window that holds whole steps"
-        ),
+        hint: format!("unset {setting} to use the pool allocator, and record at least one whole step"),
     }
 }

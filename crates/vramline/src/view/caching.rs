@@ -1,4 +1,4 @@
-//! What a caching allocator keeps from the driver: the parts of a report that only PyTorch's snapshots have.
+//! The state of a caching allocator: the parts of a report that only PyTorch snapshots have.
 
 use serde::Serialize;
 
@@ -7,24 +7,24 @@ use crate::document::Document;
 use crate::event::{Cached, StreamUse};
 use crate::units::{Bytes, Nanos};
 
-/// What PyTorch keeps from the driver.
+/// What PyTorch reserves from the driver.
 #[derive(Debug, Serialize, Document)]
 pub struct CachingView {
-    /// The most that PyTorch took from the driver; of a pool whose `moment` is `dump`, what it had then. `caching` is there for PyTorch's snapshots only.
+    /// Peak bytes that PyTorch reserved from the driver; if the pool's `moment` is `dump`, the reserved bytes at that moment. Only PyTorch snapshots have `caching`.
     #[field(title = "reserved")]
     pub reserved_peak_bytes: Bytes,
-    /// When that was.
-    #[field(title = "at", null = "it was so before the first entry, or no history knows the peak")]
+    /// Time of that peak.
+    #[field(title = "at", null = "the peak was before the first entry, or the snapshot has no history")]
     pub reserved_peak_at_ns: Option<Nanos>,
-    /// The most in blocks that are allocated, or freed but held back for another stream.
+    /// Peak bytes of active blocks: allocated, or freed but still used by another stream.
     #[field(title = "active")]
     pub active_peak_bytes: Bytes,
-    /// The most that was free beside blocks in use (PyTorch's inactive_split_bytes).
+    /// Peak of free bytes in segments that also have a block in use (PyTorch's inactive_split_bytes).
     #[field(title = "split")]
     pub split_peak_bytes: Bytes,
-    /// The allocator at three moments; of a pool whose `moment` is `dump`, at `end` only.
+    /// The allocator at three moments; if the pool's `moment` is `dump`, at `end` only.
     pub moments: Vec<CachedView>,
-    /// Streams and private pools at the end, the largest first.
+    /// Streams and private pools at the end, largest first.
     pub streams: Vec<StreamView>,
     /// Requests that failed.
     pub failures: Vec<CachingFailureView>,
@@ -33,39 +33,39 @@ pub struct CachingView {
 /// A caching allocator at one moment.
 #[derive(Debug, Serialize, Document)]
 pub struct CachedView {
-    /// `peak`: the most was allocated; `reserved-peak`: the most was reserved; `end`: the snapshot was taken.
+    /// `peak`: peak of the allocated bytes; `reserved-peak`: peak of the reserved bytes; `end`: when the snapshot was taken.
     pub when: CachedWhen,
-    /// Taken from the driver: active + whole_segments + split_remainders + expandable.
+    /// Reserved from the driver: active + whole_segments + split_remainders + expandable.
     pub reserved_bytes: Bytes,
     /// Allocated + pending.
     pub active_bytes: Bytes,
-    /// In blocks that the program holds.
+    /// Bytes of blocks that the program holds.
     pub allocated_bytes: Bytes,
-    /// In blocks that were freed but wait until another stream is done with them.
+    /// Bytes of blocks that were freed but are still used by another stream.
     pub pending_bytes: Bytes,
-    /// Cached in segments without a block in use: `torch.cuda.empty_cache()` returns them.
+    /// Cached bytes in segments without a block in use: `torch.cuda.empty_cache()` returns them.
     pub whole_segments_bytes: Bytes,
-    /// Cached beside blocks in use: `empty_cache()` does not return them.
+    /// Cached bytes in segments with a block in use: `empty_cache()` does not return them.
     pub split_remainders_bytes: Bytes,
-    /// Free in expandable segments: `empty_cache()` returns whole pages of it.
+    /// Free bytes in expandable segments: `empty_cache()` returns whole pages of them.
     pub expandable_bytes: Bytes,
 }
 
-/// What one stream holds.
+/// The memory of one stream.
 #[derive(Debug, Serialize, Document)]
 pub struct StreamView {
-    /// The handle of the stream that the segments are of, at the end; 0 is the default stream.
+    /// The handle of the stream; 0 is the default stream.
     pub stream: i64,
-    /// The id of a private pool, such as a CUDA graph's; empty for the usual one.
+    /// The id of a private pool, such as that of a CUDA graph; empty for the default pool.
     pub private_pool: String,
-    /// How many segments.
+    /// Number of segments.
     pub segments: u64,
-    /// How many of them grow.
+    /// Number of expandable segments.
     #[field(title = "expandable")]
     pub expandable_segments: u64,
-    /// Taken from the driver.
+    /// Reserved from the driver.
     pub reserved_bytes: Bytes,
-    /// In blocks that the program holds.
+    /// Bytes of blocks that the program holds.
     pub allocated_bytes: Bytes,
     /// Allocated or pending.
     pub active_bytes: Bytes,
@@ -74,21 +74,21 @@ pub struct StreamView {
 /// A request that failed.
 #[derive(Debug, Serialize, Document)]
 pub struct CachingFailureView {
-    /// When a request failed: out of memory.
+    /// Time of the failed request.
     pub at_ns: Nanos,
-    /// What was asked for, rounded up.
-    #[field(null = "the entry does not tell it")]
+    /// Requested bytes, rounded up.
+    #[field(title = "requested", null = "the entry does not contain it")]
     pub asked_bytes: Option<Bytes>,
-    /// What the driver had left on the device then.
-    #[field(title = "free", null = "the entry does not tell it")]
+    /// Free bytes on the device at that time.
+    #[field(title = "free", null = "the entry does not contain it")]
     pub device_free_bytes: Option<Bytes>,
-    /// Allocated then.
+    /// Allocated bytes at that time.
     pub allocated_bytes: Bytes,
-    /// Reserved then.
+    /// Reserved bytes at that time.
     pub reserved_bytes: Bytes,
-    /// The place in the program, as in rows.
+    /// The source location, as in rows.
     pub op: String,
-    /// The same with its callers, innermost first.
+    /// The call stack, innermost frame first.
     pub stack: Vec<String>,
 }
 

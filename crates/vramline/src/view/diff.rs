@@ -18,30 +18,30 @@ use crate::warning::{Unknown, Warning};
 pub struct Diff {
     /// `diff`.
     pub kind: &'static str,
-    /// The runs, in the order of every list below; the first is what the others are compared with.
+    /// The runs, in the order of every list below; the others are compared with the first.
     #[field(title = "run")]
     pub runs: Vec<String>,
-    /// The answer in a sentence for each run but the first.
+    /// The answer, one sentence for each run after the first.
     pub headline: String,
-    /// The answer in a word, with its figures.
+    /// The answer as a word, with its figures.
     pub verdict: DiffVerdictView,
     /// The runs.
     pub sides: Vec<SideView>,
-    /// What is compared.
+    /// The compared figures.
     pub rows: Vec<DiffRow>,
-    /// `none` without --fail-over, `pass`, `fail`, or `unknown` where no peak can be compared.
+    /// `none` without --fail-over, `pass`, `fail`, or `unknown` if no peak can be compared.
     pub gate: Gate,
-    /// What --fail-over said; only there.
+    /// The value of --fail-over, if given.
     #[field(title = "allowed")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fail_over: Option<String>,
-    /// Where the gate fails.
+    /// Figures that make the gate fail.
     pub alarms: Vec<AlarmView>,
-    /// Where a run needs more, but repeats of one run differ by as much.
+    /// Figures that grew too much, but by no more than repeats of one run differ.
     pub tolerated: Vec<AlarmView>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub warnings: Vec<Warning>,
-    /// Each null with its reason.
+    /// The reason for each null.
     pub unknowns: Vec<Unknown>,
 }
 
@@ -51,85 +51,85 @@ pub struct SideView {
     /// The run, as in `runs`.
     #[field(title = "run")]
     pub name: String,
-    /// What was read, one for each repeat.
+    /// The files, one for each repeat.
     #[field(title = "file")]
     pub files: Vec<String>,
     /// As in a report.
     pub format: &'static str,
     /// As in a report.
-    #[field(null = "nothing in it shows which framework wrote it")]
+    #[field(null = "the file does not show which framework wrote it")]
     pub framework: Option<&'static str>,
-    /// How many times the run was made.
+    /// Number of repeats of the run.
     pub repeats: usize,
 }
 
 /// A figure of every run.
 #[derive(Clone, Debug, Serialize, Document)]
 pub struct DiffRow {
-    /// The pool's peak, the role, the op or variable, the layer, or the step; slack and what is older than the trace are rows too.
+    /// The pool's peak, the role, the op or variable, the layer, or the step. Rounding and blocks from before the trace are rows too.
     pub what: String,
     /// `device`, `role`, `op`, `layer` or `step`.
     pub by: DiffBy,
-    /// `peak`: the most in the trace or the step; `ever`: the most in the whole run; `at-peak`: held at the traced peak; `in-use`: at the step's end, where its peak is not known in every run.
+    /// `peak`: peak in the trace or the step; `ever`: peak of the whole run; `at-peak`: bytes at the traced peak; `in-use`: bytes at the end of the step, if its peak is not known in every run.
     pub figure: Figure,
-    /// The pool; where its names differ its device, or what it is for where there is none.
+    /// The pool. If its names differ: its device, or its purpose if it has no device.
     pub pool: String,
     /// Its device, as in a report.
     pub device: String,
-    /// Of an op: its layer, where all runs agree.
+    /// For an op: its layer, if all runs agree.
     pub layer: String,
-    /// Of an op: its role, where all runs agree; else empty.
+    /// For an op: its role, if all runs agree; otherwise empty.
     pub role: &'static str,
-    /// Of a step: `train`, `validation`, `predict` or `other`; only there.
+    /// For a step: `train`, `validation`, `predict` or `other`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Of a step: its epoch, where it has one.
+    /// For a step: its epoch, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// Of a step: its number; only there.
+    /// For a step: its number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<i64>,
-    /// For each run; where it was repeated the median, which of an even number is the mean of the two in the middle, rounded down. Without repeats, the `at-peak` rows of a grouping add up to the pool's `peak`.
+    /// Bytes for each run. For repeats: the median (for an even number, the mean of the two middle values, rounded down). Without repeats, the `at-peak` rows of a grouping add up to the pool's `peak`.
     #[field(
-        null = "the run has no such pool or step, or nothing tells its figure",
+        null = "the run has no such pool or step, or its figure was not recorded",
         switch = "vramline run --trace auto --step-peaks"
     )]
     pub bytes: Vec<Option<Bytes>>,
     /// The lowest of its repeats.
     #[field(
         title = "lowest",
-        null = "the run has no such pool or step, or nothing tells its figure",
+        null = "the run has no such pool or step, or its figure was not recorded",
         switch = "vramline run --trace auto --step-peaks"
     )]
     pub low_bytes: Vec<Option<Bytes>>,
     /// The highest of its repeats.
     #[field(
         title = "highest",
-        null = "the run has no such pool or step, or nothing tells its figure",
+        null = "the run has no such pool or step, or its figure was not recorded",
         switch = "vramline run --trace auto --step-peaks"
     )]
     pub high_bytes: Vec<Option<Bytes>>,
-    /// The last run's bytes less the first's; negative where it needs less.
+    /// Bytes of the last run minus those of the first; negative if it needs less.
     #[field(
         title = "change",
-        null = "one of its figures is not known",
+        null = "one of the figures is unknown",
         switch = "vramline run --trace auto --step-peaks"
     )]
     pub delta_bytes: Option<i64>,
-    /// The same for every run, so the first is zero.
+    /// The same for every run; zero for the first.
     #[field(
         title = "changes",
-        null = "the run has no such pool or step, or nothing tells its figure",
+        null = "the run has no such pool or step, or its figure was not recorded",
         switch = "vramline run --trace auto --step-peaks"
     )]
     pub deltas_bytes: Vec<Option<i64>>,
-    /// The most that repeats of one run differ by.
+    /// The largest difference between repeats of one run.
     #[field(
-        null = "no run was given with repeats that tell this figure",
+        null = "no run has repeats with this figure",
         switch = "vramline diff --repeats A1 A2 A3 --repeats B1 B2 B3"
     )]
     pub spread_bytes: Option<Bytes>,
-    /// Whether every change is no more than that.
+    /// Whether every change is within that difference.
     #[field(title = "noise")]
     pub within_spread: bool,
 }
@@ -137,16 +137,16 @@ pub struct DiffRow {
 /// A figure that grew.
 #[derive(Debug, Serialize, Document)]
 pub struct AlarmView {
-    /// A run whose peak grew too much.
+    /// The run whose peak grew.
     pub run: String,
     /// The pool.
     pub pool: String,
     /// Which peak: `peak` or `ever`.
     pub figure: Figure,
-    /// The first run's; zero where it has no such pool.
+    /// Bytes of the first run; zero if it has no such pool.
     #[field(title = "first run")]
     pub base_bytes: Bytes,
-    /// This run's.
+    /// Bytes of this run.
     pub bytes: Bytes,
     /// The difference.
     pub more_bytes: Bytes,
@@ -233,10 +233,10 @@ impl From<&PeakAlarm> for AlarmView {
     }
 }
 
-/// The answer in a word, with its figures.
+/// The answer as a word, with its figures.
 #[derive(Debug, Serialize, Document)]
 pub struct DiffVerdictView {
-    /// Of the run whose peak differs most from the first's: `more`, `less`, `same`; `not-comparable`.
+    /// For the run whose peak differs most from the first: `more`, `less`, `same` or `not-comparable`.
     #[field(title = "verdict")]
     pub word: DiffWord,
     /// That run.
@@ -245,7 +245,7 @@ pub struct DiffVerdictView {
     /// The first run's peak.
     #[field(null = "there is nothing to compare")]
     pub base_bytes: Option<Bytes>,
-    /// The run's peak less the first run's.
+    /// The run's peak minus the peak of the first run.
     #[field(null = "there is nothing to compare")]
     pub delta_bytes: Option<i64>,
 }

@@ -1,4 +1,4 @@
-//! What the page of a comparison is drawn from: the comparison itself, and of each run how its pools rise and fall within the steps.
+//! The data of a comparison page: the comparison itself, and the memory of each run's pools within the steps.
 
 use serde::Serialize;
 
@@ -24,13 +24,13 @@ impl<'a> From<&'a PoolCurve> for CurveView<'a> {
 #[derive(Serialize)]
 struct Payload<'a> {
     diff: Diff,
-    /// By run; of several repeats, the first's.
+    /// By run; for repeats, of the first one.
     curves: Vec<Vec<CurveView<'a>>>,
     columns: usize,
     aggregated: Vec<String>,
 }
 
-/// The page's data as JSON that may stand inside a page: it has no `<`. Of the comparison it has what the page lists.
+/// The page's data as JSON without `<`, so that it can be embedded in a page. It contains the part of the comparison that the page lists.
 #[must_use]
 pub fn payload(diff: &DiffAnalysis, curves: &[Vec<PoolCurve>]) -> String {
     let listed = diff.page_rows();

@@ -1,6 +1,6 @@
-//! The JSON document of `vramline doctor`: what can be measured on a machine, what cannot, why, and the switch for it.
+//! The JSON document of `vramline doctor`: what can be measured on a machine, what cannot, why, and which setting would change it.
 //!
-//! [`analysis::doctor`](crate::analysis::doctor) concludes it; here it gets its form.
+//! Built from [`analysis::doctor`](crate::analysis::doctor).
 
 use serde::Serialize;
 
@@ -19,38 +19,38 @@ use crate::warning::{Unknown, Warning};
 pub struct Doctor {
     /// `doctor`.
     pub kind: &'static str,
-    /// The answer in a sentence.
+    /// The answer as a sentence.
     pub headline: String,
-    /// The answer in a word, with its figures.
+    /// The answer as a word, with its figures.
     pub verdict: DoctorVerdictView,
     /// The driver.
     pub driver: DriverView,
     /// Its devices.
     #[field(each)]
     pub devices: Vec<DeviceView>,
-    /// The machine's own memory.
+    /// Host memory.
     pub host: HostView,
-    /// The Python that `vramline run` would record.
+    /// The Python that `vramline run` would use.
     pub python: PythonView,
-    /// Frameworks that it has.
+    /// Its installed frameworks.
     pub frameworks: Vec<FrameworkView>,
     /// What can be measured here.
     pub measures: Vec<Measure>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub warnings: Vec<Warning>,
-    /// Each null with its reason.
+    /// The reason for each null.
     pub unknowns: Vec<Unknown>,
 }
 
-/// The answer in a word, with its figures.
+/// The answer as a word, with its figures.
 #[derive(Debug, Serialize, Document)]
 pub struct DoctorVerdictView {
-    /// `everything`, `some` or `nothing` can be measured.
+    /// What can be measured: `everything`, `some` or `nothing`.
     #[field(title = "verdict")]
     pub word: DoctorWord,
-    /// How many of `measures` can be had.
+    /// Number of `measures` that can be measured.
     pub can: usize,
-    /// How many there are.
+    /// Number of `measures`.
     pub all: usize,
 }
 
@@ -60,25 +60,25 @@ pub struct DriverView {
     /// The driver's version.
     #[field(title = "driver", null_with = Self::why_silent)]
     pub version: Option<String>,
-    /// Its library's version.
+    /// The version of its library.
     #[field(title = "NVML", null_with = Self::why_silent)]
     pub nvml_version: Option<String>,
-    /// The newest CUDA that it runs.
+    /// The newest CUDA version that it supports.
     #[field(title = "CUDA", null_with = Self::why_silent)]
     pub cuda_version: Option<String>,
     /// Why there is no driver, such as `library-missing`.
     #[field(null = "the driver answers")]
     pub error: Option<&'static str>,
-    /// What loading the library and listing the devices took.
+    /// Time to load the library and list the devices.
     #[field(null_with = Self::why_silent)]
     pub start_ns: Option<u64>,
-    /// What a look at a device's memory took.
+    /// Time of one query of a device's memory.
     #[field(null_with = Self::why_silent)]
     pub memory_call_ns: Option<u64>,
-    /// What a list of processes took.
+    /// Time of one query of the process list.
     #[field(title = "process list", null_with = Self::why_silent)]
     pub process_list_call_ns: Option<u64>,
-    /// Why any of these is null.
+    /// Why any of the fields above is null.
     #[serde(skip)]
     silence: Reason,
 }
@@ -89,84 +89,84 @@ pub struct DeviceView {
     /// The driver's number for it.
     #[field(title = "GPU")]
     pub index: u32,
-    /// Its name for ever.
+    /// Its unique id.
     pub uuid: String,
-    /// The model; null where the device does not answer.
-    #[field(null = "the driver does not say")]
+    /// The model; null if the device does not answer.
+    #[field(null = "the driver does not report it")]
     pub name: Option<String>,
     /// CUDA's compute capability, as in `9.0`.
-    #[field(null = "the driver does not say")]
+    #[field(null = "the driver does not report it")]
     pub capability: Option<String>,
-    /// Where it sits.
-    #[field(title = "PCI", null = "the driver does not say")]
+    /// Its PCI address.
+    #[field(title = "PCI", null = "the driver does not report it")]
     pub pci_bus_id: Option<String>,
-    /// Of a part (MIG): the whole device's uuid.
+    /// For a MIG part: the uuid of the whole device.
     #[field(null = "it is a whole device")]
     pub part_of: Option<String>,
-    /// What a job started here would call it, as in `GPU:0`; null where it does not see it.
+    /// Its name in a job started here, such as `GPU:0`; null if the job does not see it.
     #[field(title = "seen as", null = "CUDA programs do not see it")]
     pub visible_as: Option<String>,
-    /// Its memory.
+    /// Its total memory.
     #[field(null_with = Self::why_no_memory)]
     pub total_bytes: Option<Bytes>,
-    /// Kept by the driver.
+    /// Reserved by the driver.
     #[field(null_with = Self::why_no_memory)]
     pub reserved_bytes: Option<Bytes>,
-    /// Not taken.
+    /// Free.
     #[field(null_with = Self::why_no_memory)]
     pub free_bytes: Option<Bytes>,
-    /// Taken, as the driver counts.
+    /// Used, as counted by the driver.
     #[field(null_with = Self::why_no_memory)]
     pub used_bytes: Option<Bytes>,
-    /// The sum that was checked: `used-excludes-reserved`: total = reserved + free + used; `used-includes-reserved`: total = free + used; `neither`.
+    /// How the driver's figures add up: `used-excludes-reserved`: total = reserved + free + used; `used-includes-reserved`: total = free + used; `neither`.
     #[field(null_with = Self::why_no_memory)]
     pub identity: Option<Identity>,
-    /// Processes in the driver's list.
+    /// Number of processes in the driver's list.
     #[field(null_with = Self::why_no_processes)]
     pub processes: Option<usize>,
-    /// Whether the driver keeps the peaks of processes.
-    #[field(null = "the driver does not say")]
+    /// Whether the driver records the peaks of processes (accounting mode).
+    #[field(null = "the driver does not report it")]
     pub accounting: Option<bool>,
-    /// Why its memory is not told.
+    /// Why its memory is unknown.
     #[serde(skip)]
     no_memory: Option<Reason>,
-    /// Why its processes are not listed.
+    /// Why its processes are unknown.
     #[serde(skip)]
     no_processes: Option<Reason>,
 }
 
-/// The machine's own memory.
+/// Host memory.
 #[derive(Debug, Serialize, Document)]
 pub struct HostView {
-    /// The machine's own memory.
-    #[field(title = "memory", null = "the kernel does not say")]
+    /// Host memory.
+    #[field(title = "memory", null = "the kernel does not report it")]
     pub total_bytes: Option<Bytes>,
-    /// What of it can be had without swapping.
-    #[field(null = "the kernel does not say")]
+    /// Memory that is available without swapping.
+    #[field(null = "the kernel does not report it")]
     pub available_bytes: Option<Bytes>,
-    /// The most that this container may hold; null: no less than the machine.
+    /// The memory limit of this container; null if there is none below the machine's memory.
     #[field(title = "limit", null = "no limit is set")]
     pub container_limit_bytes: Option<Bytes>,
-    /// This process's numbers, outermost namespace that is to be seen first.
+    /// The ids of this process, in the outermost visible namespace first.
     pub pids: Vec<u32>,
-    /// Whether processes are counted in the machine's own namespace; false in most containers.
-    #[field(title = "outermost", null = "the kernel does not say")]
+    /// Whether process ids are those of the machine's own namespace; false in most containers.
+    #[field(title = "outermost", null = "the kernel does not report it")]
     pub is_outermost: Option<bool>,
 }
 
-/// The Python that would be recorded.
+/// The Python of a job.
 #[derive(Debug, Serialize, Document)]
 pub struct PythonView {
-    /// The Python that was asked.
+    /// Its executable.
     #[field(title = "Python", null_with = Self::why_silent)]
     pub executable: Option<String>,
     /// Its version.
     #[field(null_with = Self::why_silent)]
     pub version: Option<String>,
-    /// The version of the package vramline in it; null where it is not installed.
+    /// The version of the package vramline in it; null if it is not installed.
     #[field(null_with = Self::why_silent)]
     pub vramline: Option<String>,
-    /// Why Python could not be asked.
+    /// Why Python could not be started.
     #[field(null = "Python answers")]
     pub error: Option<String>,
 }
@@ -179,31 +179,31 @@ pub struct FrameworkView {
     pub name: &'static str,
     /// Its version.
     pub version: String,
-    /// Whether it can use a GPU; null where its package does not tell.
-    #[field(title = "GPU", null = "nothing shows it without starting the framework")]
+    /// Whether it can use a GPU; null if its package does not show it.
+    #[field(title = "GPU", null = "it is unknown without importing the framework")]
     pub gpu: Option<bool>,
-    /// What says so.
+    /// The evidence for that.
     pub evidence: String,
 }
 
 /// One thing that can be measured, or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Document)]
 pub struct Measure {
-    /// Stable, for machines.
+    /// A stable code.
     pub code: &'static str,
     /// The driver, a device, Python or a framework.
     pub subject: String,
-    /// What would be measured.
+    /// What is measured.
     #[field(unit = "text")]
     pub what: &'static str,
-    /// Whether it can be; null where that is not certain.
-    #[field(null = "it cannot be told here")]
+    /// Whether it can be measured; null if that is not certain.
+    #[field(null = "it is unknown on this machine")]
     pub can: Option<bool>,
     /// Why not, or how.
     #[field(null = "there is nothing to explain")]
     pub why: Option<String>,
-    /// What would make it possible.
-    #[field(null = "no switch is needed, or none helps")]
+    /// The setting that would make it possible.
+    #[field(null = "no setting is needed, or none helps")]
     pub switch: Option<String>,
 }
 
@@ -242,7 +242,7 @@ impl From<&Result<DriverLook, DriverError>> for DriverView {
             memory_call_ns: each(|costs| costs.memory.each()),
             process_list_call_ns: each(|costs| costs.processes.each()),
             silence: match driver {
-                Ok(_) => Reason::new("the driver does not tell, or was not asked", None),
+                Ok(_) => Reason::new("the driver does not report it, or was not queried", None),
                 Err(error) => reason_of(error),
             },
         }
@@ -344,12 +344,12 @@ impl PythonView {
     fn why_silent(&self) -> Reason {
         match &self.error {
             Some(error) => Reason::new(error.clone(), Some("--python FILE")),
-            None => Reason::new("the package is not installed in it", None),
+            None => Reason::new("the package is not installed in this Python", None),
         }
     }
 }
 
-/// Why the driver does not answer, and what would help.
+/// Why the driver does not answer, and what helps.
 fn reason_of(error: &DriverError) -> Reason {
     let hint = error.hint();
     Reason::new(error.to_string(), (!hint.is_empty()).then_some(hint))

@@ -1,11 +1,11 @@
-//! The rows that other tools get: one allocation each. Rows come one at a time, because a trace may hold millions of them.
+//! The rows for other tools, one per allocation. Rows are produced one at a time, because a trace may have millions of them.
 
 use serde::Serialize;
 
 use crate::analysis::export::{self, PoolHistory};
 use crate::units::{Bytes, Nanos};
 
-/// One allocation. The names of these fields are the columns of every format.
+/// One allocation. The field names are the column names in every format.
 #[derive(Debug, Serialize)]
 pub struct Allocation {
     /// The allocator, as the framework names it.
@@ -16,23 +16,23 @@ pub struct Allocation {
     pub host: String,
     /// The process.
     pub pid: Option<u64>,
-    /// Where the block lies.
+    /// The address of the block.
     pub address: Option<u64>,
     /// When it was allocated, on the source's clock.
     pub born_ns: Nanos,
-    /// When it was freed; null where the trace does not show it.
+    /// When it was freed; null if the trace does not show it.
     pub freed_ns: Option<Nanos>,
-    /// What was asked for.
+    /// Requested bytes.
     pub bytes: Bytes,
-    /// What the allocator took for it.
+    /// Bytes of the block that the allocator handed out.
     pub chunk_bytes: Bytes,
-    /// The op that asked; may be empty.
+    /// The op that requested it; may be empty.
     pub op: String,
     /// The model layer, from the op's scope.
     pub layer: String,
     /// Parameters, gradients, optimizer, activations, inputs, state, temporaries or unknown.
     pub role: &'static str,
-    /// Whose value it is, where the program listed its variables.
+    /// The variable whose value it is, if the program listed its variables.
     pub variable: String,
     /// The shape.
     pub shape: String,
@@ -40,13 +40,13 @@ pub struct Allocation {
     pub dtype: &'static str,
     /// The step that it was allocated in.
     pub step: Option<i64>,
-    /// What that step did: train, validation, predict or other.
+    /// The phase of that step: train, validation, predict or other.
     pub phase: &'static str,
-    /// Whether it lives at its pool's peak.
+    /// Whether it is alive at its pool's peak.
     pub at_peak: bool,
 }
 
-/// Every allocation of a pool, in order of time.
+/// Every allocation of a pool, in time order.
 pub fn allocations(pool: &PoolHistory<'_>) -> impl Iterator<Item = Allocation> {
     pool.allocations().map(|allocation| Allocation::new(pool, allocation))
 }

@@ -1,4 +1,4 @@
-//! What the rules found, as rows of a report.
+//! The findings of a report.
 
 use serde::Serialize;
 
@@ -6,20 +6,20 @@ use crate::advise::Finding;
 use crate::document::Document;
 use crate::units::Bytes;
 
-/// One thing that is worth knowing.
+/// One finding.
 #[derive(Debug, Serialize, Document)]
 pub struct FindingView {
-    /// Leak (memory grows with every step), staircase (with each fit, epoch or trace of a function), growing-inputs (because inputs grow), preallocation, cache-not-returned, outside-the-pool, other-processes, limit-without-context, peak-elsewhere, fragmentation, shape-churn, one-tensor, slack or imbalance.
+    /// The rule: leak (memory grows with every step), staircase (memory grows with each fit, epoch or retrace), growing-inputs (memory grows because inputs grow), preallocation, cache-not-returned, outside-the-pool, other-processes, limit-without-context, peak-elsewhere, fragmentation, shape-churn, one-tensor, slack (rounding) or imbalance. docs/reference/findings.md explains them.
     #[field(unit = "text")]
     pub rule: &'static str,
-    /// How many bytes it is about.
+    /// The bytes it concerns.
     pub bytes: Bytes,
     /// What was found.
     #[field(title = "what")]
     pub text: String,
     /// What to do about it.
     pub fix: String,
-    /// How to see whether that helped.
+    /// How to check whether the fix worked.
     pub verify: String,
 }
 

@@ -13,48 +13,46 @@ use crate::units::Nanos;
 pub struct LedgerView {
     /// The device.
     pub device: String,
-    /// The moment: the peak of the device's fullest pool, of which `pools[].at_peak` speaks too.
+    /// The time of the ledger: the peak of the device's largest pool, as in `pools[].at_peak`.
     pub at_ns: Nanos,
-    /// Which moment that is: `peak`; `traced-peak`: the peak of the traced steps, where more was in use at some other moment of the run; `highest-reading` of the framework's counters, where no trace tells the moment of the peak; `last-reading` of the driver, where nothing tells what was in use; `asked` for.
+    /// Which moment that is: `peak`; `traced-peak`: the peak of the traced steps, if the run had a higher peak elsewhere; `highest-reading` of the framework's counters, if no trace shows the peak; `last-reading` of the driver, if the bytes in use are unknown; `asked`: the moment of `--at`.
     pub moment: LedgerMoment,
-    /// When the driver told what the job's processes held (of host memory: when the kernel did): the nearest such moment at which the pools had the size that they have here. Figures are recorded when they change.
-    #[field(
-        null = "nobody told it, or not while the pools had this size; the reason stands beside `this job`"
-    )]
+    /// Time of the driver reading (for host memory: kernel reading) of the job's processes: the nearest one at which the pools had the same size. Figures are recorded when they change.
+    #[field(null = "there is no reading from while the pools had this size; see the reason of `this job`")]
     pub told_at_ns: Option<Nanos>,
-    /// What it is: device total, driver reserved, free, processes, this job, other process, unattributed, context at start, pool, in use, cached free, a role, slack, before the recording, outside the pools (one line for each cause), unexplained; where the pool is not known: context, pool and outside, and in it context, cached and outside; where no earlier moment is known: context and outside the pools. On the CPU stand-in, where there is no context: the program's own, pool not resident; where the pool is not known: pool and the program's own, and in it cached and the program's own.
+    /// What it is: device total, driver reserved, free, processes, this job, other process, unattributed, context at start, pool, in use, cached free, a role, slack (rounding), before the recording, outside the pools (one line for each cause), unexplained. If the size of the pool is unknown: context, pool and outside, and in it context, cached and outside. If there is no earlier reading: context and outside the pools. On the CPU stand-in, which has no context: the program's own, pool not resident; if the size of the pool is unknown: pool and the program's own, and in it cached and the program's own.
     #[field(unit = "text")]
     pub line: LineKind,
-    /// Which process or pool, what growths came with, or what the line is in plain words.
+    /// The process, the pool, the cause of a change, or an explanation of the line.
     pub detail: String,
-    /// Of `outside the pools`: how many growths of this cause the line sums up.
-    #[field(null = "the line is no growth outside the pools")]
+    /// For `outside the pools`: number of changes with this cause.
+    #[field(null = "the line is not a change outside the pools")]
     pub growths: Option<usize>,
-    /// When the first of them was first seen.
-    #[field(null = "the line is no growth outside the pools")]
+    /// Time of the first of them.
+    #[field(null = "the line is not a change outside the pools")]
     pub first_ns: Option<Nanos>,
-    /// When the last of them was first seen.
-    #[field(null = "the line is no growth outside the pools")]
+    /// Time of the last of them.
+    #[field(null = "the line is not a change outside the pools")]
     pub last_ns: Option<Nanos>,
-    /// The process that the line is of, as the driver numbers it.
-    #[field(null = "the line is of no single process")]
+    /// The process of the line, with the driver's process id.
+    #[field(null = "the line does not belong to a single process")]
     pub pid: Option<u32>,
-    /// The line it is part of, by its place in this list; every line is the sum of its parts.
-    #[field(null = "the whole device is part of nothing")]
+    /// The index of the line it is part of; every line is the sum of its parts.
+    #[field(null = "the line is the whole device")]
     pub part_of: Option<usize>,
-    /// How deep it lies.
+    /// Its depth in the tree.
     pub depth: usize,
-    /// Its bytes; may be negative: what is taken off again.
-    #[field(null = "each line says why in its `reason`")]
+    /// Its bytes; negative if they are subtracted.
+    #[field(null = "see the `reason` of the line")]
     pub bytes: Option<i64>,
-    /// Who told: driver; host: the kernel, of host memory; framework, trace, replay; derived: what is left of others; estimated: bounded by others.
+    /// The source of the figure: driver; host (the kernel, for host memory); framework; trace; replay; derived: the remainder of other figures; estimated: bounded by other figures.
     #[field(unit = "text")]
     pub source: Teller,
-    /// Why the bytes are not known.
+    /// Why the bytes are unknown.
     pub reason: String,
 }
 
-/// Ledgers as rows, one device after the other.
+/// Ledgers as rows, one device after another.
 #[must_use]
 pub fn rows(ledgers: &[DeviceLedger]) -> Vec<LedgerView> {
     let mut rows = Vec::new();
@@ -82,7 +80,7 @@ pub fn rows(ledgers: &[DeviceLedger]) -> Vec<LedgerView> {
     rows
 }
 
-/// The growths that a line sums up.
+/// The changes that a line sums up.
 fn group(line: &Line) -> Option<&GrowthGroup> {
     match &line.what {
         What::Outside(group) => Some(group),

@@ -1,5 +1,5 @@
-//! *Internal.* Documents: structs that serialise, each made from its analysis by a `From`. Nothing is decided here, and nothing is drawn: terminals, pages
-//! and files make their own of it.
+//! *Internal.* Documents: structs that serialise, each built from its analysis by a `From`. Nothing is decided or drawn here: terminals, pages
+//! and files format them.
 
 pub mod caching;
 pub mod diff;

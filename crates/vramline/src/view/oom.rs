@@ -1,6 +1,6 @@
-//! The post-mortem as plain data: the JSON document of `vramline oom`, and what the terminal prints.
+//! The post-mortem: the JSON document of `vramline oom`, which the terminal prints too.
 //!
-//! A figure that the input tells rounded is null, with its two ends beside it. `unknowns` has the reason of each null.
+//! A figure that the input rounds is null, with its lower and upper bound in two further fields. `unknowns` has the reason for each null.
 
 use serde::Serialize;
 
@@ -17,107 +17,107 @@ use crate::postmortem::{Proof, Verdict};
 use crate::units::Bytes;
 use crate::warning::{Unknown, Warning};
 
-/// What [`oom`](crate::oom()) answers: why each allocation failed, and what would have helped.
+/// The answer of [`oom`](crate::oom()): why each allocation failed, and what helps.
 #[derive(Debug, Serialize, Document)]
 pub struct OomReport {
     /// `oom`.
     pub kind: &'static str,
-    /// The answer in a sentence.
+    /// The answer as a sentence.
     pub headline: String,
-    /// The answer in a word, with its figures.
+    /// The answer as a word, with its figures.
     pub verdict: OomVerdictView,
-    /// The paths that were given.
+    /// The paths that were read.
     #[field(title = "file")]
     pub files: Vec<String>,
-    /// The failed allocations: those that ended their process first, then in the order of the text.
+    /// The failed allocations: first those that ended their process, then in the order of the input.
     #[field(each)]
     pub failures: Vec<FailureView>,
-    /// Failures that are alike.
+    /// Similar failures.
     pub groups: Vec<GroupView>,
-    /// Requests that failed without harm.
+    /// Requests that failed without ending the job.
     pub soft: SoftView,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub warnings: Vec<Warning>,
-    /// Each null with its reason.
+    /// The reason for each null.
     pub unknowns: Vec<Unknown>,
 }
 
-/// The answer in a word, with its figures.
+/// The answer as a word, with its figures.
 #[derive(Debug, Serialize, Document)]
 pub struct OomVerdictView {
-    /// The verdict on the first failure; `unknown` where it cannot be told, `went-on` where the job went on after all of them, `none` where no allocation fails.
+    /// The verdict on the first failure; `unknown` if the input does not decide it, `went-on` if the job continued after all failures, `none` if no allocation failed.
     #[field(title = "verdict")]
     pub word: OomWord,
-    /// How many allocations failed.
+    /// Number of failed allocations.
     pub failures: usize,
-    /// What the first had to find in one piece.
-    #[field(null = "no allocation fails, or its size is not told exactly")]
+    /// Size of the block that the first failure needed.
+    #[field(null = "no allocation failed, or the exact size is unknown")]
     pub requested_bytes: Option<Bytes>,
-    /// By how much it did not fit.
-    #[field(null = "no allocation fails, or what was missing is not told exactly")]
+    /// How much was missing.
+    #[field(null = "no allocation failed, or the exact amount is unknown")]
     pub short_by_bytes: Option<Bytes>,
 }
 
-/// Requests that failed, and that the program could do without. They are not among the failures.
+/// Requests that failed although the program could continue without them. They are not in `failures`.
 #[derive(Debug, Serialize, Document)]
 pub struct SoftView {
-    /// The same in a sentence.
-    #[field(null = "none failed without harm")]
+    /// The same as a sentence.
+    #[field(null = "there is no such request")]
     pub text: Option<String>,
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// The smallest of them, at least.
-    #[field(title = "at least", null = "none failed without harm")]
+    /// Lower bound of the smallest.
+    #[field(title = "at least", null = "there is no such request")]
     pub low_bytes: Option<Bytes>,
-    /// The largest of them, at most.
-    #[field(title = "at most", null = "none failed without harm")]
+    /// Upper bound of the largest.
+    #[field(title = "at most", null = "there is no such request")]
     pub high_bytes: Option<Bytes>,
     /// The pools, as the framework names them.
     pub pools: Vec<String>,
-    /// How often the driver refused to let a pool grow, in a program that went on.
+    /// Number of times that the driver refused to let a pool grow, in a program that continued.
     pub driver_refusals: u64,
-    /// The largest request that it refused.
-    #[field(null = "the driver refused none")]
+    /// The largest refused request.
+    #[field(null = "the driver refused no request")]
     pub largest_refusal_bytes: Option<Bytes>,
 }
 
 /// A failed allocation.
 #[derive(Debug, Serialize, Document)]
 pub struct FailureView {
-    /// What happened, in a sentence.
+    /// What happened, as a sentence.
     pub headline: String,
-    /// What became of the request: `ended-job`; `went-on`: it failed, and the job went on without it; `served-later`: it was tried again and served; `unknown`: the input does not say, as a log.
+    /// What happened to the request: `ended-job`; `went-on`: it failed, and the job continued without it; `served-later`: a retry succeeded; `unknown`: the input does not say, for example a log.
     pub outcome: FailureOutcome,
     /// The pool, as the framework names it.
     #[field(title = "pool", null = "the input does not say")]
     pub allocator: Option<String>,
-    /// In which words it is told: `bfc-a` (TensorFlow up to 1.13), `bfc-b` (1.14 to 2.0), `bfc-c` (2.1 to 2.21), `bfc-d` (XLA since June 2026), `bfc` (no list of chunks), `tensorflow-error`, `jax-error`, `cuda-malloc-async`, `pytorch`, `pytorch-async`, `driver-refusal`, `tpu`, `library`, `torch-snapshot`, `memory-dump`; docs/dialects.md lists them.
+    /// The format of the message: `bfc-a` (TensorFlow up to 1.13), `bfc-b` (1.14 to 2.0), `bfc-c` (2.1 to 2.21), `bfc-d` (XLA since June 2026), `bfc` (no list of blocks), `tensorflow-error`, `jax-error`, `cuda-malloc-async`, `pytorch`, `pytorch-async`, `driver-refusal`, `tpu`, `library`, `torch-snapshot`, `memory-dump`; docs/dialects.md lists them.
     pub dialect: Dialect,
-    /// Whose memory it is: `cuda`, `hip`, `xpu`, `npu`, `mlu`, `musa`, `metal`, `tpu`, `host` or `other`.
+    /// The kind of memory: `cuda`, `hip`, `xpu`, `npu`, `mlu`, `musa`, `metal`, `tpu`, `host` or `other`.
     #[field(null = "the input does not say")]
     pub platform: Option<Platform>,
-    /// The library that says so, where it is not the framework itself.
-    #[field(null = "the framework says so itself")]
+    /// The library that reported the failure, if it is not the framework itself.
+    #[field(null = "the framework reported the failure itself")]
     pub library: Option<String>,
-    /// What was asked for.
+    /// Requested bytes.
     #[field(null_with = Self::why_no_requested)]
     pub requested_bytes: Option<Bytes>,
-    /// Its ends, where a text rounds it; equal where it is known.
+    /// Its bounds, if the input rounds it; equal if it is known exactly.
     #[field(title = "at least", null_with = Self::why_no_requested)]
     pub requested_low_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at most", null_with = Self::why_no_requested)]
     pub requested_high_bytes: Option<Bytes>,
-    /// R: the request as the allocator rounds it; of PyTorch what it asked the driver for.
+    /// R: the request as rounded by the allocator; for PyTorch, what it requested from the driver.
     #[field(null_with = Self::why_no_rounded)]
     pub rounded_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at least", null_with = Self::why_no_rounded)]
     pub rounded_low_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at most", null_with = Self::why_no_rounded)]
     pub rounded_high_bytes: Option<Bytes>,
-    /// The op that asked.
+    /// The op that requested it.
     #[field(null = "the input does not say")]
     pub op: Option<String>,
     /// The tensor's shape.
@@ -129,121 +129,121 @@ pub struct FailureView {
     /// The device, as the text names it.
     #[field(null = "the input does not say")]
     pub device: Option<String>,
-    /// XLA's executable that asked.
+    /// The XLA executable that requested it.
     #[field(null = "the input does not say")]
     pub executable: Option<String>,
-    /// The most that the pool may take.
+    /// The limit of the pool.
     #[field(null_with = Self::why_no_limit)]
     pub limit_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at least", null_with = Self::why_no_limit)]
     pub limit_low_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at most", null_with = Self::why_no_limit)]
     pub limit_high_bytes: Option<Bytes>,
-    /// What proves that the limit is a setting of the user's.
-    #[field(title = "set by", null = "nothing proves that the limit is a setting of yours")]
+    /// The setting that the limit comes from.
+    #[field(title = "set by", null = "the input does not show that the limit is a setting")]
     pub limit_set_by: Option<String>,
-    /// What the pool has taken from the device.
+    /// Bytes that the pool reserved from the device.
     #[field(null = "the input does not say")]
     pub pool_bytes: Option<Bytes>,
-    /// In use, whole chunks.
+    /// Bytes in use, including rounding.
     #[field(null_with = Self::why_no_in_use)]
     pub in_use_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at least", null_with = Self::why_no_in_use)]
     pub in_use_low_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at most", null_with = Self::why_no_in_use)]
     pub in_use_high_bytes: Option<Bytes>,
-    /// F: free in chunks that the request may use.
+    /// F: free bytes in blocks that the request may use.
     #[field(null_with = Self::why_no_free)]
     pub free_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at least", null_with = Self::why_no_free)]
     pub free_low_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at most", null_with = Self::why_no_free)]
     pub free_high_bytes: Option<Bytes>,
-    /// The largest of these chunks.
+    /// The largest free block.
     #[field(title = "largest", null = "the input does not say", switch = "TF_BFC_MEMORY_DUMP")]
     pub largest_free_bytes: Option<Bytes>,
-    /// U: what the limit leaves, in whole granules; of PyTorch without a limit what the device and other processes would leave.
+    /// U: bytes that the limit leaves unallocated, in whole granules; for PyTorch without a limit, what the device and other processes leave.
     #[field(null_with = Self::why_no_unallocated)]
     pub unallocated_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at least", null_with = Self::why_no_unallocated)]
     pub unallocated_low_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at most", null_with = Self::why_no_unallocated)]
     pub unallocated_high_bytes: Option<Bytes>,
-    /// Held by chunks in use beyond what was asked for.
+    /// Rounding: bytes of blocks in use beyond their requests.
     #[field(null_with = Self::why_no_slack)]
     pub slack_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at least", null_with = Self::why_no_slack)]
     pub slack_low_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at most", null_with = Self::why_no_slack)]
     pub slack_high_bytes: Option<Bytes>,
-    /// `device` when U >= R or other processes hold what is missing, else `fragmented` when F + U >= R and F is at least a twentieth of the pool, else `slack` when slack >= R - F - U, else `exhausted`; `limit` in place of the last two where a setting is proved. The likeliest where rounding leaves several open. Null where the input does not decide.
+    /// `device` if U >= R or other processes hold what is missing; else `fragmented` if F + U >= R and F is at least a twentieth of the pool; else `slack` if the rounding is at least R - F - U; else `exhausted`. `limit` replaces the last two if the limit is known to be a setting. The likeliest one if rounded figures allow several. Null if the input does not decide it.
     #[field(null_with = Self::why_no_verdict)]
     pub verdict: Option<Verdict>,
-    /// All verdicts that the figures leave open, the likeliest first.
+    /// All verdicts that the figures allow, likeliest first.
     pub open_verdicts: Vec<Verdict>,
     /// R - F - U, or 0.
     #[field(null_with = Self::why_no_short_by)]
     pub short_by_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at least", null_with = Self::why_no_short_by)]
     pub short_by_low_bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at most", null_with = Self::why_no_short_by)]
     pub short_by_high_bytes: Option<Bytes>,
-    /// All memory of the device, as the text rounds it.
+    /// Total memory of the device, as rounded in the input.
     #[field(title = "device", null = "the input does not say")]
     pub device_total_bytes: Option<Bytes>,
-    /// Free on the device then, as the text rounds it.
+    /// Free memory of the device, as rounded in the input.
     #[field(null = "the input does not say")]
     pub device_free_bytes: Option<Bytes>,
-    /// Held by this process, contexts and libraries included, as the text rounds it.
+    /// Memory of this process, including context and libraries, as rounded in the input.
     #[field(null = "the input does not say")]
     pub this_process_bytes: Option<Bytes>,
-    /// O: held by other processes; the device less what is free and what this process has. Where only the framework's pool is told, up to 2 GiB beside it count as the process's own. The middle of its ends.
-    #[field(title = "others", null = "the input neither says nor implies it")]
+    /// O: memory of other processes: the device's total minus free memory and the memory of this process. If only the framework's pool is known, up to 2 GiB outside it count as this process. The middle of its bounds.
+    #[field(title = "others", null = "the input does not contain enough figures")]
     pub other_processes_bytes: Option<Bytes>,
-    /// As above.
-    #[field(title = "at least", null = "the input neither says nor implies it")]
+    /// Its bounds, as above.
+    #[field(title = "at least", null = "the input does not contain enough figures")]
     pub other_processes_low_bytes: Option<Bytes>,
-    /// As above.
-    #[field(title = "at most", null = "the input neither says nor implies it")]
+    /// Its bounds, as above.
+    #[field(title = "at most", null = "the input does not contain enough figures")]
     pub other_processes_high_bytes: Option<Bytes>,
-    /// What the driver had refused the pool just before.
+    /// The request of the pool that the driver refused just before.
     #[field(null = "the input does not say")]
     pub driver_refused_bytes: Option<Bytes>,
-    /// What a training step needs at least: parameters, gradients and optimizer state, also what is still to come.
-    #[field(null = "only a recording of PyTorch tells")]
+    /// Lower bound of what a training step needs: parameters, gradients and optimizer state, including what was not allocated yet.
+    #[field(null = "only recordings of PyTorch show it")]
     pub needs_at_least_bytes: Option<Bytes>,
-    /// The compiled program's need, as XLA reckons.
+    /// The compiled program's need, as estimated by XLA.
     #[field(null = "the input does not say")]
     pub program_needs_bytes: Option<Bytes>,
-    /// What XLA wanted it to stay below.
+    /// XLA's budget for the program.
     #[field(null = "the input does not say")]
     pub program_budget_bytes: Option<Bytes>,
-    /// Dumps of the same state: TensorFlow tries for ten seconds.
+    /// Number of attempts: TensorFlow retries for ten seconds.
     pub attempts: u64,
-    /// Where the failure is told.
+    /// Where the failure is reported.
     pub told_by: Vec<WitnessView>,
     /// The regions of the pool.
     pub regions: Vec<RegionView>,
-    /// Of a fragmented pool: the run of chunks with the fewest live bytes that would hold the request.
+    /// For a fragmented pool: the range of blocks that would hold the request with the fewest bytes in use.
     #[field(null_with = Self::why_no_bridge)]
     pub bridge: Option<BridgeView>,
-    /// Chunks in use by size and name, the most bytes first.
+    /// Blocks in use by size and name, most bytes first.
     pub holders: Vec<HolderView>,
     /// The buffers that a compiled program lists.
     pub buffers: Vec<BufferView>,
-    /// What would help.
+    /// What helps.
     pub advice: Vec<AdviceView>,
     /// Why there is no verdict.
     #[serde(skip)]
@@ -253,122 +253,122 @@ pub struct FailureView {
 /// Where a failure is told.
 #[derive(Debug, Serialize, Document)]
 pub struct WitnessView {
-    /// Who told: a log or a dump.
+    /// The file: a log or a dump.
     pub file: String,
-    /// The line it begins in; null in a dump.
+    /// The first line of the message; null in a dump.
     #[field(null = "a dump has no lines")]
     pub line: Option<u64>,
-    /// When, as the log writes it.
+    /// The time, as written in the log.
     pub time: String,
 }
 
 /// A region of a pool.
 #[derive(Debug, Serialize, Document)]
 pub struct RegionView {
-    /// Where the region begins; the list is empty where the chunks are not told.
+    /// The first address of the region; the list is empty if the input has no list of blocks.
     pub address: u64,
     /// Its size.
     pub bytes: Bytes,
-    /// Of these, in use.
+    /// Bytes in use in it.
     pub in_use_bytes: Bytes,
-    /// Of these, free.
+    /// Free bytes in it.
     pub free_bytes: Bytes,
-    /// Its largest free chunk.
+    /// Its largest free block.
     #[field(title = "largest")]
     pub largest_free_bytes: Bytes,
-    /// How many chunks it is cut into.
+    /// Number of its blocks.
     pub chunks: usize,
-    /// A picture, to scale: `#` in use, `x` slack, `:` mostly free, `.` free.
+    /// A map to scale: `#` in use, `x` rounding, `:` mostly free, `.` free.
     pub map: String,
 }
 
-/// What keeps holes apart.
+/// The range of blocks that would hold the request.
 #[derive(Debug, Serialize, Document)]
 pub struct BridgeView {
-    /// Which region, from zero.
+    /// The index of the region.
     pub region: usize,
-    /// All of the run.
+    /// Size of the range.
     pub bytes: Bytes,
-    /// Of these, free now.
+    /// Free bytes in it.
     pub free_bytes: Bytes,
-    /// In how many holes.
+    /// Number of free blocks in it.
     pub holes: usize,
-    /// The live chunks between the holes.
+    /// The blocks in use between the free blocks.
     pub live: Vec<ChunkView>,
 }
 
-/// A chunk of a pool.
+/// A block of a pool.
 #[derive(Debug, Serialize, Document)]
 pub struct ChunkView {
-    /// A live chunk between them.
+    /// Its address.
     pub address: u64,
     /// Its size.
-    #[field(title = "chunk")]
+    #[field(title = "block")]
     pub bytes: Bytes,
-    /// What was asked for; only dumps tell it.
+    /// Requested bytes; only dumps have it.
     #[field(null = "the input does not say")]
     pub requested_bytes: Option<Bytes>,
-    /// What names it; empty where nothing does.
+    /// Its op; empty if unknown.
     pub op: String,
 }
 
-/// Chunks in use of one size and name.
+/// Blocks in use with the same size and name.
 #[derive(Debug, Serialize, Document)]
 pub struct HolderView {
-    /// Chunks in use of one size, request and name, together; the twenty largest.
+    /// Total bytes of the blocks in use with the same size, request and name; the twenty largest groups are listed.
     pub bytes: Bytes,
-    /// How many.
-    #[field(title = "chunks")]
+    /// Their number.
+    #[field(title = "blocks")]
     pub count: u64,
     /// The size of each.
     #[field(title = "each")]
     pub chunk_bytes: Bytes,
-    /// What was asked for by each; only dumps tell it.
+    /// Requested bytes of each; only dumps have it.
     #[field(null = "the input does not say")]
     pub requested_bytes: Option<Bytes>,
-    /// What names them; empty where nothing does.
+    /// Their op; empty if unknown.
     pub op: String,
 }
 
 /// A buffer that a compiled program lists.
 #[derive(Debug, Serialize, Document)]
 pub struct BufferView {
-    /// A buffer of the executable's peak, as XLA lists it; null where rounded.
-    #[field(null = "the text rounds it; it lies between the two ends")]
+    /// Size of a buffer at the executable's peak, as listed by XLA; null if rounded.
+    #[field(null = "the input rounds it; see the two bounds")]
     pub bytes: Option<Bytes>,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at least")]
     pub low_bytes: Bytes,
-    /// As above.
+    /// Its bounds, as above.
     #[field(title = "at most")]
     pub high_bytes: Bytes,
-    /// The op and its place in the program, as XLA writes them.
+    /// The op and its source location, as written by XLA.
     #[field(title = "op")]
     pub operator: String,
-    /// XLA's name of the instruction.
+    /// XLA's name for the instruction.
     pub label: String,
     /// Its shape.
     pub shape: String,
 }
 
-/// What would help.
+/// What helps.
 #[derive(Debug, Serialize, Document)]
 pub struct AdviceView {
-    /// From facts of this failure only, best first.
+    /// What to do, based on this failure only; best first.
     #[field(title = "what to do")]
     pub text: String,
-    /// The bytes it is about; null where it is about none.
-    #[field(null = "the advice is about no size")]
+    /// The bytes it concerns; null if there are none.
+    #[field(null = "the advice does not concern a size")]
     pub bytes: Option<Bytes>,
 }
 
-/// Failures that are alike.
+/// Similar failures.
 #[derive(Debug, Serialize, Document)]
 pub struct GroupView {
-    /// Failures that are alike but for their time, by their place in `failures`.
+    /// Indices in `failures` of failures that differ only in their time.
     pub failures: Vec<usize>,
     /// Their verdict.
-    #[field(null = "the failures say why, each in its own `verdict`")]
+    #[field(null = "see the `verdict` of each failure")]
     pub verdict: Option<Verdict>,
 }
 
@@ -560,16 +560,18 @@ fn bridge_view(bridge: &Bridge, names: &Names) -> BridgeView {
 }
 
 impl FailureView {
-    /// Why a figure is not told exactly: rounded, where its lower end is known.
+    /// Why a figure is not known exactly: if its lower bound is known, the input rounds it.
     fn why_none(low: Option<Bytes>, otherwise: &'static str, switch: Option<&'static str>) -> Reason {
-        let text = if low.is_some() { "the text rounds it; it lies between the two ends" } else { otherwise };
+        let text = if low.is_some() { "the input rounds it; see the two bounds" } else { otherwise };
         Reason::new(text, switch)
     }
 
     fn why_no_requested(&self) -> Reason {
         let otherwise = match self.dialect {
-            Dialect::MemoryDump => "a dump does not say what was asked for",
-            Dialect::PyTorch => "PyTorch says what it asked the driver for, not the tensor's size",
+            Dialect::MemoryDump => "a dump does not contain the failed request",
+            Dialect::PyTorch => {
+                "PyTorch reports what it requested from the driver, not the size of the tensor"
+            }
             _ => NOT_SAID,
         };
         FailureView::why_none(self.requested_low_bytes, otherwise, None)
@@ -612,11 +614,9 @@ impl FailureView {
 
     fn why_no_bridge(&self) -> Reason {
         let text = match self.verdict {
-            Some(Verdict::Fragmented) if !self.regions.is_empty() => {
-                "no region is as large as the request: its holes could not hold it even if they were joined"
-            }
-            Some(Verdict::Fragmented) => "the chunks are not told",
-            _ => "only a fragmented pool has one",
+            Some(Verdict::Fragmented) if !self.regions.is_empty() => "no region is as large as the request",
+            Some(Verdict::Fragmented) => "the input has no list of blocks",
+            _ => "the pool is not fragmented",
         };
         Reason::new(text, None)
     }

@@ -1,4 +1,4 @@
-//! Jobs on one device as a document: what each needs and from where that is known, its limit, and how to start it.
+//! Jobs on one device as a document: what each needs, how that is known, its limit, and how to start it.
 //!
 //! These structures are the JSON document (`docs/json.md`); the terminal prints the same values.
 
@@ -15,86 +15,86 @@ use crate::warning::{Unknown, Warning};
 pub struct PackView {
     /// `pack`.
     pub kind: &'static str,
-    /// The answer in a sentence.
+    /// The answer as a sentence.
     pub headline: String,
-    /// The answer in a word, with its figures.
+    /// The answer as a word, with its figures.
     pub verdict: PackVerdictView,
-    /// Whether all jobs fit; null where that rests on something assumed or only peaks are known.
-    #[field(null = "it rests on something assumed, or fits only without headroom; the notes say what")]
+    /// Whether all jobs fit; null if that depends on an assumption, or if only peaks are known.
+    #[field(null = "it depends on an assumption, or the jobs fit only without headroom; see the warnings")]
     pub fits: Option<bool>,
     /// The device.
     pub device: PackDeviceView,
-    /// `total_bytes` of all jobs, `reserved_bytes` and `taken_bytes`.
+    /// The sum of `total_bytes` of all jobs, `reserved_bytes` and `taken_bytes`.
     pub sum_bytes: Bytes,
-    /// The same with `minimum_bytes` instead of limits and without what is assumed.
+    /// The same with `minimum_bytes` instead of limits, and without assumptions.
     pub least_bytes: Bytes,
-    /// `device.total_bytes` less `sum_bytes`; negative where it is too little.
+    /// `device.total_bytes` minus `sum_bytes`; negative if the jobs do not fit.
     pub left_bytes: i64,
     /// The jobs.
     #[field(each)]
     pub jobs: Vec<PackJobView>,
-    /// What to mind when they are started.
+    /// Advice for starting the jobs.
     pub advice: Vec<String>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub warnings: Vec<Warning>,
-    /// Each null with its reason.
+    /// The reason for each null.
     pub unknowns: Vec<Unknown>,
 }
 
 /// The device.
 #[derive(Debug, Serialize, Document)]
 pub struct PackDeviceView {
-    /// Which device.
+    /// Its name.
     #[field(title = "device")]
     pub name: String,
-    /// Whether it is host memory: the jobs were recorded with TensorFlow's pool on the CPU, and nothing names a GPU. Then `outside_bytes` of a job is the program's own memory: Python, its libraries, and data outside the pool.
+    /// Whether it is host memory: the jobs were recorded with TensorFlow's pool on the CPU, and no GPU is given. `outside_bytes` of a job is then the program's own memory: Python, its libraries and data outside the pool.
     #[field(title = "host memory")]
     pub is_host: bool,
-    /// The device's memory.
-    #[field(title = "all of it")]
+    /// Total memory of the device.
+    #[field(title = "total")]
     pub total_bytes: Bytes,
-    /// What the driver keeps of it; 0 where nobody told, which a warning says.
-    #[field(title = "kept by the driver")]
+    /// Memory that the driver reserves; 0 with a warning if it is unknown.
+    #[field(title = "driver reserved")]
     pub reserved_bytes: Bytes,
-    /// What others hold on it now, on this machine's device.
-    #[field(title = "taken already")]
+    /// Memory that other processes hold on this machine's device now.
+    #[field(title = "other processes")]
     pub taken_bytes: Bytes,
 }
 
 /// A job.
 #[derive(Debug, Serialize, Document)]
 pub struct PackJobView {
-    /// As given, else the file's name.
+    /// The given name, or the name of the file.
     #[field(title = "job")]
     pub name: String,
     /// The recording, trace or plan.
     pub file: String,
     /// `tensorflow`, `jax` or `pytorch`.
-    #[field(null = "the file does not tell")]
+    #[field(null = "the file does not show it")]
     pub framework: Option<Framework>,
-    /// The batch of a plan.
-    #[field(null = "a run says nothing of its batch")]
+    /// The batch size of a plan.
+    #[field(null = "a recording does not contain its batch size")]
     pub batch: Option<u64>,
-    /// The least that its pool needs.
+    /// The minimum that its pool needs.
     #[field(title = "needs")]
     pub minimum_bytes: Bytes,
-    /// `replay` (least limit of an exact replay), `plan-minimum`, `plan-high` (a plan without a minimum), `peak` (only its peak is known).
+    /// How that is known: `replay` (smallest limit of an exact replay), `plan-minimum`, `plan-high` (a plan without a minimum), `peak` (only its peak is known).
     #[field(title = "known from")]
     pub basis: NeedBasis,
-    /// The limit beyond the minimum: --headroom, and up to whole MiB.
+    /// The limit minus the minimum: --headroom, rounded up to whole MiB.
     pub headroom_bytes: Bytes,
-    /// The limit to set: `minimum_bytes` and `headroom_bytes`.
+    /// The limit to set: `minimum_bytes` + `headroom_bytes`.
     pub limit_bytes: Bytes,
-    /// What its process holds beside the pool (a context and libraries; in host memory the program's own): by its recording or plan, else --context.
-    #[field(title = "beside its pool", null = "nothing tells it", switch = "--context 700MiB")]
+    /// Memory of its process outside the pool (context and libraries; in host memory the program's own), from its recording or plan, or from --context.
+    #[field(title = "outside the pool", null = "it was not recorded", switch = "--context 700MiB")]
     pub outside_bytes: Option<Bytes>,
-    /// The same, or what is assumed where it is not known.
-    #[field(title = "beside its pool")]
+    /// The same, or an assumption if it is unknown.
+    #[field(title = "outside the pool")]
     pub outside_counted_bytes: Bytes,
-    /// `limit_bytes` and `outside_counted_bytes`.
-    #[field(title = "in all")]
+    /// `limit_bytes` + `outside_counted_bytes`.
+    #[field(title = "total")]
     pub total_bytes: Bytes,
-    /// Ways to start it with its limit; CMD stands for a command that is not known.
+    /// Commands that start it with its limit; CMD stands for an unknown command.
     #[field(title = "start")]
     pub launch: Vec<String>,
 }
@@ -131,17 +131,17 @@ impl From<PackAnalysis> for PackView {
     }
 }
 
-/// The answer in a word, with its figures.
+/// The answer as a word, with its figures.
 #[derive(Debug, Serialize, Document)]
 pub struct PackVerdictView {
     /// `fits`, `does-not-fit`, `probably-fits` or `not-certain`.
     #[field(title = "verdict")]
     pub word: PackVerdict,
-    /// What all jobs take with their limits.
+    /// The sum of all jobs with their limits.
     pub sum_bytes: Bytes,
-    /// What they need at least.
+    /// Lower bound of what they need.
     pub least_bytes: Bytes,
-    /// The device's memory.
+    /// Total memory of the device.
     pub total_bytes: Bytes,
 }
 

@@ -1,6 +1,6 @@
-//! Long columns of numbers as a few bytes each, in a text: what the page unpacks again (`web/src/data.ts`).
+//! Packs long columns of numbers as text, with a few bytes per number. `web/src/data.ts` unpacks them.
 
-/// Numbers as differences from the one before, seven bits a byte, the sign in the lowest.
+/// Numbers as differences from the previous one, seven bits per byte, with the sign in the lowest bit.
 #[derive(Default)]
 pub(super) struct Packed(Vec<u8>);
 
@@ -19,12 +19,12 @@ impl Packed {
         }
     }
 
-    /// A column of bytes; what does not fit 63 bits is the most that does.
+    /// A column of sizes; values above 63 bits are clamped.
     pub(super) fn bytes(&mut self, values: &[u64]) {
         self.column(values.iter().map(|&bytes| i64::try_from(bytes).unwrap_or(i64::MAX)));
     }
 
-    /// A column of places or of numbers of names.
+    /// A column of indices.
     pub(super) fn places(&mut self, values: impl Iterator<Item = usize>) {
         self.column(values.map(|place| i64::try_from(place).unwrap_or(i64::MAX)));
     }

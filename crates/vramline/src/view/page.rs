@@ -1,6 +1,6 @@
-//! The data of a report's page: the report itself, and its picture with long columns packed.
+//! The data of a report page: the report itself, and its charts with packed columns.
 //!
-//! Long columns of numbers are differences in a few bytes each, as base64; `web/src/data.ts` unpacks them. There is no drawing
+//! Long columns of numbers are stored as differences in base64; `web/src/data.ts` unpacks them. There is no drawing
 //! here: `web/` does that.
 
 use serde::Serialize;
@@ -20,7 +20,7 @@ use crate::analysis::report::ReportAnalysis;
 use crate::snapshot::Role;
 use crate::units::{Bytes, Nanos};
 
-/// The longest data of a page, whatever was read.
+/// The maximum size of a page's data.
 pub const MAX_PAYLOAD_BYTES: usize = 19 << 20;
 
 /// The whole document.
@@ -34,24 +34,24 @@ struct PageDocument {
     aggregated: Vec<String>,
 }
 
-/// The picture of one pool.
+/// The charts of one pool.
 #[derive(Serialize)]
 struct PoolPictureView {
-    /// Its place among the report's pools.
+    /// Its index in the report's pools.
     pool: usize,
     by: TimelineOrigin,
     events: usize,
-    /// Events in a column.
+    /// Number of events per column.
     each: usize,
     columns: usize,
-    /// When the last of them ends.
+    /// End time of the last column.
     end_ns: Nanos,
-    /// Times, times of the highest moments since, least, last, then the parts at the highest: roles, slack, before.
+    /// Times, times of the highest moment of each column, minimum, last value, then the parts at the highest moment: roles, rounding, before.
     data: String,
     moments: Vec<MomentView>,
     map: Option<BlockMapView>,
     lines: Vec<FigureLineView>,
-    /// What the counters told of the whole run, where that goes on after the trace.
+    /// The framework's counters over the whole run, if the run continues after the trace.
     run: Option<FigureLineView>,
     notes: Vec<String>,
 }
@@ -63,7 +63,7 @@ pub(super) struct MomentView {
     in_use_bytes: Bytes,
     slack_bytes: Bytes,
     before_recording_bytes: Bytes,
-    /// Each: bytes, count, role, op, layer, shape, type, source, variable, evidence, age.
+    /// Each row: bytes, count, role, op, layer, shape, type, source, variable, evidence, age.
     rows: Vec<[Option<u64>; 11]>,
     rest_rows: usize,
     rest_bytes: Bytes,
@@ -74,13 +74,13 @@ pub(super) struct MomentView {
 pub(super) struct BlockMapView {
     allocations: u64,
     blocks: usize,
-    /// Whether these are all, and their positions are told.
+    /// Whether the list is complete and has positions.
     is_whole: bool,
     /// The lowest address, in hexadecimal.
     base: String,
-    /// Addresses, chunks, slack, births, lifetimes plus one (0: not freed), roles, ops, shapes; then births and deaths by position.
+    /// Addresses, block sizes, rounding, birth times, lifetimes plus one (0: not freed), roles, ops, shapes; then births and deaths by position.
     data: String,
-    /// Of the others: how many, and the largest.
+    /// The number of omitted blocks, and the largest of them.
     left_out: u64,
     left_out_most_bytes: Bytes,
 }
@@ -94,8 +94,8 @@ pub(super) struct FigureLineView {
     data: String,
 }
 
-/// The page's data as JSON that may stand inside a page: it has no `<`. At most [`MAX_PAYLOAD_BYTES`] long. Of the report remains
-/// what the page has of it.
+/// The page's data as JSON without `<`, so that it can be embedded in a page. At most [`MAX_PAYLOAD_BYTES`] long. It contains the part of
+/// the report that the page shows.
 #[must_use]
 pub fn payload(reading: &Reading, report: &mut ReportAnalysis) -> String {
     let oom = post_mortem(reading, |oom| OomReport::from(oom));
@@ -111,7 +111,7 @@ pub fn payload(reading: &Reading, report: &mut ReportAnalysis) -> String {
     }
 }
 
-/// JSON without `<`, which is inside strings only, and there it may be written so.
+/// Escapes `<` in JSON; it occurs only inside strings, where an escape is allowed.
 pub(super) fn plain_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).unwrap_or_default();
     if text.contains('<') { text.replace('<', "\\u003c") } else { text }
@@ -135,7 +135,7 @@ impl PageDocument {
     }
 }
 
-/// A document with its texts and lists cut to what there is room for.
+/// A document with its texts and lists shortened to the available room.
 fn cut(document: &impl Serialize, room: PictureRoom) -> Value {
     let mut value = serde_json::to_value(document).unwrap_or_default();
     cut_value(&mut value, room);
@@ -204,7 +204,7 @@ fn row(row: &MomentRow) -> [Option<u64>; 11] {
     ]
 }
 
-/// The place of a role in the list that the page has of them.
+/// The index of a role in the page's list of roles.
 fn place_of(role: Role) -> usize {
     Role::ALL.iter().position(|&known| known == role).unwrap_or_default()
 }

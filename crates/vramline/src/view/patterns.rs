@@ -9,52 +9,49 @@ use crate::units::Bytes;
 /// How the steps of a pool repeat each other.
 #[derive(Debug, Serialize, Document)]
 pub struct PatternsView {
-    /// Steps of the trace that were compared: those that train, where there are any.
+    /// Number of compared steps: the training steps, if there are any.
     pub steps: usize,
-    /// Share of the requests from the second step on that one of the four steps before made too: the same op, the same size.
-    #[field(title = "repeated", unit = "share", null = "no step after the first asks for memory")]
+    /// Share of requests from the second step on that one of the four previous steps made too, with the same op and size.
+    #[field(title = "repeated", unit = "share", null = "no step after the first requests memory")]
     pub repeated_requests: Option<f64>,
     /// The same share of their bytes.
-    #[field(title = "of the bytes", unit = "share", null = "no step after the first asks for memory")]
+    #[field(title = "repeated bytes", unit = "share", null = "no step after the first requests memory")]
     pub repeated_bytes: Option<f64>,
-    /// The first step from which on every step asks for at least 99 % of its bytes in sizes that a step before asked for.
-    #[field(
-        title = "steady from step",
-        null = "the last step of the trace still asks for sizes that no step before it asked for"
-    )]
+    /// The first step from which on every step requests at least 99 % of its bytes in sizes that an earlier step requested.
+    #[field(title = "steady from step", null = "the last step of the trace still requests new sizes")]
     pub steady_from_step: Option<i64>,
-    /// How many ops ask for other sizes in most steps, three different ones at least.
+    /// Number of ops whose requested sizes change in most steps, with at least three different sizes.
     #[field(title = "ops")]
     pub churning_ops: usize,
-    /// The ten of them with the most bytes.
+    /// The ten of those ops with the most bytes.
     #[field(unit = "list")]
     pub churning: Vec<ChurningView>,
-    /// The most that the pool took from the driver, by exact replay.
+    /// Peak bytes that the pool reserved, by exact replay.
     #[field(
         title = "pool",
-        null = "only an exact replay from the first allocation tells it",
+        null = "it needs an exact replay from the first allocation",
         switch = "vramline run --trace auto"
     )]
     pub pool_bytes: Option<Bytes>,
-    /// The same if those ops asked for their largest sizes in every step, as with shapes padded to constant ones.
+    /// The same if those ops requested their largest size in every step, as with padded shapes.
     #[field(
         title = "padded",
-        null = "only an exact replay from the first allocation, of a pool that grows, tells it",
+        null = "it needs an exact replay, from the first allocation, of a pool that grows",
         switch = "vramline run --trace auto"
     )]
     pub padded_pool_bytes: Option<Bytes>,
 }
 
-/// An op that asks for other sizes in most steps.
+/// An op whose requested sizes change in most steps.
 #[derive(Debug, Serialize, Document)]
 pub struct ChurningView {
     /// The op, as in rows.
     pub op: String,
     /// The layer, as in rows.
     pub layer: String,
-    /// Steps in which it asked; the first step does not count.
+    /// Number of steps in which it made requests, without the first step.
     pub steps: usize,
-    /// Different sizes that it asked for.
+    /// Number of different requested sizes.
     pub sizes: usize,
     /// The smallest of them.
     #[field(title = "smallest")]
@@ -62,7 +59,7 @@ pub struct ChurningView {
     /// The largest of them.
     #[field(title = "largest")]
     pub largest_bytes: Bytes,
-    /// In all those steps together.
+    /// Total bytes in all those steps.
     pub total_bytes: Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! A plan as a document: what batches take, what fits, and how sure that is.
+//! A plan as a document: what batch sizes need, what fits, and how certain that is.
 //!
 //! These structures are the JSON document (`docs/json.md`); the terminal prints the same values.
 
@@ -18,14 +18,14 @@ use crate::snapshot::Role;
 use crate::units::Bytes;
 use crate::warning::{Unknown, Warning};
 
-/// What [`plan`](crate::plan()) answers: what each batch size takes, which is the largest that fits, and what would need less.
+/// The answer of [`plan`](crate::plan()): what each batch size needs, the largest that fits, and fixes that need less.
 #[derive(Debug, Serialize, Document)]
 pub struct PlanView {
     /// `plan`.
     pub kind: &'static str,
-    /// The answer in a sentence.
+    /// The answer as a sentence.
     pub headline: String,
-    /// The answer in a word, with its figures.
+    /// The answer as a word, with its figures.
     pub verdict: PlanVerdictView,
     /// What differs between the probes: `batch`, or what --variable says.
     #[field(title = "varied")]
@@ -33,165 +33,166 @@ pub struct PlanView {
     /// `tensorflow`, `jax` or `pytorch`.
     #[field(null_with = Self::why_no_framework)]
     pub framework: Option<Framework>,
-    /// The pool that is planned, as in a report.
+    /// The planned pool, as in a report.
     pub pool: String,
     /// Its device, as in a report.
     pub device: String,
-    /// For how many steps a run is taken to go on; the highest of them counts.
+    /// Number of steps of a run; the highest of them counts.
     pub steps: u64,
-    /// What --limit says.
-    #[field(null = "none was given", switch = "--limit 16GiB")]
+    /// The value of --limit.
+    #[field(null = "no limit was given", switch = "--limit 16GiB")]
     pub limit_bytes: Option<Bytes>,
-    /// What the process held beside its pools in the largest probe, as the driver counts it: context, libraries.
+    /// Memory of the process outside its pools in the largest probe, as counted by the driver: context, libraries.
     #[field(
-        title = "beside the pool",
-        null = "no probe is a recording of a GPU whose driver told what the process holds"
+        title = "outside the pool",
+        null = "no probe is a recording on a GPU with driver figures for the process"
     )]
     pub outside_bytes: Option<Bytes>,
-    /// False where a warning says that the plan rests on too little for a batch that was asked for, or for one that would be called sure.
+    /// False if a warning makes a requested batch size, or one that would be called sure, uncertain.
     pub certain: bool,
-    /// The runs that the plan is made from.
+    /// The runs that the plan is based on.
     #[field(each)]
     pub probes: Vec<ProbeView>,
     /// Compiled programs.
     #[field(each)]
     pub compiled: Vec<CompiledView>,
-    /// What each batch takes.
+    /// What each batch size needs.
     #[field(each)]
     pub predictions: Vec<PredictionView>,
-    /// The largest batch within the limit.
+    /// The largest batch size within the limit.
     pub largest_batch: LargestView,
-    /// What would need less.
+    /// Fixes that need less memory.
     #[field(each)]
     pub fixes: Vec<FixView>,
-    /// What is often advised and does not help.
+    /// What is often recommended but does not help.
     #[field(unit = "text")]
     pub no_help: &'static str,
-    /// Memory from batch to batch.
+    /// Memory by batch size.
     pub curve: Vec<CurvePoint>,
-    /// What the figures leave out.
+    /// What the figures do not include.
     pub not_modelled: Vec<String>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub warnings: Vec<Warning>,
-    /// Each null with its reason.
+    /// The reason for each null.
     pub unknowns: Vec<Unknown>,
 }
 
-/// The answer in a word, with its figures.
+/// The answer as a word, with its figures.
 #[derive(Debug, Serialize, Document)]
 pub struct PlanVerdictView {
     /// `fits`, `does-not-fit`, `edge` (some runs pass), `not-certain`, `predicted` (no limit was given), `compiled` (only a compiled program is
-    /// known), `nothing` (nothing was asked for).
+    /// known), `nothing` (no batch size was requested).
     #[field(title = "verdict")]
     pub word: PlanVerdict,
-    /// The batch that it is about: the first of `predictions`.
+    /// Its batch size: the first of `predictions`.
     #[field(null = "there is no prediction")]
     pub batch: Option<u64>,
     /// Its peak.
     #[field(null = "there is no prediction")]
     pub peak_bytes: Option<Bytes>,
     /// The limit.
-    #[field(null = "none was given", switch = "--limit 16GiB")]
+    #[field(null = "no limit was given", switch = "--limit 16GiB")]
     pub limit_bytes: Option<Bytes>,
 }
 
-/// A run that the plan is made from.
+/// A run that the plan is based on.
 #[derive(Debug, Serialize, Document)]
 pub struct ProbeView {
-    /// What was varied.
+    /// Its batch size.
     pub batch: u64,
     /// The run.
     pub file: String,
     /// Training steps in its trace.
     pub steps: usize,
-    /// Whether its own replay is exact, as in a replay.
+    /// Whether its replay is exact.
     pub exact: bool,
     /// As in a report.
-    #[field(null = "the trace does not tell")]
+    #[field(null = "the trace does not show it")]
     pub from_start: Option<bool>,
-    /// Its own peak.
+    /// Its measured peak.
     pub peak_bytes: Bytes,
 }
 
 /// A compiled program.
 #[derive(Debug, Serialize, Document)]
 pub struct CompiledView {
-    /// A batch that XLA compiled a program for.
+    /// The batch size that XLA compiled the program for.
     pub batch: u64,
-    /// What XLA wrote then.
+    /// The XLA dump.
     pub file: String,
-    /// The module's name; of several the one that takes the most.
+    /// The name of the module; of several, the one that needs the most.
     pub program: String,
-    /// What it is given; results that lie in there too.
+    /// Arguments, including results that reuse their memory.
     #[field(title = "arguments")]
     pub argument_bytes: Bytes,
-    /// Results that lie elsewhere.
+    /// Results in their own memory.
     #[field(title = "results")]
     pub result_bytes: Bytes,
-    /// Asked for while it runs.
+    /// Requested while it runs.
     #[field(title = "temporaries")]
     pub temporary_bytes: Bytes,
-    /// Loaded with it.
+    /// Constants that are loaded with it.
     #[field(title = "constants")]
     pub constant_bytes: Bytes,
-    /// The sum of the four: the program's own peak, not the process's.
-    #[field(title = "in all")]
+    /// The sum of the four: the peak of the program, not of the process.
+    #[field(title = "total")]
     pub peak_bytes: Bytes,
-    /// False where the program alone takes more than the limit.
+    /// False if the program alone needs more than the limit.
     #[field(null_with = Self::why_open)]
     pub fits: Option<bool>,
-    /// Why that is not known.
+    /// Why that is unknown.
     #[serde(skip)]
     no_fit: Option<NoFit>,
 }
 
-/// What a batch takes.
+/// What a batch size needs.
 #[derive(Debug, Serialize, Document)]
 pub struct PredictionView {
-    /// The batch.
+    /// The batch size.
     pub batch: u64,
-    /// The most in use where there is room: in as many runs more as less.
-    #[field(title = "in use at the peak")]
+    /// Median of the peak over runs, without a limit.
+    #[field(title = "peak in use")]
     pub peak_bytes: Bytes,
-    /// Nearly every run takes at least this.
+    /// Lower bound: nearly every run needs at least this.
     #[field(title = "lowest peak")]
     pub low_bytes: Bytes,
-    /// Nearly no run takes more.
+    /// Upper bound: nearly no run needs more.
     #[field(title = "highest peak")]
     pub high_bytes: Bytes,
-    /// What a pool without a limit takes, in the middle order.
-    #[field(title = "taken from the driver")]
+    /// What a pool without a limit reserves, as the median over op orders.
+    #[field(title = "reserved")]
     pub pool_bytes: Bytes,
-    /// The least over the orders.
-    #[field(title = "least taken")]
+    /// The minimum over op orders.
+    #[field(title = "lowest reserved")]
     pub pool_low_bytes: Bytes,
-    /// The most over the orders.
-    #[field(title = "most taken")]
+    /// The maximum over op orders.
+    #[field(title = "highest reserved")]
     pub pool_high_bytes: Bytes,
-    /// What the driver would count for the process: `pool_bytes` and `outside_bytes`.
-    #[field(null = "no probe is a recording of a GPU whose driver told what the process holds")]
+    /// What the driver would count for the process: `pool_bytes` + `outside_bytes`.
+    #[field(null = "no probe is a recording on a GPU with driver figures for the process")]
     pub process_bytes: Option<Bytes>,
-    /// With so large a limit every order passes; whole MiB.
-    #[field(title = "least limit that passes", null = "no limit was found that it passes with")]
+    /// The smallest limit with which every op order passes, in whole MiB.
+    #[field(title = "smallest limit that passes", null = "no limit was found with which it passes")]
     pub minimum_bytes: Option<Bytes>,
-    /// False where a warning says that the plan rests on too little for this batch: then it is not said whether it `fits`.
+    /// False if a warning makes this batch size uncertain; `fits` is then null.
     pub certain: bool,
-    /// Within the limit: true where nearly every run passes and there is room, false where none does, also by waiting.
+    /// Whether it fits the limit: true if nearly every run passes with room to spare, false if none does, even if threads wait.
     #[field(null_with = Self::why_open)]
     pub fits: Option<bool>,
-    /// Why that is not known.
+    /// Why that is unknown.
     #[serde(skip)]
     no_fit: Option<NoFit>,
-    /// Of the bytes at the peak: those whose size three probes agree on, or a compiler tells, or another of the same size has.
-    #[field(title = "exactly known", unit = "share")]
+    /// Share of bytes at the peak with an exact size: three probes agree on it, the compiler reports it, or another request of the same size has it.
+    #[field(title = "exact", unit = "share")]
     pub exact_share: f64,
-    /// Requested bytes by what their sizes are known from.
+    /// Requested bytes, by how their size is known.
     #[serde(serialize_with = "bases_by_word")]
     pub bases: BTreeMap<Basis, Bytes>,
-    /// Requested bytes by role at that peak.
+    /// Requested bytes at that peak, by role.
     #[serde(serialize_with = "roles_by_word")]
     pub by_role: BTreeMap<Role, Bytes>,
-    /// What the chunks at that peak are larger than the requests in them.
+    /// Rounding at that peak.
+    #[field(title = "rounding")]
     pub slack_bytes: Bytes,
     /// Peaks of the parts of a run.
     pub parts: Vec<PartView>,
@@ -203,85 +204,85 @@ pub struct PartView {
     /// `start`, `first-step`, `step`, `validation`, `predict` or `other`.
     #[field(title = "part of the run")]
     pub part: Part,
-    /// The lowest peak of it over probes and steps.
+    /// Its lowest peak over probes and steps.
     #[field(title = "lowest")]
     pub low_bytes: Bytes,
-    /// The middle one.
-    #[field(title = "middle")]
+    /// The median.
+    #[field(title = "median")]
     pub median_bytes: Bytes,
     /// The highest.
     #[field(title = "highest")]
     pub high_bytes: Bytes,
 }
 
-/// Something that would need less.
+/// A fix that needs less memory.
 #[derive(Debug, Serialize, Document)]
 pub struct FixView {
-    /// What `vramline verify --fix` takes; several joined by `+`.
+    /// The name for `vramline verify --fix`; several are joined by `+`.
     #[field(title = "fix")]
     pub name: String,
     /// What it does and costs.
     #[field(title = "what")]
     pub text: String,
-    /// The batch it is for: the first of `predictions`.
+    /// Its batch size: the first of `predictions`.
     pub batch: u64,
-    /// Off the peak, by editing the requests and running them again; null where that cannot tell.
+    /// Reduction of the peak, computed by editing the requests and replaying them; null if that is not possible.
     #[field(null_with = Self::why_unmeasured)]
     pub saves_bytes: Option<Bytes>,
-    /// What it saves, and of what.
+    /// What it saves: of the peak or of the pool.
     #[serde(skip)]
     pub saving: Saving,
-    /// The peak with it.
-    #[field(title = "peak then", null_with = Self::why_unmeasured)]
+    /// The peak with the fix.
+    #[field(title = "peak with it", null_with = Self::why_unmeasured)]
     pub peak_bytes: Option<Bytes>,
-    /// What a pool without a limit takes with it.
-    #[field(title = "taken then", null_with = Self::why_unmeasured)]
+    /// What a pool without a limit reserves with the fix.
+    #[field(title = "reserved with it", null_with = Self::why_unmeasured)]
     pub pool_bytes: Option<Bytes>,
-    /// False where the peak with it is still above the limit.
+    /// False if the peak with the fix is still above the limit.
     #[field(null_with = Self::why_open)]
     pub fits: Option<bool>,
-    /// Why that is not known.
+    /// Why that is unknown.
     #[serde(skip)]
     no_fit: Option<NoFit>,
-    /// How much longer an update takes, by the probes' step times.
+    /// Ratio of update times with and without the fix, from the step times of the probes.
     #[field(title = "time", unit = "ratio", null_with = Self::why_untimed)]
     pub time_ratio: Option<f64>,
     /// Code or a setting for this framework.
     #[field(title = "how")]
     pub snippet: String,
-    /// The command that measures it; null where it needs a change of the code.
-    #[field(null = "it is a change of the code")]
+    /// The command that measures it; null if the fix needs a change of the code.
+    #[field(null = "the fix is a change of the code")]
     pub verify: Option<String>,
 }
 
-/// A point of memory against batch.
+/// A point of the curve of memory by batch size.
 #[derive(Debug, Serialize, Document)]
 pub struct CurvePoint {
-    /// With --curve: batches from the smallest probe on.
+    /// The batch size, from the smallest probe on; only with --curve.
     pub batch: u64,
     /// As in `predictions`.
     pub peak_bytes: Bytes,
-    /// The same.
+    /// As in `predictions`.
     #[field(title = "lowest peak")]
     pub low_bytes: Bytes,
-    /// The same.
+    /// As in `predictions`.
     #[field(title = "highest peak")]
     pub high_bytes: Bytes,
 }
 
-/// The largest batch within the limit.
+/// The largest batch size within the limit.
 #[derive(Debug, Serialize, Document)]
 pub struct LargestView {
-    /// Nearly every run of `steps` steps passes within the limit, at this and every smaller batch that was tried, with room for orders that no probe has shown.
+    /// The largest batch size with which nearly every run of `steps` steps passes, as do all smaller ones that were tried, with room for op orders that no probe showed.
     #[field(null_with = Self::why_not_sure)]
     pub sure: Option<u64>,
-    /// More runs pass than not, if need be by waiting.
+    /// The largest batch size with which more runs pass than fail, even if threads have to wait.
     #[field(null_with = Self::why_not_likely)]
     pub likely: Option<u64>,
-    /// Why none is sure.
+    /// Why there is no sure one.
     #[serde(skip)]
     not_sure: Option<NoLargest>,
-    /// Why none is likely.
+    /// Why there is no likely one.
     #[serde(skip)]
     not_likely: Option<NoLargest>,
 }
@@ -300,9 +301,9 @@ fn by_word<S: Serializer>(bytes: BTreeMap<&str, Bytes>, serializer: S) -> Result
     serializer.collect_map(bytes)
 }
 
-/// What does not belong into the table of fixes, and why.
-const NO_HELP: &str = "Pruning and quantization make a trained model smaller; while it trains they save next to nothing, and \
-    quantization-aware training costs more.";
+/// What is not in the table of fixes, and why.
+const NO_HELP: &str = "Pruning and quantization make a trained model smaller. They save almost nothing during training, and \
+    quantization-aware training needs more.";
 
 impl From<PlanAnalysis> for PlanView {
     fn from(plan: PlanAnalysis) -> PlanView {
@@ -435,7 +436,7 @@ impl From<OfferedFix> for FixView {
 }
 
 impl FixView {
-    /// What it saves, in words: off the peak, or of what the pool takes where only that becomes less.
+    /// What it saves, in words: of the peak, or of the pool if only the pool shrinks.
     #[must_use]
     pub fn saving_in_words(&self) -> String {
         match self.saving {
@@ -457,7 +458,7 @@ impl From<PeakAtBatch> for CurvePoint {
     }
 }
 
-/// What would make known whether something fits.
+/// The option that shows whether something fits.
 const LIMIT: &str = "--limit 16GiB";
 
 impl From<NoFit> for Reason {
@@ -474,7 +475,8 @@ impl From<NoLargest> for Reason {
 
 impl PlanView {
     fn why_no_framework(&self) -> Reason {
-        let text = if self.probes.is_empty() { "the programs do not tell" } else { "the traces do not tell" };
+        let text =
+            if self.probes.is_empty() { "the programs do not show it" } else { "the traces do not show it" };
         Reason::new(text, None)
     }
 }
@@ -502,7 +504,7 @@ impl LargestView {
 }
 
 impl FixView {
-    /// What is not known of it is known when it is measured.
+    /// A reason whose setting is the command that measures the fix.
     fn reason(&self, text: impl Into<Cow<'static, str>>) -> Reason {
         Reason { text: text.into(), switch: self.verify.clone().map(Cow::Owned) }
     }
@@ -512,7 +514,7 @@ impl FixView {
     }
 
     fn why_untimed(&self) -> Reason {
-        self.reason("the probes do not tell what it costs in time")
+        self.reason("the probes do not show its effect on time")
     }
 
     fn why_open(&self) -> Reason {

@@ -1,4 +1,4 @@
-//! The replay as a document: how exact, how fragmented and why, and what other settings would do.
+//! The replay as a document: how exact it is, how fragmented the pool is and why, and the effect of other settings.
 //!
 //! These structures are the JSON document (`docs/json.md`); the terminal prints the same values.
 
@@ -12,14 +12,14 @@ use crate::trace::Trace;
 use crate::units::{Bytes, Nanos};
 use crate::warning::{Unknown, Warning};
 
-/// What [`replay`](crate::replay()) answers: how far the simulation follows each pool, why it grew, and what other settings would do.
+/// The answer of [`replay`](crate::replay()): how exactly the simulation follows each pool, why it grew, and the effect of other settings.
 #[derive(Debug, Serialize, Document)]
 pub struct Replay {
     /// `replay`.
     pub kind: &'static str,
-    /// The answer in a sentence.
+    /// The answer as a sentence.
     pub headline: String,
-    /// The answer in a word, with its figures.
+    /// The answer as a word, with its figures.
     pub verdict: ReplayVerdictView,
     /// The traces that were read.
     #[field(title = "file")]
@@ -33,33 +33,33 @@ pub struct Replay {
     /// The answer to `--ask`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<AskedView>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub warnings: Vec<Warning>,
-    /// Each null with its reason.
+    /// The reason for each null.
     pub unknowns: Vec<Unknown>,
 }
 
-/// The answer in a word, with its figures.
+/// The answer as a word, with its figures.
 #[derive(Debug, Serialize, Document)]
 pub struct ReplayVerdictView {
-    /// Of the pool with the highest peak: `exact`, `not-reproduced`, `assumed-start`; `nothing` where no pool can be replayed.
+    /// For the pool with the highest peak: `exact`, `not-reproduced`, `assumed-start`; `nothing` if no pool can be replayed.
     #[field(title = "verdict")]
     pub word: ReplayWord,
     /// The pool.
     #[field(null = "no pool can be replayed")]
     pub pool: Option<String>,
-    /// Its allocations.
+    /// Number of its allocations.
     #[field(null = "no pool can be replayed")]
     pub allocs: Option<u64>,
-    /// Of these, at the recorded address.
+    /// Number of those at the recorded address.
     #[field(null = "no pool can be replayed")]
     pub address_matches: Option<u64>,
 }
 
-/// A pool, replayed.
+/// A replayed pool.
 #[derive(Debug, Serialize, Document)]
 pub struct ReplayPoolView {
-    /// How far the replay follows the trace, in a sentence.
+    /// How exactly the replay follows the trace, as a sentence.
     pub headline: String,
     /// The allocator, as the framework names it; highest peak first.
     #[field(title = "pool")]
@@ -68,59 +68,59 @@ pub struct ReplayPoolView {
     pub host: String,
     /// `bfc-classic`, `bfc-spatial` or `torch-caching`.
     pub model: &'static str,
-    /// Framework, version and kind of pool whose rules were followed.
+    /// Framework, version and kind of pool whose rules were used.
     #[field(title = "allocator")]
     pub preset: &'static str,
-    /// What these rules were chosen by.
+    /// How these rules were chosen.
     #[field(unit = "text")]
     pub chosen_by: &'static str,
-    /// The trace begins at the start, and every address and chunk size was reproduced.
+    /// Whether the trace begins at the start and every address and block size was reproduced.
     pub exact: bool,
     /// As in `report`.
-    #[field(null = "the first event does not tell the counts")]
+    #[field(null = "the first event has no counts")]
     pub from_start: Option<bool>,
-    /// The request that ended the run; then everything here is of a part of the program, and answers are lower bounds.
-    #[field(null = "nothing shows that memory ran out before the program was done")]
+    /// The request that ended the run. The figures then cover only a part of the program, and answers are lower bounds.
+    #[field(null = "the input does not show that the run ended out of memory")]
     pub ended_early: Option<EndedEarlyView>,
-    /// What a trace that begins late leaves open, and what was assumed.
+    /// Assumptions about a trace that begins late.
     pub assumes: Vec<String>,
-    /// What the pool may take.
+    /// The limit of the pool.
     #[field(null_with = Self::why_no_limit)]
     pub limit_bytes: Option<Bytes>,
-    /// The limit; where it is not told but the driver refused more, what was taken until then: what-ifs without a limit have this one.
+    /// The limit; if it is unknown but the driver refused more, what was reserved until then. What-ifs without a limit use this one.
     #[field(title = "at least", null = "the driver refused nothing in this trace")]
     pub least_limit_bytes: Option<Bytes>,
-    /// Allocations that were replayed.
+    /// Number of replayed allocations.
     pub allocs: u64,
-    /// Of these, at the recorded address.
+    /// Number of those at the recorded address.
     #[field(title = "addresses")]
     pub address_matches: u64,
-    /// Of these, with the recorded chunk size.
+    /// Number of those with the recorded block size.
     #[field(title = "sizes")]
     pub size_matches: u64,
-    /// PyTorch's calls of the driver; PyTorch's snapshots only.
+    /// PyTorch's calls to the driver; only for PyTorch snapshots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<DriverCallsView>,
-    /// The most in use, in whole chunks.
+    /// Peak bytes in use, including rounding.
     pub peak_bytes: Bytes,
-    /// The most taken from the driver.
+    /// Peak bytes reserved from the driver.
     pub pool_bytes: Bytes,
-    /// Null where there is none.
-    #[field(title = "first difference", null = "every allocation is where the trace has it")]
+    /// The first allocation that differs; null if there is none.
+    #[field(title = "first difference", null = "every allocation matches the trace")]
     pub first_mismatch: Option<MismatchView>,
-    /// The most that was asked for at once.
+    /// Peak of requested bytes.
     #[field(title = "load")]
     pub load_requested_bytes: Bytes,
-    /// The same in whole granules: no allocator with this rounding needs less.
+    /// The same with the allocator's rounding: no allocator with this rounding needs less.
     #[field(title = "rounded load")]
     pub load_rounded_bytes: Bytes,
-    /// What a packing of the same lifetimes needs, found by a heuristic; at least the rounded load.
+    /// What a heuristic packing of the same lifetimes needs; at least the rounded load.
     #[field(title = "packing")]
     pub packing_bound_bytes: Bytes,
-    /// The heuristic that found it.
+    /// The heuristic.
     #[field(unit = "text")]
     pub packed_by: &'static str,
-    /// Each time the pool grew.
+    /// The growths of the pool.
     pub growths: Vec<GrowthView>,
     /// The pool at its peak.
     #[field(null = "nothing was in use at any moment")]
@@ -131,7 +131,7 @@ pub struct ReplayPoolView {
     /// The pool at the end.
     #[field(null = "the replay did not reach the end")]
     pub at_end: Option<MomentView>,
-    /// Why the pool is larger than what was in use, the most bytes first.
+    /// Why the pool is larger than what was in use; most bytes first.
     pub causes: Vec<CauseView>,
     /// The pool over time.
     pub curve: Vec<PointView>,
@@ -140,149 +140,152 @@ pub struct ReplayPoolView {
 /// The request that ended a run.
 #[derive(Debug, Serialize, Document)]
 pub struct EndedEarlyView {
-    /// The pool that had no room for it, as the framework names it.
-    #[field(null = "the text of the error does not say")]
+    /// The pool without room for it, as the framework names it.
+    #[field(null = "the error message does not say")]
     pub pool: Option<String>,
-    /// What was asked for.
+    /// Requested bytes.
     #[field(null = "neither the error nor the dump says")]
     pub requested_bytes: Option<Bytes>,
-    /// The op that asked.
+    /// The op that made the request.
     #[field(null = "neither the error nor the trace says")]
     pub op: Option<String>,
-    /// The last event before it; what-ifs ask for it there. Null where the trace does not show that moment: then they cannot.
-    #[field(null = "the trace does not show the moment")]
+    /// The last event before it; what-ifs repeat the request there. Null if the trace does not show that moment; what-ifs then leave it out.
+    #[field(null = "the trace does not show that moment")]
     pub after_ns: Option<Nanos>,
 }
 
-/// PyTorch's calls of the driver.
+/// PyTorch's calls to the driver.
 #[derive(Debug, Serialize, Document)]
 pub struct DriverCallsView {
-    /// Calls to the driver in a PyTorch snapshot; other traces have none.
+    /// Number of calls in the snapshot.
     pub calls: u64,
-    /// Of these, made in the replay at the same moment, of the same size.
+    /// Number of those that the replay made at the same moment with the same size.
     pub matches: u64,
-    /// Calls to the driver that only the replay made.
+    /// Number of calls that only the replay made.
     pub only_here: u64,
-    /// Requests that failed in the trace.
+    /// Number of requests that failed in the trace.
     pub failures: u64,
-    /// Of these, failed in the replay.
+    /// Number of those that failed in the replay.
     #[field(title = "failures")]
     pub failure_matches: u64,
-    /// Requests that failed in the replay only.
-    #[field(title = "only here")]
+    /// Number of requests that failed only in the replay.
+    #[field(title = "only in replay")]
     pub failures_only_here: u64,
-    /// Times that all idle segments went back without need: `empty_cache()`.
+    /// Number of times that all idle segments were returned without need: `empty_cache()`.
     pub flushes: usize,
 }
 
-/// An allocation that is elsewhere in the replay.
+/// An allocation that differs in the replay.
 #[derive(Debug, Serialize, Document)]
 pub struct MismatchView {
-    /// How many allocations came before it.
+    /// Number of allocations before it.
     #[field(title = "allocation")]
     pub alloc: u64,
-    /// When.
+    /// Its time.
     pub at_ns: Nanos,
-    /// The op that asked.
+    /// The op that made the request.
     pub op: String,
-    /// What it asked for.
+    /// Requested bytes.
+    #[field(title = "requested")]
     pub asked_bytes: Bytes,
-    /// Where the trace has it; null where it failed there or only calls to the driver differ.
-    #[field(null = "the event tells no address")]
+    /// Its address in the trace; null if it failed there, or if only calls to the driver differ.
+    #[field(null = "the event has no address")]
     pub address: Option<u64>,
-    /// How large the trace has it.
+    /// Its block size in the trace.
     pub chunk_bytes: Bytes,
-    /// Where the replay has it; null where it found no room.
-    #[field(title = "replayed", null = "the replay found no room for it")]
+    /// Its address in the replay; null if there was no room.
+    #[field(title = "replayed", null = "the replay had no room for it")]
     pub replayed_address: Option<u64>,
-    /// How large the replay has it.
-    #[field(title = "replayed", null = "the replay found no room for it")]
+    /// Its block size in the replay.
+    #[field(title = "replayed", null = "the replay had no room for it")]
     pub replayed_chunk_bytes: Option<Bytes>,
-    /// The chunks around both places.
+    /// The blocks around both addresses.
     pub around: Vec<String>,
 }
 
 /// A growth of the pool.
 #[derive(Debug, Serialize, Document)]
 pub struct GrowthView {
-    /// When the pool grew.
+    /// Time of the growth.
     pub at_ns: Nanos,
-    /// What was asked for.
+    /// Requested bytes.
+    #[field(title = "requested")]
     pub asked_bytes: Bytes,
-    /// The same in whole granules.
+    /// The same with the allocator's rounding.
     pub rounded_bytes: Bytes,
-    /// Free in the pool then.
+    /// Free bytes in the pool at that time.
     pub free_bytes: Bytes,
-    /// Of that, where the request may look: its stream, pool and size class.
+    /// Free bytes that the request may use: in its stream, pool and size class.
     pub reachable_bytes: Bytes,
-    /// The largest free chunk that it may use then.
-    #[field(title = "largest hole")]
+    /// The largest free block that it may use.
+    #[field(title = "largest free")]
     pub largest_free_bytes: Bytes,
-    /// The largest free chunk where it may not look.
+    /// The largest free block that it may not use.
     #[field(title = "elsewhere")]
     pub largest_elsewhere_bytes: Bytes,
-    /// Rounded request less that chunk.
+    /// Rounded request minus the largest free block that it may use.
     pub missed_by_bytes: Bytes,
-    /// Given back to the driver for this request first.
+    /// Bytes returned to the driver first, for this request.
     pub released_bytes: Bytes,
-    /// What the pool took from the driver.
-    #[field(title = "taken")]
+    /// Bytes that the pool reserved.
+    #[field(title = "reserved")]
     pub got_bytes: Bytes,
-    /// The op that asked, or the scope around it.
+    /// The op that made the request, or the scope around it.
     pub op: String,
 }
 
 /// A pool at one moment.
 #[derive(Debug, Serialize, Document)]
 pub struct MomentView {
-    /// The moment; `before_last_growth` and `at_end` have the same fields.
+    /// Its time; `before_last_growth` and `at_end` have the same fields.
     pub at_ns: Nanos,
-    /// In chunks in use: requested + slack.
+    /// Bytes of blocks in use: requested + rounding.
     pub in_use_bytes: Bytes,
-    /// What their owners asked for.
+    /// Requested bytes of those blocks.
     pub requested_bytes: Bytes,
-    /// Internal fragmentation: chunks larger than their requests.
+    /// Rounding (internal fragmentation): blocks larger than their requests.
+    #[field(title = "rounding")]
     pub slack_bytes: Bytes,
-    /// Let go of by their owners, and still used by another stream; in use + pending + cached = the pool.
+    /// Bytes that were freed but are still used by another stream; in use + pending + cached = the pool.
     pub pending_bytes: Bytes,
-    /// Taken from the driver and free.
+    /// Cached: reserved from the driver, but not in use.
     pub cached_bytes: Bytes,
-    /// Of the cached, in regions of which nothing is in use: what could go back to the driver.
+    /// Cached bytes in regions without a block in use, which could be returned to the driver.
     pub idle_bytes: Bytes,
-    /// The largest free chunk.
-    #[field(title = "largest hole")]
+    /// The largest free block.
+    #[field(title = "largest free")]
     pub largest_free_bytes: Bytes,
-    /// The largest request still to come; 0 where none is.
-    #[field(title = "to come")]
+    /// The largest request still to come; 0 if there is none.
+    #[field(title = "next request")]
     pub upcoming_bytes: Bytes,
-    /// External fragmentation: free, in chunks too small for that request.
+    /// External fragmentation: free bytes in blocks that are too small for that request.
     pub external_bytes: Bytes,
-    /// Regions that are mostly free and cannot be given back.
+    /// Regions that are mostly free but cannot be returned.
     pub stranded: Vec<StrandedView>,
 }
 
-/// A region that is mostly free and cannot be given back.
+/// A region that is mostly free but cannot be returned.
 #[derive(Debug, Serialize, Document)]
 pub struct StrandedView {
-    /// A region at most a quarter of which is in use.
+    /// Its address; at most a quarter of the region is in use.
     #[field(title = "region")]
     pub address: u64,
     /// Its size.
     pub bytes: Bytes,
-    /// In use in it.
+    /// Bytes in use in it.
     pub live_bytes: Bytes,
-    /// Chunks in use in it.
+    /// Number of blocks in use in it.
     pub chunks: usize,
-    /// The ops whose blocks keep the region.
+    /// The ops of the blocks in use.
     pub ops: Vec<OpView>,
 }
 
 /// An op and its bytes.
 #[derive(Debug, Serialize, Document)]
 pub struct OpView {
-    /// Who asked for them, most bytes first.
+    /// The op; most bytes first.
     pub op: String,
-    /// Their chunks.
+    /// Bytes of its blocks.
     pub bytes: Bytes,
 }
 
@@ -291,70 +294,71 @@ pub struct OpView {
 pub struct CauseView {
     /// `growth-regions`, `pool-boundary`, `shape-churn` or `long-lived`.
     pub cause: &'static str,
-    /// How much; causes overlap, so they do not add up.
+    /// Its bytes; causes overlap, so they do not add up.
     pub bytes: Bytes,
-    /// What these bytes are.
+    /// A description.
     pub text: String,
-    /// The ops that take part most.
+    /// The ops that contribute most.
     pub ops: Vec<OpView>,
 }
 
 /// A point of the pool's curve.
 #[derive(Debug, Serialize, Document)]
 pub struct PointView {
-    /// A moment; at most 256, the highest of equal parts of the trace.
+    /// The time; at most 256 points, each the highest moment of an equal part of the trace.
     pub at_ns: Nanos,
     /// As at the peak.
     pub in_use_bytes: Bytes,
     /// As at the peak.
+    #[field(title = "rounding")]
     pub slack_bytes: Bytes,
     /// As at the peak.
     pub cached_bytes: Bytes,
     /// As at the peak.
-    #[field(title = "largest hole")]
+    #[field(title = "largest free")]
     pub largest_free_bytes: Bytes,
 }
 
 /// The answer to a what-if.
 #[derive(Debug, Serialize, Document)]
 pub struct WhatIfView {
-    /// As it was asked for.
+    /// The setting, as given.
     pub setting: String,
-    /// The pool it is about: the one with the highest peak.
+    /// Its pool: the one with the highest peak.
     pub pool: String,
-    /// `replay`, or `bounds` for `allocator=cuda_malloc_async`: the highest load, and a guess at the worst.
+    /// How it was answered: `replay`, or `bounds` for `allocator=cuda_malloc_async` (lower bound: the highest load; upper bound: an estimate).
     pub by: AnsweredBy,
-    /// The limit under it, as the pool takes it; null where there is none.
-    #[field(null = "none is set, and the trace tells none")]
+    /// The limit of the pool with this setting; null if there is none.
+    #[field(null = "no limit is set, and the trace does not contain one")]
     pub limit_bytes: Option<Bytes>,
-    /// Every request was served, in the recorded order; null where that depends on where the driver puts regions, or on the order of threads, and where the run ended early: then `recorded_fits` says more.
+    /// Whether every request was served in the recorded order; null if that depends on where the driver places regions or on the order of threads, or if the run ended early (see `recorded_fits`).
     #[field(null_with = Self::why_open)]
     pub fits: Option<bool>,
-    /// Every request that is known was served, the one that ended a run included. The same as `fits` of a run that did not end early.
+    /// Whether every known request was served, including the one that ended the run. Equal to `fits` for a run that did not end early.
     #[field(title = "recorded", null_with = Self::why_open)]
     pub recorded_fits: Option<bool>,
-    /// The run ended early: a limit is at least this, and more may be needed.
+    /// Whether the run ended early: the limit is then a lower bound.
     #[field(title = "at least")]
     pub is_lower_bound: bool,
-    /// The most in use; where it does not fit, until then.
+    /// Peak bytes in use; until the failure if it does not fit.
     pub peak_bytes: Bytes,
-    /// The same with the most favourable placement.
+    /// The same with the best placement of regions.
     #[field(title = "at least")]
     pub peak_low_bytes: Bytes,
-    /// The most taken from the driver.
+    /// Peak bytes reserved from the driver.
     pub pool_bytes: Bytes,
-    /// The same with the most favourable placement.
+    /// The same with the best placement of regions.
     #[field(title = "at least")]
     pub pool_low_bytes: Bytes,
-    /// Searches for room that failed and were run again.
+    /// Number of failed searches for room that were retried.
     pub retries: u64,
-    /// Requests that fit only because their threads wait for others to free something; null where none had to, or waiting does not help.
+    /// Number of requests that fit only because their threads wait until others free memory; null if none had to wait, or if waiting does not help.
     #[field(null = "waiting was not needed, or does not help")]
     pub waits: Option<u64>,
-    /// Idle regions that went back to the driver.
+    /// Number of idle regions that were returned to the driver.
     #[field(title = "returned")]
     pub regions_returned: u64,
-    /// Placements of regions that were tried.
+    /// Number of region placements that were tried.
     pub placements: usize,
     /// The first request that was not served.
     #[field(null = "nothing failed")]
@@ -364,35 +368,37 @@ pub struct WhatIfView {
 /// The request that failed.
 #[derive(Debug, Serialize, Document)]
 pub struct FailedView {
-    /// When it was made; null for what was there before.
-    #[field(null = "no act of the trace asked for it")]
+    /// Its time; null for blocks from before the trace.
+    #[field(null = "no event of the trace requested it")]
     pub at_ns: Option<Nanos>,
-    /// The op that asked.
+    /// The op that made the request.
     pub op: String,
-    /// What it asked for.
+    /// Requested bytes.
+    #[field(title = "requested")]
     pub asked_bytes: Bytes,
-    /// In use then.
+    /// Bytes in use at that time.
     pub in_use_bytes: Bytes,
-    /// Free in the pool then.
+    /// Free bytes in the pool at that time.
     pub free_bytes: Bytes,
-    /// The largest free chunk then.
-    #[field(title = "largest hole")]
+    /// The largest free block at that time.
+    #[field(title = "largest free")]
     pub largest_free_bytes: Bytes,
 }
 
 /// The answer to a request that the trace does not have.
 #[derive(Debug, Serialize, Document)]
 pub struct AskedView {
-    /// With `--ask`: the pool that was asked.
+    /// The pool of `--ask`.
     pub pool: String,
-    /// What it was asked for.
+    /// Requested bytes.
+    #[field(title = "requested")]
     pub asked_bytes: Bytes,
-    /// The last event before; null where it is asked first of all.
+    /// The last event before it; null if the request comes first.
     #[field(null = "the request comes before everything else")]
     pub after_ns: Option<Nanos>,
     /// Whether there is room for it.
     pub fits: bool,
-    /// What the framework would log, line by line, without the prefixes.
+    /// What the framework would log, by line, without prefixes.
     pub dump: Vec<String>,
 }
 
@@ -424,8 +430,8 @@ impl From<&ReplayAnalysis<'_>> for Replay {
 impl ReplayPoolView {
     fn why_no_limit(&self) -> Reason {
         let text = match self.driver {
-            Some(_) => "a snapshot tells neither the cap nor what the device had left",
-            None => "the events do not tell what is available",
+            Some(_) => "a snapshot contains neither the limit nor the free memory of the device",
+            None => "the events do not contain the available bytes",
         };
         Reason::new(text, None)
     }
@@ -435,14 +441,14 @@ impl WhatIfView {
     fn why_open(&self) -> Reason {
         let text = match self.by {
             AnsweredBy::Replay if self.is_lower_bound && self.recorded_fits == Some(true) => {
-                "the run ended early: what it would have asked for after that is not known"
+                "the run ended early, so its later requests are unknown"
             }
             AnsweredBy::Replay => {
-                "it depends on where the driver puts regions, which is not known for other settings"
+                "it depends on where the driver places regions, which is unknown for other settings"
             }
-            AnsweredBy::Bounds if self.limit_bytes.is_none() => "there is no limit to fit into",
+            AnsweredBy::Bounds if self.limit_bytes.is_none() => "there is no limit",
             AnsweredBy::Bounds => {
-                "the rules of the driver's own pool are not public: pool_low_bytes is what any pool needs, pool_bytes a guess at the worst"
+                "the rules of the driver's own pool are not public: pool_low_bytes is a lower bound, pool_bytes an estimate of the upper bound"
             }
         };
         Reason::new(text, None)

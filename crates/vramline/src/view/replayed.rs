@@ -1,4 +1,4 @@
-//! What a replay adds to a pool of a report.
+//! The replay of a pool, as part of a report.
 
 use serde::Serialize;
 
@@ -6,32 +6,33 @@ use crate::analysis::replayed::Replayed;
 use crate::document::Document;
 use crate::units::Bytes;
 
-/// What a replay says of a pool.
+/// The replay of a pool.
 #[derive(Debug, Serialize, Document)]
 pub struct ReplayedView {
-    /// A replay reproduces every address and size from the start; `replay` is there where the allocator has rules and the pool at most 200,000 events.
+    /// Whether the replay reproduces every address and size from the start. `replay` is present if the allocator is known and the pool has at most 200,000 events.
     pub exact: bool,
-    /// Framework, version and kind of pool whose rules were followed.
+    /// Framework, version and kind of pool whose rules were used.
     #[field(title = "allocator")]
     pub preset: &'static str,
-    /// Allocations that were replayed.
+    /// Number of replayed allocations.
     pub allocs: u64,
-    /// Of these, at the recorded address.
+    /// Number of those at the recorded address.
     #[field(title = "addresses")]
     pub address_matches: u64,
-    /// How often the pool grew.
+    /// Number of times that the pool grew.
     pub growths: usize,
-    /// The most taken from the driver.
+    /// Peak bytes reserved from the driver.
     pub pool_bytes: Bytes,
-    /// Taken from the driver at the peak, and not pending.
-    #[field(title = "pool then")]
+    /// Bytes reserved from the driver at the peak, without pending ones.
+    #[field(title = "pool at the peak")]
     pub pool_at_peak_bytes: Bytes,
-    /// Of that, free: not in use at the peak.
+    /// Cached at the peak: reserved, but not in use.
     #[field(title = "cached")]
     pub cached_at_peak_bytes: Bytes,
-    /// What the same requests would take in one region, or in segments that grow in place; at most the pool.
+    /// What the same requests need in one region, or in expandable segments; at most the pool.
+    #[field(title = "without fragmentation")]
     pub joined_bytes: Bytes,
-    /// The most that was asked for at once: no allocator needs less.
+    /// Peak of requested bytes: no allocator needs less.
     pub load_bytes: Bytes,
 }
 

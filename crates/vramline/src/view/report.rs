@@ -1,4 +1,4 @@
-//! The report as a document: what each pool held at its peak, and how sure that is.
+//! The report as a document: what each pool held at its peak, with the evidence.
 //!
 //! These structures are the JSON document (`docs/json.md`); the terminal prints the same values. In every pool
 //! `named + unnamed + slack + before_recording = peak`, and the roles add up to `named + unnamed`.
@@ -25,7 +25,7 @@ use crate::snapshot::Role;
 use crate::units::{Bytes, Nanos};
 use crate::warning::{Unknown, Warning};
 
-/// What [`report`](crate::report()) answers: the peak of each pool, what it consisted of, steps, the ledger, and findings.
+/// The answer of [`report`](crate::report()): the peak of each pool, what it consisted of, steps, the ledger and findings.
 #[derive(Debug, Serialize, Document)]
 pub struct Report {
     /// `report`.
@@ -38,37 +38,37 @@ pub struct Report {
     pub parts: Vec<PeakPartView>,
     /// Further sentences: what the driver counts, fragmentation, steps.
     pub explanation: Vec<String>,
-    /// The answer in a word, with its figures.
+    /// The answer as a word, with its figures.
     pub verdict: ReportVerdict,
     /// What was read.
     pub source: SourceView,
-    /// The pools; of a recording the highest peak first.
+    /// The pools; in a recording, highest peak first.
     #[field(each)]
     pub pools: Vec<PoolView>,
     /// Steps, each with the figures of one pool.
     pub steps: Vec<StepView>,
-    /// The job; recordings only.
+    /// The job; only in recordings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunView>,
     /// Epochs, each with the figures of one pool.
     pub epochs: Vec<EpochView>,
-    /// Steps that did the same, each with the figures of one pool.
+    /// Phases, each with the figures of one pool.
     pub phases: Vec<PhaseView>,
-    /// The traces of each process; recordings only.
+    /// The traces of each process; only in recordings.
     pub windows: Vec<WindowView>,
-    /// Other marks of a recording.
+    /// Marks of a recording other than steps and epochs.
     pub marks: Vec<MarkView>,
     /// The variables that a process lists, by role.
     pub inventory: Vec<InventoryView>,
-    /// Who holds which byte of each device, from the whole device down to roles; recordings only.
-    #[field(unit = "list", empty = "only recordings have one", switch = "vramline run -- CMD")]
+    /// What holds the memory of each device, from the whole device down to roles; only in recordings.
+    #[field(unit = "list", empty = "only recordings have a ledger", switch = "vramline run -- CMD")]
     pub ledger: Vec<LedgerView>,
-    /// What is worth knowing, the most bytes first; leaks and staircases before everything.
+    /// Findings, most bytes first; leaks and staircases before all others.
     #[field(unit = "list")]
     pub findings: Vec<FindingView>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub warnings: Vec<Warning>,
-    /// Each null with its reason.
+    /// The reason for each null.
     pub unknowns: Vec<Unknown>,
 }
 
@@ -82,24 +82,24 @@ pub struct PeakPartView {
     pub bytes: Bytes,
 }
 
-/// The answer in a word, with its figures.
+/// The answer as a word, with its figures.
 #[derive(Debug, Serialize, Document)]
 pub struct ReportVerdict {
-    /// `out-of-memory`; `not-traced`: the allocator that holds the memory is not in the trace; `unknown`; `full`: the peak is 95 % of the limit or more; `fits`.
+    /// `out-of-memory`; `not-traced`: the trace does not show the allocator that holds the memory; `unknown`; `full`: the peak is at least 95 % of the limit; `fits`.
     #[field(title = "verdict")]
     pub word: ReportWord,
     /// The pool with the highest peak.
-    #[field(null = "nothing tells the memory of a pool")]
+    #[field(null = "the memory of no pool is known")]
     pub pool: Option<String>,
     /// Its device.
-    #[field(null = "nothing tells the memory of a pool")]
+    #[field(null = "the memory of no pool is known")]
     pub device: Option<String>,
-    /// The most that it held, in the trace or by the framework's counters.
-    #[field(null = "nothing tells the memory of a pool")]
+    /// Its peak, in the trace or by the framework's counters.
+    #[field(null = "the memory of no pool is known")]
     pub peak_bytes: Option<Bytes>,
-    /// What it may take, unless that is a built-in default.
+    /// Its limit, unless that is a built-in default.
     #[field(
-        null = "nothing tells how much is available, or only the framework's built-in default for a pool in host memory, which no memory backs"
+        null = "the limit is unknown, or it is only the framework's built-in default for a pool in host memory"
     )]
     pub limit_bytes: Option<Bytes>,
 }
@@ -107,19 +107,19 @@ pub struct ReportVerdict {
 /// What was read.
 #[derive(Debug, Serialize, Document)]
 pub struct SourceView {
-    /// `xplane`, `torch-snapshot`, `recording`, or of a file that knows one moment `memory-dump`, `oom-log`, `pprof`, `hlo`, `memory-profile`.
+    /// `xplane`, `torch-snapshot` or `recording`; for a file that shows one moment only `memory-dump`, `oom-log`, `pprof`, `hlo` or `memory-profile`.
     pub format: &'static str,
     /// `tensorflow`, `jax` or `pytorch`.
-    #[field(null = "nothing in the trace shows which framework wrote it")]
+    #[field(null = "the trace does not show which framework wrote it")]
     pub framework: Option<Framework>,
     /// The recording, and the traces that were read.
     #[field(title = "file")]
     pub files: Vec<String>,
-    /// What the zero of every `_ns` time is.
+    /// The zero point of all `_ns` times.
     #[field(unit = "text")]
     pub clock: &'static str,
-    /// Unix time of that zero.
-    #[field(title = "began", null = "the file does not tell when it began")]
+    /// Unix time of that zero point.
+    #[field(title = "start", null = "the file does not contain its start time")]
     pub wall_clock_zero_ns: Option<Nanos>,
 }
 
@@ -129,96 +129,96 @@ pub struct PoolView {
     /// The allocator, as the framework names it.
     #[field(title = "pool")]
     pub name: String,
-    /// `GPU:0`, `TPU:0`, `CPU:0`, `HOST` for pinned host memory, empty where the name does not tell.
+    /// `GPU:0`, `TPU:0`, `CPU:0`, `HOST` for pinned host memory; empty if the pool's name does not show it.
     pub device: String,
-    /// What the profiler tells of that device; absent where it tells nothing.
+    /// What the profiler reports about that device; absent if it reports nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hardware: Option<HardwareView>,
     /// The machine, as the profiler names it.
     pub host: String,
     /// The process.
-    #[field(null = "the file does not tell the process")]
+    #[field(null = "the file does not contain the process id")]
     pub pid: Option<u64>,
     /// The process' rank in a distributed job.
-    #[field(null = "no variable of a launcher told the process' rank")]
+    #[field(null = "no launcher variable contains the rank")]
     pub rank: Option<u64>,
-    /// True when the first event's counts are its own block: nothing was allocated before; false when they are more.
-    #[field(null = "no first event tells the allocator's counts")]
+    /// True if the counts of the first event contain only its own block, so nothing was allocated before; false if they contain more.
+    #[field(null = "there is no first event with the allocator's counts")]
     pub from_start: Option<bool>,
-    /// What the pool may take: in use + available.
-    #[field(null = "nothing tells how much is available")]
+    /// The limit of the pool: in use + available.
+    #[field(null = "the available bytes are unknown")]
     pub limit_bytes: Option<Bytes>,
-    /// Who set that: `built-in`: nobody, it is the framework's default for a pool in host memory, such as TensorFlow's on the CPU: 64 GiB whatever the machine has, and nothing is measured against it; `environment`: TF_CPU_BFC_MEM_LIMIT_IN_MB; `run`: vramline run --limit; `framework`: the framework has it, and nothing tells who set it.
-    #[field(title = "limit set by", null = "the limit is not known")]
+    /// The origin of the limit: `built-in`: the framework's default for a pool in host memory, such as 64 GiB for TensorFlow on the CPU on every machine, which no verdict uses; `environment`: TF_CPU_BFC_MEM_LIMIT_IN_MB; `run`: vramline run --limit; `framework`: the framework reports it, and its origin is unknown.
+    #[field(title = "limit set by", null = "the limit is unknown")]
     pub limit_by: Option<LimitSetter>,
-    /// Allocation events.
+    /// Number of allocation events.
     #[field(null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub allocs: Option<u64>,
-    /// Free events.
+    /// Number of free events.
     #[field(null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub frees: Option<u64>,
-    /// The most in use in the trace, by the allocator's own count (whole chunks); see `moment`.
-    #[field(null = "the framework does not count this device's memory")]
+    /// Peak bytes in use in the trace, by the allocator's own count, including rounding; see `moment`.
+    #[field(null = "the framework does not count the memory of this device")]
     pub peak_bytes: Option<Bytes>,
-    /// The most in use since the process began, as the allocator tells it.
-    #[field(title = "ever", null = "nothing tells a high-water mark")]
+    /// Peak bytes in use since the process started, as reported by the allocator.
+    #[field(title = "peak of the process", null = "no peak counter was recorded")]
     pub lifetime_peak_bytes: Option<Bytes>,
     /// When the peak was first reached.
     #[field(title = "at", null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub peak_at_ns: Option<Nanos>,
-    /// The moment of `peak_bytes` and `at_peak`: `peak`: a history or the framework's high-water mark knows it; `dump`: the file tells what was in use when it was written and no history knows the peak, which was as high or higher; `program`: what a compiled program asks for.
+    /// The moment of `peak_bytes` and `at_peak`: `peak`: known from a history or the framework's peak counter; `dump`: when the file was written, because there is no history (the peak was at least as high); `program`: what a compiled program requests.
     pub moment: HeldMoment,
-    /// Which trace of the process shows the peak; see `windows`. Of several it is that with the highest.
+    /// The number of the trace that shows the peak; see `windows`. Of several traces, the one with the highest peak.
     #[field(null = "no trace of a recording shows this pool", switch = "vramline run --trace auto")]
     pub window: Option<u64>,
     /// Where in the program the peak was reached.
     #[field(
-        null = "only recordings tell, and only where a trace shows the peak",
+        null = "only recordings show it, and only if a trace covers the peak",
         switch = "vramline run -- CMD"
     )]
     pub peak_in: Option<PeakPlaceView>,
-    /// Where in the program `lifetime_peak_bytes` was reached, where no trace shows that moment.
+    /// Where in the program `lifetime_peak_bytes` was reached, if no trace shows that moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rose_in: Option<PeakPlaceView>,
-    /// What was held at the moment that `moment` tells; `pools[].at`, present with `--at`, has the same fields.
+    /// What was allocated at the moment that `moment` names; `pools[].at`, present with `--at`, has the same fields.
     #[field(
         title = "at the peak",
-        null = "no trace of this process shows what the pool held",
+        null = "no trace shows what the pool held",
         switch = "vramline run --trace auto"
     )]
     pub at_peak: Option<HeldView>,
-    /// What was held at the moment of `--at`.
+    /// What was allocated at the moment of `--at`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<HeldView>,
-    /// Share of the pool's free bytes outside its largest free block, as the allocator told it.
-    #[field(title = "fragm.", null = "the allocator told none: nothing was free, or it does not measure it")]
+    /// Share of the pool's free bytes outside its largest free block, as reported by the allocator.
+    #[field(title = "fragm.", null = "the allocator does not report it, or nothing was free")]
     pub fragmentation_at_peak: Option<f32>,
-    /// What was in use before the trace begins.
+    /// What was in use before the trace.
     #[field(null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub before_recording: Option<BeforeView>,
-    /// What PyTorch keeps from the driver; PyTorch's snapshots only.
+    /// What PyTorch reserves from the driver; only in PyTorch snapshots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caching: Option<CachingView>,
-    /// What a replay of the first trace says; there where the allocator has rules and the pool at most 200,000 events.
+    /// The replay of the first trace; present if the allocator is known and the pool has at most 200,000 events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayedView>,
-    /// How its steps repeat each other; there where the pool has at most 200,000 events and its trace shows four steps.
+    /// How its steps repeat each other; present if the pool has at most 200,000 events and its trace shows at least four steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patterns: Option<PatternsView>,
-    /// The ten blocks with the most bytes x seconds.
+    /// The ten blocks with the largest product of bytes and seconds.
     pub held_long: Vec<LongView>,
 }
 
-/// What a profiler tells of a device.
+/// What a profiler reports about a device.
 #[derive(Debug, Serialize, Document)]
 pub struct HardwareView {
-    /// Who made it: `AMD` or `NVIDIA`.
-    #[field(null = "the profiler does not tell who made the device")]
+    /// Its vendor: `AMD` or `NVIDIA`.
+    #[field(null = "the profiler does not report the vendor")]
     pub vendor: Option<Vendor>,
-    /// Its architecture: `gfx9.4` of AMD, else the compute capability, as `9.0`; empty where not told.
+    /// Its architecture: `gfx9.4` for AMD, otherwise the compute capability such as `9.0`; empty if unknown.
     pub architecture: String,
-    /// All its memory.
-    #[field(title = "memory", null = "the profiler does not tell the device's memory")]
+    /// Its total memory.
+    #[field(title = "memory", null = "the profiler does not report the memory of the device")]
     pub memory_bytes: Option<Bytes>,
 }
 
@@ -228,26 +228,27 @@ pub struct HeldView {
     /// The moment.
     #[field(title = "at", null = "there is no history of this pool", switch = "vramline run --trace auto")]
     pub time_ns: Option<Nanos>,
-    /// In use then: named + unnamed + slack + before_recording.
+    /// Bytes in use: named + unnamed + slack + before_recording.
     pub in_use_bytes: Bytes,
-    /// Requested by blocks whose op is known.
+    /// Requested bytes of blocks whose op is known.
     pub named_bytes: Bytes,
-    /// Requested by blocks of which only size and time are known.
-    #[field(title = "without a name")]
+    /// Requested bytes of blocks of which only size and time are known.
+    #[field(title = "unnamed")]
     pub unnamed_bytes: Bytes,
-    /// What those blocks take beyond their request: rounding, and chunks that were not split.
+    /// Rounding: bytes that the allocator handed out beyond the requests, including blocks that it did not split.
+    #[field(title = "rounding")]
     pub slack_bytes: Bytes,
-    /// In use, but allocated before the trace begins (whole chunks).
+    /// Bytes in use that were allocated before the trace, including rounding.
     #[field(title = "before the recording")]
     pub before_recording_bytes: Bytes,
-    /// Requested bytes by role, which add up to named + unnamed: parameters (weights and their non-trained companions), gradients (results
-    /// of the backward pass), optimizer (the optimizer's state), activations (results of the forward pass that wait for the backward
-    /// pass), inputs (training data), state (held by the program across steps, and none of the others), temporaries (scratch and results that are soon consumed), unknown (what none of the rules can
-    /// tell).
+    /// Requested bytes by role, which add up to named + unnamed: parameters (weights and non-trained variables of layers), gradients (results
+    /// of the backward pass), optimizer (the optimizer's state), activations (results of the forward pass that the backward pass
+    /// needs), inputs (training data), state (kept by the program across steps, and none of the others), temporaries (scratch memory and short-lived results), unknown (no rule
+    /// applies).
     pub by_role: ByRole,
-    /// What was held, grouped, the most bytes first.
+    /// The blocks in groups, most bytes first.
     pub rows: Vec<Row>,
-    /// The rows that `--top` left out.
+    /// The rows that `--top` omitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rest: Option<Rest>,
 }
@@ -283,47 +284,51 @@ impl Serialize for ByRole {
 /// A group of blocks.
 #[derive(Debug, Serialize, Document, Clone)]
 pub struct Row {
-    /// Requested by the blocks of this row; all rows (and `rest`) add up to named + unnamed.
+    /// Requested bytes of the blocks of this row; all rows (and `rest`) add up to named + unnamed.
     pub bytes: Bytes,
-    /// Blocks.
+    /// Number of blocks.
     pub count: u64,
-    /// The op that asked; empty where nothing names it, or where a row joins several.
+    /// The op that requested them; empty if unknown, or if the row combines several.
     pub op: String,
     /// The model layer, from the op's scope.
     pub layer: String,
-    /// One of the roles; empty where a row joins several.
+    /// One of the roles; empty if the row combines several.
     pub role: &'static str,
-    /// As the framework writes it.
+    /// The shape, as written by the framework.
     pub shape: String,
     /// Element type.
     #[field(title = "type")]
     pub dtype: &'static str,
-    /// Where in the program, as far as the trace shows it.
+    /// The source location, as far as the trace shows it.
     pub source: String,
-    /// What the role rests on, or why there is no name.
+    /// The evidence for the role, or why there is no name.
     #[field(unit = "text")]
     pub evidence: &'static str,
-    /// The variable whose value it is, where a recording lists it.
+    /// The variable whose value it is, if the recording lists it.
     pub variable: String,
-    /// Where the program asked, innermost frame first; empty where not told, or where the row joins several.
+    /// The call stack of the request, innermost frame first; empty if unknown, or if the row combines several.
     pub stack: Vec<String>,
-    /// Taken beyond the request.
+    /// Rounding: bytes beyond the request.
+    #[field(title = "rounding")]
     pub slack_bytes: Bytes,
-    /// How long the oldest block of the row had been held.
+    /// Age of the oldest block of the row.
     #[field(null = "no event shows the allocation")]
     pub age_ns: Option<u64>,
-    /// How often the op ran in the trace.
-    #[field(title = "calls", null = "the trace times no op of that name (a row may have no op, or several)")]
+    /// Number of times that the op ran in the trace.
+    #[field(
+        title = "calls",
+        null = "the trace has no run time for this op, or the row has no op or several"
+    )]
     pub op_calls: Option<u64>,
-    /// How long the op ran, all calls together.
-    #[field(null = "the trace times no op of that name (a row may have no op, or several)")]
+    /// Total run time of the op.
+    #[field(null = "the trace has no run time for this op, or the row has no op or several")]
     pub op_time_ns: Option<u64>,
 }
 
-/// Rows that were left out.
+/// Rows that were omitted.
 #[derive(Debug, Serialize, Document)]
 pub struct Rest {
-    /// Rows left out by `--top`; `rest` is absent where none is.
+    /// Number of rows omitted by `--top`; `rest` is absent if there are none.
     pub rows: usize,
     /// Their bytes.
     pub bytes: Bytes,
@@ -331,24 +336,24 @@ pub struct Rest {
     pub count: u64,
 }
 
-/// What was in use before the trace begins.
+/// What was in use before the trace.
 #[derive(Debug, Serialize, Document)]
 pub struct BeforeView {
-    /// In use when the trace begins (whole chunks).
+    /// Bytes in use when the trace begins, including rounding.
     #[field(title = "before")]
     pub at_begin_bytes: Bytes,
-    /// Of these, freed in the trace: frees without an allocation.
+    /// Bytes of those that were freed in the trace.
     #[field(title = "freed since")]
     pub freed_bytes: Bytes,
-    /// How many blocks that were.
+    /// Number of blocks that were freed.
     #[field(title = "blocks")]
     pub freed_blocks: u64,
 }
 
-/// A block that was held long.
+/// A long-lived block.
 #[derive(Debug, Serialize, Document)]
 pub struct LongView {
-    /// Requested; the list has the ten blocks with the most bytes x seconds.
+    /// Requested bytes; the list has the ten blocks with the largest product of bytes and seconds.
     pub bytes: Bytes,
     /// As in rows.
     pub op: String,
@@ -366,9 +371,9 @@ pub struct LongView {
     /// When it was freed.
     #[field(null = "the trace ends before the block was freed")]
     pub freed_ns: Option<Nanos>,
-    /// How long it was held in the trace.
+    /// Its lifetime in the trace.
     pub held_ns: u64,
-    /// Chunk bytes times seconds held.
+    /// Block size times lifetime in seconds.
     #[field(unit = "bytes x s")]
     pub byte_seconds: f64,
 }
@@ -427,8 +432,8 @@ impl From<SourceFacts> for SourceView {
             files: source.files,
             clock: match source.clock {
                 SourceClock::FirstEntry => "nanoseconds since the first entry of the snapshot's history",
-                SourceClock::Profile => "nanoseconds since the profile began, as the profiler wrote them",
-                SourceClock::OneMoment => "none: the file knows one moment",
+                SourceClock::Profile => "nanoseconds since the profile began, as written by the profiler",
+                SourceClock::OneMoment => "none: the file shows one moment only",
                 SourceClock::FirstMark => "nanoseconds since the first mark of each process",
             },
             wall_clock_zero_ns: source.wall_clock_zero,

@@ -1,4 +1,4 @@
-//! The parts of a report that mostly a recording has: the job, its steps, phases, epochs, marks and variables.
+//! The parts of a report that mainly recordings have: the job, its steps, phases, epochs, marks and variables.
 
 use serde::Serialize;
 
@@ -15,53 +15,53 @@ use crate::units::{Bytes, Nanos};
 /// A step, with the figures of one pool.
 #[derive(Debug, Serialize, Document)]
 pub struct StepView {
-    /// The pool that the figures are of.
+    /// The pool of the figures.
     pub pool: String,
     /// The machine.
     pub host: String,
     /// The process.
-    #[field(null = "the trace does not tell the process")]
+    #[field(null = "the trace does not contain the process id")]
     pub pid: Option<u64>,
-    /// The program's own number (of the last batch, in Keras), or counted from zero.
+    /// The program's own step number (in Keras: of the last batch), or a count from zero.
     pub step: i64,
-    /// Batches it ran: several with Keras' `steps_per_execution`.
+    /// Number of batches: several with Keras' `steps_per_execution`.
     pub batches: u64,
     /// The `fit` of Keras that it belongs to, from 1 in each process; epochs and steps count from zero in each.
     #[field(
-        null = "the step is of no fit: an evaluation or prediction by itself, a loop of the program's own, or a trace"
+        null = "the step belongs to no fit: a separate evaluation or prediction, a custom loop, or a trace"
     )]
     pub fit: Option<u64>,
     /// The epoch it belongs to, from zero; traces do not mark epochs.
-    #[field(null = "the step belongs to no epoch, or nobody told")]
+    #[field(null = "the step belongs to no epoch, or the epoch was not recorded")]
     pub epoch: Option<u64>,
     /// `train`, `validation`, `predict` or `other`; in a trace, `train` where the step has a backward pass or an optimizer.
     pub phase: Phase,
-    /// Who told: `keras`, `api` (`rec.step`), `trace` (the trace marks it), or `inferred` from calls and what repeats.
+    /// How the step is known: `keras`, `api` (`rec.step`), `trace` (marked in the trace), or `inferred` from calls and repetition.
     pub how: How,
-    /// What is called.
+    /// The name of the called function.
     pub name: String,
-    /// When it begins; in a trace it lasts until the next begins.
+    /// Its start; in a trace it lasts until the next step begins.
     pub begin_ns: Nanos,
-    /// The most in use during the step.
+    /// Peak bytes in use during the step.
     #[field(
-        null = "the framework's peak counts from the start of the process, and was not reset when this began",
+        null = "per-step peaks are recorded only for traced steps; the framework's own peak counts from the start of the process",
         switch = "vramline run --step-peaks, or rec.step"
     )]
     pub peak_bytes: Option<Bytes>,
-    /// In use at its end.
-    #[field(null = "the framework told no figure at that moment")]
+    /// Bytes in use at its end.
+    #[field(null = "the framework reported no figure at that moment")]
     pub current_bytes: Option<Bytes>,
 }
 
 /// The job of a recording.
 #[derive(Debug, Serialize, Document)]
 pub struct RunView {
-    /// The command; `run` is there for recordings only.
+    /// The command; only recordings have `run`.
     pub command: Vec<String>,
     /// `code N` or `signal N`.
-    #[field(null = "the job still runs, its launcher was killed, or it had none")]
+    #[field(null = "the job is still running, its launcher was killed, or it had no launcher")]
     pub exit: Option<String>,
-    /// The same as a type, for those who draw it.
+    /// The same as a type.
     #[serde(skip)]
     pub ended: Option<Exit>,
     /// How long it ran.
@@ -74,7 +74,7 @@ pub struct RunView {
 /// A process of a recording.
 #[derive(Debug, Serialize, Document)]
 pub struct ProcessView {
-    /// Host, process number and start time.
+    /// Host, process id and start time.
     #[field(title = "process")]
     pub id: String,
     /// The machine.
@@ -82,13 +82,13 @@ pub struct ProcessView {
     /// The process.
     pub pid: u64,
     /// The process' rank in a distributed job.
-    #[field(null = "no variable of a launcher told the process' rank")]
+    #[field(null = "no launcher variable contains the rank")]
     pub rank: Option<u64>,
     /// Python's version.
     pub python: String,
-    /// Each with its version.
+    /// The frameworks with their versions.
     pub frameworks: Vec<String>,
-    /// The framework that Keras works on.
+    /// The backend of Keras.
     #[field(unit = "word", null = "Keras was not used")]
     pub backend: Option<String>,
     /// The process it was forked from.
@@ -99,73 +99,71 @@ pub struct ProcessView {
 /// An epoch, with the figures of one pool.
 #[derive(Debug, Serialize, Document)]
 pub struct EpochView {
-    /// The pool that the figures are of.
+    /// The pool of the figures.
     pub pool: String,
     /// The machine.
     pub host: String,
     /// The process.
-    #[field(null = "the trace does not tell the process")]
+    #[field(null = "the trace does not contain the process id")]
     pub pid: Option<u64>,
     /// The `fit` of Keras that it belongs to, from 1 in each process; epochs and steps count from zero in each.
     #[field(null = "the recording does not show the fit of this epoch")]
     pub fit: Option<u64>,
-    /// From zero.
+    /// Its number, from zero.
     pub epoch: u64,
-    /// When it begins.
+    /// Its start.
     pub begin_ns: Nanos,
-    /// The most in use during the epoch, validation included.
+    /// Peak bytes in use during the epoch, including validation.
     #[field(
-        null = "the framework's peak counts from the start of the process, and was not reset when this began",
+        null = "per-step peaks are recorded only for traced steps; the framework's own peak counts from the start of the process",
         switch = "vramline run --step-peaks, or rec.step"
     )]
     pub peak_bytes: Option<Bytes>,
-    /// In use at its end.
-    #[field(null = "the framework told no figure at that moment")]
+    /// Bytes in use at its end.
+    #[field(null = "the framework reported no figure at that moment")]
     pub current_bytes: Option<Bytes>,
 }
 
 /// The steps of one phase, with the figures of one pool.
 #[derive(Debug, Serialize, Document)]
 pub struct PhaseView {
-    /// The pool that the figures are of.
+    /// The pool of the figures.
     pub pool: String,
     /// The machine.
     pub host: String,
     /// The process.
-    #[field(null = "the trace does not tell the process")]
+    #[field(null = "the trace does not contain the process id")]
     pub pid: Option<u64>,
     /// The `fit` of Keras that the steps belong to, from 1 in each process; epochs and steps count from zero in each.
-    #[field(
-        null = "the steps are of no fit: evaluations or predictions by themselves, or a loop of the program's own"
-    )]
+    #[field(null = "the steps belong to no fit: separate evaluations or predictions, or a custom loop")]
     pub fit: Option<u64>,
     /// As in steps.
     pub phase: Phase,
     /// As in steps.
     pub how: How,
-    /// Steps of this phase in that fit; outside of fits, in the whole run.
+    /// Number of steps of this phase in that fit; outside fits, in the whole run.
     pub steps: u64,
-    /// Batches of these steps.
+    /// Number of batches of these steps.
     pub batches: u64,
-    /// Peak of the first step: warm-up.
+    /// Peak of the first step (warm-up).
     #[field(
         title = "first step",
-        null = "no such step has a peak of its own that is known",
+        null = "no such step has a known peak",
         switch = "vramline run --step-peaks, or rec.step"
     )]
     pub first_peak_bytes: Option<Bytes>,
-    /// Highest known peak of the others: steady state.
+    /// Highest known peak of the later steps (steady state).
     #[field(
         title = "later steps",
-        null = "no such step has a peak of its own that is known",
+        null = "no such step has a known peak",
         switch = "vramline run --step-peaks, or rec.step"
     )]
     pub later_peak_bytes: Option<Bytes>,
-    /// How many of the others have a known peak.
+    /// Number of later steps with a known peak.
     #[field(title = "known")]
     pub later_peaks_known: u64,
-    /// In use when the last of them ended.
-    #[field(title = "at the end", null = "the framework told no figure at that moment")]
+    /// Bytes in use at the end of the last step.
+    #[field(title = "at the end", null = "the framework reported no figure at that moment")]
     pub current_bytes: Option<Bytes>,
 }
 
@@ -175,26 +173,26 @@ pub struct MarkView {
     /// The machine.
     pub host: String,
     /// The process.
-    #[field(null = "the trace does not tell the process")]
+    #[field(null = "the trace does not contain the process id")]
     pub pid: Option<u64>,
-    /// `mark`, `phase`, `trace`, `retrace` (a compiled function was traced again for other shapes), `setting`, `exception` or `end`.
+    /// `mark`, `phase`, `trace`, `retrace` (a compiled function was retraced for other shapes), `setting`, `exception` or `end`.
     #[field(unit = "word")]
     pub kind: RecordedMarkKind,
-    /// As the program named it, or what happened.
+    /// The program's label, or what happened.
     pub label: String,
     /// The step it happened in.
-    #[field(null = "it is of no step")]
+    #[field(null = "it belongs to no step")]
     pub step: Option<i64>,
-    /// When.
+    /// Its time.
     #[field(title = "at")]
     pub time_ns: Nanos,
-    /// The device the figures are of; empty where there are none.
+    /// The device of the figures; empty if there are none.
     pub device: String,
-    /// In use then.
-    #[field(null = "the framework told no figure at that moment")]
+    /// Bytes in use at that time.
+    #[field(null = "the framework reported no figure at that moment")]
     pub current_bytes: Option<Bytes>,
-    /// The framework's peak at that moment.
-    #[field(null = "the framework told no figure at that moment")]
+    /// The framework's peak at that time.
+    #[field(null = "the framework reported no figure at that moment")]
     pub peak_bytes: Option<Bytes>,
 }
 
@@ -204,18 +202,18 @@ pub struct InventoryView {
     /// The machine.
     pub host: String,
     /// The process.
-    #[field(null = "the trace does not tell the process")]
+    #[field(null = "the trace does not contain the process id")]
     pub pid: Option<u64>,
-    /// As the program says: `parameters`, `optimizer`, or `unknown` for other variables.
+    /// The role, as reported by the program: `parameters`, `optimizer`, or `unknown` for other variables.
     #[field(unit = "word")]
     pub role: Role,
-    /// How many.
+    /// Number of variables.
     pub variables: u64,
-    /// Of their values.
+    /// Bytes of their values.
     pub bytes: Bytes,
-    /// Of these, found in the traced pools by address.
+    /// Bytes of those that were found in the traced pools by address.
     #[field(
-        null = "no trace shows the pools, or the framework does not tell where the variables lie",
+        null = "no trace shows the pools, or the framework does not report the addresses of variables",
         switch = "vramline run --trace auto"
     )]
     pub in_pool_bytes: Option<Bytes>,

@@ -1,4 +1,4 @@
-//! A part of a page's picture, exactly, packed as the page itself: a window of time, or a moment.
+//! A detail of a page's chart, packed like the page itself: a time window or a moment.
 
 use std::ops::Range;
 
@@ -9,13 +9,13 @@ use crate::analysis::picture::tiles::{MomentTile, PictureTiles, WindowTile};
 use crate::snapshot::Role;
 use crate::units::{Bytes, Nanos};
 
-/// A window of a pool's picture.
+/// A time window of a pool's chart.
 #[derive(Serialize)]
 struct WindowDocument {
     pool: usize,
     from_ns: Nanos,
     to_ns: Nanos,
-    /// Events in the window, and whether each is a column.
+    /// Number of events in the window, and whether each is a column.
     events: usize,
     is_exact: bool,
     columns: usize,
@@ -34,13 +34,13 @@ struct MomentDocument {
     strings: Vec<String>,
 }
 
-/// A window of a pool's picture as JSON without `<`, in as many columns as `width`; `None` where there is no such pool.
+/// A time window of a pool's chart as JSON without `<`, in `width` columns; `None` if there is no such pool.
 #[must_use]
 pub fn window_json(tiles: &PictureTiles, pool: usize, window: Range<Nanos>, width: usize) -> Option<String> {
     tiles.window(pool, window, width).map(|tile| plain_json(&WindowDocument::from(tile)))
 }
 
-/// What a pool held at a moment at which it held `bytes`, as JSON without `<`; `None` where there was no such moment.
+/// What a pool held at a moment at which it held `bytes`, as JSON without `<`; `None` if there was no such moment.
 #[must_use]
 pub fn moment_json(tiles: &PictureTiles, pool: usize, at: Nanos, bytes: Bytes) -> Option<String> {
     tiles.moment(pool, at, bytes).map(|tile| plain_json(&MomentDocument::from(tile)))

@@ -1,6 +1,6 @@
-//! The JSON document of `vramline top`: what a machine's memory does right now, and what its screen is drawn from.
+//! The JSON document of `vramline top`: the memory of a machine right now. The screen shows the same data.
 //!
-//! [`analysis::top`](crate::analysis::top) concludes it; here it gets its form.
+//! Built from [`analysis::top`](crate::analysis::top).
 
 use serde::Serialize;
 
@@ -22,39 +22,39 @@ use crate::warning::{Unknown, Warning};
 pub struct Top {
     /// `top`.
     pub kind: &'static str,
-    /// The machine in a line.
+    /// The machine as a sentence.
     pub headline: String,
-    /// The machine in a word, with its figures.
+    /// The machine as a word, with its figures.
     pub verdict: TopVerdictView,
-    /// Unix time of the look.
+    /// Unix time of the reading.
     pub time_ns: Nanos,
     /// This machine.
     pub host: String,
     /// The driver.
     pub driver: TopDriver,
-    /// Devices, and the machine's own memory where that is used.
+    /// Devices, and host memory if it is used.
     pub devices: Vec<TopDevice>,
-    /// Recordings that are being written, or were lately.
+    /// Recordings that are being written, or were recently.
     pub jobs: Vec<TopJob>,
-    /// Processes, a row for each device.
+    /// Processes, one row for each device.
     pub processes: Vec<TopProcess>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub warnings: Vec<Warning>,
-    /// Each null with its reason.
+    /// The reason for each null.
     pub unknowns: Vec<Unknown>,
 }
 
-/// The machine in a word, with its figures.
+/// The machine as a word, with its figures.
 #[derive(Clone, Debug, Serialize, Document)]
 pub struct TopVerdictView {
     /// `idle`, `busy` or `no-driver`.
     #[field(title = "verdict")]
     pub word: TopWord,
-    /// GPUs.
+    /// Number of GPUs.
     pub gpus: usize,
-    /// Processes on devices.
+    /// Number of processes on devices.
     pub processes: usize,
-    /// Recorded jobs that run.
+    /// Number of recorded jobs that are running.
     pub running_jobs: usize,
 }
 
@@ -62,12 +62,16 @@ pub struct TopVerdictView {
 #[derive(Clone, Debug, Serialize, Document)]
 pub struct TopDriver {
     /// The driver's version.
-    #[field(title = "driver", null = "there is no driver, or it does not say", switch = "vramline doctor")]
+    #[field(
+        title = "driver",
+        null = "there is no driver, or it does not report it",
+        switch = "vramline doctor"
+    )]
     pub version: Option<String>,
     /// Why there is no driver, such as `library-missing`.
     #[field(null = "the driver answers")]
     pub error: Option<&'static str>,
-    /// How old its answer is.
+    /// Age of its answer.
     #[field(null = "there is no driver", switch = "vramline doctor")]
     pub age_ns: Option<Nanos>,
 }
@@ -75,43 +79,43 @@ pub struct TopDriver {
 /// A device.
 #[derive(Clone, Debug, Serialize, Document)]
 pub struct TopDevice {
-    /// `GPU 0`, of a part (MIG) `GPU 0.1`; `CPU` for the machine's own memory, shown where a recorded job uses it or there is no GPU.
+    /// `GPU 0`; for a MIG part `GPU 0.1`; `CPU` for host memory, which is shown if a recorded job uses it or if there is no GPU.
     #[field(title = "device")]
     pub name: String,
-    /// Its name for ever; `CPU`.
-    #[field(null = "the driver does not say")]
+    /// Its unique id; `CPU` for host memory.
+    #[field(null = "the driver does not report it")]
     pub uuid: Option<String>,
     /// The model.
-    #[field(null = "the machine's own memory has none, or the device does not answer")]
+    #[field(null = "host memory has no model, or the device does not answer")]
     pub model: Option<String>,
-    /// Of a part (MIG): the whole device's uuid.
+    /// For a MIG part: the uuid of the whole device.
     #[field(null = "it is a whole device")]
     pub part_of: Option<String>,
-    /// The machine's own memory stands in for a device's.
+    /// Whether host memory stands in for device memory.
     #[field(title = "stand-in")]
     pub is_stand_in: bool,
-    /// Its memory.
+    /// Its total memory.
     #[field(null = "the device does not answer", switch = "vramline doctor")]
     pub total_bytes: Option<Bytes>,
-    /// Not taken; of the machine's own memory what can be had without swapping.
+    /// Free memory; for host memory, what is available without swapping.
     #[field(null = "the device does not answer", switch = "vramline doctor")]
     pub free_bytes: Option<Bytes>,
-    /// Why its memory is not told.
-    #[field(null = "it answers")]
+    /// Why its memory is unknown.
+    #[field(null = "the device answers")]
     pub error: Option<&'static str>,
-    /// What holds the device; the parts add up.
+    /// What holds the memory of the device; the parts add up.
     pub parts: Vec<TopPart>,
-    /// Processes in the driver's list; recorded ones on the CPU.
+    /// Number of processes in the driver's list; on the CPU, of recorded processes.
     #[field(null = "the driver does not list the processes of this device", switch = "vramline doctor")]
     pub processes: Option<usize>,
 }
 
-/// A stretch of a device's bar.
+/// A part of a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Document)]
 pub struct TopPart {
-    /// `driver reserved`; of recorded processes `in use`, `cached free`, `context and outside` their pools, `context, cached and outside` where a framework does not tell how large its pool is; on the CPU, where there is no context, `the program's own` and `cached and the program's own` instead, and `not resident` pages of a pool (negative); `other processes`; `unattributed`: taken, and in no list; `free`.
+    /// `driver reserved`; for recorded processes `in use`, `cached free`, `context and outside` their pools, or `context, cached and outside` if the framework does not report the size of its pool; on the CPU, which has no context, `the program's own` and `cached and the program's own` instead, and `not resident` pages of a pool (negative); `other processes`; `unattributed`: used, but in no list of processes; `free`.
     pub part: BarPart,
-    /// They add up to `total_bytes`.
+    /// Its bytes; they add up to `total_bytes`.
     pub bytes: i64,
 }
 
@@ -121,25 +125,25 @@ pub struct TopJob {
     /// Its folder.
     #[field(title = "recording")]
     pub path: String,
-    /// What was run; empty for a program that records itself.
+    /// Its command; empty for a program that records itself.
     pub command: String,
-    /// `running`, `ended`, `gone` (nobody writes it, and nobody said how it ended), `elsewhere` (its processes are on another machine).
+    /// `running`, `ended`, `gone` (no process writes it, and its end was not recorded), `elsewhere` (its processes are on another machine).
     pub state: State,
-    /// How it ended.
-    #[field(title = "code", null = "the job has not ended, or a signal ended it, or nobody said how")]
+    /// Its exit code.
+    #[field(title = "code", null = "the job has not ended, a signal ended it, or its end was not recorded")]
     pub exit_code: Option<i32>,
-    /// What ended it.
-    #[field(title = "signal", null = "no signal has ended it")]
+    /// The signal that ended it.
+    #[field(title = "signal", null = "no signal ended it")]
     pub exit_signal: Option<i32>,
-    /// Where it runs.
-    #[field(null = "a program that records itself has no launcher that would say")]
+    /// Its machine.
+    #[field(null = "only `vramline run` records it; this program records itself")]
     pub host: Option<String>,
-    /// Unix time of its beginning.
-    #[field(null = "a program that records itself has no launcher that would say")]
+    /// Unix time of its start.
+    #[field(null = "only `vramline run` records it; this program records itself")]
     pub began_ns: Option<Nanos>,
-    /// Processes that have written something.
+    /// Number of its processes that have written data.
     pub processes: usize,
-    /// Whether a trace is written, from which `report` tells roles.
+    /// Whether it has a trace, from which `report` shows roles.
     #[field(title = "traced")]
     pub is_traced: bool,
 }
@@ -147,90 +151,93 @@ pub struct TopJob {
 /// A process on a device.
 #[derive(Clone, Debug, Serialize, Document)]
 pub struct TopProcess {
-    /// The process, as the driver or its recording numbers it; one row for each device.
+    /// The process id, from the driver or from its recording; one row for each device.
     pub pid: u32,
-    /// As in `devices`; a framework's own name where no device of this machine is known to be meant; empty where none is used yet.
+    /// The device, as in `devices`; the framework's name for it if it matches no device of this machine; empty if the process uses none yet.
     pub device: String,
-    /// Its place in `jobs`, from zero.
-    #[field(null = "no recording of it is to be seen here", switch = "vramline run -- CMD")]
+    /// Its index in `jobs`, from zero.
+    #[field(null = "there is no recording of it here", switch = "vramline run -- CMD")]
     pub job: Option<usize>,
     /// Its rank in a distributed job.
-    #[field(null = "it is not part of a larger job, as far as it says")]
+    #[field(null = "it does not report a rank")]
     pub rank: Option<u64>,
-    /// Its command line; empty where it is not to be seen from here.
+    /// Its command line; empty if it is not visible from here.
     pub command: String,
-    /// With its version.
-    #[field(null = "only recorded processes say it", switch = "vramline run -- CMD")]
+    /// Its framework, with the version.
+    #[field(null = "only recorded processes have it", switch = "vramline run -- CMD")]
     pub framework: Option<String>,
-    /// What it holds of the device, as the driver says; on the CPU its resident set.
+    /// Its memory on the device, by the driver; on the CPU, its resident set size.
     #[field(
-        null = "the driver does not list it under a number that is known here, does not tell what it holds, or it has ended",
+        null = "the driver does not list the process under a known id, does not report its memory, or the process has ended",
         switch = "vramline doctor"
     )]
     pub held_bytes: Option<Bytes>,
-    /// What its framework's pool has taken from the device.
+    /// Bytes that its framework's pool reserved.
     #[field(
-        null = "only recorded processes tell, where their framework does",
+        null = "only recorded processes have it, if their framework reports it",
         switch = "vramline run -- CMD"
     )]
     pub pool_bytes: Option<Bytes>,
-    /// Of the pool, in use.
+    /// Bytes of the pool that are in use.
     #[field(
-        null = "only recorded processes tell, where their framework does",
+        null = "only recorded processes have it, if their framework reports it",
         switch = "vramline run -- CMD"
     )]
     pub in_use_bytes: Option<Bytes>,
-    /// Of the pool, not in use.
+    /// Bytes of the pool that are cached.
     #[field(
-        null = "only recorded processes tell, where their framework does",
+        null = "only recorded processes have it, if their framework reports it",
         switch = "vramline run -- CMD"
     )]
     pub cached_bytes: Option<Bytes>,
-    /// The most that the pool may take.
+    /// The limit of the pool.
     #[field(
-        null = "only recorded processes tell, where their framework does",
+        null = "only recorded processes have it, if their framework reports it",
         switch = "vramline run -- CMD"
     )]
     pub limit_bytes: Option<Bytes>,
-    /// The most that was in use so far.
+    /// Peak bytes in use so far.
     #[field(
-        null = "only recorded processes tell, where their framework does",
+        null = "only recorded processes have it, if their framework reports it",
         switch = "vramline run -- CMD"
     )]
     pub peak_bytes: Option<Bytes>,
-    /// By how much the peak could rise: the pool and what is free on the device, or the pool's limit where that is less, less the peak so far.
+    /// How much the peak can rise: the pool plus free device memory, or the pool's limit if that is less, minus the peak so far.
     #[field(
-        null = "only recorded processes that run here have any, where their framework tells a peak",
+        null = "only recorded processes on this machine have it, if their framework reports a peak",
         switch = "vramline run -- CMD"
     )]
     pub headroom_bytes: Option<Bytes>,
-    /// The last step that has ended.
-    #[field(null = "it has not announced one yet, or is not recorded", switch = "vramline run -- CMD")]
+    /// The last completed step.
+    #[field(
+        null = "the process has not reported a step yet, or is not recorded",
+        switch = "vramline run -- CMD"
+    )]
     pub step: Option<i64>,
-    /// What it did: `train`, `validation`, `predict` or `other`.
-    #[field(null = "it has not announced one yet, or is not recorded", switch = "vramline run -- CMD")]
+    /// Its phase: `train`, `validation`, `predict` or `other`.
+    #[field(
+        null = "the process has not reported a step yet, or is not recorded",
+        switch = "vramline run -- CMD"
+    )]
     pub phase: Option<Phase>,
     /// Its epoch, from zero.
-    #[field(null = "its step belongs to none")]
+    #[field(null = "its step belongs to no epoch")]
     pub epoch: Option<u64>,
-    /// The most in use during it.
-    #[field(
-        null = "a step's own peak is known where the framework's peak is reset when it begins",
-        switch = "vramline run --step-peaks"
-    )]
+    /// Peak bytes in use during the step.
+    #[field(null = "per-step peaks are not recorded by default", switch = "vramline run --step-peaks")]
     pub step_peak_bytes: Option<Bytes>,
-    /// How long it took.
+    /// Its duration.
     #[field(
-        title = "took",
-        null = "it has not announced one yet, or is not recorded",
+        title = "duration",
+        null = "the process has not reported a step yet, or is not recorded",
         switch = "vramline run -- CMD"
     )]
     pub step_ns: Option<Nanos>,
-    /// Since it last told anything.
-    #[field(null = "it does not run, runs elsewhere, or is not recorded")]
+    /// Time since it last wrote data.
+    #[field(null = "the process has ended, runs on another machine, or is not recorded")]
     pub silent_ns: Option<Nanos>,
     /// The exception that ended it.
-    #[field(null = "none has ended it")]
+    #[field(null = "no exception ended it")]
     pub exception: Option<String>,
     /// The variables that the program lists, by role.
     pub roles: Vec<RoleView>,
@@ -241,10 +248,10 @@ pub struct TopProcess {
 /// The variables of one role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Document)]
 pub struct RoleView {
-    /// Of the variables that the program lists: `parameters`, `optimizer` or `unknown`.
+    /// The role of the variables: `parameters`, `optimizer` or `unknown`.
     #[field(unit = "word")]
     pub role: Role,
-    /// How many.
+    /// Number of variables.
     pub variables: u64,
     /// Their bytes.
     pub bytes: Bytes,
@@ -253,27 +260,24 @@ pub struct RoleView {
 /// A step.
 #[derive(Clone, Debug, Serialize, Document)]
 pub struct TopStep {
-    /// The newest steps, oldest first: its number.
+    /// Its number.
     pub step: i64,
     /// As above.
     pub phase: Phase,
     /// As above.
-    #[field(null = "the step belongs to none")]
+    #[field(null = "the step belongs to no epoch")]
     pub epoch: Option<u64>,
     /// Unix time of its end.
     #[field(title = "at")]
     pub end_ns: Nanos,
-    /// How long it took.
-    #[field(title = "took")]
+    /// Its duration.
+    #[field(title = "duration")]
     pub duration_ns: Nanos,
-    /// The most in use during it.
-    #[field(
-        null = "a step's own peak is known where the framework's peak is reset when it begins",
-        switch = "vramline run --step-peaks"
-    )]
+    /// Peak bytes in use during the step.
+    #[field(null = "per-step peaks are not recorded by default", switch = "vramline run --step-peaks")]
     pub peak_bytes: Option<Bytes>,
-    /// In use at its end.
-    #[field(title = "in use", null = "the framework does not tell")]
+    /// Bytes in use at its end.
+    #[field(title = "in use", null = "the framework does not report it")]
     pub current_bytes: Option<Bytes>,
 }
 

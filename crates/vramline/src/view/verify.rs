@@ -1,4 +1,4 @@
-//! A prediction beside what was measured, as a document.
+//! A prediction compared with a measurement, as a document.
 
 use serde::Serialize;
 
@@ -12,57 +12,57 @@ use crate::warning::{Unknown, Warning};
 pub struct Verify {
     /// `verify`.
     pub kind: &'static str,
-    /// The answer in a sentence.
+    /// The answer as a sentence.
     pub headline: String,
-    /// The answer in a word, with its figures.
+    /// The answer as a word, with its figures.
     pub verdict: VerifyVerdictView,
-    /// The batch.
+    /// The batch size.
     pub batch: u64,
-    /// What was tried; several joined by `+`; empty where only the batch was measured.
+    /// The fix; several are joined by `+`; empty if only the batch size was measured.
     pub fix: String,
-    /// The peak that was predicted, with the fix where there is one; null where requests do not tell it.
-    #[field(null = "requests do not tell what the fix would do: it is measured only")]
+    /// The predicted peak, with the fix if there is one; null if it cannot be computed.
+    #[field(null = "the effect of the fix cannot be predicted, only measured")]
     pub predicted_bytes: Option<Bytes>,
-    /// Without the fix: nearly every run takes at least this.
+    /// Lower bound without the fix: nearly every run needs at least this.
     #[field(title = "lowest")]
     pub predicted_low_bytes: Bytes,
-    /// Without the fix: nearly no run takes more.
+    /// Upper bound without the fix: nearly no run needs more.
     #[field(title = "highest")]
     pub predicted_high_bytes: Bytes,
-    /// The middle of the measured peaks, with the fix where there is one.
+    /// The median of the measured peaks, with the fix if there is one.
     pub measured_bytes: Bytes,
     /// Each measured peak, in ascending order.
     pub runs_bytes: Vec<Bytes>,
-    /// The peak that was predicted without the fix.
+    /// The predicted peak without the fix.
     #[field(title = "predicted without")]
     pub without_predicted_bytes: Bytes,
-    /// The middle of the peaks without the fix.
+    /// The median of the measured peaks without the fix.
     #[field(title = "measured without")]
     pub without_measured_bytes: Bytes,
-    /// Each of them.
+    /// Each of those peaks.
     #[field(title = "runs without")]
     pub without_runs_bytes: Vec<Bytes>,
-    /// What the fix was to save; zero without one, negative where it costs.
-    #[field(null = "requests do not tell what the fix would do: it is measured only")]
+    /// The predicted saving; zero without a fix, negative if it needs more.
+    #[field(null = "the effect of the fix cannot be predicted, only measured")]
     pub predicted_saving_bytes: Option<i64>,
-    /// What it saved.
+    /// The measured saving.
     pub measured_saving_bytes: i64,
-    /// How far the two are apart, as a share of the peak without the fix: the savings where there is a fix, else the peaks.
+    /// Difference between prediction and measurement, as a share of the peak without the fix: of the savings if there is a fix, otherwise of the peaks.
     #[field(
-        title = "off",
+        title = "difference",
         unit = "share",
-        null = "requests do not tell what the fix would do: it is measured only"
+        null = "the effect of the fix cannot be predicted, only measured"
     )]
     pub off_share: Option<f64>,
-    /// How far they may be.
+    /// The allowed difference.
     #[field(unit = "share")]
     pub tolerance: f64,
-    /// Whether they are not farther.
-    #[field(null = "requests do not tell what the fix would do: it is measured only")]
+    /// Whether the difference is within the tolerance.
+    #[field(null = "the effect of the fix cannot be predicted, only measured")]
     pub agrees: Option<bool>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub warnings: Vec<Warning>,
-    /// Each null with its reason.
+    /// The reason for each null.
     pub unknowns: Vec<Unknown>,
 }
 
@@ -99,15 +99,15 @@ impl From<VerifyAnalysis> for Verify {
     }
 }
 
-/// The answer in a word, with its figures.
+/// The answer as a word, with its figures.
 #[derive(Debug, Serialize, Document)]
 pub struct VerifyVerdictView {
-    /// `as-predicted`, `not-as-predicted` or `measured` (requests do not tell what the fix would do).
+    /// `as-predicted`, `not-as-predicted` or `measured` (the effect of the fix cannot be predicted).
     #[field(title = "verdict")]
     pub word: VerifyVerdict,
-    /// The peak that was predicted, with the fix where there is one.
-    #[field(null = "requests do not tell what the fix would do: it is measured only")]
+    /// The predicted peak, with the fix if there is one.
+    #[field(null = "the effect of the fix cannot be predicted, only measured")]
     pub predicted_bytes: Option<Bytes>,
-    /// The middle of the measured peaks.
+    /// The median of the measured peaks.
     pub measured_bytes: Bytes,
 }

@@ -1,4 +1,4 @@
-//! The traces of a recording as documents, and where in a program a peak was reached.
+//! The traces of a recording, and where in the program a peak was reached.
 
 use serde::Serialize;
 
@@ -17,26 +17,26 @@ pub struct WindowView {
     pub pid: u64,
     /// Its number in the process, from 1.
     pub window: u64,
-    /// Why it was begun: `start` before the process' first allocation; `fit` for a model that was not trained before; `validation` and
-    /// `predict` for the first of each; `retrace` because a function was traced again for larger inputs; `rise` because the peak
-    /// of the process had risen; `program`: the program's own profiler.
+    /// Why it was started: `start`: before the first allocation of the process; `fit`: for a model that was not trained before; `validation` and
+    /// `predict`: for the first of each; `retrace`: because a function was retraced for larger inputs; `rise`: because the peak
+    /// of the process rose; `program`: by the program's own profiler.
     #[field(unit = "word", null = "a later version wrote the recording")]
     pub opened_for: Option<WindowReason>,
-    /// What became of it: `begun`, `stopped`, `written`, `failed` to begin, or `lost`.
+    /// Its state: `begun`, `stopped`, `written`, `failed` (it could not be started) or `lost`.
     #[field(unit = "word", null = "a later version wrote the recording")]
     pub state: Option<TraceState>,
-    /// When it began.
-    #[field(null = "the profiler could not be started, or nobody noted when it was")]
+    /// Its start.
+    #[field(null = "the profiler could not be started, or its start was not recorded")]
     pub begin_ns: Option<Nanos>,
-    /// When it ended.
+    /// Its end.
     #[field(null = "the process ended before the profiler was stopped")]
     pub end_ns: Option<Nanos>,
-    /// The folder with its files. Those of the program's own profiler stay where the program put them.
-    #[field(null = "the recording holds no trace of the process")]
+    /// The folder with its files. Files of the program's own profiler stay where the program wrote them.
+    #[field(null = "the recording has no trace of the process")]
     pub path: Option<String>,
-    /// Whether it was read.
+    /// Whether Vramline read it.
     pub is_read: bool,
-    /// The most that a pool held in it.
+    /// The highest peak of a pool in it.
     #[field(title = "peak", null = "the trace was not read, or shows no allocations")]
     pub peak_bytes: Option<Bytes>,
 }
@@ -45,15 +45,15 @@ pub struct WindowView {
 #[derive(Debug, Serialize, Document)]
 pub struct PeakPlaceView {
     /// The `fit`, from 1.
-    #[field(null = "it was reached outside of every fit")]
+    #[field(null = "the peak was outside all fits")]
     pub fit: Option<u64>,
     /// The epoch, from zero.
-    #[field(null = "it was reached outside of every epoch, or nobody told")]
+    #[field(null = "the peak was outside all epochs, or the epoch was not recorded")]
     pub epoch: Option<u64>,
-    /// As in steps; `other` outside of fits, evaluations and predictions.
+    /// The phase, as in steps; `other` outside fits, evaluations and predictions.
     pub phase: Phase,
     /// The step.
-    #[field(null = "it was reached outside of every step")]
+    #[field(null = "the peak was outside all steps")]
     pub step: Option<i64>,
 }
 

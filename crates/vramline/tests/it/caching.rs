@@ -287,7 +287,7 @@ fn every_snapshot_is_replayed() {
             assert!(pool.bounds.load_requested <= pool.bounds.load_rounded);
             assert!(pool.bounds.load_rounded <= pool.bounds.packing, "{name}");
         } else {
-            assert!(pool.ran.exact.assumed[0].starts_with("before the trace there were"), "{name}");
+            assert!(pool.ran.exact.assumed[0].starts_with("before the trace: "), "{name}");
         }
         for moment in [&pool.fragmentation.at_peak, &pool.fragmentation.at_end] {
             let moment = moment.as_ref().unwrap();

@@ -93,7 +93,7 @@ fn what_precedes_a_cut_is_read() {
     assert_eq!(all, 130);
     let (late, history) = read(&whole[..whole.len() - 40]);
     assert_eq!(late, 130);
-    assert!(history.warnings.as_slice()[0].text.contains("what precedes the cut was read"));
+    assert!(history.warnings.as_slice()[0].text.contains("only the part before that was read"));
     let report = report_on(&whole[..whole.len() / 2], &ReportOptions::default());
     assert!(report.warnings[0].text.contains("table of names"), "{:?}", report.warnings);
 

@@ -131,7 +131,7 @@ fn processes_in_a_container() {
         namespace: Namespace { own_pids: vec![42], is_outermost: Some(false) },
         ..machine(vec![look])
     };
-    assert_eq!(answer(&nested(device(0)), "process-memory").0, Some(true), "seen from here");
+    assert_eq!(answer(&nested(device(0)), "process-memory").0, Some(true), "not visible here");
     let foreign = nested(DeviceLook { seen_here: Vec::new(), ..device(0) });
     let (can, why, switch) = answer(&foreign, "process-memory");
     assert_eq!(can, Some(false));
@@ -149,7 +149,7 @@ fn processes_in_a_container() {
 #[test]
 fn devices_that_tell_little() {
     let unified = machine(vec![DeviceLook { memory: Err(DriverError::NotSupported), ..device(0) }]);
-    assert!(answer(&unified, "device-memory").1.contains("in common with the processor"));
+    assert!(answer(&unified, "device-memory").1.contains("shares its memory with the CPU"));
     assert!(doctor(&unified).unknowns.iter().any(|unknown| unknown.path == "devices[0].total_bytes"));
     let lost = machine(vec![DeviceLook {
         memory: Err(DriverError::GpuLost),

@@ -20,8 +20,8 @@ fn rules(devices: &[Device]) -> Vec<&'static str> {
     findings(devices).into_iter().map(|finding| finding.rule).collect()
 }
 
-/// The rule speaks of this device, with so many bytes, and not of that one.
-fn speaks(rule: &str, bytes: u64, found: Device, silent: Device) {
+/// The rule reports the first device, with the given bytes, and not the second.
+fn reports(rule: &str, bytes: u64, found: Device, silent: Device) {
     let spoken = findings(&[found]);
     let finding =
         spoken.iter().find(|finding| finding.rule == rule).unwrap_or_else(|| panic!("{rule}: {spoken:?}"));
@@ -42,7 +42,7 @@ fn a_pool_that_took_everything() {
         grows,
         ..device()
     };
-    speaks(
+    reports(
         "preallocation",
         106 * GIB,
         took(107 * GIB, Framework::Jax, None),
@@ -60,7 +60,7 @@ fn a_cache_that_stays() {
         framework: Some(Framework::PyTorch),
         ..device()
     };
-    speaks("cache-not-returned", 3 * GIB, kept(GIB), kept(4 * GIB - 255 * MIB));
+    reports("cache-not-returned", 3 * GIB, kept(GIB), kept(4 * GIB - 255 * MIB));
 }
 
 #[test]
@@ -70,21 +70,21 @@ fn memory_outside_the_pool() {
         grown_outside: vec![(-(2 << 20), String::new()), (bytes, "step 3".to_owned())],
         ..device()
     };
-    speaks("outside-the-pool", 220 * MIB, grown(222 << 20), grown(100 << 20));
-    assert!(findings(&[grown(222 << 20)])[0].text.contains("222 MiB of it with step 3"));
+    reports("outside-the-pool", 220 * MIB, grown(222 << 20), grown(100 << 20));
+    assert!(findings(&[grown(222 << 20)])[0].text.contains("(the largest part: 222 MiB, step 3)"));
 }
 
 #[test]
 fn neighbours_on_the_device() {
     let beside = |bytes| Device { others: Some((2, Bytes(bytes))), held: some(GIB), ..device() };
-    speaks("other-processes", 3 * GIB, beside(3 * GIB), beside(255 * MIB));
+    reports("other-processes", 3 * GIB, beside(3 * GIB), beside(255 * MIB));
 }
 
 #[test]
 fn a_limit_that_is_none_on_the_process() {
     let limited =
         |held| Device { limit: some(512 * MIB), held: some(held), context: some(600 * MIB), ..device() };
-    speaks("limit-without-context", 1357 * MIB, limited(1869 * MIB), limited(512 * MIB));
+    reports("limit-without-context", 1357 * MIB, limited(1869 * MIB), limited(512 * MIB));
 }
 
 #[test]
@@ -101,8 +101,13 @@ fn a_peak_where_nobody_looks() {
         steps: vec![step(0, peak), step(1, 200 * MIB), step(2, 210 * MIB)],
         ..device()
     };
-    speaks("peak-elsewhere", 90 * MIB, first(300 * MIB, Some("step 0, the first")), first(300 * MIB, None));
-    assert!(rules(&[first(225 * MIB, Some("step 0, the first"))]).is_empty());
+    reports(
+        "peak-elsewhere",
+        90 * MIB,
+        first(300 * MIB, Some("the first step (step 0)")),
+        first(300 * MIB, None),
+    );
+    assert!(rules(&[first(225 * MIB, Some("the first step (step 0)"))]).is_empty());
 }
 
 #[test]
@@ -112,9 +117,9 @@ fn fragmentation_and_its_cause() {
         framework: Some(Framework::PyTorch),
         ..device()
     };
-    speaks("fragmentation", GIB, torn(2 * GIB, None), torn(GIB + 100 * MIB, None));
+    reports("fragmentation", GIB, torn(2 * GIB, None), torn(GIB + 100 * MIB, None));
     let churn = Some((Bytes(300 * MIB), "Pad".to_owned()));
-    speaks("shape-churn", GIB, torn(2 * GIB, churn.clone()), torn(GIB + 100 * MIB, churn));
+    reports("shape-churn", GIB, torn(2 * GIB, churn.clone()), torn(GIB + 100 * MIB, churn));
 }
 
 #[test]
@@ -129,10 +134,10 @@ fn one_thing_and_nothing() {
         }),
         ..device()
     };
-    speaks("one-tensor", 500 * MIB, held(500 * MIB, 1), held(400 * MIB, 1));
+    reports("one-tensor", 500 * MIB, held(500 * MIB, 1), held(400 * MIB, 1));
     assert!(rules(&[held(500 * MIB, 2)]).is_empty());
     let slack = |bytes| Device { peak: some(GIB), slack: some(bytes), ..device() };
-    speaks("slack", 200 * MIB, slack(200 * MIB), slack(100 * MIB));
+    reports("slack", 200 * MIB, slack(200 * MIB), slack(100 * MIB));
 }
 
 #[test]
@@ -167,9 +172,13 @@ fn what_holds_of_several_devices_is_said_once() {
         [holds("TPU:0", "logits"), holds("TPU:1", "logits"), holds("TPU:2", "logits"), holds("TPU:3", "")];
     let found = findings(&devices);
     assert_eq!(found.len(), 2);
-    assert!(found[0].text.starts_with("TPU:0: one block is 48 % of the peak: logits"), "{}", found[0].text);
-    assert!(found[0].text.ends_with("; the same on 2 more devices"), "{}", found[0].text);
-    assert!(found[1].text.starts_with("TPU:3: one block is 48 % of the peak: it has no name"));
+    assert!(
+        found[0].text.starts_with("One block takes 500 MiB, 48 % of the peak of TPU:0: logits."),
+        "{}",
+        found[0].text
+    );
+    assert!(found[0].text.ends_with(" The same holds for 2 more devices."), "{}", found[0].text);
+    assert!(found[1].text.ends_with("48 % of the peak of TPU:3: its name is unknown."));
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn jax_on_an_h200() {
         let unnamed: Vec<&Row> = held.rows.iter().filter(|row| row.op.is_empty()).collect();
         assert_eq!(unnamed.len(), 1);
         assert_eq!((unnamed[0].bytes, held.unnamed_bytes), (Bytes(5_448), Bytes(5_448)));
-        assert!(unnamed[0].evidence.starts_with("free inside the program's slab"));
+        assert!(unnamed[0].evidence.starts_with("free memory inside the program's buffer"));
         // Six buffers of the forward pass are alive at the slab's peak, as the compiler lists them in the same proto.
         let products = held.rows.iter().find(|row| row.op == "jit(step)/jvp()/dot_general").unwrap();
         assert_eq!((products.bytes, products.count), (Bytes(4 * 8192 * 2048 * 4), 4));
@@ -115,7 +115,7 @@ fn jax_on_an_h200() {
         // Two generations of weights and slots: nine of this size each, by shape and place, not by size alone.
         let weights = held.rows.iter().find(|row| row.shape == "[2048,2048]").unwrap();
         assert_eq!((weights.count, weights.op.as_str()), (18, "jit(step)/sub"));
-        assert!(weights.evidence.contains("one by one"));
+        assert!(weights.evidence.contains("in order"));
         let steps = report.steps.iter().filter(|step| step.pool == "GPU_0_bfc");
         assert!(steps.clone().all(|step| step.how.word() == "inferred" && step.name == "PjitFunction(step)"));
         assert_eq!(steps.count(), 5);

@@ -133,12 +133,14 @@ fn models_that_live_on_are_named() {
     }
     let found = only(job.found(), "staircase");
     assert!(
-        found.text.contains("grows by 4.00 MiB with each fit: fit 2, 3 and 4; 12.0 MiB in all"),
+        found.text.contains(
+            "grows by 4.00 MiB with each fit and is not freed: 12.0 MiB in total, at fits 2, 3 and 4."
+        ),
         "{found:?}"
     );
     // A layer that is there twice in each model has the same name but for its number.
     assert!(
-        found.text.contains("net512/dense/kernel float32[512,512], 8 times instead of 2 (6.00 MiB)"),
+        found.text.contains("net512/dense/kernel float32[512,512] (8 instead of 2, 6.00 MiB)"),
         "{found:?}"
     );
     assert!(found.fix.contains("keras.backend.clear_session()"), "{found:?}");
@@ -182,7 +184,7 @@ fn variables_that_become_more_name_a_leak() {
     }
     let found = only(job.found(), "leak");
     assert!(
-        found.text.contains("moving_average:0 float32[512,512], 40 times instead of 5 (35.0 MiB)"),
+        found.text.contains("moving_average:0 float32[512,512] (40 instead of 5, 35.0 MiB)"),
         "{found:?}"
     );
     assert!(found.fix.contains("outside the step"), "{found:?}");
@@ -200,9 +202,10 @@ fn traces_of_a_function_name_their_stairs() {
     }
     let found = only(job.found(), "staircase");
     assert!(
-        found.text.contains(
-            "a tf.function is traced again, train (7 times): step 5, 10, 15, 20, ..., 35 (7 in all)"
-        ),
+        found.text.contains("with each retrace of a tf.function")
+            && found
+                .text
+                .contains("at steps 5, 10, 15, 20, ..., 35 (7 in total). Retraced: train (7 times)."),
         "{found:?}"
     );
     assert!(

@@ -276,7 +276,7 @@ fn blocks_of_a_call_are_its_programs_requests() {
     // One request is missing: only the size that is asked for once has a name.
     let report = called(&[100, 1000], std::slice::from_ref(&program));
     assert_eq!(ops(&report), [op("", 150), op("", 100)]);
-    assert!(held(&report, "GPU_0_bfc").rows[0].evidence.ends_with("asks for this size once"));
+    assert!(held(&report, "GPU_0_bfc").rows[0].evidence.ends_with("requests this size once"));
     // Sizes that no program asks for stay without a name.
     assert_eq!(ops(&called(&[100, 100, 999], std::slice::from_ref(&program))).len(), 2);
     // Two programs of that name that fit and agree; and two that do not.

@@ -193,7 +193,7 @@ fn growths_are_one_line_for_each_cause() {
         .iter()
         .map(|group| (group.bytes, group.growths, group.first.0, group.last.0, group.to_string()))
         .collect();
-    let texts = ["outside every step and mark, 10 changes", "steps 2 to 5, 2 changes", "mark 'loaded'"];
+    let texts = ["outside all steps and marks, 10 changes", "steps 2 to 5, 2 changes", "mark 'loaded'"];
     let [unmarked, of_steps, mark] = texts.map(str::to_owned);
     assert_eq!(told, [(20 << 20, 10, 1, 10, unmarked), (12, 2, 11, 13, of_steps), (-2, 1, 12, 12, mark)]);
     assert_eq!(
@@ -258,7 +258,11 @@ fn the_drivers_figures_are_of_a_pool_of_the_same_size() {
     assert_eq!(books.driver_moment(255), DriverMoment::NotThen);
     let ledger = books.at(255, &DriverMoment::NotThen, &|_, _| None);
     let job = ledger.find(|what| *what == What::Job(7)).unwrap();
-    assert!(ledger.adds_up() && job.bytes.is_none() && job.why.contains("while its pool had this size"));
+    assert!(
+        ledger.adds_up()
+            && job.bytes.is_none()
+            && job.why.contains("while the pool of this process had this size")
+    );
     // Without a trace it is the highest that the framework told, and where the run went higher, that is said.
     books.pools[0].ran_higher = true;
     assert_eq!(books.peak_moment(), Some((255, LedgerMoment::TracedPeak)));

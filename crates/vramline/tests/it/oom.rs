@@ -1061,7 +1061,7 @@ fn a_dump_that_disagrees_with_the_text_is_told() {
     assert_eq!(failures.list.len(), 1);
     let codes: Vec<_> = failures.warnings.as_slice().iter().map(|warning| warning.code).collect();
     assert_eq!(codes, ["dump-disagrees"]);
-    assert_eq!(failures.list[0].in_use, Some(SizeRange::exact(Bytes(3072))), "the dump is believed");
+    assert_eq!(failures.list[0].in_use, Some(SizeRange::exact(Bytes(3072))), "the dump is used");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What makes a comparison doubtful.
+//! Warnings about what makes a comparison uncertain.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::slots::Comparison;
 use super::{DiffBy, RunSide};
 use crate::warning::Warning;
 
-/// What the reports warn of that makes a comparison doubtful.
+/// Warnings of the reports that make a comparison uncertain.
 pub(super) fn told(sides: &[RunSide]) -> Vec<Warning> {
     const TOLD: [&str; 7] = [
         "silent-allocator",
@@ -29,7 +29,7 @@ pub(super) fn told(sides: &[RunSide]) -> Vec<Warning> {
     sides.iter().flat_map(told).collect()
 }
 
-/// Whether less than half of what a run held belongs to ops that every run has.
+/// Whether less than half of the bytes belong to ops that all runs have.
 pub(super) fn has_few_common_ops(slot: usize, rows: &[ComparedRow]) -> bool {
     let (mut all, mut common) = (0_u128, 0_u128);
     for row in rows_of(slot, rows, DiffBy::Op) {
@@ -48,14 +48,14 @@ pub(super) fn has_few_common_ops(slot: usize, rows: &[ComparedRow]) -> bool {
 pub(super) fn few_common_ops() -> Warning {
     Warning {
         code: "few-common-ops",
-        text: "most of what was held at the peaks belongs to ops that the other run does not have".to_owned(),
-        hint: "names differ between eager and graph mode, models and frameworks: compare with --by role or --by layer"
+        text: "most bytes at the peaks belong to ops that only one run has".to_owned(),
+        hint: "op names differ between eager and graph mode, models and frameworks: compare with --by role or --by layer"
             .to_owned(),
     }
 }
 
 impl Comparison<'_> {
-    /// Several runs of which no slot has a pool of each.
+    /// A warning that no pool is in all runs.
     pub(super) fn no_common_pool(&self) -> Option<Warning> {
         let pools = |side: &RunSide| {
             let names: BTreeSet<&str> =
@@ -73,7 +73,8 @@ impl Comparison<'_> {
                 "the runs have no pool in common: {}",
                 self.sides.iter().map(pools).collect::<Vec<_>>().join("; ")
             ),
-            hint: "runs on the same kind of device can be compared, and compiled programs with compiled programs".to_owned(),
+            hint: "compare runs on the same kind of device, or compiled programs with compiled programs"
+                .to_owned(),
         })
     }
 
@@ -81,13 +82,13 @@ impl Comparison<'_> {
         let starts: Vec<Option<bool>> = self.pools(slot).map(|pool| pool.from_start).collect();
         (starts.contains(&Some(true)) && starts.contains(&Some(false))).then(|| Warning {
             code: "different-starts",
-            text: "one trace begins before the first allocation and another does not: what is older than a trace has no name in it"
+            text: "one trace starts before the first allocation and another does not: blocks from before a trace have no names"
                 .to_owned(),
             hint: "record both with `vramline run`".to_owned(),
         })
     }
 
-    /// Pools of programs with other names are compared by what they are for: whether they are the same program, nobody tells.
+    /// A warning that pools are compared by purpose, because their programs have different names and may be different programs.
     pub(super) fn other_programs(&self, common: &[usize]) -> Option<Warning> {
         let names = |slot: usize| -> Vec<&str> {
             let mut names: Vec<&str> = Vec::new();
@@ -103,7 +104,7 @@ impl Comparison<'_> {
         Some(Warning {
             code: "other-programs",
             text: format!(
-                "'{}' is compared with {}: pools for the same purpose, of programs with other names",
+                "'{}' is compared with {}: their purpose is the same, but the programs have different names",
                 names.first()?,
                 others.join(", ")
             ),

@@ -90,13 +90,13 @@ impl Comparison<'_> {
                 let noise = row.spread.filter(|&spread| more <= spread);
                 let share = share_text(more, base);
                 let what = format!(
-                    "{} of {}: {bytes}, {more}{share} more than the first run",
+                    "{} of {}: {bytes}, {more}{share} more than in the first run",
                     row.text(),
                     side.name
                 );
                 let text = match noise {
-                    Some(spread) => format!("{what}; repeats of one run differ by {spread}"),
-                    None => format!("{what}; at most {threshold} more is allowed"),
+                    Some(spread) => format!("{what}, but repeats of one run differ by {spread}"),
+                    None => format!("{what}; the allowed increase is {threshold}"),
                 };
                 let list = if noise.is_some() { &mut outcome.tolerated } else { &mut outcome.alarms };
                 list.push(PeakAlarm {

@@ -40,20 +40,20 @@ impl fmt::Display for HeldPart {
             HeldPart::Unnamed => out.write_str("(no name)"),
             HeldPart::UnnamedIn(source) => write!(out, "(no name, in {source})"),
             HeldPart::NoLayer => out.write_str("(no layer)"),
-            HeldPart::Slack => out.write_str("(slack)"),
+            HeldPart::Slack => out.write_str("(rounding)"),
             HeldPart::BeforeRecording => out.write_str("(before the recording)"),
         }
     }
 }
 
 impl HeldPart {
-    /// Whether the program asked for it: slack and what is older than the trace it did not.
+    /// Whether the program requested it: rounding and blocks from before the trace do not count.
     pub(super) fn is_requested(&self) -> bool {
         !matches!(self, HeldPart::Slack | HeldPart::BeforeRecording)
     }
 
-    /// The part that a row belongs to. A row by op leaves shapes out, so that two batch sizes meet; so it does the call that wraps
-    /// every name of a graph.
+    /// The part that a row belongs to. A row by op omits shapes, so that two batch sizes match. It also omits the call that wraps every name of
+    /// a graph.
     fn of(row: &HeldRow, by: DiffBy) -> HeldPart {
         match by {
             DiffBy::Role => HeldPart::Role(row.role.unwrap_or(Role::Unknown)),

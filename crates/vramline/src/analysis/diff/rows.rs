@@ -99,7 +99,7 @@ impl ComparedRow {
             (RowSubject::Pool, Figure::Ever) => format!("{}, peak of the run", self.pool),
             (RowSubject::Pool, _) => format!("{}, peak", self.pool),
             (RowSubject::Held(part), _) => part.to_string(),
-            (RowSubject::Step(step), Figure::InUse) => format!("{step}, at its end"),
+            (RowSubject::Step(step), Figure::InUse) => format!("{step}, at the end"),
             (RowSubject::Step(step), _) => step.to_string(),
         }
     }

@@ -17,9 +17,9 @@ pub struct ComparedStep {
     pub phase: Phase,
     /// Its epoch.
     pub epoch: Option<u64>,
-    /// Its number; where runs number steps differently its place among those that did the same.
+    /// Its number, or its position if the runs number steps differently.
     pub number: i64,
-    /// How many steps of a run with the same phase, epoch and number precede it.
+    /// The number of earlier steps of a run with the same phase, epoch and number.
     pub again: usize,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for ComparedStep {
         }
         write!(out, "{} step {}", self.phase.word(), self.number)?;
         if self.again > 0 {
-            write!(out, " (time {})", self.again + 1)?;
+            write!(out, " (occurrence {})", self.again + 1)?;
         }
         Ok(())
     }
@@ -46,8 +46,7 @@ enum StepMatch {
 }
 
 impl<'a> Comparison<'a> {
-    /// Steps by number; where runs number them in ways that never meet, by order, and a warning of that. Rows are in the order in which
-    /// the steps ran.
+    /// Steps by number, or by order with a warning if the runs have no numbers in common. Rows are in the order in which the steps ran.
     pub(super) fn steps(&self, slot: usize) -> (Vec<ComparedRow>, Option<Warning>) {
         let by_number = self.all_steps(slot, StepMatch::Number);
         let meets = |steps: &StepsOfRun<'_>| {
@@ -59,7 +58,7 @@ impl<'a> Comparison<'a> {
             (by_number, None)
         } else {
             let text = format!(
-                "the runs number the steps of '{}' differently: they are compared in their order",
+                "the runs number the steps of '{}' differently, so steps are compared in order",
                 self.label(slot)
             );
             let warning = Warning { code: "steps-by-order", text, hint: String::new() };

@@ -1,4 +1,4 @@
-//! One thing that can be measured or not, the reason, and the switch that would change it.
+//! One thing that can or cannot be measured, the reason, and the setting that would change it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,11 +13,11 @@ use crate::units::{Bytes, Span};
 /// One thing that can be measured on a machine, or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// Who would tell.
+    /// The source of the figure.
     pub subject: CapabilitySubject,
     /// What would be measured.
     pub what: Measurable,
-    /// Why the answer is not a plain yes; `None` where it is one.
+    /// Why the answer is not a plain yes; `None` if it is.
     pub reason: Option<CapabilityReason>,
 }
 
@@ -41,7 +41,7 @@ impl Capability {
     }
 }
 
-/// Who would tell a figure.
+/// The source of a figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CapabilitySubject {
     /// The driver.
@@ -74,7 +74,7 @@ impl fmt::Display for CapabilitySubject {
             CapabilitySubject::Driver => out.write_str("driver"),
             CapabilitySubject::Device { index, is_part, name } => {
                 let part = if *is_part { " (a part)" } else { "" };
-                let name = name.as_deref().unwrap_or("without a name");
+                let name = name.as_deref().unwrap_or("(name unknown)");
                 out.write_str(format!("GPU {index}{part} {name}").trim_end())
             }
             CapabilitySubject::Kernel => out.write_str("kernel"),
@@ -89,7 +89,7 @@ impl fmt::Display for CapabilitySubject {
 /// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measurable {
-    /// Anything that the driver tells.
+    /// Everything that the driver reports.
     DevicesAndHolders,
     /// Which device CUDA's numbers mean.
     DeviceOrder,
@@ -105,7 +105,7 @@ pub enum Measurable {
     FrequentProcessList,
     /// The machine's own memory.
     HostMemory,
-    /// What a job tells from inside.
+    /// What Vramline records inside a job.
     InsideJob,
     /// A framework's work on a GPU.
     GpuWork,
@@ -119,7 +119,7 @@ pub enum Measurable {
     JaxCounters,
     /// PyTorch's counters.
     TorchCounters,
-    /// What TensorFlow's pool took from the driver.
+    /// What TensorFlow's pool reserved from the driver.
     PoolSize,
 }
 
@@ -149,14 +149,14 @@ impl Measurable {
     #[must_use]
     pub(crate) fn phrase(self) -> &'static str {
         match self {
-            Measurable::DevicesAndHolders => "devices, their memory, and who holds it",
-            Measurable::DeviceOrder => "which GPU a framework's number means, before it is used",
-            Measurable::HiddenDeviceUse => "what a job does on it",
+            Measurable::DevicesAndHolders => "devices, their memory and their processes",
+            Measurable::DeviceOrder => "which GPU a device number refers to, before it is used",
+            Measurable::HiddenDeviceUse => "memory of a job on it",
             Measurable::DeviceMemory => "memory of the whole device",
             Measurable::ProcessMemory => "memory of each process",
-            Measurable::ProcessPeak => "peak of each process, exactly",
-            Measurable::FrequentProcessList => "processes once a second without a cost",
-            Measurable::HostMemory => "the machine's own memory, and what a job's processes hold of it",
+            Measurable::ProcessPeak => "exact peak of each process",
+            Measurable::FrequentProcessList => "process list once a second at low cost",
+            Measurable::HostMemory => "host memory, of the machine and of each process of a job",
             Measurable::InsideJob => "steps, phases and variables from inside a job",
             Measurable::GpuWork => "work on a GPU",
             Measurable::TensorFlowAllocations => "every allocation, with op and time",
@@ -164,12 +164,12 @@ impl Measurable {
             Measurable::TorchAllocations => "every allocation, with its Python stack",
             Measurable::JaxCounters => "bytes in use, peak, pool and limit",
             Measurable::TorchCounters => "bytes in use, peak and pool",
-            Measurable::PoolSize => "what the pool took from the driver",
+            Measurable::PoolSize => "bytes that the pool reserved",
         }
     }
 }
 
-/// Why something can be measured in part only, or not, or not with certainty. As text, one sentence.
+/// Why something can be measured only in part, not at all, or not with certainty. Its text is one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CapabilityReason {
     /// The driver has no answer.
@@ -207,7 +207,7 @@ pub enum CapabilityReason {
     },
     /// The container has a limit of its own.
     ContainerLimit(Bytes),
-    /// The kernel does not tell the machine's memory.
+    /// The kernel does not report the machine's memory.
     NoMeminfo,
     /// Python could not be asked.
     SilentPython {
@@ -259,7 +259,7 @@ pub enum CapabilityReason {
     StandInOff,
     /// TensorFlow's pool on the CPU stands in for a GPU's.
     StandIn,
-    /// Only a replay tells how much TensorFlow's pool took.
+    /// Only a replay shows how much TensorFlow's pool reserved.
     ReplayOnly,
     /// JAX runs on the CPU.
     JaxOnCpu,
@@ -346,33 +346,35 @@ impl CapabilityReason {
     fn switch(&self) -> Option<Cow<'static, str>> {
         let words = match self {
             CapabilityReason::Driver(error) => error.hint(),
-            CapabilityReason::NoDevice => "in a container, start it with --gpus all",
+            CapabilityReason::NoDevice => "start the container with --gpus all",
             CapabilityReason::MixedDevices => "CUDA_DEVICE_ORDER=PCI_BUS_ID",
             CapabilityReason::Hidden { .. } => "unset CUDA_VISIBLE_DEVICES, or use --gpus",
-            CapabilityReason::SharedMemory => "read the machine's own memory instead",
+            CapabilityReason::SharedMemory => "read host memory instead",
             CapabilityReason::EmptyProcessList => not_listed(Standing::Empty).switch,
             CapabilityReason::OtherNamespace => not_listed(Standing::OfAnotherNamespace).switch,
             CapabilityReason::AccountingOff { index } => {
                 return Some(format!("nvidia-smi -i {index} -am 1 (as root)").into());
             }
             CapabilityReason::NoMeminfo => "mount /proc",
-            CapabilityReason::SilentPython { .. } => "give another with --python",
-            CapabilityReason::PythonFlags(_) => "start it without these flags",
+            CapabilityReason::SilentPython { .. } => "pass another one with --python",
+            CapabilityReason::PythonFlags(_) => "start Python without these flags",
             CapabilityReason::OldPython { .. } => "use Python 3.10 or newer",
             CapabilityReason::NoPackage { .. } => "pip install vramline in the environment of this program",
-            CapabilityReason::PackageElsewhere => "pip install vramline in it",
+            CapabilityReason::PackageElsewhere => "pip install vramline in that Python",
             CapabilityReason::NoGpuSupport { framework, .. } => match framework {
                 Framework::TensorFlow => "pip install 'tensorflow[and-cuda]'",
                 Framework::Jax => "pip install 'jax[cuda12]'",
                 Framework::PyTorch => "install PyTorch's build for CUDA (pytorch.org)",
             },
-            CapabilityReason::GpuSupportNotCertain { .. } => "vramline doctor --deep imports it and asks",
+            CapabilityReason::GpuSupportNotCertain { .. } => {
+                "`vramline doctor --deep` imports the framework to find out"
+            }
             CapabilityReason::TensorFlowAsyncAllocator => "unset TF_GPU_ALLOCATOR",
             CapabilityReason::JaxAsyncAllocator | CapabilityReason::PlatformAllocator => {
                 "unset XLA_PYTHON_CLIENT_ALLOCATOR"
             }
             CapabilityReason::TorchAsyncAllocator { variable } => {
-                return Some(format!("take backend out of {variable}").into());
+                return Some(format!("remove backend from {variable}").into());
             }
             CapabilityReason::StandInOff => "unset TF_CPU_ALLOCATOR_USE_BFC",
             CapabilityReason::JaxOnCpu | CapabilityReason::TorchOnCpu => "run it on a GPU",
@@ -393,78 +395,78 @@ impl fmt::Display for CapabilityReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: &str = match self {
             CapabilityReason::Driver(error) => return write!(out, "{error}"),
-            CapabilityReason::NoDevice => "the driver answers, and shows no device",
+            CapabilityReason::NoDevice => "the driver answers but lists no device",
             CapabilityReason::MixedDevices => {
-                "the GPUs are of different kinds, and CUDA puts the fastest first by a rule of its own"
+                "the GPUs are of different kinds, and CUDA orders them by its own estimate of speed"
             }
             CapabilityReason::Hidden { list } => {
                 return write!(out, "CUDA_VISIBLE_DEVICES={list} hides it from a job");
             }
             CapabilityReason::SharedMemory => {
-                "the driver does not tell: the device has its memory in common with the processor"
+                "the driver does not report it: the device shares its memory with the CPU"
             }
             CapabilityReason::OddFigures => {
                 "the driver's figures do not add up: total is neither reserved + free + used nor free + used"
             }
             CapabilityReason::EmptyProcessList => {
-                "no process is listed now, and in a container (a namespace of its own) the driver may hide them"
+                "the driver lists no process now; in a container with its own PID namespace it may hide them"
             }
             CapabilityReason::NoProcessBytes => {
-                "the driver lists processes and does not tell what they hold (N/A)"
+                "the driver lists processes but does not report their memory (N/A)"
             }
             CapabilityReason::OtherNamespace => {
                 return out.write_str(&not_listed(Standing::OfAnotherNamespace).reason);
             }
             CapabilityReason::AccountingOff { .. } => "accounting is off, so peaks are sampled",
-            CapabilityReason::NoAccounting => "this device keeps no accounts; peaks are sampled",
+            CapabilityReason::NoAccounting => "this device does not support accounting, so peaks are sampled",
             CapabilityReason::SlowProcessList { each } => {
-                return write!(out, "a list takes {each} here, so it is read less often");
+                return write!(out, "one query takes {each} here, so Vramline reads the list less often");
             }
             CapabilityReason::ContainerLimit(limit) => {
-                let rest = "which the machine's figures do not show";
-                return write!(out, "but this container ends at {limit}, {rest}");
+                let rest = "which the figures of the machine do not show";
+                return write!(out, "but this container has a limit of {limit}, {rest}");
             }
             CapabilityReason::NoMeminfo => "/proc/meminfo cannot be read",
             CapabilityReason::SilentPython { error } | CapabilityReason::NoPackage { error } => error,
             CapabilityReason::PythonFlags(flags) => {
-                let rest = "and then looks at no PYTHONPATH or sitecustomize";
+                let rest = "so it ignores PYTHONPATH and sitecustomize";
                 return write!(out, "this Python runs with {}, {rest}", flags.join(" "));
             }
             CapabilityReason::OldPython { major, minor } => {
-                return write!(out, "this Python is {major}.{minor}; 3.10 and newer are reached");
+                return write!(out, "this is Python {major}.{minor}; Vramline needs 3.10 or newer");
             }
             CapabilityReason::PackageElsewhere => {
-                "the package is not installed in this Python; `vramline run` brings its own, `import vramline` does not work"
+                "the package is not installed in this Python: `vramline run` works because it brings its own, but `import vramline` does not"
             }
             CapabilityReason::NoVisibleGpu => "no GPU is visible here",
             CapabilityReason::NoGpuSupport { evidence, .. }
             | CapabilityReason::GpuSupportNotCertain { evidence } => return write!(out, "{evidence}"),
             CapabilityReason::TensorFlowAsyncAllocator => {
-                "TF_GPU_ALLOCATOR=cuda_malloc_async: CUDA's pool tells the profiler nothing"
+                "TF_GPU_ALLOCATOR=cuda_malloc_async: CUDA's pool reports nothing to the profiler"
             }
             CapabilityReason::JaxAsyncAllocator => {
-                "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async: CUDA's pool tells the profiler nothing"
+                "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async: CUDA's pool reports nothing to the profiler"
             }
             CapabilityReason::TorchAsyncAllocator { variable } => {
                 let rest = "CUDA's pool has no segments and no history";
                 return write!(out, "{variable} has backend:cudaMallocAsync: {rest}");
             }
             CapabilityReason::PlatformAllocator => {
-                "XLA_PYTHON_CLIENT_ALLOCATOR=platform: there is no pool, so there are no events of it"
+                "XLA_PYTHON_CLIENT_ALLOCATOR=platform: JAX uses no pool, so there are no events"
             }
             CapabilityReason::StandInOff => {
-                "TF_CPU_ALLOCATOR_USE_BFC is off: without its pool TensorFlow tells no names"
+                "TF_CPU_ALLOCATOR_USE_BFC is off: without its pool TensorFlow reports no names"
             }
             CapabilityReason::StandIn => {
-                "on the CPU, by TensorFlow's pool for it, which stands in for a GPU's: `vramline run` switches it on"
+                "on the CPU, with TensorFlow's CPU pool as a stand-in for a GPU pool; `vramline run` turns it on"
             }
             CapabilityReason::ReplayOnly => {
-                "TensorFlow does not say it; the replay of a trace from the start does"
+                "TensorFlow does not report it; Vramline computes it by replaying a trace from the start"
             }
             CapabilityReason::JaxOnCpu => {
-                "JAX keeps no memory statistics of a CPU, and its allocations there have no events"
+                "JAX reports neither memory statistics nor allocation events on the CPU"
             }
-            CapabilityReason::TorchOnCpu => "PyTorch counts no memory of a CPU",
+            CapabilityReason::TorchOnCpu => "PyTorch does not count CPU memory",
         };
         out.write_str(words)
     }

@@ -56,18 +56,18 @@ pub enum GpuEvidence {
     CpuBuild,
     /// A version of PyTorch that was built for CUDA.
     CudaBuild,
-    /// A version of PyTorch that does not tell for which device it was built.
+    /// A version of PyTorch that does not show which device it was built for.
     UnmarkedBuild,
-    /// The framework failed when it was imported and asked.
+    /// The framework failed when it was imported.
     AskingFailed {
         /// What it said.
         error: String,
     },
     /// The framework says that it was built without support for GPUs.
     BuiltWithout,
-    /// The framework sees so many GPUs.
+    /// The number of GPUs that the framework sees.
     GpusSeen(u32),
-    /// The framework was asked, and does not say.
+    /// The framework does not report its GPUs.
     NoAnswer,
 }
 
@@ -104,29 +104,26 @@ impl GpuEvidence {
 impl fmt::Display for GpuEvidence {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            GpuEvidence::TensorFlowForCpu => {
-                out.write_str("tensorflow-cpu is built without support for GPUs")
-            }
+            GpuEvidence::TensorFlowForCpu => out.write_str("tensorflow-cpu is built without GPU support"),
             GpuEvidence::LibrariesFound { package } => {
-                write!(out, "{package} with NVIDIA's libraries beside it")
+                write!(out, "{package} is installed with NVIDIA's libraries")
             }
-            GpuEvidence::LibrariesMissing { package } => write!(
-                out,
-                "{package} without NVIDIA's libraries from pip; CUDA would have to be on the machine"
-            ),
+            GpuEvidence::LibrariesMissing { package } => {
+                write!(out, "{package} is installed without NVIDIA's libraries; it needs CUDA on the machine")
+            }
             GpuEvidence::PluginFound => out.write_str("JAX's CUDA plugin is installed"),
             GpuEvidence::PluginMissing => out.write_str("JAX's CUDA plugin is not installed"),
-            GpuEvidence::CpuBuild => out.write_str("a build for the CPU"),
-            GpuEvidence::CudaBuild => out.write_str("a build for CUDA"),
+            GpuEvidence::CpuBuild => out.write_str("this is a CPU build"),
+            GpuEvidence::CudaBuild => out.write_str("this is a CUDA build"),
             GpuEvidence::UnmarkedBuild => {
-                out.write_str("its version does not tell for which device it was built")
+                out.write_str("its version does not show which device it was built for")
             }
-            GpuEvidence::AskingFailed { error } => write!(out, "it could not be asked: {error}"),
-            GpuEvidence::BuiltWithout => out.write_str("it says that it was built without support for GPUs"),
+            GpuEvidence::AskingFailed { error } => write!(out, "importing it failed: {error}"),
+            GpuEvidence::BuiltWithout => out.write_str("it was built without GPU support"),
             GpuEvidence::GpusSeen(0) => out.write_str("it sees no GPU"),
             GpuEvidence::GpusSeen(1) => out.write_str("it sees 1 GPU"),
             GpuEvidence::GpusSeen(count) => write!(out, "it sees {count} GPUs"),
-            GpuEvidence::NoAnswer => out.write_str("it does not say"),
+            GpuEvidence::NoAnswer => out.write_str("it does not report its GPUs"),
         }
     }
 }

@@ -109,7 +109,7 @@ impl PictureRoom {
         }
     }
 
-    /// Keeps as much of a report's lists as there is room for, and says what was left out.
+    /// Shortens the lists of a report to the room there is, and returns notes on what was left out.
     pub(super) fn shorten(self, report: &mut ReportAnalysis, lengths: &ReportLengths) -> Vec<String> {
         let mut said = Vec::new();
         let cut = |said: &mut Vec<String>, count: usize, most: usize, what: &str| {
@@ -121,7 +121,7 @@ impl PictureRoom {
         report.pools.truncate(self.pools);
         if lengths.steps > self.steps {
             said.push(format!(
-                "of every {} of {} steps the one with the highest peak is shown",
+                "the page shows one of every {} steps ({} in total): the one with the highest peak",
                 lengths.steps.div_ceil(self.steps),
                 lengths.steps
             ));

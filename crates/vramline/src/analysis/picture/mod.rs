@@ -26,7 +26,7 @@ use super::report::ReportAnalysis;
 use crate::postmortem;
 use crate::timeline::Series;
 use crate::trace::{PoolTrace, Trace};
-use crate::units::Nanos;
+use crate::units::{Nanos, plural};
 
 /// Pools with the highest peaks that are drawn in full.
 const FULLY_DRAWN_POOLS: usize = 2;
@@ -124,8 +124,8 @@ impl Painter {
         for (place, analysed) in report.pools.iter().enumerate() {
             if pictures.len() >= self.room.drawn_pools {
                 self.aggregated.push(format!(
-                    "the {} pools with the highest peaks have a timeline, the others are in the table",
-                    pictures.len()
+                    "only the {} with the highest peaks have a timeline; the others are in the table",
+                    plural(pictures.len(), "pool", "pools")
                 ));
                 break;
             }
@@ -153,7 +153,7 @@ impl Painter {
             .collect();
         let timeline = Timeline::of_trace(trace, pool, &levels, &stretches);
         let kept = moments::kept_positions(pool, &levels, self.room.moments);
-        // As large as the trace's events, and of no use from here on.
+        // As large as the events of the trace, and no longer needed.
         drop(levels);
         let moments = moments::moments(&mut self.names, trace, pool, &kept, self.room.moment_rows);
         let map = BlockMap::of_pool(&mut self.names, trace, pool, room.blocks, each == 1);
@@ -202,7 +202,7 @@ impl Painter {
                     lines: lines.collect(),
                     run: None,
                     notes: vec![
-                        "drawn from the framework's counters, read now and then: what was between two readings is not seen, and no trace says what held it"
+                        "drawn from the framework's counters: changes between two readings are not visible, and there is no trace to show what was allocated"
                             .to_owned(),
                     ],
                 });
@@ -211,24 +211,24 @@ impl Painter {
     }
 }
 
-/// What the reader of a traced pool's timeline should know.
+/// Notes for the timeline of a traced pool.
 fn trace_notes(trace: &Trace, pool: &PoolTrace, each: usize, columns: usize) -> Vec<String> {
     let mut notes = Vec::new();
     if each > 1 {
         notes.push(format!(
-            "{} events are drawn as {columns} columns of {each}; each shows what was held at its own highest moment, so every peak is there",
+            "{} events are drawn as {columns} columns of {each}; each column shows its highest moment, so no peak is lost",
             pool.event_count()
         ));
     }
     if pool.count.disagreements > 0 {
         notes.push(
-            "events are missing from the trace: the height is the allocator's own count, the split by role is what the events account for"
+            "events are missing from the trace: the height is the allocator's own count, and the roles show only blocks with events"
                 .to_owned(),
         );
     }
     if trace.has_inventory() {
         notes.push(
-            "while a variable is assigned it has two blocks: the chart counts both under its role, the table the second as temporary"
+            "a variable has two blocks while it is assigned: the chart counts both under its role, and the table counts the second as temporary"
                 .to_owned(),
         );
     }

@@ -1,4 +1,4 @@
-//! What compiled programs take: beside a plan from runs, and alone.
+//! What compiled programs need: in addition to a plan from runs, and alone.
 
 use std::collections::BTreeMap;
 
@@ -15,25 +15,25 @@ use crate::warning::Warnings;
 pub struct CompiledStep {
     /// The batch.
     pub batch: u64,
-    /// Where from.
+    /// The file it was read from.
     pub file: String,
     /// The program's name.
     pub program: String,
-    /// What it is given.
+    /// Bytes of its arguments.
     pub arguments: Bytes,
-    /// What it gives back.
+    /// Bytes of its results.
     pub results: Bytes,
-    /// What it takes while it runs.
+    /// Bytes that it needs while it runs.
     pub temporaries: Bytes,
-    /// What is compiled into it.
+    /// Bytes of its constants.
     pub constants: Bytes,
-    /// All of it.
+    /// The total.
     pub peak: Bytes,
-    /// Whether it fits the limit: the program alone can only be too large.
+    /// Whether it fits the limit. The program alone can only prove that it does not.
     pub fits: Result<bool, NoFit>,
 }
 
-/// The largest program of each batch; of one batch what came last, as in the plan.
+/// The largest program of each batch size; if a batch size occurs twice, the last one counts, as in the plan.
 pub(super) fn steps(compiled: &[Compiled], limit: Option<Bytes>) -> Vec<CompiledStep> {
     let by_batch: BTreeMap<u64, &Compiled> = compiled.iter().map(|one| (one.batch, one)).collect();
     let step = |one: &Compiled| {
@@ -57,7 +57,7 @@ pub(super) fn steps(compiled: &[Compiled], limit: Option<Bytes>) -> Vec<Compiled
     by_batch.into_values().filter_map(step).collect()
 }
 
-/// The plan from compiled programs alone, without any run: what a step takes while it runs, and no more than that.
+/// The plan from compiled programs alone, without any run: only what a step needs while it runs.
 #[must_use]
 pub fn of_compiled(compiled: &[Compiled], options: &PlanOptions) -> PlanAnalysis {
     let compiled = steps(compiled, options.limit);
@@ -66,8 +66,8 @@ pub fn of_compiled(compiled: &[Compiled], options: &PlanOptions) -> PlanAnalysis
     let mut warnings = Warnings::default();
     warnings.add(
         "step-only",
-        "these are the compiled program's own bytes: what else the process holds is not in them, and XLA may take more while it compiles and tries algorithms",
-        "where the pool can be traced, probes of the same job tell the rest: vramline plan -- CMD {batch}",
+        "the figures include only the compiled program: the process needs more, and XLA may need more while it compiles and tries algorithms",
+        "on a device whose pool can be traced, use probes of the same job: vramline plan -- CMD {batch}",
     );
     PlanAnalysis {
         made_from: PlanBasis::Programs,

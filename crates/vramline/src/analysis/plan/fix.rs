@@ -1,4 +1,4 @@
-//! What would need less at a batch, and what it saves.
+//! Fixes that reduce memory at a batch size, and what they save.
 
 use super::PlanOptions;
 use super::prediction::{BatchPrediction, NoFit};
@@ -7,45 +7,45 @@ use crate::plan::{Fix, Fixed, Plan};
 use crate::units::Bytes;
 
 /// Why a fix has no figure.
-pub(crate) const UNMEASURED: &str = "requests do not tell what it would do: it is to be measured";
+pub(crate) const UNMEASURED: &str = "its effect cannot be computed from the requests; measure it";
 
-/// A fix, or several together, and what they would do.
+/// A fix, or several together, and their effect.
 #[derive(Clone, Debug)]
 pub struct OfferedFix {
     /// The fixes.
     pub fixes: Vec<Fix>,
     /// The batch.
     pub batch: u64,
-    /// What the peak is less; `None` where requests do not tell.
+    /// The reduction of the peak; `None` if it cannot be computed.
     pub saves: Option<Bytes>,
-    /// The peak then; `None` where requests do not tell.
+    /// The peak with the fix; `None` if it cannot be computed.
     pub peak: Option<Bytes>,
-    /// What the pool takes then; `None` where requests do not tell.
+    /// The pool with the fix; `None` if it cannot be computed.
     pub pool: Option<Bytes>,
-    /// What becomes less.
+    /// What is reduced.
     pub saving: Saving,
-    /// Whether it fits the limit then.
+    /// Whether it fits the limit with the fix.
     pub fits: Result<bool, NoFit>,
-    /// How much longer an update takes; `None` where the probes do not tell.
+    /// The ratio of step times; `None` if the probes do not show it.
     pub time_ratio: Option<f64>,
     /// Code or settings for the framework.
     pub snippet: String,
-    /// The command that measures it; `None` where the code has to be changed.
+    /// The command that measures it; `None` if the code has to be changed.
     pub verify: Option<String>,
 }
 
-/// What a fix makes less.
+/// What a fix reduces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saving {
     /// The peak.
     Peak(Bytes),
-    /// Only what the pool takes.
+    /// Only the pool.
     Pool(Bytes),
-    /// Nothing to speak of, or not known: it is to be measured.
+    /// Nothing or unknown; it has to be measured.
     ToMeasure,
 }
 
-/// The fixes for the first batch, without those that make nothing less. `fitting` is a smaller batch that fits.
+/// The fixes for the first batch size, without those that save nothing. `fitting` is a smaller batch size that fits.
 pub(super) fn offered(
     plan: &Plan,
     options: &PlanOptions,
@@ -86,7 +86,7 @@ fn offer(
             (None | Some(Bytes::ZERO), _) => Saving::ToMeasure,
             (Some(saves), _) => Saving::Peak(saves),
         },
-        // The peak alone: how much a limit has to leave for pieces is not known with it.
+        // Only the peak is known: how much room fragmentation needs is unknown with the fix.
         fits: match (fixed.peak, options.limit) {
             (None, _) => Err(NoFit::Unmeasured),
             (Some(_), None) => Err(NoFit::NoLimit),

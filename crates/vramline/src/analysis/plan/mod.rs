@@ -189,40 +189,40 @@ pub struct PeakAtBatch {
 /// What no replay of requests can know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotModelled {
-    /// What the process holds beside its pool.
+    /// Memory of the process outside its pool.
     BesidePool,
     /// Parts of the run that no probe reached.
     OtherParts,
-    /// Orders of ops that no probe has shown.
+    /// Orders of ops that no probe showed.
     OtherOrders,
-    /// Scratch whose size a library chooses.
+    /// Scratch memory whose size a library chooses.
     LibraryScratch,
-    /// Programs that are compiled anew for another batch.
+    /// Programs that are recompiled for another batch size.
     Recompilation,
 }
 
 impl NotModelled {
-    /// The sentence that tells it.
+    /// Its description.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
             NotModelled::BesidePool => {
-                "what the process holds beside its pool: contexts, code, other libraries"
+                "memory of the process outside its pool: context, loaded code, other libraries"
             }
             NotModelled::OtherParts => {
-                "parts of the run that the probes did not reach, such as validation or checkpoints"
+                "parts of the run that no probe reached, such as validation or checkpoints"
             }
             NotModelled::OtherOrders => {
-                "orders of ops that no probe has shown; a limit may also push the executor into leaner ones"
+                "orders of ops that no probe showed; under a limit TensorFlow may also choose orders that need less"
             }
-            NotModelled::LibraryScratch => "scratch that cuDNN and cuBLAS choose by the size of the problem",
+            NotModelled::LibraryScratch => "workspaces whose size cuDNN and cuBLAS choose",
             NotModelled::Recompilation => {
-                "programs are compiled anew for another batch; compile at the batch in question to know"
+                "recompilation: JAX compiles another program for another batch size, which may need more or less"
             }
         }
     }
 
-    /// What the figures of a framework's job do not hold.
+    /// What the figures of a job do not include.
     fn of(framework: Option<Framework>, knows_process: bool) -> Vec<NotModelled> {
         let of_framework: &[NotModelled] = match framework {
             Some(Framework::TensorFlow) => &[NotModelled::OtherParts, NotModelled::OtherOrders],

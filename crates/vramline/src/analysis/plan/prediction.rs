@@ -1,4 +1,4 @@
-//! What each batch takes, whether it fits, and the largest that does; each with the reason where that is not known.
+//! What each batch size needs, whether it fits, and the largest that fits; each with a reason if it is unknown.
 
 use std::collections::BTreeMap;
 
@@ -7,58 +7,58 @@ use crate::plan::{Basis, Chance, Doubt, Largest, Plan, Prediction};
 use crate::snapshot::Role;
 use crate::units::Bytes;
 
-/// What a batch takes, and whether that fits.
+/// What a batch size needs, and whether that fits.
 #[derive(Clone, Debug)]
 pub struct BatchPrediction {
-    /// What it takes.
+    /// What it needs.
     pub taken: Prediction,
-    /// What its process takes: the pool and what is beside it.
+    /// What its process needs: the pool and memory outside it.
     pub process: Option<Bytes>,
-    /// The least limit that every order passes with; `None` where none was found.
+    /// The smallest limit with which every order passes; `None` if none was found.
     pub minimum: Option<Bytes>,
-    /// Whether no serious doubt speaks against it.
+    /// Whether there is no serious doubt.
     pub is_certain: bool,
     /// Whether it fits the limit.
     pub fits: Result<bool, NoFit>,
-    /// Requested bytes at the peak, of every role.
+    /// Requested bytes at the peak, by role.
     pub by_role: BTreeMap<Role, Bytes>,
-    /// The same by what the sizes rest on, of every basis.
+    /// The same, by the basis of the sizes.
     pub by_basis: BTreeMap<Basis, Bytes>,
 }
 
-/// Why it is not known whether something fits.
+/// Why it is unknown whether something fits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NoFit {
-    /// There is nothing to fit into.
+    /// There is no limit.
     NoLimit,
     /// The plan is not certain.
     NotCertain,
     /// Some orders pass and others do not.
     Chance(Chance),
-    /// A compiled program alone: what is beside it is not known.
+    /// A compiled program alone: memory outside it is unknown.
     ProgramOnly,
-    /// A fix: what becomes of the holes of its pool is not known.
+    /// A fix: the fragmentation of its pool is unknown.
     HolesUnknown,
-    /// A fix that requests tell nothing of.
+    /// A fix whose effect cannot be computed from requests.
     Unmeasured,
 }
 
 impl NoFit {
-    /// The sentence that tells it.
+    /// The reason in words.
     #[must_use]
     pub fn reason(&self) -> String {
         let reason = match self {
             NoFit::NoLimit => "no limit was given",
-            NoFit::NotCertain => "the plan is not certain; the warnings say why",
+            NoFit::NotCertain => "the plan is not certain; see the warnings",
             NoFit::Chance(chance) => {
                 return format!(
-                    "{:.0} % of the orders pass two steps, {:.0} % of the runs all of them",
+                    "{:.0} % of op orders pass two steps, and {:.0} % of runs pass all steps",
                     chance.short * 100.0,
                     chance.run * 100.0
                 );
             }
-            NoFit::ProgramOnly => "what the process takes beside the program is not known from it",
-            NoFit::HolesUnknown => "how much a limit has to leave for holes is known once it is measured",
+            NoFit::ProgramOnly => "a compiled program does not show what the process needs outside it",
+            NoFit::HolesUnknown => "how much room fragmentation needs is known only after a measurement",
             NoFit::Unmeasured => UNMEASURED,
         };
         reason.to_owned()
@@ -68,42 +68,42 @@ impl NoFit {
 /// The largest batches under the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargestBatch {
-    /// Nearly every run passes, and the plan is certain of that.
+    /// Nearly every run passes, and the plan is certain.
     pub sure: Result<u64, NoLargest>,
     /// More runs pass than not.
     pub likely: Result<u64, NoLargest>,
 }
 
-/// Why no largest batch is known.
+/// Why the largest batch size is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoLargest {
-    /// There is nothing to fit into.
+    /// There is no limit.
     NoLimit,
     /// The plan is not certain there.
     NotCertain,
-    /// No batch that was compiled is sure to fit.
+    /// No compiled batch size is sure to fit.
     NotCompiled,
-    /// Some of the runs fail at any batch.
+    /// Some runs fail at any batch size.
     SomeRunsFail,
-    /// Not even the smallest batch fits.
+    /// Not even the smallest batch size fits.
     NothingFits,
     /// There are compiled programs only.
     NoRun,
 }
 
 impl NoLargest {
-    /// The sentence that tells it.
+    /// The reason in words.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
             NoLargest::NoLimit => "no limit was given",
-            NoLargest::NotCertain => "the plan is not certain; the warnings say why",
-            NoLargest::NotCompiled => "no batch that was compiled is sure to fit; others are not known",
+            NoLargest::NotCertain => "the plan is not certain; see the warnings",
+            NoLargest::NotCompiled => "no compiled batch size is sure to fit, and others were not compiled",
             NoLargest::SomeRunsFail => {
-                "some of the runs fail at any batch, or leave no room for orders that no probe has shown"
+                "at any batch size some runs fail, or there is no room for orders of ops that no probe showed"
             }
-            NoLargest::NothingFits => "not even a batch of one fits",
-            NoLargest::NoRun => "there is no run to tell what the process takes beside the program",
+            NoLargest::NothingFits => "not even batch size 1 fits",
+            NoLargest::NoRun => "no run shows what the process needs outside the compiled program",
         }
     }
 }
@@ -121,7 +121,7 @@ impl<'a> Answers<'a> {
         Answers { plan, options, doubts: Vec::new() }
     }
 
-    /// What a batch takes; `None`, with a doubt, where no pool can be that large.
+    /// What a batch size needs; `None`, with a doubt, if no pool can be that large.
     pub(super) fn prediction(&mut self, batch: u64, outside: Option<Bytes>) -> Option<BatchPrediction> {
         let Some(taken) = self.plan.predict(batch, self.options.steps) else {
             self.doubts.push(Doubt::TooLarge(batch));

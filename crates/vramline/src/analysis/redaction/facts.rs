@@ -47,8 +47,8 @@ impl Redaction {
         soft.pools.iter_mut().for_each(|pool| *pool = self.pool(pool));
         // What grew has the program's own names.
         for finding in &mut read.growth {
-            finding.text = format!("Memory had grown by {} until then.", finding.bytes);
-            finding.fix = "see the findings of the report on this recording".to_owned();
+            finding.text = format!("Memory grew by {} before the failure.", finding.bytes);
+            finding.fix = "see the findings in the report on this recording".to_owned();
         }
         read.needs.iter_mut().flatten().for_each(LeastNeed::hide_class);
         list.iter_mut().for_each(|failure| self.failure(failure));

@@ -1,4 +1,4 @@
-//! What was put into words while reading: kept where it holds numbers only, else replaced.
+//! Sentences that were made while reading: kept if they contain only numbers, otherwise replaced.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use super::{HIDDEN, Redaction, words};
 use crate::source::SourceError;
 use crate::warning::{Warning, Warnings};
 
-/// Warnings whose texts hold nothing but Vramline's own words and numbers.
+/// Warnings whose texts contain only Vramline's own words and numbers.
 const PLAIN: [&str; 24] = [
     "another-limit",
     "bare-events",
@@ -34,23 +34,23 @@ const PLAIN: [&str; 24] = [
     "truncated",
 ];
 
-/// Warnings whose texts hold paths, names or what others wrote, and what is said instead.
+/// Warnings whose texts contain paths, names or text of others, with their replacements.
 const REPLACED: [(&str, &str); 8] = [
-    ("dump-disagrees", "a text and a dump of the same failure differ; the dump is believed"),
+    ("dump-disagrees", "the log and the dump of one failure differ; the dump is used"),
     (
         "pickle-calls",
-        "the pickle asks Python to call functions; nothing was called, what they return is left out",
+        "the pickle wants Python to call functions. Vramline calls nothing and skips the results",
     ),
-    ("profiler", "the profiler reported something"),
-    ("unknown-keys", "keys of a newer PyTorch were left out"),
+    ("profiler", "the profiler reported a message"),
+    ("unknown-keys", "keys of a newer PyTorch version were skipped"),
     ("unreadable", "a file cannot be read"),
-    ("unreadable-facts", "what a process wrote of itself cannot be read"),
+    ("unreadable-facts", "a file with the facts of a process cannot be read"),
     ("unreadable-manifest", "run.json cannot be read"),
     ("unreadable-stream", "a file of the recording cannot be read"),
 ];
 
 impl Redaction {
-    /// Warnings that were made while reading.
+    /// Redacts warnings that were made while reading.
     pub(super) fn warnings(&mut self, warnings: &mut Warnings) {
         warnings.iter_mut().for_each(|warning| self.warning(warning));
     }
@@ -69,12 +69,12 @@ impl Redaction {
         };
     }
 
-    /// A sentence of Vramline's in which nothing but what stands in quotes is private.
+    /// A sentence of Vramline in which only the quoted parts are private.
     pub(super) fn quoted(&mut self, text: &str) -> String {
         let mut shown = String::new();
         let mut parts = text.split('\'').enumerate().peekable();
         while let Some((at, part)) = parts.next() {
-            // A quote that is not closed hides the rest.
+            // An unclosed quote hides the rest.
             let is_quoted = at % 2 == 1;
             match (is_quoted, parts.peek().is_some()) {
                 (true, true) => shown.push_str(&format!("'{}'", self.file(part))),
@@ -85,15 +85,15 @@ impl Redaction {
         shown
     }
 
-    /// "... 1 to 2 bytes of POOL are slack"
+    /// "... 1 to 2 bytes of POOL are rounding"
     fn slack_of_pool(&mut self, text: &str) -> String {
-        let parts = text.rsplit_once(" bytes of ").zip(text.strip_suffix(" are slack"));
+        let parts = text.rsplit_once(" bytes of ").zip(text.strip_suffix(" are rounding"));
         let Some(((before, _), whole)) = parts else { return HIDDEN.to_owned() };
         let pool = whole.get(before.len() + " bytes of ".len()..).unwrap_or_default();
-        format!("{before} bytes of {} are slack", self.pool(pool))
+        format!("{before} bytes of {} are rounding", self.pool(pool))
     }
 
-    /// An exception: its type stays where everybody has it, what it says does not.
+    /// An exception: its type stays if it is a public one, its message does not.
     pub(super) fn exception(&self, text: &str) -> String {
         let name = text.split(':').next().unwrap_or_default().trim();
         let last = name.rsplit('.').next().unwrap_or_default();
@@ -107,7 +107,7 @@ impl Redaction {
     pub(super) fn source_error(&mut self, error: SourceError) -> SourceError {
         match error {
             SourceError::Io { path, error } => {
-                // What a library adds of its own may hold anything; what the system says does not.
+                // A message of a library may contain anything; one of the system does not.
                 let error =
                     if error.raw_os_error().is_some() { error } else { io::Error::from(error.kind()) };
                 SourceError::Io { path: self.path(&path), error }
@@ -121,7 +121,7 @@ impl Redaction {
                 SourceError::Recording { text: "a recording cannot be read".to_owned(), hint }
             }
             SourceError::Pickle { path, hint, .. } => {
-                let what = "it is no snapshot of PyTorch's, or it is damaged".to_owned();
+                let what = "it is not a PyTorch snapshot, or it is damaged".to_owned();
                 SourceError::Pickle { path: self.path(&path), what, hint }
             }
             SourceError::NoProgram { path } => SourceError::NoProgram { path: self.path(&path) },
@@ -131,7 +131,7 @@ impl Redaction {
     }
 }
 
-/// Why a figure is not there, where Vramline itself says it.
+/// Why a figure is missing, if the sentence is Vramline's own.
 pub(super) fn reason(text: String) -> String {
     if text.is_empty() || words::is_own_sentence(&text) { text } else { HIDDEN.to_owned() }
 }
@@ -181,21 +181,21 @@ mod tests {
             warning.text
         };
         assert_eq!(said("truncated", "the file ends at byte 7"), "the file ends at byte 7");
-        assert_eq!(said("profiler", "the profiler reported: secret"), "the profiler reported something");
+        assert_eq!(said("profiler", "the profiler reported: secret"), "the profiler reported a message");
         assert_eq!(
             said(
                 "torn-tail",
-                "the last 3 bytes of 'marks-secret-1-2.arrows' are not whole and were left out"
+                "the last 3 bytes of 'marks-secret-1-2.arrows' are incomplete and were skipped"
             ),
-            "the last 3 bytes of 'file-1' are not whole and were left out"
+            "the last 3 bytes of 'file-1' are incomplete and were skipped"
         );
         assert_eq!(
-            said("requests-unknown", "not what was asked for: 1 to 2 bytes of GPU_0_bfc are slack"),
-            "not what was asked for: 1 to 2 bytes of GPU_0_bfc are slack"
+            said("requests-unknown", "not requested sizes: 1 to 2 bytes of GPU_0_bfc are rounding"),
+            "not requested sizes: 1 to 2 bytes of GPU_0_bfc are rounding"
         );
         assert_eq!(
-            said("requests-unknown", "1 to 2 bytes of secret are slack"),
-            "1 to 2 bytes of pool-1 are slack"
+            said("requests-unknown", "1 to 2 bytes of secret are rounding"),
+            "1 to 2 bytes of pool-1 are rounding"
         );
         assert_eq!(said("new-code", "secret"), "new-code (hidden)");
         assert_eq!(redaction.exception("ValueError: secret"), "ValueError: (hidden)");

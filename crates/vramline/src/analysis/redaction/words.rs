@@ -141,7 +141,7 @@ const ARGUMENTS: &str = "\
 /// Words that the pools of frameworks are named with.
 const POOLS: &str = "\
     gpu cpu tpu bfc allocator for host mklcpu mkl pool rdma async cuda hip rocm xla pinned device devices stream executor memory unified managed \
-    cudamallocasync malloc executables not told process tfrt streamexecutor pjrt metal npu collective hbm";
+    cudamallocasync malloc executables unknown process tfrt streamexecutor pjrt metal npu collective hbm";
 
 /// The types of exceptions that Python, TensorFlow, JAX and PyTorch raise.
 const EXCEPTIONS: &str = "\

@@ -1,31 +1,31 @@
-//! The ledger of a device cut down to the stretches of a bar. They add up to the device's total, because the ledger does.
+//! The ledger of a device as the parts of a bar. They add up to the device's total, because the ledger does.
 
 use crate::ledger::{Ledger, What};
 
-/// What a stretch of a device's bar stands for. Every leaf of a ledger is in one of them.
+/// A part of a device's bar. Every leaf of a ledger is in one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarPart {
-    /// Kept by the driver.
+    /// Reserved by the driver.
     DriverReserved,
     /// In use in the pools of recorded processes.
     InUse,
-    /// Taken by their pools, and not in use.
+    /// Cached by their pools.
     CachedFree,
     /// What they hold outside their pools.
     ContextAndOutside,
-    /// What they hold beside what is in use, where nobody tells how large their pools are.
+    /// What they hold besides the bytes in use, if the size of their pools is unknown.
     ContextCachedAndOutside,
-    /// On the CPU, what they hold outside their pools: there is no context.
+    /// On the CPU: what they hold outside their pools. There is no context.
     ProgramsOwn,
-    /// On the CPU, what they hold beside what is in use, where nobody tells how large their pools are.
+    /// On the CPU: what they hold besides the bytes in use, if the size of their pools is unknown.
     CachedAndProgramsOwn,
     /// Pages of a pool on the CPU that were never touched; negative.
     NotResident,
     /// What processes without a recording hold.
     OtherProcesses,
-    /// Taken, and in no list.
+    /// Used, but in no list of processes.
     Unattributed,
-    /// Not taken.
+    /// Free.
     Free,
 }
 
@@ -51,7 +51,7 @@ impl BarPart {
             What::Reserved => BarPart::DriverReserved,
             What::InUse | What::Role(_) | What::Slack | What::Before => BarPart::InUse,
             What::Cached => BarPart::CachedFree,
-            // What a process holds is one line where its pools tell nothing.
+            // A process has one line if its pools are unknown.
             What::Merged | What::Rest | What::Job(_) | What::HostMerged | What::HostRest => {
                 BarPart::ContextCachedAndOutside
             }

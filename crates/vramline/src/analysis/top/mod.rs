@@ -97,7 +97,7 @@ impl TopAnalysis {
             self.host,
             many(gpus, "GPU", "GPUs"),
             many(processes, "process", "processes"),
-            many(running, "recorded job runs", "recorded jobs run")
+            many(running, "recorded job is running", "recorded jobs are running")
         )
     }
 }
@@ -180,27 +180,27 @@ pub fn top(sight: &MachineSight<'_>) -> TopAnalysis {
     }
 }
 
-/// What the driver and the recordings could not tell.
+/// Warnings of the driver and of the recordings.
 fn warnings(sight: &MachineSight<'_>) -> Vec<Warning> {
     let warn = |code, text: String, hint: &str| Warning { code, text, hint: hint.to_owned() };
     let mut all = Vec::new();
     match &sight.driver {
         Err(error) => all.push(warn(
             error.code(),
-            format!("no GPU can be shown: {error}"),
+            format!("Vramline cannot show GPUs: {error}"),
             if error.hint().is_empty() { "see `vramline doctor`" } else { error.hint() },
         )),
         Ok(driver) if driver.devices.is_empty() => all.push(warn(
             "no-device",
-            "the driver answers, and shows no device".to_owned(),
-            "in a container, start it with --gpus all",
+            "the driver answers but lists no device".to_owned(),
+            "start the container with --gpus all",
         )),
         Ok(_) => {}
     }
     let age = sight.driver.as_ref().ok().map(|driver| driver.age_ns);
     if let Some(age) = age.filter(|age| age.0 > OLD_ANSWER_NANOS) {
-        let text = format!("the driver has not answered for {age}: its figures are that old");
-        all.push(warn("driver-silent", text, "look for Xid in the kernel's log (dmesg)"));
+        let text = format!("the driver has not answered for {age}, so its figures are that old");
+        all.push(warn("driver-silent", text, "look for Xid errors in the kernel log (dmesg)"));
     }
     for device in sight.driver.iter().flat_map(|driver| &driver.devices) {
         for error in device.memory.as_ref().err().into_iter().chain(device.processes.as_ref().err()) {

@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 use super::program::{Act, ActKind, Program};
 use crate::allocator::torch_caching::{Divisions, Lane, Options, PoolId, PoolOptions, Ticket, TorchCaching};
 use crate::event::caching::{CallKind, CallSettings, Calls, EarlierSegment};
-use crate::units::Bytes;
+use crate::units::{Bytes, plural};
 pub use driver::DriverExact;
 pub use program::program;
 pub(crate) use run::Run;
@@ -40,7 +40,7 @@ fn prepare(program: &Program, options: Options) -> (TorchCaching, Vec<Option<Lan
     (allocator, lanes)
 }
 
-/// Puts everything from before the trace where it was.
+/// Restores the blocks from before the trace.
 fn seed(program: &Program, allocator: &mut TorchCaching, lanes: &[Option<Lane>], tickets: &mut [Ticket]) {
     for (segment, slots) in &program.driver.segments {
         let Some(&Some(lane)) = lanes.get(usize::from(segment.lane)) else { continue };
@@ -54,7 +54,7 @@ fn seed(program: &Program, allocator: &mut TorchCaching, lanes: &[Option<Lane>],
     }
 }
 
-/// What a trace that begins late leaves open, in words.
+/// The assumptions for a trace that begins late, in words.
 #[must_use]
 pub(super) fn assumed(calls: &Calls) -> Vec<String> {
     let held = calls.earlier.iter().flat_map(|segment| &segment.held);
@@ -65,20 +65,20 @@ pub(super) fn assumed(calls: &Calls) -> Vec<String> {
     }
     let taken: Bytes = calls.earlier.iter().map(|segment| segment.size).sum();
     let mut words = vec![format!(
-        "before the trace there were {} segments of {taken} with {bytes} in {blocks} blocks: what the snapshot shows at its end, \
-         without what the trace did since",
-        calls.earlier.len()
+        "before the trace: {} ({taken}) with {bytes} in {}. This is the state at the end of the snapshot minus the changes in the trace",
+        plural(calls.earlier.len(), "segment", "segments"),
+        plural(blocks, "block", "blocks")
     )];
     if calls.earlier_expandable > Bytes::ZERO {
         words.push(format!(
-            "nothing of {} in expandable segments: what lay where in them is not known",
+            "{} in expandable segments before the trace are not modelled: their layout is unknown",
             calls.earlier_expandable
         ));
     }
     words
 }
 
-/// The options of an allocator with a snapshot's settings. A snapshot tells neither the version, which decides between
+/// The options of an allocator with a snapshot's settings. A snapshot has neither the version, which decides between
 /// equal blocks, nor a cap.
 #[must_use]
 pub fn options(settings: &CallSettings) -> Options {

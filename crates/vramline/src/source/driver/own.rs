@@ -1,18 +1,18 @@
-//! What this process holds on a device, and why that may not be known.
+//! What this process holds on a device, and why that may be unknown.
 
 use super::DriverError;
 use super::probe::Probe;
 use crate::source::procfs::{self, Standing};
 use crate::units::Bytes;
 
-/// Why a figure is not to be had, and what would give it.
+/// Why a figure is unknown, and what would make it known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotTold {
     /// A stable word.
     pub code: &'static str,
     /// One sentence.
     pub reason: String,
-    /// What would make it known; empty where nothing does.
+    /// The setting that would make it known; empty if there is none.
     pub switch: &'static str,
 }
 
@@ -22,7 +22,7 @@ impl From<&DriverError> for NotTold {
     }
 }
 
-/// What would make a driver and a container count alike.
+/// The setting with which driver and container use the same process ids.
 const SHARE_NUMBERS: &str = "start the container with --pid=host (Kubernetes: hostPID: true)";
 
 /// What this process holds on a device, by the driver's list.
@@ -40,7 +40,7 @@ pub fn held(probe: &mut Probe, device: usize) -> Result<Bytes, NotTold> {
     };
     found.and_then(|process| process.used).ok_or(NotTold {
         code: "not-supported",
-        reason: "the driver does not tell what a process holds on this device".to_owned(),
+        reason: "the driver does not report the memory of each process on this device".to_owned(),
         switch: "",
     })
 }
@@ -49,15 +49,14 @@ pub fn held(probe: &mut Probe, device: usize) -> Result<Bytes, NotTold> {
 #[must_use]
 pub(crate) fn not_listed(standing: Standing) -> NotTold {
     let (reason, switch) = match standing {
-        Standing::OfAnotherNamespace => (
-            "the driver numbers processes as another namespace does: none of its numbers is to be seen from here",
-            SHARE_NUMBERS,
-        ),
+        Standing::OfAnotherNamespace => {
+            ("the driver uses process ids of another namespace, which are not visible here", SHARE_NUMBERS)
+        }
         Standing::Empty => (
-            "the driver lists no process: none has used this device, or the container hides them",
+            "the driver lists no process: either none uses this device, or the container hides them",
             SHARE_NUMBERS,
         ),
-        _ => ("the driver's list does not hold this process: it has not used this device", ""),
+        _ => ("the driver does not list this process: it has not used this device", ""),
     };
     NotTold { code: standing.word(), reason: reason.to_owned(), switch }
 }

@@ -78,7 +78,7 @@ fn still(mut executable: Executable) -> Still {
     if executable.is_cut {
         warnings.add(
             "large-program",
-            format!("the program has more than {MOST_VALUES} values and places; the rest was left out"),
+            format!("the program has more than {MOST_VALUES} buffers; the rest was not read"),
             "",
         );
     }
@@ -95,7 +95,7 @@ fn still(mut executable: Executable) -> Still {
 /// Whether an allocation is of a purpose.
 type IsOf = fn(Purpose) -> bool;
 
-/// The pools of a program, in the order in which they are shown. A stack is not asked for.
+/// The pools of a program, in the order in which they are shown. The stack is not included.
 const PURPOSES: [(&str, IsOf); 4] = [
     ("temporaries", |purpose| purpose == Purpose::Temporary),
     ("arguments", |purpose| matches!(purpose, Purpose::Parameter { .. })),

@@ -1,8 +1,8 @@
-//! What a value of a compiled program is for, by the framework's name for its instruction.
+//! The role of a value in a compiled program, by the framework's name for its instruction.
 //!
-//! JAX writes into each name how the instruction came about: `jvp` around what a differentiated function computes,
-//! `transpose` around its backward pass. Arguments have the names that the program gives them. Everything here is a
-//! function of those names alone.
+//! JAX writes the origin of each instruction into its name: `jvp` around what a differentiated function computes,
+//! `transpose` around its backward pass. Arguments have the names that the program gives them. Everything here depends
+//! on those names only.
 
 use crate::event::Dtype;
 use crate::executable::{Buffer, How, Purpose};
@@ -11,14 +11,14 @@ use crate::snapshot::{Held, Role};
 use crate::stack::Stack;
 use crate::units::Bytes;
 
-/// What it rests on that these bytes are of that program.
+/// How it is known that the bytes belong to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// The file is of that program.
+    /// The file describes that program.
     File,
     /// The call made all requests of the program, in order.
     Sequence,
-    /// The programs of that name ask for this size once.
+    /// The programs of that name request this size once.
     Size,
     /// Allocated before the program's requests, and as large as one of its arguments.
     Argument,
@@ -29,7 +29,7 @@ pub(crate) fn name_of(buffer: &Buffer) -> Name {
     if buffer.op.is_empty() { buffer.instruction } else { buffer.op }
 }
 
-/// A value as something that is held.
+/// A value as a held block.
 pub(crate) fn held(
     names: &Names,
     purpose: Purpose,
@@ -58,19 +58,19 @@ pub(crate) fn held(
     }
 }
 
-/// A reason, with what the name rests on, in the order of [`By`].
+/// A reason with the evidence for the name, in the order of [`By`].
 macro_rules! reasons {
     ($reason:literal) => {
         [
-            concat!($reason, "; as the compiler assigned it"),
-            concat!($reason, "; the call's requests are the compiled program's, one by one"),
-            concat!($reason, "; the compiled program that was called asks for this size once"),
-            concat!($reason, "; it is as large as that argument of the compiled program"),
+            concat!($reason, "; from the compiler's buffer assignment"),
+            concat!($reason, "; the requests of the call match those of the compiled program, in order"),
+            concat!($reason, "; the called program requests this size once"),
+            concat!($reason, "; it has the size of that argument of the compiled program"),
         ]
     };
 }
 
-/// What a value is for, by the framework's name for the instruction, and what that rests on.
+/// The role of a value, by the framework's name for the instruction, and the evidence.
 fn of_text(
     op: &str,
     purpose: Purpose,
@@ -82,7 +82,7 @@ fn of_text(
         return if how == How::Free {
             (
                 Role::Temporaries,
-                reasons!("free inside the program's slab when that is fullest: gaps and alignment"),
+                reasons!("free memory inside the program's buffer at its peak: gaps and alignment"),
             )
         } else {
             (Role::Temporaries, reasons!("a value of the program without an instruction"))
@@ -94,19 +94,19 @@ fn of_text(
                 // The call itself copied it to the device.
                 (Role::Unknown, By::Argument) => (Role::Inputs, reasons!("an argument from the host")),
                 (Role::Unknown, _) => {
-                    (Role::Unknown, reasons!("an argument; its name does not tell its role"))
+                    (Role::Unknown, reasons!("an argument whose name does not show its role"))
                 }
-                (role, _) => (role, reasons!("an argument of that name")),
+                (role, _) => (role, reasons!("an argument with a known name")),
             };
         }
         Purpose::Constant => return (Role::Unknown, reasons!("a constant of the program")),
         Purpose::Output | Purpose::Temporary | Purpose::ThreadLocal => {}
     }
     if buffer.is_scratch {
-        return (Role::Temporaries, reasons!("working space of a library call"));
+        return (Role::Temporaries, reasons!("workspace of a library call"));
     }
     if op.contains("rematted_computation") {
-        return (Role::Activations, reasons!("computed again for the backward pass: remat in its name"));
+        return (Role::Activations, reasons!("recomputed for the backward pass: remat in its name"));
     }
     if op.contains("transpose(") {
         return (Role::Gradients, reasons!("an instruction of the backward pass: transpose in its name"));
@@ -116,16 +116,16 @@ fn of_text(
     }
     match (purpose, how) {
         (Purpose::Output, _) => {
-            (Role::Unknown, reasons!("a result of the program; its op does not tell what it is for"))
+            (Role::Unknown, reasons!("a result of the program; its op does not show its role"))
         }
         (_, How::TakesTurns) => {
-            (Role::Temporaries, reasons!("scratch of the program, one of several in turns"))
+            (Role::Temporaries, reasons!("scratch memory of the program, shared by several values in turn"))
         }
-        _ => (Role::Temporaries, reasons!("scratch of the program")),
+        _ => (Role::Temporaries, reasons!("scratch memory of the program")),
     }
 }
 
-/// What an argument is for, by its name in the program: `state.params['dense']['kernel']`.
+/// The role of an argument, by its name in the program: `state.params['dense']['kernel']`.
 pub(crate) fn argument_role(name: &str) -> Role {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     for word in words {

@@ -133,7 +133,7 @@ impl Dump {
         dump.is_broken |= !is_consistent;
     }
 
-    /// The failure that a dump tells of, with what its lines say together.
+    /// The failure that a dump describes, combined from all its lines.
     pub(crate) fn concluded(self, warnings: &mut Warnings, kept_chunks: &mut usize) -> Failure {
         let Dump { mut failure, bins, regions, is_list_begun, is_list_ended, is_broken, sum_total, .. } =
             self;
@@ -144,7 +144,7 @@ impl Dump {
             warnings.add(
                 "mixed-dump",
                 format!(
-                    "the dump from line {line} on holds lines of another, or lines that contradict each other"
+                    "the dump from line {line} on contains lines of another dump, or lines that contradict each other"
                 ),
                 "",
             );
@@ -182,8 +182,8 @@ impl Dump {
                 let line = failure.witnesses.first().and_then(|witness| witness.line).unwrap_or(0);
                 warnings.add(
                     "chunks-disagree",
-                    format!("the list of chunks of the dump from line {line} on does not add up to what its other lines say"),
-                    "lines are missing, or of another dump; its sums are left out",
+                    format!("the block list of the dump from line {line} on does not add up to the totals in its other lines"),
+                    "lines are missing or belong to another dump; Vramline does not use its sums",
                 );
             }
         }

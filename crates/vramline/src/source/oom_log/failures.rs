@@ -16,7 +16,7 @@ use crate::failure::{
     Buffer, Dialect, Failure, Failures, ProgramNeed, SizeRange, Witness, narrow, rounded, size_of_tensor,
     sizes_of_tensor,
 };
-use crate::units::Bytes;
+use crate::units::{Bytes, plural};
 
 /// Failures are kept up to this many; a log with more repeats itself.
 const MOST_FAILURES: usize = 10_000;
@@ -553,29 +553,32 @@ impl Collector {
         if self.failures.list.len() < before {
             warnings.add(
                 "torn-dump",
-                "the log holds a part of a dump from which nothing can be told",
-                "give the whole log, from the line 'ran out of memory trying to allocate' on",
+                "the log contains only a part of a dump, too little to use",
+                "pass the whole log, from the line 'ran out of memory trying to allocate' on",
             );
         }
         if self.left_out > 0 {
             warnings.add(
                 "many-failures",
-                format!("the log tells of {} more failures than are kept", self.left_out),
+                format!(
+                    "the log contains {} that Vramline did not keep",
+                    plural(self.left_out, "more failure", "more failures")
+                ),
                 "",
             );
         }
         if self.host_kills > 0 {
             warnings.add(
                 "host-memory",
-                "the system killed a process because the host's memory was full; that is not the GPU's memory",
-                "give the job more host memory, or let it load less at once: fewer or smaller workers, smaller buffers",
+                "the system killed a process because host memory was full; this is not GPU memory",
+                "give the job more host memory, or load less data at once: fewer workers, smaller buffers",
             );
         }
         if self.on_chip > 0 {
             warnings.add(
                 "on-chip-memory",
-                "a kernel asked for more memory on the chip (shared memory, vmem) than there is; the device's memory is not full",
-                "choose smaller blocks or fewer stages for that kernel",
+                "a kernel requested more on-chip memory (shared memory, vmem) than the device has; device memory is not full",
+                "use smaller blocks or fewer stages for that kernel",
             );
         }
         self.failures

@@ -19,7 +19,7 @@ use crate::event::{
 };
 use crate::names::Name;
 use crate::stack::{Stack, Stacks};
-use crate::units::{Bytes, Nanos, Picos};
+use crate::units::{Bytes, Nanos, Picos, plural};
 use crate::warning::Warnings;
 
 const PICOS_PER_MICRO: i64 = 1_000_000;
@@ -435,7 +435,7 @@ fn updates_of_first(
     marks
 }
 
-/// What did not fit together.
+/// Contradictions in a snapshot.
 #[derive(Default)]
 struct Wrong {
     has_times: bool,
@@ -448,34 +448,42 @@ impl Wrong {
         if !self.has_times {
             warnings.add(
                 "no-times",
-                "the entries of this snapshot have no times: they are numbered instead, a nanosecond each",
-                "PyTorch 2.1 and newer write times",
+                "the entries of this snapshot have no timestamps; Vramline numbers them, one nanosecond each",
+                "PyTorch 2.1 and newer write timestamps",
             );
         }
         if self.contradictions > 0 {
             warnings.add(
                 "entries-disagree",
                 format!(
-                    "{} entries of the trace do not follow from those before: blocks without a segment, or freed twice",
-                    self.contradictions
+                    "{} earlier entries: a block without a segment, or one that is freed twice",
+                    plural(
+                        self.contradictions,
+                        "entry of the trace contradicts",
+                        "entries of the trace contradict"
+                    )
                 ),
-                "record without skip_actions; figures of blocks that are not in the trace may be off",
+                "record without skip_actions; figures of blocks that are missing from the trace may be wrong",
             );
         }
         if self.differences > 0 {
             warnings.add(
                 "end-disagrees",
                 format!(
-                    "{} blocks at the end of the trace differ from those that the snapshot lists",
-                    self.differences
+                    "{} from the blocks that the snapshot lists",
+                    plural(self.differences, "block at the end of the trace differs", "blocks at the end of the trace differ")
                 ),
-                "dump the snapshot while the history is still being recorded: what happens in between is not in it",
+                "dump the snapshot while the history is still being recorded, otherwise it misses what happens in between",
             );
         }
         if values.odd_numbers > 0 {
             warnings.add(
                 "odd-numbers",
-                format!("{} sizes or addresses are no such numbers and were left out", values.odd_numbers),
+                plural(
+                    values.odd_numbers,
+                    "size or address is invalid and was skipped",
+                    "sizes or addresses are invalid and were skipped",
+                ),
                 "",
             );
         }

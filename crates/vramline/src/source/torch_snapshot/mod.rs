@@ -94,8 +94,8 @@ fn unpickle(input: &Input, warnings: &mut Warnings) -> Result<Reading, Failure> 
     if !called.is_empty() {
         warnings.add(
             "pickle-calls",
-            format!("the pickle asks Python to call {}; nothing was called, what it returns is left out", called.join(", ")),
-            "PyTorch's snapshots hold plain data: do not load this file with Python's pickle unless you know who wrote it",
+            format!("the pickle wants Python to call {}. Vramline calls nothing and skips the result", called.join(", ")),
+            "PyTorch snapshots contain plain data only: do not load this file with Python's pickle unless you know who wrote it",
         );
     }
     let (mut values, room) = machine.into_parts();
@@ -106,7 +106,7 @@ fn unpickle(input: &Input, warnings: &mut Warnings) -> Result<Reading, Failure> 
     if !left_out.is_empty() {
         warnings.add(
             "unknown-keys",
-            format!("keys of a newer PyTorch were left out: {}", left_out.join(", ")),
+            format!("keys of a newer PyTorch version were skipped: {}", left_out.join(", ")),
             "",
         );
     }

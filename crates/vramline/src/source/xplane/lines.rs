@@ -19,7 +19,7 @@ use crate::event::{self, Batch, Events, History, Mark, Pool, PoolId};
 use crate::names::{Name, Names};
 use crate::source::input::{Input, LARGE_PIECE, Stream};
 use crate::source::wire::{Cursor, short_varint_at};
-use crate::units::{Nanos, Picos};
+use crate::units::{Nanos, Picos, plural};
 use crate::worker;
 
 /// An event longer than this is none of ours.
@@ -85,15 +85,22 @@ pub(crate) fn read(input: &Input, index: &Index, history: &mut History) -> io::R
     let sum = |count: fn(&WorkerOutput) -> u64| found.iter().map(count).fold(0, u64::saturating_add);
     let skipped = sum(|found| found.skipped_events);
     if skipped > 0 {
-        let text = format!("{skipped} events larger than {LONGEST_EVENT} bytes were skipped");
+        let text = format!(
+            "{} larger than {LONGEST_EVENT} bytes",
+            plural(skipped, "event was skipped because it is", "events were skipped because they are")
+        );
         history.warnings.add("huge-event", text, "");
     }
     let malformed = sum(|found| found.malformed_lines).saturating_add(sum(|found| found.tally.malformed));
     if malformed > 0 {
         history.warnings.add(
             "malformed",
-            format!("{malformed} events or lines are not as the format says and were skipped"),
-            "the file was damaged after it was written; record again if figures look wrong",
+            plural(
+                malformed,
+                "event or line violates the format and was skipped",
+                "events or lines violate the format and were skipped",
+            ),
+            "the file was damaged after it was written: record it again if figures look wrong",
         );
     }
     let failure = found.iter_mut().find_map(|found| found.failure.take());

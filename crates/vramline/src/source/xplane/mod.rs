@@ -23,8 +23,9 @@ use std::io;
 
 use super::input::{Input, SMALL_PIECE};
 use crate::event::{Framework, History};
+use crate::units::plural;
 
-/// Reads a trace. What was understood before a cut or a damaged place is in the history, with a warning.
+/// Reads a trace. If the file is cut off or damaged, the history has what was read before that, and a warning.
 pub(crate) fn read(input: &Input) -> io::Result<History> {
     let mut history = History::default();
     let index = index::read(&mut input.stream(SMALL_PIECE)?, &mut history)?;
@@ -36,11 +37,11 @@ pub(crate) fn read(input: &Input) -> io::Result<History> {
     if let Some(at) = index.cut_at {
         let (lost, hint) = if index.lost_tables {
             (
-                "the cut took the table of names that follows the events, so none of them can be told apart",
-                "copy the file again, or let the profiler finish writing before it is read",
+                "the table of names after the events is missing, so no event can be identified",
+                "copy the file again, or wait until the profiler has finished writing",
             )
         } else {
-            ("what precedes the cut was read", "copy the file again to see the rest")
+            ("only the part before that was read", "copy the file again to get the rest")
         };
         history.warnings.add(
             "truncated",
@@ -51,16 +52,17 @@ pub(crate) fn read(input: &Input) -> io::Result<History> {
     if let Some(at) = index.malformed_at {
         history.warnings.add(
             "malformed",
-            format!("the bytes at {at} are no field of a message; the rest of that message was skipped"),
-            "the file was damaged after it was written; record again if figures look wrong",
+            format!("the bytes at {at} are not a valid field; the rest of that message was skipped"),
+            "the file was damaged after it was written: record it again if figures look wrong",
         );
     }
     if history.recorder.bare_events > 0 {
         history.warnings.add(
             "bare-events",
-            format!(
-                "{} memory events tell neither size nor address and were left out",
-                history.recorder.bare_events
+            plural(
+                history.recorder.bare_events,
+                "memory event has neither size nor address and was skipped",
+                "memory events have neither size nor address and were skipped",
             ),
             "",
         );
@@ -68,7 +70,7 @@ pub(crate) fn read(input: &Input) -> io::Result<History> {
     Ok(history)
 }
 
-/// Without a version in the file: JAX calls its functions through pjit, everything else is TensorFlow's.
+/// The framework of a file without a version: JAX calls its functions through pjit, everything else is TensorFlow.
 fn guess_framework(history: &History) -> Option<Framework> {
     let has_pjit = history.names.iter().any(|(_, text)| text.starts_with("PjitFunction("));
     if has_pjit {

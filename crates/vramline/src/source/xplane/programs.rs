@@ -17,6 +17,7 @@ use crate::event::History;
 use crate::executable::{Executable, function_of};
 use crate::source::hlo;
 use crate::source::input::{Input, SMALL_PIECE, Stream};
+use crate::units::plural;
 use crate::worker;
 
 /// A larger proto is not read.
@@ -59,7 +60,15 @@ pub(crate) fn read(input: &Input, index: &Index, history: &mut History) -> io::R
     if skipped > 0 {
         history.warnings.add(
             "large-programs",
-            format!("{skipped} compiled programs are larger than {} MiB and were not read", LARGEST >> 20),
+            format!(
+                "{} larger than {} MiB",
+                plural(
+                    skipped,
+                    "compiled program was not read because it is",
+                    "compiled programs were not read because they are"
+                ),
+                LARGEST >> 20
+            ),
             "",
         );
     }
