@@ -15,7 +15,7 @@ Examples:
     vramline completions zsh > ~/.zfunc/_vramline
     vramline completions fish > ~/.config/fish/completions/vramline.fish")]
 pub(crate) struct CompletionsArgs {
-    /// Shell to complete in.
+    /// Shell that the script is for.
     pub(crate) shell: clap_complete::Shell,
 }
 

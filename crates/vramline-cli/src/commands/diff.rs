@@ -16,10 +16,10 @@ use crate::input::Input;
 use crate::{page, printer};
 
 const HELP: &str = "\
-Every run is compared with the first. Pools are matched by name, or by device if the names differ;
-pools of compiled programs are matched by their purpose. Memory at the peak is compared by role, op
-and layer, and steps by number. You can compare recordings and every other file that `report` reads:
-eager with graph mode, two models, two versions, two batch sizes.
+Every run is compared with the first, the baseline. Pools are matched by name, or by device if the
+names differ; pools of compiled programs are matched by their purpose. Memory at the peak is
+compared by role, op and layer, and steps by number. You can compare recordings and every other
+file that `report` reads: eager with graph mode, two models, two versions, two batch sizes.
 
 The memory of a job differs from run to run. Record it several times and give the repeats of each
 run together. Vramline then compares medians, and ignores a difference that is not larger than the
@@ -42,7 +42,7 @@ be checked, because the runs have no pool in common or a peak is unknown.";
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct DiffArgs {
-    /// Runs to compare with the first: recordings (*.vram), or any other file or folder that `report` reads.
+    /// Runs to compare, the baseline first: recordings (*.vram), or any other file or folder that `report` reads.
     #[arg(value_name = "PATH", required_unless_present = "repeats", value_hint = clap::ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub(crate) struct DiffArgs {
     /// Number of rows per grouping, largest changes first.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) top: usize,
-    /// Exit with 3 if the peak of a pool grew by more than this compared with the first run, such as 2% or 64MiB.
+    /// Exit with 3 if the peak of a pool grew by more than this compared with the baseline, such as 2% or 64MiB.
     #[arg(long, value_name = "SHARE|SIZE")]
     pub(crate) fail_over: Option<Threshold>,
     #[command(flatten)]
@@ -91,7 +91,7 @@ impl Args for Repeats {
                 .value_hint(clap::ValueHint::AnyPath)
                 .help(
                     "Repeated recordings of the same run, as one side of the comparison. Can be given several times. \
-                     Repeats come before runs that are given without this option",
+                     Repeats come before runs without this option, so the first --repeats is the baseline",
                 ),
         )
     }

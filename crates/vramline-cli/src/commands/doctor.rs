@@ -25,17 +25,17 @@ use crate::printer;
 use crate::progress::ProgressLine;
 
 const HELP: &str = "\
-For each GPU: whether the driver reports its memory, the memory of each process, and exact peaks.
-For each framework of the Python: whether it can use a GPU, and whether its allocator can be
-observed. For everything that cannot be measured, doctor prints the reason and what enables it: an
-environment variable, a flag of the container, a package.
+doctor checks for each GPU whether the driver reports its memory, the memory of each process, and
+exact peaks. It checks for each framework of the Python whether it can use a GPU, and whether its
+allocator can be observed. For everything that cannot be measured, doctor prints the reason and
+what enables it: an environment variable, a flag of the container, a package.
 
 Common problems:
     per-process memory    in a container the driver may list other process IDs, or no processes;
                           --pid=host helps
     asynchronous pools    TF_GPU_ALLOCATOR=cuda_malloc_async, backend:cudaMallocAsync and
                           XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async hide allocations from profilers
-    hidden devices        CUDA_VISIBLE_DEVICES hides GPUs from doctor as it does from a job
+    hidden devices        CUDA_VISIBLE_DEVICES may hide GPUs from the job
     python -I, -E, -S     Python with these options cannot be recorded by `vramline run`
 
 doctor loads the driver's library, but creates no CUDA context and imports no framework unless you

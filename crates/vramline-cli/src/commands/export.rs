@@ -36,7 +36,7 @@ pub(crate) struct ExportArgs {
     #[arg(value_hint = clap::ValueHint::AnyPath)]
     pub(crate) path: PathBuf,
     /// Output format.
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "FORMAT", value_enum)]
     pub(crate) to: ExportFormat,
     /// File to write. - writes to standard output.
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]

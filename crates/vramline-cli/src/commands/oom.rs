@@ -20,8 +20,8 @@ failure gets one verdict:
     device      the pool's limit left enough room, but the driver refused: other processes or
                 CUDA contexts hold the memory
     fragmented  enough memory is free, but no free block is large enough
-    slack       rounding takes enough memory: the allocator handed out more than was requested
-    exhausted   the request does not fit with the memory in use
+    slack       rounding takes the missing memory: the allocator handed out more than requested
+    exhausted   the memory in use leaves too little room for the request
     limit       like slack or exhausted, under a limit that you set (--limit or the recording)
 If the log does not say enough for a verdict, the answer says what is missing.
 

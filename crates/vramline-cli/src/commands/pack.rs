@@ -32,7 +32,9 @@ Examples:
 
 Exit codes: 0 the jobs fit; 3 they do not fit; 4 not certain; 1 error; 2 usage.";
 
-/// Check whether several jobs fit on one GPU together, and with which limits.
+/// Check whether several jobs fit on one GPU together.
+///
+/// Prints the limit of each job and the commands to start them.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct PackArgs {

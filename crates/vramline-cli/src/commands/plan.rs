@@ -74,7 +74,7 @@ made; 2 usage.";
 /// Predict memory for other batch sizes and find the largest that fits.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP, override_usage = "vramline plan [OPTIONS] --batches 7,11,13 -- CMD {batch} ...
-   vramline plan [OPTIONS] --probe 7=A.vram --probe 11=B.vram --probe 13=C.vram")]
+       vramline plan [OPTIONS] --probe 7=A.vram --probe 11=B.vram --probe 13=C.vram")]
 pub(crate) struct PlanArgs {
     /// Recording, trace or PyTorch snapshot of a run, with its batch size. Give at least two batch sizes; several runs of the same batch
     /// size make the prediction better.

@@ -73,8 +73,8 @@ pub(crate) struct ReplayArgs {
     /// Time of --ask, such as 2.176s, 2176.2ms or 2176220145 (nanoseconds).
     #[arg(long, value_name = "TIME", requires = "ask")]
     pub(crate) at: Option<Nanos>,
-    /// Op name of --ask.
-    #[arg(long, value_name = "NAME", requires = "ask", default_value = "")]
+    /// Op name to print for the request of --ask.
+    #[arg(long, value_name = "NAME", requires = "ask", default_value = "", hide_default_value = true)]
     pub(crate) op: String,
     /// Condition to check: exit with 3 if it is false, with 4 if it cannot be decided. Can be given several times.
     #[arg(long, value_enum)]

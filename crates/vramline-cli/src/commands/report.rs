@@ -21,7 +21,10 @@ use crate::{page, printer};
 const SCREEN_ROWS: usize = 12;
 
 const HELP: &str = "\
-Record a job with `vramline run -- python train.py`; the script does not change.
+Roles are parameters, gradients, optimizer, activations, inputs, state (what the program keeps
+across steps), temporaries and unknown.
+
+To record a job, use `vramline run -- python train.py`; the script does not change.
 
 To make a trace yourself, with TensorFlow, before it creates the first tensor:
     tf.profiler.experimental.start(logdir)

@@ -67,10 +67,10 @@ pub(crate) struct RunArgs {
     /// Record the peak of every step, by resetting the framework's peak counter at each step. The script sees the reset too.
     #[arg(long)]
     pub(crate) step_peaks: bool,
-    /// Number of samples per second; 0 turns sampling off.
+    /// Number of memory samples per second; 0 turns sampling off.
     #[arg(long, value_name = "HZ", default_value_t = JobSpec::default().rate, value_parser = rate)]
     pub(crate) rate: f64,
-    /// GPUs that the job may use, such as 0,1, or none.
+    /// GPUs that the job may use: a list such as 0,1, or none.
     #[arg(long, value_name = "LIST|none")]
     pub(crate) gpus: Option<Gpus>,
     /// Whether memory pools grow as needed (on), or take nearly all memory at first use (off).

@@ -60,7 +60,7 @@ pub(crate) struct VerifyArgs {
     /// Take the prediction from this output of `vramline plan --json` instead of making a plan first.
     #[arg(long = "plan", value_name = "FILE", conflicts_with = "batches")]
     pub(crate) planned: Option<PathBuf>,
-    /// Number of measurements.
+    /// Number of measurements, without and with the fix.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=50))]
     pub(crate) runs: u32,
     /// Largest allowed difference between the measured and the predicted peak, as a share of the predicted peak.
