@@ -68,7 +68,7 @@ def test_no_library_is_an_ordinary_machine(asked):
     script = {"error": {"code": "library-missing", "detail": "no such file"}}
     told = asked(INFO.replace("DEVICE", "'GPU:0'"), script)
     assert [told[name] for name in ("driver_total", "driver_used", "process")] == [None] * 3
-    assert "libnvidia-ml.so.1 is not here" in told["why"]["driver_total"]
+    assert "cannot load the driver's library libnvidia-ml.so.1" in told["why"]["driver_total"]
     # The machine's own memory stands in for a device; no driver tells of it, the kernel does.
     told = asked(INFO.replace("DEVICE", "'CPU:0'"), script)
     assert [told[name] for name in DRIVER] == [None] * 4

@@ -66,12 +66,12 @@ def test_what_is_there_of_this_job_is_not_run_again(binary, planned, tmp_path):
     job = [sys.executable, JOB, "{batch}", "--ends", ends]
     done = call(binary, *command, "-o", folder / "probes", "--", *job)
     assert json.loads(done.stdout)["predictions"] == document["predictions"]
-    assert done.stderr.count("is there already") == 3
+    assert done.stderr.count("already recorded") == 3
     # What is there of another job is not taken for this one, be it another command or other settings.
     copy = shutil.copytree(folder / "probes", tmp_path / "probes")
     for other in (["false", "{batch}"], ["false", *job[1:]], ["sh", "-c", "exit 255; {batch}"]):
         done = call(binary, *command, "-o", copy, "--", *other, codes=(1,))
-        assert "of another job" in done.stderr and "is there already" not in done.stderr
+        assert "of another job" in done.stderr and "already recorded" not in done.stderr
     done = call(binary, *command[:-1], "1000000", "-o", copy, "--", *job[:2], "not a number", *job[2:], codes=(1,))
     assert "of another job" in done.stderr and (copy / "probe-7-0.vram").is_dir()
 
@@ -154,9 +154,9 @@ def test_verify_takes_the_prediction_from_a_plan_that_is_there(binary, planned, 
     ]
     assert abs(verified["off_share"]) < 0.05, verified
     done = call(binary, "verify", "--batch", TARGET + 1, *job, codes=(1,))
-    assert "predicts nothing for batch" in done.stderr and "hint:" in done.stderr
+    assert "has no prediction for batch" in done.stderr and "hint:" in done.stderr
     done = call(binary, "verify", "--batch", TARGET, "--fix", "accumulate", *job, codes=(2,))
-    assert "no recipe" in done.stderr and "leave --plan out" in done.stderr
+    assert "cannot be combined" in done.stderr and "leave out --plan" in done.stderr
 
 
 def peak_of(binary, folder, batch):
@@ -170,7 +170,7 @@ def test_a_program_that_xla_compiles_is_compiled_at_the_batch_in_question(binary
     job = ["--", sys.executable, COMPILED, "{batch}", "--ends", tmp_path / "ended"]
     done = call(binary, *command, *job, XLA_FLAGS="--xla_cpu_enable_fast_math=false")
     document = json.loads(done.stdout)
-    assert document["certain"] and "compiling at batch 140 took" in done.stderr
+    assert document["certain"] and "compiling at batch 140: took" in done.stderr
     assert not (tmp_path / "ended").exists(), "compiling went on to the end of the training"
     (told,) = document["predictions"]
     (program,) = [one for one in document["compiled"] if one["batch"] == 140]
@@ -190,14 +190,14 @@ def test_a_program_that_xla_compiles_is_compiled_at_the_batch_in_question(binary
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["plan"], 2, "nothing to plan from"),
-        (["plan", "--compiled", f"140={__file__}"], 1, "no compiled program"),
-        (["plan", "--compile-only", "--batch", "5", "--", "true"], 2, "no {batch} in it"),
+        (["plan"], 2, "plan needs probes or a command"),
+        (["plan", "--compiled", f"140={__file__}"], 1, "no program that XLA compiled"),
+        (["plan", "--compile-only", "--batch", "5", "--", "true"], 2, "does not contain {batch}"),
         (["plan", "--probe", "seven=x"], 2, "BATCH=PATH"),
-        (["plan", "--batches", "7,11", "--", "true"], 2, "no {batch} in it"),
+        (["plan", "--batches", "7,11", "--", "true"], 2, "does not contain {batch}"),
         (["plan", "--probe", "7=nowhere.vram", "--probe", "8=nowhere.vram"], 1, "nowhere.vram"),
-        (["verify", "--", "true", "{batch}"], 2, "one batch"),
-        (["verify", "--batch", "8"], 2, "nothing to run"),
+        (["verify", "--", "true", "{batch}"], 2, "verify needs --batch"),
+        (["verify", "--batch", "8"], 2, "verify needs a command to run"),
     ],
 )
 def test_bad_input_has_a_hint(binary, arguments, code, says):

@@ -584,7 +584,7 @@ def test_a_module_that_updates_its_variables_itself_has_the_calls_that_train_as_
 @pytest.mark.parametrize("option", [pytest.param(option, marks=uses(option)) for option in ("-I", "-E", "-S")])
 def test_where_python_ignores_us_the_job_runs_and_one_line_says_so(option, job):
     assert (job.code, job.out) == (0, "done\n")
-    (line,) = [line for line in job.err.splitlines() if "no Python process attached" in line]
+    (line,) = [line for line in job.err.splitlines() if "no Python process was recorded" in line]
     assert option in line
     # What the driver and the kernel say of it remains.
     assert job.files("*") == ["driver.arrows", "run.json"]

@@ -230,14 +230,14 @@ def test_ends_when_told(serve, fixtures):
         server = serve(fixtures / RECORDING)
         server.process.send_signal(number)
         code, out, err = server.end()
-        assert code == 0 and "is not served any more" in out and err == ""
+        assert code == 0 and "Stopped serving" in out and err == ""
 
 
 def test_refusals_say_what_to_do(serve, binary, fixtures, tmp_path):
     server = serve(fixtures / RECORDING)
     run = lambda *arguments: subprocess.run([binary, "serve", *arguments], capture_output=True, text=True, check=False, timeout=60)  # noqa: E731
     taken = run(fixtures / RECORDING, "--port", str(server.port))
-    assert taken.returncode == 1 and f"port {server.port} of 127.0.0.1 is taken" in taken.stderr and "hint: leave --port out" in taken.stderr
+    assert taken.returncode == 1 and f"uses port {server.port} of 127.0.0.1" in taken.stderr and "hint: leave out --port" in taken.stderr
     missing = run(tmp_path / "none.vram")
     assert missing.returncode == 1 and "none.vram" in missing.stderr and "http" not in missing.stdout
     nowhere = run(fixtures / RECORDING, "--host", "192.0.2.1")

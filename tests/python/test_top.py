@@ -107,12 +107,12 @@ def test_sorting_filtering_and_choosing(binary, tmp_path):
         screen.keys("\x1b")
         screen.until(lambda text: len(numbers(text)) > 10)
         screen.keys("?")
-        screen.until("Keys (any key goes back)")
+        screen.until("press any key to go back")
         screen.keys("x")
-        screen.until(lambda text: "any key goes back" not in text)
+        screen.until(lambda text: "press any key to go back" not in text)
         # A filter that nothing matches says so.
         screen.keys("/nothing like this")
-        screen.until("nothing matches the filter")
+        screen.until("No process matches the filter")
         screen.keys("\x03")
         assert screen.wait() == 0 and screen.is_given_back()
 
@@ -265,10 +265,10 @@ def test_a_live_job_is_found_by_itself(binary, job, look, tmp_path):
         screen.keys("/job/live.vram\r")
         screen.until("train.py")
         screen.keys("\r")
-        shown = screen.until(lambda text: "Variables that the program lists" in text and "STEP" in text)
+        shown = screen.until(lambda text: "Variables of the program" in text and "STEP" in text)
         assert "parameters" in shown and "running for" in shown
         # The trace is read when somebody looks.
-        screen.until(lambda text: "At the peak of the traced steps" in text or "no trace is written yet" in text)
+        screen.until(lambda text: "In use at the peak of the traced steps" in text or "until the first trace is written" in text)
         steps = {line for line in shown.splitlines() if " train " in line}
         screen.until(lambda text: {line for line in text.splitlines() if " train " in line} - steps, "a new step")
         screen.keys("\x1b")

@@ -1,4 +1,4 @@
-//! Where an answer goes, and in which form: text for people, one JSON document, or a page in a file.
+//! Writes an answer: as text for people, as a JSON document, or as an HTML page in a file.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -10,14 +10,14 @@ use crate::exit::Failure;
 use crate::output::OutputFile;
 use crate::printer::Style;
 
-/// What `--redact` does, in the verbs that have it.
+/// The help of `--redact`.
 pub(crate) const REDACT: &str =
-    "Replace private texts by placeholders: command lines, paths, host names, labels, layers, source lines";
+    "Replace private text with placeholders: command lines, paths, host names, labels, layers, source lines";
 
-// The options that every verb with an answer has. (No doc comment: clap would take it for that of the verb.)
+// The options of every verb that answers. (Not a doc comment: clap would use it as the help of the verb.)
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct Form {
-    /// Print everything as one JSON document, exact to the byte.
+    /// Print the answer as a JSON document with exact byte counts.
     #[arg(long)]
     pub(crate) json: bool,
     #[arg(long, help = REDACT)]
@@ -32,7 +32,7 @@ pub(crate) struct Length {
     pub(crate) full: bool,
 }
 
-/// Somewhere to write answers to.
+/// A place to write answers to.
 pub(crate) struct Sink<'a> {
     out: Box<dyn Write + 'a>,
     style: Style,
@@ -44,7 +44,7 @@ impl<'a> Sink<'a> {
         Sink { style: Style::of_terminal(out.is_terminal()), out: Box::new(io::BufWriter::new(out)) }
     }
 
-    /// Not locked, and not kept back: the line of progress is written there too, by another thread.
+    /// Standard error, not locked and not buffered: another thread writes the line of progress there.
     pub(crate) fn stderr() -> Sink<'a> {
         let out = io::stderr();
         Sink { style: Style::of_terminal(out.is_terminal()), out: Box::new(out) }
@@ -54,7 +54,7 @@ impl<'a> Sink<'a> {
         Sink { style: Style::of_terminal(false), out: Box::new(io::BufWriter::new(file)) }
     }
 
-    /// A document: whole, as JSON, or as the text for people.
+    /// Writes a document as JSON, or as text for people.
     pub(crate) fn answer(
         &mut self,
         document: &impl Serialize,
@@ -76,7 +76,7 @@ impl<'a> Sink<'a> {
         Ok(self.out.flush()?)
     }
 
-    /// A page into its own file, whole or not at all: a file that is half written shows nothing. What is written here is where it is.
+    /// Writes a page to a file, completely or not at all, and prints where it is.
     pub(crate) fn page(&mut self, file: &Path, page: &str) -> Result<(), Failure> {
         let written = || -> io::Result<()> {
             let mut part = OutputFile::create(file)?;
@@ -86,7 +86,7 @@ impl<'a> Sink<'a> {
         written().map_err(|error| {
             Failure::error(
                 format!("cannot write '{}': {error}", file.display()),
-                "give a file in a folder that you may write to",
+                "give a file in a folder that you can write to",
             )
         })?;
         self.text(&format!("{}: {:.1} MB, open it in a browser\n", file.display(), page.len() as f64 / 1e6))

@@ -1,7 +1,7 @@
-//! Panics: what the user sees of one, and that the command ends with it.
+//! Panics: reports them and ends the command.
 //!
-//! A panic is a bug. It is announced in one line, on whatever thread it happens, and the command ends with exit code 1: a
-//! command that goes on without one of its threads would give less, and not say so.
+//! A panic is a bug. It is reported in one line, on any thread, and the command ends with exit code 1. A command that continued
+//! without one of its threads would silently return an incomplete answer.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal, Write};
@@ -11,25 +11,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::exit;
 
-/// Runs the command. A panic in it becomes a message and exit code 1.
+/// Runs the command. A panic becomes a message and exit code 1.
 pub(crate) fn guarded(command: fn() -> ExitCode) -> ExitCode {
     std::panic::set_hook(Box::new(announce));
     catch_unwind(command).unwrap_or(ExitCode::from(exit::BUG))
 }
 
-/// Starts a thread that nobody joins. A panic in it ends the command.
+/// Starts a detached thread. A panic in it ends the command.
 pub(crate) fn detach(work: impl FnOnce() + Send + 'static) {
     std::thread::spawn(|| or_exit(work));
 }
 
-/// Does the work of such a thread.
+/// Runs the work of a thread. A panic in it ends the command.
 pub(crate) fn or_exit(work: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
         std::process::exit(exit::BUG.into());
     }
 }
 
-/// Says once what happened: threads that do the same work panic over the same thing.
+/// Reports the first panic only: threads that do the same work panic for the same reason.
 fn announce(panic: &PanicHookInfo<'_>) {
     static IS_ANNOUNCED: AtomicBool = AtomicBool::new(false);
     if IS_ANNOUNCED.swap(true, Ordering::AcqRel) {
@@ -41,24 +41,24 @@ fn announce(panic: &PanicHookInfo<'_>) {
     let place =
         panic.location().map_or(String::new(), |place| format!(" ({}:{})", place.file(), place.line()));
     let mut stderr = io::stderr().lock();
-    // A line of progress may stand there.
+    // There may be a line of progress.
     let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
-    // Nothing can be said if even this cannot be written.
+    // If this cannot be written, there is no other way to report it.
     let _ = writeln!(
         stderr,
         "{clear}error: this is a bug in Vramline {}: {}{place}\n\
-         hint: please report this message, with the file that Vramline read if you can share it",
+         hint: please report this message, and attach the file that Vramline read if you can share it",
         env!("CARGO_PKG_VERSION"),
         text.replace('\n', " "),
     );
-    // Captured only where RUST_BACKTRACE asks for it.
+    // Captured only if RUST_BACKTRACE is set.
     let trace = Backtrace::capture();
     if trace.status() == BacktraceStatus::Captured {
         let _ = writeln!(stderr, "{trace}");
     }
 }
 
-/// For tests: panics at the place that a variable names.
+/// For tests: panics at the place that VRAMLINE_PANIC names.
 #[cfg(debug_assertions)]
 #[expect(clippy::panic, reason = "that is what is tested")]
 pub(crate) fn stumble(place: &str) {

@@ -1,5 +1,4 @@
-//! How a command ends: with an answer, or with the reason why there is none. The exit code of each is decided here and nowhere else;
-//! `docs/exit-codes.md` has them by verb.
+//! The result of a command and its exit code. All exit codes are decided here; `docs/exit-codes.md` lists them by verb.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,16 +10,16 @@ use vramline::recording::manifest;
 use vramline::replay::{NotASetting, NotForThis};
 use vramline::source::SourceError;
 
-/// What a command ends with that went through.
+/// The result of a command that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It is done; where it was a question for a gate, the answer is yes.
+    /// Done; if there is a gate, it passes.
     Done,
-    /// A gate says no.
+    /// A gate fails.
     No,
-    /// A gate cannot tell.
+    /// A gate cannot decide.
     NotCertain,
-    /// The command ran a job, which ended so.
+    /// The command ran a job, which ended like this.
     Job(JobEnd),
 }
 
@@ -29,9 +28,9 @@ pub(crate) enum Exit {
 pub(crate) enum JobEnd {
     /// By itself, or by a signal.
     Ended(manifest::Exit),
-    /// There is no such program.
+    /// The program was not found.
     NotFound,
-    /// There is one, and it could not be started.
+    /// The program was found but could not be started.
     NotStarted,
 }
 
@@ -47,7 +46,7 @@ impl JobEnd {
     }
 }
 
-/// The code of a command that a panic ended.
+/// The exit code after a panic.
 pub(crate) const BUG: u8 = 1;
 
 fn of_signal(signal: i32) -> u8 {
@@ -65,29 +64,29 @@ impl Exit {
     }
 }
 
-/// Why a command has no answer.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What was asked for cannot be; nothing has been started.
+    /// The arguments are wrong. Nothing has been started.
     Usage {
-        /// Why not.
+        /// What is wrong.
         reason: String,
-        /// What to do now.
+        /// What to do next.
         hint: String,
     },
     /// Something went wrong.
     Error {
-        /// What.
+        /// What went wrong.
         error: anyhow::Error,
-        /// What to do now; empty where nothing is known.
+        /// What to do next; may be empty.
         hint: String,
     },
-    /// Somebody ended it.
+    /// A signal ended the command.
     Interrupted {
-        /// With this signal.
+        /// The signal.
         signal: i32,
     },
-    /// A thread panicked, and has said so.
+    /// A thread panicked. The panic has been reported.
     Bug,
 }
 
@@ -100,7 +99,7 @@ impl Failure {
         Failure::Error { error: anyhow!(text.into()), hint: hint.into() }
     }
 
-    /// The same, with what was tried in front of it.
+    /// Adds what was tried in front of the error.
     pub(crate) fn context(self, tried: impl Into<String>) -> Failure {
         match self {
             Failure::Error { error, hint } => Failure::Error { error: error.context(tried.into()), hint },
@@ -108,11 +107,11 @@ impl Failure {
         }
     }
 
-    /// In one line, with its causes.
+    /// The error and its causes in one line.
     pub(crate) fn text(&self) -> String {
         match self {
             Failure::Usage { reason, .. } => reason.clone(),
-            Failure::Error { error, .. } => told(error),
+            Failure::Error { error, .. } => with_causes(error),
             Failure::Interrupted { signal } => format!("ended by signal {signal}"),
             Failure::Bug => "a thread panicked".to_owned(),
         }
@@ -128,7 +127,7 @@ impl Failure {
     fn code(&self) -> u8 {
         match self {
             Failure::Usage { .. } => 2,
-            // `vramline report ... | head` is not an error.
+            // A reader that closes the pipe is not an error: `vramline report ... | head`.
             Failure::Error { error, .. } if is_closed_pipe(error) => 0,
             Failure::Error { .. } => 1,
             Failure::Interrupted { signal } => of_signal(*signal),
@@ -136,8 +135,8 @@ impl Failure {
         }
     }
 
-    /// Whether there is anything to say: who ends a command, or does not want to read on, knows it.
-    fn is_told(&self) -> bool {
+    /// Whether an error is printed. Whoever sent the signal or closed the pipe knows about it.
+    fn is_printed(&self) -> bool {
         match self {
             Failure::Usage { .. } => true,
             Failure::Error { error, .. } => !is_closed_pipe(error),
@@ -146,13 +145,13 @@ impl Failure {
     }
 }
 
-/// Ends the program: says what went wrong, and gives the exit code.
+/// Prints the error, if there is one, and returns the exit code.
 pub(crate) fn end(ended: Result<Exit, Failure>) -> ExitCode {
     match ended {
         Ok(exit) => ExitCode::from(exit.code()),
         Err(failure) => {
-            if failure.is_told() {
-                // Nothing can be said if even the error cannot be written.
+            if failure.is_printed() {
+                // If the error cannot be written, there is no other way to report it.
                 let mut stderr = io::stderr().lock();
                 let _ = writeln!(stderr, "error: {}", failure.text());
                 if !failure.hint().is_empty() {
@@ -164,8 +163,8 @@ pub(crate) fn end(ended: Result<Exit, Failure>) -> ExitCode {
     }
 }
 
-/// An error with its causes; what a message has said already is not said again.
-fn told(error: &anyhow::Error) -> String {
+/// An error with its causes. A cause that the text already contains is left out.
+fn with_causes(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |said, cause| match cause.to_string() {
         more if said.is_empty() => more,
         more if said.contains(&more) => said,
@@ -240,9 +239,9 @@ mod tests {
     #[test]
     fn a_closed_pipe_is_no_error() {
         let closed = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("cannot write");
-        assert_eq!((closed.code(), closed.is_told()), (0, false));
+        assert_eq!((closed.code(), closed.is_printed()), (0, false));
         let full = Failure::from(io::Error::from(io::ErrorKind::StorageFull)).context("cannot write 'a'");
-        assert_eq!((full.code(), full.is_told()), (1, true));
+        assert_eq!((full.code(), full.is_printed()), (1, true));
         assert!(full.text().starts_with("cannot write 'a': "), "{}", full.text());
     }
 }

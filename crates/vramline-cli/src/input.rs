@@ -1,12 +1,10 @@
-//! What a command reads: a path, or standard input for `-`; with a line of progress, if it takes long and somebody is looking.
+//! Reads what a command was given: a path, or standard input for `-`. Shows progress while reading takes long.
 
 use std::fs::{self, File};
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
 
 use anyhow::Context;
 use vramline::analysis::plan::PlanDocument;
@@ -18,20 +16,17 @@ use vramline::{OutOfMemory, Reading};
 use crate::bug;
 use crate::exit::Failure;
 use crate::output;
+use crate::progress::ProgressLine;
 
-/// Most traces are read before this.
-const PATIENCE: Duration = Duration::from_millis(700);
-const TICK: Duration = Duration::from_millis(100);
-
-/// What stands for standard input on a command line, and what it is called in an answer.
+/// Standard input as an argument, and its name in answers and errors.
 const STDIN: &str = "-";
 pub(crate) const STDIN_NAME: &str = "standard input";
 
-/// Reads what a command was given.
+/// Reads the paths that a command was given.
 pub(crate) struct Input {
-    /// Whether no progress is shown.
+    /// Whether progress is hidden.
     is_quiet: bool,
-    /// Replaces private texts in what was read.
+    /// Replaces private text in everything that is read.
     redaction: Option<Redaction>,
 }
 
@@ -40,17 +35,17 @@ impl Input {
         Input { is_quiet: false, redaction: is_redacted.then(Redaction::default) }
     }
 
-    /// What replaces private texts, where that was asked for.
+    /// Replaces private text; `None` without `--redact`.
     pub(crate) fn redaction(&mut self) -> Option<&mut Redaction> {
         self.redaction.as_mut()
     }
 
-    /// A path by the name that an answer may give it.
+    /// The path as answers show it: redacted with `--redact`.
     pub(crate) fn shown(&mut self, path: &Path) -> PathBuf {
         self.redaction.as_mut().map_or_else(|| path.to_owned(), |redaction| redaction.path(path))
     }
 
-    /// What picks pools by a part of their names, after something was read.
+    /// The argument of `--pool`, redacted as the names of pools are. To be called after reading.
     pub(crate) fn pool_part(&self, part: Option<&str>) -> Option<String> {
         part.map(|part| match &self.redaction {
             Some(redaction) => redaction.pool_part(part),
@@ -58,38 +53,43 @@ impl Input {
         })
     }
 
-    /// One that shows no progress: nobody waits for it.
+    /// Hides progress, for reading in the background.
     pub(crate) fn quiet(mut self) -> Input {
         self.is_quiet = true;
         self
     }
 
-    /// Reads a recording, or any file or folder that tells of memory.
+    /// Shows progress for work on what was read, such as `analysing`.
+    pub(crate) fn progress(&self, label: &str) -> ProgressLine {
+        if self.is_quiet { ProgressLine::hidden() } else { ProgressLine::timed(label) }
+    }
+
+    /// Reads a recording, or any other file or folder with memory data.
     pub(crate) fn read(&mut self, path: &Path) -> Result<Reading, Failure> {
         let mut reading = self.read_as_it_is(path)?;
         self.redact(&mut reading);
         Ok(reading)
     }
 
-    /// The same, with its private texts whatever was asked for.
+    /// Reads without redacting, even with `--redact`.
     pub(crate) fn read_as_it_is(&self, path: &Path) -> Result<Reading, Failure> {
         self.read_given(&Given::new(path)?)
     }
 
-    /// Replaces the private texts of such a reading, once.
+    /// Redacts what [`read_as_it_is`](Input::read_as_it_is) returned. To be called once.
     pub(crate) fn redact(&mut self, reading: &mut Reading) {
         if let Some(redaction) = &mut self.redaction {
             redaction.reading(reading);
         }
     }
 
-    /// Reads as it is; of a log or a dump also why memory ran out, as a recording tells it.
+    /// Reads without redacting; for a log or a dump, reads its failed allocations too.
     pub(crate) fn read_with_failures(&self, path: &Path) -> Result<Reading, Failure> {
         let given = Given::new(path)?;
         let mut reading = self.read_given(&given)?;
         let is_other = !reading.hosts.is_empty() || reading.recorded.is_some() || reading.stills.is_empty();
         if !is_other && reading.failures.is_none() {
-            // What is no log of a failure has none.
+            // A file without failures is not an error here.
             let found = self.read_failures_given(&[given], None).ok();
             reading.failures = found.filter(|found| !found.failures.list.is_empty());
         }
@@ -131,7 +131,7 @@ impl Input {
                 SourceError::Io { error: why, .. } if why.kind() == io::ErrorKind::NotFound => {
                     Failure::error(
                         error.to_string(),
-                        "give the job's log, what TF_BFC_MEMORY_DUMP made, or a recording",
+                        "give the log of the job, a dump of TF_BFC_MEMORY_DUMP, or a recording (NAME.vram)",
                     )
                 }
                 _ => error.into(),
@@ -140,44 +140,29 @@ impl Input {
         })?;
         for given in given.iter().filter(|given| given.spool.is_some()) {
             let witnesses = found.failures.list.iter_mut().flat_map(|failure| &mut failure.witnesses);
-            let told = witnesses.map(|witness| &mut witness.path).chain(&mut found.files);
-            told.filter(|path| **path == given.path).for_each(|path| *path = STDIN_NAME.into());
+            let paths = witnesses.map(|witness| &mut witness.path).chain(&mut found.files);
+            paths.filter(|path| **path == given.path).for_each(|path| *path = STDIN_NAME.into());
         }
         Ok(found)
     }
 
+    /// Shows how much has been read.
     fn watched<T>(&self, read: impl FnOnce(&Arc<Progress>) -> T) -> T {
         let progress = Arc::new(Progress::default());
-        if self.is_quiet || !io::stderr().is_terminal() {
+        if self.is_quiet {
             return read(&progress);
         }
-        let (done, is_done) = channel::<()>();
-        std::thread::scope(|threads| {
-            let watched = Arc::clone(&progress);
-            threads.spawn(move || {
-                let mut wait = PATIENCE;
-                let mut is_shown = false;
-                while is_done.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-                    let share = watched.share().unwrap_or(0.0);
-                    // Progress is a courtesy: a terminal that cannot show it is no reason to fail.
-                    let _ = write!(io::stderr(), "\rreading: {:3.0} %", share * 100.0);
-                    (wait, is_shown) = (TICK, true);
-                }
-                if is_shown {
-                    let _ = write!(io::stderr(), "\r\x1b[K");
-                }
-            });
-            let reading = read(&progress);
-            drop(done);
-            reading
-        })
+        let watched = Arc::clone(&progress);
+        let percent = move || watched.share().unwrap_or(0.0) * 100.0;
+        let _line = ProgressLine::start(move |_| format!("reading: {:3.0} %", percent()));
+        read(&progress)
     }
 }
 
-/// More than a plan ever has to say.
-const LONGEST_PLAN: u64 = 64 << 20;
+/// Largest plan that is read.
+const MAX_PLAN_BYTES: u64 = 64 << 20;
 
-/// Whether a file holds one of our documents, and no trace or snapshot: those do not begin with a brace.
+/// Whether a file is a JSON document. Traces and snapshots do not begin with a brace.
 pub(crate) fn is_document(path: &Path) -> Result<bool, Failure> {
     if !path.is_file() {
         return Ok(false);
@@ -190,25 +175,25 @@ pub(crate) fn is_document(path: &Path) -> Result<bool, Failure> {
     Ok(first().with_context(|| format!("cannot read '{}'", path.display()))? == b"{")
 }
 
-/// A document of `vramline plan --json`.
+/// Reads a document of `vramline plan --json`.
 pub(crate) fn plan(path: &Path) -> Result<PlanDocument, Failure> {
     let shown = path.display();
     let mut text = String::new();
     File::open(path)
-        .and_then(|file| file.take(LONGEST_PLAN).read_to_string(&mut text))
+        .and_then(|file| file.take(MAX_PLAN_BYTES).read_to_string(&mut text))
         .with_context(|| format!("cannot read '{shown}'"))?;
     PlanDocument::parse(&text).map_err(|found| {
         Failure::error(
-            format!("'{shown}' is no plan: expected what `vramline plan --json` prints, found {found}"),
-            "make one with `vramline plan --json ... > plan.json`",
+            format!("'{shown}' is not a plan: expected the output of `vramline plan --json`, found {found}"),
+            "make a plan with: vramline plan --json ... > plan.json",
         )
     })
 }
 
-/// A path as it was given, and where what it means can be read.
+/// An argument, and the path to read it from.
 struct Given {
     path: PathBuf,
-    /// What came from standard input: a reader goes back and forth in its file, and a pipe goes only forth.
+    /// A copy of standard input: readers seek in their file, and a pipe cannot seek.
     spool: Option<File>,
 }
 
@@ -219,28 +204,29 @@ impl Given {
         }
         if io::stdin().is_terminal() {
             return Err(Failure::usage(
-                "standard input is the terminal",
-                "pipe something into it, such as: python train.py 2>&1 | vramline oom -",
+                "'-' reads standard input, but standard input is the terminal",
+                "pipe data into it, such as: python train.py 2>&1 | vramline oom -",
             ));
         }
         let folder = std::env::temp_dir();
         let spooled = || -> io::Result<File> {
-            // Without a name from the start on, so that nothing is left whatever happens.
+            // The file has no name from the start, so that nothing is left behind if this process is killed.
             let (path, mut file) = output::beside(&folder.join("stdin"))?;
             fs::remove_file(path)?;
+            let _line = ProgressLine::timed("reading standard input");
             io::copy(&mut io::stdin().lock(), &mut file)?;
             Ok(file)
         };
         let file = spooled().map_err(|error| {
             Failure::error(
-                format!("standard input cannot be kept in '{}': {error}", folder.display()),
-                "set TMPDIR to a folder with room for it, or give the file by its name",
+                format!("cannot copy standard input to '{}': {error}", folder.display()),
+                "set TMPDIR to a folder with enough space, or give the path of a file instead of '-'",
             )
         })?;
         Ok(Given { path: format!("/proc/self/fd/{}", file.as_raw_fd()).into(), spool: Some(file) })
     }
 
-    /// The failure by the name that the user knows.
+    /// Replaces the path of the copy by `standard input` in an error.
     fn named(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Error { error, hint } if self.spool.is_some() => {

@@ -1,7 +1,7 @@
-//! Looks at the driver, the kernel and the recordings of running jobs, again and again, for `vramline top`.
+//! Reads the driver, the kernel and the recordings of running jobs repeatedly, for `vramline top`.
 //!
-//! The driver is asked by a thread of its own: where it hangs, its last answer stays, with its age, and everything else goes on. Recordings are
-//! read on from where they were left, so that a look costs what is new.
+//! A separate thread calls the driver. If the driver hangs, its last answer stays, with its age, and everything else continues. A
+//! recording is read on from the last position, so an update costs only what is new.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,22 +28,22 @@ use crate::bug;
 use crate::launch::driver;
 use crate::variables::RECORD;
 
-/// How long the first look waits for a driver.
+/// Longest wait of the first update for the driver.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often processes are looked through for recordings, and folders.
+/// Time between two searches of processes and folders for recordings.
 const SEARCH: Duration = Duration::from_secs(2);
-/// A call to the driver keeps this many times its own length away from the next.
+/// Pause after a call to the driver, as a multiple of the duration of the call.
 const DISTANCE: u32 = 20;
-/// How often a list of processes is asked for, at most.
+/// Shortest time between two requests for the list of processes.
 const SLOW_LANE: Duration = Duration::from_secs(1);
-/// What is read of a recording at one look.
+/// Number of bytes that one update reads from a recording at most.
 const MAX_BYTES_PER_LOOK: u64 = 64 << 20;
-/// How long a job that has ended stays in sight.
+/// Time that an ended job stays on the screen.
 const AFTERGLOW: Duration = Duration::from_secs(60);
-/// A recording of another machine is being written where it was written to so lately.
+/// A recording of another machine counts as running if it was written to within this time.
 const LATELY: Duration = Duration::from_secs(60);
 
-/// What one look gave.
+/// The state of the machine at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     pub(crate) now: Moment,
@@ -51,35 +51,35 @@ pub(crate) struct Look {
     pub(crate) history: DeviceHistory,
 }
 
-/// Whoever looks.
+/// Collects the state of the machine.
 pub(crate) struct Lookout {
-    /// Recordings that were asked for: they are shown whatever their state.
+    /// Recordings given by the user. They are always shown.
     named: Vec<PathBuf>,
-    /// Folders that may hold running ones.
+    /// Folders that may contain recordings of running jobs.
     folders: Vec<PathBuf>,
     processes: running::Lookout,
     followed: BTreeMap<PathBuf, Followed>,
-    /// Recordings in folders that nobody writes any more.
+    /// Recordings in these folders whose job has ended.
     passed: BTreeSet<PathBuf>,
     searched: Option<Instant>,
     commands: BTreeMap<u32, String>,
     driver: Arc<Answers>,
     history: DeviceHistory,
-    /// Replaces private texts in what is shown.
+    /// Replaces private text.
     redaction: Option<Redaction>,
 }
 
 struct Followed {
     live: Live,
     job: LiveJob,
-    /// The processes that write it, as they were found.
+    /// The processes that write it.
     pids: Vec<u32>,
     is_named: bool,
     ended: Option<Instant>,
     failed: Option<Warning>,
 }
 
-/// The driver's newest answer.
+/// The newest answer of the driver.
 #[derive(Default)]
 struct Answers {
     newest: Mutex<Option<(Instant, Result<DriverSight, DriverError>)>>,
@@ -87,12 +87,12 @@ struct Answers {
 }
 
 impl Lookout {
-    /// Begins to ask the driver, so many times a second.
+    /// Starts to call the driver, `rate` times a second.
     pub(crate) fn new(paths: &[PathBuf], rate: f64, redaction: Option<Redaction>) -> Lookout {
         let driver = Arc::new(Answers::default());
         let answers = Arc::clone(&driver);
         let pace = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(SLOW_LANE);
-        // Left behind where it does not answer.
+        // If the driver hangs, the thread is abandoned.
         bug::detach(move || ask(&answers, pace));
         let (named, mut folders): (Vec<PathBuf>, Vec<PathBuf>) =
             paths.iter().cloned().partition(|path| is_recording(path));
@@ -113,7 +113,7 @@ impl Lookout {
         }
     }
 
-    /// Looks once; `is_all`: at everything that the recordings hold, however long that takes.
+    /// Makes one update. With `is_all`, reads the recordings to their end, however long that takes.
     pub(crate) fn look(&mut self, is_all: bool) -> Look {
         if self.searched.is_none_or(|searched| searched.elapsed() >= SEARCH) {
             self.search();
@@ -169,7 +169,7 @@ impl Lookout {
             .unwrap_or_else(PoisonError::into_inner);
         match &*newest {
             None => Err(DriverError::Failed {
-                detail: "it does not answer: look for Xid in the kernel's log".to_owned(),
+                detail: "it does not answer; look for Xid errors in the kernel log (dmesg)".to_owned(),
             }),
             Some((_, Err(error))) => Err(error.clone()),
             Some((at, Ok(sight))) => {
@@ -179,7 +179,7 @@ impl Lookout {
         }
     }
 
-    /// Looks for recordings that are new, and at who writes those that are known.
+    /// Searches for new recordings, and for the processes that write the known ones.
     fn search(&mut self) {
         let all = procfs::processes();
         self.commands = all.iter().map(|seen| (seen.pid, seen.command.clone())).collect();
@@ -211,7 +211,7 @@ impl Lookout {
     }
 
     fn follow(&mut self, path: &Path, is_named: bool) -> Option<&mut Followed> {
-        // The same folder may be named in several ways.
+        // Several paths can lead to the same folder.
         let path = path.canonicalize().ok()?;
         let new = || Followed {
             live: Live::new(&path),
@@ -226,7 +226,7 @@ impl Lookout {
         Some(followed)
     }
 
-    /// What the kernel knows of the processes that are shown.
+    /// What the kernel reports about the shown processes.
     fn seen(
         &self,
         driver: &Result<DriverSight, DriverError>,
@@ -292,7 +292,7 @@ impl Followed {
     }
 }
 
-/// Whether a recording in a folder is worth following.
+/// Whether the job of a recording is running.
 fn is_written(path: &Path) -> bool {
     let manifest = RunManifest::read(path).ok();
     let parts = folder::parts(path).unwrap_or_default();
@@ -307,7 +307,7 @@ fn is_written(path: &Path) -> bool {
     }
 }
 
-/// Asks the driver for ever.
+/// Calls the driver forever.
 fn ask(answers: &Answers, pace: Duration) {
     let tell = |answer: Result<DriverSight, DriverError>| {
         *answers.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), answer));

@@ -1,4 +1,4 @@
-//! The binary `vramline`: parses and runs; each verb lives in `commands/`, and how it ends is for `exit`.
+//! The binary `vramline`: parses the arguments and runs the verb. Each verb is in `commands/`; exit codes are in `exit`.
 
 mod answer;
 mod bug;
@@ -11,6 +11,7 @@ mod lookout;
 mod output;
 mod page;
 mod printer;
+mod progress;
 mod serve;
 mod tui;
 mod variables;

@@ -1,23 +1,23 @@
-//! Output files: whole, or not there.
+//! Output files that are either complete or not there.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Files of killed processes with this process's number that are passed over.
+/// Number of names to try, because killed processes with the same ID may have left their files.
 const MAX_PARTS_LEFT: u32 = 100;
 
-/// A file that is being written, beside the one whose place it takes when it is finished. Until then that one stays as it was: half a file
-/// looks like a whole one. Only what is no plain file, such as `/dev/stdout` or a pipe, is written piece by piece.
+/// A file that is written under a temporary name in the same folder and renamed when it is complete. Until then an existing file stays
+/// as it is. A target that is not a regular file, such as `/dev/stdout` or a pipe, is written directly.
 pub(crate) struct OutputFile {
     file: File,
-    /// What is written, and whose place it takes.
+    /// The temporary file and the target.
     part: Option<(PathBuf, PathBuf)>,
 }
 
 impl OutputFile {
     pub(crate) fn create(path: &Path) -> io::Result<OutputFile> {
-        // A rename would also replace a file that may not be written to, and a device.
+        // Opened first, because a rename would also replace a read-only file or a device.
         let permissions = match OpenOptions::new().write(true).open(path) {
             Ok(there) => {
                 let known = there.metadata()?;
@@ -29,7 +29,7 @@ impl OutputFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        // A link stays a link: what it points to is replaced.
+        // A link stays a link: its target is replaced.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let (part, file) = beside(&target)?;
         if let Some(permissions) = permissions {
@@ -39,7 +39,7 @@ impl OutputFile {
         Ok(OutputFile { file, part: Some((part, target)) })
     }
 
-    /// Lets the file take its place: everything is in it.
+    /// Renames the complete file to its target.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         let Some((part, target)) = self.part.take() else { return Ok(()) };
         fs::rename(&part, target).inspect_err(|_| drop(fs::remove_file(&part)))
@@ -59,13 +59,13 @@ impl Write for OutputFile {
 impl Drop for OutputFile {
     fn drop(&mut self) {
         if let Some((part, _)) = &self.part {
-            // What cannot be removed stays: the error has been told.
+            // The error that led here has been reported.
             let _ = fs::remove_file(part);
         }
     }
 }
 
-/// A new file in the folder of another, for reading too.
+/// Creates a new file in the folder of another, readable and writable.
 pub(crate) fn beside(file: &Path) -> io::Result<(PathBuf, File)> {
     let mut number = 0;
     loop {
@@ -128,19 +128,19 @@ mod tests {
         replace(&link, b"second").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "second");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
-        // Whoever reads the first while the second is written reads all of it.
+        // A reader of the first file still gets all of it.
         assert_eq!(io::read_to_string(before).unwrap(), "first");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(names(folder.path()), ["link.html", "page.html"]);
     }
 
     #[test]
-    fn what_fails_leaves_nothing() {
+    fn an_error_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("folder")).unwrap();
         assert!(replace(&folder.path().join("folder"), b"page").is_err());
         assert!(replace(&folder.path().join("none/page.html"), b"page").is_err());
-        // It ends like a folder: the bytes are written, and the last step fails.
+        // The path ends like a folder: the bytes are written, and the rename fails.
         assert!(replace(&folder.path().join("page.html/"), b"page").is_err());
         assert_eq!(names(folder.path()), ["folder"]);
     }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_passed_over() {
+    fn files_of_killed_processes_are_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let left = format!(".vramline-{}-0.part", std::process::id());
         fs::write(folder.path().join(&left), "half").unwrap();

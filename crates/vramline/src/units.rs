@@ -1,7 +1,7 @@
-//! *Internal.* Units live in types: bytes, picoseconds on a trace's own axis, nanoseconds of a source's clock.
+//! *Internal.* Types for units: bytes, picoseconds on the axis of a trace, nanoseconds of a source's clock.
 //!
-//! Arithmetic that could wrap on hostile input saturates here, once, so that callers need not think of it.
-//! Formatting for people (three digits, binary prefixes) is here too, because every view needs the same one.
+//! Arithmetic saturates, because hostile input could make it wrap. Formatting for people (three digits, binary prefixes) is here too,
+//! because every view needs it.
 
 use std::fmt;
 use std::iter::Sum;
@@ -103,9 +103,9 @@ pub fn change_text(delta: i64) -> String {
     format!("{sign}{}", Bytes(delta.unsigned_abs()))
 }
 
-/// The error of a text that is no size.
+/// The error of a text that is not a size.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("expected a size such as 8GiB, 800MiB or 1610612736, found '{0}'")]
+#[error("expected a size such as 8GiB, 800MiB or 1610612736 (bytes), found '{0}'")]
 pub struct NotASize(String);
 
 impl FromStr for Bytes {
@@ -188,7 +188,7 @@ pub fn thousands(number: u64) -> String {
     out
 }
 
-/// A moment on a trace's own axis: picoseconds since the trace's origin.
+/// A moment on the axis of a trace: picoseconds since the trace's origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Picos(pub i64);
 
@@ -260,9 +260,9 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// The error of a text that is no moment.
+/// The error of a text that is not a time.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("expected a time such as 2176220145, 2176.22ms or 2.176s, found '{0}'")]
+#[error("expected a time such as 2.176s, 2176.22ms or 2176220145 (nanoseconds), found '{0}'")]
 pub struct NotATime(String);
 
 impl FromStr for Nanos {

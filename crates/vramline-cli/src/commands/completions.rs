@@ -1,4 +1,4 @@
-//! `vramline completions`: a completion script for a shell.
+//! `vramline completions`: prints a completion script for a shell.
 
 use std::io;
 
@@ -7,12 +7,15 @@ use clap::{Args, CommandFactory};
 use crate::commands::Cli;
 use crate::exit::{Exit, Failure};
 
-/// Print a script that completes commands and options in your shell.
+/// Print a completion script for your shell.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "For bash: vramline completions bash > ~/.local/share/bash-completion/completions/vramline"
-)]
+#[command(after_help = "\
+Examples:
+    vramline completions bash > ~/.local/share/bash-completion/completions/vramline
+    vramline completions zsh > ~/.zfunc/_vramline
+    vramline completions fish > ~/.config/fish/completions/vramline.fish")]
 pub(crate) struct CompletionsArgs {
+    /// Shell that the script is for.
     pub(crate) shell: clap_complete::Shell,
 }
 

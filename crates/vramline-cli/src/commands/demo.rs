@@ -1,4 +1,4 @@
-//! `vramline demo`: a real small training on whatever is here, recorded and reported on.
+//! `vramline demo`: records a small training run and prints the report.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,22 @@ use crate::commands::run;
 use crate::exit::{Exit, Failure};
 use crate::launch::{JobSpec, package};
 
-/// Train a small model on whatever is here, recorded and reported on.
+const HELP: &str = "\
+The demo uses TensorFlow, JAX or PyTorch, whichever is installed, and a GPU if there is one.
+
+Examples:
+    vramline demo
+    vramline demo --python .venv/bin/python
+    vramline report demo.vram               # print the report again";
+
+/// Train a small model, record it and print the report.
 #[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
 pub(crate) struct DemoArgs {
-    /// The folder to record into; a name that is taken gets a number.
+    /// Folder to record into. If it exists, a number is added to the name.
     #[arg(short, long, value_name = "NAME.vram", default_value = "demo.vram")]
     pub(crate) output: PathBuf,
-    /// The Python to train with [default: the one that vramline is installed in, else python3].
+    /// Python to train with [default: the Python that vramline is installed in, else python3].
     #[arg(long, value_name = "PATH")]
     pub(crate) python: Option<PathBuf>,
 }
@@ -22,8 +31,8 @@ pub(crate) struct DemoArgs {
 pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Failure> {
     let boot = package::boot().map_err(|reason| {
         Failure::error(
-            format!("the demo is part of the Python package: {reason}"),
-            "install it from a clone: pip install .",
+            format!("the demo needs the Python package vramline: {reason}"),
+            "install the package: pip install vramline, or pip install . in a clone of the repository",
         )
     })?;
     let script = boot.parent().map(|package| package.join("_demo/train.py")).unwrap_or_default();
@@ -36,7 +45,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Failure> {
     run::record(&spec, true, None)
 }
 
-/// The Python that this binary is installed with; it has the frameworks that a user of it has.
+/// The Python that this binary is installed with, because it has the user's frameworks.
 fn beside() -> PathBuf {
     let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join("python3")));
     beside.filter(|python| python.is_file()).unwrap_or_else(|| "python3".into())

@@ -1,4 +1,4 @@
-//! `vramline diff`: runs against the first of them, and the gate for CI.
+//! `vramline diff`: compares runs with the first one, and checks growth for CI.
 
 use std::path::{Path, PathBuf};
 
@@ -16,56 +16,56 @@ use crate::input::Input;
 use crate::{page, printer};
 
 const HELP: &str = "\
-Every run is compared with the first. Pools are matched by name, else by device (those of compiled
-programs by what they are for); what they held at the peak by role, op and layer; steps by number,
-not by time. Recordings and any file that `report` reads can be compared: eager with graph mode, two
-models, two versions, two batch sizes.
+Every run is compared with the first, the baseline. Pools are matched by name, or by device if the
+names differ; pools of compiled programs are matched by their purpose. Memory at the peak is
+compared by role, op and layer, and steps by number. You can compare recordings and every other
+file that `report` reads: eager with graph mode, two models, two versions, two batch sizes.
 
-A job does not need the same memory each time it runs. Make it a few times, and give the repeats of
-each run together: figures are then medians (of an even number the mean of the two in the middle),
-and a difference that is no larger than what repeats of one run differ by is no alarm.
+The memory of a job differs from run to run. Record it several times and give the repeats of each
+run together. Vramline then compares medians, and ignores a difference that is not larger than the
+difference between repeats of the same run.
 
 Examples:
     vramline diff before.vram after.vram
     vramline diff before.vram after.vram --by layer
-    vramline diff before.vram after.vram --html diff.html          a page: curves step by step, bars
+    vramline diff before.vram after.vram --html diff.html         # a page with charts
     vramline diff batch32.vram batch64.vram batch128.vram
-    vramline diff before.vram after.vram --fail-over 2%            for CI
+    vramline diff before.vram after.vram --fail-over 2%           # for CI
     vramline diff --repeats before-*.vram --repeats after-*.vram --fail-over 64MiB
-    vramline diff after.vram --repeats before-*.vram               a run against repeats
+    vramline diff after.vram --repeats before-*.vram              # one run against repeats
     vramline diff before.vram after.vram --json | jq '.rows[] | select(.by == \"op\")'
 
-Exit codes: 0 done, 1 error, 2 usage, 3 a peak grew by more than --fail-over, 4 it cannot be told
-(the runs have no pool in common, or a peak is not known).";
+Exit codes: 0 done; 1 error; 2 usage; 3 a peak grew by more than --fail-over; 4 --fail-over cannot
+be checked, because the runs have no pool in common or a peak is unknown.";
 
-/// Compare runs: whose peak is higher, by how much, and which op makes the difference.
+/// Compare the memory of two or more runs, and fail CI if it grows.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct DiffArgs {
-    /// Runs: recordings (*.vram), or traces, snapshots and folders as in `report`. The first is what the others are compared with.
+    /// Runs to compare, the baseline first: recordings (*.vram), or any other file or folder that `report` reads.
     #[arg(value_name = "PATH", required_unless_present = "repeats", value_hint = clap::ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) repeats: Repeats,
-    /// Show only rows by this, beside the peaks [default: role, op and step; with --json all].
+    /// Show the peaks and only this grouping [default: role, op and step; all with --json].
     #[arg(long, value_enum)]
     pub(crate) by: Option<DiffBy>,
-    /// Show so many rows of a grouping, those that changed most first.
+    /// Number of rows per grouping, largest changes first.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) top: usize,
-    /// Exit with 3 where the peak of a pool is higher than in the first run by more than this, such as 2% or 64MiB.
+    /// Exit with 3 if the peak of a pool grew by more than this compared with the baseline, such as 2% or 64MiB.
     #[arg(long, value_name = "SHARE|SIZE")]
     pub(crate) fail_over: Option<Threshold>,
     #[command(flatten)]
     pub(crate) form: Form,
     #[command(flatten)]
     pub(crate) length: Length,
-    /// Write the comparison to this file as a page for a browser: one file, which needs no network.
+    /// Write the comparison to this file as an HTML page. The page is a single file and needs no network.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "by"], value_hint = clap::ValueHint::FilePath)]
     pub(crate) html: Option<PathBuf>,
 }
 
-/// `--repeats A1 A2 --repeats B1 B2`: which paths stand together. Derived arguments forget that.
+/// The groups of `--repeats A1 A2 --repeats B1 B2`, which clap's derived arguments do not keep.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Repeats(pub(crate) Vec<Vec<PathBuf>>);
 
@@ -92,8 +92,8 @@ impl Args for Repeats {
                 .value_parser(clap::value_parser!(PathBuf))
                 .value_hint(clap::ValueHint::AnyPath)
                 .help(
-                    "Several recordings of the same run, as one side of the comparison; may be given several times. They stand \
-                     before runs that are given alone",
+                    "Repeated recordings of the same run, as one side of the comparison. Can be given several times. \
+                     Repeats come before runs without this option, so the first --repeats is the baseline",
                 ),
         )
     }
@@ -128,8 +128,8 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Exit, Failure> {
     let alone = args.paths.iter().map(|path| vec![path.clone()]);
     let paths: Vec<Vec<PathBuf>> = args.repeats.0.iter().cloned().chain(alone).collect();
     if paths.len() < 2 {
-        let hint = "give two runs or more, such as: vramline diff before.vram after.vram";
-        return Err(Failure::usage("there is nothing to compare the run with", hint));
+        let hint = "give at least two runs, such as: vramline diff before.vram after.vram";
+        return Err(Failure::usage("diff needs at least two runs, found one", hint));
     }
     let mut input = Input::new(args.form.redact);
     let (mut sides, mut curves) = (Vec::new(), Vec::new());
@@ -152,7 +152,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Exit, Failure> {
         let verdict = printer::diff::verdict_lines(&document);
         let data = diff_page::payload(&analysis, &curves);
         out.page(file, &page::comparison(&document.runs, &verdict, &data))?;
-        // A log of CI shows no page.
+        // A CI log cannot show the page.
         out.text(&printer::diff::gate_lines(&document))?;
     } else {
         out.answer(&document, args.form.json, |style| {
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// The report, and for a page the curves: what a large trace takes is given back before the next is read.
+/// Reads a run and makes its report, with the curves for a page. The trace is freed before the next run is read.
 fn read(
     input: &mut Input,
     path: &Path,
@@ -178,7 +178,8 @@ fn read(
 ) -> Result<(ReportAnalysis, Option<Vec<PoolCurve>>), Failure> {
     let reading = input
         .read(path)
-        .map_err(|failure| failure.context(format!("'{}' cannot be compared", path.display())))?;
+        .map_err(|failure| failure.context(format!("cannot compare '{}'", path.display())))?;
+    let _line = input.progress("analysing");
     let curves = with_curves.then(|| pool_curves(&reading));
     Ok((report(&reading, &ReportOptions::default()), curves))
 }

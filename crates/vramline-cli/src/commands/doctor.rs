@@ -1,7 +1,7 @@
-//! `vramline doctor`: what can be measured here, what cannot, why, and the switch for it.
+//! `vramline doctor`: checks what can be measured on this machine.
 //!
-//! The driver is asked a few times, so that what a call takes is known; Python is asked in a process of its own, which has a time
-//! to answer in and imports no framework unless it is told to.
+//! The driver is called several times, to measure the cost of a call. Python runs in a separate process with a timeout, and imports
+//! frameworks only with `--deep`.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,40 +22,41 @@ use crate::bug;
 use crate::exit::{Exit, Failure};
 use crate::launch::{driver, environment, package};
 use crate::printer;
+use crate::progress::ProgressLine;
 
 const HELP: &str = "\
-For each GPU: whether the driver tells its memory, what each process holds, and exact peaks.
-For each framework that the Python has: whether it can use a GPU, and whether its allocator tells
-what it does. Each thing that is not to be had comes with its reason, and with the switch that
-would give it: a variable, a flag of the container, a package.
+doctor checks for each GPU whether the driver reports its memory, the memory of each process, and
+exact peaks. It checks for each framework of the Python whether it can use a GPU, and whether its
+allocator can be observed. For everything that cannot be measured, doctor prints the reason and
+what enables it: an environment variable, a flag of the container, a package.
 
-The usual traps:
-    per-process figures   in a container the driver may number processes as the host does, or
-                          list none; --pid=host helps
-    asynchronous pools    TF_GPU_ALLOCATOR=cuda_malloc_async, XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async
-                          and backend:cudaMallocAsync blind the profilers
-    hidden devices        CUDA_VISIBLE_DEVICES is looked at as a job would
-    python -I, -E, -S     such a Python ignores `vramline run`
+Common problems:
+    per-process memory    in a container the driver may list other process IDs, or no processes;
+                          --pid=host helps
+    asynchronous pools    TF_GPU_ALLOCATOR=cuda_malloc_async, backend:cudaMallocAsync and
+                          XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async hide allocations from profilers
+    hidden devices        CUDA_VISIBLE_DEVICES may hide GPUs from the job
+    python -I, -E, -S     Python with these options cannot be recorded by `vramline run`
 
-Nothing is initialised: the driver's library is loaded, no CUDA context is made, and no framework is
-imported without --deep. Variables count as they are set here: run it where the job would run.
+doctor loads the driver's library, but creates no CUDA context and imports no framework unless you
+give --deep. It checks the environment variables of this shell, so run it where the job will run.
 
 Examples:
     vramline doctor
     vramline doctor --python .venv/bin/python
-    vramline doctor --deep                    imports the frameworks and asks them
+    vramline doctor --deep                    # import the frameworks and ask them
     vramline doctor --json | jq '.measures[] | select(.can != true)'
 
-Exit codes: 0 whatever is found; 2 usage.";
+Exit codes: 0 always, also if something cannot be measured; 2 usage.";
 
-/// Say what can be measured on this machine, what cannot, why, and the switch for it.
+/// Check what can be measured on this machine, and how to enable the rest.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct DoctorArgs {
-    /// The Python whose frameworks are looked at [default: python, then python3].
+    /// Python whose frameworks are checked [default: python, else python3].
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::CommandName)]
     pub(crate) python: Option<PathBuf>,
-    /// Import the frameworks, in a process of their own, and ask them for GPUs.
+    /// Import the frameworks in a separate process, and ask them for GPUs.
     #[arg(long)]
     pub(crate) deep: bool,
     #[command(flatten)]
@@ -64,17 +65,17 @@ pub(crate) struct DoctorArgs {
     pub(crate) length: Length,
 }
 
-/// How often a call is made to know what it takes.
+/// Number of calls to measure their cost.
 const LOOKS: usize = 5;
-/// How long Python may take: a start on a slow network file system; with `--deep`, the import of three frameworks.
+/// Timeout of Python: long enough for a slow network file system and, with `--deep`, for the import of three frameworks.
 const PATIENCE: Duration = Duration::from_secs(20);
 const DEEP_PATIENCE: Duration = Duration::from_secs(180);
-/// A driver that hangs is not waited for.
+/// Timeout of the driver, which may hang.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(20);
-/// More than Python has to say.
-const MOST_WORDS: u64 = 1 << 20;
+/// Number of bytes that are read from Python at most.
+const MAX_OUTPUT_BYTES: u64 = 1 << 20;
 
-/// Distributions by name only: reading all of an environment's metadata takes seconds.
+/// Looks up distributions by name: reading all metadata of an environment takes seconds.
 const QUESTION: &str = r#"
 import json, sys
 from importlib import metadata
@@ -111,6 +112,7 @@ print("\n" + json.dumps({"executable": sys.executable, "version": list(sys.versi
 "#;
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
+    let line = ProgressLine::timed("checking the driver and Python");
     let mut machine = MachineLook {
         driver: asked_of_driver(),
         host: procfs::host_memory(),
@@ -119,12 +121,13 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
         environment: environment::of_user(),
         python: match &args.python {
             Some(python) => asked_of_python(python, args.deep),
-            // Jobs are started with either; the first is what a virtual environment means.
+            // `python` first, because it is the Python of an active virtual environment.
             None => asked_of_python("python".as_ref(), args.deep)
                 .or_else(|_| asked_of_python("python3".as_ref(), args.deep)),
         },
         no_boot: package::boot().err(),
     };
+    drop(line);
     if args.form.redact {
         Redaction::default().machine(&mut machine);
     }
@@ -137,14 +140,14 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
 
 fn asked_of_driver() -> Result<DriverLook, DriverError> {
     let (tell, told) = channel();
-    // Left behind where it does not answer.
+    // If the driver hangs, the thread is abandoned.
     bug::detach(move || {
         let _ = tell.send(Box::new(look()));
     });
     told.recv_timeout(DRIVER_PATIENCE).map_or_else(
         |_| {
             Err(DriverError::Failed {
-                detail: "it does not answer: look for Xid in the kernel's log".to_owned(),
+                detail: "it does not answer; look for Xid errors in the kernel log (dmesg)".to_owned(),
             })
         },
         |look| *look,
@@ -169,30 +172,35 @@ fn look() -> Result<DriverLook, DriverError> {
     Ok(DriverLook { library, cuda, devices, costs: probe.costs() })
 }
 
-/// What a Python says of itself, or why it says nothing.
+/// Asks a Python about its frameworks; an error says why it does not answer.
 fn asked_of_python(python: &Path, is_deep: bool) -> Result<PythonLook, String> {
     let shown = python.display();
     let mut command = Command::new(python);
     command.args(["-c", QUESTION]).args(is_deep.then_some("deep"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(|error| format!("'{shown}' cannot be started: {error}"))?;
-    let Some(mut stdout) = child.stdout.take() else { return Err(format!("'{shown}' has no output")) };
+    let mut child = command.spawn().map_err(|error| format!("cannot start '{shown}': {error}"))?;
+    let Some(mut stdout) = child.stdout.take() else {
+        return Err(format!("cannot read the output of '{shown}'"));
+    };
     let (tell, told) = channel();
     bug::detach(move || {
         let mut text = Vec::new();
-        let read = stdout.by_ref().take(MOST_WORDS).read_to_end(&mut text);
+        let read = stdout.by_ref().take(MAX_OUTPUT_BYTES).read_to_end(&mut text);
         let _ = tell.send(read.map(|_| text));
     });
-    let answer = told.recv_timeout(if is_deep { DEEP_PATIENCE } else { PATIENCE });
+    let patience = if is_deep { DEEP_PATIENCE } else { PATIENCE };
+    let answer = told.recv_timeout(patience);
     if answer.is_err() {
         let _ = child.kill();
     }
     let _ = child.wait();
-    let text =
-        answer.ok().and_then(Result::ok).ok_or_else(|| format!("'{shown}' does not answer in time"))?;
-    // Frameworks print as they please; the answer is the last line.
+    let text = answer
+        .ok()
+        .and_then(Result::ok)
+        .ok_or_else(|| format!("'{shown}' did not answer within {} s", patience.as_secs()))?;
+    // Frameworks may print anything; the answer is the last line.
     let line = text.split(|&byte| byte == b'\n').rfind(|line| !line.is_empty()).unwrap_or_default();
-    serde_json::from_slice(line).map_err(|_| format!("'{shown}' is no Python 3.8 or newer, or failed"))
+    serde_json::from_slice(line).map_err(|_| format!("'{shown}' is not Python 3.8 or newer, or it failed"))
 }
 
 #[cfg(test)]
@@ -200,9 +208,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_is_no_python_is_told_of() {
+    fn a_program_that_is_not_python_is_an_error() {
         for (program, word) in
-            [("/no/such/python", "cannot be started"), ("true", "is no Python"), ("echo", "is no Python")]
+            [("/no/such/python", "cannot start"), ("true", "is not Python"), ("echo", "is not Python")]
         {
             let error = asked_of_python(Path::new(program), false).unwrap_err();
             assert!(error.contains(word), "{error}");

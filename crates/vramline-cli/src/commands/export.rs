@@ -1,4 +1,4 @@
-//! `vramline export`: every allocation, for other tools.
+//! `vramline export`: exports every allocation for other tools.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -15,33 +15,33 @@ use crate::input::Input;
 use crate::output::OutputFile;
 
 const HELP: &str = "\
-parquet, csv and json hold one row for each allocation: pool, device, process, address, when it was
-made and freed, bytes asked for, bytes of its chunk, op, layer, role, variable, shape, type, step, and
-whether it lives at its pool's peak. docs/export.md has the columns.
+parquet, csv and json have one row per allocation: pool, device, process, address, time of
+allocation and of free, requested bytes, allocated bytes, op, layer, role, variable, shape, dtype,
+step, and whether it is in use at the peak of its pool. docs/export.md lists the columns.
 
-perfetto is a trace in Chrome's event format, which https://ui.perfetto.dev and chrome://tracing open:
-a counter for each pool, the steps, and a slice for each allocation.
+perfetto is a trace in Chrome's event format for https://ui.perfetto.dev and chrome://tracing: a
+counter for each pool, the steps, and a slice for each allocation.
 
 Examples:
     vramline export train.vram --to parquet -o train.parquet
     duckdb -c \"SELECT role, sum(bytes) FROM 'train.parquet' WHERE at_peak GROUP BY role\"
     vramline export train.vram --to perfetto -o train.json
-    vramline export snapshot.pickle --to csv -o - | head";
+    vramline export snapshot.pickle --to csv -o - | head        # standard output";
 
-/// Hand the data to other tools: every allocation with its life, as a table or as a trace for Perfetto.
+/// Export every allocation to Parquet, CSV, JSON or Perfetto.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct ExportArgs {
-    /// A recording (*.vram), a trace, a PyTorch snapshot, the folder of a profile run, or a whole log directory.
+    /// Recording (*.vram), profiler trace (*.xplane.pb), PyTorch memory snapshot, folder of a profiler run, or whole log directory.
     #[arg(value_hint = clap::ValueHint::AnyPath)]
     pub(crate) path: PathBuf,
-    /// The format.
-    #[arg(long, value_enum)]
+    /// Output format.
+    #[arg(long, value_name = "FORMAT", value_enum)]
     pub(crate) to: ExportFormat,
-    /// The file to write; - is standard output.
+    /// File to write. - writes to standard output.
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(crate) output: PathBuf,
-    /// Only pools whose name contains this.
+    /// Export only pools whose name contains NAME.
     #[arg(long, value_name = "NAME")]
     pub(crate) pool: Option<String>,
     #[arg(long, help = REDACT)]
@@ -71,19 +71,21 @@ pub(crate) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         Box::new(file.insert(created))
     };
     let mut out = BufWriter::with_capacity(1 << 18, out);
+    let line = input.progress("exporting");
     match args.to {
         ExportFormat::Csv => table::csv(&pools, &mut out)?,
         ExportFormat::Json => table::json(&pools, &mut out)?,
         ExportFormat::Perfetto => perfetto::write(&pools, &mut out)?,
         ExportFormat::Parquet => parquet::write(&pools, &mut out)?,
     }
+    drop(line);
     bug::stumble("export");
     out.flush()?;
     drop(out);
     if let Some(file) = file {
         file.finish().with_context(|| format!("cannot write '{}'", args.output.display()))?;
     }
-    // The process is about to end; giving back a large trace piece by piece would only delay that.
+    // The process is about to end: freeing a large trace would only delay that.
     drop(pools);
     std::mem::forget(reading);
     Ok(Exit::Done)
@@ -93,12 +95,12 @@ fn refused(args: &ExportArgs, nothing: NothingToExport) -> Failure {
     let (path, part) = (args.path.display(), args.pool.as_deref().unwrap_or_default());
     match nothing {
         NothingToExport::NoHistory => Failure::error(
-            format!("there is no history of allocations in '{path}'"),
-            "a trace, a snapshot with its history, or a recording with a trace has one",
+            format!("'{path}' has no history of allocations"),
+            "give a trace, a PyTorch snapshot with history, or a recording with a trace",
         ),
         NothingToExport::NoSuchPool => Failure::error(
-            format!("no pool whose name contains '{part}' in '{path}'"),
-            "leave --pool out to export every pool",
+            format!("'{path}' has no pool whose name contains '{part}'"),
+            "leave out --pool to export every pool",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! `vramline man`: the manual pages, from the definition of the command line.
+//! `vramline man`: writes the manual pages.
 
 use std::path::PathBuf;
 
@@ -8,16 +8,16 @@ use clap::{Args, CommandFactory};
 use crate::commands::Cli;
 use crate::exit::{Exit, Failure};
 
-/// Write the manual pages, one for each command, into a folder. For those who make packages.
+/// Write the manual pages, one per command, into a folder. For packagers.
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub(crate) struct ManArgs {
-    /// An existing folder.
+    /// Existing folder to write to.
     pub(crate) folder: PathBuf,
 }
 
 pub(crate) fn run(args: &ManArgs) -> Result<Exit, Failure> {
     clap_mangen::generate_to(Cli::command(), &args.folder)
-        .with_context(|| format!("cannot write the manual pages into {}", args.folder.display()))?;
+        .with_context(|| format!("cannot write the manual pages to '{}'", args.folder.display()))?;
     Ok(Exit::Done)
 }

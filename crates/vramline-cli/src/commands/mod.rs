@@ -1,4 +1,4 @@
-//! The verbs: one file each, with its options, its help and one function. A new verb is a file here and two lines below.
+//! The verbs, one file each: options, help and one function. A new verb is a file here and two lines below.
 
 mod completions;
 mod demo;
@@ -22,9 +22,17 @@ use clap::{Parser, Subcommand};
 use crate::exit::{Exit, Failure};
 use crate::printer::ColorChoice;
 
-/// Shows, to the byte, what holds a GPU's memory while a model trains.
+const HELP: &str = "\
+Start here:
+    vramline doctor                     # check what can be measured on this machine
+    vramline run -- python train.py     # record a job and print its report
+    vramline oom train.log              # explain why a job ran out of memory
+
+`vramline COMMAND --help` shows all options of a command, with examples.";
+
+/// Show what holds a GPU's memory while a model trains, to the byte.
 #[derive(Debug, Parser)]
-#[command(name = "vramline", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "vramline", version, arg_required_else_help = true, max_term_width = 100, after_help = HELP)]
 pub(crate) struct Cli {
     /// When to use colour: auto colours a terminal, unless NO_COLOR is set.
     #[arg(
@@ -41,12 +49,12 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Declares each verb's place in the list of commands, and what runs it.
+/// Declares the list of commands and the function that runs each.
 macro_rules! verbs {
     ($($module:ident: $verb:ident($args:ident),)*) => {
         #[derive(Debug, Subcommand)]
         pub(crate) enum Command {
-            // Boxed: a few have many options, and there is one of them at a time.
+            // Boxed, because some verbs have many options.
             $($verb(Box<$module::$args>),)*
         }
 

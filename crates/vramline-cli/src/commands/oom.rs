@@ -1,4 +1,4 @@
-//! `vramline oom`: why allocations failed.
+//! `vramline oom`: explains failed allocations.
 
 use std::path::PathBuf;
 
@@ -14,41 +14,44 @@ use crate::input::Input;
 use crate::printer::{self, oom::OomDetail};
 
 const HELP: &str = "\
-Reads what TensorFlow (from 1.x on), JAX, XLA and PyTorch write when memory runs out, anywhere in a log
-of any size: wrapped, cut, coloured, mixed with other output, gzip or not. One verdict a failure:
-    device      the pool's limit left enough, but the driver refused: a neighbour or a context has it
-    fragmented  enough is free, but in pieces
-    slack       enough is taken by chunks beyond what was asked for
-    exhausted   it does not fit beside what is held
-    limit       the same two, under a limit that you set: the recording or --limit proves it
-No verdict is given where the log does not tell enough; it then says what is missing.
+Reads the out-of-memory errors that TensorFlow (1.x and later), JAX, XLA and PyTorch print. They can
+be anywhere in a log of any size: wrapped, cut, coloured, mixed with other output, gzipped. Each
+failure gets one verdict:
+    device full other processes hold the memory, or the driver refused although the limit
+                left enough room (`device` in the JSON)
+    fragmented  enough memory is free, but no free block is large enough
+    rounding    rounding takes the missing memory: the allocator handed out more than requested
+                (`slack` in the JSON)
+    exhausted   the memory in use leaves too little room for the request
+    limit       like rounding or exhausted, under a limit that you set (--limit or the recording)
+If the log does not say enough for a verdict, the answer says what is missing.
 
-TensorFlow's dump tells more than its text. To have one for each failed allocation:
+TensorFlow's memory dump says more than its log. To get one for each failed allocation:
     TF_BFC_MEMORY_DUMP=/tmp/dump python train.py 2> train.log
-`vramline run` does that by itself, and ends with this post-mortem.
+`vramline run` does this automatically, and prints this answer at the end.
 
 Examples:
     vramline oom train.log
-    python train.py 2>&1 | vramline oom -            what is piped into it
-    vramline oom train.log /tmp/dump_GPU_0_bfc.*     text and dumps, compared chunk by chunk
-    vramline oom snapshot.pickle                     failures in its history
-    vramline oom train.log --limit 8GiB              the pool's limit is a setting of yours
+    python train.py 2>&1 | vramline oom -               # standard input
+    vramline oom train.log /tmp/dump_GPU_0_bfc.*        # log and dumps together
+    vramline oom snapshot.pickle                        # failures in a PyTorch snapshot
+    vramline oom train.log --limit 8GiB                 # you limited the pool to 8 GiB
     vramline oom train.vram --json | jq '.failures[0].verdict'
 
-Exit codes: 0 also where no failure is found, which is said; 1 a file cannot be read; 2 usage.";
+Exit codes: 0 done, also if no failure was found; 1 a file cannot be read; 2 usage.";
 
-/// Say why an allocation failed: from a log, a dump of the pool, or a recording.
+/// Explain an out-of-memory error from a log, dump or recording.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct OomArgs {
-    /// Logs, dumps that TF_BFC_MEMORY_DUMP made, PyTorch snapshots, recordings (*.vram), folders of logs and dumps; - is standard
+    /// Logs, dumps of TF_BFC_MEMORY_DUMP, PyTorch snapshots, recordings (*.vram), or folders with logs and dumps. - reads standard
     /// input.
     #[arg(required = true, value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
-    /// The limit that you set for the pool, such as 8GiB.
+    /// Limit that you set for the pool, such as 8GiB.
     #[arg(long, value_name = "SIZE")]
     pub(crate) limit: Option<Bytes>,
-    /// Show every failure in full, not only the first of each kind.
+    /// Explain every failure in full, not only the first of each kind.
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]

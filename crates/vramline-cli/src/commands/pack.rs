@@ -1,4 +1,4 @@
-//! `vramline pack`: do these jobs fit one device together, and with which limits.
+//! `vramline pack`: checks whether jobs fit on one device together, and with which limits.
 
 use std::path::{Path, PathBuf};
 
@@ -14,40 +14,46 @@ use crate::launch::driver;
 use crate::printer;
 
 const HELP: &str = "\
-A job is a recording (*.vram), a trace, or a plan that `vramline plan --json` wrote; NAME=PATH names it, and PATH@BATCH
-chooses a batch of a plan. Each gets a limit: the least that its pool needs, and headroom. What a process holds beside
-its pool (a context, libraries) comes on top: recordings made on a device tell it, else --context. Recordings that
-were made without a GPU share host memory, where the program's own memory takes the context's place.
+A job is a recording (*.vram), a trace, or a plan from `vramline plan --json`. NAME=PATH gives it
+a name; PATH@BATCH chooses a batch size of a plan.
 
-The least is known from an exact replay or from a plan; of other runs only the peak is known, and that is said.
+Each job gets a limit: the smallest limit that its pool needs, plus headroom. The memory of the
+process outside the pool (CUDA context, libraries) comes on top. Recordings made on a GPU contain
+it; for others give --context. Recordings made without a GPU share host memory; for these, the
+other memory of the program takes the place of the context.
+
+The smallest limit is known from an exact replay or from a plan. For other runs Vramline knows the
+peak only, and says so.
 
 Examples:
     vramline pack a.vram b.vram --device-memory 80GiB
     vramline pack big=plan.json@256 small=plan.json@32 --device-memory 24GiB --context 700MiB
-    vramline pack a.vram b.vram                    on this machine's first GPU, with what is taken there now
+    vramline pack a.vram b.vram         # on GPU 0 of this machine, with what is in use now
 
-Exit codes: 0 they fit; 3 they do not; 4 not certain, and why; 1 an error; 2 usage.";
+Exit codes: 0 the jobs fit; 3 they do not fit; 4 not certain; 1 error; 2 usage.";
 
-/// Say whether jobs fit one device together, with which limits, and how to start them.
+/// Check whether several jobs fit on one GPU together.
+///
+/// Prints the limit of each job and the commands to start them.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct PackArgs {
-    /// Recordings, traces or plans.
+    /// Recordings, traces or plans, one per job.
     #[arg(required = true, value_name = "[NAME=]PATH[@BATCH]", value_hint = clap::ValueHint::AnyPath)]
     pub(crate) jobs: Vec<String>,
-    /// The device's memory, such as 80GiB [default: this machine's device, else that of a recording].
+    /// Memory of the device, such as 80GiB [default: this machine's GPU, or the device of a recording].
     #[arg(long, value_name = "SIZE")]
     pub(crate) device_memory: Option<Bytes>,
-    /// Which of this machine's devices, by the driver's number.
+    /// GPU of this machine to use, by its number in nvidia-smi.
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "device_memory")]
     pub(crate) gpu: usize,
-    /// What the driver keeps of the device [default: as the driver or a recording tells].
+    /// Device memory that the driver keeps for itself [default: from the driver or a recording].
     #[arg(long, value_name = "SIZE")]
     pub(crate) reserved: Option<Bytes>,
-    /// What each process holds beside its pool, where its recording does not tell.
+    /// Memory of each process outside its pool, such as the CUDA context, if its recording does not contain it.
     #[arg(long, value_name = "SIZE")]
     pub(crate) context: Option<Bytes>,
-    /// Percent of its least that a pool gets on top.
+    /// Headroom of each pool, in percent of the smallest limit that it needs.
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=1000))]
     pub(crate) headroom: u64,
     #[command(flatten)]
@@ -71,7 +77,9 @@ pub(crate) fn run(args: &PackArgs) -> Result<Exit, Failure> {
     if options.memory.is_none() {
         of_machine(args, &mut options);
     }
+    let line = input.progress("computing limits");
     let packed = pack(&jobs, &options)?;
+    drop(line);
     std::mem::forget(jobs);
     let document = PackView::from(packed);
     Sink::stdout()
@@ -83,7 +91,7 @@ pub(crate) fn run(args: &PackArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// This machine's device, with what is taken on it now. Without a driver a recording may tell.
+/// Takes the device and its memory in use from the driver. Without a driver, a recording may contain them.
 fn of_machine(args: &PackArgs, options: &mut PackOptions) {
     let Ok(mut driver) = driver::open() else { return };
     let Ok(devices) = driver.devices() else { return };
@@ -100,15 +108,18 @@ fn of_machine(args: &PackArgs, options: &mut PackOptions) {
     options.taken = Some(memory.total.saturating_sub(memory.free).saturating_sub(kept));
 }
 
-/// `NAME=PATH@BATCH`, of which the path alone is needed.
+/// Reads a job from `NAME=PATH@BATCH`; name and batch size are optional.
 fn job(input: &mut Input, text: &str) -> Result<PackJob, Failure> {
     let (name, path, batch) = parts(text, &|path| path.exists());
     let file = path.display().to_string();
     let known = if input::is_document(&path)? {
         KnownNeed::Plan(input::plan(&path)?, batch)
     } else if batch.is_some() {
-        let hint = "a batch belongs to a plan: make one with `vramline plan --json ... > plan.json`";
-        return Err(Failure::usage(format!("'{file}' is no plan, and '@' chooses a batch of one"), hint));
+        let hint = "leave out '@' and the batch size, or give a plan: vramline plan --json ... > plan.json";
+        return Err(Failure::usage(
+            format!("'{file}' is not a plan, and '@' chooses the batch size of a plan"),
+            hint,
+        ));
     } else {
         KnownNeed::Run(Box::new(input.read_as_it_is(&path)?))
     };
@@ -121,7 +132,7 @@ fn job(input: &mut Input, text: &str) -> Result<PackJob, Failure> {
     Ok(job)
 }
 
-/// A name, a path and a batch. What exists as it stands is a path.
+/// Splits a job into name, path and batch size. If the whole text is an existing path, it is the path.
 fn parts(text: &str, exists: &dyn Fn(&Path) -> bool) -> (Option<String>, PathBuf, Option<u64>) {
     let (name, rest) = match text.split_once('=') {
         Some((name, rest)) if !name.is_empty() && !exists(Path::new(text)) => (Some(name.to_owned()), rest),

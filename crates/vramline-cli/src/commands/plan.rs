@@ -1,4 +1,4 @@
-//! `vramline plan`: any batch from a few small ones.
+//! `vramline plan`: predicts the memory of any batch size from a few small ones.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,114 +21,122 @@ use crate::launch::compile::CompileJob;
 use crate::launch::probes::{self, ProbeJob};
 use crate::launch::say;
 use crate::launch::values::Variables;
+use crate::progress::ProgressLine;
 use crate::{page, printer};
 
-/// Probes where the user names none: small, and hardly ever a dimension of a model.
-const BATCHES: [u64; 3] = [7, 11, 13];
+/// Default batch sizes of probes: small, and rarely a dimension of a model.
+const DEFAULT_BATCHES: [u64; 3] = [7, 11, 13];
 
-/// Times that a program is compiled besides, to find the largest batch.
-const MOST_COMPILED: usize = 6;
+/// Number of additional compilations to find the largest batch size.
+const MAX_COMPILED: usize = 6;
 
-/// A batch that was compiled is near enough to the largest where it is smaller by no more than one part in so many.
-const NEAR: u64 = 50;
+/// A compiled batch size is near enough to the largest one if it is smaller by at most 1/50.
+const NEAR_DIVISOR: u64 = 50;
 
-/// A program is compiled within so many times what the longest probe took, and no sooner than after the least.
-const PATIENCE: u32 = 10;
-const LEAST_PATIENCE: Duration = Duration::from_secs(120);
+/// Deadline of a compilation, as a multiple of the duration of the longest probe, and its minimum.
+const COMPILE_TIME_FACTOR: u32 = 10;
+const MIN_COMPILE_TIME: Duration = Duration::from_secs(120);
 
-/// The same where there was no probe.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(1800);
+/// Deadline of a compilation without a probe.
+const MAX_COMPILE_TIME: Duration = Duration::from_secs(1800);
 
 const HELP: &str = "\
-The probes are small runs of the same script, each with another batch. The second form makes them: it runs
-the command with {batch} replaced, the smallest first, traced, and ended after a few steps. Good batches are
-small, and no dimension of the model: 7, 11 and 13 rather than 8, 16 and 32. Three are better than two, which
-always agree.
+Vramline measures a few small batch sizes and predicts the others. Each measurement is a probe: a
+short traced run of your script. With a command, Vramline makes the probes itself. It replaces
+{batch}, starts with the smallest batch size, and ends each run after a few steps. Use small batch
+sizes that are not a dimension of the model: 7, 11 and 13 rather than 8, 16 and 32. Use three,
+because two cannot reveal that memory does not grow linearly.
 
-What every tensor takes at the batch in question is computed from the probes; the requests, made that large, go
-through the framework's own allocator in the order of each probe. TensorFlow runs ops in another order each time,
-so the answer is a range, and a batch near a limit fits in some runs and not in others:
-    sure     nearly every run passes, with room for orders that no probe has shown
-    likely   more runs pass than not
+From the probes Vramline computes the size of every tensor at other batch sizes, and replays these
+requests through the framework's allocator. TensorFlow schedules ops in a different order in each
+run. So the prediction is a range, and near the limit some runs fit and others do not:
+    sure     nearly every run fits, with a margin for orders that no probe has shown
+    likely   more than half of the runs fit
 
-Where XLA compiled the program (Keras jit_compile=True), its working memory is no line of the batch: the command
-is run again at every probe's batch, at those to predict and, with --limit, at a few near the edge, just until the
-program is compiled.
+If XLA compiled the program (JAX, or Keras with jit_compile=True), its working memory does not
+grow linearly. Vramline then runs the command again at each probe's batch size, at the batch sizes
+to predict and, with --limit, at a few near the limit, only until the program is compiled.
 
 Examples:
-    vramline plan --batches 7,11,13 --batch 256 --limit 16GiB -- python train.py --batch-size {batch}
+    # make probes with the default batch sizes, and predict batch size 256
+    vramline plan --batch 256 --limit 16GiB -- python train.py --batch-size {batch}
+    # use recordings or snapshots that you have
     vramline plan --probe 7=a.vram --probe 11=b.vram --probe 13=c.vram --limit 16GiB
     vramline plan --probe 2=b2.pickle --probe 4=b4.pickle --probe 8=b8.pickle --batch 128 --curve
+    # only compile with XLA
     vramline plan --compile-only --batch 256 -- python train_jax.py {batch}
+    # vary the sequence length instead of the batch size
     vramline plan --variable length --batches 96,160,224 -- python train.py --length {length}
 
-Exit codes: 0 it fits, or there is no limit; 3 it does not fit; 4 not certain; 1 there is no plan, and why; 2 usage.";
+Exit codes: 0 it fits, or there is no limit; 3 it does not fit; 4 not certain; 1 no plan can be
+made; 2 usage.";
 
-/// Predict the memory of any batch from a few small ones, and the largest batch that fits.
+/// Predict memory for other batch sizes and find the largest that fits.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP, override_usage = "vramline plan [OPTIONS] --batches 7,11,13 -- CMD {batch} ...
-   vramline plan [OPTIONS] --probe 7=A.vram --probe 11=B.vram --probe 13=C.vram")]
+       vramline plan [OPTIONS] --probe 7=A.vram --probe 11=B.vram --probe 13=C.vram")]
 pub(crate) struct PlanArgs {
-    /// A run with its batch: a recording, a trace or a PyTorch snapshot. Give at least two batches; several runs of one are welcome.
+    /// Recording, trace or PyTorch snapshot of a run, with its batch size. Give at least two batch sizes; several runs of the same batch
+    /// size make the prediction better.
     #[arg(long, value_name = "BATCH=PATH", value_parser = probe, conflicts_with = "command")]
     pub(crate) probe: Vec<(u64, PathBuf)>,
-    /// Make no probes: run the command for a few steps at each --batch, and tell what the largest program takes that XLA compiled.
+    /// Make no probes. Run the command at each --batch until XLA has compiled it, and report the memory of the largest compiled program.
     #[arg(long, requires = "command", requires = "batch", conflicts_with_all = ["batches", "probe", "compiled"])]
     pub(crate) compile_only: bool,
-    /// The batch to predict; several with commas [default: the largest that surely fits].
+    /// Batch sizes to predict, separated by commas [default: the largest that surely fits].
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) batch: Vec<u64>,
     #[command(flatten)]
     pub(crate) job: ProbeArgs,
-    /// Print memory against the batch, from the smallest probe to beyond the largest batch that fits.
+    /// Print memory as a function of the batch size, up to the largest that fits and beyond.
     #[arg(long)]
     pub(crate) curve: bool,
-    /// Also write the plan as a page: memory against the batch as a drawing, and the tables.
+    /// Also write the plan to this file as an HTML page, with a chart of memory by batch size.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }
 
-// What a plan is made from: `plan` and `verify` have it in common. (No doc comment: clap would take it for that of the verb.)
+// The options that `plan` and `verify` share. (Not a doc comment: clap would use it as the help of the verb.)
 #[derive(Debug, Args)]
 pub(crate) struct ProbeArgs {
-    /// What XLA wrote when it compiled at a batch (XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_proto'): the folder, or the file of
-    /// one program. Give it for every probe and for the batch to predict; alone it tells what the program takes, not the process.
+    /// Folder or file of programs that XLA compiled at a batch size, from XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_proto'. Give
+    /// one for every probe and every batch size to predict. Without probes, the answer covers the program only, not the process.
     #[arg(long, value_name = "BATCH=PATH", value_parser = probe)]
     pub(crate) compiled: Vec<(u64, PathBuf)>,
-    /// Make probes with these batches, by running the command.
+    /// Batch sizes of the probes that Vramline makes by running the command [default: 7,11,13].
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', requires = "command", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) batches: Vec<u64>,
-    /// Run the command so often for each of them: TensorFlow orders ops differently each time.
+    /// Number of runs per batch size. TensorFlow schedules ops in a different order each time, so one run is not enough.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub(crate) repeats: u32,
-    /// Trace so many steps of each: every step is another order.
+    /// Number of steps to trace in each run. Every step may have a different order of ops.
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) trace_steps: u32,
-    /// Keep the probes in this folder; what is there already of the same command, settings and script is not run again.
+    /// Folder for the probes. Probes that already exist for the same command, settings and script are reused.
     #[arg(short, long, value_name = "FOLDER", default_value = "plan.probes")]
     pub(crate) output: PathBuf,
-    /// What the pool may take, such as 16GiB. On a device, leave room for the CUDA context.
+    /// Limit of the memory pool, such as 16GiB. On a GPU, leave room for the CUDA context.
     #[arg(long, value_name = "SIZE")]
     pub(crate) limit: Option<Bytes>,
-    /// For how many steps a run goes on: the highest of them counts.
+    /// Number of steps of a real run. The highest peak of all steps counts.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) steps: u64,
-    /// What varies, where it is not the batch; the command then has it in braces.
+    /// Name of the varied value, if it is not the batch size. The command must contain it in braces.
     #[arg(long, value_name = "NAME", default_value = "batch")]
     pub(crate) variable: String,
-    /// Only a pool whose name contains this [default: the one with the highest peak].
+    /// Plan for a pool whose name contains NAME [default: the pool with the highest peak].
     #[arg(long, value_name = "NAME")]
     pub(crate) pool: Option<String>,
     #[command(flatten)]
     pub(crate) form: Form,
     #[command(flatten)]
     pub(crate) length: Length,
-    /// The command, with {batch} where the batch belongs.
+    /// Command to run, with {batch} in place of the batch size.
     #[arg(trailing_var_arg = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
-/// A batch and the path of its run.
+/// Parses a batch size and the path of its run.
 fn probe(text: &str) -> Result<(u64, PathBuf), String> {
     let wrong = || "expected BATCH=PATH, such as 8=small.vram".to_owned();
     let (batch, path) = text.split_once('=').ok_or_else(wrong)?;
@@ -148,7 +156,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
         options.variable = redaction.varied(&options.variable);
     }
     let mut analysis = analysis(args, &options)?;
-    // Afterwards: no sentence of a plan holds a name, and what is compiled is looked for by its own.
+    // Redacted at the end, because compiled programs are found by their real names.
     if let Some(redaction) = &mut redaction {
         redaction.plan(&mut analysis);
     }
@@ -179,8 +187,8 @@ fn analysis(args: &PlanArgs, options: &PlanOptions) -> Result<PlanAnalysis, Fail
     }
     let probes = if job.command.is_empty() { args.probe.clone() } else { job.make_probes()? };
     if probes.is_empty() && job.compiled.is_empty() {
-        let hint = "give runs that you have (--probe 7=A.vram --probe 11=B.vram), or a command to make them with (-- python train.py --batch {batch})";
-        return Err(Failure::usage("there is nothing to plan from", hint));
+        let hint = "give existing runs (--probe 7=A.vram --probe 11=B.vram --probe 13=C.vram), or a command to run (-- python train.py --batch-size {batch})";
+        return Err(Failure::usage("plan needs probes or a command", hint));
     }
     if probes.is_empty() {
         return Ok(plan::of_compiled(&job.given()?, options));
@@ -189,42 +197,44 @@ fn analysis(args: &PlanArgs, options: &PlanOptions) -> Result<PlanAnalysis, Fail
     if !job.command.is_empty() {
         compile(args, &mut prepared, &read)?;
     }
+    let line = ProgressLine::timed("planning");
     let analysis = plan::plan(&prepared, &read, options);
-    let is_told = |batch: u64| analysis.predictions.iter().any(|each| each.taken.batch == batch);
-    if let Some(batch) = args.batch.iter().find(|batch| !is_told(**batch)) {
+    drop(line);
+    let is_predicted = |batch: u64| analysis.predictions.iter().any(|each| each.taken.batch == batch);
+    if let Some(batch) = args.batch.iter().find(|batch| !is_predicted(**batch)) {
         let variable = &job.variable;
         return Err(Failure::usage(
-            format!("nothing is predicted for {variable} {batch}: it would take more than any pool can have"),
-            format!("see that this is the {variable} that you mean"),
+            format!("cannot predict {variable} {batch}: it needs more memory than any pool can have"),
+            format!("check the value; give a smaller {variable} with --batch"),
         ));
     }
-    // Giving back what large traces take would cost more than it is worth at the end.
+    // The process is about to end: freeing large traces would only delay that.
     std::mem::forget((prepared, read));
     Ok(analysis)
 }
 
-/// What XLA compiles at the batches that are asked for, and no more.
+/// Compiles at the requested batch sizes, without probes.
 fn compile_only(args: &PlanArgs, options: &PlanOptions) -> Result<PlanAnalysis, Failure> {
     let ProbeArgs { variable, command, output, .. } = &args.job;
     probes::check(command, variable)?;
-    fs::create_dir_all(output).with_context(|| format!("cannot make '{}'", output.display()))?;
-    let job = CompileJob { variable, command, folder: output, patience: LONGEST_PATIENCE };
+    fs::create_dir_all(output).with_context(|| format!("cannot create the folder '{}'", output.display()))?;
+    let job = CompileJob { variable, command, folder: output, patience: MAX_COMPILE_TIME };
     let mut compiled = Vec::new();
     for &batch in &args.batch {
-        // Which program is the step is not known before all are there.
+        // Vramline does not know which program is the step before all are compiled.
         compiled.extend(job.at(batch, &|_| false)?);
     }
     if compiled.is_empty() {
         return Err(Failure::error(
-            "the command compiled no program",
-            "is it compiled by XLA at all (JAX, Keras with jit_compile=True), and does it keep XLA_FLAGS as they are?",
+            "XLA compiled no program in this command",
+            "check that the script uses XLA (JAX, or Keras with jit_compile=True) and does not change XLA_FLAGS",
         ));
     }
     Ok(plan::of_compiled(&compiled, options))
 }
 
-/// Where a compiler may be behind requests of the probes, compiles at their batches, at those that are asked for, and where there is
-/// a limit at some near the largest that fits.
+/// If compiled programs may be behind requests of the probes, compiles at the batch sizes of the probes, at the requested batch sizes
+/// and, with a limit, at a few near the largest that fits.
 fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<(), Failure> {
     let times = read.iter().filter_map(|probe| {
         let clocks = &probe.reading.recorded.as_ref()?.manifest.as_ref()?.clocks;
@@ -236,7 +246,7 @@ fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<(), F
         variable: &args.job.variable,
         command: &args.job.command,
         folder: &args.job.output,
-        patience: longest.saturating_mul(PATIENCE).max(LEAST_PATIENCE),
+        patience: longest.saturating_mul(COMPILE_TIME_FACTOR).max(MIN_COMPILE_TIME),
     };
     let mut batches: Vec<u64> = plan.probes.iter().map(|probe| probe.batch).collect();
     batches.dedup();
@@ -247,7 +257,7 @@ fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<(), F
             continue;
         }
         let found = job.at(batch, &|compiled| compiled.explains(&sizes))?;
-        // Another batch would have no more to tell.
+        // Other batch sizes would not help either.
         let Some(found) = found.filter(|found| found.explains_any(&sizes)) else { return Ok(()) };
         plan.add_compiled(vec![found]);
     }
@@ -261,7 +271,9 @@ fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<(), F
         plan.add_compiled(found.into_iter().collect());
         if is_found && plan.compiled_batches().is_some_and(|known| !known.contains(&batch)) {
             let name = &args.job.variable;
-            say(format_args!("what was compiled there is not for {name} {batch}: is the data large enough?"));
+            say(format_args!(
+                "compiling at {name} {batch}: the compiled program has another {name}; the data may be too small"
+            ));
             return Ok(false);
         }
         Ok(is_found)
@@ -271,10 +283,13 @@ fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<(), F
             compile_at(plan, batch)?;
         }
     }
-    for _ in 0..MOST_COMPILED {
+    for _ in 0..MAX_COMPILED {
         let Some(limit) = args.job.limit else { break };
-        let Largest { sure, edge: Some(edge), .. } = plan.largest(limit, args.job.steps) else { break };
-        if sure.is_some_and(|sure| edge - edge / NEAR <= sure) || is_given(plan, edge) {
+        let line = ProgressLine::timed("planning");
+        let largest = plan.largest(limit, args.job.steps);
+        drop(line);
+        let Largest { sure, edge: Some(edge), .. } = largest else { break };
+        if sure.is_some_and(|sure| edge - edge / NEAR_DIVISOR <= sure) || is_given(plan, edge) {
             break;
         }
         if !compile_at(plan, edge)? {
@@ -285,9 +300,9 @@ fn compile(args: &PlanArgs, plan: &mut Plan, read: &[ProbeRead]) -> Result<(), F
 }
 
 impl ProbeArgs {
-    /// The probes of the command, made if need be.
+    /// The probes of the command. Runs those that do not exist yet.
     pub(crate) fn make_probes(&self) -> Result<Vec<(u64, PathBuf)>, Failure> {
-        let batches = if self.batches.is_empty() { BATCHES.as_slice() } else { &self.batches };
+        let batches = if self.batches.is_empty() { DEFAULT_BATCHES.as_slice() } else { &self.batches };
         probes::make(&ProbeJob {
             batches,
             repeats: self.repeats,
@@ -296,13 +311,14 @@ impl ProbeArgs {
             command: &self.command,
             folder: &self.output,
             name: "probe",
+            label: "probe",
             more: &Variables::new(),
             allocator: None,
             is_anew: false,
         })
     }
 
-    /// What a plan is asked for, less the batches.
+    /// The options of a plan, without batch sizes.
     pub(crate) fn options(&self) -> PlanOptions {
         PlanOptions {
             limit: self.limit,
@@ -313,20 +329,20 @@ impl ProbeArgs {
         }
     }
 
-    /// What XLA wrote, as it was given.
+    /// The compiled programs of `--compiled`.
     fn given(&self) -> Result<Vec<Compiled>, Failure> {
         let read = |(batch, path): &(u64, PathBuf)| {
             let programs = read_programs(path).map_err(|error| Failure::Error {
                 hint: SourceError::NoProgram { path: path.clone() }.hint().to_owned(),
                 error: anyhow::Error::from(error)
-                    .context(format!("what was compiled at {batch} cannot be read")),
+                    .context(format!("cannot read the programs compiled at {} {batch}", self.variable)),
             })?;
             Ok(Compiled { batch: *batch, file: path.display().to_string(), programs })
         };
         self.compiled.iter().map(read).collect()
     }
 
-    /// Probes, read and aligned.
+    /// Reads the probes and prepares a plan from them.
     pub(crate) fn prepared(
         &self,
         probes: &[(u64, PathBuf)],
@@ -338,10 +354,12 @@ impl ProbeArgs {
             let file = path.display().to_string();
             let reading = input
                 .read_as_it_is(path)
-                .map_err(|failure| failure.context(format!("the probe '{file}' cannot be read")))?;
+                .map_err(|failure| failure.context(format!("cannot read the probe '{file}'")))?;
             read.push(ProbeRead { batch: *batch, file, reading });
         }
+        let line = ProgressLine::timed("planning");
         let mut plan = plan::prepare(&read, options)?;
+        drop(line);
         if !self.compiled.is_empty() {
             plan.add_compiled(self.given()?);
         }

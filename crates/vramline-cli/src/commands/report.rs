@@ -1,4 +1,4 @@
-//! `vramline report`: what held the memory at the peak.
+//! `vramline report`: reports what held memory at the peak.
 
 use std::path::{Path, PathBuf};
 
@@ -14,61 +14,65 @@ use vramline::view::report::Report;
 use crate::answer::{Form, Length, Sink};
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
+use crate::progress::ProgressLine;
 use crate::{page, printer};
 
-/// Rows that fit one screen beside the rest.
+/// Number of rows that fit on one screen with the rest of the report.
 const SCREEN_ROWS: usize = 12;
 
 const HELP: &str = "\
-A recording comes from `vramline run -- python train.py`, without a change to the script.
+Roles are parameters, gradients, optimizer, activations, inputs, state (what the program keeps
+across steps), temporaries and unknown.
 
-To record a trace with TensorFlow, before the first tensor is made:
+To record a job, use `vramline run -- python train.py`; the script does not change.
+
+To make a trace yourself, with TensorFlow, before it creates the first tensor:
     tf.profiler.experimental.start(logdir)
     model.fit(...)                            # a few steps are enough
     tf.profiler.experimental.stop()
-with JAX:
+With JAX:
     with jax.profiler.trace(logdir): ...
-with PyTorch, a memory snapshot:
+With PyTorch, make a memory snapshot:
     torch.cuda.memory._record_memory_history()
     train()
     torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")
-Without a GPU, set TF_CPU_ALLOCATOR_USE_BFC=1 so that TensorFlow uses its pool allocator on the CPU.
+Without a GPU, set TF_CPU_ALLOCATOR_USE_BFC=1, so that TensorFlow uses its pool allocator on the
+CPU.
 
 Examples:
-    vramline report train.vram                a recording
-    vramline report train.vram --html train.html      a page: timeline, map, tables
-    vramline report logdir                    the newest run in a log directory
+    vramline report train.vram
+    vramline report train.vram --html train.html        # a page with timeline, map and tables
+    vramline report logdir                              # the newest run in a log directory
     vramline report host.xplane.pb --by layer
-    vramline report host.xplane.pb --at 2.17s what was held at that moment
+    vramline report host.xplane.pb --at 2.17s           # also what was in use at that time
     vramline report snapshot.pickle --by stack
     ssh gpu-machine cat run/snapshot.pickle | vramline report -
     vramline report host.xplane.pb --json | jq '.pools[0].at_peak.by_role'";
 
-/// Say what held the memory: of a recording, of a trace that TensorFlow's or JAX's profiler wrote, or of a PyTorch
-/// snapshot.
+/// Report what held memory at the peak of a recording, trace or snapshot.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct ReportArgs {
-    /// A recording (*.vram), a trace (*.xplane.pb), a PyTorch snapshot (gzip or not), the folder of a profile run, or a whole
-    /// log directory; - is standard input.
+    /// Recording (*.vram), profiler trace (*.xplane.pb), PyTorch memory snapshot, folder of a profiler run, or whole log directory. Files
+    /// may be gzipped. - reads standard input.
     pub(crate) path: PathBuf,
-    /// Group what was held by op, by model layer, by role or by call stack.
+    /// How to group the memory in use: by op, model layer, role or call stack.
     #[arg(long, value_enum, default_value_t = By::Op)]
     pub(crate) by: By,
-    /// Show so many rows a pool and sum up the rest [default: 12; with --json all].
+    /// Number of rows per pool; the rest is summed up [default: 12; all with --json].
     #[arg(long, value_name = "N")]
     pub(crate) top: Option<usize>,
-    /// Also show what was held at this moment of the trace, such as 2176220145 (nanoseconds), 2176.2ms or 2.176s.
+    /// Also show what was in use at this time of the trace, such as 2.176s, 2176.2ms or 2176220145 (nanoseconds).
     #[arg(long, value_name = "TIME")]
     pub(crate) at: Option<Nanos>,
-    /// Only pools whose name contains this.
+    /// Report only pools whose name contains NAME.
     #[arg(long, value_name = "NAME")]
     pub(crate) pool: Option<String>,
     #[command(flatten)]
     pub(crate) form: Form,
     #[command(flatten)]
     pub(crate) length: Length,
-    /// Write the report to this file as a page for a browser: one file, which needs no network.
+    /// Write the report to this file as an HTML page. The page is a single file and needs no network.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "by", "top", "at"], value_hint = clap::ValueHint::FilePath)]
     pub(crate) html: Option<PathBuf>,
 }
@@ -108,12 +112,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
         is_full: args.length.full,
     };
     answer(&reading, &shown, &mut Sink::stdout())?;
-    // The process is about to end; giving back a large trace piece by piece would only delay that.
+    // The process is about to end: freeing a large trace would only delay that.
     std::mem::forget(reading);
     Ok(Exit::Done)
 }
 
-/// What of a reading is shown, and how.
+/// What to show of a reading, and how.
 #[derive(Default)]
 pub(crate) struct Shown<'a> {
     pub(crate) is_json: bool,
@@ -124,8 +128,9 @@ pub(crate) struct Shown<'a> {
     pub(crate) is_full: bool,
 }
 
-/// Writes the report on what was read.
+/// Writes the report on a reading.
 pub(crate) fn answer(reading: &Reading, shown: &Shown<'_>, out: &mut Sink<'_>) -> Result<(), Failure> {
+    let line = ProgressLine::timed("analysing");
     let document = Report::from(report(
         reading,
         &ReportOptions {
@@ -135,6 +140,7 @@ pub(crate) fn answer(reading: &Reading, shown: &Shown<'_>, out: &mut Sink<'_>) -
             pool: shown.pool.map(str::to_owned),
         },
     ));
+    drop(line);
     check_pool(shown.pool, &document)?;
     out.answer(&document, shown.is_json, |style| {
         // Who asks for rows or for a moment wants to see them, however many lines that takes.
@@ -149,8 +155,8 @@ pub(crate) fn answer(reading: &Reading, shown: &Shown<'_>, out: &mut Sink<'_>) -
 fn check_pool(pool: Option<&str>, report: &Report) -> Result<(), Failure> {
     match (pool, report.pools.as_slice()) {
         (Some(pool), []) => Err(Failure::error(
-            format!("no pool whose name contains '{pool}'"),
-            "leave --pool out to see every pool",
+            format!("there is no pool whose name contains '{pool}'"),
+            "leave out --pool to see every pool",
         )),
         _ => Ok(()),
     }
@@ -162,11 +168,13 @@ fn write_page(args: &ReportArgs, file: &Path) -> Result<Exit, Failure> {
     input.redact(&mut reading);
     let pool = input.pool_part(args.pool.as_deref());
     let options = ReportOptions { top: Some(PAGE_PEAK_ROWS), pool: pool.clone(), ..ReportOptions::default() };
+    let line = input.progress("analysing");
     let mut report = report(&reading, &options);
     let document = Report::from(report.clone());
     check_pool(pool.as_deref(), &document)?;
     let verdict = printer::report::verdict_lines(&document);
     let page = page::page(&input.shown(&args.path), &verdict, &payload(&reading, &mut report), None);
+    drop(line);
     std::mem::forget(reading);
     Sink::stdout().page(file, &page)?;
     Ok(Exit::Done)

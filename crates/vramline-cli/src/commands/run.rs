@@ -1,6 +1,6 @@
-//! `vramline run`: a job under a recording.
+//! `vramline run`: runs a job and records it.
 //!
-//! `launch` records it; here the folder is completed and reported on. Nothing here decides the exit code.
+//! `launch` records the job; this file completes the recording and prints the report. The job alone decides the exit code.
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,88 +22,88 @@ use crate::output::OutputFile;
 use crate::printer::oom::OomDetail;
 
 const HELP: &str = "\
-The job keeps its terminal, its input and output and its exit code, and goes on whatever happens
-to vramline. The report goes to standard error at the end; `vramline report NAME.vram` shows it
-again.
+The job keeps its terminal, its standard input and output, and its exit code. It keeps running if
+Vramline fails. The report goes to standard error at the end; `vramline report NAME.vram` prints
+it again.
 
-Settings reach TensorFlow, JAX and PyTorch alike. Those that contradict each other, or a variable
-that is set to something else, are refused before the job starts:
+Some options set environment variables of TensorFlow, JAX and PyTorch. Vramline refuses options
+that conflict with each other, or with a variable that is already set, before the job starts:
     --gpus       CUDA_VISIBLE_DEVICES
-    --growth     TF_FORCE_GPU_ALLOW_GROWTH, XLA_PYTHON_CLIENT_PREALLOCATE;
+    --growth     TF_FORCE_GPU_ALLOW_GROWTH and XLA_PYTHON_CLIENT_PREALLOCATE;
                  PyTorch's pool always grows
-    --limit      applied inside the process; the CUDA context comes on top;
-                 without a GPU TF_CPU_BFC_MEM_LIMIT_IN_MB
+    --limit      set inside the process; the CUDA context is not part of the limit;
+                 without a GPU: TF_CPU_BFC_MEM_LIMIT_IN_MB
     --allocator  async: TF_GPU_ALLOCATOR, XLA_PYTHON_CLIENT_ALLOCATOR, PYTORCH_CUDA_ALLOC_CONF;
                  platform: JAX only; expandable: PyTorch only
 
-Budget of --trace auto, for each process: 8 traces, of 5 steps (the first) or 3 steps and
---trace-seconds each; all but the first together twice that time; 256 MiB of files;
-a quarter of the free memory, at most 2 GiB, while one is open. Only TensorFlow is traced
-more than once.
+`--trace auto` makes at most 8 traces per process. The first covers 5 steps, later ones 3 steps,
+and none is longer than --trace-seconds. All later traces together take at most twice that time.
+Trace files take at most 256 MiB. An open trace uses at most a quarter of the free host memory,
+and at most 2 GiB. JAX and PyTorch are traced only once.
 
 Examples:
     vramline run -- python train.py --epochs 3
     vramline run -o small.vram --limit 8GiB -- python train.py
     vramline run --gpus 1 --growth on -- python -m my.training
     vramline run --trace steps=20 -- torchrun --nproc-per-node 2 train.py
-    vramline run --trace off --rate 1 -- ./job.sh        only counters, once a second
+    vramline run --trace off --rate 1 -- ./job.sh       # no trace, one sample per second
 
-Exit codes: the job's own; 128+n where signal n ended it; 127 not found; 126 not executable;
-2 refused settings.";
+Exit codes: the exit code of the job; 128+n if signal n ended the job; 127 if the program was not
+found; 126 if it could not be started; 2 if options were refused.";
 
-/// Run a job and record how it uses memory, without a change to its code.
+/// Run a job and record its memory use, without changing its code.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP, override_usage = "vramline run [OPTIONS] -- CMD [ARGS]...")]
 pub(crate) struct RunArgs {
-    /// The folder to record into; a name that is taken gets a number [default: SCRIPT-DATE-TIME.vram].
+    /// Folder to record into. If it exists, a number is added to the name [default: SCRIPT-DATE-TIME.vram].
     #[arg(short, long, value_name = "NAME.vram")]
     pub(crate) output: Option<PathBuf>,
-    /// Trace allocations: the first steps, and a few more where a phase is new or the peak rises (auto), not at all (off), N steps
-    /// (steps=N), or all.
+    /// Steps to trace, allocation by allocation: auto (the first steps, and a few more when a new phase begins or the peak rises), off,
+    /// steps=N, or all.
     #[arg(long, value_name = "auto|off|steps=N|all", default_value_t = JobSpec::default().trace)]
     pub(crate) trace: Trace,
-    /// End each trace so many seconds after its first step in any case; `all` goes on to the end.
+    /// Longest duration of one trace, in seconds from its first step. Ignored by `--trace all`.
     #[arg(long, value_name = "N", default_value_t = JobSpec::default().trace_seconds, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) trace_seconds: u32,
-    /// Reset the framework's peak at each step, so that each step has its own. The script sees that too.
+    /// Record the peak of every step, by resetting the framework's peak counter at each step. The script sees the reset too.
     #[arg(long)]
     pub(crate) step_peaks: bool,
-    /// Read the counters so many times a second; 0 is never.
+    /// Number of memory samples per second; 0 turns sampling off.
     #[arg(long, value_name = "HZ", default_value_t = JobSpec::default().rate, value_parser = rate)]
     pub(crate) rate: f64,
-    /// Let the job see only these GPUs, such as 0,1, or none.
+    /// GPUs that the job may use: a list such as 0,1, or none.
     #[arg(long, value_name = "LIST|none")]
     pub(crate) gpus: Option<Gpus>,
-    /// Let pools grow as needed (on), or take nearly all memory at first use (off).
+    /// Whether memory pools grow as needed (on), or take nearly all memory at first use (off).
     #[arg(long, value_enum)]
     pub(crate) growth: Option<Switch>,
-    /// Let pools hold at most this, such as 8GiB or 800MiB.
+    /// Largest size of a memory pool, such as 8GiB or 800MiB.
     #[arg(long, value_name = "SIZE")]
     pub(crate) limit: Option<Bytes>,
-    /// Choose how frameworks get memory from the driver.
+    /// How the framework gets memory from the driver.
     #[arg(long, value_enum)]
     pub(crate) allocator: Option<Allocator>,
-    /// End the job, with code 0, when its trace is over: nothing that comes after those steps is run.
+    /// End the job with exit code 0 as soon as its trace ends. The rest of the job does not run.
     #[arg(long)]
     pub(crate) stop: bool,
-    /// Without a GPU, leave TensorFlow's CPU allocator as it is, which tells little.
+    /// Without a GPU: do not switch on TensorFlow's pool allocator for the CPU. Much less is recorded then.
     #[arg(long)]
     pub(crate) no_stand_in: bool,
-    /// Print no report at the end.
+    /// Do not print the report at the end.
     #[arg(long)]
     pub(crate) no_report: bool,
-    /// Also write the report to this file, as one JSON document.
+    /// Also write the report to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// The job: a command and its arguments.
+    /// Command to run, with its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
-/// Samples a second.
+/// Parses a number of samples per second.
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (0.0..=1000.0).contains(rate));
-    rate.ok_or_else(|| "expected samples a second, from 0 (off) to 1000".to_owned())
+    rate.ok_or_else(|| "expected a number of samples per second, from 0 (off) to 1000".to_owned())
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit, Failure> {
@@ -125,36 +125,36 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit, Failure> {
     record(&spec, !args.no_report, args.json.as_deref())
 }
 
-/// Runs a job, and reports on it: to people, into a file, both or neither.
-pub(crate) fn record(spec: &JobSpec<'_>, is_told: bool, json: Option<&Path>) -> Result<Exit, Failure> {
+/// Runs a job and records it. Prints the report, writes it as JSON, both or neither.
+pub(crate) fn record(spec: &JobSpec<'_>, is_printed: bool, json: Option<&Path>) -> Result<Exit, Failure> {
     let Recorded { path, manifest, is_booted, end, .. } = launch::record(spec)?;
     let Some(path) = path else { return Ok(Exit::Job(end)) };
     let shown = path.display();
     if let Err(error) = manifest.write(&path) {
-        say(format_args!("cannot complete '{shown}': {error}"));
+        say(format_args!("cannot write to '{shown}': {error}"));
         if !path.is_dir() {
-            // Somebody deleted it while the job ran: there is nothing to say of what it holds.
+            // The folder was deleted while the job ran: there is nothing to report.
             return Ok(Exit::Job(end));
         }
     }
     let is_attached =
         folder::parts(&path).is_ok_and(|parts| parts.iter().any(|(part, _)| *part == Part::Process));
-    if is_attached && (is_told || json.is_some()) {
+    if is_attached && (is_printed || json.is_some()) {
         if let Some(reading) = tried(|| Input::new(false).read(&path)) {
-            tell(reading, is_told, json);
+            report_on(reading, is_printed, json);
         }
     } else if is_booted && !is_attached {
         say(
-            "no Python process attached: it is not Python, is older than 3.10, runs with -I, -E or -S, or uses neither \
-             TensorFlow, JAX nor PyTorch",
+            "no Python process was recorded. Either the job is not Python, its Python is older than 3.10 or runs with -I, -E or -S, \
+             or it does not use TensorFlow, JAX or PyTorch",
         );
     }
     say(format_args!("recording: {shown}"));
     Ok(Exit::Job(end))
 }
 
-/// Reports on a recording that was read once. Whatever fails is a line.
-fn tell(reading: Reading, is_told: bool, json: Option<&Path>) {
+/// Reports on a recording. An error is printed as one line.
+fn report_on(reading: Reading, is_printed: bool, json: Option<&Path>) {
     if let Some(file) = json {
         tried(|| {
             let mut out = OutputFile::create(file)?;
@@ -166,24 +166,24 @@ fn tell(reading: Reading, is_told: bool, json: Option<&Path>) {
             Ok(out.finish()?)
         });
     }
-    if is_told {
+    if is_printed {
         tried(|| report::answer(&reading, &report::Shown::default(), &mut Sink::stderr()));
         tried(|| match reading.into_failures() {
             Some(failures) if !is_survived(&failures) => {
                 oom::answer(&failures, OomDetail::FirstScreen, false, &mut Sink::stderr())
             }
-            // A job that went on after all of them has a note in its report.
+            // If the job continued after every failure, the report has a note about it.
             _ => Ok(()),
         });
     }
 }
 
 fn tried<T>(part: impl FnOnce() -> Result<T, Failure>) -> Option<T> {
-    // The job's exit code stands: a panic here, which has been announced, costs the report only.
+    // The exit code of the job stays: a panic here has been reported and only costs the report.
     match catch_unwind(AssertUnwindSafe(part)) {
         Ok(Ok(done)) => Some(done),
         Ok(Err(failure)) => {
-            say(format_args!("no report: {}", failure.text()));
+            say(format_args!("cannot write the report: {}", failure.text()));
             None
         }
         Err(_) => None,

@@ -1,4 +1,4 @@
-//! `vramline top`: what holds the memory of this machine's devices right now.
+//! `vramline top`: shows what holds the memory of this machine's devices now.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -14,69 +14,72 @@ use crate::tui;
 use crate::variables::TERM;
 
 const HELP: &str = "\
-Devices stand first, each as a bar that adds up to its memory: what the driver keeps, what pools have in
-use and what they keep in reserve, contexts, other processes, free. Below stand the processes. Of a job
-under `vramline run`, or one that records itself, also its pools, its step and that step's peak, and how
-much higher its peak could rise before memory runs out (headroom); of the others what the driver says.
+The upper part shows the memory of each device as a bar: reserved by the driver, in use by tensors,
+cached by pools, contexts, other processes, free. The lower part lists the processes. For jobs
+under `vramline run`, and for jobs that record themselves, it also shows the pools, the current
+step, the peak of that step, and the headroom: how much higher the peak can rise before memory
+runs out. For other processes it shows what the driver reports.
 
-Recordings of running jobs are found by themselves, through /proc, where this user may look; those of
-others, or of other machines on a shared disk, by their PATH. Nothing is written and no job is disturbed.
+Vramline finds the recordings of running jobs through /proc, if you have permission. Give the PATH
+of recordings by other users, or by other machines on a shared disk. top writes nothing and does
+not disturb jobs.
 
 Keys:
-    up, down, PgUp, PgDn   choose a process            Enter   its roles and steps
-    s, S, or a column's    sort by the next, the       r       the other way round
-    letter (see ?)         previous, or that one       /       show only what matches (Esc: all)
-    space                  stand still, go on          q       quit
+    up, down, PgUp, PgDn   select a process            Enter   show its roles and steps
+    s, S                   sort by the next or         r       reverse the order
+                           previous column             /       filter (Esc: show all)
+    letter of a column     sort by it (see ?)          space   pause, continue
+                                                       q       quit
 
-Without a driver the machine's own memory is shown, and the jobs that use TensorFlow's pool on the CPU.
-Where standard output is no terminal, one look is printed, as with --once.
+Without a driver, top shows host memory and the jobs that use TensorFlow's pool on the CPU. If
+standard output is not a terminal, top prints once, as with --once.
 
 Examples:
     vramline top
-    vramline top --rate 5
-    vramline top --once                       one look, as text
-    vramline top runs/ other.vram             also recordings in a folder, and this one even if it has ended
-    vramline top --json | jq '.processes[] | select(.headroom_bytes != null) | {pid, headroom_bytes}'
+    vramline top --rate 5                     # five updates per second
+    vramline top --once                       # print once, as text
+    vramline top runs/ other.vram             # also the recordings in a folder, and an ended one
+    vramline top --json | jq '.processes[] | {pid, headroom_bytes}'
 
-Exit codes: 0 done, 1 error, 2 usage, 128+n ended by signal n.";
+Exit codes: 0 done; 1 error; 2 usage; 128+n signal n ended it.";
 
-/// Watch the memory of this machine's devices: who holds it, what recorded jobs do with it, step by step.
+/// Watch GPU memory live: devices, processes and recorded jobs.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct TopArgs {
-    /// Recordings (*.vram), also of jobs that have ended, or folders that hold recordings of running ones
-    /// [default: the current folder; running jobs of this machine are found in any case].
+    /// Recordings (*.vram), also of ended jobs, or folders with recordings of running jobs. Running jobs of this machine are always
+    /// found [default: the current folder].
     #[arg(value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Look so many times a second.
-    #[arg(long, value_name = "HZ", default_value_t = 1.0, value_parser = looks)]
+    /// Number of updates per second.
+    #[arg(long, value_name = "HZ", default_value_t = 1.0, value_parser = updates)]
     pub(crate) rate: f64,
-    /// Print one look as text and end, as with --json.
+    /// Print once as text, and exit.
     #[arg(long, conflicts_with = "json")]
     pub(crate) once: bool,
     #[command(flatten)]
     pub(crate) form: Form,
 }
 
-/// Looks a second.
-fn looks(text: &str) -> Result<f64, String> {
+/// Parses a number of updates per second.
+fn updates(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (0.1..=20.0).contains(rate));
-    rate.ok_or_else(|| "expected looks a second, from 0.1 to 20".to_owned())
+    rate.ok_or_else(|| "expected a number of updates per second, from 0.1 to 20".to_owned())
 }
 
 pub(crate) fn run(args: &TopArgs) -> Result<Exit, Failure> {
     if let Some(missing) = args.paths.iter().find(|path| !path.is_dir()) {
         return Err(Failure::error(
             format!("'{}' is neither a recording nor a folder", missing.display()),
-            "name recordings (NAME.vram) or folders that hold some; running jobs of this machine are found without",
+            "give recordings (NAME.vram) or folders that contain recordings; running jobs of this machine are found without a path",
         ));
     }
     let is_terminal = io::stdout().is_terminal();
     let is_dumb = std::env::var_os(TERM).is_some_and(|term| term == "dumb");
     if is_terminal && !is_dumb && !args.once && !args.form.json {
         if args.form.redact {
-            let hint = "add --once or --json: that can be shared";
-            return Err(Failure::usage("--redact is not for the live view", hint));
+            let hint = "add --once or --json";
+            return Err(Failure::usage("--redact does not work with the live view", hint));
         }
         return tui::run(&args.paths, args.rate);
     }

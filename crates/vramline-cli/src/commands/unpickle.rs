@@ -1,4 +1,4 @@
-//! `vramline unpickle`: what is read of a PyTorch snapshot, as JSON.
+//! `vramline unpickle`: prints a PyTorch snapshot as JSON.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -7,10 +7,11 @@ use clap::Args;
 
 use crate::exit::{Exit, Failure};
 
-/// Print a PyTorch snapshot as JSON, as it was read. For comparing with Python's own reading.
+/// Print a PyTorch snapshot as JSON, to compare it with what Python reads.
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub(crate) struct UnpickleArgs {
+    /// PyTorch memory snapshot (*.pickle, gzipped or not).
     pub(crate) path: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! `vramline verify`: a prediction, measured.
+//! `vramline verify`: measures a prediction.
 
 use std::path::{Path, PathBuf};
 
@@ -15,49 +15,55 @@ use crate::input::{self, Input};
 use crate::launch::probes::{self, ProbeJob};
 use crate::launch::values::{Allocator, Variables};
 use crate::printer;
+use crate::progress::ProgressLine;
 use crate::variables::{FIX, TF_CUDNN_SCRATCH, TF_INTEROP_THREADS};
 
+/// The limit of the fix `scratch-limit`.
 const SCRATCH_MIB: &str = "256";
 
 const HELP: &str = "\
-A plan predicts; this measures. The command is run for a few steps as it is, and again with the fix, several
-times each because TensorFlow orders ops differently each time; the middle ones are compared. Nothing in the
-code is changed:
-    mixed-precision   Keras: the global policy becomes mixed_bfloat16 before the model is built
-    accumulate        Keras: optimizers get gradient_accumulation_steps, and the batch becomes smaller
-    compile           Keras: compile(jit_compile=True) where the program does not say otherwise
+`plan` predicts; `verify` measures. Vramline runs your command for a few steps, without and with
+the fix, several times each, and compares the medians. Several runs are needed because TensorFlow
+schedules ops in a different order each time. Your code is not changed; a fix is applied from
+outside:
+    mixed-precision   Keras: sets the global policy mixed_bfloat16 before the model is built
+    accumulate        Keras: sets gradient_accumulation_steps, and uses a smaller batch size
+    compile           Keras: compile(jit_compile=True), unless the script sets it
     one-thread        TensorFlow: TF_NUM_INTEROP_THREADS=1
     scratch-limit     TensorFlow on a GPU: TF_CUDNN_WORKSPACE_LIMIT_IN_MB=256
     expandable        PyTorch: expandable_segments
-    async-allocator   the driver's own pool; its peak is then not seen by the profiler
-Several are joined by +. Fixes that change the code (another optimizer, recomputation, the input pipeline) are
-yours to make; then give the changed command with --batch alone.
+    async-allocator   CUDA's asynchronous pool; the profiler cannot see its peak
+Join several fixes with +. Some fixes need a change to your code: another optimizer,
+recomputation, the input pipeline. Make the change, then verify the changed command with --batch
+alone.
 
 Examples:
     vramline verify --batch 256 -- python train.py --batch-size {batch}
     vramline verify --fix mixed-precision --batch 256 -- python train.py --batch-size {batch}
-    vramline verify --fix accumulate+mixed-precision --batch 256 --limit 8GiB -- python train.py --batch-size {batch}
+    # two fixes together, under a limit
+    vramline verify --fix accumulate+mixed-precision --batch 256 --limit 8GiB \\
+        -- python train.py --batch-size {batch}
 
-Exit codes: 0 measured within the tolerance of the prediction, or nothing was predicted; 3 outside it; 1 an
-error; 2 usage.";
+Exit codes: 0 the measured peak is within the tolerance, or nothing was predicted; 3 it is outside
+the tolerance; 1 error; 2 usage.";
 
-/// Run a few steps with a fix or another batch, and print what was predicted beside what is measured.
+/// Measure a batch size or a fix and compare it with the prediction.
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP, override_usage = "vramline verify [OPTIONS] --batch N [--fix NAME] -- CMD {batch} ...")]
 pub(crate) struct VerifyArgs {
-    /// The batch to measure at.
+    /// Batch size to measure.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) batch: Option<u64>,
-    /// The fix to try; several joined by +.
+    /// Fix to try. Join several with +.
     #[arg(long, value_name = "NAME")]
     pub(crate) fix: Option<String>,
-    /// A document of `vramline plan --json` to take the prediction from, instead of planning first.
+    /// Take the prediction from this output of `vramline plan --json` instead of making a plan first.
     #[arg(long = "plan", value_name = "FILE", conflicts_with = "batches")]
     pub(crate) planned: Option<PathBuf>,
-    /// Measure so often.
+    /// Number of measurements, without and with the fix.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=50))]
     pub(crate) runs: u32,
-    /// How far the measured peak may be from the predicted one, as a share of it.
+    /// Largest allowed difference between the measured and the predicted peak, as a share of the predicted peak.
     #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
     pub(crate) tolerance: f64,
     #[command(flatten)]
@@ -67,27 +73,27 @@ pub(crate) struct VerifyArgs {
 pub(crate) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
     let Some(batch) = args.batch else {
         return Err(Failure::usage(
-            "verify needs one batch",
-            "give the batch to measure at, such as --batch 256",
+            "verify needs --batch",
+            "give the batch size to measure, such as --batch 256",
         ));
     };
     if !(args.tolerance.is_finite() && args.tolerance >= 0.0) {
         return Err(Failure::usage(
-            format!("{} is no tolerance", args.tolerance),
-            "give a share, such as 0.05 for 5 %",
+            format!("--tolerance {} is not a share", args.tolerance),
+            "give a number of at least 0, such as 0.05 for 5 %",
         ));
     }
     if args.job.command.is_empty() {
         return Err(Failure::usage(
-            "there is nothing to run",
-            "end with the command: -- python train.py --batch {batch}",
+            "verify needs a command to run",
+            "add the command at the end: -- python train.py --batch-size {batch}",
         ));
     }
     let predicted = match &args.planned {
         Some(file) => from_document(file, batch, args.fix.as_deref())?,
         None => from_plan(args, batch)?,
     };
-    // As it is, and with the fixes.
+    // Without and with the fixes.
     let base = measure(args, batch, &[])?;
     let fixed = if predicted.fixes.is_empty() { None } else { Some(measure(args, batch, &predicted.fixes)?) };
     let document = Verify::from(verify(&predicted, base, fixed, args.tolerance));
@@ -99,16 +105,17 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// The prediction of a plan that is made now.
+/// Makes a plan and returns its prediction.
 fn from_plan(args: &VerifyArgs, batch: u64) -> Result<Predicted, Failure> {
     let job = &args.job;
     let made = job.make_probes()?;
     let options = PlanOptions { batches: vec![batch], ..job.options() };
     let (plan, read) = job.prepared(&made, &options)?;
+    let _line = ProgressLine::timed("planning");
     let prediction = plan.predict(batch, u64::from(job.trace_steps)).ok_or_else(|| {
         Failure::error(
-            format!("the plan predicts nothing for {} {batch}", job.variable),
-            format!("see that this is the {} that you mean", job.variable),
+            format!("cannot predict {} {batch}: it needs more memory than any pool can have", job.variable),
+            format!("check the value; give a smaller {} with --batch", job.variable),
         )
     })?;
     let fitting = job.limit.and_then(|limit| plan.largest(limit, job.steps).sure);
@@ -119,16 +126,16 @@ fn from_plan(args: &VerifyArgs, batch: u64) -> Result<Predicted, Failure> {
         let fix = found.ok_or_else(|| {
             let known = offered.iter().filter(|fix| fix.is_from_outside()).map(|fix| fix.name());
             Failure::usage(
-                format!("there is no fix '{name}' for this job"),
-                format!("those that apply here: {}", known.collect::<Vec<_>>().join(", ")),
+                format!("fix '{name}' does not apply to this job"),
+                format!("fixes that apply: {}", known.collect::<Vec<_>>().join(", ")),
             )
         })?;
         if fixes.contains(&fix) {
-            return Err(Failure::usage(format!("'{name}' is given twice"), "each fix is applied once"));
+            return Err(Failure::usage(format!("fix '{name}' is given twice"), "give each fix once"));
         }
         if !fix.is_from_outside() {
-            let hint = "change the code, and verify the changed command with --batch alone";
-            return Err(Failure::usage(format!("'{name}' is a change of the code"), hint));
+            let hint = "change the code, then verify the changed command with --batch alone";
+            return Err(Failure::usage(format!("fix '{name}' needs a change to the code"), hint));
         }
         fixes.push(fix);
     }
@@ -142,19 +149,19 @@ fn from_plan(args: &VerifyArgs, batch: u64) -> Result<Predicted, Failure> {
     Ok(Predicted { batch, fixes, peak, low, high, fixed_peak })
 }
 
-/// The prediction of a document of `plan --json`.
+/// Takes the prediction from a document of `plan --json`.
 fn from_document(file: &Path, batch: u64, fix: Option<&str>) -> Result<Predicted, Failure> {
     let plan = input::plan(file)?;
     let prediction = plan.at(batch).ok_or_else(|| {
         Failure::error(
-            format!("'{}' predicts nothing for batch {batch}", file.display()),
-            format!("plan it: vramline plan ... --batch {batch} --json"),
+            format!("'{}' has no prediction for batch {batch}", file.display()),
+            format!("make one with: vramline plan --batch {batch} --json ... > plan.json"),
         )
     })?;
     if let Some(fix) = fix {
-        // A fix is applied as the plan understood it, and only the plan knows into how many parts it goes.
-        let hint = "leave --plan out: the fix is then planned for this job";
-        return Err(Failure::usage(format!("--plan holds no recipe for the fix '{fix}'"), hint));
+        // How a fix is applied, such as the number of accumulation steps, is known while planning only.
+        let hint = "leave out --plan: vramline then plans the fix for this job";
+        return Err(Failure::usage(format!("--plan and --fix {fix} cannot be combined"), hint));
     }
     Ok(Predicted {
         batch,
@@ -166,7 +173,7 @@ fn from_document(file: &Path, batch: u64, fix: Option<&str>) -> Result<Predicted
     })
 }
 
-/// Runs the command with fixes, and reads the peaks.
+/// Runs the command with fixes and returns the peaks.
 fn measure(args: &VerifyArgs, batch: u64, fixes: &[Fix]) -> Result<Measured, Failure> {
     let mut more = Variables::new();
     let mut inside = Vec::new();
@@ -191,6 +198,7 @@ fn measure(args: &VerifyArgs, batch: u64, fixes: &[Fix]) -> Result<Measured, Fai
     }
     let names: Vec<&str> = fixes.iter().map(|fix| fix.name()).collect();
     let name = if names.is_empty() { "measured".to_owned() } else { format!("measured-{}", names.join("-")) };
+    let label = if names.is_empty() { "run".to_owned() } else { format!("run with {}", names.join(" + ")) };
     let made = probes::make(&ProbeJob {
         batches: &[run_at],
         repeats: args.runs,
@@ -199,21 +207,24 @@ fn measure(args: &VerifyArgs, batch: u64, fixes: &[Fix]) -> Result<Measured, Fai
         command: &args.job.command,
         folder: &args.job.output,
         name: &name,
+        label: &label,
         more: &more,
         allocator,
-        // What is measured is measured now.
+        // A measurement is always made now.
         is_anew: true,
     })?;
     let input = Input::new(false);
     let mut peaks = Vec::new();
     for (_, path) in &made {
         let shown = path.display();
-        let reading = input
-            .read_as_it_is(path)
-            .map_err(|failure| failure.context(format!("'{shown}' cannot be read")))?;
+        let reading =
+            input.read_as_it_is(path).map_err(|failure| failure.context(format!("cannot read '{shown}'")))?;
         let found = peak(&reading, args.job.pool.as_deref());
         peaks.push(found.ok_or_else(|| {
-            Failure::error(format!("'{shown}' tells no peak"), "`vramline report` says what is in it")
+            Failure::error(
+                format!("'{shown}' has no peak"),
+                format!("see what was recorded with: vramline report {shown}"),
+            )
         })?);
     }
     Ok(Measured::of(peaks))

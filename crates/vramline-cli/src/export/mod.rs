@@ -1,4 +1,4 @@
-//! Formats of other tools. Each takes allocations one at a time and keeps none, whatever the trace's size.
+//! Export formats. Each writes allocations one at a time, so memory use does not depend on the size of the trace.
 
 pub(crate) mod parquet;
 pub(crate) mod perfetto;

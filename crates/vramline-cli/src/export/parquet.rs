@@ -1,4 +1,4 @@
-//! Allocations as Parquet, in groups of rows: what is kept in memory is one group.
+//! Writes allocations as Parquet. Only one group of rows is in memory at a time.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use parquet::schema::parser::parse_message_type;
 use vramline::analysis::export::PoolHistory;
 use vramline::view::export::{Allocation, allocations};
 
-/// Rows of a group.
+/// Number of rows per group.
 const GROUP_ROWS: usize = 1 << 16;
 
-/// The columns of [`super::table::COLUMNS`]. Addresses and process numbers fit 63 bits; what does not is null.
+/// The columns of [`super::table::COLUMNS`]. Addresses and process IDs that do not fit into 63 bits are null.
 const SCHEMA: &str = "message allocations {
     required binary pool (STRING); required binary device (STRING); required binary host (STRING);
     optional int64 pid; optional int64 address; required int64 born_ns; optional int64 freed_ns;
@@ -25,7 +25,8 @@ const SCHEMA: &str = "message allocations {
 }";
 
 pub(crate) fn write(pools: &[PoolHistory<'_>], out: &mut (impl Write + Send)) -> Result<(), anyhow::Error> {
-    let schema = Arc::new(parse_message_type(SCHEMA).context("the schema")?);
+    let schema =
+        Arc::new(parse_message_type(SCHEMA).context("the Parquet schema is wrong; please report this bug")?);
     let properties = Arc::new(WriterProperties::builder().build());
     let mut file = SerializedFileWriter::new(out, schema, properties)?;
     let mut rows: Vec<Allocation> = Vec::new();
@@ -106,7 +107,8 @@ fn column<T: DataType, W: Write + Send>(
     values: &[T::T],
     levels: Option<&[i16]>,
 ) -> Result<(), anyhow::Error> {
-    let mut column = group.next_column()?.context("a column that the schema does not have")?;
+    let mut column =
+        group.next_column()?.context("the Parquet schema lacks a column; please report this bug")?;
     column.typed::<T>().write_batch(values, levels, None)?;
     column.close()?;
     Ok(())

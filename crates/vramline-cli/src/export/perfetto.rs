@@ -1,7 +1,7 @@
-//! A trace in Chrome's event format, which Perfetto and chrome://tracing open.
+//! Writes a trace in Chrome's event format, for Perfetto and chrome://tracing.
 //!
-//! A pool is a process of the trace: a counter of its bytes in use, a thread with the steps, and lanes of allocations. Slices of a
-//! lane must not overlap, so each allocation takes the lowest lane that is free; there are as many lanes as blocks that live at once.
+//! A pool becomes a process of the trace, with a counter of its bytes in use, a thread for the steps, and lanes for allocations. Slices
+//! of a lane must not overlap, so each allocation takes the lowest free lane.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -12,7 +12,7 @@ use vramline::analysis::export::PoolHistory;
 use vramline::units::Nanos;
 use vramline::view::export::{self, Allocation};
 
-/// The lane of the steps; those of allocations follow.
+/// The lane of the steps. The lanes of allocations follow.
 const STEPS_LANE: usize = 0;
 
 pub(crate) fn write(pools: &[PoolHistory<'_>], out: &mut impl Write) -> Result<(), anyhow::Error> {
@@ -102,7 +102,7 @@ fn event(out: &mut impl Write, event: &serde_json::Value) -> io::Result<()> {
     write!(out, ",\n{event}")
 }
 
-/// Nanoseconds as microseconds, without a rounding.
+/// Nanoseconds as microseconds, without rounding.
 fn micros(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let nanos = nanos.unsigned_abs();

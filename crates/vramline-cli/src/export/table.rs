@@ -1,4 +1,4 @@
-//! Allocations as CSV (RFC 4180, nulls empty) and as JSON (one row a line).
+//! Writes allocations as CSV (RFC 4180, nulls empty) and as JSON (one row per line).
 
 use std::io::{self, Write};
 
@@ -51,7 +51,7 @@ pub(crate) fn csv(pools: &[PoolHistory<'_>], out: &mut impl Write) -> Result<(),
     Ok(())
 }
 
-/// A cell of text, quoted where it must be.
+/// Writes a cell of text, quoted if necessary.
 fn text(out: &mut impl Write, cell: &str, before: &str) -> io::Result<()> {
     if cell.contains([',', '"', '\n', '\r']) {
         write!(out, "{before}\"{}\"", cell.replace('"', "\"\""))

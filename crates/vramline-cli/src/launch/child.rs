@@ -1,13 +1,12 @@
-//! The job as a child process: started as a shell would, waited for, its exit told.
+//! The job as a child process: starts it as a shell would, waits for it and returns how it ended.
 //!
-//! It has our terminal, standard streams, process group and everything else that a child inherits; nothing is piped. If
-//! this process is killed, the job goes on.
+//! The job inherits our terminal, standard streams, process group and everything else; nothing is piped. If this process is
+//! killed, the job keeps running.
 //!
-//! Signals. What the terminal sends (Ctrl-C, Ctrl-\, a hang-up) goes to the whole process group, so the job has it
-//! already and it is not passed on. What a process sent to us alone (`kill`, a scheduler, a container's stop) is passed
-//! on, unless the job itself sent it. A process that signals the whole group cannot be told from one that signals us: the
-//! job then gets that signal twice. In no case do we end before the job. Stopping and continuing keep their usual effect:
-//! Ctrl-Z stops both and `fg` continues both; `kill -STOP` on us alone leaves the job running.
+//! Signals: the terminal sends its signals (Ctrl-C, Ctrl-\, a hang-up) to the whole process group. The job gets them directly, so
+//! they are not passed on. A signal that another process sends to us alone (`kill`, a scheduler, a container's stop) is passed on,
+//! unless the job itself sent it. A signal to the whole group looks the same as a signal to us, so the job gets that one twice. This
+//! process never ends before the job. Ctrl-Z stops both and `fg` continues both; `kill -STOP` on us alone leaves the job running.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
@@ -21,19 +20,19 @@ use vramline::source::procfs::{self, Seen};
 use crate::launch::kernel::{self, Held};
 use crate::launch::spec::Enough;
 
-/// How often it is asked whether a job may be ended.
+/// Time between two checks whether the job is to be ended.
 const PACE: Duration = Duration::from_millis(200);
 
-/// How long a job that was asked to end may take for it.
+/// Time between the request to end and the kill.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Whether and why a job is ended before its time. Shared by the thread that waits for the job and one that ends it.
+/// Whether and why a job is ended early. Shared by the thread that waits for the job and the thread that ends it.
 pub(crate) struct Ending<'a> {
     enough: Option<Enough<'a>>,
-    /// Whether a signal of `TO_END` ends the job, whatever it does about it.
+    /// Whether a signal of `TO_END` ends the job even if the job ignores it.
     must_obey: bool,
     is_over: AtomicBool,
-    /// The first signal of `TO_END` that came; 0 where none did.
+    /// The first signal of `TO_END` that arrived; 0 if none did.
     signal: AtomicI32,
 }
 
@@ -42,12 +41,12 @@ impl<'a> Ending<'a> {
         Ending { enough, must_obey, is_over: AtomicBool::new(false), signal: AtomicI32::new(0) }
     }
 
-    /// Whether anything could end the job: then somebody has to [`wait`](Ending::wait).
+    /// Whether the job may have to be ended. If so, a thread must call [`wait`](Ending::wait).
     pub(crate) fn may_come(&self) -> bool {
         self.enough.is_some() || self.must_obey
     }
 
-    /// The signal with which somebody asked for an end.
+    /// The first signal that asked for an end.
     pub(crate) fn interrupted(&self) -> Option<i32> {
         Some(self.signal.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
     }
@@ -58,7 +57,7 @@ impl<'a> Ending<'a> {
         }
     }
 
-    /// Waits until the job is over, or until it has to end, and then ends it and all that it started.
+    /// Waits until the job has ended or has to end. In the second case, ends the job and every process that it started.
     pub(crate) fn wait(&self, job: u32) {
         loop {
             if self.is_over.load(Ordering::Relaxed) {
@@ -74,7 +73,7 @@ impl<'a> Ending<'a> {
     }
 }
 
-/// Jobs are often started by scripts, and it is their children that work. Who is meant is seen before anybody ends.
+/// Ends the job and its descendants: a job is often a script whose children do the work. They are listed before the first one ends.
 fn end_family(job: u32) {
     let family: Vec<Seen> = procfs::process(job).into_iter().chain(procfs::descendants(job)).collect();
     let send = |signal: i32| {
@@ -96,15 +95,15 @@ fn end_family(job: u32) {
     send(libc::SIGKILL);
 }
 
-/// Signals with which people end programs.
+/// Signals that ask a program to end.
 const TO_END: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 
-/// Signals that are the job's business, not ours.
+/// Signals that are left to the job.
 const FOR_THE_JOB: [i32; 6] =
     [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Starts `command`, tells `started` its number, and waits for its end. An error is that it could not be started. Threads that
-/// `started` makes get no signals: they are held back by then.
+/// Starts `command`, calls `started` with its process ID and waits for its end. Fails if it cannot be started. Signals are blocked
+/// when `started` is called, so threads that it creates get none.
 pub(crate) fn run(mut command: Command, started: impl FnOnce(u32), ending: &Ending<'_>) -> io::Result<Exit> {
     let held = Held::hold(&FOR_THE_JOB);
     held.release_in(&mut command);
@@ -115,7 +114,7 @@ pub(crate) fn run(mut command: Command, started: impl FnOnce(u32), ending: &Endi
         if let Some(status) = ended(&mut child) {
             break status;
         }
-        // The child's end is among the signals, and one that came before this call is still waiting.
+        // The child's end is one of the signals. A signal that arrived before this call is still pending.
         let Ok(arrived) = held.wait() else { continue };
         if arrived.sender == Some(pid) {
             continue;
@@ -125,7 +124,7 @@ pub(crate) fn run(mut command: Command, started: impl FnOnce(u32), ending: &Endi
             kernel::send(arrived.signal, pid);
         }
     };
-    // Ctrl-C reaches both at once: where the job's end was seen first, the signal is still waiting.
+    // Ctrl-C reaches both at once: if the job's end was seen first, the signal is still pending.
     while let Some(arrived) = held.next() {
         ending.arrived(arrived.signal);
     }
@@ -136,7 +135,7 @@ pub(crate) fn run(mut command: Command, started: impl FnOnce(u32), ending: &Endi
 fn ended(child: &mut Child) -> Option<ExitStatus> {
     match child.try_wait() {
         Ok(status) => status,
-        // Not possible for a child of ours; if it is, waiting on would be for ever.
+        // Impossible for our own child; if it happens, waiting would never end.
         Err(_) => Some(ExitStatus::from_raw(1 << 8)),
     }
 }

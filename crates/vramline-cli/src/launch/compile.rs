@@ -1,13 +1,12 @@
-//! Has XLA compile the user's program at a batch, and tell what it decided: the command runs until the program that is looked for is
+//! Lets XLA compile the user's program at a batch size and keeps the compiled program: the command runs until the wanted program is
 //! compiled, and is then ended.
 //!
-//! XLA writes each program that it compiles when it is told to (`XLA_FLAGS`), before the program runs for the first time. So the
-//! batch need not fit: nothing of the step is asked for yet. The job is traced and stopped after two steps like a probe, so that one
-//! that compiles nothing ends too; and it is ended where nothing was compiled for long, or at a deadline.
+//! `XLA_FLAGS` makes XLA write each program that it compiles, before the program runs for the first time. So the batch size need not
+//! fit: the step has not allocated anything yet. The job is also stopped after two steps, if XLA has compiled nothing new for a while,
+//! and at a deadline.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -24,30 +23,30 @@ use crate::launch::values::{Trace, Variables};
 use crate::launch::{record, say};
 use crate::variables::{JAX_CACHE, XLA_FLAGS};
 
-/// Steps after which a job is stopped that has not been ended before.
+/// Number of steps after which the job is stopped, if nothing else ended it.
 const STEPS: u32 = 2;
 
-/// The end of the names of the files that tell what was compiled.
+/// The suffix of the files of compiled programs.
 const DUMP: &str = "after_optimizations.hlo.pb";
 
-/// The end of the names of those that are written when XLA begins with a program.
+/// The suffix of the files that XLA writes when it begins to compile a program.
 const BEGUN: &str = "before_optimizations.hlo.pb";
 
-/// Nothing more is compiled where nothing was for so long, or longer.
+/// The shortest time without a new program after which the job is ended.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// A job whose programs are to be compiled at some batch.
+/// A job whose programs are compiled at several batch sizes.
 pub(crate) struct CompileJob<'a> {
     pub(crate) variable: &'a str,
     pub(crate) command: &'a [OsString],
-    /// Where what XLA writes is kept.
+    /// The folder for the compiled programs.
     pub(crate) folder: &'a Path,
-    /// After which time a job is ended, whatever it has compiled.
+    /// The deadline of one run.
     pub(crate) patience: Duration,
 }
 
 impl CompileJob<'_> {
-    /// What XLA compiles at a batch, until it is `enough`; `None` where it compiles nothing. What is there already is not run again.
+    /// Compiles at a batch size until `enough` holds; `None` if XLA compiled nothing. Existing results are reused.
     pub(crate) fn at(
         &self,
         batch: u64,
@@ -57,30 +56,29 @@ impl CompileJob<'_> {
         let begin = format!("compiling at {} {batch}", self.variable);
         let spec = self.spec(batch);
         if let Some(known) = read(batch, &folder).filter(|_| is_of(&folder, &spec)) {
-            say(format_args!("{begin} is done already"));
+            say(format_args!("{begin}: already compiled"));
             return Ok(Some(known));
-        }
-        if io::stderr().is_terminal() {
-            say(format_args!("{begin} ..."));
         }
         let began = Instant::now();
         let part = self.folder.join(format!("compiled-{batch}.part"));
         let log_path = self.folder.join(format!("compiled-{batch}.log"));
-        // A job that crashes at a batch that does not fit has compiled before that.
+        // A job that runs out of memory has compiled before that, so its exit code does not matter.
+        let spec = JobSpec { progress: Some(begin.clone()), ..spec };
         let manifest = self.run(batch, spec, &part, &log_path, enough)?;
         keep_dumps(&part);
         let took = began.elapsed().as_secs_f64();
         if read(batch, &part).is_none() {
             let words = last_words(&log_path);
             let last = words.lines().last().unwrap_or_default();
-            say(format_args!("{begin} gave no program in {took:.1} s; the last it said: {last}"));
+            say(format_args!("{begin}: XLA compiled no program in {took:.1} s; the last output was: {last}"));
             let _ = fs::remove_dir_all(&part);
             return Ok(None);
         }
-        manifest.write(&part).with_context(|| format!("cannot complete '{}'", part.display()))?;
+        manifest.write(&part).with_context(|| format!("cannot write to '{}'", part.display()))?;
         let _ = fs::remove_dir_all(&folder);
-        fs::rename(&part, &folder).with_context(|| format!("cannot name '{}'", folder.display()))?;
-        say(format_args!("{begin} took {took:.1} s"));
+        fs::rename(&part, &folder)
+            .with_context(|| format!("cannot rename '{}' to '{}'", part.display(), folder.display()))?;
+        say(format_args!("{begin}: took {took:.1} s"));
         Ok(read(batch, &folder))
     }
 
@@ -96,7 +94,7 @@ impl CompileJob<'_> {
         }
     }
 
-    /// Runs the job; gives what was run.
+    /// Runs the job and returns its manifest.
     fn run(
         &self,
         batch: u64,
@@ -107,13 +105,13 @@ impl CompileJob<'_> {
     ) -> Result<RunManifest, Failure> {
         let log = File::create(log_path).with_context(|| format!("cannot write '{}'", log_path.display()))?;
         let _ = fs::remove_dir_all(part);
-        fs::create_dir_all(part).with_context(|| format!("cannot make '{}'", part.display()))?;
-        // The job may change its folder before it compiles.
+        fs::create_dir_all(part).with_context(|| format!("cannot create the folder '{}'", part.display()))?;
+        // Absolute, because the job may change its working directory.
         let dumps = std::path::absolute(part).unwrap_or_else(|_| part.to_owned());
         let own = std::env::var_os(XLA_FLAGS).unwrap_or_default();
         let more = Variables::from([
             (XLA_FLAGS.to_owned(), flags(&own, &dumps)),
-            // What is taken from a cache is not compiled, and not told.
+            // XLA does not write programs that JAX takes from its cache.
             (JAX_CACHE.to_owned(), "false".to_owned()),
         ]);
         if let Some(recording) = &spec.output {
@@ -137,7 +135,7 @@ impl CompileJob<'_> {
     }
 }
 
-/// The user's own flags, and ours. XLA takes a value that begins with no dash for the name of a file with flags.
+/// The user's flags and ours. A value that does not begin with a dash is the name of a file with flags.
 fn flags(own: &OsStr, dumps: &Path) -> String {
     let own = own.to_string_lossy();
     let own = own.trim();
@@ -146,9 +144,9 @@ fn flags(own: &OsStr, dumps: &Path) -> String {
     } else {
         fs::read_to_string(own).unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    // The last of several counts.
+    // If a flag is given twice, XLA uses the last one.
     let dumps = dumps.display().to_string();
-    // XLA takes quotes around a value.
+    // XLA allows quotes around a value.
     let quote = if dumps.contains(char::is_whitespace) { "\"" } else { "" };
     format!("{own} --xla_dump_to={quote}{dumps}{quote} --xla_dump_hlo_as_proto").trim_start().to_owned()
 }
@@ -166,11 +164,11 @@ fn is_dump(path: &Path) -> bool {
     path.file_name().unwrap_or_default().to_string_lossy().ends_with(DUMP)
 }
 
-/// What XLA has written, and when.
+/// Watches which files XLA writes.
 struct Watch {
     began: Instant,
     patience: Duration,
-    /// Programs that were begun, programs that are done, and the bytes of both.
+    /// The number of programs begun, the number of programs compiled, and the bytes of both.
     found: (usize, usize, u64),
     changed: Instant,
 }
@@ -181,7 +179,7 @@ impl Watch {
         Watch { began, patience, found: (0, 0, 0), changed: began }
     }
 
-    /// Looks into the folder; whether anything has come or grown.
+    /// Looks into the folder. Returns whether a file is new or has grown.
     fn look(&mut self, folder: &Path) -> bool {
         let mut found = (0, 0, 0_u64);
         for entry in files_in(folder) {
@@ -200,7 +198,7 @@ impl Watch {
         is_new
     }
 
-    /// Whether nothing more is to be expected: all that was begun is done, and for twice as long as that took nothing else was begun.
+    /// Whether no more programs are expected: everything begun is compiled, and nothing was begun for twice the time that took.
     fn is_over(&self) -> bool {
         let (begun, done, _) = self.found;
         let quiet = (self.changed - self.began).saturating_mul(2).max(QUIET);
@@ -208,7 +206,7 @@ impl Watch {
     }
 }
 
-/// Removes what XLA writes besides: code in every form, a hundred times as much.
+/// Removes the other files that XLA writes. They are a hundred times as large.
 fn keep_dumps(folder: &Path) {
     for entry in files_in(folder).filter(|entry| !is_dump(&entry.path())) {
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());

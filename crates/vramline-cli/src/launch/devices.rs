@@ -1,16 +1,16 @@
-//! Which NVIDIA devices the machine shows, without any library of the driver.
+//! Lists the NVIDIA devices of the machine without the driver's library.
 
 use std::path::Path;
 
 use vramline::recording::manifest::Device;
 
-/// The devices that the kernel's files under `root` (`/`) tell of.
+/// The devices that the kernel lists in the files under `root` (`/`).
 pub(crate) fn devices(root: &Path) -> Vec<Device> {
-    let mut told: Vec<_> = entries(&root.join("proc/driver/nvidia/gpus"));
-    told.sort();
-    if !told.is_empty() {
+    let mut listed: Vec<_> = entries(&root.join("proc/driver/nvidia/gpus"));
+    listed.sort();
+    if !listed.is_empty() {
         let information = |name: &String| root.join("proc/driver/nvidia/gpus").join(name).join("information");
-        return told
+        return listed
             .iter()
             .map(|name| Device {
                 name: std::fs::read_to_string(information(name)).ok().as_deref().and_then(model),
@@ -23,7 +23,7 @@ pub(crate) fn devices(root: &Path) -> Vec<Device> {
             .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
     };
     let files = entries(&root.join("dev")).into_iter().filter(is_device).count();
-    // Under Windows' own Linux the driver is behind one file for all devices.
+    // Under WSL one file stands for all devices.
     let is_wsl = root.join("dev/dxg").exists() && root.join("usr/lib/wsl/lib/libcuda.so.1").exists();
     vec![Device::default(); files.max(usize::from(is_wsl))]
 }
@@ -33,7 +33,7 @@ fn entries(folder: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// What the line that begins with `Model:` says.
+/// The text after `Model:`.
 fn model(information: &str) -> Option<String> {
     let line = information.lines().find_map(|line| line.strip_prefix("Model:"))?.trim();
     (!line.is_empty()).then(|| line.to_owned())
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_tells_models() {
+    fn models_come_from_the_driver() {
         let h200 = "Model: \t\t NVIDIA H200\nIRQ:   \t\t 90\nGPU UUID: \t GPU-1\n";
         let found = names(&[
             ("proc/driver/nvidia/gpus/0000:1b:00.0/information", h200),

@@ -1,4 +1,4 @@
-//! The driver while a job runs: which one is asked, how long its answer is waited for, and what becomes of it in `run.json`.
+//! Samples the driver while a job runs and stores what it found in `run.json`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use vramline::source::driver::{Driver, DriverError};
 
 use crate::variables::FAKE_DRIVER;
 
-/// How long the end of a job waits for a driver that hangs.
+/// Longest wait for a driver that hangs, at the end of a job.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The script of a fake driver, where a test set one.
+/// The script of a fake driver, if a test set one.
 pub(crate) fn script() -> Option<PathBuf> {
     std::env::var_os(FAKE_DRIVER).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// This machine's driver.
+/// Opens the driver of this machine.
 pub(crate) fn open() -> Result<Box<dyn Driver>, DriverError> {
     vramline::source::driver::open(script().as_deref())
 }
 
-/// The devices of a fake driver; `None` where there is none, and the kernel's own files tell.
+/// The devices of a fake driver; `None` without one.
 pub(crate) fn of_script() -> Option<Vec<Device>> {
     script()?;
     let probe = Probe::open(open).ok();
@@ -33,14 +33,14 @@ pub(crate) fn of_script() -> Option<Vec<Device>> {
     Some(devices.map(|facts| Device { name: facts.name.clone(), ..Device::default() }).collect())
 }
 
-/// A watch that goes on.
+/// A running watch.
 pub(crate) struct Watching {
     watch: Watch,
-    /// Whether the run has ended: a driver that answers later must not write the manifest of its beginning.
+    /// Whether the run has ended. A driver that answers after that must not overwrite the final manifest.
     is_over: Arc<AtomicBool>,
 }
 
-/// Watches a job from its start to its end.
+/// Starts to watch a job.
 pub(crate) fn watch(folder: &Path, job: u32, rate: f64, manifest: &RunManifest) -> Option<Watching> {
     let pace = Duration::try_from_secs_f64(1.0 / rate).ok().filter(|pace| !pace.is_zero());
     let (mut manifest, into) = (manifest.clone(), folder.to_owned());
@@ -49,14 +49,14 @@ pub(crate) fn watch(folder: &Path, job: u32, rate: f64, manifest: &RunManifest) 
     let begun = move |found: &DriverFacts| {
         complete(&mut manifest, found.clone());
         if !over.load(Ordering::Acquire) {
-            // What fails here is written again at the end.
+            // The manifest is written again at the end, so an error does not matter here.
             let _ = manifest.write(&into);
         }
     };
     Some(Watching { watch: Watch::start(folder, job, pace, open, begun)?, is_over })
 }
 
-/// Ends the watch, and puts what it found into the manifest.
+/// Ends the watch and adds what it found to the manifest.
 pub(crate) fn finish(watching: Option<Watching>, manifest: &mut RunManifest) {
     let Some(Watching { watch, is_over }) = watching else { return };
     if let Some(found) = watch.stop(PATIENCE) {
@@ -66,7 +66,7 @@ pub(crate) fn finish(watching: Option<Watching>, manifest: &mut RunManifest) {
 }
 
 fn complete(manifest: &mut RunManifest, found: DriverFacts) {
-    // Without the library the kernel's own files tell a little.
+    // Without the library, the devices from the kernel's files stay.
     if found.run.error.is_none() {
         manifest.devices = found.devices;
     }

@@ -1,8 +1,8 @@
-//! The environment that the job gets: launch settings as variables of TensorFlow, JAX and PyTorch, and what Vramline tells
-//! its Python side.
+//! The environment of the job: launch settings as variables of TensorFlow, JAX and PyTorch, and the settings for Vramline's Python
+//! side inside the job.
 //!
-//! A variable that the user has set stays as it is. Where an option would make it something else, the option is refused:
-//! neither of the two is overridden silently. The names are in `variables`.
+//! A variable that the user has set is never changed. An option that would need another value is refused, so that neither is
+//! overridden silently. The names are in `variables`.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,30 +18,30 @@ use crate::variables::{
     XLA_ALLOCATOR, XLA_FRACTIONS, XLA_PREALLOCATE,
 };
 
-/// This process's own variables, which the job inherits.
+/// The variables of this process, which the job inherits.
 pub(crate) fn of_user() -> Variables {
     let text = |value: OsString| value.to_string_lossy().into_owned();
     std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
 }
 
-/// What is set for the job beyond what it inherits.
+/// The variables that are set for the job in addition to the inherited ones.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) set: Variables,
     pub(crate) stand_in: StandIn,
-    /// Whether the limit is applied inside the process, because no variable does it.
+    /// Whether the limit is applied inside the process, because no variable can set it.
     pub(crate) limits_inside: bool,
-    /// What the user should know before the job starts.
+    /// Notes to print before the job starts.
     pub(crate) notes: Vec<String>,
 }
 
-/// Turns settings into variables, or refuses those that contradict the user's own.
+/// Turns settings into variables. Refuses settings that conflict with the user's variables.
 pub(crate) fn plan(spec: &JobSpec<'_>, user: &Variables, has_device: bool) -> Result<Planned, Failure> {
     let mut set = to_python(spec);
     let mut wish = |option: &str, name: &str, value: &str, is_same: fn(&str, &str) -> bool| {
         match user.get(name).filter(|found| !found.is_empty() || name == CUDA_VISIBLE_DEVICES) {
             Some(found) if is_same(found, value) => {}
-            Some(found) => return Err(contradiction(option, name, found)),
+            Some(found) => return Err(conflict(option, name, found)),
             None => drop(set.insert(name.to_owned(), value.to_owned())),
         }
         Ok(())
@@ -68,7 +68,7 @@ pub(crate) fn plan(spec: &JobSpec<'_>, user: &Variables, has_device: bool) -> Re
                     if let Some(found) = user.get(name).filter(|found| !found.is_empty())
                         && !usual.contains(&found.to_lowercase().as_str())
                     {
-                        return Err(contradiction(&option, name, found));
+                        return Err(conflict(&option, name, found));
                     }
                 }
             }
@@ -96,18 +96,19 @@ pub(crate) fn plan(spec: &JobSpec<'_>, user: &Variables, has_device: bool) -> Re
     limit(spec, user, is_visible, &mut planned)?;
     if stand_in == StandIn::SwitchedOn {
         planned.notes.push(format!(
-            "no GPU is visible: TensorFlow's pool allocator on the CPU stands in ({TF_CPU_BFC}=1; --no-stand-in prevents it)"
+            "no GPU is visible, so TensorFlow's pool allocator is switched on for the CPU ({TF_CPU_BFC}=1); \
+             --no-stand-in turns this off"
         ));
     }
     if !is_visible && (spec.growth.is_some() || spec.allocator.is_some()) {
-        planned.notes.push("no GPU is visible: --growth and --allocator have no effect".to_owned());
+        planned.notes.push("no GPU is visible, so --growth and --allocator have no effect".to_owned());
     }
     Ok(planned)
 }
 
-/// What the Python side is told; the folder of the recording comes when it is there.
+/// The settings for the Python side. The folder of the recording is added later.
 fn to_python(spec: &JobSpec<'_>) -> Variables {
-    let told = [
+    let settings = [
         (TRACE, Some(spec.trace.to_string())),
         (TRACE_SECONDS, Some(spec.trace_seconds.to_string())),
         (RATE, Some(spec.rate.to_string())),
@@ -117,7 +118,7 @@ fn to_python(spec: &JobSpec<'_>) -> Variables {
         (GROWTH, spec.growth.map(|growth| growth.word().to_owned())),
         (ALLOCATOR, spec.allocator.map(|allocator| allocator.word().to_owned())),
     ];
-    told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    settings.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 fn stand_in(spec: &JobSpec<'_>, user: &Variables, is_visible: bool) -> StandIn {
@@ -130,7 +131,7 @@ fn stand_in(spec: &JobSpec<'_>, user: &Variables, is_visible: bool) -> StandIn {
     }
 }
 
-/// On a GPU the limit is applied inside the process; TensorFlow's pool on the CPU takes it from a variable.
+/// Sets the limit: inside the process on a GPU, by a variable for TensorFlow's pool on the CPU.
 fn limit(
     spec: &JobSpec<'_>,
     user: &Variables,
@@ -140,47 +141,48 @@ fn limit(
     let Some(limit) = spec.limit else { return Ok(()) };
     if is_visible {
         planned.limits_inside = true;
-        // JAX has one limit only, and this is it.
+        // JAX has one limit only, which these variables set.
         for name in XLA_FRACTIONS {
             if let Some(found) = user.get(name).filter(|found| !found.is_empty()) {
-                return Err(contradiction("--limit", name, found));
+                return Err(conflict("--limit", name, found));
             }
         }
     } else if planned.stand_in.is_on() {
         let whole = (limit.0 / MIB.0).to_string();
         match user.get(TF_CPU_BFC_LIMIT).filter(|found| !found.is_empty()) {
-            Some(found) if *found != whole => return Err(contradiction("--limit", TF_CPU_BFC_LIMIT, found)),
+            Some(found) if *found != whole => return Err(conflict("--limit", TF_CPU_BFC_LIMIT, found)),
             Some(_) => {}
             None => drop(planned.set.insert(TF_CPU_BFC_LIMIT.to_owned(), whole)),
         }
     } else {
-        planned.notes.push("no GPU is visible and nothing stands in: --limit has no effect".to_owned());
+        planned.notes.push(
+            "no GPU is visible and TensorFlow's pool on the CPU is off, so --limit has no effect".to_owned(),
+        );
     }
     Ok(())
 }
 
-fn contradiction(option: &str, name: &str, found: &str) -> Failure {
+fn conflict(option: &str, name: &str, found: &str) -> Failure {
     let word = option.split(' ').next().unwrap_or(option);
     Failure::usage(
-        format!("{option} contradicts {name}={found}, which is set in the environment"),
-        format!("unset {name}, or leave {word} out"),
+        format!("{option} conflicts with {name}={found} in the environment"),
+        format!("unset {name}, or leave out {word}"),
     )
 }
 
-/// CUDA reads the list up to the first device that it does not know.
+/// Whether the value hides every device: CUDA ignores the list from the first unknown device on.
 fn hides_all(devices: &str) -> bool {
     let first = devices.split(',').next().unwrap_or_default().trim();
     first.is_empty() || first.starts_with('-')
 }
 
-/// PyTorch's settings with the one for `allocator` among them, and the variable they belong into; `None` where nothing is
-/// to be changed.
+/// The variable for PyTorch's settings and its new value, with the setting for `allocator` added; `None` if nothing changes.
 fn torch_conf(
     option: &str,
     allocator: Allocator,
     user: &Variables,
 ) -> Result<Option<(&'static str, String)>, Failure> {
-    // Set under another name than the user's, ours would hide his.
+    // PyTorch reads one of these variables only: a second one could hide the user's.
     let (name, found) = TORCH_CONF
         .into_iter()
         .find_map(|name| user.get(name).map(|found| (name, found.as_str())))
@@ -201,14 +203,14 @@ fn torch_conf(
         ),
     };
     if !fits {
-        return Err(contradiction(option, name, found));
+        return Err(conflict(option, name, found));
     }
     let joined =
         |wanted: &str| if found.trim().is_empty() { wanted.to_owned() } else { format!("{found},{wanted}") };
     Ok(wanted.map(|wanted| (name, joined(wanted))))
 }
 
-/// The value of `key` in `key:value,key:[value,value],...`. No key is the end of another, and none is a value.
+/// The value of `key` in `key:value,key:[value,value],...`.
 fn value_of<'a>(conf: &'a str, key: &str) -> Option<&'a str> {
     conf.split(',')
         .filter_map(|pair| pair.split_once(':'))
@@ -216,8 +218,8 @@ fn value_of<'a>(conf: &'a str, key: &str) -> Option<&'a str> {
         .map(|(_, v)| v.trim())
 }
 
-/// `boot` in front of what Python's path was. An empty path has no part, or it would mean the current folder; and where a
-/// run around this one put `boot` there already, it stands only once, so that it does not chain to itself.
+/// Puts `boot` in front of Python's path. An empty path adds nothing, because an empty part means the current folder. If an outer
+/// `vramline run` has added `boot` already, it is removed first.
 pub(crate) fn python_path(boot: &Path, before: Option<OsString>) -> OsString {
     let mut path = OsString::from(boot);
     if let Some(before) = before.filter(|before| !before.is_empty()) {
@@ -291,12 +293,12 @@ mod tests {
     }
 
     #[test]
-    fn python_is_told() {
+    fn python_gets_the_settings() {
         let set =
             planned(&["--limit", "1.5GiB", "--step-peaks", "--trace", "steps=3"], &[], true).unwrap().set;
-        let told: Vec<_> = set.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let found: Vec<_> = set.iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(
-            told,
+            found,
             [
                 "VRAMLINE_LIMIT=1610612736",
                 "VRAMLINE_RATE=10",
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pytorch_was_told_stays() {
+    fn the_users_settings_of_pytorch_stay() {
         let torch = |allocator: &str, name: &str, conf: &str| {
             let user = [
                 (name, conf),
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stand_in_stands_in_where_there_is_no_gpu() {
+    fn the_cpu_pool_is_switched_on_without_a_gpu() {
         let how = |options: &[&str], user: &[(&str, &str)], has_device: bool| {
             let planned = planned(options, user, has_device).unwrap();
             assert_eq!(planned.set.contains_key(TF_CPU_BFC), planned.stand_in == StandIn::SwitchedOn);

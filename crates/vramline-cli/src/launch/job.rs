@@ -1,7 +1,7 @@
-//! One job under a recording, from its start to its end.
+//! Records one job, from its start to its end.
 //!
-//! Refuses what cannot be, makes the folder, starts the job, waits. From the job's start on nothing here decides its exit code but the
-//! job itself.
+//! Refuses impossible settings, creates the folder, starts the job and waits for it. Once the job has started, only the job decides
+//! its exit code.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,51 +17,52 @@ use crate::launch::child::Ending;
 use crate::launch::environment::{self, Planned};
 use crate::launch::spec::JobSpec;
 use crate::launch::values::Variables;
-use crate::launch::{child, devices, driver, package, place, say};
+use crate::launch::{child, devices, driver, package, place, say, say_once};
+use crate::progress::ProgressLine;
 use crate::variables::{PYTHONPATH, RECORD, TO_PYTHON};
 
 /// A job that has ended.
 pub(crate) struct Recorded {
-    /// Its recording, where there is one; `run.json` is still that of its beginning.
+    /// The recording, if there is one. Its `run.json` is still the one from the start of the job.
     pub(crate) path: Option<PathBuf>,
     pub(crate) manifest: RunManifest,
-    /// Whether the job's Python was to record anything.
+    /// Whether the Python side of Vramline was set up to load inside the job.
     pub(crate) is_booted: bool,
-    /// How it ended.
+    /// How the job ended.
     pub(crate) end: JobEnd,
-    /// The signal with which somebody asked for an end meanwhile, whatever the job did about it.
+    /// The first signal that asked for an end while the job ran, even if the job ignored it.
     pub(crate) interrupted: Option<i32>,
 }
 
-/// Runs a job under a recording, to its end or until it is enough.
+/// Runs a job and records it, until it ends or is ended early.
 pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
     spec.check()?;
     let user = environment::of_user();
     let devices = driver::of_script().unwrap_or_else(|| devices::devices(Path::new("/")));
-    // Where no device is seen there may still be one that the kernel's files do not tell of.
+    // If no device is found there may still be one: not every driver lists its devices in /proc or /dev.
     let missing =
         spec.gpus.as_ref().filter(|_| !devices.is_empty()).and_then(|gpus| gpus.beyond(devices.len()));
     if let Some(gpu) = missing {
         let (count, last) = (devices.len(), devices.len() - 1);
         let there =
-            if count == 1 { "one GPU, number 0".to_owned() } else { format!("{count} GPUs, 0 to {last}") };
+            if count == 1 { "1 GPU, number 0".to_owned() } else { format!("{count} GPUs, 0 to {last}") };
         return Err(Failure::usage(
             format!("there is no GPU {gpu}: this machine has {there}"),
-            "CUDA would hide every device from such a list on; `vramline doctor` lists those that are there",
+            "change --gpus; `vramline doctor` lists the GPUs. CUDA would silently ignore the rest of the list",
         ));
     }
     let planned = environment::plan(spec, &user, !devices.is_empty())?;
     let boot = package::boot();
     if let (Err(reason), true) = (&boot, planned.limits_inside) {
-        // A job that was to be limited must not run without its limit.
+        // A job with a limit must not run without it.
         return Err(Failure::usage(
-            format!("--limit is applied inside the job, by the Python package: {reason}"),
-            "install the package for the Python of this command, or leave --limit out",
+            format!("--limit needs the Python package vramline inside the job: {reason}"),
+            "install the package for the Python that runs this job, or leave out --limit",
         ));
     }
-    planned.notes.iter().for_each(say);
+    planned.notes.iter().for_each(say_once);
     if let Err(reason) = &boot {
-        say(format_args!("{reason} (nothing is recorded inside the job)"));
+        say_once(format_args!("{reason}; nothing is recorded inside the job"));
     }
     let manifest = manifest_of(spec, user, &planned, devices);
     let wanted = spec
@@ -76,10 +77,11 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
         command.stdout(log.try_clone()?);
         command.stderr(log.try_clone()?);
     }
-    let mut watch = None;
+    let (mut watch, mut line) = (None, None);
     let ending = Ending::new(spec.enough, spec.must_obey);
     let exit = std::thread::scope(|threads| {
         let started = |job| {
+            line = spec.progress.clone().map(ProgressLine::timed);
             watch = recording.as_deref().and_then(|path| driver::watch(path, job, spec.rate, &manifest));
             if ending.may_come() {
                 let ending = &ending;
@@ -88,6 +90,7 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
         };
         child::run(command, started, &ending)
     });
+    drop(line);
     let mut recorded = Recorded {
         path: recording,
         is_booted: boot.is_ok(),
@@ -157,10 +160,10 @@ fn command_of(
     }
     command.envs(&planned.set).envs(&spec.more);
     if let Some(path) = recording {
-        // The job may change its folder before it looks.
+        // Absolute, because the job may change its working directory.
         command.env(RECORD, std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
     }
-    // Without a recording there is nothing to do inside the job but to limit it.
+    // Without a recording, the Python side is needed only to apply the limit.
     if let Some(boot) = boot.filter(|_| recording.is_some() || spec.limit.is_some()) {
         command.env(PYTHONPATH, environment::python_path(boot, std::env::var_os(PYTHONPATH)));
     }

@@ -1,5 +1,5 @@
-//! Signals, which the standard library lacks: holding them back, waiting for them, sending them. The binary's only unsafe
-//! code; what they mean is decided in `child` and in `tui`.
+//! Signals, which the standard library lacks: blocks them, waits for them and sends them. This is the only unsafe code of the
+//! binary; `child` and `tui` decide what a signal means.
 
 #![allow(unsafe_code)]
 
@@ -12,11 +12,11 @@ use std::process::Command;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
     pub(crate) signal: i32,
-    /// The process that sent it; `None` for the kernel, which acts for the terminal.
+    /// The process that sent it; `None` for the kernel, which sends the signals of the terminal.
     pub(crate) sender: Option<i32>,
 }
 
-/// Signals that are held back from their usual effect until they are asked for; as before when dropped.
+/// Signals that are blocked and waited for. Dropping this restores the previous state.
 pub(crate) struct Held {
     signals: libc::sigset_t,
     before: libc::sigset_t,
@@ -24,15 +24,15 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Holds back `signals`, except those that this process was told to ignore (`nohup`), and the news of a child's end.
+    /// Blocks `signals` and SIGCHLD, except signals that this process ignores (`nohup`).
     ///
-    /// To be called while there is one thread: later ones inherit it.
+    /// To be called while there is only one thread: later threads inherit it.
     pub(crate) fn hold(signals: &[i32]) -> Held {
         let mut set = empty_set();
         let mut before = empty_set();
         for &signal in signals {
             if action(signal).sa_sigaction != libc::SIG_IGN {
-                // SAFETY: the set is initialised; an unknown number would only be answered with an error.
+                // SAFETY: the set is initialised; an unknown number only returns an error.
                 unsafe { libc::sigaddset(&raw mut set, signal) };
             }
         }
@@ -40,8 +40,8 @@ impl Held {
         let mut usual = child_action_before;
         usual.sa_sigaction = libc::SIG_DFL;
         usual.sa_flags = 0;
-        // SAFETY: pointers are to live, initialised values. The default action replaces whatever was inherited: where
-        // that is "ignore", the kernel would throw the child's exit code away.
+        // SAFETY: pointers are to live, initialised values. The default action replaces an inherited "ignore", with which
+        // the kernel would discard the child's exit code.
         unsafe {
             libc::sigaddset(&raw mut set, libc::SIGCHLD);
             libc::sigaction(libc::SIGCHLD, &raw const usual, std::ptr::null_mut());
@@ -50,11 +50,11 @@ impl Held {
         Held { signals: set, before, child_action_before }
     }
 
-    /// Lets `command` begin with the signals as they were before they were held back.
+    /// Lets `command` start with the signals as they were before they were blocked.
     pub(crate) fn release_in(&self, command: &mut Command) {
         let (before, child_action) = (self.before, self.child_action_before);
         let release = move || {
-            // SAFETY: both calls may be made between fork and exec, and take pointers to live, initialised values.
+            // SAFETY: both calls are allowed between fork and exec, and take pointers to live, initialised values.
             unsafe {
                 libc::sigaction(libc::SIGCHLD, &raw const child_action, std::ptr::null_mut());
                 libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
@@ -65,7 +65,7 @@ impl Held {
         unsafe { command.pre_exec(release) };
     }
 
-    /// Waits for the next of them.
+    /// Waits for the next signal.
     pub(crate) fn wait(&self) -> io::Result<Arrived> {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         // SAFETY: the set is initialised, and there is room for the answer.
@@ -76,7 +76,7 @@ impl Held {
         Ok(arrived(signal, info))
     }
 
-    /// The next of them that has come already.
+    /// The next signal that is already pending.
     pub(crate) fn next(&self) -> Option<Arrived> {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -87,11 +87,11 @@ impl Held {
     }
 }
 
-/// What the kernel told of a signal.
+/// The signal as the kernel describes it.
 fn arrived(signal: i32, info: MaybeUninit<libc::siginfo_t>) -> Arrived {
     // SAFETY: all bits zero are a valid siginfo_t, and the kernel filled it in.
     let info = unsafe { info.assume_init() };
-    // What comes from kill(2) and its kin carries a code of zero or less, and then the sender.
+    // Signals from kill(2) and similar calls have a code of zero or less, and only those have a sender.
     // SAFETY: for these codes the field is filled in; the memory is initialised in any case.
     let sender = (info.si_code <= 0).then(|| unsafe { info.si_pid() });
     Arrived { signal, sender }
@@ -99,8 +99,8 @@ fn arrived(signal: i32, info: MaybeUninit<libc::siginfo_t>) -> Arrived {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // What is still waiting was meant for the job, which is over: it is taken away first, or it would end this process
-        // when it is let through.
+        // Pending signals were meant for the job, which has ended. They are removed first, because they would end this process
+        // once they are unblocked.
         while self.next().is_some() {}
         // SAFETY: pointers are to live, initialised values.
         unsafe {
@@ -110,17 +110,17 @@ impl Drop for Held {
     }
 }
 
-/// Sends a signal to a child that has not been waited for yet, or to another process that was just seen: its number is still its own.
+/// Sends a signal to a child that has not been waited for, or to a process that was just seen: its ID has not been reused.
 pub(crate) fn send(signal: i32, child: i32) {
-    // SAFETY: a system call without pointers. It fails where the child has just ended, which is fine.
+    // SAFETY: a system call without pointers. It fails if the child has just ended, which is fine.
     unsafe { libc::kill(child, signal) };
 }
 
-/// Stops this process and its group as Ctrl-Z would, and goes on when it is continued. The signal may be among those that are held back.
+/// Stops this process and its group like Ctrl-Z, and returns when it is continued. The signal may be blocked.
 pub(crate) fn stop() {
     let mut set = empty_set();
-    // SAFETY: pointers are to live, initialised values. The signal reaches this thread, which alone lets it through, before
-    // kill returns; without a shell that could continue it, the kernel passes it over.
+    // SAFETY: pointers are to live, initialised values. The signal is delivered to this thread, the only one that unblocks it,
+    // before kill returns. Without a shell that could continue the process, the kernel ignores the signal.
     unsafe {
         libc::sigaddset(&raw mut set, libc::SIGTSTP);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
@@ -131,17 +131,17 @@ pub(crate) fn stop() {
 
 fn empty_set() -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: sigemptyset initialises the set that it is given, and cannot fail.
+    // SAFETY: sigemptyset initialises the set and cannot fail.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         set.assume_init()
     }
 }
 
-/// What this process does at a signal.
+/// The action of this process for a signal.
 fn action(signal: i32) -> libc::sigaction {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: all bits zero are a valid sigaction, and stay where the call fails.
+    // SAFETY: all bits zero are a valid sigaction; if the call fails, they stay.
     unsafe {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
         action.assume_init()

@@ -1,4 +1,4 @@
-//! Where the Python package `vramline` is, whose `_boot` folder reaches into the job. It is found, never imported here.
+//! Finds the Python package `vramline`, whose `_boot` folder is loaded inside the job. The package is not imported here.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,25 +6,25 @@ use std::process::{Command, Stdio};
 
 use crate::variables::PACKAGE;
 
-/// What makes a folder the package.
+/// The file that identifies the package.
 const BOOT: &str = "_boot/sitecustomize.py";
 
-/// Asks Python where the package is, without importing it. A folder of that name in the current one is something else.
+/// Prints where the package is, without importing it. Ignores a folder of that name in the current folder.
 const QUESTION: &str = "import sys; sys.path[:] = [p for p in sys.path if p]; import importlib.util as u; \
                         print(u.find_spec('vramline').submodule_search_locations[0])";
 
-/// The folder to put first on Python's path, or why there is none.
+/// The folder to put first on Python's path, or the reason why there is none.
 pub(crate) fn boot() -> Result<PathBuf, String> {
     if let Some(named) = std::env::var_os(PACKAGE).filter(|path| !path.is_empty()) {
         let named = std::path::absolute(&named).unwrap_or(named.into());
         return boot_of(&named)
-            .ok_or_else(|| format!("{PACKAGE} is '{}', which holds no {BOOT}", named.display()));
+            .ok_or_else(|| format!("{PACKAGE} is '{}', which does not contain {BOOT}", named.display()));
     }
     std::env::current_exe()
         .ok()
         .and_then(|executable| beside(&executable))
         .or_else(asked_of_python)
-        .ok_or_else(|| "the Python package vramline was not found: pip install vramline".to_owned())
+        .ok_or_else(|| "the Python package vramline is not installed (pip install vramline)".to_owned())
 }
 
 /// `<prefix>/bin/vramline` belongs to `<prefix>/lib/python3.12/site-packages/vramline`; with `pip --target`,
@@ -45,7 +45,7 @@ fn beside(executable: &Path) -> Option<PathBuf> {
     installed.chain([prefix.join("vramline")]).find_map(|package| boot_of(&package))
 }
 
-/// Takes a start of Python: the last resort.
+/// Asks `python3`. Starting Python takes time, so this is the last resort.
 fn asked_of_python() -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let mut python = Command::new("python3");

@@ -1,5 +1,5 @@
-//! Where the recording goes: a folder by the name that was asked for, else one that tells what ran and when; where that
-//! cannot be written, the temporary folder.
+//! The folder of the recording: the requested name, or a name made from the script and the time. If it cannot be written, the
+//! recording goes to the temporary folder.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,7 +11,7 @@ use vramline::units::Nanos;
 
 use crate::launch::say;
 
-/// Makes the folder and writes its manifest. `None`, with a line that says why, where that is possible nowhere.
+/// Creates the folder and writes its manifest. Prints a line and returns `None` if no place can be written.
 pub(crate) fn make(wanted: &Path, manifest: &RunManifest) -> Option<PathBuf> {
     let error = match filled(wanted, manifest) {
         Ok(path) => return Some(path),
@@ -21,7 +21,7 @@ pub(crate) fn make(wanted: &Path, manifest: &RunManifest) -> Option<PathBuf> {
     match filled(&temporary, manifest) {
         Ok(path) => {
             say(format_args!(
-                "cannot write '{}' ({error}); recording to '{}'",
+                "cannot write '{}' ({error}); recording to '{}' instead",
                 wanted.display(),
                 path.display()
             ));
@@ -37,19 +37,23 @@ pub(crate) fn make(wanted: &Path, manifest: &RunManifest) -> Option<PathBuf> {
 fn filled(wanted: &Path, manifest: &RunManifest) -> io::Result<PathBuf> {
     let created = folder::create(wanted)?;
     if let Err(error) = manifest.write(&created.path) {
-        // A folder without its manifest is of no use to anybody.
+        // A folder without a manifest is useless.
         let _ = std::fs::remove_dir(&created.path);
         return Err(error);
     }
     if created.is_renamed {
-        say(format_args!("'{}' is taken; recording to '{}'", wanted.display(), created.path.display()));
+        say(format_args!(
+            "'{}' already exists; recording to '{}' instead",
+            wanted.display(),
+            created.path.display()
+        ));
     }
     Ok(created.path)
 }
 
-/// Takes back a recording of a job that was never started.
+/// Removes the recording of a job that could not be started.
 pub(crate) fn unmake(path: &Path) {
-    // Only what was written here: a folder that holds more stays.
+    // Only what was written here: a folder with other files stays.
     let _ = std::fs::remove_file(path.join(folder::RUN));
     let _ = std::fs::remove_dir(path);
 }
@@ -59,7 +63,7 @@ pub(crate) fn default_name(command: &[OsString], now: Nanos) -> PathBuf {
     PathBuf::from(format!("{}-{}{}", subject(command), date_and_time(now), folder::SUFFIX))
 }
 
-/// The script, else the module, else the program.
+/// The name of the script, else of the module, else of the program.
 fn subject(command: &[OsString]) -> String {
     let words: Vec<&str> = command.iter().filter_map(|word| word.to_str()).collect();
     let script = words.iter().find(|word| word.ends_with(".py") && !word.contains(char::is_whitespace));
@@ -82,7 +86,7 @@ fn subject(command: &[OsString]) -> String {
 fn date_and_time(now: Nanos) -> String {
     let seconds = now.0.div_euclid(1_000_000_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Years that begin in March have their leap day at the end, and eras of 400 years are all of one length.
+    // Years that begin in March have their leap day at the end, and eras of 400 years all have the same length.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -99,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_what_ran() {
+    fn names_come_from_the_script() {
         let name = |words: &[&str]| subject(&words.iter().map(OsString::from).collect::<Vec<_>>());
         assert_eq!(name(&["python", "src/train.py", "--epochs", "3"]), "train");
         assert_eq!(name(&["torchrun", "--nproc", "2", "train.v2.py"]), "train.v2");
@@ -115,12 +119,12 @@ mod tests {
 
     #[test]
     fn dates_are_those_of_the_calendar() {
-        let told = |seconds: i64| date_and_time(Nanos(seconds * 1_000_000_000));
-        assert_eq!(told(0), "19700101-000000");
-        assert_eq!(told(951_782_399), "20000228-235959");
-        assert_eq!(told(951_782_400), "20000229-000000");
-        assert_eq!(told(1_794_726_610), "20261115-071010");
-        assert_eq!(told(-1), "19691231-235959");
-        assert_eq!(told(4_107_542_400), "21000301-000000");
+        let shown = |seconds: i64| date_and_time(Nanos(seconds * 1_000_000_000));
+        assert_eq!(shown(0), "19700101-000000");
+        assert_eq!(shown(951_782_399), "20000228-235959");
+        assert_eq!(shown(951_782_400), "20000229-000000");
+        assert_eq!(shown(1_794_726_610), "20261115-071010");
+        assert_eq!(shown(-1), "19691231-235959");
+        assert_eq!(shown(4_107_542_400), "21000301-000000");
     }
 }

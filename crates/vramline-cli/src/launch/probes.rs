@@ -1,12 +1,11 @@
-//! Makes the probes of a plan: the user's command with several batches, each traced and ended after a few steps.
+//! Makes the probes of a plan: runs the user's command at several batch sizes, traces each run and ends it after a few steps.
 //!
-//! A probe is a job as any other; what it prints goes into a file beside its recording, so that the plan's own output stays
-//! readable. One that fails ends the planning, with its last words. What an earlier plan has made is taken again if it is of the very same
-//! job, as far as its manifest tells: a change in a module that the script imports does not show there.
+//! The output of a probe goes into a log file next to its recording. A probe that fails ends the planning, with the last lines of
+//! its log. A probe of an earlier plan is reused if its manifest shows the same job. A change in a module that the script imports
+//! is not noticed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, IsTerminal};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -20,28 +19,31 @@ use crate::launch::spec::JobSpec;
 use crate::launch::values::{Allocator, Trace, Variables};
 use crate::launch::{record, say};
 
-/// Lines of a failed probe that are shown.
-const LAST_WORDS: usize = 15;
+/// Number of lines shown of the log of a failed probe.
+const LAST_LINES: usize = 15;
 
-/// A job that is to be probed at several batches.
+/// A job to run at several batch sizes.
 pub(crate) struct ProbeJob<'a> {
     pub(crate) batches: &'a [u64],
     pub(crate) repeats: u32,
     pub(crate) trace_steps: u32,
     pub(crate) variable: &'a str,
     pub(crate) command: &'a [OsString],
-    /// Where the recordings go, and what their names begin with.
+    /// The folder of the recordings.
     pub(crate) folder: &'a Path,
+    /// The start of the names of the recordings.
     pub(crate) name: &'a str,
-    /// What the job gets besides.
+    /// What a run is called in messages, such as `probe`.
+    pub(crate) label: &'a str,
+    /// Additional environment variables.
     pub(crate) more: &'a Variables,
     pub(crate) allocator: Option<Allocator>,
-    /// Whether what is there already is run all the same.
+    /// Whether existing recordings are made again.
     pub(crate) is_anew: bool,
 }
 
 impl ProbeJob<'_> {
-    /// One of its runs. Somebody who ends a plan does not wait for a script that goes on.
+    /// One of its runs. Ctrl-C ends it even if the script ignores the signal.
     fn spec(&self, batch: u64, braces: &str, output: PathBuf) -> JobSpec<'static> {
         JobSpec {
             command: self.command.iter().map(|word| replaced(word, braces, &batch.to_string())).collect(),
@@ -56,8 +58,8 @@ impl ProbeJob<'_> {
     }
 }
 
-/// Whether what is kept in a folder was recorded of this job: the same command in the same place, with the same settings and what
-/// variables are set now, and no script in it has changed since.
+/// Whether the recording in a folder is of this job: the same command, working directory, settings and environment variables, and
+/// no script of the command has changed since.
 pub(super) fn is_of(folder: &Path, spec: &JobSpec<'_>) -> bool {
     let Ok(kept) = RunManifest::read(folder) else { return false };
     let began = SystemTime::UNIX_EPOCH
@@ -77,10 +79,11 @@ pub(super) fn is_of(folder: &Path, spec: &JobSpec<'_>) -> bool {
         && !spec.command.iter().any(is_newer)
 }
 
-/// Runs what is not there yet, the smallest first. Gives each batch with its recording.
+/// Runs the probes that do not exist yet, the smallest batch size first. Returns each batch size with its recording.
 pub(crate) fn make(job: &ProbeJob<'_>) -> Result<Vec<(u64, PathBuf)>, Failure> {
     let braces = check(job.command, job.variable)?;
-    fs::create_dir_all(job.folder).with_context(|| format!("cannot make '{}'", job.folder.display()))?;
+    fs::create_dir_all(job.folder)
+        .with_context(|| format!("cannot create the folder '{}'", job.folder.display()))?;
     let mut batches = job.batches.to_vec();
     batches.sort_unstable();
     batches.dedup();
@@ -90,47 +93,48 @@ pub(crate) fn make(job: &ProbeJob<'_>) -> Result<Vec<(u64, PathBuf)>, Failure> {
         for repeat in 0..job.repeats {
             let path = job.folder.join(format!("{}-{batch}-{repeat}.vram", job.name));
             let number = made.len() + 1;
-            let begin = format!("{} {number} of {count}: {} {batch}", job.name, job.variable);
-            // A probe that was cut short must not be taken for a whole one.
+            let begin = format!("{} {number} of {count}: {} {batch}", job.label, job.variable);
+            // Recorded under another name first, so that an interrupted probe is never taken for a complete one.
             let part = path.with_extension("part.vram");
             let spec = job.spec(batch, &braces, part.clone());
             if !job.is_anew && is_of(&path, &spec) {
-                say(format_args!("{begin} is there already"));
+                say(format_args!("{begin}: already recorded"));
                 made.push((batch, path));
                 continue;
             }
             if path.is_dir() && !job.is_anew {
-                say(format_args!("{begin} is there of another job, or of an older script: it is run again"));
-            } else if io::stderr().is_terminal() {
-                say(format_args!("{begin} ..."));
+                say(format_args!(
+                    "{begin}: the existing recording is of another job or an older script; recording it again"
+                ));
             }
             let began = Instant::now();
             let _ = fs::remove_dir_all(&part);
+            let spec = JobSpec { progress: Some(begin.clone()), ..spec };
             one(job, batch, spec, &path).inspect_err(|failure| {
                 if matches!(failure, Failure::Interrupted { .. }) {
                     let _ = fs::remove_dir_all(&part);
                 }
             })?;
-            say(format_args!("{begin} took {:.1} s", began.elapsed().as_secs_f64()));
+            say(format_args!("{begin}: took {:.1} s", began.elapsed().as_secs_f64()));
             made.push((batch, path));
         }
     }
     Ok(made)
 }
 
-/// What stands for the batch in a command; an error where nothing does.
+/// The placeholder of the batch size, such as `{batch}`; an error if the command does not contain it.
 pub(crate) fn check(command: &[OsString], variable: &str) -> Result<String, Failure> {
     let braces = format!("{{{variable}}}");
     if command.iter().any(|word| contains(word, &braces)) {
         return Ok(braces);
     }
     let hint = format!(
-        "write {braces} where the script takes it, such as: -- python train.py --batch-size {braces}"
+        "put {braces} where the script takes this value, such as: -- python train.py --batch-size {braces}"
     );
-    Err(Failure::usage(format!("the command has no {braces} in it"), hint))
+    Err(Failure::usage(format!("the command does not contain {braces}"), hint))
 }
 
-/// Makes one probe.
+/// Records one probe.
 fn one(job: &ProbeJob<'_>, batch: u64, spec: JobSpec<'_>, path: &Path) -> Result<(), Failure> {
     let log_path = path.with_extension("log");
     let log = File::create(&log_path).with_context(|| format!("cannot write '{}'", log_path.display()))?;
@@ -140,37 +144,40 @@ fn one(job: &ProbeJob<'_>, batch: u64, spec: JobSpec<'_>, path: &Path) -> Result
     }
     let ended = match recorded.end {
         JobEnd::Ended(Exit::Code(0)) => None,
-        JobEnd::Ended(Exit::Code(code)) => Some(format!("ended with code {code}")),
+        JobEnd::Ended(Exit::Code(code)) => Some(format!("failed with exit code {code}")),
         JobEnd::Ended(Exit::Signal(signal)) => Some(format!("was ended by signal {signal}")),
         JobEnd::NotFound | JobEnd::NotStarted => Some("could not be started".to_owned()),
     };
     if let Some(ended) = ended {
         return Err(Failure::error(
-            format!("the run of {} {batch} {ended}", job.variable),
-            format!("the last it said:\n{}", last_words(&log_path)),
+            format!("the run with {} {batch} {ended}", job.variable),
+            format!("the last lines of '{}':\n{}", log_path.display(), last_words(&log_path)),
         ));
     }
-    let recording = recorded.path.ok_or_else(|| anyhow!("'{}' could not be recorded", path.display()))?;
+    let recording = recorded
+        .path
+        .ok_or_else(|| anyhow!("cannot record '{}': the folder cannot be written", path.display()))?;
     recorded
         .manifest
         .write(&recording)
-        .with_context(|| format!("cannot complete '{}'", recording.display()))?;
+        .with_context(|| format!("cannot write to '{}'", recording.display()))?;
     let _ = fs::remove_dir_all(path);
-    fs::rename(&recording, path).with_context(|| format!("cannot name '{}'", path.display()))?;
+    fs::rename(&recording, path)
+        .with_context(|| format!("cannot rename '{}' to '{}'", recording.display(), path.display()))?;
     Ok(())
 }
 
 pub(super) fn last_words(log: &Path) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
-    lines.get(lines.len().saturating_sub(LAST_WORDS)..).unwrap_or_default().join("\n")
+    lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default().join("\n")
 }
 
 fn contains(word: &OsStr, braces: &str) -> bool {
     word.as_bytes().windows(braces.len()).any(|part| part == braces.as_bytes())
 }
 
-/// A word with what stands in braces replaced; it need not be UTF-8.
+/// Replaces the placeholder in a word of the command, which need not be UTF-8.
 pub(super) fn replaced(word: &OsStr, braces: &str, value: &str) -> OsString {
     let mut rest = word.as_bytes();
     let mut out = Vec::new();

@@ -1,5 +1,5 @@
-//! What a job is to be recorded with: every setting, and its default. Which of them exclude each other is decided here; what they
-//! do to the job's environment, in `environment`.
+//! The settings of a recorded job and their defaults. Conflicts between settings are found here; `environment` turns settings into
+//! environment variables.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,46 +11,48 @@ use vramline::units::Bytes;
 use crate::exit::Failure;
 use crate::launch::values::{Allocator, Gpus, Switch, Trace, Variables};
 
-/// Pools are limited in whole ones.
+/// The unit of limits: pools are limited to a whole number of MiB.
 pub(crate) const MIB: Bytes = Bytes(1 << 20);
 
-/// Asked now and then while a job runs: whether it may be ended.
+/// Returns whether a job may be ended. It is called repeatedly while the job runs.
 pub(crate) type Enough<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// A job to record. [`JobSpec::default`] is the only place of defaults; its command is empty.
+/// A job to record. All defaults are in [`JobSpec::default`]; its command is empty.
 pub(crate) struct JobSpec<'a> {
     /// The command and its arguments.
     pub(crate) command: Vec<OsString>,
-    /// The folder to record into; one that tells what ran and when, where none is given.
+    /// The folder to record into. The default name is made from the script and the time.
     pub(crate) output: Option<PathBuf>,
-    /// How much of the job's allocations is traced.
+    /// Which steps are traced.
     pub(crate) trace: Trace,
-    /// After so many seconds a trace ends in any case.
+    /// The longest duration of one trace, in seconds.
     pub(crate) trace_seconds: u32,
-    /// Whether the framework's peak is reset at each step.
+    /// Whether the framework's peak counter is reset at each step.
     pub(crate) step_peaks: bool,
-    /// How often a second the counters are read; 0 is never.
+    /// Samples per second; 0 turns sampling off.
     pub(crate) rate: f64,
-    /// The GPUs that the job may see.
+    /// The GPUs that the job may use.
     pub(crate) gpus: Option<Gpus>,
-    /// Whether pools grow.
+    /// Whether pools grow as needed.
     pub(crate) growth: Option<Switch>,
-    /// What a pool may take.
+    /// The largest size of a pool.
     pub(crate) limit: Option<Bytes>,
-    /// How frameworks get memory from the driver.
+    /// How the framework gets memory from the driver.
     pub(crate) allocator: Option<Allocator>,
-    /// Whether the job ends when its trace is over.
+    /// Whether the job is ended when its trace ends.
     pub(crate) stops: bool,
-    /// Whether TensorFlow's pool on the CPU may stand in for that of a GPU.
+    /// Whether TensorFlow's pool allocator is switched on for the CPU where there is no GPU.
     pub(crate) stand_in: bool,
-    /// Variables that the job gets besides.
+    /// Additional environment variables of the job.
     pub(crate) more: Variables,
-    /// Where the job's output goes instead of ours. It then reads nothing either.
+    /// A file for the job's output. With it, the job has no standard input.
     pub(crate) log: Option<&'a File>,
-    /// Ends the job before its time.
+    /// Ends the job early.
     pub(crate) enough: Option<Enough<'a>>,
-    /// Whether a signal that ends programs (Ctrl-C) ends this one whatever it does about it. A user's own job decides for itself.
+    /// Whether a signal such as Ctrl-C ends the job even if the job ignores it. A job of `vramline run` decides for itself.
     pub(crate) must_obey: bool,
+    /// A label for the line of progress while the job runs; `None` where the job uses the terminal itself.
+    pub(crate) progress: Option<String>,
 }
 
 impl Default for JobSpec<'_> {
@@ -72,12 +74,13 @@ impl Default for JobSpec<'_> {
             log: None,
             enough: None,
             must_obey: false,
+            progress: None,
         }
     }
 }
 
 impl JobSpec<'_> {
-    /// Refuses settings that exclude each other, whatever the machine and the environment are.
+    /// Refuses settings that conflict with each other on any machine.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let hides_gpus = self.gpus.as_ref().is_some_and(Gpus::is_none);
         let own_pool = matches!(self.allocator, Some(Allocator::Async | Allocator::Platform));
@@ -85,50 +88,50 @@ impl JobSpec<'_> {
         if let Some(limit) = self.limit {
             if limit < MIB {
                 return Err(Failure::usage(
-                    format!("--limit is {limit}, and pools are limited in whole MiB"),
-                    "give at least 1MiB, and a unit: --limit 8GiB",
+                    format!("--limit {limit} is too small: the smallest limit is 1 MiB"),
+                    "give at least 1MiB, with a unit: --limit 8GiB",
                 ));
             }
             if self.growth == Some(Switch::On) {
                 return Err(Failure::usage(
-                    "--limit contradicts --growth on: TensorFlow does not combine memory growth with a limit",
-                    "leave --growth out: the limit alone keeps the rest of the GPU free",
+                    "--limit conflicts with --growth on: TensorFlow does not allow memory growth together with a limit",
+                    "leave out --growth: the limit alone keeps the rest of the GPU free",
                 ));
             }
             if own_pool {
                 return Err(Failure::usage(
                     format!(
-                        "--limit contradicts --allocator {allocator}, which has no pool that a limit would bound"
+                        "--limit conflicts with --allocator {allocator}, which has no pool that could be limited"
                     ),
-                    "leave one of them out",
+                    format!("leave out --limit or --allocator {allocator}"),
                 ));
             }
             if hides_gpus && !self.stand_in {
                 return Err(Failure::usage(
-                    "--limit has nothing to limit with --gpus none and --no-stand-in",
-                    "leave --no-stand-in out: the limit then holds for TensorFlow's pool on the CPU",
+                    "--limit has no effect with --gpus none and --no-stand-in: there is no pool to limit",
+                    "leave out --no-stand-in: the limit then applies to TensorFlow's pool on the CPU",
                 ));
             }
         }
         if self.growth == Some(Switch::Off) && own_pool {
             return Err(Failure::usage(
                 format!(
-                    "--growth off contradicts --allocator {allocator}, which takes memory as it is needed"
+                    "--growth off conflicts with --allocator {allocator}, which takes memory only as needed"
                 ),
-                "leave one of them out",
+                format!("leave out --growth off or --allocator {allocator}"),
             ));
         }
         if hides_gpus && (self.growth.is_some() || self.allocator.is_some()) {
             let option = if self.growth.is_some() { "--growth" } else { "--allocator" };
             return Err(Failure::usage(
-                format!("{option} is about a GPU's memory, and --gpus none leaves no GPU"),
-                format!("leave {option} or --gpus none out"),
+                format!("{option} applies to GPU memory, but --gpus none hides every GPU"),
+                format!("leave out {option} or --gpus none"),
             ));
         }
         Ok(())
     }
 
-    /// The settings as a recording tells them.
+    /// The settings as they are stored in `run.json`.
     pub(crate) fn recorded(&self, stand_in: StandIn) -> manifest::Settings {
         manifest::Settings {
             trace: self.trace.to_string(),

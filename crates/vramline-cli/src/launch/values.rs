@@ -1,4 +1,4 @@
-//! What a job can be asked for: how each value is written, and what it is shown as.
+//! The values of job settings: how each is parsed and shown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 
-/// Environment variables by name. What is not UTF-8 is replaced: no value that is compared or recorded is of that kind.
+/// Environment variables by name. Bytes that are not UTF-8 are replaced; no variable that is compared or recorded has any.
 pub(crate) type Variables = BTreeMap<String, String>;
 
-/// How much of the job's allocations is traced.
+/// Which steps of the job are traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trace {
     Auto,
@@ -31,7 +31,7 @@ impl FromStr for Trace {
                 .and_then(|steps| steps.parse().ok())
                 .filter(|&steps| steps > 0)
                 .map(Trace::Steps)
-                .ok_or_else(|| "expected auto, off, all, or steps=N with N from 1 on".to_owned()),
+                .ok_or_else(|| "expected auto, off, all, or steps=N with N of at least 1".to_owned()),
         }
     }
 }
@@ -47,7 +47,7 @@ impl fmt::Display for Trace {
     }
 }
 
-/// The devices that a job may use; empty for none.
+/// The GPUs that a job may use; an empty list hides all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gpus(Vec<String>);
 
@@ -56,7 +56,7 @@ impl Gpus {
         self.0.is_empty()
     }
 
-    /// A device by a number that a machine with so many does not have.
+    /// The first GPU number that does not exist on a machine with this number of devices.
     pub(crate) fn beyond(&self, devices: usize) -> Option<&str> {
         self.0
             .iter()
@@ -64,7 +64,7 @@ impl Gpus {
             .find(|gpu| gpu.parse::<usize>().is_ok_and(|number| number >= devices))
     }
 
-    /// What CUDA takes. An empty list hides all devices too, but an empty variable gets lost on the way through scripts.
+    /// The value of `CUDA_VISIBLE_DEVICES`. An empty value would hide all devices too, but scripts often drop empty variables.
     pub(crate) fn variable(&self) -> String {
         if self.is_none() { "-1".to_owned() } else { self.0.join(",") }
     }
@@ -83,9 +83,9 @@ impl FromStr for Gpus {
             if !is_number && !gpu.starts_with("GPU-") && !gpu.starts_with("MIG-") {
                 return Err("expected none, or a list such as 0,1 or GPU-8c5a...".to_owned());
             }
-            // CUDA would silently drop the list from a device that stands there twice.
+            // CUDA silently ignores the rest of the list after a repeated device.
             if gpus.iter().any(|known| known == gpu) {
-                return Err(format!("{gpu} is named twice"));
+                return Err(format!("GPU {gpu} is listed twice"));
             }
             gpus.push(gpu.to_owned());
         }
@@ -115,16 +115,16 @@ impl Switch {
     }
 }
 
-/// How frameworks get memory from the driver.
+/// How the framework gets memory from the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Allocator {
-    /// Each framework's own pool.
+    /// The framework's own pool.
     Default,
-    /// CUDA's asynchronous pool.
+    /// CUDA's asynchronous pool (cudaMallocAsync).
     Async,
-    /// No pool: each request goes to the driver (JAX only).
+    /// No pool: every request goes to the driver (JAX only).
     Platform,
-    /// The own pool, in segments that grow (PyTorch only).
+    /// The framework's own pool with expandable segments (PyTorch only).
     Expandable,
 }
 
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_and_told_alike() {
+    fn values_are_parsed_and_shown_alike() {
         for text in ["auto", "off", "all", "steps=1", "steps=250"] {
             assert_eq!(text.parse::<Trace>().unwrap().to_string(), text);
         }

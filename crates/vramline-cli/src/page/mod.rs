@@ -1,8 +1,8 @@
-//! The report as one page: data, style and script in one file that asks nobody for anything.
+//! The report as an HTML page: one file with data, style and script, which needs no network.
 //!
-//! The script and the style come from `web/`, built by `make web` and kept in the repository, so that building needs no Node.
-//! What they are is fixed by their hashes in the page's own policy: nothing else in it runs, whatever a name in a trace says. A page
-//! from `vramline serve` may ask its own server, and nobody else.
+//! Script and style come from `web/`. `make web` builds them, and they are kept in the repository, so that a build needs no Node. The
+//! page's content security policy contains their hashes, so nothing else can run, whatever the names in a trace contain. A page from
+//! `vramline serve` may connect to its own server only.
 
 pub(crate) mod plan;
 
@@ -10,16 +10,16 @@ use std::path::Path;
 
 const SCRIPT: &str = include_str!("../../web/page.js");
 const STYLE: &str = include_str!("../../web/page.css");
-/// The hashes of both, as a policy names them; made with them.
+/// The hashes of both for the policy, made together with them.
 const HASHES: &str = include_str!("../../web/hashes.txt");
 
-/// What a page from a server knows of it.
+/// The state of the server, for a page that it serves.
 pub(crate) struct Served {
     pub(crate) version: u64,
     pub(crate) standing: &'static str,
 }
 
-/// What a page may do.
+/// The content security policy of a page.
 pub(crate) fn policy(is_served: bool) -> String {
     let mut hashes = HASHES.lines();
     let (script, style) = (hashes.next().unwrap_or_default(), hashes.next().unwrap_or_default());
@@ -29,7 +29,7 @@ pub(crate) fn policy(is_served: bool) -> String {
     )
 }
 
-/// The page of `path`. `data` has no `<`.
+/// The page of `path`. `data` must not contain `<`.
 pub(crate) fn page(path: &Path, verdict: &[String], data: &str, served: Option<&Served>) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let name = escaped(&name);
@@ -45,7 +45,7 @@ pub(crate) fn page(path: &Path, verdict: &[String], data: &str, served: Option<&
     whole(&name, &policy(served.is_some()), &content)
 }
 
-/// The page of a comparison. `data` has no `<`.
+/// The page of a comparison. `data` must not contain `<`.
 pub(crate) fn comparison(runs: &[String], verdict: &[String], data: &str) -> String {
     let verdict: String = verdict.iter().map(|line| format!("<p>{}</p>", escaped(line))).collect();
     let content = format!(
@@ -56,14 +56,14 @@ pub(crate) fn comparison(runs: &[String], verdict: &[String], data: &str) -> Str
     whole(&escaped(&runs.join(" · ")), &policy(false), &content)
 }
 
-/// A page that is whole as it is: nothing in it runs. `content` is escaped.
+/// A page without a script. `content` must be escaped.
 pub(crate) fn static_page(name: &str, content: &str) -> String {
     let style = HASHES.lines().nth(1).unwrap_or_default();
     let policy = format!("default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'");
     around(&escaped(name), &policy, content, "")
 }
 
-/// Everything around the content, with the script; `name` is escaped.
+/// A page with the script. `name` must be escaped.
 fn whole(name: &str, policy: &str, content: &str) -> String {
     around(name, policy, content, &format!("<script>{SCRIPT}</script>\n"))
 }

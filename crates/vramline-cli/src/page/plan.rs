@@ -1,4 +1,4 @@
-//! A plan as one page: the verdict, memory against the batch as a drawing, who would hold it, and the fixes. It needs no script.
+//! A plan as an HTML page without a script: the verdict, a chart of memory by batch size, roles and fixes.
 
 use std::fmt::Write;
 
@@ -9,14 +9,14 @@ use super::{escaped, static_page};
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 360.0;
-/// Room for the figures left of the drawing and below it.
+/// Room for the labels left of the chart and below it.
 const LEFT: f64 = 80.0;
 const BELOW: f64 = 40.0;
 const TOP: f64 = 16.0;
 
 /// The whole page.
 pub(crate) fn page(document: &PlanView) -> String {
-    let name = format!("A plan by {}", document.variable);
+    let name = format!("Memory plan by {}", document.variable);
     let mut content = format!(
         "<section id=\"verdict\" aria-label=\"Verdict\"><p>{}</p>{}</section>\n<main id=\"page\">\n",
         escaped(&document.headline),
@@ -27,15 +27,13 @@ pub(crate) fn page(document: &PlanView) -> String {
         content.push_str(&roles(document, prediction));
     }
     content.push_str(&fixes(document));
-    let told = document.warnings.iter().map(|warning| format!("{} {}", warning.text, warning.hint));
-    let notes: String = told
+    let warnings = document.warnings.iter().map(|warning| format!("{} {}", warning.text, warning.hint));
+    let notes: String = warnings
         .chain(document.not_modelled.iter().cloned())
         .map(|text| format!("<li>{}</li>", escaped(&text)))
         .collect();
-    let _ = write!(
-        content,
-        "<section><h2>Not in these figures, and warnings</h2><ul>{notes}</ul></section>\n</main>"
-    );
+    let _ =
+        write!(content, "<section><h2>Not included, and warnings</h2><ul>{notes}</ul></section>\n</main>");
     static_page(&name, &content)
 }
 
@@ -44,14 +42,14 @@ fn largest(document: &PlanView) -> String {
         return String::new();
     };
     let sure =
-        document.largest_batch.sure.map_or("none is sure".to_owned(), |sure| format!("{sure} for sure"));
+        document.largest_batch.sure.map_or("none is certain".to_owned(), |sure| format!("{sure} is certain"));
     format!(
-        "<p>Largest {} within {limit}: {sure}; up to {likely} more often than not.</p>",
+        "<p>Largest {} that fits {limit}: {sure}; up to {likely} fits in more than half of the runs.</p>",
         escaped(&document.variable)
     )
 }
 
-/// Memory against the batch: the middle as a line, the interval as a band, the limit across.
+/// The chart of memory by batch size: a line for the median, a band for the range, and the limit.
 fn drawing(document: &PlanView) -> String {
     let (Some(first), Some(last)) = (document.curve.first(), document.curve.last()) else {
         return String::new();
@@ -69,7 +67,7 @@ fn drawing(document: &PlanView) -> String {
     let band: Vec<String> = up.chain(down).collect();
     let name = escaped(&document.variable);
     let mut out = format!(
-        "<section><h2>Memory against {name}</h2>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" width=\"100%\" \
+        "<section><h2>Memory by {name}</h2>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" width=\"100%\" \
          aria-label=\"The peak at {name} {} is {}, at {} it is {}\">\n",
         first.batch, first.peak_bytes, last.batch, last.peak_bytes
     );
@@ -122,7 +120,7 @@ fn drawing(document: &PlanView) -> String {
     }
     let _ = writeln!(
         out,
-        "</svg>\n<p class=\"hint\">The line is the peak of most runs, the band holds nearly all of them, dots are the probes.</p></section>"
+        "</svg>\n<p class=\"hint\">Line: peak of a typical run. Band: range of nearly all runs. Dots: probes.</p></section>"
     );
     out
 }
@@ -131,14 +129,14 @@ fn roles(document: &PlanView, prediction: &PredictionView) -> String {
     let mut rows: Vec<(&str, Bytes)> =
         prediction.by_role.iter().map(|(role, bytes)| (role.word(), *bytes)).collect();
     rows.sort_unstable();
-    rows.push(("slack", prediction.slack_bytes));
+    rows.push(("rounding", prediction.slack_bytes));
     rows.retain(|(_, bytes)| *bytes > Bytes::ZERO);
     rows.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let rows: String =
         rows.iter().map(|(role, bytes)| format!("<tr><td>{role}</td><td>{bytes}</td></tr>")).collect();
-    let minimum = prediction.minimum_bytes.map_or("not found".to_owned(), |bytes| bytes.to_string());
+    let minimum = prediction.minimum_bytes.map_or("unknown".to_owned(), |bytes| bytes.to_string());
     format!(
-        "<section><h2>{} {}</h2><p>In use at the peak {} ({} to {}); taken from the driver {}; least limit that passes {minimum}.</p>\
+        "<section><h2>{} {}</h2><p>Peak: {} in use ({} to {}). Reserved from the driver: {}. Smallest limit that fits: {minimum}.</p>\
          <table><thead><tr><th>role at the peak</th><th>bytes</th></tr></thead><tbody>{rows}</tbody></table></section>\n",
         escaped(&document.variable),
         prediction.batch,
@@ -151,20 +149,20 @@ fn roles(document: &PlanView, prediction: &PredictionView) -> String {
 
 fn fixes(document: &PlanView) -> String {
     let Some(first) = document.fixes.first() else { return String::new() };
-    let or_measure = |bytes: Option<Bytes>| bytes.map_or("measure".to_owned(), |bytes| bytes.to_string());
+    let or_unknown = |bytes: Option<Bytes>| bytes.map_or("unknown".to_owned(), |bytes| bytes.to_string());
     let row = |fix: &vramline::view::plan::FixView| {
         format!(
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td><code>{}</code></td></tr>",
             escaped(&fix.name),
             fix.saving_in_words(),
-            or_measure(fix.peak_bytes),
+            or_unknown(fix.peak_bytes),
             escaped(&fix.text),
             escaped(&fix.snippet)
         )
     };
     let rows: String = document.fixes.iter().map(row).collect();
     format!(
-        "<section><h2>What would need less at {} {}</h2><table><thead><tr><th>fix</th><th>saves</th><th>peak then</th><th>what</th>\
+        "<section><h2>Ways to use less memory at {} {}</h2><table><thead><tr><th>fix</th><th>saves</th><th>new peak</th><th>effect</th>\
          <th>how</th></tr></thead><tbody>{rows}</tbody></table><p class=\"hint\">{}</p></section>\n",
         escaped(&document.variable),
         first.batch,

@@ -1,4 +1,4 @@
-//! Draws one look at the machine as text: devices, then processes, then what could not be told.
+//! Prints the state of the machine as text: devices, recorded jobs, processes, warnings.
 
 use std::fmt::Write;
 
@@ -37,7 +37,7 @@ pub(crate) fn top(document: &Top, style: Style) -> String {
     out
 }
 
-/// The machine in a line.
+/// The summary of the machine in one line.
 pub(crate) fn summary(document: &Top) -> String {
     printable(&document.headline)
 }
@@ -52,13 +52,14 @@ fn devices(out: &mut String, document: &Top, style: Style) {
         (TopDevice::TITLES.model, false),
         (TopDevice::TITLES.total_bytes, true),
     ];
-    columns.extend(shown.iter().map(|part| (part.word(), true)));
+    columns.extend(shown.iter().map(|part| (part_title(*part), true)));
     let row = |device: &TopDevice| {
-        let model = device.model.as_deref().unwrap_or(if device.is_stand_in { "host memory" } else { "?" });
+        let model =
+            device.model.as_deref().unwrap_or(if device.is_stand_in { "host memory" } else { "unknown" });
         let total = match (device.total_bytes, device.error) {
             (Some(total), _) => total.to_string(),
             (None, Some(error)) => error.to_owned(),
-            (None, None) => "?".to_owned(),
+            (None, None) => "unknown".to_owned(),
         };
         let mut row = vec![device.name.clone(), model.to_owned(), total];
         let bytes =
@@ -69,13 +70,30 @@ fn devices(out: &mut String, document: &Top, style: Style) {
     table(out, &columns, &document.devices.iter().map(row).collect::<Vec<_>>(), style);
 }
 
+/// The title of a part of a device's memory.
+pub(crate) fn part_title(part: BarPart) -> &'static str {
+    match part {
+        BarPart::DriverReserved => "driver reserved",
+        BarPart::InUse => "in use",
+        BarPart::CachedFree => "cached",
+        BarPart::ContextAndOutside => "context and libraries",
+        BarPart::ContextCachedAndOutside => "cached, context and libraries",
+        BarPart::ProgramsOwn => "other memory of jobs",
+        BarPart::CachedAndProgramsOwn => "cached and other memory of jobs",
+        BarPart::NotResident => "reserved, not resident",
+        BarPart::OtherProcesses => "other processes",
+        BarPart::Unattributed => "unknown owner",
+        BarPart::Free => "free",
+    }
+}
+
 fn processes(out: &mut String, document: &Top, style: Style) {
     let titles = TopProcess::TITLES;
     let columns: [Column; 12] = [
         (titles.pid, true),
         (titles.device, false),
-        (titles.held_bytes, true),
-        (titles.pool_bytes, true),
+        ("memory", true),
+        ("reserved", true),
         (titles.in_use_bytes, true),
         (titles.cached_bytes, true),
         (titles.step, true),
@@ -110,7 +128,7 @@ fn processes(out: &mut String, document: &Top, style: Style) {
     }
 }
 
-/// What a process runs, the folder of its program left out.
+/// The command of a process, without the folder of its program.
 pub(crate) fn command(process: &TopProcess) -> String {
     let (program, rest) = process.command.split_once(' ').unwrap_or((&process.command, ""));
     let name = program.rsplit('/').next().unwrap_or(program);
@@ -124,7 +142,7 @@ pub(crate) fn elapsed(nanos: Nanos) -> String {
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
-/// Bytes or a dash.
+/// Bytes, or a dash if unknown.
 pub(crate) fn bytes(bytes: Option<Bytes>) -> String {
     or_dash(bytes)
 }

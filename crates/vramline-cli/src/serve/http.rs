@@ -1,19 +1,19 @@
-//! As much of HTTP/1.1 as a page on this machine needs: one request a connection, GET and HEAD, no body.
+//! The part of HTTP/1.1 that the page needs: one request per connection, GET and HEAD, no body.
 //!
-//! Whoever connects may send anything at any pace. A request has a length and a time; what is longer or slower is refused, and so is
-//! everything that is not plainly a request. Paths are compared as they come: nothing is decoded, so nothing hides in them.
+//! A client may send anything at any speed. The length and the duration of a request are limited, and malformed requests are refused.
+//! Paths are compared without decoding, so nothing can hide in them.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// A request line, and everything before the body.
+/// Longest request line, and longest head of a request.
 const LONGEST_LINE: usize = 2 << 10;
 const LONGEST_HEAD: usize = 16 << 10;
-/// For the whole head, and for the whole answer.
+/// Time limits for the head of a request, and for the whole answer.
 const TIME_TO_ASK: Duration = Duration::from_secs(5);
 const TIME_TO_TAKE: Duration = Duration::from_secs(60);
-/// A client that takes nothing for so long is gone.
+/// A client that reads nothing for this long is gone.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,9 +27,9 @@ pub(super) struct Request {
 /// Why there is no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Nobody waits for an answer.
+    /// The client is gone.
     Closed,
-    /// An answer of this status.
+    /// Answer with this status.
     With(u16),
 }
 
@@ -52,7 +52,7 @@ pub(super) fn read(mut stream: &TcpStream) -> Result<Request, Refused> {
             }
             Err(_) => return Err(Refused::Closed),
         }
-        // What is no request is not waited for.
+        // Malformed requests are refused at once.
         let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
         if line.len() > LONGEST_LINE {
             return Err(Refused::With(414));
@@ -82,7 +82,7 @@ fn request(head: &[u8]) -> Result<Request, Refused> {
         let value = value.trim();
         let is = |other: &str| name.eq_ignore_ascii_case(other);
         if is("host") {
-            // Two of them would let a proxy and us see different ones.
+            // With two of them, a proxy and this server could use different ones.
             if request.host.replace(value.to_owned()).is_some() {
                 return Err(Refused::With(400));
             }
@@ -93,7 +93,7 @@ fn request(head: &[u8]) -> Result<Request, Refused> {
     Ok(request)
 }
 
-/// Whether only the head of the answer is wanted, and what is asked for.
+/// Whether only the head of the answer is wanted, and the requested path.
 fn request_line(line: &[u8]) -> Result<(bool, &str), Refused> {
     let line = line.strip_suffix(b"\r").ok_or(Refused::With(400))?;
     let line = std::str::from_utf8(line).map_err(|_| Refused::With(400))?;
@@ -133,7 +133,7 @@ impl Answer {
     }
 }
 
-/// What every answer carries: nothing is kept, framed, guessed or passed on.
+/// The head of an answer. Its headers forbid caching, frames, content sniffing and referrers.
 fn head(status: u16, kind: &str, length: Option<usize>, policy: &str) -> String {
     let words = match status {
         200 => "OK",
@@ -158,7 +158,7 @@ fn head(status: u16, kind: &str, length: Option<usize>, policy: &str) -> String 
     )
 }
 
-/// Of answers that are no page.
+/// The policy of answers that are not a page.
 pub(super) const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// Sends an answer and ends the connection.
@@ -170,12 +170,12 @@ pub(super) fn answer(stream: &TcpStream, answer: &Answer, policy: &str, is_head:
     }
 }
 
-/// Begins an answer without an end.
+/// Begins a stream of events.
 pub(super) fn begin_events(stream: &TcpStream) -> io::Result<()> {
     send(stream, head(200, "text/event-stream", None, NOTHING).as_bytes())
 }
 
-/// Everything, to a client that takes it in time.
+/// Sends all bytes, within the time limits.
 pub(super) fn send(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     let until = Instant::now() + TIME_TO_TAKE;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -188,7 +188,7 @@ pub(super) fn send(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends our half first: a connection that is closed with bytes unread takes the answer with it.
+/// Closes our side first: closing a connection with unread bytes would discard the answer.
 fn finish(mut stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Write);
     let until = Instant::now() + Duration::from_millis(500);

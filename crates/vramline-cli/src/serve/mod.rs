@@ -1,8 +1,8 @@
-//! The report as a page from a server on this machine: exact where one zooms in, and live while a run goes on.
+//! Serves the report as a page on this machine: exact when zoomed in, and live while a run is recorded.
 //!
-//! It answers to one address and to those who know its token, which is in the path, under the names of this machine only: a page of
-//! somebody else's that lets its name point here is refused. There are four things to ask for, compared by name; no path of a request
-//! ever reaches the file system. Everything has a bound: connections, lengths, times, pages that are told of changes.
+//! The server answers requests whose path contains its token and whose host is a name of this machine. So a foreign page whose host name
+//! points to this address is refused. There are a few fixed resources; no path of a request reaches the file system. Connections,
+//! lengths, times and open pages are limited.
 
 mod http;
 mod patch;
@@ -26,18 +26,18 @@ use crate::{bug, page};
 use http::{Answer, NOTHING, Refused, Request};
 use subject::{Standing, Subject};
 
-/// Connections at once; others wait until one ends.
+/// Number of connections at a time; others wait.
 const CONNECTIONS: usize = 256;
-/// Pages at once that are told of changes.
+/// Number of open pages that receive updates.
 const WATCHERS: usize = 32;
-/// Tiles that are made at once.
+/// Number of tiles computed at a time.
 const WORKERS: usize = 2;
-/// A connection needs little: what is large is on the heap.
+/// Stack size of a connection. Large data is on the heap.
 const STACK: usize = 512 << 10;
-/// A page that hears nothing for so long may think that the server has gone.
+/// Seconds without a change after which a page gets a sign of life.
 const HEARTBEAT: u32 = 10;
 
-/// So many at once.
+/// Limits how many threads do the same work at a time.
 struct Gate {
     free: Mutex<usize>,
     freed: Condvar,
@@ -65,7 +65,7 @@ impl Drop for Pass<'_> {
     }
 }
 
-/// A server that has its address, and what it serves.
+/// A server with its address and its subject.
 pub(crate) struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -75,7 +75,7 @@ pub(crate) struct Server {
     workers: Gate,
 }
 
-/// Why there is no server.
+/// Why the server cannot start.
 pub(crate) enum NoServer {
     Source(Failure),
     Address(io::Error),
@@ -83,9 +83,9 @@ pub(crate) enum NoServer {
 }
 
 impl Server {
-    /// Reads `path` and takes an address; port 0 is any that is free.
+    /// Binds the address and reads `path`. Port 0 means any free port.
     pub(crate) fn open(path: &Path, host: IpAddr, port: u16, input: Input) -> Result<Server, NoServer> {
-        // First: whoever is refused the address need not wait for a long reading.
+        // First, so that an error in the address does not have to wait for a long read.
         let listener = TcpListener::bind((host, port)).map_err(NoServer::Address)?;
         let address = listener.local_addr().map_err(NoServer::Address)?;
         let token = token().map_err(NoServer::Token)?;
@@ -94,7 +94,7 @@ impl Server {
         Ok(Server { listener, address, token, subject, connections, workers })
     }
 
-    /// Where a browser finds it.
+    /// The address for the browser.
     pub(crate) fn url(&self) -> String {
         let host = match self.address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => host_name(),
@@ -121,11 +121,11 @@ impl Server {
         loop {
             let pass = self.connections.enter();
             let Ok((stream, _)) = self.listener.accept() else {
-                // Too many open files: it passes.
+                // Too many open files: try again later.
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
             };
-            // Given back by the thread, or here where there is none.
+            // Released by the thread, or below if no thread can be started.
             std::mem::forget(pass);
             let server = Arc::clone(&self);
             let work = move || {
@@ -145,22 +145,25 @@ impl Server {
             Ok(request) => request,
             Err(Refused::Closed) => return,
             Err(Refused::With(status)) => {
-                let answer = Answer::text(status, "this is no request that is answered here");
+                let answer = Answer::text(status, "This request is not supported.");
                 return http::answer(stream, &answer, NOTHING, false);
             }
         };
         let text = |status, text| http::answer(stream, &Answer::text(status, text), NOTHING, request.is_head);
         if !self.is_our_name(request.host.as_deref()) {
-            return text(421, "this server does not answer under this name");
+            return text(
+                421,
+                "This host name is not a name of this machine. Use the address that vramline serve printed.",
+            );
         }
         let Some(name) = self.asked_for(&request) else {
-            return text(404, "there is nothing here: use the address that vramline serve printed");
+            return text(404, "Not found. Use the address that vramline serve printed.");
         };
         self.subject.freshen();
         if self.subject.now().standing == Standing::Gone {
             return text(
                 410,
-                "what was served has been deleted or moved; vramline serve shows it while it is there",
+                "The recording was deleted or moved. Put it back, or run vramline serve with its new path.",
             );
         }
         match name {
@@ -168,14 +171,14 @@ impl Server {
             "data" => http::answer(stream, &Answer::json(self.data()), NOTHING, request.is_head),
             "tile" | "held" => match self.closer(name, &request) {
                 Ok(json) => http::answer(stream, &Answer::json(json), NOTHING, request.is_head),
-                Err(status) => text(status, "there is no such part of the picture"),
+                Err(status) => text(status, "This part of the timeline does not exist."),
             },
             "events" if !request.is_head => self.events(stream),
-            _ => text(404, "there is nothing here"),
+            _ => text(404, "Not found."),
         }
     }
 
-    /// Names that lead here and nowhere else. Any other is a name that somebody let point here.
+    /// Whether the host of a request is a name of this machine. Another site's name may point here, and must be refused.
     fn is_our_name(&self, host: Option<&str>) -> bool {
         let Some(host) = host else { return false };
         let port = self.address.port();
@@ -190,15 +193,15 @@ impl Server {
         if self.address.ip().is_loopback() {
             return name.trim_matches(['[', ']']).parse() == Ok(self.address.ip());
         }
-        // Told to answer to others: an address cannot be pointed elsewhere, and our own name is ours.
+        // With --host: a numeric address and our own host name cannot belong to another site.
         name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case(&host_name())
     }
 
-    /// What stands behind the token.
+    /// The name of the requested resource, if the token is right.
     fn asked_for<'a>(&self, request: &'a Request) -> Option<&'a str> {
         let (token, name) = request.path.strip_prefix('/')?.split_once('/')?;
         let is_same = token.len() == self.token.len();
-        // In the same time wherever it differs.
+        // Compared in constant time.
         let differs = token.bytes().zip(self.token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
         (is_same && differs == 0).then_some(name)
     }
@@ -229,7 +232,7 @@ impl Server {
         )
     }
 
-    /// A window, or a moment.
+    /// A tile of the timeline, or the memory in use at one time.
     fn closer(&self, name: &str, request: &Request) -> Result<String, u16> {
         let number = |wanted: &str| {
             let mut pairs = request.query.split('&').filter_map(|pair| pair.split_once('='));
@@ -251,7 +254,7 @@ impl Server {
         made.ok_or(404)
     }
 
-    /// Tells a page what changes, until it goes.
+    /// Sends changes to a page until it is closed.
     fn events(&self, stream: &TcpStream) {
         let has_room = {
             let mut now = self.subject.now();
@@ -260,10 +263,10 @@ impl Server {
             has_room
         };
         if !has_room {
-            let answer = Answer::text(503, "too many pages are open: close some and load this one again");
+            let answer = Answer::text(503, "Too many pages are open. Close some and reload this page.");
             return http::answer(stream, &answer, NOTHING, false);
         }
-        // It ends when the page does not take it any more.
+        // An error means that the page was closed.
         let _ = self.tell(stream);
         self.subject.now().watchers -= 1;
     }
@@ -308,7 +311,7 @@ impl Server {
     }
 }
 
-/// A name for what is served that nobody guesses.
+/// A random token that cannot be guessed.
 fn token() -> io::Result<String> {
     let mut bytes = [0_u8; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

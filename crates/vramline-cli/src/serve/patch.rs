@@ -1,12 +1,12 @@
-//! What has changed from one document to the next, so that a page that has the first gets only that.
+//! The difference between two documents, so that an open page gets only the changes.
 //!
-//! A patch is `{"v": value}` (put in its place), `{"o": {key: patch}}` (of an object, the keys that changed) or
-//! `{"n": length, "e": {place: patch}, "a": [values]}` (of a list: cut to a length, some changed, some more). `web/src/server.ts`
+//! A patch is `{"v": value}` (a new value), `{"o": {key: patch}}` (changed keys of an object) or
+//! `{"n": length, "e": {index: patch}, "a": [values]}` (a list: new length, changed elements, appended elements). `web/src/server.ts`
 //! applies it.
 
 use serde_json::{Map, Value, json};
 
-/// `None` where nothing has changed.
+/// Returns the patch from `old` to `new`; `None` if they are equal.
 pub(super) fn patch(old: &Value, new: &Value) -> Option<Value> {
     match (old, new) {
         _ if old == new => None,
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_only_what_is_new() {
+    fn a_patch_contains_only_what_is_new() {
         let (old, new) =
             (json!({"long": [1, 2, 3], "same": "x"}), json!({"long": [1, 2, 3, 4], "same": "x"}));
         assert_eq!(patch(&old, &new), Some(json!({"o": {"long": {"n": 3, "e": {}, "a": [4]}}})));

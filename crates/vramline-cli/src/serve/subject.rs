@@ -1,8 +1,7 @@
-//! What is served: a path as it was read last, and again while it grows.
+//! The served path: reads it, and reads it again while a run is recorded.
 //!
-//! A run that goes on is read anew at a pace that its reading sets: what a reading takes, ten times that passes before the next, and
-//! a second at least. Files are no clue to it: a step is stored into room that the file has already, which changes neither its length
-//! nor its time. When nobody looks, nothing is read.
+//! A running job is read again after ten times the duration of the last read, but at most once a second. Lengths and times of files do not
+//! show a change, because steps are written into space that the file already has. Nothing is read while no page is open.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -24,23 +23,23 @@ use crate::input::Input;
 use crate::printer;
 
 const LEAST_WAIT: Duration = Duration::from_secs(1);
-/// So many times what a reading takes passes before the next.
+/// Pause between two reads, as a multiple of the duration of a read.
 const SHARE: u32 = 9;
-/// On another host nobody can be asked whether the job lives: a folder that changed so lately is being written.
+/// A job on another host counts as running if its folder changed within this time.
 const LATELY: Duration = Duration::from_secs(30);
-/// A patch that is longer is no better than everything.
+/// Longest patch that is sent. Beyond that, the page loads everything.
 const LONGEST_PATCH: usize = 4 << 20;
 
-/// How it stands with what is served.
+/// The state of the served path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nothing more comes.
+    /// Complete; nothing more will be written.
     Whole,
-    /// The run goes on.
+    /// The job is running.
     Going,
-    /// It went on while it was served, and has ended.
+    /// The job was running when it was first read, and has ended.
     Ended,
-    /// It is not there any more.
+    /// The path no longer exists.
     Gone,
 }
 
@@ -55,37 +54,37 @@ impl Standing {
     }
 }
 
-/// One reading, as it is shown.
+/// One version of the page.
 pub(super) struct Shown {
     pub(super) version: u64,
     pub(super) verdict: Vec<String>,
     pub(super) data: String,
     pub(super) tiles: PictureTiles,
-    /// Who would go on with it, where it is a recording.
+    /// The processes that write it, if it is a recording.
     writers: Option<Writers>,
 }
 
 pub(super) struct Now {
     pub(super) shown: Arc<Shown>,
     pub(super) standing: Standing,
-    /// From the version before to this one.
+    /// The patch from the previous version to this one.
     pub(super) patch: Option<Arc<str>>,
     seen: PathState,
-    /// Seen once, and others than before: read when they have come to rest.
+    /// A changed state of the files that was seen once. They are read when it stays the same.
     unsettled: Option<PathState>,
     read_at: Instant,
     wait: Duration,
-    /// Pages that are told of changes.
+    /// Number of open pages.
     pub(super) watchers: usize,
 }
 
 pub(super) struct Subject {
     path: PathBuf,
-    /// The path by the name that pages give it.
+    /// The path as pages show it.
     pub(super) shown_path: PathBuf,
     now: Mutex<Now>,
     changed: Condvar,
-    /// What it is read with; one reading at a time.
+    /// Reads the path, one read at a time.
     input: Mutex<Input>,
 }
 
@@ -118,14 +117,14 @@ impl Subject {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until something has changed since a version and a standing, or for so long.
+    /// Waits until version or standing changes, or until the time is over.
     pub(super) fn wait(&self, version: u64, standing: Standing, most: Duration) -> MutexGuard<'_, Now> {
         let is_same = |now: &mut Now| now.shown.version == version && now.standing == standing;
         let waited = self.changed.wait_timeout_while(self.now(), most, is_same);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Wakes whoever waits, once a second; reads again while somebody looks.
+    /// Reads again once a second while a page is open.
     pub(super) fn watch(&self) {
         loop {
             std::thread::sleep(LEAST_WAIT);
@@ -135,7 +134,7 @@ impl Subject {
         }
     }
 
-    /// Reads again, where there may be something new and it is time.
+    /// Reads again, if there may be something new and the pause is over.
     pub(super) fn freshen(&self) {
         let Ok(mut input) = self.input.try_lock() else { return };
         let is_there = self.path.exists();
@@ -156,7 +155,7 @@ impl Subject {
         if standing != Standing::Going {
             let mut now = self.now();
             let is_settled = now.unsettled == Some(seen);
-            // Somebody copies or deletes it: half of it is not shown.
+            // The files may be half copied or half deleted: wait until they stay the same.
             now.unsettled = Some(seen).filter(|_| seen != was || standing == Standing::Gone);
             if now.unsettled.is_none() || !is_settled {
                 now.read_at = Instant::now();
@@ -164,7 +163,7 @@ impl Subject {
             }
         }
         let began = Instant::now();
-        // What cannot be read now may be in a moment: it is half gone, or half written.
+        // An error may be temporary, while files are copied or deleted.
         let fresh = read(&mut input, &self.path, shown.version + 1)
             .ok()
             .filter(|fresh| standing != Standing::Going || self.path.exists() && !has_lost(&shown, fresh));
@@ -186,7 +185,7 @@ impl Subject {
     }
 }
 
-/// A recording only grows: one that has less is being deleted.
+/// Whether a recording has less content than before. Recordings only grow, so it is being deleted.
 fn has_lost(old: &Shown, new: &Shown) -> bool {
     let count = |shown: &Shown| {
         let reading = shown.tiles.reading();
@@ -205,10 +204,11 @@ fn wait_after(began: Instant) -> Duration {
 
 fn read(input: &mut Input, path: &Path, version: u64) -> Result<Shown, Failure> {
     let mut reading = input.read_with_failures(path)?;
-    // Whoever writes it is known by names that are private.
+    // Before redacting, because the names of hosts are private.
     let writers = reading.recorded.as_ref().map(Writers::of);
     input.redact(&mut reading);
     let options = ReportOptions { top: Some(PAGE_PEAK_ROWS), ..ReportOptions::default() };
+    let _line = input.progress("analysing");
     let mut report = report(&reading, &options);
     let verdict = printer::report::verdict_lines(&report.clone().into());
     let data = payload(&reading, &mut report);
@@ -224,10 +224,10 @@ fn patch_of(old: &Shown, new: &Shown) -> Option<Arc<str>> {
     (text.len() <= LONGEST_PATCH).then(|| text.into())
 }
 
-/// Who writes a recording.
+/// The processes that write a recording.
 struct Writers {
     is_ended: bool,
-    /// The host of the launcher and its number.
+    /// The host and the process ID of the launcher.
     launcher: Option<(String, u32)>,
     processes: Vec<ProcessId>,
 }
@@ -243,7 +243,7 @@ impl Writers {
     }
 }
 
-/// Whether the run of a recording goes on.
+/// Whether the job of a recording is running.
 fn goes_on(shown: &Shown, seen: &PathState) -> bool {
     let Some(writers) = shown.writers.as_ref().filter(|writers| !writers.is_ended) else { return false };
     let is_alive = |id: &ProcessId| ProcessId::of_running(id.pid()).is_ok_and(|now| now == *id);
@@ -257,12 +257,12 @@ fn goes_on(shown: &Shown, seen: &PathState) -> bool {
         || is_elsewhere && seen.age().is_some_and(|age| age < LATELY)
 }
 
-/// Numbers of processes come back: the launcher's counts only as long as it is one.
+/// Whether the process is a launcher. Process IDs are reused, so its name is checked.
 fn is_launcher(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "vramline")
 }
 
-/// A path from outside: whether its files are others than before.
+/// A fingerprint of the files of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PathState {
     sum: u64,
@@ -270,7 +270,7 @@ struct PathState {
 }
 
 impl PathState {
-    /// Names, lengths and times of at most so many files, so deep.
+    /// Combines names, lengths and times of the files, up to a number of files and a depth.
     fn of(path: &Path) -> PathState {
         const MAX_FILES: usize = 4096;
         const DEEPEST: usize = 6;
@@ -283,7 +283,7 @@ impl PathState {
             let time = facts.modified().ok();
             let mut sum = DefaultHasher::new();
             (&path, facts.len(), time).hash(&mut sum);
-            // In whatever order a folder lists them.
+            // A sum, because folders list their files in any order.
             seen.sum = seen.sum.wrapping_add(sum.finish());
             seen.newest = seen.newest.max(time);
             if facts.is_dir() && depth < DEEPEST && count < MAX_FILES {

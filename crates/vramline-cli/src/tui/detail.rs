@@ -1,4 +1,4 @@
-//! Paints one process: what it is, its pool, its roles, its steps.
+//! Draws the details of one process: its command, memory, roles and steps.
 
 use ratatui::layout::Rect;
 use ratatui::style::Color;
@@ -12,18 +12,18 @@ use crate::lookout::Look;
 use crate::printer::top::{bytes, command, elapsed};
 use crate::printer::{percent, printable};
 
-/// One process: what it is, its pool, its roles, its steps.
+/// Draws the details of the selected process.
 pub(super) fn detail(pen: &mut Pen<'_>, state: &State, look: &Look, paint: Paint) {
     let rows = state.rows();
     let Some(row) = state.chosen(&rows) else {
-        pen.line("  the process has gone; Esc goes back");
+        pen.line("  This process has ended. Press Esc to go back.");
         return;
     };
     let job = row.job.and_then(|job| look.document.jobs.get(job));
     about(pen, row, job, look, paint);
     let (left, right) = (roles(state, row, job, paint), steps(row, paint));
     let area = Rect { y: pen.area.y + pen.used, height: pen.left(), ..pen.area };
-    // Side by side where there is room, else one below the other; both scroll.
+    // Side by side if there is room, else one below the other. Both scroll.
     if area.width >= 100 {
         let half = (area.width / 2).min(60);
         let mut pen_left = Pen::new(pen.buffer, Rect { width: half.saturating_sub(2), ..area });
@@ -50,14 +50,17 @@ fn about(pen: &mut Pen<'_>, row: &TopProcess, job: Option<&TopJob>, look: &Look,
             row.framework.as_deref().map_or(String::new(), |name| format!(", {}", printable(name)));
         pen.line(format!("{}{age}{framework}, {}", job.state.word(), printable(&job.path)));
     } else {
-        pen.line(Line::styled("not recorded: only the driver tells of it", paint.dim()));
-        pen.line(Line::styled("vramline run -- CMD would show its pools, roles and steps", paint.dim()));
+        pen.line(Line::styled("not recorded: only the driver reports its memory", paint.dim()));
+        pen.line(Line::styled(
+            "start it with `vramline run -- CMD` to see pools, roles and steps",
+            paint.dim(),
+        ));
     }
     let figure = |name: &str, value: Option<Bytes>| format!("{name} {}   ", bytes(value));
     pen.line(
         [
-            figure("held", row.held_bytes),
-            figure("pool", row.pool_bytes),
+            figure("memory", row.held_bytes),
+            figure("reserved", row.pool_bytes),
             figure("in use", row.in_use_bytes),
             figure("cached", row.cached_bytes),
         ]
@@ -70,7 +73,7 @@ fn about(pen: &mut Pen<'_>, row: &TopProcess, job: Option<&TopJob>, look: &Look,
             figure("headroom", row.headroom_bytes),
             row.silent_ns
                 .filter(|silent| silent.0 > 3_000_000_000)
-                .map_or(String::new(), |silent| format!("silent for {}", elapsed(silent))),
+                .map_or(String::new(), |silent| format!("no data for {}", elapsed(silent))),
         ]
         .concat(),
     );
@@ -86,26 +89,30 @@ fn roles(state: &State, row: &TopProcess, job: Option<&TopJob>, paint: Paint) ->
     }
     let title = |text: String| Line::styled(text, paint.bold());
     match state.roles(row) {
-        Some(Roles::Told { pool, peak, rows }) => {
-            lines.push(title(format!("At the peak of the traced steps: {peak} in {}", printable(pool))));
+        Some(Roles::Known { pool, peak, rows }) => {
+            lines.push(title(format!(
+                "In use at the peak of the traced steps: {peak} in {}",
+                printable(pool)
+            )));
             for (role, bytes) in rows {
                 let share = percent(*bytes, *peak);
                 lines.push(Line::from(format!("  {:>9} {share:>7}  {role}", bytes.to_string())));
             }
         }
-        Some(Roles::Awaited) => lines.push(title("Reading the trace ...".to_owned())),
-        Some(Roles::NotTold(why)) => lines.push(title(printable(why))),
-        None => lines.push(Line::styled("no trace is written yet: roles come from it", paint.dim())),
+        Some(Roles::Loading) => lines.push(title("Reading the trace ...".to_owned())),
+        Some(Roles::Unknown(why)) => lines.push(title(printable(why))),
+        None => lines.push(Line::styled("roles are unknown until the first trace is written", paint.dim())),
     }
     if !row.roles.is_empty() {
-        lines.push(title("Variables that the program lists".to_owned()));
+        lines.push(title("Variables of the program".to_owned()));
     }
     for role in &row.roles {
         lines.push(Line::from(format!(
-            "  {:>9} in {} variables: {}",
+            "  {:>9}  {} in {} {}",
             role.bytes.to_string(),
+            role.role.word(),
             role.variables,
-            role.role.word()
+            if role.variables == 1 { "variable" } else { "variables" }
         )));
     }
     lines
@@ -116,7 +123,7 @@ fn steps(row: &TopProcess, paint: Paint) -> Vec<Line<'static>> {
         return Vec::new();
     }
     let head =
-        format!("{:>8} {:>6} {:<11}{:>9} {:>9} {:>9}", "STEP", "EPOCH", "PHASE", "TOOK", "PEAK", "AT END");
+        format!("{:>8} {:>6} {:<11}{:>9} {:>9} {:>9}", "STEP", "EPOCH", "PHASE", "TIME", "PEAK", "AT END");
     let mut lines = vec![Line::styled(head, paint.bold())];
     let most = row.steps.iter().filter_map(|step| step.peak_bytes.or(step.current_bytes)).max();
     for step in row.steps.iter().rev() {

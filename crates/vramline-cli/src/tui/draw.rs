@@ -1,4 +1,4 @@
-//! Paints the screen, whatever its size. Signs tell the parts of a bar apart; colours only help.
+//! Draws the screen, for any size of terminal. The parts of a bar differ by character; colours only help.
 
 use std::borrow::Cow;
 
@@ -17,16 +17,16 @@ use super::detail::detail;
 use super::pen::{Paint, Pen};
 use super::state::{Mode, Sort, State};
 use crate::lookout::Look;
-use crate::printer::top::{bytes, command, summary};
+use crate::printer::top::{bytes, command, part_title, summary};
 use crate::printer::{percent, printable};
 
-/// How far back the history of a device goes.
+/// Length of the history of a device.
 const PAST: Nanos = Nanos(300_000_000_000);
 
-/// From nothing to all.
+/// The characters of a history, from empty to full.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The sign and colour of a part of a bar.
+/// The character and colour of a part of a bar.
 fn look_of(part: BarPart) -> (char, Color) {
     match part {
         BarPart::DriverReserved => ('#', Color::Red),
@@ -47,13 +47,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, paint: Paint) {
     stumble();
     let area = frame.area();
     let buffer = frame.buffer_mut();
-    // The last line is for keys; it goes first where there is no room.
+    // The last line lists the keys, if there is room.
     let footer = u16::from(area.height > 4);
     let body = Rect { height: area.height.saturating_sub(footer), ..area };
     let mut pen = Pen::new(buffer, body);
     header(&mut pen, state, paint);
     match &state.look {
-        None => pen.line("  looking ..."),
+        None => pen.line("  Reading the driver and recordings ..."),
         Some(look) => {
             let room = match state.mode {
                 Mode::Detail => pen.left() / 3,
@@ -87,7 +87,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, paint: Paint) {
     }
 }
 
-/// For tests: the screen must be given back whatever happens here.
+/// For tests: panics, to check that the terminal is restored.
 #[cfg(debug_assertions)]
 #[expect(clippy::panic, reason = "that is what is tested")]
 fn stumble() {
@@ -113,12 +113,12 @@ fn header(pen: &mut Pen<'_>, state: &State, paint: Paint) {
         spans.push(Span::styled(time, paint.dim()));
     }
     if state.is_paused {
-        spans.push(Span::styled("  stands still", paint.bold()));
+        spans.push(Span::styled("  paused", paint.bold()));
     }
     pen.line(spans);
 }
 
-/// Devices in at most `room` lines: three lines each where that fits, else one.
+/// Draws the devices in at most `room` lines: three lines each if they fit, else one.
 fn devices(pen: &mut Pen<'_>, look: &Look, room: u16, paint: Paint) {
     let all = &look.document.devices;
     let room = usize::from(room.min(pen.left()));
@@ -136,7 +136,10 @@ fn devices(pen: &mut Pen<'_>, look: &Look, room: u16, paint: Paint) {
         if shown < all.len() {
             let more = all.len() - shown;
             pen.line(Line::styled(
-                format!("... {more} more devices: a higher window shows them"),
+                format!(
+                    "... {more} more {}: make the window taller to see all",
+                    if more == 1 { "device" } else { "devices" }
+                ),
                 paint.dim(),
             ));
         }
@@ -146,14 +149,14 @@ fn devices(pen: &mut Pen<'_>, look: &Look, room: u16, paint: Paint) {
     }
 }
 
-/// How much of a device is taken, for people.
+/// The memory of a device that is not free, as text.
 fn taken(device: &TopDevice) -> String {
     match (device.total_bytes, device.free_bytes) {
         (Some(total), Some(free)) => {
             let taken = total.saturating_sub(free);
             format!("{taken} of {total}, {}", percent(taken, total))
         }
-        _ => device.error.unwrap_or("not told").to_owned(),
+        _ => device.error.unwrap_or("unknown").to_owned(),
     }
 }
 
@@ -174,7 +177,7 @@ fn roomy(pen: &mut Pen<'_>, look: &Look, device: &TopDevice, width: usize, paint
     let past = spark(look, device, width.saturating_sub(20));
     pen.line(vec![
         Span::styled(past, paint.colour(Color::Green)),
-        Span::styled("  the last 5 minutes", paint.dim()),
+        Span::styled("  last 5 minutes", paint.dim()),
     ]);
 }
 
@@ -199,13 +202,13 @@ fn compact(pen: &mut Pen<'_>, look: &Look, device: &TopDevice, width: usize, pai
     pen.line(spans);
 }
 
-/// A device's bytes as a bar of so many signs, brackets left out. Parts keep their order; each ends where the bytes before it end.
+/// The memory of a device as a bar of `width` characters between brackets. Each part starts where the previous one ends.
 fn bar(device: &TopDevice, width: usize, paint: Paint) -> Line<'static> {
     let Some(total) = device.total_bytes.filter(|total| total.0 > 0) else {
         return Line::from(format!("[{}]", "?".repeat(width)));
     };
     let mut spans = vec![Span::raw("[")];
-    // Pages that a pool has taken and never touched hold no memory.
+    // Pages that a pool has reserved and never touched use no memory.
     let mut less: i128 = 0;
     let mut parts: Vec<(BarPart, i128)> = Vec::new();
     for part in device.parts.iter().rev() {
@@ -242,12 +245,12 @@ fn legend(pen: &mut Pen<'_>, look: &Look, paint: Paint) {
         let (sign, colour) = look_of(part);
         let shown = u64::try_from(sum).map_or("-".to_owned(), |sum| Bytes(sum).to_string());
         spans.push(Span::styled(sign.to_string(), paint.colour(colour)));
-        spans.push(Span::raw(format!(" {} {shown}  ", part.word())));
+        spans.push(Span::raw(format!(" {} {shown}  ", part_title(part))));
     }
     pen.line(spans);
 }
 
-/// The last minutes, the highest of each stretch.
+/// The history of a device: the highest value of each interval.
 fn spark(look: &Look, device: &TopDevice, width: usize) -> String {
     let (Some(uuid), Some(total)) = (&device.uuid, device.total_bytes) else { return " ".repeat(width) };
     let columns = look.history.columns(uuid, look.now, PAST, width);
@@ -260,7 +263,7 @@ fn spark(look: &Look, device: &TopDevice, width: usize) -> String {
     format!("{signs:>width$}")
 }
 
-/// A column of the table: its title, its width, the narrowest screen that shows it, and what it is sorted by.
+/// A column of the table: title, width, narrowest screen that shows it, and sort order.
 struct Column {
     title: &'static str,
     width: usize,
@@ -273,11 +276,11 @@ struct Column {
 const COLUMNS: [Column; 11] = [
     column("PID", 8, 0, Sort::Pid, |row| row.pid.to_string()),
     Column { is_right: false, ..column("DEVICE", 7, 0, Sort::Device, |row| row.device.clone()) },
-    column("HELD", 9, 0, Sort::Held, |row| bytes(row.held_bytes)),
+    column("MEMORY", 9, 0, Sort::Held, |row| bytes(row.held_bytes)),
     column("IN USE", 9, 40, Sort::InUse, |row| bytes(row.in_use_bytes)),
     column("CACHED", 9, 110, Sort::Cached, |row| bytes(row.cached_bytes)),
     column("STEP", 7, 50, Sort::Step, |row| row.step.map_or("-".to_owned(), |step| step.to_string())),
-    column("STEP PK", 9, 70, Sort::StepPeak, |row| bytes(row.step_peak_bytes)),
+    column("STEP PEAK", 9, 70, Sort::StepPeak, |row| bytes(row.step_peak_bytes)),
     column("PEAK", 9, 100, Sort::Peak, |row| bytes(row.peak_bytes)),
     column("HEADROOM", 9, 80, Sort::Headroom, |row| bytes(row.headroom_bytes)),
     Column {
@@ -301,7 +304,7 @@ impl Column {
     fn fit<'b>(&self, text: impl Into<Cow<'b, str>>) -> String {
         let text: String = text.into().into_owned();
         let width = self.width;
-        // A figure is never cut: its row moves instead.
+        // Numbers are never cut: the rest of the row moves instead.
         let is_whole = self.is_right || width == 0;
         let text: String = if is_whole { text } else { text.chars().take(width).collect() };
         match self.is_right {
@@ -329,17 +332,17 @@ fn table(pen: &mut Pen<'_>, state: &State, paint: Paint) {
         let all = state.look.as_ref().map_or(0, |look| look.document.processes.len());
         let (text, hint) = match all {
             0 => (
-                "  no process holds memory of these devices",
-                "  vramline run -- python train.py records one",
+                "  No process uses memory of these devices.",
+                "  Start a job with: vramline run -- python train.py",
             ),
-            _ => ("  nothing matches the filter", "  Esc shows everything again"),
+            _ => ("  No process matches the filter.", "  Press Esc to show all processes."),
         };
         pen.line(Line::styled(text, paint.dim()));
         pen.line(Line::styled(hint, paint.dim()));
         return;
     }
     let (place, room) = (state.place(&rows), usize::from(pen.left()));
-    // The chosen one stays in sight.
+    // The selected row stays visible.
     let first = (place + 1).saturating_sub(room);
     for (at, row) in rows.iter().enumerate().skip(first).take(room) {
         let cells: String = shown.iter().map(|column| column.fit((column.cell)(row))).collect();
@@ -352,7 +355,7 @@ fn table(pen: &mut Pen<'_>, state: &State, paint: Paint) {
 fn keys(pen: &mut Pen<'_>, state: &State, paint: Paint) {
     let line = match state.mode {
         Mode::Filter => {
-            format!("filter: {}_   Enter keeps it, Esc shows everything", printable(&state.filter))
+            format!("filter: {}_   Enter keep   Esc show all", printable(&state.filter))
         }
         Mode::Detail => "Esc back   up/down scroll   q quit   ? help".to_owned(),
         Mode::Table | Mode::Help => {
@@ -360,9 +363,9 @@ fn keys(pen: &mut Pen<'_>, state: &State, paint: Paint) {
                 "" => "/ filter".to_owned(),
                 filter => format!("/ filter: {}", printable(filter)),
             };
-            let turned = if state.is_reversed { ", reversed" } else { "" };
+            let reversed = if state.is_reversed { ", reversed" } else { "" };
             format!(
-                "q quit   ? help   Enter roles and steps   {filter}   s sort: {}{turned}",
+                "q quit   ? help   Enter roles and steps   {filter}   s sort: {}{reversed}",
                 state.sort.word()
             )
         }
@@ -375,21 +378,22 @@ fn help(buffer: &mut Buffer, area: Rect, paint: Paint) {
         Sort::ALL.iter().map(|sort| format!("{} {}", sort.letter(), sort.word())).collect();
     let (first, second) = letters.split_at(letters.len() / 2);
     let lines = [
-        "up, down, j, k       choose a process; PgUp, PgDn, Home, End".to_owned(),
-        "Enter                its roles and steps; again or Esc: back".to_owned(),
-        "/                    show only what matches; Esc: everything".to_owned(),
-        "s, S                 sort by the next, the previous column".to_owned(),
+        "up, down, j, k       select a process; also PgUp, PgDn, Home, End".to_owned(),
+        "Enter                show its roles and steps; Esc goes back".to_owned(),
+        "/                    filter processes; Esc shows all".to_owned(),
+        "s, S                 sort by the next or previous column, or press:".to_owned(),
         format!("                     {}", first.join(", ")),
         format!("                     {}", second.join(", ")),
-        "r                    the other way round".to_owned(),
-        "space                stand still, go on".to_owned(),
-        "q, Ctrl-C            quit;   Ctrl-Z: to the shell, fg: back".to_owned(),
+        "r                    reverse the order".to_owned(),
+        "space                pause, continue".to_owned(),
+        "q, Ctrl-C            quit".to_owned(),
+        "Ctrl-Z               suspend; fg continues".to_owned(),
         String::new(),
-        "held: as the driver or, of host memory, the kernel says.".to_owned(),
-        "in use, cached: the framework's pool.".to_owned(),
-        "step pk: the last step's own peak, where it is known.".to_owned(),
-        "headroom: by how much the peak could rise before memory runs out.".to_owned(),
-        "- is not known; vramline top --json says why.".to_owned(),
+        "memory     memory of the process, from the driver or the kernel".to_owned(),
+        "in use     allocated by the framework; cached: held by its pool".to_owned(),
+        "step peak  peak of the last step, if it was recorded".to_owned(),
+        "headroom   how much the peak can rise before memory runs out".to_owned(),
+        "-          unknown; `vramline top --json` says why".to_owned(),
     ];
     let width = area.width.min(72);
     let height = area.height.min(u16::try_from(lines.len() + 2).unwrap_or(u16::MAX));
@@ -397,7 +401,7 @@ fn help(buffer: &mut Buffer, area: Rect, paint: Paint) {
     let place = Rect { x, y, width, height };
     Clear.render(place, buffer);
     let mut pen = Pen::new(buffer, place);
-    pen.band("  Keys (any key goes back)", paint.chosen());
+    pen.band("  Keys and columns (press any key to go back)", paint.chosen());
     for line in lines {
         pen.line(format!("  {line}"));
     }
@@ -454,7 +458,7 @@ mod tests {
         Ok(DriverSight { library: fake.library(), devices, age_ns: Nanos(0) })
     }
 
-    /// A machine with so many devices and processes, and a recorded job.
+    /// A machine with a number of devices and processes, and a recorded job.
     fn look(gpus: u32, processes: u32) -> Look {
         let path =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/tf221_cpu_keras.vram");
@@ -493,7 +497,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever the size and whatever was typed, the screen is drawn, and nothing on it could steer a terminal.
+        /// The screen is drawn for any size and any keys, and contains no control characters.
         #[test]
         fn every_size_is_drawn(
             columns in 0_u16..220, lines in 0_u16..70, gpus in 0_u32..9, processes in 0_u32..220,
@@ -527,7 +531,7 @@ mod tests {
             assert_eq!(line.width(), width + 2);
         }
         let text = bar(device, 140, Paint { is_coloured: false }).to_string();
-        // One sign is a GiB.
+        // One character is one GiB.
         assert_eq!(text.matches('#').count(), 1);
         let part = |name: BarPart| device.parts.iter().find(|part| part.part == name).unwrap().bytes;
         let free = f64::from(u32::try_from(text.matches('·').count()).unwrap());

@@ -1,7 +1,7 @@
-//! The live screen of `vramline top`. One thread looks, one reads keys, one waits for signals; this one alone draws.
+//! The live screen of `vramline top`. One thread collects data, one reads keys, one waits for signals; only the main thread draws.
 //!
-//! `terminal` has the terminal and gives it back whatever happens, `state` knows what is chosen, `draw` paints it with `pen`, and `detail` paints one
-//! process. What there is to see comes from `lookout`; nothing here asks a driver or reads a recording.
+//! `terminal` owns the terminal and always restores it, `state` holds the selection, `draw` draws the screen with `pen`, and `detail`
+//! draws one process. The data comes from `lookout`; nothing here calls the driver or reads a recording.
 
 mod detail;
 mod draw;
@@ -25,7 +25,7 @@ use pen::Paint;
 use state::{Roles, State, Wish};
 use terminal::Screen;
 
-/// Signals that would leave the terminal as it is.
+/// Signals that would otherwise end or stop the process without restoring the terminal.
 const SIGNALS: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP, libc::SIGCONT];
 
@@ -37,15 +37,15 @@ enum News {
     Roles(PathBuf, Roles),
 }
 
-/// Shows the machine until the user has seen enough.
+/// Shows the screen until the user quits.
 pub(crate) fn run(paths: &[PathBuf], rate: f64) -> Result<Exit, Failure> {
-    // Before there is another thread: they all inherit it.
+    // Before other threads are started, because they inherit it.
     let held = Held::hold(&SIGNALS);
     let (tell, news) = channel();
     let mut screen = Screen::open().map_err(|error| {
         Failure::error(
-            format!("this terminal cannot be drawn on: {error}"),
-            "vramline top --once prints one look as text",
+            format!("cannot draw on this terminal: {error}"),
+            "run `vramline top --once` to print once, as text",
         )
     })?;
     watch_signals(held, tell.clone());
@@ -55,10 +55,10 @@ pub(crate) fn run(paths: &[PathBuf], rate: f64) -> Result<Exit, Failure> {
     let paint = Paint::of_terminal();
     let ended = loop {
         screen.draw(|frame| draw::draw(frame, &state, paint))?;
-        // Every thread that tells has gone: it has panicked, and said so.
+        // Every sender is gone, so a thread has panicked and reported it.
         let Ok(first) = news.recv() else { break Err(Failure::Bug) };
         let mut end = None;
-        // What came meanwhile is drawn together.
+        // All news that arrived in the meantime is drawn at once.
         for came in std::iter::once(first).chain(std::iter::from_fn(|| news.try_recv().ok())) {
             match came {
                 News::Look(look) => state.take(*look),
@@ -71,13 +71,13 @@ pub(crate) fn run(paths: &[PathBuf], rate: f64) -> Result<Exit, Failure> {
                 },
                 News::Input(_) => {}
                 News::Signal(libc::SIGTSTP) => stop(&mut screen)?,
-                // Somebody else may have used the terminal meanwhile.
+                // Another program may have used the terminal in the meantime.
                 News::Signal(libc::SIGCONT) => screen.reopen()?,
                 News::Signal(signal) => end = Some(Err(Failure::Interrupted { signal })),
                 News::NoInput(error) => {
                     return Err(Failure::error(
-                        format!("no keys can be read: {error}"),
-                        "vramline top --once prints one look as text",
+                        format!("cannot read keys from the terminal: {error}"),
+                        "run `vramline top --once` to print once, as text",
                     ));
                 }
             }
@@ -93,7 +93,7 @@ pub(crate) fn run(paths: &[PathBuf], rate: f64) -> Result<Exit, Failure> {
     ended
 }
 
-/// Ctrl-Z: the shell gets its terminal back until `fg`.
+/// Ctrl-Z: returns the terminal to the shell until `fg`.
 fn stop(screen: &mut Screen) -> Result<(), Failure> {
     terminal::close();
     kernel::stop();
@@ -136,17 +136,17 @@ fn look_on(mut lookout: Lookout, rate: f64, tell: Sender<News>) {
             if tell.send(News::Look(Box::new(lookout.look(false)))).is_err() {
                 return;
             }
-            // A look that takes long is not followed by another at once.
+            // After a slow update, wait at least as long as it took.
             std::thread::sleep(pace.saturating_sub(begin.elapsed()).max(begin.elapsed()));
         }
     });
 }
 
-/// What a job's trace says of its peak. A trace may be large: it is read when somebody asks, and once.
+/// Reads the roles at the peak from the trace of a job. A trace may be large, so it is read on demand and once.
 fn find_roles(path: PathBuf, tell: Sender<News>) {
     bug::detach(move || {
         let roles = roles_of(&path);
-        // Nobody listens any more: so be it.
+        // The screen may be closed by now.
         let _ = tell.send(News::Roles(path, roles));
     });
 }
@@ -154,16 +154,16 @@ fn find_roles(path: PathBuf, tell: Sender<News>) {
 fn roles_of(path: &Path) -> Roles {
     let reading = match vramline::read(path) {
         Ok(reading) => reading,
-        Err(error) => return Roles::NotTold(error.to_string()),
+        Err(error) => return Roles::Unknown(error.to_string()),
     };
     let report = report(&reading, &ReportOptions { top: Some(0), ..ReportOptions::default() });
-    let told = report.pools.iter().find_map(|pool| Some((pool, pool.at_peak.as_ref()?)));
-    let Some((pool, held)) = told else {
-        return Roles::NotTold("the trace holds no memory events".to_owned());
+    let found = report.pools.iter().find_map(|pool| Some((pool, pool.at_peak.as_ref()?)));
+    let Some((pool, held)) = found else {
+        return Roles::Unknown("The trace has no memory events".to_owned());
     };
     let mut rows: Vec<_> = Role::ALL.iter().map(|&role| (role.word(), held.of_role(role))).collect();
-    rows.extend([("slack", held.slack), ("before the recording", held.before_recording)]);
+    rows.extend([("rounding", held.slack), ("before the recording", held.before_recording)]);
     rows.retain(|(_, bytes)| bytes.0 > 0);
     rows.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    Roles::Told { pool: pool.name.clone(), peak: held.in_use, rows }
+    Roles::Known { pool: pool.name.clone(), peak: held.in_use, rows }
 }

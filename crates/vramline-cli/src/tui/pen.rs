@@ -1,4 +1,4 @@
-//! What the screen is painted with: styles, and lines from the top of an area down.
+//! Drawing tools: styles, and lines from the top of an area down.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -8,7 +8,7 @@ use ratatui::widgets::Widget;
 
 use crate::variables::NO_COLOR;
 
-/// How things stand out.
+/// The styles of the screen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paint {
     pub(super) is_coloured: bool,
@@ -36,7 +36,7 @@ impl Paint {
     }
 }
 
-/// Lines from the top of an area down.
+/// Writes lines from the top of an area down.
 pub(super) struct Pen<'a> {
     pub(super) buffer: &'a mut Buffer,
     pub(super) area: Rect,
@@ -62,7 +62,7 @@ impl<'a> Pen<'a> {
         self.used += 1;
     }
 
-    /// The same, in a style from edge to edge.
+    /// Writes a line in a style that fills the whole width.
     pub(super) fn band<'b>(&mut self, line: impl Into<Line<'b>>, style: Style) {
         if self.left() > 0 {
             let row = Rect { y: self.area.y + self.used, height: 1, ..self.area };

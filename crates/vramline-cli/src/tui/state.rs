@@ -1,4 +1,4 @@
-//! What is chosen on the screen: the order, the filter, the process, and what a key does to them. No drawing.
+//! The state of the screen: sort order, filter, selected process, and the effect of each key. No drawing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use vramline::view::top::TopProcess;
 use crate::lookout::Look;
 use crate::printer::top::command;
 
-/// What the processes are sorted by.
+/// The column that processes are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
@@ -59,7 +59,7 @@ impl Sort {
 
     pub(super) fn word(self) -> &'static str {
         match self {
-            Sort::Held => "held",
+            Sort::Held => "memory",
             Sort::InUse => "in use",
             Sort::Cached => "cached",
             Sort::StepPeak => "step peak",
@@ -72,7 +72,7 @@ impl Sort {
         }
     }
 
-    /// The usual order: what matters most first. What is not known comes last, in this order and in the other.
+    /// The order of two processes, most important first. Unknown values come last, also in reverse order.
     fn order(self, a: &TopProcess, b: &TopProcess, is_reversed: bool) -> Ordering {
         fn known<T: Ord>(a: Option<T>, b: Option<T>, is_down: bool) -> Ordering {
             match (a, b) {
@@ -93,7 +93,7 @@ impl Sort {
             Sort::Cached => down(|row| row.cached_bytes),
             Sort::StepPeak => down(|row| row.step_peak_bytes),
             Sort::Peak => down(|row| row.peak_bytes),
-            // The least headroom is what to look at.
+            // The smallest headroom is the most important.
             Sort::Headroom => known(a.headroom_bytes, b.headroom_bytes, is_reversed),
             Sort::Step => known(a.step, b.step, !is_reversed),
             Sort::Pid => known(Some(a.pid), Some(b.pid), is_reversed),
@@ -104,34 +104,34 @@ impl Sort {
     }
 }
 
-/// What the lower part of the screen shows.
+/// The content of the lower part of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mode {
     #[default]
     Table,
-    /// The table, while a filter is typed.
+    /// The table, while the user types a filter.
     Filter,
     /// One process.
     Detail,
     Help,
 }
 
-/// What a job's trace says of its peak.
+/// The roles at the peak, from the trace of a job.
 #[derive(Clone, Debug)]
 pub(super) enum Roles {
-    Awaited,
-    NotTold(String),
-    Told { pool: String, peak: Bytes, rows: Vec<(&'static str, Bytes)> },
+    Loading,
+    Unknown(String),
+    Known { pool: String, peak: Bytes, rows: Vec<(&'static str, Bytes)> },
 }
 
-/// What a key wants from others.
+/// What a key asks the main loop to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Nothing,
     Quit,
-    /// As the shell's Ctrl-Z.
+    /// Stop the process, as Ctrl-Z does in a shell.
     Stop,
-    /// The roles of the recording there.
+    /// Read the roles of this recording.
     Roles(PathBuf),
 }
 
@@ -150,7 +150,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// A new look; none while the screen stands still.
+    /// Takes an update, unless the screen is paused.
     pub(super) fn take(&mut self, look: Look) {
         if !self.is_paused || self.look.is_none() {
             self.look = Some(look);
@@ -161,7 +161,7 @@ impl State {
         self.roles.insert(path, roles);
     }
 
-    /// The processes that match, in order.
+    /// The processes that match the filter, sorted.
     pub(super) fn rows(&self) -> Vec<&TopProcess> {
         let Some(look) = &self.look else { return Vec::new() };
         let wanted = self.filter.to_lowercase();
@@ -182,7 +182,7 @@ impl State {
         rows
     }
 
-    /// Where the chosen process stands among the rows; the first where it is gone.
+    /// The position of the selected process among the rows; the first row if the process has ended.
     pub(super) fn place(&self, rows: &[&TopProcess]) -> usize {
         let is_chosen = |row: &&TopProcess| {
             self.chosen.as_ref().is_some_and(|(pid, device)| row.pid == *pid && row.device == *device)
@@ -231,7 +231,7 @@ impl State {
         }
     }
 
-    /// A key while the filter is typed.
+    /// Handles a key while the user types a filter.
     fn typed(&mut self, code: KeyCode) -> Wish {
         match code {
             KeyCode::Esc => {
@@ -276,7 +276,7 @@ impl State {
             KeyCode::End => self.step(isize::MAX),
             KeyCode::Char(letter) => {
                 if let Some(sort) = Sort::ALL.into_iter().find(|sort| sort.letter() == letter) {
-                    // The same key again turns it round.
+                    // The same key again reverses the order.
                     self.is_reversed = self.sort == sort && !self.is_reversed;
                     self.sort = sort;
                 }
@@ -298,7 +298,7 @@ impl State {
         self.chosen = rows.get(place).map(|row| (row.pid, row.device.clone()));
     }
 
-    /// Shows the chosen process, and asks for its roles where a trace has them.
+    /// Shows the selected process, and asks for its roles if there is a trace.
     fn open(&mut self) -> Wish {
         let rows = self.rows();
         let Some(row) = self.chosen(&rows) else { return Wish::Nothing };
@@ -311,7 +311,7 @@ impl State {
         let Some(path) = path.filter(|path| is_traced && !self.roles.contains_key(path)) else {
             return Wish::Nothing;
         };
-        self.roles.insert(path.clone(), Roles::Awaited);
+        self.roles.insert(path.clone(), Roles::Loading);
         Wish::Roles(path)
     }
 }

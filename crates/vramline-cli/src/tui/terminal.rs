@@ -1,4 +1,4 @@
-//! The terminal: taken over for a while, and given back on every way out, a panic included.
+//! The terminal: takes it over, and restores it on every way out, including a panic.
 
 use std::io::{self, Stdout, Write};
 use std::sync::Once;
@@ -12,11 +12,11 @@ use crossterm::terminal::{
 use ratatui::backend::CrosstermBackend;
 use ratatui::{Frame, Terminal};
 
-/// Whether the terminal is ours now. There is one terminal, and a panic knows nothing of who has it.
+/// Whether the terminal is taken over. Global, because the panic hook needs it.
 static IS_OURS: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
-/// The terminal, ours until this is dropped.
+/// The terminal, taken over until this is dropped.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
 }
@@ -25,7 +25,7 @@ impl Screen {
     pub(super) fn open() -> io::Result<Screen> {
         HOOK.call_once(|| {
             let before = std::panic::take_hook();
-            // The message of a panic on a screen that is about to vanish helps nobody.
+            // Restored first, so that the message of the panic stays visible.
             std::panic::set_hook(Box::new(move |panic| {
                 close();
                 before(panic);
@@ -41,18 +41,18 @@ impl Screen {
         }
     }
 
-    /// Takes it again, whoever had it meanwhile.
+    /// Takes the terminal over again after another program used it.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         close();
         open()?;
-        // A new one knows nothing of what was there. Clearing the old one would ask the terminal where its cursor is, and the answer would go
-        // to whoever reads keys.
+        // A new `Terminal` redraws everything. Clearing the old one would query the cursor position, and the thread that reads keys would
+        // get the answer.
         self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         Ok(())
     }
 
-    /// Whether it is still ours: a thread that panics gives it back.
-    #[expect(clippy::unused_self, reason = "whoever asks has a screen")]
+    /// Whether the terminal is still taken over. A thread that panics restores it.
+    #[expect(clippy::unused_self, reason = "only a screen can be open")]
     pub(super) fn is_open(&self) -> bool {
         IS_OURS.load(Ordering::Acquire)
     }
@@ -78,10 +78,10 @@ fn open() -> io::Result<()> {
         .inspect_err(|_| close())
 }
 
-/// Gives it back as it was; nothing where it is not ours.
+/// Restores the terminal, if it is taken over.
 pub(super) fn close() {
     if IS_OURS.swap(false, Ordering::AcqRel) {
-        // A terminal that is gone cannot be given back.
+        // Errors do not matter: the terminal may be gone.
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
         let _ = io::stdout().flush();
         let _ = disable_raw_mode();

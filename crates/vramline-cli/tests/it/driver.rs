@@ -90,7 +90,7 @@ fn a_limit_that_cannot_be_applied_is_refused() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(
-        said.starts_with("error: --limit is applied inside the job") && said.contains("\nhint: install"),
+        said.starts_with("error: --limit needs the Python package") && said.contains("\nhint: install"),
         "{said}"
     );
     assert!(!place.path().join("ran").exists() && !place.path().join("a.vram").exists());
@@ -168,7 +168,7 @@ fn doctor_without_anything() {
     assert_eq!(output.status.code(), Some(0));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["driver"]["error"], "driver-not-loaded");
-    assert!(document["python"]["error"].as_str().unwrap().contains("is no Python"));
+    assert!(document["python"]["error"].as_str().unwrap().contains("is not Python"));
     let text = place.told(&["doctor", "--python", "./none"], &[]);
     assert_eq!(text.status.code(), Some(0));
     assert!(String::from_utf8(text.stdout).unwrap().contains("modprobe nvidia"));

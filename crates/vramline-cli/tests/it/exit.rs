@@ -14,7 +14,7 @@ const LOOP: &str = "fixtures/torch2110_h200_loop.vram";
 const NEAR_FULL: &str = "fixtures/torch2110_h200_near_full.vram";
 const AUTOENCODER: &str = "fixtures/plan/tf221_cpu_autoencoder";
 /// A job that leaves a recording behind as if it had trained.
-const TRAIN: &str = "cp -r fixtures/tf221_cpu_keras.vram/. \"$VRAMLINE_RECORD\"; : {batch}";
+pub(crate) const TRAIN: &str = "cp -r fixtures/tf221_cpu_keras.vram/. \"$VRAMLINE_RECORD\"; : {batch}";
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -27,7 +27,7 @@ fn rows() -> Vec<(String, String)> {
 }
 
 /// A shell starts what runs in its background with interrupts ignored, `nohup` with hang-ups, and tests may run there: here they count.
-fn vramline(args: &[&str], folder: &Path) -> Command {
+pub(crate) fn vramline(args: &[&str], folder: &Path) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT,HUP,TERM", env!("CARGO_BIN_EXE_vramline")]);
     command.current_dir(root()).args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

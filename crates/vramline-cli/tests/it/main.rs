@@ -7,6 +7,7 @@
 //! - `export`: files for other tools
 //! - `pack`: exit codes, names and batches of `vramline pack`
 //! - `piping`: standard input as a file, and output that nobody reads on
+//! - `progress`: a line of progress on a terminal, and notes that are printed once
 //! - `redact`: a secret is in no output of any verb
 //! - `run`: a job behaves as if it had been started without us
 //! - `top`: a live view that breaks gives the terminal back
@@ -21,6 +22,7 @@ mod exit;
 mod export;
 mod pack;
 mod piping;
+mod progress;
 mod redact;
 mod run;
 mod top;
@@ -240,11 +242,15 @@ fn errors_have_a_hint() {
         (file("empty.xplane.pb", b""), "is empty", "when it is stopped"),
         (
             file("log.txt", b"I0000 something\n"),
-            "text in which no allocation fails",
-            "out-of-memory errors only",
+            "text without an out-of-memory error",
+            "only the out-of-memory errors",
         ),
         (file("snapshot.pickle", b"\x80\x04\x95abc"), "in the middle of the pickle", "copy the file again"),
-        (nothing.path().to_str().unwrap().to_owned(), "no profiler trace", "tf.profiler.experimental.start"),
+        (
+            nothing.path().to_str().unwrap().to_owned(),
+            "contains no profiler trace",
+            "tf.profiler.experimental.start",
+        ),
     ];
     for (path, expected, hint) in cases {
         let output = run(&["report", &path]);

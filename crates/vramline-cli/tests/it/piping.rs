@@ -64,7 +64,7 @@ fn nothing_in_standard_input_is_said() {
     assert!(String::from_utf8(empty.stderr).unwrap().starts_with("error: 'standard input' is empty\nhint: "));
     let foreign = piped(&["report", "-"], b"hello\n");
     assert_eq!(foreign.status.code(), Some(1));
-    assert!(String::from_utf8(foreign.stderr).unwrap().contains("'standard input' is not a profiler trace"));
+    assert!(String::from_utf8(foreign.stderr).unwrap().contains("'standard input' has no memory data"));
 }
 
 /// A pipe whose other end is closed, and a standard output that never was: neither is an error to anybody.

@@ -308,9 +308,12 @@ fn what_is_inherited_stays() {
 #[test]
 fn a_taken_name_is_told() {
     let place = Place::new();
-    assert!(!text(&place.run(&["-o", "x.vram", "true"]).stderr).contains("is taken"));
+    assert!(!text(&place.run(&["-o", "x.vram", "true"]).stderr).contains("already exists"));
     let second = text(&place.run(&["-o", "x.vram", "true"]).stderr);
-    assert!(second.contains("vramline: 'x.vram' is taken; recording to 'x-2.vram'\n"), "{second}");
+    assert!(
+        second.contains("vramline: 'x.vram' already exists; recording to 'x-2.vram' instead\n"),
+        "{second}"
+    );
     assert!(second.ends_with("vramline: recording: x-2.vram\n"), "{second}");
     place.run(&["-o", "deep/er/y", "true"]);
     assert!(place.path().join("deep/er/y.vram/run.json").is_file());
@@ -399,7 +402,7 @@ fn a_recording_that_cannot_be_completed() {
     let output = place.run(&["-o", "x", "--", "sh", "-c", "rm -r \"$VRAMLINE_RECORD\"; exit 3"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(
-        text(&output.stderr).contains("vramline: cannot complete 'x.vram': "),
+        text(&output.stderr).contains("vramline: cannot write to 'x.vram': "),
         "{}",
         text(&output.stderr)
     );
@@ -446,7 +449,7 @@ fn contradictions_are_refused_before_anything_starts() {
     }
     assert!(!place.path().join("started").exists() && place.recordings().is_empty());
     let told = text(&place.run(&["--gpus", "0", "true"]).stderr);
-    assert!(told.contains("--gpus 0 contradicts CUDA_VISIBLE_DEVICES=-1"), "{told}");
+    assert!(told.contains("--gpus 0 conflicts with CUDA_VISIBLE_DEVICES=-1"), "{told}");
 }
 
 #[test]
@@ -510,8 +513,8 @@ fn the_stand_in_is_said_and_can_be_prevented() {
     own.env("TF_CPU_ALLOCATOR_USE_BFC", "0");
     assert!(has(own, "TF_CPU_ALLOCATOR_USE_BFC=0"));
     let told = text(&place.run(&["--", "true"]).stderr);
-    assert_eq!(told.lines().filter(|line| line.contains("stands in")).count(), 1, "{told}");
-    assert!(!text(&place.run(&["--no-stand-in", "--", "true"]).stderr).contains("stands in"));
+    assert_eq!(told.lines().filter(|line| line.contains("switched on")).count(), 1, "{told}");
+    assert!(!text(&place.run(&["--no-stand-in", "--", "true"]).stderr).contains("switched on"));
 }
 
 #[test]
@@ -538,13 +541,13 @@ fn the_job_is_told_where_to_record() {
 fn whether_python_attached_is_said() {
     let place = Place::new();
     let told = |words: &[&str]| text(&place.run(words).stderr);
-    let line = "no Python process attached";
+    let line = "no Python process was recorded";
     assert!(told(&["-o", "a", "true"]).contains(line));
     assert!(told(&["-o", "a", "--", "python3", "-I", "-c", "pass"]).contains(line));
     assert!(!told(&["-o", "a", "--", "python3", "-c", "pass"]).contains(line));
     let mut lost = place.command(&["-o", "a", "true"]);
     let told = text(&lost.env("VRAMLINE_PACKAGE", "nowhere").output().unwrap().stderr);
-    assert!(told.contains("VRAMLINE_PACKAGE is '") && told.contains("holds no _boot"), "{told}");
+    assert!(told.contains("VRAMLINE_PACKAGE is '") && told.contains("does not contain _boot"), "{told}");
     assert!(!told.contains(line), "{told}");
 }
 
@@ -570,7 +573,11 @@ fn the_report_comes_at_the_end() {
 
     let unwritable = place.run(&[&["-o", "c", "--no-report", "--json", "/dev/full"], &job[..]].concat());
     assert_eq!(unwritable.status.code(), Some(5));
-    assert!(text(&unwritable.stderr).contains("vramline: no report: "), "{}", text(&unwritable.stderr));
+    assert!(
+        text(&unwritable.stderr).contains("vramline: cannot write the report: "),
+        "{}",
+        text(&unwritable.stderr)
+    );
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub struct Created {
 pub fn create(wanted: &Path) -> io::Result<Created> {
     let name = wanted
         .file_name()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path does not end with a name"))?;
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))?;
     let above = wanted.parent().unwrap_or(Path::new(""));
     if !above.as_os_str().is_empty() {
         std::fs::create_dir_all(above)?;
@@ -228,7 +228,7 @@ fn is_plain(c: char) -> bool {
 /// Opens a file that ends. A pipe or device in its place could keep a reader for ever.
 pub(super) fn open_plain(path: &Path) -> io::Result<File> {
     if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a plain file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     File::open(path)
 }

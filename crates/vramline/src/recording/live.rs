@@ -97,7 +97,7 @@ impl Live {
                     }
                     Ok(facts) => tell(News::Facts(&id, facts)),
                     Err(error) => {
-                        let text = format!("'{}' cannot be read: {error}", name_of(&file));
+                        let text = format!("cannot read '{}': {error}", name_of(&file));
                         self.fail(&file, "unreadable-facts", &text, "");
                     }
                 },

@@ -235,7 +235,7 @@ pub enum ManifestError {
         error: io::Error,
     },
     /// More bytes than any manifest has.
-    #[error("'{}' is larger than {}, which no manifest is", path.display(), Bytes(LARGEST))]
+    #[error("'{}' is larger than {}, so it is not the manifest of a recording", path.display(), Bytes(LARGEST))]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -250,7 +250,7 @@ pub enum ManifestError {
         error: serde_json::Error,
     },
     /// JSON of something else.
-    #[error("'{}' is of kind '{kind}', expected '{KIND}'", path.display())]
+    #[error("'{}' has kind '{kind}', expected '{KIND}'", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -258,7 +258,7 @@ pub enum ManifestError {
         kind: String,
     },
     /// Written by a newer Vramline.
-    #[error("'{}' has schema {found}, and this version reads up to {SCHEMA}", path.display())]
+    #[error("'{}' has schema {found}, but this version of Vramline reads schemas up to {SCHEMA}", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
@@ -273,11 +273,11 @@ impl ManifestError {
     pub fn hint(&self) -> &'static str {
         match self {
             ManifestError::Io { error, .. } if error.kind() == io::ErrorKind::NotFound => {
-                "give the folder NAME.vram that vramline run made"
+                "give a folder NAME.vram that `vramline run` made"
             }
-            ManifestError::Newer { .. } => "update vramline: the recording was made by a newer one",
+            ManifestError::Newer { .. } => "update vramline",
             ManifestError::Malformed { .. } | ManifestError::TooLarge { .. } => {
-                "vramline run writes run.json whole; put back the one it wrote"
+                "restore the run.json that `vramline run` wrote"
             }
             ManifestError::Io { .. } | ManifestError::Foreign { .. } => "",
         }

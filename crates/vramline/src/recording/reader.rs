@@ -140,7 +140,7 @@ pub fn is_recording(path: &Path) -> bool {
     path.is_dir() && (path.join(RUN).is_file() || parts(path).is_ok_and(|parts| !parts.is_empty()))
 }
 
-/// A recording that cannot be read at all.
+/// Why a recording cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -149,12 +149,12 @@ pub enum ReadError {
     Io {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error.
         #[source]
         error: io::Error,
     },
-    /// A later version wrote it.
-    #[error("'{}' was written by a later version: {what}", path.display())]
+    /// A newer version of Vramline wrote it.
+    #[error("'{}' was written by a newer version of Vramline: {what}", path.display())]
     Newer {
         /// The folder.
         path: PathBuf,
@@ -164,11 +164,11 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// What to do now; empty where the error says it all.
+    /// What to do next; empty if there is nothing to add.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
-            ReadError::Newer { .. } => "update vramline: the recording was made by a newer one",
+            ReadError::Newer { .. } => "update vramline",
             ReadError::Io { .. } => "",
         }
     }

@@ -1,4 +1,4 @@
-//! What is to be different in a what-if: settings as they are typed, and which allocator knows which.
+//! The settings of a what-if: how they are parsed, and which allocator supports which.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use super::Rules;
 use crate::allocator::torch_caching;
 use crate::units::Bytes;
 
-/// The step from which on a what-if runs the program, in an empty pool.
+/// The step at which a what-if restarts the program with an empty pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
     /// The last step.
@@ -15,16 +15,16 @@ pub enum Restart {
     Step(i64),
 }
 
-/// PyTorch's `max_split_size`: the size from which on blocks are not split.
+/// PyTorch's `max_split_size`: blocks of this size or larger are not split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitSize {
-    /// All are split.
+    /// All blocks are split.
     Off,
-    /// Blocks of this size and more are not.
+    /// Blocks of this size or larger are not split.
     From(Bytes),
 }
 
-/// What is to be different in a what-if. Parsed from what `--what-if` takes:
+/// The settings of a what-if, parsed from the argument of `--what-if`:
 ///
 /// ```
 /// let setting: vramline::Setting = "limit=8GiB,expandable=on".parse()?;
@@ -33,48 +33,48 @@ pub enum SplitSize {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Setting {
-    /// As it was typed.
+    /// The text it was parsed from.
     pub text: String,
-    /// Another limit.
+    /// The limit of the pool.
     pub limit: Option<Bytes>,
-    /// Whether the pool grows. BFC only.
+    /// Whether the pool grows as needed. TensorFlow and JAX only.
     pub growth: Option<bool>,
-    /// Whether idle regions go back; where PyTorch's go back, see `gc_threshold`.
+    /// Whether idle regions are returned to the driver; for PyTorch see `gc_threshold`.
     pub gc: Option<bool>,
-    /// The share of the limit that a chunk may be larger than its request. BFC only.
+    /// The largest rounding of a block, as a share of the limit. TensorFlow and JAX only.
     pub fragmentation: Option<f64>,
-    /// The share of the limit from which on idle segments go back. PyTorch only.
+    /// The share of the limit above which idle segments are returned to the driver. PyTorch only.
     pub gc_threshold: Option<f64>,
     /// Whether segments grow in place. PyTorch only.
     pub expandable: Option<bool>,
-    /// From which size on blocks are not split. PyTorch only.
+    /// The size from which blocks are not split. PyTorch only.
     pub split_size: Option<SplitSize>,
-    /// How sizes are rounded, as PyTorch spells it. PyTorch only.
+    /// How sizes are rounded, in PyTorch's notation. PyTorch only.
     pub roundup: Option<String>,
-    /// Whether the driver's own pool takes the requests (`cudaMallocAsync`).
+    /// Whether CUDA's asynchronous pool serves the requests (`cudaMallocAsync`).
     pub stream_ordered: bool,
-    /// What is held at a step goes into an empty pool, and the steps from there on follow.
+    /// Restarts at a step: what is in use at the step goes into an empty pool, and the later steps follow.
     pub restart: Option<Restart>,
 }
 
-/// The error of a text that is no [`Setting`].
+/// The error of a text that is not a [`Setting`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("'{part}' is no setting: {why}")]
+#[error("'{part}' is not a setting: {why}")]
 pub struct NotASetting {
     part: String,
     why: String,
 }
 
 impl NotASetting {
-    /// What to do now.
+    /// What to do next.
     #[must_use]
     pub fn hint(&self) -> &'static str {
-        "settings are limit=8GiB, restart=on or restart=STEP, allocator=cuda_malloc_async; for TensorFlow and JAX growth=on|off, gc=on|off, \
-         fragmentation=0.05; for PyTorch expandable=on|off, split_size=128MiB|off, roundup=8, gc=0.8|off; joined by commas"
+        "give settings joined by commas. All: limit=8GiB, restart=on|STEP, allocator=cuda_malloc_async. TensorFlow and JAX: growth=on|off, \
+         gc=on|off, fragmentation=0.05. PyTorch: expandable=on|off, split_size=128MiB|off, roundup=8, gc=0.8|off"
     }
 }
 
-/// The error of a [`Setting`] that the pool's allocator does not have.
+/// The error of a [`Setting`] that the pool's allocator does not support.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("'{setting}' does not apply to {pool}: {why}")]
 pub struct NotForThis {
@@ -85,7 +85,7 @@ pub struct NotForThis {
 }
 
 impl NotForThis {
-    /// What to do now.
+    /// What to do next.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         self.hint
@@ -93,11 +93,11 @@ impl NotForThis {
 }
 
 const FOR_BFC: &str =
-    "this pool knows limit, growth, gc=on|off, fragmentation, restart and allocator=cuda_malloc_async";
-const FOR_TORCH: &str = "this pool knows limit, expandable, split_size, roundup, gc=0.8|off, restart and allocator=cuda_malloc_async";
+    "this pool supports limit, growth, gc=on|off, fragmentation, restart and allocator=cuda_malloc_async";
+const FOR_TORCH: &str = "this pool supports limit, expandable, split_size, roundup, gc=0.8|off, restart and allocator=cuda_malloc_async";
 
 impl Rules {
-    /// Whether the allocator has all of these settings. `limit` is the pool's own, where it is known.
+    /// Checks that the allocator supports all of these settings. `limit` is the limit of the pool, if it is known.
     pub fn check(&self, setting: &Setting, pool: &str, limit: Option<Bytes>) -> Result<(), NotForThis> {
         let refused =
             |why, hint| Err(NotForThis { setting: setting.text.clone(), pool: pool.to_owned(), why, hint });
@@ -107,8 +107,8 @@ impl Rules {
             || setting.roundup.is_some()
             || setting.gc_threshold.is_some();
         if setting.stream_ordered && (for_bfc || for_torch || setting.gc.is_some()) {
-            let why = "the driver's pool has none of these";
-            return refused(why, "allocator=cuda_malloc_async goes with limit and restart only");
+            let why = "CUDA's asynchronous pool does not support these settings";
+            return refused(why, "combine allocator=cuda_malloc_async with limit and restart only");
         }
         match self {
             Rules::Bfc(_) if for_torch => refused("it is a setting of PyTorch's allocator", FOR_BFC),
@@ -116,11 +116,14 @@ impl Rules {
                 refused("it is a setting of TensorFlow's and JAX's allocator", FOR_TORCH)
             }
             Rules::Torch(_) if setting.gc == Some(true) => refused(
-                "PyTorch gives idle segments back from a share of the limit on",
-                "give the share, such as gc=0.8",
+                "PyTorch returns idle segments above a share of the limit",
+                "give that share, such as gc=0.8",
             ),
             Rules::Torch(_) if setting.gc_threshold.is_some() && setting.limit.or(limit).is_none() => {
-                refused("the share is one of a limit, and the trace tells none", "add one: limit=8GiB,gc=0.8")
+                refused(
+                    "gc is a share of the limit, and the trace does not contain a limit",
+                    "add a limit: limit=8GiB,gc=0.8",
+                )
             }
             _ => Ok(()),
         }
@@ -128,7 +131,7 @@ impl Rules {
 }
 
 impl Setting {
-    /// The options of PyTorch's allocator under it; those that are not named stay.
+    /// The options of PyTorch's allocator with these settings.
     pub(super) fn torch_options(&self, options: torch_caching::Options) -> torch_caching::Options {
         let mut options = options;
         options.expandable = self.expandable.unwrap_or(options.expandable);
@@ -150,12 +153,12 @@ impl Setting {
     }
 }
 
-/// Options with sizes rounded so; `None` where PyTorch would not take it.
+/// Options with this rounding; `None` if PyTorch would refuse it.
 fn rounding(options: torch_caching::Options, text: &str) -> Option<torch_caching::Options> {
     options.configured(&format!("roundup_power2_divisions:{text}")).ok()
 }
 
-/// The parts between commas that are in no brackets.
+/// Splits at commas outside brackets.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
     let cut = move |symbol: char| {
@@ -180,7 +183,7 @@ impl FromStr for Setting {
             };
             let on_or_off = || switch.ok_or_else(|| wrong("expected on or off"));
             let size = || value.parse::<Bytes>().map_err(|_| wrong("expected a size such as 8GiB"));
-            // PyTorch's own names are taken as well.
+            // PyTorch's own names work too.
             match key {
                 "limit" => setting.limit = Some(size()?),
                 "growth" => setting.growth = Some(on_or_off()?),
@@ -208,7 +211,7 @@ impl FromStr for Setting {
                     };
                     let is_taken = |bytes: Bytes| (Bytes(20 << 20)..Bytes(1 << 56)).contains(&bytes);
                     if matches!(from, SplitSize::From(bytes) if !is_taken(bytes)) {
-                        return Err(wrong("PyTorch takes no less than 20 MiB"));
+                        return Err(wrong("PyTorch requires at least 20 MiB"));
                     }
                     setting.split_size = Some(from);
                 }
@@ -230,10 +233,10 @@ impl FromStr for Setting {
                         (Some(true), _) => Some(Restart::LastStep),
                         (Some(false), _) => None,
                         (None, Ok(step)) => Some(Restart::Step(step)),
-                        (None, Err(_)) => return Err(wrong("expected on, or the number of a step")),
+                        (None, Err(_)) => return Err(wrong("expected on, off, or the number of a step")),
                     }
                 }
-                _ => return Err(wrong("there is no such key")),
+                _ => return Err(wrong("unknown key")),
             }
         }
         Ok(setting)

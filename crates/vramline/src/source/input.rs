@@ -155,7 +155,7 @@ impl Input {
         while stream.ensure(1)? > 0 {
             let window = stream.window();
             if whole.len() + window.len() > most {
-                let text = format!("it is larger than {} MiB, as no real file of its kind is", most >> 20);
+                let text = format!("it is larger than {} MiB, the largest size of such a file", most >> 20);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, text));
             }
             whole.extend_from_slice(window);
@@ -277,8 +277,8 @@ fn too_large(most: u64) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
         format!(
-            "it unpacks to more than {LARGEST_RATIO} times its size (over {most} bytes), as no real trace does; if it \
-             is one, unpack it with gunzip first"
+            "it unpacks to more than {LARGEST_RATIO} times its size (over {most} bytes), which looks like an attack; if you trust it, \
+             unpack it with gunzip first"
         ),
     )
 }

@@ -1,7 +1,7 @@
-//! *Internal.* Bytes in, facts out: the only place besides `recording/` that touches files.
+//! *Internal.* Turns bytes into facts. Only this folder and `recording/` read files.
 //!
-//! [`read`] takes a path of any kind, sniffs what it is and gives one [`History`] for each host, or a [`Still`] where a
-//! file knows one moment only. Readers push into what they are given; they neither collect the file in memory nor draw conclusions.
+//! [`read`] takes any path, detects its format and returns one [`History`] per host, or a [`Still`] for a file that describes a single
+//! moment. Readers stream: they neither load the whole file into memory nor draw conclusions.
 
 pub mod driver;
 mod folder;
@@ -29,27 +29,27 @@ use input::Input;
 pub use input::Progress;
 use sniff::Format;
 
-/// Why a path cannot be read, with what to do about it.
+/// Why a path cannot be read. [`hint`](SourceError::hint) says what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The file system said no.
+    /// The operating system reported an error.
     #[error("cannot read '{}': {error}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What it said.
+        /// The error.
         #[source]
         error: io::Error,
     },
-    /// The file holds nothing.
+    /// The file is empty.
     #[error("'{}' is empty", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// The file is something else.
-    #[error("'{}' is not a profiler trace: it looks like {what}", path.display())]
+    /// The file has another format.
+    #[error("'{}' has no memory data that Vramline can read: it looks like {what}", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -58,8 +58,8 @@ pub enum SourceError {
         /// What to do.
         hint: &'static str,
     },
-    /// The file is not one that tells of failures.
-    #[error("'{}' tells of no failed allocation: it is {what}", path.display())]
+    /// The file cannot contain failed allocations.
+    #[error("'{}' is not a log or a dump: it is {what}", path.display())]
     NoLog {
         /// The file.
         path: PathBuf,
@@ -69,12 +69,12 @@ pub enum SourceError {
     /// A recording that cannot be read.
     #[error("{text}")]
     Recording {
-        /// What is wrong, with the path in it.
+        /// What is wrong, including the path.
         text: String,
         /// What to do.
         hint: &'static str,
     },
-    /// A recording, which only builds with the feature `recording` read.
+    /// A recording, but this build lacks the feature `recording`.
     ///
     /// ```
     /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/tf221_cpu_keras.vram");
@@ -85,12 +85,12 @@ pub enum SourceError {
     ///     read => assert!(read.is_ok() && cfg!(feature = "recording")),
     /// }
     /// ```
-    #[error("'{}' is a recording, and this program was built without reading them", path.display())]
+    #[error("'{}' is a recording, and this build of Vramline cannot read recordings", path.display())]
     NoRecordings {
         /// The folder.
         path: PathBuf,
     },
-    /// A pickle that is no snapshot, or a damaged one.
+    /// A damaged pickle, or a pickle that is not a snapshot.
     #[error("cannot read '{}': {what}", path.display())]
     Pickle {
         /// The file.
@@ -100,14 +100,14 @@ pub enum SourceError {
         /// What to do.
         hint: &'static str,
     },
-    /// No program of XLA's that is compiled.
-    #[error("no compiled program of XLA's in '{}'", path.display())]
+    /// There is no compiled program.
+    #[error("'{}' has no program that XLA compiled", path.display())]
     NoProgram {
         /// The file or folder.
         path: PathBuf,
     },
-    /// The folder holds no trace.
-    #[error("no profiler trace (*.xplane.pb) and no snapshot (*.snapshot.pickle) in '{}'", path.display())]
+    /// The folder contains no trace.
+    #[error("'{}' contains no profiler trace (*.xplane.pb) and no snapshot (*.snapshot.pickle)", path.display())]
     NoTrace {
         /// The folder.
         path: PathBuf,
@@ -115,40 +115,40 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// What to do now; empty where the error says it all.
+    /// What to do next; empty if there is nothing to add.
     #[must_use]
     pub fn hint(&self) -> &str {
         match self {
             SourceError::Io { error, .. } if error.kind() == io::ErrorKind::NotFound => {
-                "give a recording (*.vram), a PyTorch snapshot, a log or a trace; of a profiler's <logdir>/plugins/profile/<run>/<host>.xplane.pb \
-                 any folder on the way will do"
+                "give a recording (*.vram), a PyTorch snapshot, a log or a trace; for <logdir>/plugins/profile/<run>/<host>.xplane.pb you can \
+                 give <logdir>"
             }
             SourceError::Io { .. } => "",
             SourceError::Empty { .. } => {
                 "a profiler writes its file when it is stopped: call tf.profiler.experimental.stop() or \
-                 jax.profiler.stop_trace(), and let the program end by itself"
+                 jax.profiler.stop_trace(), and do not kill the program"
             }
             SourceError::NoLog { .. } => {
-                "give the job's log, the files of TF_BFC_MEMORY_DUMP, or a recording; `vramline report` reads the rest"
+                "give the log of the job, a dump of TF_BFC_MEMORY_DUMP, or a recording; for other files use `vramline report`"
             }
             SourceError::Foreign { hint, .. }
             | SourceError::Recording { hint, .. }
             | SourceError::Pickle { hint, .. } => hint,
             SourceError::NoRecordings { .. } => {
-                "in Cargo.toml, give the dependency vramline features = [\"recording\"]"
+                "in Cargo.toml, add features = [\"recording\"] to the dependency vramline"
             }
             SourceError::NoProgram { .. } => {
-                "XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_proto' has XLA write what it compiles: give that folder, or \
-                 its file that ends in after_optimizations.hlo.pb"
+                "run the job with XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_proto', then give FOLDER or a file in it that ends in \
+                 after_optimizations.hlo.pb"
             }
             SourceError::NoTrace { .. } => {
-                "record one with tf.profiler.experimental.start(logdir) and stop(), or jax.profiler.trace(logdir)"
+                "make a trace with tf.profiler.experimental.start(logdir) and stop(), or with jax.profiler.trace(logdir)"
             }
         }
     }
 }
 
-/// What a file held.
+/// The content of a file.
 #[derive(Debug)]
 pub enum Content {
     /// Events in order of time.
@@ -157,16 +157,16 @@ pub enum Content {
     Still(Box<Still>),
 }
 
-/// What a path held.
+/// The content of a path.
 #[derive(Debug, Default)]
 pub struct Source {
     /// One history for each host, with the file it came from.
     pub histories: Vec<(PathBuf, History)>,
-    /// States without a history, with the file each came from.
+    /// States at one moment, with the file each came from.
     pub stills: Vec<(PathBuf, Still)>,
-    /// Traces in the same folder that were not read, because they are of other runs.
+    /// Traces of other runs in the same folder, which were not read.
     pub other_runs: Vec<PathBuf>,
-    /// Hosts of the same run that could not be read; where none could, that is an error.
+    /// Hosts of the same run that could not be read. If no host can be read, reading fails.
     pub unreadable: Vec<SourceError>,
 }
 
@@ -179,7 +179,7 @@ impl Source {
     }
 }
 
-/// Reads a trace file, a profile run or a whole log directory, and tells `progress` how far it has come.
+/// Reads a trace file, a profiler run or a whole log directory, and updates `progress`.
 pub fn read(path: &Path, progress: &Arc<Progress>) -> Result<Source, SourceError> {
     let at = |path: &Path| {
         let path = path.to_owned();
@@ -193,7 +193,7 @@ pub fn read(path: &Path, progress: &Arc<Progress>) -> Result<Source, SourceError
     let found = folder::find(path).map_err(at(path))?;
     let mut files = found.hosts;
     if files.is_empty() {
-        // Of what XLA writes when it is told to dump, the compiled programs tell what they ask for.
+        // A folder of XLA dumps: the compiled programs contain their memory needs.
         files = folder::dumps(path).map_err(at(path))?;
         files.truncate(MOST_PROGRAMS);
     }
@@ -223,11 +223,11 @@ pub fn read(path: &Path, progress: &Arc<Progress>) -> Result<Source, SourceError
     Ok(source)
 }
 
-/// Most programs that are read of a folder: the largest jobs compile some thousands.
+/// Number of programs that are read from a folder at most. The largest jobs compile a few thousand.
 const MOST_PROGRAMS: usize = 1 << 14;
 
-/// Reads the compiled programs of XLA's in a file, or in a folder of dumps, in the order in which they were compiled. Files of a
-/// folder that are something else, or not written to their end yet, are passed over.
+/// Reads the programs that XLA compiled from a file or from a folder of dumps, in the order of compilation. Other files of a folder and
+/// incomplete files are ignored.
 pub fn read_programs(path: &Path) -> Result<Vec<Executable>, SourceError> {
     let at = |path: &Path| {
         let path = path.to_owned();
@@ -240,7 +240,7 @@ pub fn read_programs(path: &Path) -> Result<Vec<Executable>, SourceError> {
     let mut programs = Vec::new();
     if std::fs::metadata(path).map_err(at(path))?.is_dir() {
         for file in folder::dumps(path).map_err(at(path))?.iter().take(MOST_PROGRAMS) {
-            // A file that is gone or cannot be read is as one that is not there yet.
+            // A file that cannot be read is treated as missing.
             programs.extend(program(file).unwrap_or_default());
         }
     } else {
@@ -252,7 +252,7 @@ pub fn read_programs(path: &Path) -> Result<Vec<Executable>, SourceError> {
     Ok(programs)
 }
 
-/// Reads a file that is in memory. `name` stands for the path in errors.
+/// Reads a file from memory. Errors use `name` as its path.
 pub fn read_bytes(bytes: &[u8], name: &Path) -> Result<Content, SourceError> {
     let at = |error| SourceError::Io { path: name.to_owned(), error };
     read_input(&Input::of_memory(bytes).map_err(at)?, name)
@@ -268,7 +268,7 @@ fn pickle_error(failure: torch_snapshot::Failure, path: &Path) -> SourceError {
     }
 }
 
-/// Writes what is read of a PyTorch snapshot as JSON with the snapshot's own keys, to compare with Python's reading.
+/// Writes a PyTorch snapshot as JSON with its original keys, to compare it with what Python reads.
 pub fn write_snapshot_json(path: &Path, out: &mut dyn io::Write) -> Result<(), SourceError> {
     let at = |error| SourceError::Io { path: path.to_owned(), error };
     let input = Input::open(path, &Arc::default()).map_err(at)?;
@@ -293,24 +293,24 @@ fn read_input(input: &Input, path: &Path) -> Result<Content, SourceError> {
         Format::Pickle => return torch_snapshot::read(input).map_err(|failure| pickle_error(failure, path)),
         Format::Zip => (
             "a zip archive, perhaps a PyTorch checkpoint",
-            "a checkpoint holds weights, not what held memory: torch.cuda.memory._dump_snapshot(file) writes that",
+            "a checkpoint contains weights, not memory data; make a snapshot with torch.cuda.memory._dump_snapshot(file)",
         ),
         Format::Pprof => match pprof::read(input).map_err(at)? {
             pprof::ProfileContent::Still(still) => return Ok(Content::Still(still)),
             pprof::ProfileContent::GoHeap => (
                 "a heap profile of a Go program (pprof)",
-                "read it with `go tool pprof`; JAX's profiles of device memory come from \
+                "read it with `go tool pprof`; make a memory profile of JAX with \
                  jax.profiler.save_device_memory_profile(file)",
             ),
             pprof::ProfileContent::Foreign => (
-                "a pprof profile of something else than device memory",
-                "JAX's profiles of device memory come from jax.profiler.save_device_memory_profile(file)",
+                "a pprof profile, but not of device memory",
+                "make a memory profile of JAX with jax.profiler.save_device_memory_profile(file)",
             ),
         },
         Format::Hlo => match hlo::read_file(input).map_err(at)? {
             Some(still) => return Ok(Content::Still(Box::new(still))),
             None => (
-                "a program of XLA's before it was compiled, without places in memory",
+                "an XLA program before compilation, without a memory layout",
                 "give the file of the same program whose name ends in after_optimizations.hlo.pb",
             ),
         },
@@ -320,60 +320,60 @@ fn read_input(input: &Input, path: &Path) -> Result<Content, SourceError> {
         }
         Format::EventFile => (
             "a TensorBoard event file",
-            "the trace lies beside it, in plugins/profile/<run>/<host>.xplane.pb: give the folder instead",
+            "give its folder instead: the trace is in plugins/profile/<run>/<host>.xplane.pb",
         ),
         Format::MemoryProfile => match memory_profile::read(input).map_err(at)? {
             Some(still) => return Ok(Content::Still(Box::new(still))),
             None => (
-                "a memory profile of xprof's or TensorBoard's, but damaged",
+                "a damaged memory profile of xprof or TensorBoard",
                 "copy the file again, or give the .xplane.pb file of the same folder",
             ),
         },
         Format::ChromeTrace => (
-            "a trace in Chrome's event format (JSON), which tells of times, not of memory",
-            "give the .xplane.pb file of the same folder, which has the memory events",
+            "a trace in Chrome's event format (JSON), which contains times, but no memory events",
+            "give the .xplane.pb file in the same folder, which contains the memory events",
         ),
         Format::TorchTrace => (
-            "a trace of PyTorch's profiler (JSON), which tells of times and sums, not of what holds the memory",
-            "torch.cuda.memory._record_memory_history() at the start and torch.cuda.memory._dump_snapshot(file) at the end write a \
-             snapshot that does",
+            "a trace of PyTorch's profiler (JSON), which contains times and totals, but not what holds the memory",
+            "make a snapshot: torch.cuda.memory._record_memory_history() at the start, torch.cuda.memory._dump_snapshot(file) at the end",
         ),
         Format::Json => (
-            "JSON, but nothing that tells of memory",
-            "give a .xplane.pb file, a PyTorch snapshot, a memory profile of JAX's, a log or a recording",
+            "JSON without memory data",
+            "give a .xplane.pb file, a PyTorch snapshot, a memory profile of JAX, a log or a recording",
         ),
         Format::PythonProfile => (
-            "a profile of cProfile's, which tells of the time of Python functions, not of memory",
-            "JAX's profiles of device memory come from jax.profiler.save_device_memory_profile(file)",
+            "a profile of cProfile, which contains times of Python functions, but no memory data",
+            "make a memory profile of JAX with jax.profiler.save_device_memory_profile(file)",
         ),
         Format::Text => {
             let failures = oom_log::read(input).map_err(at)?;
             if !failures.list.is_empty() {
                 return Ok(Content::Still(Box::new(failures.still("oom-log"))));
             }
-            ("text in which no allocation fails", "a log is read for its out-of-memory errors only")
+            ("text without an out-of-memory error", "Vramline reads only the out-of-memory errors of a log")
         }
-        Format::Unknown => {
-            ("something else", "give the .xplane.pb file that the profiler wrote, or its folder")
-        }
+        Format::Unknown => (
+            "an unknown format",
+            "give a recording (*.vram), a .xplane.pb file, a PyTorch snapshot, or a log",
+        ),
     };
     Err(SourceError::Foreign { path: path.to_owned(), what, hint })
 }
 
-/// Reads the failed allocations that a log or a dump tells of. Whatever is no other file that is known is a log.
+/// Reads the failed allocations of a log or a dump. A file of unknown format is read as a log.
 pub fn read_failures(path: &Path, progress: &Arc<Progress>) -> Result<Failures, SourceError> {
     let at = |error| SourceError::Io { path: path.to_owned(), error };
     failures_of(&Input::open(path, progress).map_err(at)?, path)
 }
 
-/// Whether a file is a pickle, as PyTorch's snapshots are: these hold failures, but in a history.
+/// Whether a file is a pickle, such as a PyTorch snapshot. The failures of a snapshot are in its history.
 #[must_use]
 pub(crate) fn is_pickle(path: &Path) -> bool {
     let sniffed = Input::open(path, &Arc::default()).and_then(|input| sniff::sniff(&input));
     matches!(sniffed, Ok(Format::Pickle))
 }
 
-/// The same from memory. `name` stands for the path.
+/// Reads failed allocations from memory. `name` is used as the path.
 pub fn read_failures_in(bytes: &[u8], name: &Path) -> Result<Failures, SourceError> {
     let at = |error| SourceError::Io { path: name.to_owned(), error };
     failures_of(&Input::of_memory(bytes).map_err(at)?, name)
@@ -386,11 +386,11 @@ fn failures_of(input: &Input, path: &Path) -> Result<Failures, SourceError> {
         Format::Pickle => "a Python pickle, perhaps a PyTorch memory snapshot",
         Format::Zip => "a zip archive",
         Format::Pprof => "a pprof profile",
-        Format::Hlo => "a program of XLA's",
+        Format::Hlo => "an XLA program",
         Format::EventFile => "a TensorBoard event file",
-        Format::MemoryProfile => "a memory profile of xprof's or TensorBoard's",
+        Format::MemoryProfile => "a memory profile of xprof or TensorBoard",
         Format::ChromeTrace | Format::TorchTrace => "a trace in Chrome's event format",
-        Format::PythonProfile => "a profile of cProfile's",
+        Format::PythonProfile => "a profile of cProfile",
         Format::MemoryDump => {
             let mut failures = memory_dump::read(input).map_err(at)?;
             name_witnesses(&mut failures, path);
@@ -414,7 +414,7 @@ fn name_witnesses(failures: &mut Failures, path: &Path) {
     }
 }
 
-/// The logs and dumps that lie in a folder, without those below it.
+/// The logs and dumps in a folder, without its subfolders.
 pub(crate) fn logs_in(folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
     let at = |error| SourceError::Io { path: folder.to_owned(), error };
     let mut found = Vec::new();

@@ -382,9 +382,12 @@ fn what_if() {
     assert!(ask("allocator=cuda_malloc_async,restart=on").pool.0 <= driver.pool.0);
     for (setting, why) in [
         ("growth=on", "it is a setting of TensorFlow's and JAX's allocator"),
-        ("gc=on", "PyTorch gives idle segments back from a share of the limit on"),
-        ("gc=0.8", "the share is one of a limit, and the trace tells none"),
-        ("allocator=cuda_malloc_async,expandable=on", "the driver's pool has none of these"),
+        ("gc=on", "PyTorch returns idle segments above a share of the limit"),
+        ("gc=0.8", "gc is a share of the limit, and the trace does not contain a limit"),
+        (
+            "allocator=cuda_malloc_async,expandable=on",
+            "CUDA's asynchronous pool does not support these settings",
+        ),
     ] {
         let refused = pool.ran.rules.check(&setting.parse().unwrap(), "cuda:0", None).unwrap_err();
         assert_eq!(refused.to_string(), format!("'{setting}' does not apply to cuda:0: {why}"));

@@ -216,7 +216,7 @@ fn huge_counts() {
 fn foreign_files() {
     let foreign: [(&[u8], &str); 6] = [
         (b"", "empty"),
-        (b"2026-11-15 12:00:00 I tensorflow/core: hello\n", "text in which no allocation fails"),
+        (b"2026-11-15 12:00:00 I tensorflow/core: hello\n", "text without an out-of-memory error"),
         (b"{\"traceEvents\":[]}", "Chrome's event format"),
         (b"\x80\x04\x95\x10\x00", "pickle"),
         (b"PK\x03\x04\x14\x00", "zip"),

@@ -194,7 +194,7 @@ const BINARY: Program = Program {
     folder: "crates/vramline-cli/src",
     endings: &["rs"],
     stages: &[
-        &["variables", "exit", "bug", "output", "input"],
+        &["variables", "exit", "bug", "output", "progress", "input"],
         &["launch"],
         &["lookout"],
         &["printer", "page", "answer", "tui", "serve", "export"],

@@ -65,7 +65,7 @@ fn profiles_of_other_programs_are_refused() {
     assert!(error.hint().contains("save_device_memory_profile"));
     let cpu = profile(&[(1, 2), (3, 4)], &["", "samples", "count", "cpu", "nanoseconds"]);
     let error = read_bytes(&cpu, Path::new("cpu.pb")).unwrap_err();
-    assert!(error.to_string().contains("something else than device memory"), "{error}");
+    assert!(error.to_string().contains("but not of device memory"), "{error}");
 }
 
 #[test]

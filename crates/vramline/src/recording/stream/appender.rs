@@ -64,7 +64,7 @@ impl Appender {
         if found.schema.is_some_and(|found| found.fields() != schema.fields()) {
             return Err(StreamError::Foreign {
                 path: path.to_owned(),
-                what: format!("its columns are not those of {}", stream.name),
+                what: format!("its columns differ from the columns of {}", stream.name),
             });
         }
         let whole = found.whole_bytes;

@@ -37,7 +37,7 @@ impl Disk {
                     return Ok(());
                 }
                 Err(Refused::Full) => self.until_room = None,
-                Err(Refused::Lost) => return Err(io::Error::other("somebody has cut the file")),
+                Err(Refused::Lost) => return Err(io::Error::other("another program truncated the file")),
             }
         }
         self.until_room = self.until_room.map(|messages| messages - 1);

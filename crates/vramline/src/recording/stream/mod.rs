@@ -58,7 +58,7 @@ pub enum StreamError {
         what: String,
     },
     /// It was written by a later version.
-    #[error("'{path}' has version {found}; this program reads up to {VERSION}", path = path.display())]
+    #[error("'{path}' has version {found}, but this version of Vramline reads up to {VERSION}", path = path.display())]
     Newer {
         /// The file.
         path: PathBuf,
@@ -66,7 +66,7 @@ pub enum StreamError {
         found: u32,
     },
     /// Rows were lost: the disk was too slow.
-    #[error("'{path}': the disk is too slow; {lost} messages were lost", path = path.display())]
+    #[error("'{path}': the disk is too slow, {lost} messages are lost", path = path.display())]
     Lost {
         /// The file.
         path: PathBuf,

@@ -153,12 +153,12 @@ pub(in super::super) fn check(schema: &SchemaRef, path: &Path) -> Result<(), Str
     match version {
         Some(found) if found > VERSION => return Err(StreamError::Newer { path: path.to_owned(), found }),
         Some(_) => {}
-        None => return Err(foreign("its schema has no version of ours")),
+        None => return Err(foreign("its schema has no version of Vramline")),
     }
     // Rows of these cost bytes. Arrow has types that cost none, and would let a small file claim any number of rows.
     let is_ours = |field: &Arc<Field>| matches!(field.data_type(), DataType::Int64 | DataType::Utf8);
     if schema.fields().is_empty() || !schema.fields().iter().all(is_ours) {
-        return Err(foreign("it has columns that are neither integers nor text, or none"));
+        return Err(foreign("it has no columns, or columns that are neither integers nor text"));
     }
     Ok(())
 }

@@ -213,13 +213,13 @@ pub fn joined(compute: Vec<DeviceProcess>, graphics: Vec<DeviceProcess>) -> Vec<
     all
 }
 
-/// Why the driver has no answer.
+/// Why the driver does not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "code", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DriverError {
-    /// There is no library.
-    #[error("the driver's library libnvidia-ml.so.1 is not here ({detail})")]
+    /// The library cannot be loaded.
+    #[error("cannot load the driver's library libnvidia-ml.so.1 ({detail})")]
     LibraryMissing {
         /// What the loader said.
         detail: String,
@@ -230,32 +230,32 @@ pub enum DriverError {
         /// The function.
         function: String,
     },
-    /// The library is there, the kernel's module is not.
+    /// The library is installed, but the kernel module is not loaded.
     #[error("the NVIDIA driver is not loaded in the kernel")]
     DriverNotLoaded,
-    /// Library and kernel module are of different versions.
+    /// Library and kernel module have different versions.
     #[error("the driver's library and its kernel module have different versions")]
     VersionMismatch,
-    /// This user may not ask.
-    #[error("this user may not ask the driver for that")]
+    /// This user has no permission.
+    #[error("this user may not ask the driver: permission denied")]
     NoPermission,
-    /// This device does not tell.
-    #[error("this device does not tell that")]
+    /// The device does not report it.
+    #[error("this device does not report it")]
     NotSupported,
-    /// The device does not answer any more.
+    /// The device no longer answers.
     #[error("the device has fallen off the bus")]
     GpuLost,
     /// There is no such device, process or part.
     #[error("the driver does not know it")]
     NotFound,
-    /// Something else.
+    /// Another error.
     #[error("the driver failed: {detail}")]
     Failed {
         /// What it said.
         detail: String,
     },
-    /// A word of a newer version.
-    #[error("it failed in a way that this version has no word for")]
+    /// An error that only a newer version of Vramline knows.
+    #[error("the driver failed with an error that this version of Vramline does not know")]
     #[serde(other)]
     Other,
 }
@@ -283,19 +283,21 @@ impl DriverError {
     pub fn hint(&self) -> &'static str {
         match self {
             DriverError::LibraryMissing { .. } => {
-                "install NVIDIA's driver; in a container start it with --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility. \
-                 Figures of AMD's driver are not read"
+                "install NVIDIA's driver; start a container with --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility. \
+                 Vramline does not support AMD's driver"
             }
             DriverError::LibraryTooOld { .. } => "update NVIDIA's driver to 525 or newer",
             DriverError::DriverNotLoaded => {
-                "load the kernel module (modprobe nvidia), or reboot after an installation"
+                "load the kernel module (modprobe nvidia), or reboot after installing the driver"
             }
-            DriverError::VersionMismatch => "reboot: the driver was updated while its old module was running",
+            DriverError::VersionMismatch => {
+                "reboot: the driver was updated while its old kernel module was loaded"
+            }
             DriverError::NoPermission => {
-                "ask as root, or have the device files /dev/nvidia* opened to this user"
+                "run as root, or give this user access to the device files /dev/nvidia*"
             }
             DriverError::GpuLost => {
-                "look for Xid in the kernel's log (dmesg); the device needs a reset or the machine a reboot"
+                "look for Xid errors in the kernel log (dmesg); reset the device or reboot the machine"
             }
             DriverError::NotSupported
             | DriverError::NotFound

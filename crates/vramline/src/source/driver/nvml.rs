@@ -149,7 +149,9 @@ fn process_of(process: &ProcessInfo, work: Work) -> DeviceProcess {
 fn error_of(error: &NvmlError) -> DriverError {
     match error {
         NvmlError::LibloadingError(error) => DriverError::LibraryMissing { detail: error.to_string() },
-        NvmlError::LibraryNotFound => DriverError::LibraryMissing { detail: "it lacks a part".to_owned() },
+        NvmlError::LibraryNotFound => {
+            DriverError::LibraryMissing { detail: "the library is incomplete".to_owned() }
+        }
         // The loader's sentence ends with the function's name.
         NvmlError::FailedToLoadSymbol(text) => DriverError::LibraryTooOld { function: function_in(text) },
         NvmlError::FunctionNotFound => DriverError::LibraryTooOld { function: "such function".to_owned() },

@@ -1,48 +1,47 @@
-//! Why a pickle is not read: one sentence each, and what to do.
+//! Why a pickle cannot be read, and what to do about it.
 
-/// What is wrong with a pickle.
+/// Why a pickle cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     #[error("the file ends at byte {0}, in the middle of the pickle")]
     Cut(u64),
-    #[error("byte {at} is {byte:#04x}, which is no instruction of a pickle")]
+    #[error("byte {at} is {byte:#04x}, which is not a pickle instruction")]
     UnknownOp { at: u64, byte: u8 },
-    #[error("{0}, as no pickle does that Python wrote")]
+    #[error("{0}, so Python did not write this pickle")]
     Mismatch(&'static str),
-    #[error("its values are nested more than 64 deep, as no snapshot's are")]
+    #[error("its values are nested more than 64 levels deep, and a snapshot is not")]
     TooDeep,
-    #[error("its values refer to each other so often that they unfold to far more than the file holds")]
+    #[error("its values refer to each other so that they unpack to far more than the size of the file")]
     Bomb,
-    #[error("it puts more than 16 million values on its stack, as no snapshot does")]
+    #[error("it puts more than 16 million values on its stack, and a snapshot does not")]
     TooTall,
-    #[error("it holds more than four billion values")]
+    #[error("it has more than 4 billion values")]
     TooMany,
-    #[error("it is a pickle that asks Python to call '{0}'; Vramline calls nothing")]
+    #[error("it is a pickle that makes Python call '{0}', and Vramline does not run code from files")]
     Calls(String),
-    #[error("it is a PyTorch checkpoint in the format from before PyTorch 1.6, not a memory snapshot")]
+    #[error("it is a PyTorch checkpoint in the old format (before PyTorch 1.6), not a memory snapshot")]
     Checkpoint,
     #[error("it is a pickle of {0}, not of a PyTorch memory snapshot")]
     Foreign(String),
-    #[error("its '{0}' is not what a PyTorch memory snapshot has there")]
+    #[error("its '{0}' does not have the structure of a PyTorch memory snapshot")]
     Shape(&'static str),
 }
 
-const DUMP: &str = "torch.cuda.memory._record_memory_history(); train; \
+const DUMP: &str = "make a snapshot: call torch.cuda.memory._record_memory_history(), train, then call \
                     torch.cuda.memory._dump_snapshot('snapshot.pickle')";
 
 impl Fault {
     pub(crate) fn hint(&self) -> &'static str {
         match self {
-            Fault::Cut(_) => "copy the file again, or let the program finish writing it",
+            Fault::Cut(_) => "copy the file again, or wait until the program has written it",
             Fault::Calls(_) => {
-                "a memory snapshot holds plain data only: do not load this file with Python's pickle either unless you \
-                 know who wrote it"
+                "a memory snapshot contains plain data only: do not load this file with Python's pickle unless you know who wrote it"
             }
             Fault::UnknownOp { .. } | Fault::Mismatch(_) => {
-                "the file was damaged, or something else than Python wrote it: write the snapshot again"
+                "the file is damaged, or it was not written by Python: make the snapshot again"
             }
             Fault::TooDeep | Fault::TooTall | Fault::Bomb | Fault::TooMany => {
-                "the file was made to do harm, or is something else: do not load it with Python's pickle"
+                "the file may be an attack, or is not a snapshot: do not load it with Python's pickle"
             }
             Fault::Checkpoint | Fault::Foreign(_) | Fault::Shape(_) => DUMP,
         }

@@ -113,5 +113,5 @@ impl Machine {
 }
 
 fn index(line: &[u8]) -> Result<u32, Fault> {
-    utf8(line).trim().parse().map_err(|_| Fault::Mismatch("a number of the memo is none"))
+    utf8(line).trim().parse().map_err(|_| Fault::Mismatch("an index of the memo is not a number"))
 }

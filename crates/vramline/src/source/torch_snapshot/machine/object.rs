@@ -6,7 +6,7 @@ use super::{Machine, Next};
 use crate::source::torch_snapshot::fault::Fault;
 use crate::source::torch_snapshot::value::{Value, Word};
 
-const NOT_TEXT: Fault = Fault::Mismatch("a name is no text");
+const NOT_TEXT: Fault = Fault::Mismatch("a name is not text");
 
 impl Machine {
     pub(super) fn global<'a>(&mut self, args: &'a [u8]) -> Next<'a> {

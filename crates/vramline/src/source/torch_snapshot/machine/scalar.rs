@@ -49,7 +49,7 @@ impl Machine {
     pub(super) fn float_decimal<'a>(&mut self, args: &'a [u8]) -> Next<'a> {
         let (line, after) = operand::line(args)?;
         let value = utf8(line).trim().parse();
-        let value = value.map_err(|_| Fault::Mismatch("a floating-point number is none"))?;
+        let value = value.map_err(|_| Fault::Mismatch("a floating-point number is malformed"))?;
         let word = self.values.float(value)?;
         self.push_before(word, after)
     }

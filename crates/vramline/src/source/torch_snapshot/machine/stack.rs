@@ -10,7 +10,7 @@ const TALLEST: usize = 1 << 24;
 const MOST_MARKS: usize = 1 << 12;
 
 pub(super) const EMPTY_STACK: Fault = Fault::Mismatch("an instruction takes from an empty stack");
-const NO_MARK: Fault = Fault::Mismatch("an instruction asks for a mark that is not there");
+const NO_MARK: Fault = Fault::Mismatch("an instruction needs a mark that does not exist");
 
 impl Machine {
     #[inline]

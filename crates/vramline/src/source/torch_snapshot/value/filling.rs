@@ -16,7 +16,7 @@ impl Values {
             Value::List(number) => number,
             // What a class would have made of it is not known.
             Value::Opaque(_) | Value::Other => return Ok(()),
-            _ => return Err(Fault::Mismatch("items are appended to something that is no list")),
+            _ => return Err(Fault::Mismatch("items are appended to a value that is not a list")),
         };
         if words.is_empty() {
             return Ok(());
@@ -36,7 +36,7 @@ impl Values {
                 return self.append_entries(number, words);
             }
             Some(List::Entries(_)) => {
-                return Err(Fault::Mismatch("a list of trace entries goes on with something else"));
+                return Err(Fault::Mismatch("a list of trace entries contains another value"));
             }
             _ => {}
         }
@@ -111,7 +111,7 @@ impl Values {
             Value::Dict(number) => number,
             Value::Opaque(_) | Value::Other => return Ok(()),
             Value::Frame(_) => return Err(Fault::Mismatch("a frame changes after it was used")),
-            _ => return Err(Fault::Mismatch("keys are set in something that is no dictionary")),
+            _ => return Err(Fault::Mismatch("keys are set in a value that is not a dictionary")),
         };
         if !words.len().is_multiple_of(2) {
             return Err(Fault::Mismatch("a key has no value"));
