@@ -141,7 +141,7 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
         Args:
             ax: The axes to draw into. By default, new ones.
         """
-        return plot.bars(self.labels, [row["peak_bytes"] for row in self._first()], ax)
+        return plot.bars(self.labels, [row["peak_bytes"] for row in self._first()], "peak memory", ax)
 
     def _repr_html_(self) -> str:
         rows = [

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from vramline import _vramline
 
-_NO_DRIVER = "the CPU has no driver: see host_total, host_available and host_resident"
+_NO_DRIVER = "a CPU has no driver: see host_total, host_available and host_resident of memory_info"
 
 
 class Figures(NamedTuple):

@@ -21,41 +21,44 @@ class MemoryInfo:
 
     A value that is unknown is None; `why(field)` gives the reason. The framework reports `current`, `peak`, `limit` and `pool`,
     the driver reports `driver_*` and `process`, and the kernel reports `host_*`.
+
+    Attributes:
+        device: The name of the device, such as "GPU:0"; empty if none was requested and none is in use.
+        framework: "tensorflow", "jax" or "torch"; None if no framework has used the device.
+        current: Bytes in use now, as the framework's allocator counts them: rounding included.
+        peak: The highest number of bytes in use since the program started, or since `reset_peak`.
+        limit: The most that the pool may reserve. `limit_by` says who set it.
+        limit_by: Who set the limit. "built-in" is TensorFlow's default of 64 GiB for its CPU pool: it says nothing about this
+            machine's memory.
+        pool: Bytes that the framework's pool has reserved from the driver, in use or cached. TensorFlow does not report it.
+        driver_used: Bytes in use on the whole device, by all processes.
+        driver_total: Total memory of the device.
+        driver_free: Free memory of the device.
+        driver_reserved: Memory that the driver keeps for itself.
+        process: Bytes that this process holds on the device according to the driver: pools, CUDA context and libraries. On the
+            CPU, the resident set of the process.
+        host_total: Total memory of the machine.
+        host_available: Host memory that programs can still allocate without swapping.
+        host_resident: Host memory that this process holds (its resident set).
+        reasons: The reason for each field that may be None; `why` looks it up.
     """
 
     device: str
-    """The name of the device, such as "GPU:0"; empty if none was requested and none is in use."""
     framework: str | None
-    """"tensorflow", "jax" or "torch"; None if no framework has used the device."""
     current: int | None
-    """Bytes in use now, as the framework's allocator counts them: rounding included."""
     peak: int | None
-    """The highest number of bytes in use since the program started, or since `reset_peak`."""
     limit: int | None
-    """The most that the pool may reserve. `limit_by` says who set it."""
     limit_by: LimitSetter | None
-    """Who set the limit. "built-in" is TensorFlow's default of 64 GiB for its CPU pool: it says nothing about this machine's memory."""
     pool: int | None
-    """Bytes that the framework's pool has reserved from the driver, in use or cached. TensorFlow does not report it."""
     driver_used: int | None
-    """Bytes in use on the whole device, by all processes."""
     driver_total: int | None
-    """Total memory of the device."""
     driver_free: int | None
-    """Free memory of the device."""
     driver_reserved: int | None
-    """Memory that the driver keeps for itself."""
     process: int | None
-    """Bytes that this process holds on the device according to the driver: pools, CUDA context and libraries. On the CPU, the resident
-    set of the process."""
     host_total: int | None
-    """Total memory of the machine."""
     host_available: int | None
-    """Host memory that programs can still allocate without swapping."""
     host_resident: int | None
-    """Host memory that this process holds (its resident set)."""
     reasons: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    """The reason for each field that may be None; `why` looks it up."""
 
     def ledger(self) -> Ledger:
         """Returns a `Ledger` that divides the device's memory among the driver, processes and pools. Its lines add up."""
@@ -100,27 +103,32 @@ class Device(str):
 
     A `Device` is a string, so it can be passed to `memory_info`, `watch` or `tf.device`. A value that is unknown is None;
     `why(field)` gives the reason. All values of a CPU except `process` are None, because it has no driver.
+
+    Attributes:
+        model: The product name, such as "NVIDIA H200".
+        capability: The CUDA compute capability, such as (9, 0).
+        uuid: The UUID of the GPU.
+        pci_bus_id: The PCI bus ID.
+        driver_version: The version of the driver.
+        driver_total: Total memory, in bytes.
+        driver_reserved: Bytes that the driver keeps for itself.
+        driver_free: Free bytes.
+        driver_used: Bytes in use, by all processes.
+        process: Bytes that this process holds on the device.
+        reasons: The reason for each field that may be None; `why` looks it up.
     """
 
     model: str | None
-    """The product name, such as "NVIDIA H200"."""
     capability: tuple[int, int] | None
-    """The CUDA compute capability, such as (9, 0)."""
     uuid: str | None
     pci_bus_id: str | None
     driver_version: str | None
     driver_total: int | None
-    """Total memory, in bytes."""
     driver_reserved: int | None
-    """Bytes that the driver keeps for itself."""
     driver_free: int | None
-    """Free bytes."""
     driver_used: int | None
-    """Bytes in use, by all processes."""
     process: int | None
-    """Bytes that this process holds on the device."""
     reasons: dict[str, str]
-    """The reason for each field that may be None; `why` looks it up."""
 
     def why(self, field: str) -> str | None:
         """Returns why a field is None, or None if the field has a value."""

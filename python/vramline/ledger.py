@@ -10,26 +10,32 @@ from vramline.shown import table
 
 
 class Line(NamedTuple):
-    """A line of a ledger. Its bytes are the sum of the lines that are part of it."""
+    """A line of a ledger. Its bytes are the sum of the lines that are part of it.
+
+    Attributes:
+        line: What the line counts, such as "device total", "this job", "pool" or "in use".
+        detail: More about the line, such as the name of a pool; may be empty.
+        bytes: The number of bytes; None if it is unknown, negative for a correction.
+        source: Where the number comes from: "driver", "host" (the kernel), "framework", "trace", "replay", "derived" or
+            "estimated".
+        reason: Why the number is unknown; empty if it is known.
+        part_of: The index of the line that this one is part of; None if it is part of no other.
+        depth: The level of the line: 0 for the outermost.
+    """
 
     line: str
-    """What the line counts, such as "device total", "this job", "pool" or "in use"."""
     detail: str
-    """More about the line, such as the name of a pool; may be empty."""
     bytes: int | None
-    """None if the number is unknown; negative for a correction."""
     source: str
-    """Where the number comes from: "driver", "host" (the kernel), "framework", "trace", "replay", "derived" or "estimated"."""
     reason: str
-    """Why the number is unknown; empty if it is known."""
     part_of: int | None
-    """The index of the line that this one is part of; None if it is part of no other."""
     depth: int
-    """The level of the line: 0 for the device."""
 
 
 class Ledger:
     """The memory of a device at one moment, divided into lines that add up. Print it for a table.
+
+    `MemoryInfo.ledger` and `Run.ledgers` return it.
 
     Attributes:
         device: The name of the device, such as "GPU:0".

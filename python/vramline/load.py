@@ -157,7 +157,7 @@ class Run:
 
     @property
     def steps(self) -> Columns:
-        """The rows of `marks` that are training, validation or prediction steps."""
+        """The rows of `marks` that are steps: of training, validation, prediction or other loops."""
         marks = self.marks
         return marks.where(kind="step") if marks.rows else marks
 
@@ -205,7 +205,7 @@ class Run:
         marks = [mark for mark in self.report["marks"] if mark["kind"] == "mark"]
         several = len({mark["device"] for mark in marks}) > 1
         labels = [f"{mark['label']}, {mark['device']}" if several else mark["label"] for mark in marks]
-        return plot.bars(labels, [mark["current_bytes"] for mark in marks], ax)
+        return plot.bars(labels, [mark["current_bytes"] for mark in marks], "memory in use", ax)
 
     def _repr_html_(self) -> str:
         rows = [

@@ -88,21 +88,21 @@ def steps(report: dict[str, Any], pool: str | None = None, ax: Axes | None = Non
     # Step labels fit only if all pools have the same steps.
     if series and all([_key(row) for row in own] == [_key(row) for row in series[0]] for own in series):
         _name_steps(axes, series[0])
-    axes.set_ylabel(unit)
+    axes.set_ylabel(f"memory ({unit})")
     axes.set_ylim(bottom=0)
     if series:
         axes.legend()
     return axes
 
 
-def bars(labels: Sequence[str], sizes: Sequence[int | None], ax: Axes | None = None) -> Axes:
-    """Plots one bar per label."""
+def bars(labels: Sequence[str], sizes: Sequence[int | None], what: str, ax: Axes | None = None) -> Axes:
+    """Plots one bar per label. `what` names the sizes on the x axis."""
     axes = _axes(ax)
     factor, unit = _unit(sizes)
     axes.barh(range(len(labels)), _scaled(sizes, factor))
     axes.set_yticks(range(len(labels)), [_shorten(label) for label in labels])
     axes.invert_yaxis()
-    axes.set_xlabel(unit)
+    axes.set_xlabel(f"{what} ({unit})")
     return axes
 
 
@@ -133,7 +133,7 @@ def compared(report: dict[str, Any], by: str, top: int, ax: Axes | None = None) 
                 axes.plot(range(len(rows)), _scaled(own, factor), style, color=f"C{number}", label=label)
         if rows:
             _name_steps(axes, rows)
-        axes.set_ylabel(unit)
+        axes.set_ylabel(f"memory ({unit})")
         if len(figures) == 1:
             title = f"{title}: {_FIGURES[figures[0]][0]}"
         if len(pools) > 1:
@@ -151,7 +151,7 @@ def compared(report: dict[str, Any], by: str, top: int, ax: Axes | None = None) 
         names = [f"{_shorten(row['what'], 24)}, {_shorten(row['pool'], 16)}" if several else _shorten(row["what"]) for row in rows]
         axes.set_yticks([place + middle for place in range(len(rows))], names)
         axes.invert_yaxis()
-        axes.set_xlabel(unit)
+        axes.set_xlabel(f"memory ({unit})")
     if runs:
         axes.legend()
     axes.set_title(title)

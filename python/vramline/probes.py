@@ -217,9 +217,9 @@ def _place(build: Callable[[], Any] | str | None) -> str | None:
 
 
 def _binary() -> str:
-    beside = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(__file__).parents[1] / "bin"]
+    folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(__file__).parents[1] / "bin"]
     told = os.environ.get("VRAMLINE_BIN")
-    places = ([told] if told else []) + [str(folder / "vramline") for folder in beside]
+    places = ([told] if told else []) + [str(folder / "vramline") for folder in folders]
     found = next((place for place in places if os.access(place, os.X_OK)), None) or shutil.which("vramline")
     if found is None:
         raise CannotPlan("the command `vramline` was not found\nhint: pip install vramline, or set VRAMLINE_BIN to its path")

@@ -18,11 +18,13 @@ class Recording(_vramline.Steps):
 
     `with rec.step(number):` measures one step of a loop, and `rec.mark(label)` notes the memory at one moment. The recording is
     closed at the end of the `with` block or of the program.
+
+    Attributes:
+        path: The folder of the recording. A number is appended to the name if the requested one was taken.
     """
 
     def __init__(self, path: pathlib.Path, print_every: int, resets: bool, phase: Phase, pace: float) -> None:
         self.path = path
-        """The folder of the recording. Its name has a number appended if the requested name was taken."""
         files = session.session(path)
         self._print_every = print_every
         self._phase = phase

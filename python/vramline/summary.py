@@ -27,28 +27,33 @@ NO_PEAK = "a sum, not a peak; to predict the peak use summary(model, predict=Tru
 
 @dataclass(frozen=True)
 class Row:
-    """A layer of a `Summary`. A number of bytes is None if it is unknown; `reason` says why."""
+    """A layer of a `Summary`. A number of bytes is None if it is unknown; `reason` says why.
+
+    Attributes:
+        name: The name of the layer.
+        kind: The class of the layer, such as "Dense".
+        depth: 0 for layers of the model itself, 1 for layers of a model inside it, and so on.
+        output: Shape and dtype of the output at the batch size, as far as they are known.
+        count: Number of parameters that no earlier row counts.
+        parameter_bytes: Bytes of these parameters.
+        gradient_bytes: One gradient per trainable variable.
+        optimizer_bytes: Variables of the optimizer for this layer; None if the optimizer is not built.
+        activation_bytes: Outputs at the batch size, of all uses of the layer.
+        shared: True if an earlier row counts some variables of this layer.
+        reason: Why a number is unknown.
+    """
 
     name: str
     kind: str
-    """The class of the layer, such as "Dense"."""
     depth: int
-    """0 for layers of the model itself, 1 for layers of a model inside it, and so on."""
     output: str
-    """Shape and dtype of the output at the batch size, as far as they are known."""
     count: int
-    """Number of parameters that no earlier row counts."""
     parameter_bytes: int
     gradient_bytes: int
-    """One gradient per trainable variable."""
     optimizer_bytes: int | None
-    """Variables of the optimizer for this layer; None if the optimizer is not built."""
     activation_bytes: int | None
-    """Outputs at the batch size, of all uses of the layer."""
     shared: bool
-    """True if an earlier row counts some variables of this layer."""
     reason: str | None = None
-    """Why a number is unknown."""
 
 
 @dataclass(frozen=True)
@@ -56,26 +61,35 @@ class Summary:
     """The memory of a model per layer, and in total. `vramline.keras.summary` returns it; print it for a table.
 
     A sum is None if the number of one row is unknown.
+
+    Attributes:
+        name: The name of the model.
+        batch_size: Samples per batch that activations are computed for.
+        rows: One `Row` per layer.
+        count: Number of parameters.
+        parameter_bytes: Bytes of all parameters.
+        gradient_bytes: One gradient per trainable variable.
+        optimizer_bytes: All variables of the optimizer, also those that belong to no layer.
+        activation_bytes: Outputs of all layers at the batch size.
+        peak_bytes: The predicted peak; None without `predict`.
+        peak_low_bytes: Lower bound of the predicted peak.
+        peak_high_bytes: Upper bound of the predicted peak.
+        reasons: Why numbers are unknown.
+        plan: The plan behind the predicted peak, as `vramline plan --json` prints it; None without `predict`.
     """
 
     name: str
     batch_size: int
-    """Samples per batch that activations are computed for."""
     rows: list[Row]
     count: int
     parameter_bytes: int
     gradient_bytes: int
     optimizer_bytes: int | None
-    """All variables of the optimizer, also those that belong to no layer."""
     activation_bytes: int | None
     peak_bytes: int | None = None
-    """The predicted peak; None without `predict`."""
     peak_low_bytes: int | None = None
-    """Lower bound of the predicted peak."""
     peak_high_bytes: int | None = None
-    """Upper bound of the predicted peak."""
     reasons: list[str] = field(default_factory=list)
-    """Why numbers are unknown."""
     plan: dict[str, Any] | None = field(default=None, repr=False)
 
     @property

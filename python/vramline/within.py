@@ -31,35 +31,38 @@ class DoesNotFit(MemoryError):
 
 @dataclass(frozen=True)
 class Within:
-    """How `fit_within` kept a training within its limit. A number of bytes is None if it is unknown."""
+    """How `fit_within` kept a training within its limit. A number of bytes is None if it is unknown.
+
+    Attributes:
+        batch_size: Samples per update, as requested.
+        micro_batch: Samples per micro-batch: these are in memory at the same time.
+        accumulation_steps: Micro-batches per update; 1 if the whole batch fits.
+        limit_bytes: The limit: the most that the pool may reserve.
+        accumulator_bytes: Memory of the accumulated gradients, held during the whole training; 0 if nothing is accumulated.
+        predicted_peak_bytes: Median of the predicted peak at this micro-batch, without a limit. It may exceed the limit: under a
+            limit the allocator packs tighter and ops wait for memory, so `minimum_bytes` decides what fits.
+        predicted_low_bytes: Lower bound of the predicted peak.
+        predicted_high_bytes: Upper bound of the predicted peak.
+        minimum_bytes: The smallest limit under which the plan expects every order of ops to pass.
+        certain: False if the plan has too little data, or expects only some orders of ops to pass.
+        measured_peak_bytes: The peak that the framework measured during the training.
+        stepped_down: True if memory ran out with the planned micro-batch and a smaller one was used.
+        plan: The plan as a dict, as `vramline plan --json` prints it.
+    """
 
     batch_size: int
-    """Samples per update, as requested."""
     micro_batch: int
-    """Samples per micro-batch: these are in memory at the same time."""
     accumulation_steps: int
-    """Micro-batches per update; 1 if the whole batch fits."""
     limit_bytes: int
-    """The limit: the most that the pool may reserve."""
     accumulator_bytes: int
-    """Memory of the accumulated gradients, held during the whole training; 0 if nothing is accumulated."""
     predicted_peak_bytes: int | None
-    """Median of the predicted peak at this micro-batch, without a limit. It may exceed the limit: under a limit the allocator
-    packs tighter and ops wait for memory, so `minimum_bytes` decides what fits."""
     predicted_low_bytes: int | None
-    """Lower bound of the predicted peak."""
     predicted_high_bytes: int | None
-    """Upper bound of the predicted peak."""
     minimum_bytes: int | None
-    """The smallest limit under which the plan expects every order of ops to pass."""
     certain: bool
-    """False if the plan has too little data, or expects only some orders of ops to pass."""
     measured_peak_bytes: int | None
-    """The peak that the framework measured during the training."""
     stepped_down: bool
-    """True if memory ran out with the planned micro-batch and a smaller one was used."""
     plan: dict[str, Any] = field(repr=False)
-    """The plan as a dict, as `vramline plan --json` prints it."""
 
     def __str__(self) -> str:
         parts = f"batch {self.batch_size}"

@@ -42,7 +42,7 @@ _MOST_VALUES = 2_000
 # The most ops of one graph that are examined, which takes 9 microseconds each.
 _MOST_OF_GRAPH = 100_000
 # Packages that appear in call stacks between TensorFlow and the program.
-_BESIDE = ("wrapt", "numpy", "six", "absl", "opt_einsum")
+_HELPERS = ("wrapt", "numpy", "six", "absl", "opt_einsum")
 _GENERATED = "__autograph_generated_file"
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Prefixes of ops that assign to a variable.
@@ -86,8 +86,8 @@ class Owners:
         from tensorflow.python.ops import resource_variable_ops
 
         home = os.path.dirname(os.path.abspath(framework.__file__))
-        beside = (os.path.join(os.path.dirname(home), name) for name in _BESIDE)
-        self._of_frameworks += (home, *beside)
+        helpers = (os.path.join(os.path.dirname(home), name) for name in _HELPERS)
+        self._of_frameworks += (home, *helpers)
         trace = func_graph.func_graph_from_py_func
 
         @functools.wraps(trace)
