@@ -1,4 +1,4 @@
-"""The same training step eagerly and as a @tf.function, warmed up and then called in a loop.
+"""Runs the same training step eagerly and as a @tf.function: a warm-up, then a loop.
 
     python 08_graph_or_eager.py
 
@@ -16,19 +16,19 @@ STEPS = 8
 BATCH = 64
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
-# One thread runs one op after the other, so that the peak is the same in every run.
+# With one thread the ops run in the same order every time, so the peak is the same in every run.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def training_step():
-    """A fresh model and the function that trains it on a batch."""
+    """Creates a model, and returns the function that trains it on a batch."""
     keras.utils.set_random_seed(1)
     layers = [keras.layers.Conv2D(32, 3, activation="relu") for _ in range(2)]
     head = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
     model = keras.Sequential([keras.Input((32, 32, 3)), *layers, *head])
     optimizer = keras.optimizers.SGD(0.01)
-    # A variable cannot be made while a graph is traced; the optimizer makes its own here.
+    # The optimizer creates its variables here, because a traced function cannot create them in a later call.
     optimizer.build(model.trainable_variables)
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
@@ -59,13 +59,13 @@ def peak():
 
 def measure(label, step, x, y):
     reset()
-    step(x, y)  # The graph is traced at the first call.
+    step(x, y)  # The first call traces the graph.
     print(f"{label:6} warm-up: peak {peak()}")
     reset()
     begin = time.perf_counter()
     for _ in range(STEPS):
         loss = step(x, y)
-    loss = float(loss)  # Waits until the device is done.
+    loss = float(loss)  # Waits until the device has finished.
     milliseconds = (time.perf_counter() - begin) / STEPS * 1000
     print(f"{label:6} {STEPS} steps: peak {peak()}, loss {loss:.3f}")
     print(f"{label:6} {milliseconds:.1f} ms a step", file=sys.stderr)

@@ -1,9 +1,9 @@
-"""Gradient accumulation in a custom loop: a batch in four parts, one update of the weights.
+"""Gradient accumulation in a custom loop: four micro-batches per update of the weights.
 
     python 11_gradient_accumulation.py
 
-The activations of a part are freed before the next begins, so that their peak is that of a part; the sums of the
-gradients are held in between, one value for each weight.
+The activations of a micro-batch are freed before the next one begins, so the peak is that of one micro-batch. The sums of
+the gradients stay in memory, one value per weight.
 """
 
 import gc
@@ -16,13 +16,13 @@ PARTS = 4
 STEPS = 3
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
-# One thread runs one op after the other, so that the peak is the same in every run.
+# With one thread the ops run in the same order every time, so the peak is the same in every run.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def train(parts):
-    """Trains in parts of a batch; the last loss."""
+    """Trains with each batch divided into parts. Returns the last loss."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
         [
@@ -41,7 +41,7 @@ def train(parts):
     @tf.function
     def accumulate(x, y):
         with tf.GradientTape() as tape:
-            # The mean over the batch is the mean of the parts' means.
+            # The mean over the batch is the mean over the parts of their means.
             loss = loss_of(y, model(x, training=True)) / parts
         for total, gradient in zip(sums, tape.gradient(loss, model.trainable_variables)):
             total.assign_add(gradient)

@@ -1,8 +1,9 @@
-"""Compiles what the wheel carries: the library that a training process loads, and the binary that starts it.
+"""Builds the compiled parts of the wheel: the library that a training process loads, and the `vramline` binary.
 
-One wheel holds both, so that the two always fit. Manual pages and shell completions come from that binary.
-Hatchling runs this file; it does the rest. `VRAMLINE_BUILD` chooses how: `local` (the default) compiles quickly, `optimized` for
-speed at run time, `dist` does so for the old C library that a release promises.
+One wheel holds both, so that their versions always match. The binary writes its manual pages and shell completions.
+
+Hatchling runs this file. `VRAMLINE_BUILD` selects the build: `local` (the default) compiles quickly, `optimized` optimises for speed
+at run time, and `dist` does the same for the old C library that a release supports.
 """
 
 import json
@@ -14,7 +15,7 @@ import tempfile
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# The library keeps to the stable part of Python's C interface, so one wheel serves this version and every later one.
+# The library uses only Python's stable ABI, so one wheel works with this version and every later one.
 PYTHON = "cp310-abi3"
 LIBRARY = "_vramline.abi3.so"
 COMPLETIONS = {
@@ -37,7 +38,7 @@ class Compiled(BuildHookInterface):
         build_data["shared_scripts"][str(binary)] = "vramline"
         build_data["shared_data"] |= shared_data(binary, pathlib.Path(self._folder.name))
         if version == "editable":
-            # Python imports the sources, and looks for the library beside them.
+            # Python imports the source files, and looks for the library next to them.
             replace(artifacts["_vramline"], root / "python" / "vramline" / LIBRARY)
         else:
             build_data["force_include"][str(artifacts["_vramline"])] = f"vramline/{LIBRARY}"
@@ -47,9 +48,9 @@ class Compiled(BuildHookInterface):
 
 
 def compile_workspace(root):
-    """The wheel's platform, and the files that cargo made, by the name of their target.
+    """Compiles library and binary. Returns the platform of the wheel, and the files by the name of their target.
 
-    Library and binary are compiled by one command: apart, cargo would compile shared dependencies twice, with other features.
+    One command compiles both: with two commands, cargo would compile shared dependencies twice, with different features.
     """
     here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     match os.environ.get("VRAMLINE_BUILD", "local"):
@@ -58,7 +59,7 @@ def compile_workspace(root):
         case "optimized":
             command, platform = ["cargo", "build", "--profile", "dist"], here
         case "dist":
-            # Zig links against the symbols of an old glibc, whichever is installed here.
+            # Zig links against the symbols of an old glibc, independent of the installed one.
             command = ["cargo", "zigbuild", "--profile", "dist", "--target", "x86_64-unknown-linux-gnu.2.17"]
             platform = "manylinux_2_17_x86_64"
         case other:
@@ -78,7 +79,7 @@ def compile_workspace(root):
 
 
 def shared_data(binary, folder):
-    """Manual pages and completions that the binary writes, each with its place in an environment."""
+    """Writes manual pages and completions with the binary. Returns where each file belongs in an environment."""
     subprocess.run([binary, "man", folder], check=True)
     placed = {str(page): f"share/man/man1/{page.name}" for page in folder.glob("*.1")}
     for shell, place in COMPLETIONS.items():
@@ -89,7 +90,7 @@ def shared_data(binary, folder):
 
 
 def replace(source, target):
-    """Copies a file whole or not at all: a process that has the old one loaded keeps it."""
+    """Copies a file atomically: a process that has loaded the old one keeps it."""
     new = target.with_suffix(".new")
     new.write_bytes(source.read_bytes())
     os.replace(new, target)

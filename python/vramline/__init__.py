@@ -1,15 +1,36 @@
-"""Vramline: what holds a GPU's memory while a model trains.
+"""Vramline shows what holds a GPU's memory while a model trains.
+
+Read the memory of a device now:
 
     import vramline
 
-    info = vramline.memory_info("GPU:0")          # .current .peak .limit ..., None where unknown
-    with vramline.record("run.vram") as rec:      # any loop, any framework
+    info = vramline.memory_info("GPU:0")
+    info.current, info.peak, info.limit           # bytes; None if unknown
+    info.why("limit")                             # the reason for a None
+
+Measure a block of code:
+
+    with vramline.watch("delete x") as w:
+        del x
+    print(w)
+
+Record a training loop of any framework, and read the recording later:
+
+    with vramline.record("run.vram") as rec:
         for step, batch in enumerate(data):
             with rec.step(step):
                 ...
+    run = vramline.load("run.vram")
+    run.plot()
+    vramline.compare(["before.vram", "after.vram"]).plot()
 
-No framework is imported by importing this package, and none is set to work by asking it: figures are there once the program
-itself has used a device.
+Measure a Keras model, or train it within a memory limit:
+
+    model.fit(x, y, callbacks=[vramline.keras.MemoryCallback()])
+    vramline.keras.fit_within(model, x, y, batch_size=256, limit="8GiB")
+
+Vramline works with TensorFlow, PyTorch, JAX and Keras. Importing it imports none of them and initialises no device.
+A framework's numbers are available after the program itself has used a device.
 """
 
 from __future__ import annotations
@@ -50,7 +71,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Keras is imported by whoever asks for its callback, not by us.
+    # `vramline.keras` imports Keras, so it is loaded on first use only.
     if name == "keras":
         return importlib.import_module("vramline.keras")
     raise AttributeError(f"module 'vramline' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""What the core offers to Python; `crates/vramline-py` makes it."""
+"""The compiled library: the part of the Rust core that the Python package uses. `crates/vramline-py` builds it."""
 
 import os
 import pathlib
@@ -9,9 +9,9 @@ from vramline.words import How, MarkKind, Phase, TraceState, WindowReason
 
 __version__: str
 SCHEMA: int
-"""The version of what recordings hold."""
+"""The version of the format of recordings."""
 MARK_KINDS: tuple[str, ...]
-"""The words of recordings: `vramline.words` has them as types."""
+"""The words of recordings, here and below: `vramline.words` has them as types."""
 PHASES: tuple[str, ...]
 HOWS: tuple[str, ...]
 ROLES: tuple[str, ...]
@@ -19,13 +19,13 @@ TRACE_STATES: tuple[str, ...]
 WINDOW_REASONS: tuple[str, ...]
 
 class Watched:
-    """A function that is looked at: calls it, then `after` with when it began and what it was given. It leaves no frame in a traceback."""
+    """Calls a function, then `after` with the time when the call began and its arguments. Adds no frame to a traceback."""
 
     def __init__(self, call: Callable[..., Any], after: Callable[[int, tuple[Any, ...]], None]) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 class Recorder:
-    """Writes what one process does into a recording. A forked child must make its own."""
+    """Writes the events of one process to a recording. A forked child needs its own."""
 
     def __init__(self, folder: str | os.PathLike[str], process: str) -> None: ...
     def mark(
@@ -40,7 +40,8 @@ class Recorder:
         begin_ns: int | None,
         counters: Sequence[tuple[Any, ...]],
         trace: tuple[TraceState | None, int | None, WindowReason | None, str | None] = ...,
-    ) -> bool: ...
+    ) -> bool:
+        """Writes a mark that ends now. Returns whether the peak has risen since `watch_peaks`."""
     def step(
         self,
         plan: Plan,
@@ -51,17 +52,28 @@ class Recorder:
         batches: int,
         epoch: int | None,
         begin_ns: int | None,
-    ) -> bool | None: ...
-    def watch_peaks(self) -> None: ...
-    def inventory(self, variables: Sequence[tuple[Any, ...]]) -> None: ...
-    def owners(self, rows: Sequence[tuple[Any, ...]]) -> None: ...
-    def start_sampling(self, pace: float, read: Callable[[], Sequence[tuple[Any, ...]]]) -> bool: ...
-    def stop_sampling(self) -> None: ...
-    def close(self) -> None: ...
-    def abandon(self) -> None: ...
+    ) -> bool | None:
+        """Writes a step that ends now, with the counters that the plan reads.
+
+        Returns whether the peak has risen since `watch_peaks`; None if the plan is no longer valid, and nothing was written.
+        """
+    def watch_peaks(self) -> None:
+        """Makes the first mark return True whose peak is more than a twentieth above the highest so far."""
+    def inventory(self, variables: Sequence[tuple[Any, ...]]) -> None:
+        """Writes variables."""
+    def owners(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Writes owners of ops."""
+    def start_sampling(self, pace: float, read: Callable[[], Sequence[tuple[Any, ...]]]) -> bool:
+        """Samples every `pace` seconds in a thread. Returns whether the thread could be started."""
+    def stop_sampling(self) -> None:
+        """Stops the sampling thread."""
+    def close(self) -> None:
+        """Stops the sampling thread, and waits a short time until everything is on disk."""
+    def abandon(self) -> None:
+        """Gives up the recorder in a forked child, without touching the threads of the parent."""
 
 class Plan:
-    """The calls that tell the counters of a program which uses one framework."""
+    """A prepared way to read and reset the counters of a program that uses one framework."""
 
     def __init__(
         self,
@@ -71,11 +83,13 @@ class Plan:
         devices: Sequence[str],
         resets: dict[str, int],
     ) -> None: ...
-    def read(self) -> list[tuple[Any, ...]] | None: ...
-    def reset(self) -> bool: ...
+    def read(self) -> list[tuple[Any, ...]] | None:
+        """Returns the counters of every device; None if the plan is no longer valid."""
+    def reset(self) -> bool:
+        """Resets the peak of every device. Returns False if the plan is no longer valid."""
 
 class Steps:
-    """Counts steps and writes them."""
+    """Base class of `vramline.Recording`: counts steps and writes them."""
 
     _session: Any
     _count: int
@@ -83,16 +97,20 @@ class Steps:
 
     def __init__(self, *args: Any, **options: Any) -> None: ...
     def _prepare(self, session: Any, counters: Any, phase: Phase, resets: bool, is_plain: bool) -> None: ...
-    def step(self, number: int | None = None) -> Step: ...
+    def step(self, number: int | None = None) -> Step:
+        """Measures one step of a loop: `with rec.step(number): ...`.
+
+        The step has its own peak, unless `step_peaks=False`. Without a number, steps are counted from 0.
+        """
 
 class Step:
-    """One step: measured from entering to leaving it."""
+    """One step of a loop, measured from the beginning to the end of its `with` block."""
 
     def __enter__(self) -> Step: ...
     def __exit__(self, kind: object, error: object, trace: object) -> None: ...
 
 class PlanDocument:
-    """What `vramline plan --json` wrote, read again."""
+    """A plan, read from the output of `vramline plan --json`. Sizes are in bytes."""
 
     headline: str
     variable: str
@@ -100,16 +118,19 @@ class PlanDocument:
     limit: int | None
     certain: bool
     sure: int | None
+    """The largest batch size that always fits."""
     likely: int | None
+    """The largest batch size that fits in some runs."""
     predictions: list[PlannedBatch]
     doubts: list[str]
+    """Warnings: why the plan may be wrong."""
     json: str
-    """The text itself."""
+    """The JSON text that was read."""
 
     def __init__(self, text: str) -> None: ...
 
 class PlannedBatch:
-    """What a plan says of one batch; sizes in bytes."""
+    """The prediction of a plan for one batch size. Sizes are in bytes."""
 
     batch: int
     peak: int
@@ -118,14 +139,30 @@ class PlannedBatch:
     minimum: int | None
     fits: bool | None
 
-def parse_size(text: str) -> int: ...
-def is_recording(path: str | os.PathLike[str]) -> bool: ...
-def create_folder(path: str | os.PathLike[str]) -> tuple[pathlib.Path, bool]: ...
-def process_name() -> str: ...
-def environment() -> dict[str, str]: ...
-def report_json(path: str | os.PathLike[str]) -> str: ...
-def diff_json(sides: Sequence[Sequence[str | os.PathLike[str]]]) -> str: ...
-def ledgers_json(path: str | os.PathLike[str], times: list[int]) -> str: ...
+def parse_size(text: str) -> int:
+    """Converts a size such as "8GiB" to bytes."""
+
+def is_recording(path: str | os.PathLike[str]) -> bool:
+    """Returns whether a path is a recording."""
+
+def create_folder(path: str | os.PathLike[str]) -> tuple[pathlib.Path, bool]:
+    """Creates the folder of a recording. Returns its path, and whether it has another name because the requested one was taken."""
+
+def process_name() -> str:
+    """Returns the name of this process in the names of its files."""
+
+def environment() -> dict[str, str]:
+    """Returns the environment variables that a recording may contain."""
+
+def report_json(path: str | os.PathLike[str]) -> str:
+    """Returns the report on a path, as `vramline report --json` prints it."""
+
+def diff_json(sides: Sequence[Sequence[str | os.PathLike[str]]]) -> str:
+    """Returns the comparison of runs, each with its repeats, as `vramline diff --json` prints it."""
+
+def ledgers_json(path: str | os.PathLike[str], times: list[int]) -> str:
+    """Returns the ledgers of a recording as JSON, one list of lines per moment (monotonic clock, ns) and device."""
+
 def ledger_json(
     device: str,
     total: int | None,
@@ -137,17 +174,34 @@ def ledger_json(
     why_pool: str,
     current: int | None,
     why_current: str,
-) -> str: ...
-def read_stream(path: str | os.PathLike[str]) -> tuple[dict[str, Any], int]: ...
-def resident_bytes() -> int | None: ...
-def driver_json(script: str | None = None) -> str: ...
+) -> str:
+    """Returns the ledger of a device now as JSON, from the figures of the driver and of the framework for this process."""
+
+def read_stream(path: str | os.PathLike[str]) -> tuple[dict[str, Any], int]:
+    """Returns the columns of a file of a recording, and the number of bytes of an incomplete message at its end."""
+
+def resident_bytes() -> int | None:
+    """Returns the host memory that this process holds; None if it is unknown."""
+
+def driver_json(script: str | None = None) -> str:
+    """Returns facts about the driver and its devices as JSON."""
+
 def driver_visible(
     ordinal: int, list: str | None = None, order: str | None = None, script: str | None = None
-) -> tuple[str | None, bool]: ...
-def driver_memory(
-    uuid: str, script: str | None = None
-) -> tuple[list[int | None], str | None, str | None]: ...
-def host_memory() -> tuple[int, int] | None: ...
-def before_terminate(call: Callable[[], object], patience: float) -> bool: ...
-def before_fork() -> None: ...
-def after_fork(is_child: bool) -> None: ...
+) -> tuple[str | None, bool]:
+    """Returns the UUID of the device that has CUDA's number `ordinal` according to the environment, and whether that is certain."""
+
+def driver_memory(uuid: str, script: str | None = None) -> tuple[list[int | None], str | None, str | None]:
+    """Returns [total, reserved, free, used, this process] of a device in bytes, and why the first four and the last are unknown."""
+
+def host_memory() -> tuple[int, int] | None:
+    """Returns the total and the available host memory in bytes; None if they are unknown."""
+
+def before_terminate(call: Callable[[], object], patience: float) -> bool:
+    """Calls a function on SIGTERM, for at most `patience` seconds. Returns False if the program has its own handler."""
+
+def before_fork() -> None:
+    """Waits until no thread reads counters. To call before a fork."""
+
+def after_fork(is_child: bool) -> None:
+    """Allows reading counters again. To call after a fork, in parent and child."""

@@ -1,9 +1,12 @@
-"""A batch trained in parts: the data in micro-batches, and an optimizer that waits until it has seen them all.
+"""Gradient accumulation: data in micro-batches, and an optimizer that updates the weights after the last one of a batch.
 
-Keras 3 can accumulate gradients (`gradient_accumulation_steps`); three things in it differ from training on the whole batch
-at once, and are put right here while it lasts. A learning-rate schedule is asked with the number of micro-batches: it gets the
-number of updates. What is left of an epoch, when it ends amid a batch, would join the next epoch's first batch: it is applied
-when the epoch ends. And counting goes by micro-batches: afterwards `iterations` counts updates again, as if nothing had been.
+Keras 3 can accumulate gradients (`gradient_accumulation_steps`), but differs from training on whole batches in three points, which
+this module corrects during the training:
+
+- Keras passes the number of micro-batches to a learning-rate schedule. Here the schedule gets the number of updates.
+- If an epoch ends in the middle of a batch, Keras adds the rest to the first batch of the next epoch. Here it is applied at the end
+  of the epoch.
+- Keras counts micro-batches in `iterations`. After the training it counts updates again.
 """
 
 from __future__ import annotations
@@ -14,18 +17,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Arrays = Any
-"""An array, or dicts, lists and tuples of arrays, all with one row a sample."""
+"""An array, or dicts, lists and tuples of arrays, all with one row per sample."""
 
 
-# By optimizer: for which variables accumulators were made, and these. TensorFlow never lets go of a compiled step with branches, nor
-# of what it refers to: made anew for every training, they would add up.
+# By optimizer: the variables that accumulators were made for, and the accumulators. They are reused, because TensorFlow never frees
+# a compiled step with branches, nor what it refers to: new accumulators for every training would add up.
 _made: weakref.WeakKeyDictionary[Any, tuple[list[int], list[Any]]] = weakref.WeakKeyDictionary()
 
 
 class Batches:
-    """Arrays in batches, each in parts of at most `micro` rows that differ by one row at most.
+    """Arrays in batches, each divided into parts of at most `micro` rows. The sizes of the parts differ by at most one row.
 
-    Only one part at a time is handed to the framework: the arrays stay where they are. Every pass is in a new order where `shuffle`.
+    The framework gets one part at a time, and the arrays stay in host memory. With `shuffle`, every pass has a new order.
     """
 
     def __init__(self, arrays: tuple[Arrays, ...], batch: int, micro: int, shuffle: bool) -> None:
@@ -35,12 +38,12 @@ class Batches:
         self._arrays = [_array(array) for array in keras.tree.flatten(arrays)]
         rows = {len(array) for array in self._arrays}
         if len(rows) != 1:
-            raise ValueError(f"the arrays differ in their number of rows: {sorted(rows)}")
+            raise ValueError(f"the arrays have different numbers of rows: {sorted(rows)}")
         self.rows = rows.pop()
         self.batch, self.micro, self._shuffle = batch, micro, shuffle
 
     def __len__(self) -> int:
-        """Parts in a pass."""
+        """The number of parts in a pass over the data."""
         return sum(1 for _ in self._parts())
 
     def _parts(self) -> Iterator[tuple[int, int]]:
@@ -56,7 +59,7 @@ class Batches:
 
         order = np.arange(self.rows)
         if self._shuffle:
-            # Keras' own seed, so that `keras.utils.set_random_seed` decides.
+            # The global generator, which `keras.utils.set_random_seed` seeds.
             np.random.shuffle(order)
         for begin, end in self._parts():
             rows = order[begin:end]
@@ -64,7 +67,7 @@ class Batches:
             yield keras.tree.pack_sequence_as(self._structure, taken)
 
     def dataset(self) -> Any:
-        """A `tf.data.Dataset` of the parts."""
+        """Returns a `tf.data.Dataset` of the parts."""
         import keras
         import tensorflow as tf
 
@@ -87,27 +90,29 @@ def _array(array: Any) -> Any:
     array = np.asarray(array)
     if array.ndim == 0 or array.dtype == object:
         raise TypeError(
-            f"expected arrays with one row a sample, found {found}\n"
-            "hint: fit_within takes NumPy arrays, tensors and data frames, and dicts, lists and tuples of them"
+            f"expected arrays with one row per sample, found {found}\n"
+            "hint: fit_within accepts NumPy arrays, tensors and data frames, and dicts, lists and tuples of them"
         )
     return array
 
 
 def _narrowed(array: Any, floatx: str) -> Any:
-    """As Keras does: floating-point numbers come as the floating-point type that it works with."""
+    """Converts floating-point numbers to the default float type of Keras, as Keras does."""
     return array.astype(floatx) if array.dtype.kind == "f" and array.dtype != floatx else array
 
 
 def inner(optimizer: Any) -> Any:
-    """The optimizer that changes the weights: one that scales the loss wraps it."""
+    """Returns the optimizer that updates the weights; a loss-scaling optimizer wraps it."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 class Accumulation:
-    """A built optimizer that applies the mean of the gradients of `steps` micro-batches; a context, after which it is as before.
+    """A context in which the optimizer of a model applies the mean of the gradients of `steps` micro-batches.
+
+    The optimizer must be built. After the context it is as before.
 
     Raises:
-        ValueError: If the optimizer accumulates already, or averages weights (`use_ema`), which Keras does at every micro-batch.
+        ValueError: If the optimizer already accumulates, or averages weights (`use_ema`), which Keras does at every micro-batch.
     """
 
     def __init__(self, model: Any, steps: int) -> None:
@@ -115,13 +120,13 @@ class Accumulation:
         self._optimizer = inner(model.optimizer)
         if self._optimizer.gradient_accumulation_steps:
             raise ValueError(
-                "the optimizer accumulates gradients already\n"
-                "hint: leave gradient_accumulation_steps out; fit_within chooses it"
+                "the optimizer already accumulates gradients\n"
+                "hint: remove gradient_accumulation_steps; fit_within chooses it"
             )
         if self._optimizer.use_ema and steps > 1:
             raise ValueError(
-                "the optimizer averages weights (use_ema), and Keras does so at every micro-batch, not at every update\n"
-                "hint: leave use_ema out, or choose a batch_size that fits at once"
+                "the optimizer averages weights (use_ema), which Keras does at every micro-batch instead of every update\n"
+                "hint: remove use_ema, or choose a batch_size that fits without accumulation"
             )
         self._rate: Any = None
 
@@ -146,11 +151,11 @@ class Accumulation:
             updates = int(optimizer._iterations) // self.steps
             _detach(optimizer)
             optimizer._iterations.assign(updates)
-            # Compiled for an optimizer that accumulates.
+            # It was compiled for an optimizer that accumulates.
             self._model.train_function = None
 
     def flush(self) -> None:
-        """Applies what has been accumulated, where that is less than a whole batch."""
+        """Applies the accumulated gradients of an incomplete batch, if there are any."""
         optimizer = self._optimizer
         seen = int(optimizer._iterations) % self.steps if self.steps > 1 else 0
         if not seen:
@@ -167,7 +172,7 @@ class Accumulation:
         optimizer._iterations.assign_add(self.steps - seen)
 
     def callback(self, parts: int) -> Any:
-        """A callback that flushes when an epoch of so many micro-batches ends, before the epoch is validated."""
+        """Returns a callback that flushes at the end of an epoch of `parts` micro-batches, before its validation."""
         import keras
 
         class Flush(keras.callbacks.Callback):
@@ -183,7 +188,7 @@ def _by_update(schedule: Any, steps: int) -> Any:
     from keras.optimizers.schedules import LearningRateSchedule
 
     class ByUpdate(LearningRateSchedule):
-        """A schedule that is asked with the number of micro-batches and answers for the number of updates."""
+        """A schedule that gets the number of micro-batches and answers for the number of updates."""
 
         def __call__(self, step: Any) -> Any:
             return schedule(ops.floor_divide(step, steps))
@@ -195,9 +200,9 @@ def _by_update(schedule: Any, steps: int) -> Any:
 
 
 def _attach(optimizer: Any, steps: int) -> None:
-    """Gives an optimizer what it would have been built with.
+    """Adds accumulators to an optimizer, as if it had been built with them.
 
-    Keras places accumulators before the optimizer's other variables, and saved models go by that order.
+    Keras places accumulators before the optimizer's other variables, and saved models depend on that order.
     """
     own = (id(optimizer._iterations), id(optimizer._learning_rate))
     before = list(optimizer._variables)
@@ -220,12 +225,15 @@ def _detach(optimizer: Any) -> None:
 
 
 def _hold(optimizer: Any, variables: list[Any], accumulators: list[Any]) -> None:
-    """Replaces the lists of an optimizer. One changed in place would keep what it held, and no checkpoint of TensorFlow could hold it."""
+    """Replaces the lists of variables of an optimizer.
+
+    Lists that change in place would keep their former content, and TensorFlow could not save them in a checkpoint.
+    """
     from keras.src.utils.tracking import DotNotTrackScope
 
     tracker = optimizer._tracker
     kind, _ = tracker.config["variables"]
-    # As where the optimizer makes them itself: a list that tracks what is put in would put it into itself.
+    # As in the optimizer's own code: a tracked list would add the variables to the tracker again.
     with DotNotTrackScope():
         optimizer._variables = variables
         optimizer._accumulated_gradients = accumulators
@@ -234,7 +242,7 @@ def _hold(optimizer: Any, variables: list[Any], accumulators: list[Any]) -> None
 
 
 def state(model: Any) -> Callable[[], None]:
-    """Keeps the values of a model and its built optimizer on the host; what is returned puts them back."""
+    """Copies the values of a model and its built optimizer to host memory. Returns a function that restores them."""
     held = [(variable, variable.numpy()) for variable in model.variables]
     held += [(variable, variable.numpy()) for variable in model.optimizer.variables]
 

@@ -1,7 +1,7 @@
-"""What every framework's adapter tells, in one form.
+"""What the adapters of the frameworks have in common.
 
-An adapter is a module with `NAME`, `is_used()`, `devices()`, `read(device)`, `limit(device)` and `reset(device)`. It never imports its
-framework and never sets a device or backend to work: in TensorFlow that would make later settings of the program fail.
+An adapter is a module with `NAME`, `is_used()`, `devices()`, `read(device)`, `ordinal(device)`, `limit(device)` and `reset(device)`. It never
+imports its framework and never initialises a device or backend: in TensorFlow, later settings of the program would fail then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from vramline.words import LimitSetter
 
 
 class Counters(NamedTuple):
-    """What a framework says about one device; None where it does not say, with the reason."""
+    """What a framework reports about one device, in bytes; None with a reason for what it does not report."""
 
     device: str
     current: int | None = None
@@ -25,27 +25,27 @@ class Counters(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """The most that a device's pool may take, and who set that; or why it is not known."""
+    """The most that the pool of a device may reserve, and who set the limit; or why the limit is unknown."""
 
     bytes: int | None = None
     by: LimitSetter | None = None
     why: str | None = None
 
 
-def asked_limit() -> int | None:
-    """What `vramline run --limit` asked for, where this process runs under it."""
+def requested_limit() -> int | None:
+    """Returns the value of `vramline run --limit` in bytes; None if there is none."""
     told = os.environ.get("VRAMLINE_LIMIT", "")
     return int(told) if told.isdigit() else None
 
 
 class NotResettable(RuntimeError):
-    """The framework cannot reset its peak."""
+    """Raised if the framework cannot reset its peak."""
 
 
-# By framework and device: when the peak was last reset through us, on the monotonic clock.
+# By framework and device: when Vramline last reset the peak, in nanoseconds of the monotonic clock.
 _resets: dict[str, dict[str, int]] = {}
 
 
 def resets(framework: str) -> dict[str, int]:
-    """By device: when the peak of a framework was last reset through us."""
+    """Returns when Vramline last reset the peak of each device of a framework. The caller may update it."""
     return _resets.setdefault(framework, {})

@@ -1,4 +1,4 @@
-"""What Keras tells its callbacks, as recordings have it: the phase, and which batches one execution ran."""
+"""Translates what Keras passes to its callbacks: loops to phases, and executions to batch numbers."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any
 
 from vramline.words import Phase
 
-# What Keras calls its loops, and what they are called in recordings.
+# The loops of Keras, and their phases in recordings.
 PHASES: dict[str, Phase] = {"train": "train", "test": "validation", "predict": "predict"}
 
 
 def last_of(batch: Any, kind: str, callbacks: Any, in_fit: bool) -> int:
-    """The number of the last batch that was run, of what Keras tells its callbacks at the end of an execution.
+    """Returns the number of the last batch of an execution.
 
-    With `steps_per_execution` Keras 3 counts the last execution of an epoch as a full one even where fewer batches were left.
+    With `steps_per_execution`, Keras 3 counts the last execution of an epoch as a full one, even if fewer batches were left.
 
     Args:
-        batch: The number that Keras told.
-        kind: train, test or predict.
-        callbacks: The callback, or the list of them: it has the parameters of the run.
-        in_fit: Whether a fit is going on: then the parameters are the training's, not the validation's.
+        batch: The batch number that Keras passes to its callbacks at the end of the execution.
+        kind: "train", "test" or "predict".
+        callbacks: The callback, or the list of callbacks. It has the parameters of the run.
+        in_fit: Whether a fit is running: its parameters are those of the training, not of the validation.
     """
     if kind == "test" and in_fit:
         model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)

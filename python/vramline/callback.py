@@ -1,12 +1,7 @@
-"""A Keras callback that measures memory: epochs, batches, validation and prediction, each with its own peak.
+"""`vramline.keras.MemoryCallback`: a Keras callback that measures memory.
 
-    from vramline.keras import MemoryCallback
-
-    memory = MemoryCallback(batches=[0, 10], print_stats=True)
-    model.fit(x, y, callbacks=[memory, CSVLogger("log.csv")])
-    memory.history, memory.labels, memory.memory_usage
-
-Works with Keras 3 on any backend, Keras 2 and tf_keras. Every other callback sees its values in `logs`, wherever it stands in the list.
+It works with Keras 3 on any backend, Keras 2 and tf_keras. It moves itself to the front of the list of callbacks, so that every other
+callback finds its values in `logs`.
 """
 
 from __future__ import annotations
@@ -28,12 +23,12 @@ if TYPE_CHECKING:
 _GIB = 1 << 30
 _MIB = 1 << 20
 _LABELS = {"train": "Training", "test": "Validation", "predict": "Prediction"}
-# What a unit is in a recording; all others are phases.
+# By unit: its kind of mark in a recording. All other units are phases.
 _KINDS: dict[str, MarkKind] = {"batch": "step", "epoch": "epoch"}
 
 
 def _base() -> type:
-    """The callback class of the Keras that the program uses."""
+    """Returns the `Callback` class of the Keras that the program uses."""
     for name in ("keras", "tf_keras"):
         callbacks = getattr(sys.modules.get(name), "callbacks", None)
         if callbacks is not None:
@@ -44,14 +39,18 @@ def _base() -> type:
 
 
 class _OfObject:
-    """A method that Keras calls first. Called on the class itself it says what is missing, and not which argument."""
+    """A method that Keras calls before any other.
+
+    If it is called on the class, the user passed `MemoryCallback` instead of `MemoryCallback()`: say so, because Python's own
+    message would only name a missing argument.
+    """
 
     def __init__(self, method: Callable[..., None]) -> None:
         self._method = method
 
     def __get__(self, owner: Any, kind: type) -> Callable[..., None]:
         if owner is None:
-            raise TypeError(f"callbacks: {kind.__name__} is a class, expected an object\nhint: callbacks=[{kind.__name__}()]")
+            raise TypeError(f"callbacks: expected an object, found the class {kind.__name__}\nhint: callbacks=[{kind.__name__}()]")
         return self._method.__get__(owner, kind)
 
 
@@ -61,29 +60,37 @@ def _batches(given: Any) -> Literal["all"] | frozenset[int] | None:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ValueError(
             f'batches: expected "all", a list of batch numbers or None, found {given!r}\n'
-            "hint: batches=[5] measures the batch 5 of every epoch, batches=range(0, 1000, 5) every fifth"
+            "hint: batches=[5] measures batch 5 of every epoch, batches=range(0, 1000, 5) every fifth batch"
         )
     return frozenset(int(batch) for batch in given)
 
 
 class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only when the program runs.
-    """Measures memory while a model is trained, evaluated or asked to predict.
+    """A Keras callback that measures memory during `fit`, `evaluate` and `predict`.
 
-    Each figure is the peak of its own unit: the framework's peak is reset when a unit begins, and an epoch's peak is the highest of
-    its parts. JAX cannot reset its peak: there a unit's peak is known only where it is the highest so far, and None otherwise.
+        memory = MemoryCallback(batches=[0, 10], print_stats=True)
+        model.fit(x, y, callbacks=[memory, CSVLogger("log.csv")])
+        memory.plot()
+
+    Every epoch, validation, prediction and selected batch has its own peak: the callback resets the framework's peak when one
+    of them begins, and the peak of an epoch is the highest of its parts. JAX cannot reset its peak: there a peak is known only if it
+    is the highest so far, and None otherwise.
 
     Args:
-        batches: "all", a collection of batch numbers (counted from zero, in every epoch), or None for epochs only.
-        record: A folder to record into, such as "run.vram".
-        print_stats: Print a line for each unit measured.
-        devices: Which devices, such as "GPU:0" or ["GPU:0", "GPU:1"]; all by default.
-        logs: Add `vram_peak_gib` and `vram_current_gib` to Keras' logs (of the first device; others with their name behind), the same in
-            MiB, and `val_vram_peak_gib` after validation. Progress bar, History, CSVLogger and TensorBoard show them.
+        batches: The batches to measure: "all", a collection of batch numbers (counted from 0 in every epoch), or None for none.
+        record: A folder to record to, such as "run.vram". None does not record.
+        print_stats: Print one line per measurement.
+        devices: The devices to measure, such as "GPU:0" or ["GPU:0", "GPU:1"]. By default, all devices in use.
+        logs: Add `vram_peak_gib`, `vram_current_gib`, and `val_vram_peak_gib` after validation to the logs of Keras, and the same in
+            MiB (`..._mib`). The progress bar, History, CSVLogger and TensorBoard then show them. They are of the first device; for
+            other devices the name is appended, as in `vram_peak_gib_gpu1`.
 
     Attributes:
-        history: A dict for each figure: label, phase, epoch, batch, device, current_bytes, peak_bytes, time.
-        labels: The labels of the first device's figures, for a plot.
-        memory_usage: Their peaks in GiB, None where not known.
+        history: A list of measurements. Each is a dict with label, phase, epoch, batch, device, current_bytes, peak_bytes and time
+            (seconds since 1970). A size is None if it is unknown.
+        labels: The labels of the first device's measurements.
+        memory_usage: The peaks of the first device's measurements in GiB; None where a peak is unknown.
+        path: The folder of the recording, or None.
     """
 
     def __init__(
@@ -107,49 +114,53 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
         self._first_batch = 0
         self._in_fit = False
         self._is_counted = False
-        # Units that are open, outermost first: what, when it began, and the highest peak of each device in it so far.
+        # Open units, outermost first: the unit, when it began, and the highest peak of each device in it so far.
         self._open: list[tuple[str, int, dict[str, int | None]]] = []
-        # The highest peak of each device that was ever told: what a framework that cannot reset goes by.
-        self._ever: dict[str, int] = {}
+        # The highest peak of each device so far, for frameworks that cannot reset their peak.
+        self._highest: dict[str, int] = {}
         self._validation: dict[str, int | None] = {}
 
     @property
     def path(self) -> str | None:
-        """The folder that is recorded into."""
+        """The folder of the recording; None if nothing is recorded."""
         return None if self._recording is None else str(self._recording.path)
 
     @property
     def labels(self) -> list[str]:
-        """The labels of the first device's figures."""
+        """The labels of the first device's measurements."""
         return [row["label"] for row in self._first()]
 
     @property
     def memory_usage(self) -> list[float | None]:
-        """The peaks of the first device's figures in GiB, None where not known."""
+        """The peaks of the first device's measurements in GiB; None where a peak is unknown."""
         return [None if row["peak_bytes"] is None else row["peak_bytes"] / _GIB for row in self._first()]
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws the peaks of the first device with matplotlib, one bar for each label, into new axes by default."""
-        return plot.bars(self.labels, [row["peak_bytes"] for row in self._first()], ax)
+        """Plots the peaks of the first device with matplotlib, one bar per label, and returns the axes.
+
+        Args:
+            ax: The axes to draw into. By default, new ones.
+        """
+        return plot.bars(self.labels, [row["peak_bytes"] for row in self._first()], "peak memory", ax)
 
     def _repr_html_(self) -> str:
         rows = [
             [row["label"], row["device"], shown.size_text(row["peak_bytes"]), shown.size_text(row["current_bytes"])]
             for row in self.history
         ]
-        return shown.table("Memory by Keras' units", ["label", "device", "peak", "in use"], rows)
+        return shown.table("Memory measured by MemoryCallback", ["label", "device", "peak", "in use"], rows)
 
     def _first(self) -> list[dict[str, Any]]:
         first = self.history[0]["device"] if self.history else None
         return [row for row in self.history if row["device"] == first]
 
-    # What is measured.
+    # Measuring.
 
     def _read(self) -> list[Counters]:
         return [read for read in counters.read_all() if self._devices is None or read.device.upper() in self._devices]
 
     def _check(self) -> None:
-        """Says once what cannot be measured, and what to do about it: a table of nothing would be found at the end."""
+        """Warns once about devices that cannot be measured. Otherwise the user would see it only in an empty table at the end."""
         found = counters.read_all()
         if self._is_checked or not found:
             return
@@ -157,19 +168,19 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
         known = [read.device for read in found]
         missing = sorted((self._devices or set()) - {device.upper() for device in known})
         if missing:
-            session.warn(f"MemoryCallback: no device {', '.join(missing)} is in use here; known now: {', '.join(known)}")
+            session.warn(f"MemoryCallback: no device {', '.join(missing)} is in use; devices in use: {', '.join(known)}")
         for read in self._read():
             if read.current is None:
-                session.warn(f"MemoryCallback: {read.device} is not measured: {read.reason or 'the framework does not tell'}")
+                session.warn(f"MemoryCallback: {read.device} is not measured: {read.reason or 'the framework does not report its memory'}")
 
     def _note(self, reads: list[Counters]) -> None:
-        """What was told belongs to every unit that is open."""
+        """Adds peaks to every open unit."""
         for read in reads:
             peak = read.peak
             if peak is not None and read.peak_since_ns is None:
-                # Never reset: a peak that is no higher than before says nothing of now.
-                risen = peak > self._ever.get(read.device, -1)
-                self._ever[read.device] = max(peak, self._ever.get(read.device, 0))
+                # The peak was never reset: if it has not risen, it may come from an earlier unit.
+                risen = peak > self._highest.get(read.device, -1)
+                self._highest[read.device] = max(peak, self._highest.get(read.device, 0))
                 peak = peak if risen else None
             for _, _, peaks in self._open:
                 known = peaks.get(read.device)
@@ -180,11 +191,11 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
             self._check()
         self._note(self._read())
         counters.reset_all()
-        # The first reading after a reset is where the unit starts from.
+        # The unit has no peaks yet: the first reading after the reset sets them.
         self._open.append((unit, time.monotonic_ns(), {}))
 
     def _end(self, unit: str, label: str, phase: Phase, batch: int | None, batches: int = 1) -> dict[str, Any]:
-        """Ends a unit and gives its figures by device. Units that were left open by an exception end with it."""
+        """Ends a unit and returns its measurements by device. Units inside it that an exception left open end with it."""
         reads = self._read()
         self._note(reads)
         begin: int | None = None
@@ -227,7 +238,7 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
         parts = []
         for device, row in figures.items():
             peak, current = row["peak_bytes"], row["current_bytes"]
-            told = ("not known" if size is None else shown.size_text(size) for size in (peak, current))
+            told = ("unknown" if size is None else shown.size_text(size) for size in (peak, current))
             parts.append("{} peak {}, in use {}".format(device or "no device", *told))
         return f"{label}: " + "; ".join(parts)
 
@@ -242,11 +253,11 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
                     logs[f"vram_{name}_gib{behind}"] = value / _GIB
                     logs[f"vram_{name}_mib{behind}"] = value / _MIB
 
-    # What Keras calls.
+    # Hooks that Keras calls.
 
     @_OfObject
     def set_params(self, params: dict[str, Any] | None) -> None:
-        # The first call of every fit, evaluation and prediction. One that ended by an exception before left things open.
+        # Keras calls this first in every fit, evaluation and prediction. An earlier one that an exception ended left units open.
         super().set_params(params)
         self._in_fit, self._epoch = False, None
         self._open.clear()
@@ -257,10 +268,10 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
         super().set_model(model)
 
     def _step_forward(self, callbacks: Any) -> None:
-        """Lets this callback be called first, so that the others find its values in `logs`."""
+        """Moves this callback to the front, so that the others find its values in `logs`."""
         listed = getattr(callbacks, "callbacks", None)
         if isinstance(listed, list) and any(each is self for each in listed) and listed[0] is not self:
-            # Another list, because Keras is going through this one.
+            # A new list, because Keras is iterating over this one.
             callbacks.callbacks = [self, *(each for each in listed if each is not self)]
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -335,7 +346,7 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
         self._batch_begin(batch)
 
     def on_predict_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        # Its logs are the outputs.
+        # For predictions, `logs` holds the outputs, to which nothing is added.
         self._batch_end("predict", batch, None)
 
     def _wanted(self, first: int, last: int) -> bool:
@@ -366,13 +377,13 @@ class MemoryCallback(_base()):  # type: ignore[misc]  # Its base is known only w
             self._tell(logs, figures)
 
     def _count(self) -> None:
-        """Writes the variables down, once."""
+        """Writes the variables of the model to the recording, once."""
         if self._recording is not None and not self._is_counted:
             self._is_counted = True
             session = self._recording._session
             session.attempt(lambda: session.inventory(inventory.of_keras(self.model)))
 
-    # Keras 2 asks these before it calls the hooks of batches.
+    # Keras 2 asks these methods whether to call the batch hooks at all.
 
     def _implements_train_batch_hooks(self) -> bool:
         return self.batches is not None

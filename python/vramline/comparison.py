@@ -1,4 +1,4 @@
-"""Runs compared, as `vramline diff` does it."""
+"""`vramline.compare`: compares runs as `vramline diff` does."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Source = str | os.PathLike[str] | Run
 
 
 class Comparison:
-    """Runs, compared with the first of them.
+    """Runs compared with the first of them. `vramline.compare` returns it; print it for a table.
 
     Attributes:
-        report: The document, as `vramline diff --json` prints it.
+        report: The comparison as a dict, as `vramline diff --json` prints it.
     """
 
     def __init__(self, report: dict[str, Any]) -> None:
@@ -28,17 +28,17 @@ class Comparison:
 
     @property
     def runs(self) -> list[str]:
-        """The runs, in the order of every list in `rows`."""
+        """The names of the runs, in the order of every list in `rows`."""
         return self.report["runs"]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """What was compared: `what`, `by`, `bytes` (one for each run), `delta_bytes` and more."""
+        """One dict per compared item, with `what`, `by`, `bytes` (one number per run), `delta_bytes` and more."""
         return self.report["rows"]
 
     @property
     def verdict(self) -> str:
-        """The answer in a sentence for each run."""
+        """The result in words: one sentence per run."""
         return self.report["headline"]
 
     def plot(
@@ -47,12 +47,12 @@ class Comparison:
         top: int = 12,
         ax: Axes | None = None,
     ) -> Axes:
-        """Draws bars side by side, or lines over the steps, with matplotlib.
+        """Plots the runs with matplotlib as bars side by side, or as lines over the steps, and returns the axes.
 
         Args:
-            by: What a bar is.
-            top: At most so many groups of bars; of ops and layers those that changed most.
-            ax: Where to draw; new axes by default.
+            by: What each group of bars is: "device", "role", "op" or "layer". "step" plots lines over the steps.
+            top: The largest number of groups. Of ops and layers, those that changed most are shown.
+            ax: The axes to draw into. By default, new ones.
         """
         if by not in ("device", "role", "op", "layer", "step"):
             raise ValueError(f'by: expected "device", "role", "op", "layer" or "step", found {by!r}')
@@ -87,28 +87,33 @@ def _change(delta: int | None) -> str:
 
 
 def compare(runs: Sequence[Source | Sequence[Source]]) -> Comparison:
-    """Compares recordings, or any files that `vramline report` reads, with the first of them.
+    """Compares two or more runs with the first of them.
+
+        print(vramline.compare(["before.vram", "after.vram"]))
 
     Args:
-        runs: Paths or what `load` gave. A list in it holds the repeats of one run: its figures are medians then, and
-            what repeats differ by is told.
+        runs: A list of recordings, or of any files that `vramline report` reads: paths or `Run` objects. An inner list holds the
+            repeats of one run: their median is compared, and `spread_bytes` in `rows` says by how much they differ.
+
+    Returns:
+        A `Comparison`.
 
     Raises:
         OSError: If a file cannot be read.
-        TypeError: If it is a single run, or something else than a list of runs.
-        ValueError: If there are fewer than two.
+        TypeError: If `runs` is a single run, or not a list of runs.
+        ValueError: If there are fewer than two runs.
     """
-    # A text is a sequence too, of letters; a dictionary of its names.
+    # A string is a sequence of letters and a dictionary one of its keys, so both need a check of their own.
     if isinstance(runs, (str, bytes, os.PathLike, Run)):
         raise TypeError(
-            f"runs: expected a list of two or more, found {runs!r} alone\n"
+            f"runs: expected a list of two or more runs, found only {runs!r}\n"
             'hint: vramline.compare(["before.vram", "after.vram"])'
         )
     if isinstance(runs, (Mapping, Set)) or not isinstance(runs, Iterable):
         raise TypeError(
-            f"runs: expected a list of two or more, found a {type(runs).__name__}\n"
-            "hint: runs are named after their files, and the first is what the others are compared with; "
-            "of a dictionary: vramline.compare(list(runs.values()))"
+            f"runs: expected a list of two or more runs, found a {type(runs).__name__}\n"
+            "hint: runs are named after their files, and the others are compared with the first; "
+            "for a dictionary use vramline.compare(list(runs.values()))"
         )
 
     def path_of(source: Source) -> str | os.PathLike[str]:
@@ -123,5 +128,5 @@ def compare(runs: Sequence[Source | Sequence[Source]]) -> Comparison:
 
     sides = [paths_of(side) for side in runs]
     if len(sides) < 2 or not all(sides):
-        raise ValueError("runs: expected two or more, each a path, a Run or a list of repeats")
+        raise ValueError("runs: expected two or more runs, each a path, a Run or a list of repeats")
     return Comparison(json.loads(_vramline.diff_json(sides)))

@@ -1,4 +1,4 @@
-"""The counters of every framework that the program uses, read through the adapters."""
+"""Reads and resets the counters of every framework that the program uses, through the adapters."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from types import ModuleType
 
 from vramline import _vramline
 from vramline.adapter import Counters, resets
-from vramline.adapter import NotResettable as NotResettable  # Whoever resets a peak catches it here.
+from vramline.adapter import NotResettable as NotResettable  # Part of the interface of `reset`.
 
 _loaded: dict[str, ModuleType] = {}
 
-# Frameworks in the order in which one is chosen where several are in use.
+# Frameworks by precedence, for programs that use several.
 _ADAPTERS = {"tensorflow": "vramline.tensorflow", "jax": "vramline.jax", "torch": "vramline.torch"}
 
-# Frameworks that were in use when this process was forked. Their threads are not here, and their locks may be held for ever.
+# Frameworks that were in use when this process was forked. They are not asked: their threads do not exist in the child, and their
+# locks may stay locked for ever.
 _left_behind: set[str] = set()
 
 
@@ -33,8 +34,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def adapters() -> list[ModuleType]:
-    """The adapters of the frameworks that the program has used."""
-    # This and what follows happen at every step: few calls, nothing looked up twice.
+    """Returns the adapters of the frameworks that the program has used."""
+    # This runs at every step, so it makes few calls and looks nothing up twice.
     used = []
     for framework in _ADAPTERS:
         if framework in sys.modules and framework not in _left_behind:
@@ -45,18 +46,18 @@ def adapters() -> list[ModuleType]:
 
 
 def _load(framework: str) -> ModuleType:
-    # Not from `sys.modules`: there it stands while another thread is still importing it.
+    # Not from `sys.modules`, which also holds a module that another thread is still importing.
     adapter = _loaded[framework] = importlib.import_module(_ADAPTERS[framework])
     return adapter
 
 
-# The one framework in use, asked in as few calls as there can be: this happens at every step, in code that lies cold. It
-# tells so many times, then all frameworks are looked at again.
+# Reads the counters in as few calls as possible, if only one framework is in use: this runs at every step, in code that is not in the
+# CPU's caches. After a number of reads it returns None, and all frameworks are checked again.
 plan: _vramline.Plan | None = None
 
 
 def read_all() -> list[Counters]:
-    """The counters of every device of every framework in use. Never raises."""
+    """Returns the counters of every device of every framework in use. Never raises."""
     planned = plan.read() if plan is not None else None
     return _read_all() if planned is None else [Counters(*read) for read in planned]
 
@@ -69,13 +70,13 @@ def _read_all() -> list[Counters]:
     for adapter in used:
         try:
             found += map(adapter.read, adapter.devices())
-        except Exception as error:  # An unknown version of a framework costs its figures, not the job.
+        except Exception as error:  # With an unknown version of a framework, its figures are missing, but the job continues.
             found.append(Counters(adapter.NAME, reason=f"{adapter.NAME}: {error}"))
     return found
 
 
 def reset_all() -> None:
-    """Resets the peak of every device that can. Never raises."""
+    """Resets the peak of every device whose framework can do so. Never raises."""
     if plan is not None and plan.reset():
         return
     for adapter in adapters():
@@ -90,12 +91,12 @@ def reset(adapter: ModuleType, device: str) -> None:
     """Resets the peak of a device.
 
     Raises:
-        NotResettable: If the framework has no way to do so.
+        NotResettable: If the framework cannot reset its peak.
     """
     adapter.reset(device)
     resets(adapter.NAME)[device] = time.monotonic_ns()
 
 
 def shape_text(shape: object) -> str:
-    """A shape as it is written in recordings: [3,3,64]."""
+    """Formats a shape as in recordings: [3,3,64]."""
     return "[" + ",".join(str(int(size)) for size in shape) + "]"  # type: ignore[attr-defined]

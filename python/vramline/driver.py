@@ -1,9 +1,9 @@
-"""What the driver says of a device, and what the kernel says of host memory.
+"""The memory of devices according to the driver, and the memory of the host according to the kernel.
 
-The driver's library is loaded when it is first asked for; no CUDA context is made.
+The driver's library is loaded on first use. No CUDA context is created.
 
-Frameworks count the devices that CUDA shows them, the driver counts all. A program that has used CUDA can be asked for the name
-that a device has for ever; before that, the environment tells.
+Frameworks number only the devices that CUDA shows them; the driver numbers all devices. The UUID of a device connects the two. It comes
+from CUDA if the program has initialised CUDA, otherwise from the environment variables.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from vramline import _vramline
 
-_NO_DRIVER = "host memory has no driver: host_total, host_available and host_resident tell of it"
+_NO_DRIVER = "a CPU has no driver: see host_total, host_available and host_resident of memory_info"
 
 
 class Figures(NamedTuple):
-    """Bytes of a device by the driver's count; None where it does not tell, with the reason."""
+    """Bytes of a device as the driver reports them; None with a reason for what it does not report."""
 
     total: int | None = None
     reserved: int | None = None
@@ -31,7 +31,7 @@ class Figures(NamedTuple):
 
 
 class HostFigures(NamedTuple):
-    """Bytes of the machine's own memory by the kernel's count; None where it does not tell."""
+    """Bytes of host memory as the kernel reports them; None for what it does not report."""
 
     total: int | None = None
     available: int | None = None
@@ -39,23 +39,23 @@ class HostFigures(NamedTuple):
 
 
 def host() -> HostFigures:
-    """The machine's own memory, and what this process holds of it."""
+    """Returns the host's memory, and what this process holds of it."""
     whole, available = _vramline.host_memory() or (None, None)
     return HostFigures(whole, available, _vramline.resident_bytes())
 
 
 def _script() -> str | None:
-    # For tests: a fake driver that plays this file.
+    # For tests: the file that a fake driver replays.
     return os.environ.get("VRAMLINE_FAKE_DRIVER") or None
 
 
 def facts() -> dict[str, Any]:
-    """The driver and all of its devices: `library`, `devices`; `error` and `hint` where there is none."""
+    """Returns facts about the driver (`library`) and all its devices (`devices`); `error` and `hint` if there is no driver."""
     return json.loads(_vramline.driver_json(_script()))
 
 
 def _asked_of_cuda(ordinal: int) -> str | None:
-    """The end of a device's uuid, from the CUDA library that the program has loaded and initialised."""
+    """Returns the end of a device's UUID, from the CUDA library that the program has loaded and initialised; None if it has not."""
     import ctypes
 
     try:
@@ -71,7 +71,7 @@ def _asked_of_cuda(ordinal: int) -> str | None:
 
 
 def uuid_of(ordinal: int) -> str | None:
-    """The uuid of the device that CUDA counts as `ordinal` in this process."""
+    """Returns the UUID of the device that has CUDA's number `ordinal` in this process."""
     told = None if _script() else _asked_of_cuda(ordinal)
     if told is not None:
         return told
@@ -83,16 +83,20 @@ def uuid_of(ordinal: int) -> str | None:
 
 
 def figures(device: str, ordinal: int | None = None) -> Figures:
-    """The driver's figures of a device such as `GPU:0`. A CPU has none: there the process's own figure is the kernel's. Never raises."""
+    """Returns the driver's figures of a device such as "GPU:0". Never raises.
+
+    A CPU has no driver: there only `process` is known, from the kernel.
+    """
     kind, _, number = device.partition(":")
     if kind.upper() == "CPU":
-        return Figures(process=host().resident, why=_NO_DRIVER, why_process="the kernel does not tell")
+        return Figures(process=host().resident, why=_NO_DRIVER, why_process="the kernel does not report it")
     if kind.upper() != "GPU" or not (number.isdigit() or ordinal is not None):
-        return Figures(why=f"no driver is asked about {device}", why_process=f"no driver is asked about {device}")
+        no_driver = f"Vramline has no driver interface for {device}"
+        return Figures(why=no_driver, why_process=no_driver)
     uuid = uuid_of(int(number) if ordinal is None else ordinal)
     if uuid is None:
         error = facts().get("error")
-        why = error or f"CUDA shows no {device} here: see CUDA_VISIBLE_DEVICES"
+        why = error or f"CUDA shows no {device} to this process; check CUDA_VISIBLE_DEVICES"
         return Figures(why=why, why_process=why)
     (total, reserved, free, used, process), why, why_process = _vramline.driver_memory(uuid, _script())
     return Figures(total, reserved, free, used, process, why, why_process, uuid)

@@ -1,4 +1,4 @@
-"""One moment: what a device's memory looks like now."""
+"""`vramline.memory_info`, `devices` and `reset_peak`: the memory of a device now."""
 
 from __future__ import annotations
 
@@ -11,47 +11,57 @@ from vramline.ledger import Ledger, parse
 from vramline.words import LimitSetter
 
 _OF_DRIVER = ("driver_used", "driver_total", "driver_free", "driver_reserved")
-_NO_KERNEL = "the kernel does not tell: /proc is not to be read here"
+_NO_KERNEL = "the kernel does not report it: /proc cannot be read here"
+_NO_DRIVER_ANSWER = "the driver does not report it"
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryInfo:
-    """Bytes of a device as its framework counts them. What is not known is None; `why` says why."""
+    """The memory of a device at one moment, in bytes.
+
+    A value that is unknown is None; `why(field)` gives the reason. The framework reports `current`, `peak`, `limit` and `pool`,
+    the driver reports `driver_*` and `process`, and the kernel reports `host_*`.
+
+    Attributes:
+        device: The name of the device, such as "GPU:0"; empty if none was requested and none is in use.
+        framework: "tensorflow", "jax" or "torch"; None if no framework has used the device.
+        current: Bytes in use now, as the framework's allocator counts them: rounding included.
+        peak: The highest number of bytes in use since the program started, or since `reset_peak`.
+        limit: The most that the pool may reserve. `limit_by` says who set it.
+        limit_by: Who set the limit. "built-in" is TensorFlow's default of 64 GiB for its CPU pool: it says nothing about this
+            machine's memory.
+        pool: Bytes that the framework's pool has reserved from the driver, in use or cached. TensorFlow does not report it.
+        driver_used: Bytes in use on the whole device, by all processes.
+        driver_total: Total memory of the device.
+        driver_free: Free memory of the device.
+        driver_reserved: Memory that the driver keeps for itself.
+        process: Bytes that this process holds on the device according to the driver: pools, CUDA context and libraries. On the
+            CPU, the resident set of the process.
+        host_total: Total memory of the machine.
+        host_available: Host memory that programs can still allocate without swapping.
+        host_resident: Host memory that this process holds (its resident set).
+        reasons: The reason for each field that may be None; `why` looks it up.
+    """
 
     device: str
     framework: str | None
     current: int | None
-    """In use now: chunks of the pool, slack included."""
     peak: int | None
-    """The most that was in use since the program began or `reset_peak` was called."""
     limit: int | None
-    """The most that the pool may take; `limit_by` says who set that."""
     limit_by: LimitSetter | None
-    """Who set the limit. "built-in" is TensorFlow's default for its pool on the CPU: 64 GiB, which no memory backs, so nothing is to be
-    measured against it."""
     pool: int | None
-    """Taken from the driver, in use or not."""
     driver_used: int | None
-    """In use on the whole device, by the driver's count."""
     driver_total: int | None
-    """The device's memory."""
     driver_free: int | None
-    """Not taken, by the driver's count."""
     driver_reserved: int | None
-    """Kept by the driver."""
     process: int | None
-    """What this process holds on the device, by the driver's count: its pools, the CUDA context and libraries. On the CPU its resident
-    set, by the kernel's count: its pools, and the program's own memory."""
     host_total: int | None
-    """The machine's own memory, by the kernel's count."""
     host_available: int | None
-    """What of it can be had without swapping."""
     host_resident: int | None
-    """What of it this process holds."""
     reasons: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
 
     def ledger(self) -> Ledger:
-        """Who holds which byte of the device: it adds up, and what remains has a line of its own."""
+        """Returns a `Ledger` that divides the device's memory among the driver, processes and pools. Its lines add up."""
         is_host = self.device.startswith("CPU")
         document = _vramline.ledger_json(
             self.device,
@@ -68,10 +78,10 @@ class MemoryInfo:
         return parse(document)[0]
 
     def why(self, field: str) -> str | None:
-        """Why a field is None; None where it is not."""
+        """Returns why a field is None, or None if the field has a value. Example: `info.why("limit")`."""
         if getattr(self, field) is not None:
             return None
-        return self.reasons.get(field, "the framework does not tell")
+        return self.reasons.get(field, "the framework does not report it")
 
 
 def _find(device: str | None, framework: str | None) -> tuple[ModuleType, str]:
@@ -82,14 +92,31 @@ def _find(device: str | None, framework: str | None) -> tuple[ModuleType, str]:
                 return adapter, name
     known = [name for adapter in used for name in adapter.devices()]
     raise LookupError(
-        f"no device {device or ''} in use{f' by {framework}' if framework else ''}; known now: {', '.join(known)}"
+        f"no device {device or ''} in use{f' by {framework}' if framework else ''}; devices in use: {', '.join(known)}"
         if known
-        else "no framework has used a device yet: ask after the first tensor was made there"
+        else "no framework has used a device yet; call this after the program has created its first tensor"
     )
 
 
 class Device(str):
-    """The name of a device, as in `GPU:0`, with what the driver says of it. What is not known is None; a CPU has no driver."""
+    """The name of a device, such as "GPU:0", with what the driver reports about it.
+
+    A `Device` is a string, so it can be passed to `memory_info`, `watch` or `tf.device`. A value that is unknown is None;
+    `why(field)` gives the reason. All values of a CPU except `process` are None, because it has no driver.
+
+    Attributes:
+        model: The product name, such as "NVIDIA H200".
+        capability: The CUDA compute capability, such as (9, 0).
+        uuid: The UUID of the GPU.
+        pci_bus_id: The PCI bus ID.
+        driver_version: The version of the driver.
+        driver_total: Total memory, in bytes.
+        driver_reserved: Bytes that the driver keeps for itself.
+        driver_free: Free bytes.
+        driver_used: Bytes in use, by all processes.
+        process: Bytes that this process holds on the device.
+        reasons: The reason for each field that may be None; `why` looks it up.
+    """
 
     model: str | None
     capability: tuple[int, int] | None
@@ -104,8 +131,8 @@ class Device(str):
     reasons: dict[str, str]
 
     def why(self, field: str) -> str | None:
-        """Why a field is None; None where it is not."""
-        return None if getattr(self, field) is not None else self.reasons.get(field, "the driver does not tell")
+        """Returns why a field is None, or None if the field has a value."""
+        return None if getattr(self, field) is not None else self.reasons.get(field, _NO_DRIVER_ANSWER)
 
 
 def _device(name: str, ordinal: int | None, facts: dict[str, Any]) -> Device:
@@ -118,25 +145,31 @@ def _device(name: str, ordinal: int | None, facts: dict[str, Any]) -> Device:
     device.driver_version = facts.get("library", {}).get("driver_version")
     device.reasons = _take(device, told)
     for field in ("model", "uuid", "pci_bus_id", "capability", "driver_version"):
-        device.reasons.setdefault(field, told.why or facts.get("error") or "the driver does not tell")
+        device.reasons.setdefault(field, told.why or facts.get("error") or _NO_DRIVER_ANSWER)
     return device
 
 
 def _take(into: Any, told: driver.Figures) -> dict[str, str]:
-    """Puts the driver's figures there, and gives the reasons for those that are not known."""
+    """Copies the driver's figures into an object, and returns the reasons for those that are unknown."""
     into.driver_total, into.driver_reserved, into.driver_free, into.driver_used = told[:4]
     into.process = told.process
     return _reasons(told)
 
 
 def _reasons(told: driver.Figures) -> dict[str, str]:
-    reasons = dict.fromkeys(_OF_DRIVER, told.why or "the driver does not tell")
+    reasons = dict.fromkeys(_OF_DRIVER, told.why or _NO_DRIVER_ANSWER)
     reasons |= dict.fromkeys(("host_total", "host_available", "host_resident"), _NO_KERNEL)
-    return reasons | {"process": told.why_process or "the driver does not tell"}
+    return reasons | {"process": told.why_process or _NO_DRIVER_ANSWER}
 
 
 def devices() -> list[Device]:
-    """The GPUs that CUDA shows to this program, and whatever else a framework has used here, as in `GPU:0`."""
+    """Lists the GPUs that this program can see, and every other device that a framework has used here.
+
+    Initialises no device. Each entry is a string such as "GPU:0" with the driver's figures as attributes.
+
+        for device in vramline.devices():
+            print(device, device.model, device.driver_free)
+    """
     facts = driver.facts()
     found: dict[str, Device] = {}
     for adapter in counters.adapters():
@@ -155,15 +188,25 @@ def _ordinal(adapter: ModuleType, name: str) -> int | None:
         return None
     try:
         return adapter.ordinal(name)
-    except Exception:  # An unknown version of a framework costs this figure, not the job.
+    except Exception:  # With an unknown version of a framework, this figure is missing, but the job continues.
         return None
 
 
 def memory_info(device: str | None = None, *, framework: str | None = None) -> MemoryInfo:
-    """The memory of a device now: of the first one in use, unless told which.
+    """Returns the memory of a device now.
 
-    Before the program has used the device only the driver's figures are there: asking a framework would initialise it, and
-    later settings such as memory growth would fail.
+        info = vramline.memory_info("GPU:0")
+        print(info.current, info.peak, info.why("limit"))
+
+    Before the program has used the device, only the figures of the driver and of the host are known. Vramline does not ask the
+    framework then, because that would initialise the device, and later settings such as memory growth would fail.
+
+    Args:
+        device: The name of a device, such as "GPU:0" or "CPU:0". By default, the first device that a framework uses.
+        framework: "tensorflow", "jax" or "torch", if several of them use the device. By default, the first in that order.
+
+    Returns:
+        A `MemoryInfo`: sizes in bytes, None where a size is unknown.
     """
     host = driver.host()
     try:
@@ -182,7 +225,7 @@ def memory_info(device: str | None = None, *, framework: str | None = None) -> M
     if read.reason:
         reasons |= dict.fromkeys(("current", "peak"), read.reason)
     if read.pool is None:
-        reasons["pool"] = read.reason or "TensorFlow does not tell what its pool took"
+        reasons["pool"] = read.reason or "TensorFlow does not report the size of its pool"
     if limit.why:
         reasons |= dict.fromkeys(("limit", "limit_by"), limit.why)
     return MemoryInfo(
@@ -192,13 +235,18 @@ def memory_info(device: str | None = None, *, framework: str | None = None) -> M
 
 
 def reset_peak(device: str | None = None, *, framework: str | None = None) -> None:
-    """Resets the peak of a device, so that what follows is measured on its own.
+    """Resets the peak of a device to what is in use now.
 
-    Before a program has used any device there is no peak, and nothing to do.
+    Afterwards `memory_info(...).peak`, and the framework's own peak, count from this moment. Does nothing if the program has not
+    used any device yet.
+
+    Args:
+        device: The name of a device, such as "GPU:0". By default, the first device that a framework uses.
+        framework: "tensorflow" or "torch", if several frameworks use the device.
 
     Raises:
-        LookupError: If no framework uses the device, and some use others.
-        NotResettable: If the framework cannot do so (JAX).
+        LookupError: If no framework uses this device, but some use other devices.
+        vramline.counters.NotResettable: If the framework cannot reset its peak (JAX).
     """
     if counters.adapters():
         counters.reset(*_find(device, framework))

@@ -1,4 +1,4 @@
-"""Which variables a program has: those of models and optimizers, and its own, with their bytes and where they lie."""
+"""The variables of a program: of models, of optimizers, and the program's own, with their sizes and addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vramline.words import Role
 
 
 class Row(NamedTuple):
-    """A variable, as a recording has it."""
+    """A variable, as a recording stores it."""
 
     owner: str | None
     name: str
@@ -28,30 +28,30 @@ class Row(NamedTuple):
 
 
 class Inventory:
-    """The variables of a program, each told once: by whoever is asked first."""
+    """The variables of a program. Each is listed once, with the first owner that has it."""
 
     def __init__(self, models: Iterable[Any] = ()) -> None:
         self.rows: list[Row] = []
         self.by_value: dict[int, Row] = {}
-        """By the identity of the framework's own variable."""
+        """Rows by the identity of the framework's own variable."""
         self._layers = layers.variables(models)
 
     def add_model(self, model: Any, optimizer: Any = None) -> None:
-        """A Keras model's, of any Keras and backend, and its optimizer's."""
+        """Adds the variables of a Keras model and of its optimizer, for every version and backend of Keras."""
         optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
         owner = getattr(model, "name", None)
         self.add(getattr(model, "weights", None) or [], "parameters", owner)
         self.add_optimizer(optimizer)
-        # Seeds and metrics are variables too, but neither parameters nor the optimizer's.
+        # Seeds and metrics are variables too, but belong neither to the parameters nor to the optimizer.
         self.add(getattr(model, "variables", None) or [], "state", owner)
 
     def add_optimizer(self, optimizer: Any, weights: Iterable[Any] = ()) -> None:
-        """What a Keras optimizer was given, and its own."""
+        """Adds the weights that a Keras optimizer updates, and its own variables."""
         self.add(weights, "parameters")
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         trained = list(getattr(inner, "_trainable_variables", None) or weights)
         states = getattr(optimizer, "variables", None)
-        # A list in Keras 3, a function in some optimizers of Keras 2.
+        # `variables` is a list in Keras 3, and a method in some optimizers of Keras 2.
         states = list((states() if callable(states) else states) or [])
         of_slot = slots(states, trained)
         for state in states:
@@ -61,7 +61,7 @@ class Inventory:
         self.add(states, "optimizer", getattr(optimizer, "name", None))
 
     def add(self, variables: Iterable[Any], role: Role, owner: str | None = None, source: str | None = None) -> None:
-        """Some variables, unless they were told before."""
+        """Adds variables, unless they are listed already."""
         for variable in variables:
             value = value_of(variable)
             if id(value) in self.by_value:
@@ -77,14 +77,14 @@ class Inventory:
 
 
 def of_keras(model: Any) -> list[Row]:
-    """The variables of a Keras model and its optimizer."""
+    """Returns the variables of a Keras model and its optimizer."""
     inventory = Inventory([model])
     inventory.add_model(model)
     return inventory.rows
 
 
 def of_torch(optimizer: Any) -> list[Row]:
-    """The parameters that a PyTorch optimizer was given, their gradients left out, and its state."""
+    """Returns the parameters and the state of a PyTorch optimizer, without gradients."""
     rows: list[Row] = []
     owner = type(optimizer).__name__
     number = 0
@@ -99,13 +99,16 @@ def of_torch(optimizer: Any) -> list[Row]:
 
 
 def slots(states: Iterable[Any], weights: Iterable[Any]) -> dict[int, Any]:
-    """The weight of each slot of an optimizer. Keras calls a slot by the weight's path and what it is: `dense_kernel_momentum`."""
+    """Returns the weight of each slot of an optimizer, by the identity of the slot.
+
+    Keras names a slot after the path of its weight and its purpose: `dense_kernel_momentum`.
+    """
     by_prefix: dict[str, list[Any]] = {}
     for weight in weights:
         path = getattr(weight, "path", "") or str(getattr(weight, "name", "")).partition(":")[0]
         by_prefix.setdefault(path.replace("/", "_"), []).append(weight)
     found: dict[int, Any] = {}
-    # Weights of one name have slots of one name, in the same order.
+    # Several weights with the same name have slots with the same name, in the same order.
     turns: dict[str, int] = {}
     for state in states:
         path = getattr(state, "path", "") or str(getattr(state, "name", "")).partition(":")[0]
@@ -121,7 +124,7 @@ def slots(states: Iterable[Any], weights: Iterable[Any]) -> dict[int, Any]:
 
 
 def value_of(variable: Any) -> Any:
-    """The framework's own variable, which Keras 3 wraps."""
+    """Returns the framework's own variable, which Keras 3 wraps."""
     value = getattr(variable, "_value", None)
     return variable if value is None or callable(value) else value
 
@@ -134,7 +137,7 @@ def _torch_row(owner: str | None, name: str, role: Role, tensor: Any) -> Row:
 
 
 def _replicas(value: Any) -> list[Any]:
-    """A variable of `tf.distribute` has a value on every device."""
+    """Returns the values of a variable: `tf.distribute` keeps one on every device."""
     values = getattr(value, "values", None)
     return list(values) if isinstance(values, tuple) else [value]
 
@@ -151,12 +154,12 @@ def _row(owner: str | None, name: str, role: Role, value: Any) -> Row:
         device = str(value.device).split("device:")[-1] or None
         try:
             address = tensorflow.address(value)
-        except Exception:  # A place is an extra; its absence is a null.
+        except Exception:  # The address is optional.
             address = None
     elif hasattr(value, "unsafe_buffer_pointer"):
         try:
             address = value.unsafe_buffer_pointer()
-        except Exception:  # Sharded arrays have several.
+        except Exception:  # A sharded array has no single address.
             address = None
     size = getattr(value, "nbytes", None)
     if not isinstance(size, int):

@@ -1,6 +1,7 @@
-"""Counters of JAX.
+"""The adapter for JAX.
 
-JAX tells the bytes in use, the peak, the pool and its limit of a GPU, and nothing of a CPU. It cannot reset the peak.
+For a GPU, JAX reports the bytes in use, the peak, the size of the pool and its limit. For a CPU it reports nothing. It cannot reset
+the peak.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from vramline.adapter import Counters, Limit, NotResettable, asked_limit
+from vramline.adapter import Counters, Limit, NotResettable, requested_limit
 
 NAME = "jax"
 _PLATFORMS = {"cuda": "GPU", "gpu": "GPU", "rocm": "GPU", "tpu": "TPU", "cpu": "CPU"}
@@ -16,7 +17,7 @@ _PLATFORMS = {"cuda": "GPU", "gpu": "GPU", "rocm": "GPU", "tpu": "TPU", "cpu": "
 
 def _backends() -> dict[str, Any]:
     bridge = sys.modules.get("jax._src.xla_bridge")
-    # Backends are opened one after the other, the CPU first, under a lock: until then nothing is in use.
+    # JAX opens its backends one after the other, the CPU first, under a lock. Until all are open, none counts as used.
     lock = getattr(bridge, "_backend_lock", None)
     if getattr(bridge, "_default_backend", None) is None or getattr(lock, "locked", bool)():
         return {}
@@ -24,7 +25,7 @@ def _backends() -> dict[str, Any]:
 
 
 def is_used() -> bool:
-    """Whether the program has made JAX open a backend. Asking earlier would do so for it."""
+    """Returns whether the program has made JAX open its backends. Reading counters earlier would open them."""
     return bool(_backends())
 
 
@@ -42,12 +43,12 @@ def _local() -> dict[str, Any]:
 
 
 def devices() -> list[str]:
-    """Accelerators where there are any, else the CPU."""
+    """Returns the accelerators, or the CPU if there are none."""
     return list(_local())
 
 
 def read(device: str) -> Counters:
-    """The counters of a device."""
+    """Returns the counters of a device."""
     told = _local()[device].memory_stats()
     if not told:
         return Counters(device, reason=f"JAX keeps no memory statistics of a {device.partition(':')[0]}")
@@ -62,19 +63,19 @@ def read(device: str) -> Counters:
 
 
 def ordinal(device: str) -> int:
-    """CUDA's number of a device."""
+    """Returns CUDA's number of a device."""
     number = getattr(_local().get(device), "local_hardware_id", None)
     return int(device.partition(":")[2]) if number is None else int(number)
 
 
 def limit(device: str) -> Limit:
-    """The most that the device's pool may take, or why that is not known."""
+    """Returns the most that the pool of a device may reserve, or why it is unknown."""
     read_now = read(device)
     if read_now.limit is None:
-        return Limit(why=read_now.reason or "this version of JAX tells no limit")
-    return Limit(read_now.limit, "framework" if asked_limit() is None else "run")
+        return Limit(why=read_now.reason or "this version of JAX does not report a limit")
+    return Limit(read_now.limit, "framework" if requested_limit() is None else "run")
 
 
 def reset(device: str) -> None:
-    """JAX has no way to reset its peak."""
+    """Raises NotResettable: JAX cannot reset its peak."""
     raise NotResettable("JAX cannot reset its peak: it counts from the start of the process")

@@ -1,12 +1,13 @@
-"""What Keras users call: a callback that measures memory, training inside a limit, and a model's layers in bytes.
+"""Tools for Keras: a callback that measures memory, training within a memory limit, and a model summary in bytes.
 
-    from vramline.keras import MemoryCallback
+    from vramline.keras import MemoryCallback, fit_within, summary
 
     model.fit(x, y, callbacks=[MemoryCallback()])
-    vramline.keras.fit_within(model, x, y, batch_size=256, limit="8GiB")
-    vramline.keras.summary(model, batch_size=64)
+    fit_within(model, x, y, batch_size=256, limit="8GiB")
+    summary(model, batch_size=64)
 
-The callback works with Keras 3 on any backend, Keras 2 and tf_keras; the others need Keras 3.
+`MemoryCallback` works with Keras 3 on any backend, Keras 2 and tf_keras. `summary` needs Keras 3. `fit_within` needs Keras 3
+on the TensorFlow backend.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["MemoryCallback", "fit_within", "summary"]
 
 
 def __getattr__(name: str) -> object:
-    # Loaded by whoever asks for it.
+    # Loaded on first use: the callback needs neither of these modules.
     if name == "fit_within":
         from vramline import within
 

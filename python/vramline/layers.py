@@ -1,35 +1,38 @@
-"""The layers of Keras models: what each is called inside its model, and which variables are its own. Any Keras."""
+"""The layers of Keras models: their paths inside the model, and their variables. Works with every version of Keras."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-# A model that is deeper contains itself.
+# A model that is nested deeper than this is assumed to contain itself.
 _DEEPEST = 64
-# Lists of a layer's own variables: Keras 3, then Keras 2.
+# Attributes that list a layer's own variables: of Keras 3, then of Keras 2.
 _OWN = ("_trainable_variables", "_non_trainable_variables", "_trainable_weights", "_non_trainable_weights")
 
 
 class Place(NamedTuple):
-    """A layer: the outermost model that it is in, and its path inside; empty for the model itself."""
+    """The place of a layer: the outermost model that contains it, and its path inside; empty for the model itself."""
 
     model: str | None
     layer: str
 
 
 def is_layer(value: Any) -> bool:
-    """Whether something is a layer or model of Keras."""
+    """Returns whether a value is a layer or model of Keras."""
     return hasattr(value, "_flatten_layers") and hasattr(value, "name")
 
 
 def is_model(value: Any) -> bool:
-    """Whether a layer is a model, which has layers that a user can list."""
+    """Returns whether a layer is a model: it lists its layers and can be fitted."""
     return hasattr(value, "layers") and hasattr(value, "fit")
 
 
 def places(roots: Iterable[Any]) -> dict[int, Place]:
-    """Where each layer of these models and layers is, by its identity. What is inside another of them is told there."""
+    """Returns the place of each layer in these models and layers, by identity.
+
+    A root that is part of another root is placed inside that one.
+    """
     trees = [(root, list(_below(root))) for root in roots]
     inside = {id(layer) for root, tree in trees for layer, _ in tree if layer is not root}
     found: dict[int, Place] = {}
@@ -39,15 +42,15 @@ def places(roots: Iterable[Any]) -> dict[int, Place]:
         model = root.name if is_model(root) else None
         for layer, path in tree:
             names = path if model else (root.name, *path)
-            # A layer that is shared is told where it was found first.
+            # A shared layer keeps the first place found.
             found.setdefault(id(layer), Place(model, "/".join(names)))
     return found
 
 
 def _below(root: Any) -> Iterator[tuple[Any, tuple[str, ...]]]:
-    """A layer and everything in it, each with the names on the way."""
+    """Yields a layer and all layers inside it, each with the names along its path."""
     seen: set[int] = set()
-    # The outer ones first: a layer that a model lists is the model's, and not that of a layer which uses it too.
+    # Breadth first: a layer that the model lists belongs to the model, even if another layer uses it too.
     level: list[tuple[Any, tuple[str, ...]]] = [(root, ())]
     for _ in range(_DEEPEST):
         inner: list[tuple[Any, tuple[str, ...]]] = []
@@ -62,7 +65,7 @@ def _below(root: Any) -> Iterator[tuple[Any, tuple[str, ...]]]:
 
 
 def variables(roots: Iterable[Any]) -> dict[int, Place]:
-    """The layer of each variable of these models, by the variable's identity."""
+    """Returns the layer of each variable of these models, by the identity of the variable."""
     roots = list(roots)
     where = places(roots)
     found: dict[int, Place] = {}

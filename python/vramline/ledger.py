@@ -1,4 +1,4 @@
-"""Who holds which byte of a device: lines that add up, each with its source."""
+"""Divides the memory of a device among driver, processes and pools. The lines add up, and each names its source."""
 
 from __future__ import annotations
 
@@ -10,22 +10,37 @@ from vramline.shown import table
 
 
 class Line(NamedTuple):
-    """A line of a ledger. It is the sum of the lines that are part of it."""
+    """A line of a ledger. Its bytes are the sum of the lines that are part of it.
+
+    Attributes:
+        line: What the line counts, such as "device total", "this job", "pool" or "in use".
+        detail: More about the line, such as the name of a pool; may be empty.
+        bytes: The number of bytes; None if it is unknown, negative for a correction.
+        source: Where the number comes from: "driver", "host" (the kernel), "framework", "trace", "replay", "derived" or
+            "estimated".
+        reason: Why the number is unknown; empty if it is known.
+        part_of: The index of the line that this one is part of; None if it is part of no other.
+        depth: The level of the line: 0 for the outermost.
+    """
 
     line: str
-    """What it is, as in `device total`, `this job`, `pool`, `in use`."""
     detail: str
     bytes: int | None
-    """None where nobody tells; negative where something is taken off again."""
     source: str
-    """Who told: driver; host, the kernel of host memory; framework, trace, replay, derived or estimated."""
     reason: str
     part_of: int | None
     depth: int
 
 
 class Ledger:
-    """The memory of a device at one moment."""
+    """The memory of a device at one moment, divided into lines that add up. Print it for a table.
+
+    `MemoryInfo.ledger` and `Run.ledgers` return it.
+
+    Attributes:
+        device: The name of the device, such as "GPU:0".
+        lines: A list of `Line`.
+    """
 
     def __init__(self, device: str, lines: list[Line]) -> None:
         self.device = device
@@ -35,7 +50,7 @@ class Ledger:
         return iter(self.lines)
 
     def __getitem__(self, line: str) -> int | None:
-        """The bytes of a line by its name, of all such lines together; None where nobody tells."""
+        """Returns the bytes of all lines with this name, such as `ledger["pool"]`; None if one of them is unknown."""
         found = [each.bytes for each in self.lines if each.line == line]
         if not found:
             raise KeyError(line)
@@ -43,7 +58,7 @@ class Ledger:
 
     @property
     def adds_up(self) -> bool:
-        """Whether every known line is the sum of its known parts. Always, or it is our mistake."""
+        """Whether every known line is the sum of its known parts. False would be a bug in Vramline."""
         for place, line in enumerate(self.lines):
             parts = [part.bytes for part in self.lines if part.part_of == place and part.bytes is not None]
             if line.bytes is not None and parts and sum(parts) != line.bytes:
@@ -52,16 +67,16 @@ class Ledger:
 
     def _repr_html_(self) -> str:
         rows = [
-            ["\u2003" * line.depth + line.line, "not known" if line.bytes is None else f"{line.bytes:,}", line.source,
+            ["\u2003" * line.depth + line.line, "unknown" if line.bytes is None else f"{line.bytes:,}", line.source,
              line.reason if line.bytes is None else line.detail]
             for line in self.lines
         ]
-        return table(f"The ledger of {self.device}", ["line", "bytes", "source", ""], rows)
+        return table(f"Memory of {self.device}", ["line", "bytes", "source", "detail"], rows)
 
     def __str__(self) -> str:
-        rows = [f"the ledger of {self.device}"]
+        rows = [f"memory of {self.device}, in bytes"]
         for line in self.lines:
-            told = "not known" if line.bytes is None else f"{line.bytes:,}"
+            told = "unknown" if line.bytes is None else f"{line.bytes:,}"
             about = line.reason if line.bytes is None else line.detail
             name = "  " * line.depth + line.line + (f" ({about})" if about else "")
             rows.append(f"  {told:>18}  {name}  [{line.source}]")
@@ -69,7 +84,7 @@ class Ledger:
 
 
 def parse(text: str) -> list[Ledger]:
-    """The ledgers of a JSON list: of lines, or of lists of them."""
+    """Reads ledgers from JSON: a list of lines, or a list of such lists."""
     told = json.loads(text)
     lists = told if told and isinstance(told[0], list) else [told]
     return [Ledger(lines[0]["device"], [_line(each) for each in lines]) for lines in lists if lines]

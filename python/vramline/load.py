@@ -1,4 +1,4 @@
-"""A recording, read back as columns."""
+"""`vramline.load`: reads a recording as columns, as a report and as plots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 class Columns(Mapping[str, Any]):
-    """Columns of equal length by name: NumPy arrays of whole numbers (masked where a value is not known), lists of text."""
+    """A table as named columns of equal length.
+
+    A column of numbers is a NumPy integer array, masked where a value is unknown. A column of text is a list, with None where a
+    value is unknown. Read a column as `columns["peak_bytes"]` or `columns.peak_bytes`; `pandas.DataFrame(dict(columns))` takes all.
+    """
 
     def __init__(self, columns: dict[str, Any]) -> None:
         self._columns = columns
@@ -32,7 +36,7 @@ class Columns(Mapping[str, Any]):
         return iter(self._columns)
 
     def __len__(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
         return len(self._columns)
 
     def __getattr__(self, name: str) -> Any:
@@ -43,11 +47,11 @@ class Columns(Mapping[str, Any]):
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(next(iter(self._columns.values()), []))
 
     def where(self, **values: object) -> Columns:
-        """The rows in which each named column has the value."""
+        """Returns the rows in which every named column has the given value, such as `marks.where(kind="epoch")`."""
         import numpy
 
         keep = numpy.ones(self.rows, bool)
@@ -85,7 +89,7 @@ def _joined(tables: list[dict[str, Any]]) -> Columns:
     names = {name: isinstance(column, list) for table in tables for name, column in table.items()}
     columns: dict[str, Any] = {}
     for name, is_text in names.items():
-        # A process that ran an earlier version lacks the columns that were added since.
+        # A process that ran an earlier version of Vramline lacks the columns that were added since.
         parts = [table[name] if name in table else _nulls(len(table["process"]), is_text) for table in tables]
         if isinstance(parts[0], list):
             columns[name] = [entry for part in parts for entry in part]
@@ -95,7 +99,14 @@ def _joined(tables: list[dict[str, Any]]) -> Columns:
 
 
 class Run:
-    """A recording. Streams are read when they are asked for; `process` names whose row it is."""
+    """A recording on disk. `vramline.load` returns it.
+
+    Files are read on each access to a property. In every table the column `process` names the process that wrote the row, sizes
+    are bytes, and times (`time_ns`) are nanoseconds of the monotonic clock.
+
+    Attributes:
+        path: The folder of the recording.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
@@ -103,23 +114,23 @@ class Run:
             newer = self._newer()
             if newer is not None:
                 warnings.warn(
-                    f"'{newer}' is newer than '{self.path}': its name was taken when it was recorded", stacklevel=3
+                    f"'{newer}' is newer than '{self.path}', whose name was already taken when it was recorded", stacklevel=3
                 )
             return
         if self.path.is_dir():
             inside = sorted(entry for entry in self.path.iterdir() if _vramline.is_recording(entry))
-            hint = f"load one that it holds, such as '{inside[0]}'" if inside else "`vramline run` and `vramline.record` make recordings"
-            raise ValueError(f"'{self.path}' is a folder, and no recording\nhint: {hint}")
+            hint = f"load a recording inside it, such as '{inside[0]}'" if inside else "make a recording with `vramline run` or `vramline.record`"
+            raise ValueError(f"'{self.path}' is a folder, but not a recording\nhint: {hint}")
         if not self.path.exists():
             raise FileNotFoundError(f"no recording at '{self.path}'")
         raise NotADirectoryError(
-            f"'{self.path}' is a file, and a recording is a folder (NAME.vram)\n"
-            f"hint: traces, snapshots, logs and dumps are read by `vramline report {shlex.quote(str(self.path))}`, "
-            "with --json for programs, and by vramline.compare"
+            f"'{self.path}' is a file, but a recording is a folder (NAME.vram)\n"
+            f"hint: read a trace, snapshot, log or dump with `vramline report {shlex.quote(str(self.path))}` (--json for programs) "
+            "or with vramline.compare"
         )
 
     def _newer(self) -> pathlib.Path | None:
-        """The newest recording that would have had this name, had it not been taken."""
+        """Returns the newest recording that got a number appended because this name was taken."""
         stem = self.path.name.removesuffix(".vram")
         numbered = re.compile(re.escape(stem) + r"-(\d+)\.vram")
         later = ((int(found[1]), entry) for entry in self.path.parent.iterdir() if (found := numbered.fullmatch(entry.name)))
@@ -141,43 +152,51 @@ class Run:
 
     @property
     def marks(self) -> Columns:
-        """Everything the program did, a row for each device."""
+        """Everything that happened, in order: steps, epochs, phases, marks, traces. One row per event and device."""
         return self._stream("marks")
 
     @property
     def steps(self) -> Columns:
-        """The steps among the marks."""
+        """The rows of `marks` that are steps: of training, validation, prediction or other loops."""
         marks = self.marks
         return marks.where(kind="step") if marks.rows else marks
 
     @property
     def samples(self) -> Columns:
-        """Counters read in the background."""
+        """Memory counters that were sampled in the background."""
         return self._stream("samples")
 
     @property
     def inventory(self) -> Columns:
-        """The variables of models and optimizers."""
+        """The variables of models and optimizers: name, role, shape, dtype and bytes."""
         return self._stream("inventory")
 
     @property
     def report(self) -> dict[str, Any]:
-        """The report, as `vramline report --json` prints it."""
+        """The report as a dict, as `vramline report --json` prints it."""
         return json.loads(_vramline.report_json(self.path))
 
     def ledgers(self, *times_ns: int) -> list[Ledger]:
-        """Who held which byte at moments of the monotonic clock, as in `marks.time_ns`: a ledger for each moment and device."""
+        """Divides each device's memory among driver, processes and pools, at given moments.
+
+        Args:
+            times_ns: Moments of the monotonic clock in nanoseconds, such as values of `marks.time_ns`.
+
+        Returns:
+            One `Ledger` per moment and device.
+        """
         return parse(_vramline.ledgers_json(self.path, [int(time) for time in times_ns]))
 
     def plot(
         self, what: Literal["steps", "labels"] = "steps", pool: str | None = None, ax: Axes | None = None
     ) -> Axes:
-        """Draws memory with matplotlib: over the steps, or as one bar for each mark that the program set.
+        """Plots the memory with matplotlib, and returns the axes.
 
         Args:
-            what: "steps" or "labels".
-            pool: Of steps only pools whose name contains this.
-            ax: Where to draw; new axes by default.
+            what: "steps" plots the peak of each step, and the memory in use at its end. "labels" plots one bar per mark that the
+                program set with `rec.mark`.
+            pool: With "steps", plot only pools whose name contains this text.
+            ax: The axes to draw into. By default, new ones.
         """
         if what == "steps":
             return plot.steps(self.report, pool, ax)
@@ -186,7 +205,7 @@ class Run:
         marks = [mark for mark in self.report["marks"] if mark["kind"] == "mark"]
         several = len({mark["device"] for mark in marks}) > 1
         labels = [f"{mark['label']}, {mark['device']}" if several else mark["label"] for mark in marks]
-        return plot.bars(labels, [mark["current_bytes"] for mark in marks], ax)
+        return plot.bars(labels, [mark["current_bytes"] for mark in marks], "memory in use", ax)
 
     def _repr_html_(self) -> str:
         rows = [
@@ -194,20 +213,30 @@ class Run:
             for pool in self.report["pools"]
         ]
         for row, pool in zip(rows, self.report["pools"], strict=True):
-            # Nobody set it, and no memory backs it.
+            # TensorFlow's default, which says nothing about this machine's memory.
             row[-1] += " (built-in)" if pool["limit_by"] == "built-in" else ""
-        return shown.table(str(self.path), ["pool", "device", "peak", "ever", "limit"], rows)
+        return shown.table(str(self.path), ["pool", "device", "peak", "peak of the process", "limit"], rows)
 
     def __repr__(self) -> str:
         return f"vramline.load({str(self.path)!r})"
 
 
 def load(path: str | os.PathLike[str]) -> Run:
-    """Opens a recording, of a finished run or of one that is still going.
+    """Opens a recording of a run that has finished or is still running.
+
+        run = vramline.load("run.vram")
+        print(run.steps.peak_bytes.max())
+        run.plot()
+
+    Args:
+        path: The folder of the recording, such as "run.vram".
+
+    Returns:
+        A `Run`.
 
     Raises:
-        FileNotFoundError: If there is none.
-        NotADirectoryError: If it is a file of another kind, such as a trace or a snapshot.
-        ValueError: If it is a folder of another kind.
+        FileNotFoundError: If there is nothing at this path.
+        NotADirectoryError: If it is a file, such as a trace or a snapshot.
+        ValueError: If it is a folder, but not a recording.
     """
     return Run(path)

@@ -1,4 +1,4 @@
-"""Plots with matplotlib, which is imported when the first one is asked for. Each returns its axes and shows nothing by itself."""
+"""Plots with matplotlib, which is imported by the first plot. Each function returns its axes; it neither shows nor saves the figure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from vramline.shown import unit as _unit
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# What a step is compared by: in words, and how it is drawn.
+# By figure of a step: its label and its line style.
 _FIGURES = {"peak": ("peak", ".-"), "in-use": ("in use at the end", ".:")}
 
 
 def _axes(ax: Axes | None, least: float = 0) -> Axes:
-    """Where to draw; axes of our own are at least so many inches wide."""
+    """Returns the given axes, or new ones that are at least this many inches wide."""
     if ax is not None:
         return ax
     try:
         from matplotlib import pyplot
     except ImportError as error:
         raise ImportError("plots need matplotlib, which is not installed\nhint: pip install matplotlib") from error
-    # Names are long: the figure leaves room for them. One that was made elsewhere keeps its layout.
+    # The constrained layout leaves room for long names. A figure that the caller made keeps its own layout.
     width, height = pyplot.rcParams["figure.figsize"]
     return pyplot.subplots(layout="constrained", figsize=(max(width, least), height))[1]
 
 
 def _scaled(sizes: Sequence[int | None], factor: int) -> list[float]:
-    """A figure that is not known is a gap."""
+    """Scales sizes to a unit. An unknown size becomes a gap in the plot."""
     return [float("nan") if size is None else size / factor for size in sizes]
 
 
@@ -42,7 +42,7 @@ def _key(step: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _name_steps(axes: Axes, rows: Sequence[dict[str, Any]], most: int = 24) -> None:
-    """Ticks with the steps' own numbers; where an epoch or a phase begins, with its name and a line before it."""
+    """Labels the x axis with step numbers. Where an epoch or a phase begins, the label has its name and a line before it."""
     names, starts = [], []
     before: dict[str, Any] | None = None
     for at, row in enumerate(rows):
@@ -53,7 +53,7 @@ def _name_steps(axes: Axes, rows: Sequence[dict[str, Any]], most: int = 24) -> N
         if is_start:
             starts.append(at)
         before = row
-    # Not more than there is room for; what begins something first.
+    # Keep only as many ticks as there is room for; those at the beginning of an epoch or a phase come first.
     apart = max(1, -(-len(rows) // most))
     kept: list[int] = []
     for at in (*starts, *range(0, len(rows), apart)):
@@ -62,7 +62,7 @@ def _name_steps(axes: Axes, rows: Sequence[dict[str, Any]], most: int = 24) -> N
             kept.insert(place, at)
     if len(starts) > 1:
         axes.set_xticks(kept, [names[at] for at in kept], rotation=45, ha="right", rotation_mode="anchor")
-        # Only where it is named: hundreds of them would be a wall.
+        # Draw lines only at ticks that are labelled: hundreds of lines would fill the plot.
         begins = [at - 0.5 for at in starts[1:] if at in kept]
         axes.vlines(begins, 0, 1, transform=axes.get_xaxis_transform(), colors="0.8", linewidth=0.8, zorder=0)
     else:
@@ -72,7 +72,7 @@ def _name_steps(axes: Axes, rows: Sequence[dict[str, Any]], most: int = 24) -> N
 
 
 def steps(report: dict[str, Any], pool: str | None = None, ax: Axes | None = None) -> Axes:
-    """Memory over the steps of a run: the peak of each, and what was in use at its end."""
+    """Plots the memory over the steps of a run: the peak of each step, and the memory in use at its end."""
     rows = report["steps"]
     pools = list(dict.fromkeys((row["pool"], row["pid"]) for row in rows if pool is None or pool in row["pool"]))
     axes = _axes(ax)
@@ -85,41 +85,41 @@ def steps(report: dict[str, Any], pool: str | None = None, ax: Axes | None = Non
             if any(size is not None for size in sizes):
                 axes.plot(range(len(own)), _scaled(sizes, factor), style, label=f"{behind}, {words}")
     axes.set_xlabel("step")
-    # Pools that took part in other steps share no names.
+    # Step labels fit only if all pools have the same steps.
     if series and all([_key(row) for row in own] == [_key(row) for row in series[0]] for own in series):
         _name_steps(axes, series[0])
-    axes.set_ylabel(unit)
+    axes.set_ylabel(f"memory ({unit})")
     axes.set_ylim(bottom=0)
     if series:
         axes.legend()
     return axes
 
 
-def bars(labels: Sequence[str], sizes: Sequence[int | None], ax: Axes | None = None) -> Axes:
-    """One bar for each label."""
+def bars(labels: Sequence[str], sizes: Sequence[int | None], what: str, ax: Axes | None = None) -> Axes:
+    """Plots one bar per label. `what` names the sizes on the x axis."""
     axes = _axes(ax)
     factor, unit = _unit(sizes)
     axes.barh(range(len(labels)), _scaled(sizes, factor))
     axes.set_yticks(range(len(labels)), [_shorten(label) for label in labels])
     axes.invert_yaxis()
-    axes.set_xlabel(unit)
+    axes.set_xlabel(f"{what} ({unit})")
     return axes
 
 
 def compared(report: dict[str, Any], by: str, top: int, ax: Axes | None = None) -> Axes:
-    """A comparison: bars side by side, or lines over the steps."""
+    """Plots a comparison: bars side by side, or lines over the steps."""
     rows = [row for row in report["rows"] if row["by"] == by]
     if not rows:
         there = sorted({row["by"] for row in report["rows"]} - {"pool"})
         raise ValueError(
-            f"by: these runs have no {by} in common to draw, expected {' or '.join(map(repr, there)) or 'runs with memory in them'}\n"
-            "hint: roles, ops and layers come from a trace: vramline run without --trace off"
+            f"by: the runs have no {by} in common to plot, expected {' or '.join(map(repr, there)) or 'runs that recorded memory'}\n"
+            "hint: roles, ops and layers come from a trace: record with `vramline run`, without --trace off"
         )
     axes = _axes(ax, least=8)
     runs = [_shorten(run, 32) for run in report["runs"]]
     title = f"memory by {by}"
     if by == "step":
-        # Steps of several pools are no line: those of the first pool that has any are drawn.
+        # One line cannot show several pools: plot the first pool that has steps.
         pools = list(dict.fromkeys(row["pool"] for row in rows))
         rows = [row for row in rows if row["pool"] == pools[0]]
         factor, unit = _unit(size for row in rows for size in row["bytes"])
@@ -127,13 +127,13 @@ def compared(report: dict[str, Any], by: str, top: int, ax: Axes | None = None) 
         for number, run in enumerate(runs):
             for figure in figures:
                 words, style = _FIGURES[figure]
-                # A peak is not joined with what is in use at a step's end.
+                # Peaks and the memory in use at the end of a step are separate lines.
                 own = [row["bytes"][number] if row["figure"] == figure else None for row in rows]
                 label = f"{run}, {words}" if len(figures) > 1 else run
                 axes.plot(range(len(rows)), _scaled(own, factor), style, color=f"C{number}", label=label)
         if rows:
             _name_steps(axes, rows)
-        axes.set_ylabel(unit)
+        axes.set_ylabel(f"memory ({unit})")
         if len(figures) == 1:
             title = f"{title}: {_FIGURES[figures[0]][0]}"
         if len(pools) > 1:
@@ -146,12 +146,12 @@ def compared(report: dict[str, Any], by: str, top: int, ax: Axes | None = None) 
             places = [place + number * height for place in range(len(rows))]
             axes.barh(places, _scaled([row["bytes"][number] for row in rows], factor), height, label=run)
         middle = (len(runs) - 1) * height / 2
-        # A role that several pools hold has a bar for each.
+        # If several pools hold the same role, each pool has its own bar.
         several = by != "device" and len({row["pool"] for row in rows}) > 1
         names = [f"{_shorten(row['what'], 24)}, {_shorten(row['pool'], 16)}" if several else _shorten(row["what"]) for row in rows]
         axes.set_yticks([place + middle for place in range(len(rows))], names)
         axes.invert_yaxis()
-        axes.set_xlabel(unit)
+        axes.set_xlabel(f"memory ({unit})")
     if runs:
         axes.legend()
     axes.set_title(title)

@@ -1,7 +1,7 @@
-"""The probes of a model: small runs of it in processes of their own, from which `vramline plan` makes its plans.
+"""Probes: short runs of a model at small batch sizes in separate processes, from which `vramline plan` makes its plans.
 
-What a process needs is written into a folder: the model or where to make it anew, some of the data, and how this process is set up.
-`_probe/train.py` reads it there.
+What a probe needs is written to a folder: the model or the name of the function that builds it, some of the data, and the settings of
+this process. `_probe/train.py` reads that folder.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from typing import Any
 
 from vramline import _vramline, accumulation
 
-# Small, and hardly ever a dimension of a model.
+# Small numbers that are rarely a dimension of a model, so that batch dimensions can be told from others.
 PROBES = (5, 7, 11)
-# Micro-batches that are traced in each: three updates, where each takes two.
+# Micro-batches that each probe traces: with accumulation over two, these are three updates.
 _STEPS = 6
 
 
 class CannotPlan(RuntimeError):
-    """No plan can be made: the model cannot be rebuilt in another process, or its probes tell too little."""
+    """Raised by `fit_within` if no plan can be made: the model cannot be rebuilt in another process, or its probes failed."""
 
 
 class Probes:
-    """Small runs of a model in processes of their own, and the plans from them."""
+    """Short runs of a model in separate processes, and the plans made from them."""
 
     def __init__(self, model: Any, folder: Path, keep: Path | None, batches: tuple[int, ...]) -> None:
         self._model, self._folder, self._keep = model, folder, keep
         self._kept = folder
         self._batches = sorted(set(batches))
         if len(self._batches) < 2 or self._batches[0] < 1:
-            raise ValueError(f"probes: expected two batches or more, found {batches}")
+            raise ValueError(f"probes: expected at least two different batch sizes, found {batches}")
 
     def save(
         self, data: tuple[Any, ...], build: Callable[[], Any] | str | None, class_weight: dict[int, float] | None
     ) -> None:
-        """Writes down what the processes need."""
+        """Writes what the probes need to the folder."""
         import keras
         import numpy as np
         import tensorflow as tf
@@ -79,7 +79,7 @@ class Probes:
                 raise CannotPlan(f"the model cannot be saved for its probes: {error}\n{_BUILD}") from error
 
     def plan(self, accumulate: int, batch: int, limit: int | None) -> _vramline.PlanDocument:
-        """The plan for a batch from probes that accumulate over so many micro-batches; made if they are not there."""
+        """Returns the plan for a batch size, from probes that accumulate over `accumulate` micro-batches. Runs those that are missing."""
         (self._folder / "probe.json").write_text(json.dumps(self._told | {"accumulate": accumulate}), encoding="utf-8")
         script = Path(__file__).parent / "_probe" / "train.py"
         command = [
@@ -91,17 +91,17 @@ class Probes:
         ]
         environment = _environment() | {"VRAMLINE_PROBE": str(self._folder)}
         done = _run(command, environment)
-        # Fits, does not, not certain: these are plans.
+        # Exit codes of a plan: it fits (0), it does not fit (3), not certain (4).
         if done.returncode not in (0, 3, 4):
             said = re.search(r"cannot rebuild: (.*)", done.stderr)
             if said:
                 raise CannotPlan(f"the model cannot be rebuilt in another process: {said[1]}\n{_BUILD}")
-            raise CannotPlan(f"no plan could be made:\n{done.stderr.strip()}")
+            raise CannotPlan(f"`vramline plan` failed:\n{done.stderr.strip()}")
         return _vramline.PlanDocument(done.stdout)
 
 
 def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end. Whoever interrupts it waits until it has ended what it started: a probe would go on alone."""
+    """Runs a command to its end. On an interrupt, terminates it and waits, so that no probe keeps running on its own."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -114,9 +114,9 @@ def _run(command: list[str], environment: dict[str, str]) -> subprocess.Complete
 
 
 def _fingerprint(model: Any, shapes: list[Any], told: dict[str, Any]) -> str:
-    """What probes belong to: a model, how it is trained, on which kind of data, and what runs it. Neither batch nor limit.
+    """Returns a hash of what probes depend on: the model, how it is trained, the kind of data, and the software. Not batch and limit.
 
-    Names that Keras numbers (dense_3) count for nothing, nor do values of weights or of a learning rate.
+    Names that Keras numbers (dense_3) do not matter, nor do the values of weights or of a learning rate.
     """
     import keras
     import tensorflow as tf
@@ -152,7 +152,7 @@ def _fingerprint(model: Any, shapes: list[Any], told: dict[str, Any]) -> str:
 def _attempted(function: Callable[[], Any], otherwise: Any) -> Any:
     try:
         return function()
-    except Exception:  # Whatever a user's class does when it is asked: the other facts remain.
+    except Exception:  # A user's class may raise anything; the other facts are still usable.
         return otherwise
 
 
@@ -165,7 +165,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _code(part: Any) -> str | None:
-    """The source of what is not Keras' own: a configuration does not tell what a user's class computes."""
+    """Returns the source code of classes that are not part of Keras: their configuration does not say what they compute."""
     kinds = [part] if inspect.isroutine(part) else type(part).__mro__
     own = [kind for kind in kinds if getattr(kind, "__module__", "").partition(".")[0] not in ("keras", "tensorflow", "builtins")]
     return "\n".join(_attempted(lambda kind=kind: inspect.getsource(kind), "") for kind in own) or None  # type: ignore[misc]
@@ -180,7 +180,7 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
 
 
 def _plain(value: Any) -> str:
-    """What JSON does not know: by its kind, as an address would differ each time."""
+    """Converts values that JSON does not support to their type's name: a repr with an address would differ in every run."""
     return str(value) if getattr(value, "shape", None) == () else f"{type(value).__module__}.{type(value).__qualname__}"
 
 
@@ -191,13 +191,13 @@ def _version() -> str:
 
 
 _BUILD = (
-    "hint: give build=, a function that returns the compiled model, or its name as 'module:function'; or keep custom "
-    "objects in a module, registered with keras.saving.register_keras_serializable"
+    "hint: pass build=, a function that returns the compiled model, or its name as 'module:function'; or move custom "
+    "objects to a module and register them with keras.saving.register_keras_serializable"
 )
 
 
 def _place(build: Callable[[], Any] | str | None) -> str | None:
-    """Where another process finds a function."""
+    """Returns where another process finds a function, as "module:function" or "script.py:function"."""
     if build is None:
         return None
     if isinstance(build, str):
@@ -207,27 +207,27 @@ def _place(build: Callable[[], Any] | str | None) -> str | None:
     name = getattr(build, "__qualname__", "")
     module = getattr(build, "__module__", None)
     if not name or "<" in name or module is None:
-        raise ValueError(f"build: {build!r} has no name by which another process finds it\nhint: def it in a module")
+        raise ValueError(f"build: another process cannot import {build!r}\nhint: define it with def at the top level of a module")
     if module == "__main__":
         script = getattr(sys.modules["__main__"], "__file__", None)
         if script is None:
-            raise ValueError("build: this session has no file in which another process finds it\nhint: def it in a module")
+            raise ValueError("build: another process cannot import a function of an interactive session\nhint: define it in a module")
         return f"{os.path.abspath(script)}:{name}"
     return f"{module}:{name}"
 
 
 def _binary() -> str:
-    beside = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(__file__).parents[1] / "bin"]
+    folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(__file__).parents[1] / "bin"]
     told = os.environ.get("VRAMLINE_BIN")
-    places = ([told] if told else []) + [str(folder / "vramline") for folder in beside]
+    places = ([told] if told else []) + [str(folder / "vramline") for folder in folders]
     found = next((place for place in places if os.access(place, os.X_OK)), None) or shutil.which("vramline")
     if found is None:
-        raise CannotPlan("the command vramline was not found\nhint: pip install vramline, or set VRAMLINE_BIN")
+        raise CannotPlan("the command `vramline` was not found\nhint: pip install vramline, or set VRAMLINE_BIN to its path")
     return found
 
 
 def _environment() -> dict[str, str]:
-    """A probe has no limit of its own, and a GPU's memory is not its alone."""
+    """Returns the environment of a probe: without the CPU pool's limit, and with memory growth, because it shares the GPU."""
     package = Path(__file__).parent
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPU_BFC_MEM_LIMIT_IN_MB"}
     environment["VRAMLINE_PACKAGE"] = str(package)

@@ -1,4 +1,4 @@
-"""`vramline.record`: steps and marks of any loop, written to a folder."""
+"""`vramline.record`: records the steps and marks of any training loop to a folder."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ from vramline.words import MarkKind, Phase
 
 
 class Recording(_vramline.Steps):
-    """A recording that is being made: `step` measures one step of a loop. Leaving it, or the end of the program, closes it."""
+    """A recording in progress. `vramline.record` returns it.
+
+    `with rec.step(number):` measures one step of a loop, and `rec.mark(label)` notes the memory at one moment. The recording is
+    closed at the end of the `with` block or of the program.
+
+    Attributes:
+        path: The folder of the recording. A number is appended to the name if the requested one was taken.
+    """
 
     def __init__(self, path: pathlib.Path, print_every: int, resets: bool, phase: Phase, pace: float) -> None:
         self.path = path
-        """The folder. It has another name than asked for where that was taken."""
         files = session.session(path)
         self._print_every = print_every
         self._phase = phase
@@ -32,7 +38,7 @@ class Recording(_vramline.Steps):
         counters.reset_all()
 
     def mark(self, label: str) -> None:
-        """Notes the memory at this moment, under a name such as "before optimizer"."""
+        """Notes the memory at this moment under a label, such as "before optimizer"."""
         read = counters.read_all()
         number = self._count if self._now is None else self._now
         if self._print_every and self._count % self._print_every == 0:
@@ -42,7 +48,7 @@ class Recording(_vramline.Steps):
         self._to_job("mark", label, number, None, None, read)
 
     def _end_step(self, number: int | None, begin: int) -> None:
-        """What becomes of a step that is more than a mark."""
+        """Writes a step that the fast path in Rust leaves to Python, such as one that prints a line."""
         read = counters.read_all()
         if number is None:
             number = self._count
@@ -62,12 +68,12 @@ class Recording(_vramline.Steps):
         begin: int | None,
         read: list[Counters],
     ) -> None:
-        """Under `vramline run` the job's own recording gets the steps too."""
+        """Writes the same to the job's own recording, if this process runs under `vramline run`."""
         if _attached is not None and _attached is not self._session:
             _attached.mark(kind, label, self._phase, "api", number, batches, None, begin, read)
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes everything to disk and closes the recording."""
         self._session.close()
 
     def __enter__(self) -> Recording:
@@ -81,17 +87,17 @@ class Recording(_vramline.Steps):
         self.close()
 
 
-# The session of `vramline run`, where this process runs under it.
+# The session of the job's recording, if this process runs under `vramline run`.
 _attached: session.Session | None = None
 
 
 def attached() -> session.Session | None:
-    """The recording of the job that this process belongs to."""
+    """Returns the session of the job's recording; None if this process does not run under `vramline run`."""
     return _attached
 
 
 def attach(to: session.Session) -> None:
-    """Makes a session the job's own."""
+    """Sets the session of the job's recording."""
     global _attached
     _attached = to
 
@@ -100,7 +106,7 @@ def _line(what: str, read: list[Counters], before: list[Counters]) -> str:
     parts = []
     for now in read:
         if now.current is None or now.peak is None:
-            parts.append(f"{now.device} not known")
+            parts.append(f"{now.device} unknown")
             continue
         earlier = next((then.current for then in before if then.device == now.device), None)
         more = None if earlier is None else now.current - earlier
@@ -110,7 +116,7 @@ def _line(what: str, read: list[Counters], before: list[Counters]) -> str:
 
 
 def folder_for(path: str | os.PathLike[str]) -> pathlib.Path:
-    """A folder for a recording: a new one, or this process's own of that name. Never fails the job."""
+    """Creates the folder of a recording, or returns the one that this process already uses under that name. Never raises."""
     wanted = pathlib.Path(path)
     if wanted.suffix != ".vram":
         wanted = wanted.with_name(wanted.name + ".vram")
@@ -119,14 +125,14 @@ def folder_for(path: str | os.PathLike[str]) -> pathlib.Path:
     try:
         created, is_renamed = _vramline.create_folder(wanted)
     except OSError as error:
-        session.warn(f"'{wanted}' cannot be made ({error})")
+        session.warn(f"cannot create the folder '{wanted}': {error}; trying a temporary folder")
         try:
             created, is_renamed = pathlib.Path(tempfile.mkdtemp(prefix="vramline-", suffix=".vram")), True
         except OSError:
-            # Nowhere to write: every attempt will fail, and cost nothing but that.
+            # There is no place to write to: every write will fail, with one warning in all, and the job continues.
             return wanted
     if is_renamed:
-        session.warn(f"recording to '{created}'")
+        session.warn(f"recording to '{created}' instead of '{wanted}'")
     return pathlib.Path(created)
 
 
@@ -138,14 +144,27 @@ def record(
     phase: Phase = "train",
     rate: float = 0.0,
 ) -> Recording:
-    """Records a loop: `with vramline.record("run.vram") as rec:`, then `rec.step(i)` and `rec.mark("...")`.
+    """Records the memory of a training loop to a folder.
+
+        with vramline.record("run.vram", print_every=10) as rec:
+            for step, batch in enumerate(data):
+                with rec.step(step):
+                    ...
+                    rec.mark("before optimizer")
+                    ...
+
+    Read the recording with `vramline.load("run.vram")` or `vramline report run.vram`. An error while writing is reported once on
+    standard error and does not stop the program.
 
     Args:
-        path: The folder to make; another name where that one is taken.
-        print_every: Print a line at every so many steps, and at the marks within them.
-        step_peaks: Reset the framework's peak at the beginning of each step, so that each step's peak is its own. A program
-            that reads the peak of the whole run itself wants False.
-        phase: train, validation, predict or other.
-        rate: Samples a second in the background; 0 is none.
+        path: The folder to create. If the name is taken, a number is appended; `rec.path` is the name in use.
+        print_every: Print a line every this many steps, and at the marks inside those steps. 0 prints nothing.
+        step_peaks: Reset the framework's peak at the beginning of each step, so that each step has its own peak. Use False in a
+            program that reads the peak of the whole run.
+        phase: What the loop does: "train", "validation", "predict" or "other".
+        rate: Samples per second in a background thread. 0 takes no samples.
+
+    Returns:
+        A `Recording`, to use in a `with` statement.
     """
     return Recording(folder_for(path), print_every, step_peaks, phase, 1.0 / rate if rate > 0 else 0.0)

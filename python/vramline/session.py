@@ -1,4 +1,7 @@
-"""The files of this process in a recording. Whatever fails here costs one warning and that part of the data, never the job."""
+"""The files of this process in a recording.
+
+An error here loses part of the data and prints one warning. It never stops the job.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from vramline import _vramline, counters
 from vramline.adapter import Counters
 from vramline.words import How, MarkKind, Phase, TraceState, WindowReason
 
-# By folder: a program that records into one name several times goes on with the same files.
+# By folder: a program that records to the same name several times continues with the same files.
 _sessions: dict[str, Session] = {}
 
 
 def warn(text: str) -> None:
-    """One line on standard error; a closed one is no reason to fail."""
+    """Prints one line to standard error; does nothing if standard error is closed."""
     try:
         print(f"vramline: {text}", file=sys.stderr, flush=True)
     except (OSError, ValueError, AttributeError):
@@ -28,7 +31,7 @@ def warn(text: str) -> None:
 
 
 class Session:
-    """Writes marks, samples and inventories of this process into a folder."""
+    """Writes marks, samples and inventories of this process to a folder."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -40,7 +43,7 @@ class Session:
 
     @property
     def name(self) -> str:
-        """What this process is called in the names of its files."""
+        """The name of this process in the names of its files."""
         if not self._name:
             self._name = _vramline.process_name()
         return self._name
@@ -53,17 +56,17 @@ class Session:
         return self._recorder
 
     def attempt(self, write: Callable[[], object]) -> None:
-        """Writes; says once where that fails."""
+        """Calls a function that writes. Reports an exception as `failed` does."""
         try:
             write()
         except Exception as error:
             self.failed(error)
 
     def failed(self, error: Exception) -> None:
-        """Something was not written: the first time that is said."""
+        """Counts a failed write. Warns the first time."""
         self.failures += 1
         if self.failures == 1:
-            warn(f"the recording has gaps: {error}")
+            warn(f"the recording '{self.folder}' is incomplete: {error}")
 
     def mark(
         self,
@@ -81,7 +84,10 @@ class Session:
         opened_for: WindowReason | None = None,
         path: str | None = None,
     ) -> bool:
-        """Writes a mark that ends now. It is on its way to the disk when this returns. True where a peak that is watched has risen."""
+        """Writes a mark that ends now. Returns whether the peak has risen since `watch_peaks`.
+
+        The mark is on its way to the disk when this returns.
+        """
         try:
             recorder = self._recorder or self._open()
             trace = (trace_state, window, opened_for, path)
@@ -100,7 +106,7 @@ class Session:
         epoch: int | None,
         begin_ns: int | None,
     ) -> bool:
-        """Writes a step that ends now, with the counters of this moment. True where a peak that is watched has risen."""
+        """Writes a step that ends now, with the counters of this moment. Returns whether the peak has risen since `watch_peaks`."""
         recorder, plan = self._recorder, counters.plan
         try:
             if recorder and plan:
@@ -113,27 +119,27 @@ class Session:
         return self.mark("step", label, phase, how, step, batches, epoch, begin_ns, counters.read_all())
 
     def watch_peaks(self) -> None:
-        """Has the next marks tell, once, when the framework's peak rises by more than a twentieth over what it is now."""
+        """Makes the first mark return True whose peak is more than a twentieth higher than the peak is now."""
         if self._recorder is not None:
             self.attempt(self._recorder.watch_peaks)
 
     def inventory(self, variables: Sequence[tuple]) -> None:
-        """Writes variables down: (owner, name, role, shape, dtype, bytes, device, address, model, layer, source)."""
+        """Writes variables: (owner, name, role, shape, dtype, bytes, device, address, model, layer, source)."""
         if variables:
             self.attempt(lambda: (self._recorder or self._open()).inventory(variables))
 
     def owners(self, rows: Sequence[tuple]) -> None:
-        """Writes down whose ops are: (kind, name, time, model, layer, variable, role, source, begin, end, address, function)."""
+        """Writes owners of ops: (kind, name, time, model, layer, variable, role, source, begin, end, address, function)."""
         if rows:
             self.attempt(lambda: (self._recorder or self._open()).owners(rows))
 
     def sample(self, pace: float) -> None:
-        """Has counters read in the background, every `pace` seconds."""
+        """Samples the counters in a background thread, every `pace` seconds."""
         self._pace = pace
         self.attempt(lambda: self._recorder.start_sampling(pace, counters.read_all) if self._recorder else self._open())
 
     def note(self, **facts: Any) -> None:
-        """Adds facts about this process."""
+        """Adds facts about this process to its file."""
         self._facts |= facts
         if self._recorder is not None:
             self.attempt(self._write_facts)
@@ -146,27 +152,27 @@ class Session:
         temporary.replace(path)
 
     def close(self) -> None:
-        """Writes what is left. A later mark goes on."""
+        """Writes what is left and closes the files. A later mark opens them again."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             self.attempt(recorder.close)
             self.attempt(self._write_facts)
 
     def after_fork(self) -> None:
-        """In a forked child: files of its own, made when it has something to write."""
+        """Gives a forked child its own files, which are created when it first writes."""
         if self._recorder is not None:
             self._recorder.abandon()
         self._recorder, self._name, self._facts = None, "", {"forked_from": self._name}
 
 
 def session(folder: pathlib.Path) -> Session:
-    """The session of this process in a folder."""
+    """Returns the session of this process for a folder."""
     folder = _resolved(folder)
     return _sessions.setdefault(str(folder), Session(folder))
 
 
 def known(folder: pathlib.Path) -> bool:
-    """Whether this process has recorded into a folder before."""
+    """Returns whether this process has already recorded to a folder."""
     return str(_resolved(folder)) in _sessions
 
 
@@ -178,7 +184,7 @@ def _resolved(folder: pathlib.Path) -> pathlib.Path:
 
 
 def facts_of_process() -> dict[str, Any]:
-    """What a reader should know of this process. Nothing of it is secret: see `environment` in the core."""
+    """Returns facts about this process for readers of the recording. They contain no secrets: see `environment` in the core."""
     versions = {}
     for framework in ("tensorflow", "keras", "tf_keras", "jax", "torch", "numpy"):
         version = getattr(sys.modules.get(framework), "__version__", None)
@@ -208,7 +214,7 @@ def _keras_backend() -> str | None:
 
 
 def rank() -> int | None:
-    """Which part of a larger job this process is."""
+    """Returns the rank of this process in a distributed job; None if there is none."""
     for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
         told = os.environ.get(name, "")
         if told.isdigit():

@@ -1,7 +1,8 @@
-"""What a Keras model holds, layer by layer: parameters, activations, gradients and the optimizer's variables, in exact bytes.
+"""`vramline.keras.summary`: the parameters, gradients, optimizer variables and activations of a Keras model, per layer, in exact bytes.
 
-Activations are the outputs of layers, from the symbolic shapes at a batch. What lives at the same time, workspaces, and copies are no
-part of that: the sum is never called a peak. A peak comes from the planner, which runs the model at small batches (`predict`).
+Activations are the outputs of the layers at a batch size, computed from symbolic shapes. The sum is not a peak: it does not know which
+tensors live at the same time, and includes neither workspaces nor copies. With `predict=True` the planner predicts the peak from
+runs of the model at small batch sizes.
 """
 
 from __future__ import annotations
@@ -15,41 +16,67 @@ from vramline import shown
 from vramline.shown import size_text
 from vramline.within import samples_of
 
-# The least bytes of an element; types of less than a byte are stored as bytes.
+# Bytes per element of types that NumPy does not know. Elements smaller than a byte are stored as one byte.
 _SIZES = {"bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int4": 1, "uint4": 1}
 
-# Models in models in models: deeper is taken for a circle.
+# Models that are nested deeper than this are assumed to contain themselves.
 _DEEPEST = 32
 
-NO_PEAK = "not a peak: what lives at once, workspaces and copies are not in it; summary(model, predict=True, x=..., y=...) predicts one"
+NO_PEAK = "a sum, not a peak; to predict the peak use summary(model, predict=True, x=..., y=...)"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A layer. Bytes are None where they are not known; `reason` says why."""
+    """A layer of a `Summary`. A number of bytes is None if it is unknown; `reason` says why.
+
+    Attributes:
+        name: The name of the layer.
+        kind: The class of the layer, such as "Dense".
+        depth: 0 for layers of the model itself, 1 for layers of a model inside it, and so on.
+        output: Shape and dtype of the output at the batch size, as far as they are known.
+        count: Number of parameters that no earlier row counts.
+        parameter_bytes: Bytes of these parameters.
+        gradient_bytes: One gradient per trainable variable.
+        optimizer_bytes: Variables of the optimizer for this layer; None if the optimizer is not built.
+        activation_bytes: Outputs at the batch size, of all uses of the layer.
+        shared: True if an earlier row counts some variables of this layer.
+        reason: Why a number is unknown.
+    """
 
     name: str
     kind: str
     depth: int
-    """0 for the model's own layers, 1 for those of a model in it, and so on."""
     output: str
-    """The shape and type of the output at the batch, or what is known of them."""
     count: int
-    """Parameters that were not counted in a row above."""
     parameter_bytes: int
     gradient_bytes: int
-    """A gradient for each variable that is trained."""
     optimizer_bytes: int | None
     activation_bytes: int | None
-    """Outputs at the batch; of a layer that is used several times, all of them."""
     shared: bool
-    """True where variables of it stand in a row above."""
     reason: str | None = None
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The rows, and their sums: ints, None where a row's figure is not known."""
+    """The memory of a model per layer, and in total. `vramline.keras.summary` returns it; print it for a table.
+
+    A sum is None if the number of one row is unknown.
+
+    Attributes:
+        name: The name of the model.
+        batch_size: Samples per batch that activations are computed for.
+        rows: One `Row` per layer.
+        count: Number of parameters.
+        parameter_bytes: Bytes of all parameters.
+        gradient_bytes: One gradient per trainable variable.
+        optimizer_bytes: All variables of the optimizer, also those that belong to no layer.
+        activation_bytes: Outputs of all layers at the batch size.
+        peak_bytes: The predicted peak; None without `predict`.
+        peak_low_bytes: Lower bound of the predicted peak.
+        peak_high_bytes: Upper bound of the predicted peak.
+        reasons: Why numbers are unknown.
+        plan: The plan behind the predicted peak, as `vramline plan --json` prints it; None without `predict`.
+    """
 
     name: str
     batch_size: int
@@ -58,7 +85,6 @@ class Summary:
     parameter_bytes: int
     gradient_bytes: int
     optimizer_bytes: int | None
-    """All of the optimizer's variables, also those that belong to no layer."""
     activation_bytes: int | None
     peak_bytes: int | None = None
     peak_low_bytes: int | None = None
@@ -68,7 +94,7 @@ class Summary:
 
     @property
     def sum_bytes(self) -> int | None:
-        """Parameters, gradients, optimizer and activations. Not a peak."""
+        """Sum of parameters, gradients, optimizer and activations. It is not a peak."""
         parts = [self.parameter_bytes, self.gradient_bytes, self.optimizer_bytes, self.activation_bytes]
         return None if None in parts else sum(part for part in parts if part is not None)
 
@@ -90,11 +116,11 @@ class Summary:
     def _notes(self) -> list[str]:
         notes = []
         if self.sum_bytes is not None:
-            notes.append(f"parameters, gradients, optimizer and activations together: {size_text(self.sum_bytes)} ({NO_PEAK})")
+            notes.append(f"sum of parameters, gradients, optimizer and activations: {size_text(self.sum_bytes)} ({NO_PEAK})")
         if self.peak_bytes is not None:
             between = f"{size_text(self.peak_low_bytes)} to {size_text(self.peak_high_bytes)}"
             notes.append(f"predicted peak: {size_text(self.peak_bytes)} ({between})")
-        return notes + [f"?: {reason}" for reason in self.reasons]
+        return notes + [f"unknown: {reason}" for reason in self.reasons]
 
     def __str__(self) -> str:
         cells = [list(self._TITLES), *self._cells()]
@@ -104,12 +130,12 @@ class Summary:
             for row in cells
         ]
         rule = "-" * max(map(len, lines))
-        head = f"{self.name} at batch {self.batch_size}"
+        head = f"{self.name}, batch size {self.batch_size}"
         return "\n".join([head, lines[0], rule, *lines[1:-1], rule, lines[-1], "", *self._notes()]).rstrip()
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{_escaped(note)}</p>" for note in self._notes())
-        return shown.table(f"{self.name} at batch {self.batch_size}", list(self._TITLES), self._cells()) + notes
+        return shown.table(f"{self.name}, batch size {self.batch_size}", list(self._TITLES), self._cells()) + notes
 
 
 def summary(
@@ -122,25 +148,31 @@ def summary(
     show: bool = True,
     **planning: Any,
 ) -> Summary:
-    """What a built Keras 3 model holds at a batch, layer by layer.
+    """Prints the memory of a Keras 3 model per layer: parameters, gradients, optimizer and activations.
 
-    Parameters that layers share are counted once, where they are first met. Gradients are one for each variable that is trained. The
-    optimizer's bytes are of its variables as they are, by the variable they belong to; those of one that is not built are not known.
+        vramline.keras.summary(model, batch_size=64)
+
+    Parameters that layers share are counted once, in the first row that has them. Gradients are one per trainable variable. The
+    variables of the optimizer are unknown until it is built, which happens in the first training step.
 
     Args:
-        model: Built: it has weights.
-        batch_size: Samples in a batch.
-        predict: Run the model at small batches, in processes of its own, and predict its peak. Needs x, and y for most losses.
-        x, y: As of `fit`; some rows are enough.
+        model: A built model: one that has weights.
+        batch_size: Samples per batch, for the activations.
+        predict: Also predict the peak memory. Vramline runs the compiled model at a few small batch sizes in separate processes. Needs
+            x, and y for most losses.
+        x, y: Training data as for `fit`; a few rows are enough.
         show: Print the table.
-        **planning: `build` and `probes`, as of `fit_within`.
+        **planning: `build` and `probes`, as for `fit_within`.
+
+    Returns:
+        A `Summary`.
 
     Raises:
-        ValueError: If the model is not built, batch_size is no number of samples, or predict lacks data.
+        ValueError: If the model is not built, `batch_size` is invalid, or `predict` needs data.
     """
     batch_size = samples_of(batch_size)
     if not getattr(model, "built", False):
-        raise ValueError("the model has no weights yet\nhint: begin it with keras.Input, or call it once")
+        raise ValueError("the model has no weights yet\nhint: start the model with keras.Input, or call it once")
     optimizer = getattr(model, "optimizer", None)
     states = _states(optimizer)
     seen: set[int] = set()
@@ -159,7 +191,7 @@ def summary(
     if optimizer is None:
         reasons.append("optimizer: the model is not compiled")
     elif not optimizer.built:
-        reasons.append("optimizer: it is not built before the first step; model.optimizer.build(model.trainable_variables) does that")
+        reasons.append("optimizer: not built before the first step; call model.optimizer.build(model.trainable_variables)")
     else:
         optimizer_bytes = sum(_bytes_of(variable) for variable in optimizer.variables)
     told: dict[str, Any] = {}
@@ -189,13 +221,13 @@ class _Use:
     layer: Any
     depth: int
     outputs: list[Any] | None
-    """The symbolic tensors of all its uses in its model; None where the model is no graph of layers."""
+    """The symbolic outputs of all its uses in its model; None if the model is not a graph of layers."""
     times: int | None
-    """How often its model is used itself."""
+    """How many times its model itself is used; None if unknown."""
 
 
 def _uses(model: Any, depth: int, times: int | None) -> Iterator[_Use]:
-    """What a model consists of, in order; a model within it stands before its own parts."""
+    """Yields the layers and operations of a model in order. An inner model comes before its own layers."""
     import keras
 
     graph = getattr(model, "_functional", None) or model
@@ -203,7 +235,7 @@ def _uses(model: Any, depth: int, times: int | None) -> Iterator[_Use]:
     nodes: dict[int, list[Any]] = {}
     for node in (node for nodes_of_depth in (by_depth or {}).values() for node in nodes_of_depth):
         nodes.setdefault(id(node.operation), []).append(node)
-    # Additions and the like of a functional model are no layers, but they have outputs as these do.
+    # Operations of a functional model, such as additions, are not layers, but they have outputs too.
     parts = graph.operations if by_depth is not None and graph is model else model.layers
     for part in parts:
         own = nodes.get(id(part), []) if by_depth is not None else None
@@ -216,7 +248,7 @@ def _uses(model: Any, depth: int, times: int | None) -> Iterator[_Use]:
 def _row(use: _Use, batch: int, states: dict[int, int] | None, seen: set[int]) -> Row:
     layer = use.layer
     is_model = bool(getattr(layer, "layers", None))
-    # The layers of a model have rows of their own; what is left belongs to the model itself.
+    # The layers of an inner model have rows of their own; only the remaining weights belong to the model's row.
     inner = {id(weight) for each in layer.layers for weight in each.weights} if is_model else set()
     weights = [weight for weight in getattr(layer, "weights", []) if id(weight) not in inner]
     new = [weight for weight in weights if id(weight) not in seen]
@@ -235,7 +267,7 @@ def _row(use: _Use, batch: int, states: dict[int, int] | None, seen: set[int]) -
 
 
 def _own(model: Any, weights: list[Any], states: dict[int, int] | None, seen: set[int]) -> Row:
-    """Variables of the model that are in none of its layers."""
+    """Returns a row for variables of the model that belong to none of its layers."""
     seen.update(map(id, weights))
     kind = type(model).__name__
     return Row(model.name, kind, 0, "", activation_bytes=0, shared=False, **_sums(weights, states))
@@ -251,13 +283,13 @@ def _sums(weights: list[Any], states: dict[int, int] | None) -> dict[str, Any]:
 
 
 def _states(optimizer: Any) -> dict[int, int] | None:
-    """By trained variable: the bytes that the optimizer holds for it. None where the optimizer has no variables yet."""
+    """Returns the bytes that the optimizer holds for each trained variable, by identity. None if the optimizer is not built yet."""
     if optimizer is None or not optimizer.built:
         return None
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     held: dict[int, int] = {}
     for value in vars(inner).values():
-        # A slot is a list that has one variable, or nothing, for each that is trained, in their order.
+        # A slot is a list with one variable, or None, per trained variable, in the same order.
         if isinstance(value, list) and len(value) == len(inner._trainable_variables) and value is not inner._trainable_variables:
             for trained, state in zip(inner._trainable_variables, value):
                 if any(state is variable for variable in inner._variables):
@@ -266,11 +298,11 @@ def _states(optimizer: Any) -> dict[int, int] | None:
 
 
 def _outputs(use: _Use, batch: int) -> tuple[str, int | None, str | None]:
-    """What a layer gives at the batch, in all of its uses: a text, bytes, or why they are not known."""
+    """Returns the outputs of a layer at a batch size, over all its uses: a text, the bytes, and the reason if they are unknown."""
     import keras
 
     if use.outputs is None or use.times is None:
-        return "?", None, "its model is no graph of layers, so its shapes are not known before it runs"
+        return "?", None, "its model is not a graph of layers, so its shapes are unknown until it runs"
     total, texts = 0, []
     for tensor in use.outputs:
         shape = tuple(tensor.shape)
@@ -278,7 +310,7 @@ def _outputs(use: _Use, batch: int) -> tuple[str, int | None, str | None]:
         at_batch = (batch, *shape[1:]) if shape and shape[0] is None else shape
         texts.append(f"{_shape(at_batch)} {dtype}")
         if None in at_batch:
-            return "; ".join(texts), None, f"its shape {_shape(shape)} has a dimension that is not known"
+            return "; ".join(texts), None, f"its shape {_shape(shape)} has an unknown dimension"
         total += math.prod(at_batch) * _size_of(dtype)
     uses = len(use.outputs) * use.times
     text = "; ".join(dict.fromkeys(texts)) + (f" x{uses}" if uses > 1 and len(set(texts)) == 1 else "")
@@ -311,7 +343,7 @@ def _predicted(model: Any, batch: int, x: Any, y: Any, planning: dict[str, Any])
     from vramline import within
 
     if x is None:
-        raise ValueError("predict: some rows of data are needed\nhint: summary(model, batch_size, predict=True, x=x, y=y)")
+        raise ValueError("predict: needs some rows of data\nhint: summary(model, batch_size, predict=True, x=x, y=y)")
     unknown = set(planning) - {"build", "probes"}
     if unknown:
         raise TypeError(f"summary() got unexpected arguments: {', '.join(sorted(unknown))}")

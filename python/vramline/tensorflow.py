@@ -1,8 +1,8 @@
-"""Counters of TensorFlow.
+"""The adapter for TensorFlow.
 
-TensorFlow tells the bytes in use and the peak of a device, both as the pool counts: chunks, with slack. It tells neither
-the pool's size nor its limit; the limit is known where a logical device was configured, or from the CPU pool's variable. Without
-that variable the pool on the CPU has a built-in default, which no memory backs.
+TensorFlow reports the bytes in use and the peak of a device, both as its pool counts them: blocks, rounding included. It reports neither
+the size of the pool nor its limit. The limit is known if the program configured a logical device with one, or from the environment
+variable of the CPU pool. Without that variable the CPU pool has a built-in limit that says nothing about the machine's memory.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import sys
 from typing import Any
 
 from vramline import _vramline
-from vramline.adapter import Counters, Limit, asked_limit, resets
+from vramline.adapter import Counters, Limit, requested_limit, resets
 
 NAME = "tensorflow"
 _MIB = 1 << 20
-# TensorFlow's built-in default for its pool on the CPU, whatever memory the machine has.
+# TensorFlow's default limit of its CPU pool, on every machine.
 _CPU_LIMIT_MIB = 65536
 
-# What is asked at every step, looked up once; anew where the program has reset its context.
+# What every step needs, looked up once, and again after the program has reset its context.
 _module: Any = None
 _handle: Any = None
 _devices: list[str] = []
@@ -36,13 +36,13 @@ def _context() -> Any:
 
 
 def is_used() -> bool:
-    """Whether the program has made TensorFlow use its devices. Asking earlier would do so for it."""
+    """Returns whether the program has initialised TensorFlow's devices. Reading counters earlier would initialise them."""
     context = _context()
     return context is not None and context._initialized
 
 
 def devices() -> list[str]:
-    """GPUs where there are any, else the CPU. Logical CPUs share one pool: the first stands for all."""
+    """Returns the GPUs, or the CPU if there are none. Logical CPUs share one pool: only the first is listed."""
     global _handle, _devices, _ask, _forget
     context = _context()
     if context._context_handle is not _handle:
@@ -57,29 +57,29 @@ def devices() -> list[str]:
 
 
 def read(device: str) -> Counters:
-    """The counters of one of the devices."""
+    """Returns the counters of one of the devices."""
     try:
         told = _ask(_handle, device)
     except Exception as error:
-        return Counters(device, reason=f"TensorFlow does not count this device's memory: {error}{_switch(device)}")
+        return Counters(device, reason=f"TensorFlow does not count the memory of this device: {error}{_switch(device)}")
     return Counters(device, told["current"], told["peak"], _reset_at.get(device))
 
 
 def _switch(device: str) -> str:
-    """What would let TensorFlow count."""
+    """Returns which setting would make TensorFlow count the memory."""
     if not device.startswith("CPU:") or os.environ.get("TF_CPU_ALLOCATOR_USE_BFC", "").lower() in ("1", "true"):
         return ""
-    return "; TF_CPU_ALLOCATOR_USE_BFC=1, set before TensorFlow starts, gives the CPU a pool that is counted"
+    return "; set TF_CPU_ALLOCATOR_USE_BFC=1 before TensorFlow starts to use a CPU pool that counts"
 
 
 def plan() -> _vramline.Plan:
-    """All that a step asks, in one call a device. It holds until the program resets its context."""
+    """Prepares reading the counters with one call per device. Valid until the program resets its context."""
     known = list(devices())
     return _vramline.Plan((_context(), "_context_handle", _handle), _ask, _forget, known, _reset_at)
 
 
 def _placed(kind: str, number: int) -> tuple[Any, Any]:
-    """The physical device of a logical one, and how it was configured."""
+    """Returns the physical device of a logical one, and the configuration of the logical one."""
     context, at = _context(), 0
     visible = getattr(context, "_visible_device_list", None)
     for physical in context._physical_devices or []:
@@ -93,7 +93,7 @@ def _placed(kind: str, number: int) -> tuple[Any, Any]:
 
 
 def ordinal(device: str) -> int:
-    """CUDA's number of a device: TensorFlow's logical ones may share one, and some may be hidden."""
+    """Returns CUDA's number of a device. Several logical devices of TensorFlow may share one GPU, and some GPUs may be hidden."""
     kind, _, number = device.partition(":")
     physical, _ = _placed(kind, int(number))
     told = getattr(physical, "name", "").rpartition(":")[2]
@@ -101,37 +101,37 @@ def ordinal(device: str) -> int:
 
 
 def limit(device: str) -> Limit:
-    """The most that the device's pool may take, or why that is not known."""
+    """Returns the most that the pool of a device may reserve, or why it is unknown."""
     kind, _, number = device.partition(":")
-    asked = asked_limit()
+    asked = requested_limit()
     if kind == "CPU":
         told = os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB")
         if told is None:
             return Limit(_CPU_LIMIT_MIB * _MIB, "built-in")
         if not told.isdigit():
-            return Limit(why="TF_CPU_BFC_MEM_LIMIT_IN_MB is no number")
+            return Limit(why="TF_CPU_BFC_MEM_LIMIT_IN_MB is not a number")
         return Limit(int(told) * _MIB, "run" if asked is not None and asked // _MIB == int(told) else "environment")
     _, logical = _placed(kind, int(number))
     mebibytes = getattr(logical, "memory_limit", None)
     if mebibytes:
         is_ours = asked is not None and asked // _MIB == int(mebibytes)
         return Limit(int(mebibytes) * _MIB, "run" if is_ours else "logical-device")
-    return Limit(why="TensorFlow tells a limit only where a logical device with one was configured")
+    return Limit(why="TensorFlow reports a limit only for a logical device that was configured with one")
 
 
 def reset(device: str) -> None:
-    """Resets the peak to what is in use now."""
+    """Resets the peak of a device to what is in use now."""
     _forget(_handle, device)
 
 
 def address(tensor: Any) -> int | None:
-    """Where an eager tensor lies. The value is shared for a moment; nothing is copied or kept."""
+    """Returns the address of an eager tensor. The value is shared for a moment; nothing is copied or kept."""
     value = tensor.read_value() if hasattr(tensor, "read_value") else tensor
     if value.device.endswith("CPU:0"):
         import numpy
 
         return int(numpy.asarray(memoryview(value)).__array_interface__["data"][0])
-    # On a device DLPack tells the address: the first field of the managed tensor.
+    # On a GPU, DLPack provides the address: it is the first field of the managed tensor.
     import ctypes
 
     tf = sys.modules["tensorflow"]

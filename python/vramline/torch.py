@@ -1,11 +1,11 @@
-"""Counters of PyTorch's caching allocator on CUDA. PyTorch counts no CPU memory."""
+"""The adapter for PyTorch: the counters of its caching allocator on CUDA. PyTorch does not count CPU memory."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
-from vramline.adapter import Counters, Limit, asked_limit, resets
+from vramline.adapter import Counters, Limit, requested_limit, resets
 
 NAME = "torch"
 _reset_at = resets(NAME)
@@ -16,21 +16,21 @@ def _torch() -> Any:
 
 
 def is_used() -> bool:
-    """Whether the program has initialised CUDA, or works without it. Asking earlier would initialise it."""
+    """Returns whether the program has initialised CUDA. Reading counters earlier would initialise it."""
     cuda = getattr(_torch(), "cuda", None)
-    # While torch is being imported, its parts are not there yet.
+    # While torch is being imported, some of its modules do not exist yet.
     return bool(cuda and getattr(cuda, "is_initialized", bool)())
 
 
 def devices() -> list[str]:
-    """The GPUs that the program may use."""
+    """Returns the GPUs that the program may use."""
     return [f"GPU:{number}" for number in range(_torch().cuda.device_count())]
 
 
 def read(device: str) -> Counters:
-    """The counters of a device."""
+    """Returns the counters of a device."""
     number = int(device.partition(":")[2])
-    # The public function flattens some hundred figures; this is what it flattens.
+    # The public function is slower: it flattens about a hundred figures of this nested dict.
     ask = getattr(_torch()._C, "_cuda_memoryStats", None)
     told = ask(number) if ask else _torch().cuda.memory_stats_as_nested_dict(number)
     allocated, reserved = told["allocated_bytes"]["all"], told["reserved_bytes"]["all"]
@@ -38,23 +38,23 @@ def read(device: str) -> Counters:
 
 
 def ordinal(device: str) -> int:
-    """CUDA's number of a device."""
+    """Returns CUDA's number of a device."""
     return int(device.partition(":")[2])
 
 
 def limit(device: str) -> Limit:
-    """The most that the device's pool may take, or why that is not known."""
+    """Returns the most that the pool of a device may reserve, or why it is unknown."""
     number = int(device.partition(":")[2])
     ask = getattr(_torch().cuda, "get_per_process_memory_fraction", None)
     if ask is None:
-        return Limit(why="this version of PyTorch does not tell the memory fraction")
+        return Limit(why="this version of PyTorch does not report the memory fraction")
     fraction = ask(number)
     total = _torch().cuda.get_device_properties(number).total_memory
     if fraction >= 1.0:
-        return Limit(why="no limit was set: PyTorch's pool may take what the device has")
-    return Limit(int(total * fraction), "framework" if asked_limit() is None else "run")
+        return Limit(why="no limit was set: PyTorch's pool may use all memory of the device")
+    return Limit(int(total * fraction), "framework" if requested_limit() is None else "run")
 
 
 def reset(device: str) -> None:
-    """Resets the peak to what is in use now."""
+    """Resets the peak of a device to what is in use now."""
     _torch().cuda.reset_peak_memory_stats(int(device.partition(":")[2]))

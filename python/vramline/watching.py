@@ -1,4 +1,4 @@
-"""`vramline.watch`: the memory before and after a block of code, and the most that was in use inside it."""
+"""`vramline.watch`: the memory before and after a block of code, and the peak inside it."""
 
 from __future__ import annotations
 
@@ -11,28 +11,36 @@ from vramline.info import MemoryInfo, memory_info, reset_peak
 
 _NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 
-# What would give the bytes of a pool back to the driver, by framework.
+# By framework: what gives the bytes of a pool back to the driver.
 _RETURNS = {
-    "torch": "torch.cuda.empty_cache(), as far as whole segments are free, or the end of the process",
-    "jax": "the end of the process; XLA_PYTHON_CLIENT_ALLOCATOR=platform keeps no pool, and is slow",
-    "tensorflow": "the end of the process; on a GPU TF_GPU_ALLOCATOR=cuda_malloc_async keeps less",
+    "torch": "call torch.cuda.empty_cache(), which returns segments that are completely free, or end the process",
+    "jax": "end the process; XLA_PYTHON_CLIENT_ALLOCATOR=platform keeps no pool, but is slow",
+    "tensorflow": "end the process; with TF_GPU_ALLOCATOR=cuda_malloc_async TensorFlow keeps less",
 }
 
-# Watches that are open, outermost first: one that resets the peak tells the others what it was.
+# Open watches, outermost first. A watch that resets the peak passes the old value to the others first.
 _open: list[Watch] = []
 
 
 class Watch:
-    """The memory before and after a block of code, and its peak. Printing it tells what the block changed."""
+    """The memory before and after a block of code, and the peak inside it. `vramline.watch` returns it.
+
+    Print it to see what the block changed. Attributes are None until the block has begun or ended.
+
+    Attributes:
+        label: The name of the block.
+        before: A `MemoryInfo` from the beginning of the block.
+        after: A `MemoryInfo` from the end of the block.
+    """
 
     def __init__(self, label: str, device: str | None, framework: str | None, reset: bool) -> None:
         self.label = label
         self._asked = (device, framework)
         self._resets = reset
-        # The highest peak that was told since the block began, and the reset that the framework's peak counts from.
+        # The highest peak seen since the block began, and the time of the reset that the framework's peak counts from.
         self._seen: int | None = None
         self._since: int | None = None
-        self._no_reset = "reset=False was asked for"
+        self._no_reset = "reset=False"
         self._is_other_reset = False
         self.before: MemoryInfo | None = None
         self.after: MemoryInfo | None = None
@@ -67,10 +75,10 @@ class Watch:
             other._since = self._since if other._since is not None else None
 
     def _note(self, peak: int) -> None:
-        """Takes in what the framework says at the end of the block, or before somebody resets it inside."""
+        """Takes a peak into account that was read at the end of the block, or just before a reset inside the block."""
         before = self.before.peak if self.before else None
         if self._since is None:
-            # Never reset: a peak that is no higher than before the block says nothing of it.
+            # The peak was not reset: if it is not higher than before the block, it may come from before the block.
             is_own = before is None or peak > before
         else:
             is_own = self._since == self._last_reset()
@@ -90,45 +98,45 @@ class Watch:
         self._mark("ends")
 
     def _mark(self, what: str) -> None:
-        """Under `vramline run` the job's recording keeps what is read here: a reset must not hide an earlier peak from it."""
+        """Writes the counters to the job's recording under `vramline run`, so that a reset does not hide an earlier peak from it."""
         job = recorder.attached()
         if job is not None:
             job.mark("mark", f"{self.label or 'watch'} {what}", how="api", read=counters.read_all())
 
     @property
     def peak(self) -> int | None:
-        """The most that was in use inside the block; None where it is not known, and `why_peak` says why."""
+        """The highest number of bytes in use inside the block; None if it is unknown, and `why_peak` gives the reason."""
         return None if self.after is None or self._is_other_reset else self._seen
 
     @property
     def why_peak(self) -> str | None:
-        """Why the peak of the block is not known; None where it is."""
+        """The reason why `peak` is None, or None if the peak is known."""
         if self.before is None or self.after is None:
-            return "the block is not over yet"
+            return "the block has not ended yet"
         if self.peak is not None:
             return None
         if self.after.peak is None:
             return self.after.why("peak")
         if self._is_other_reset:
             return "the peak was reset inside the block"
-        return f"no more than before the block, {self.before.peak:,} bytes; {self._no_reset}"
+        return f"at most {self.before.peak:,} bytes, the peak before the block, which was not reset: {self._no_reset}"
 
     def change(self, field: str) -> int | None:
-        """By how many bytes a figure changed; None where one of the two is not known."""
+        """Returns by how many bytes a field of `MemoryInfo` changed, such as "current"; None if it was unknown before or after."""
         before, after = (getattr(info, field, None) for info in (self.before, self.after))
         return None if before is None or after is None else after - before
 
     def __str__(self) -> str:
         if self.before is None or self.after is None:
-            return f"{self.label}: not over yet"
+            return f"{self.label}: not finished yet"
         is_host = self.after.device.startswith("CPU")
         lines = [f"{self.label} ({self.after.device or 'no device'})", self._line("in use", "current")]
-        peak = "not known" if self.peak is None else f"{self.peak:,} bytes"
+        peak = "unknown" if self.peak is None else f"{self.peak:,} bytes"
         lines.append(f"  peak inside the block: {peak}" + (f" ({self.why_peak})" if self.peak is None else ""))
-        lines.append(self._line("taken by the pool", "pool"))
+        lines.append(self._line("reserved by the pool", "pool"))
         if not is_host:
-            # There it is the same as the host's memory.
-            lines.append(self._line("held by this process, as the driver counts", "process"))
+            # On the CPU this is the same number as the host memory below.
+            lines.append(self._line("held by this process, according to the driver", "process"))
         lines.append(self._line("host memory of this process", "host_resident"))
         return "\n".join(lines + self._went_back("the system" if is_host else "the driver"))
 
@@ -136,11 +144,11 @@ class Watch:
         change = self.change(field)
         if change is None or self.before is None or self.after is None:
             why = (self.after and self.after.why(field)) or (self.before and self.before.why(field))
-            return f"  {title}: not known ({why})"
+            return f"  {title}: unknown ({why})"
         return f"  {title}: {getattr(self.after, field):,} bytes ({change:+,})"
 
     def _went_back(self, owner: str) -> list[str]:
-        """Where the bytes went that the block has freed."""
+        """Says where the bytes went that the block freed."""
         current, pool = self.change("current"), self.change("pool")
         if current is None or current >= 0 or self.after is None:
             return []
@@ -151,29 +159,37 @@ class Watch:
         if pool is not None:
             lines.append(f"  given back to {owner}: {max(-pool, 0):,} bytes")
         elif framework == "tensorflow" and not is_async:
-            lines.append(f"  given back to {owner}: nothing; TensorFlow's pool keeps what it took")
+            lines.append(f"  given back to {owner}: 0 bytes; TensorFlow's pool keeps the memory that it reserved")
         else:
-            lines.append(f"  given back to {owner}: not known ({self.after.why('pool')})")
+            lines.append(f"  given back to {owner}: unknown ({self.after.why('pool')})")
         if pool is None or -pool < -current:
             ways = _RETURNS.get(framework) if owner == "the driver" else None
-            lines.append(f"  what would return them: {ways or 'the end of the process'}")
+            lines.append(f"  to give them back to {owner}: {ways or 'end the process'}")
         return lines
 
     def _repr_html_(self) -> str:
         title, *lines = str(self).split("\n")
         rows = [line.strip().partition(": ")[::2] for line in lines]
-        return shown.table(title, ["what", "bytes, and by how much they changed"], rows)
+        return shown.table(title, ["", "bytes (change)"], rows)
 
 
 def watch(label: str = "", device: str | None = None, *, framework: str | None = None, reset: bool = True) -> Watch:
-    """Measures before and after a block, and its peak: `with vramline.watch("delete x") as w: del x`, then `print(w)`.
+    """Measures the memory before and after a block of code, and the peak inside it.
+
+        with vramline.watch("delete x") as w:
+            del x
+        print(w)                  # what changed, and whether the bytes went back to the pool or to the driver
+        w.change("current")       # bytes; negative if the block freed memory
 
     Args:
-        label: What to call it.
-        device: Which device, such as "GPU:0"; the first one in use by default.
-        framework: Which framework, where several use the device.
-        reset: Reset the framework's peak when the block begins, so that `w.peak` is the block's own. From then on the framework's own
-            peak, such as that of `get_memory_info`, counts from there too. A program that reads the peak of the whole run itself wants
-            False: then `w.peak` is known only where the block goes higher than the program did before.
+        label: A name for the block, printed in the first line.
+        device: The name of a device, such as "GPU:0". By default, the first device that a framework uses.
+        framework: "tensorflow", "jax" or "torch", if several of them use the device.
+        reset: Reset the framework's peak when the block begins, so that `w.peak` is the peak of the block alone. The framework's
+            own peak, such as that of `get_memory_info`, then counts from there too. Use False in a program that reads the peak of
+            the whole run; `w.peak` is then known only if the block exceeds the peak before it.
+
+    Returns:
+        A `Watch` with `before`, `after`, `peak` and `change(field)`, all in bytes.
     """
     return Watch(label, device, framework, reset)

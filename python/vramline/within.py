@@ -1,7 +1,7 @@
-"""Training inside a limit: the batch that is wanted, in micro-batches that fit, chosen by the planner and not by trial.
+"""`vramline.keras.fit_within`: trains within a memory limit, with micro-batches that the planner chooses.
 
-The model is probed in processes of its own, at batches of a few samples, and `vramline plan` computes what larger ones take. This
-process is not touched meanwhile: neither its pool nor the model. `vramline.keras.fit_within` is this module's `fit_within`.
+Probes run the model in separate processes with batches of a few samples, and `vramline plan` computes the memory of larger batches from
+them. Meanwhile neither the pool of this process nor the model changes.
 """
 
 from __future__ import annotations
@@ -18,46 +18,51 @@ from typing import Any
 
 from vramline import _vramline, accumulation, counters
 from vramline.probes import PROBES, Probes
-from vramline.probes import CannotPlan as CannotPlan  # Whoever calls fit_within catches it here.
+from vramline.probes import CannotPlan as CannotPlan  # Part of the interface of fit_within.
 from vramline.shown import size_text
 
-# What TensorFlow's pool rounds every request to.
+# TensorFlow's pool rounds every request up to a multiple of this.
 _ROUNDING = 256
 
 
 class DoesNotFit(MemoryError):
-    """Not even a batch of one fits, by the plan or in truth."""
+    """Raised by `fit_within` if the model does not fit the limit: not even a batch of one sample, or memory ran out twice."""
 
 
 @dataclass(frozen=True)
 class Within:
-    """How a training was kept inside its limit. Bytes are None where they are not known."""
+    """How `fit_within` kept a training within its limit. A number of bytes is None if it is unknown.
+
+    Attributes:
+        batch_size: Samples per update, as requested.
+        micro_batch: Samples per micro-batch: these are in memory at the same time.
+        accumulation_steps: Micro-batches per update; 1 if the whole batch fits.
+        limit_bytes: The limit: the most that the pool may reserve.
+        accumulator_bytes: Memory of the accumulated gradients, held during the whole training; 0 if nothing is accumulated.
+        predicted_peak_bytes: Median of the predicted peak at this micro-batch, without a limit. It may exceed the limit: under a
+            limit the allocator packs tighter and ops wait for memory, so `minimum_bytes` decides what fits.
+        predicted_low_bytes: Lower bound of the predicted peak.
+        predicted_high_bytes: Upper bound of the predicted peak.
+        minimum_bytes: The smallest limit under which the plan expects every order of ops to pass.
+        certain: False if the plan has too little data, or expects only some orders of ops to pass.
+        measured_peak_bytes: The peak that the framework measured during the training.
+        stepped_down: True if memory ran out with the planned micro-batch and a smaller one was used.
+        plan: The plan as a dict, as `vramline plan --json` prints it.
+    """
 
     batch_size: int
-    """Samples in an update, as asked for."""
     micro_batch: int
-    """Samples that are in memory at a time."""
     accumulation_steps: int
-    """Micro-batches in an update; 1 where the batch fits at once."""
     limit_bytes: int
-    """What the pool may take."""
     accumulator_bytes: int
-    """What accumulating gradients holds all the time; 0 where nothing is accumulated."""
     predicted_peak_bytes: int | None
-    """The most in use at the micro-batch, in the middle of many runs, as planned for a pool with memory to spare: it may be more
-    than the limit. Under one the allocator packs tighter and ops wait; `minimum_bytes` decides."""
     predicted_low_bytes: int | None
     predicted_high_bytes: int | None
     minimum_bytes: int | None
-    """The least limit with which every order of ops passes, as planned."""
     certain: bool
-    """False where the plan says that it rests on too little, or only some orders pass."""
     measured_peak_bytes: int | None
-    """The most in use in truth, by the framework's own count."""
     stepped_down: bool
-    """True where the plan was wrong and a smaller micro-batch was taken."""
     plan: dict[str, Any] = field(repr=False)
-    """The plan, as `vramline plan --json` prints it."""
 
     def __str__(self) -> str:
         parts = f"batch {self.batch_size}"
@@ -70,19 +75,19 @@ class Within:
                 text += f": predicted peak {size_text(self.predicted_peak_bytes)} ({between})"
             else:
                 if self.minimum_bytes is not None:
-                    text += f": passes with {size_text(self.minimum_bytes)}"
-                text += f"; with memory to spare it would take {size_text(self.predicted_peak_bytes)} ({between})"
+                    text += f": needs at least {size_text(self.minimum_bytes)}"
+                text += f"; without a limit the peak would be {size_text(self.predicted_peak_bytes)} ({between})"
         if self.accumulator_bytes:
-            text += f", {size_text(self.accumulator_bytes)} of it for accumulated gradients"
+            text += f", including {size_text(self.accumulator_bytes)} for accumulated gradients"
         if not self.certain:
             text += "; not certain"
         if self.measured_peak_bytes is not None:
-            text += f"; measured {size_text(self.measured_peak_bytes)}"
+            text += f"; measured peak {size_text(self.measured_peak_bytes)}"
         return text
 
 
 def _whole(value: Any) -> int | None:
-    """A whole number of any type, NumPy's too; None where it is none."""
+    """Converts a whole number of any type, also of NumPy, to int; None if it is not one."""
     if isinstance(value, bool):
         return None
     try:
@@ -92,7 +97,7 @@ def _whole(value: Any) -> int | None:
 
 
 def size_of(limit: int | str) -> int:
-    """Bytes of a number or of a text such as 8GiB or 8G."""
+    """Converts a limit to bytes: a number, or a text such as "8GiB" or "8G"."""
     if isinstance(limit, str):
         try:
             size: int | None = _vramline.parse_size(limit)
@@ -103,23 +108,23 @@ def size_of(limit: int | str) -> int:
     if size is None:
         raise ValueError(f"limit: expected bytes or a size such as '8GiB', found {limit!r}")
     if size <= 0:
-        raise ValueError(f"limit: expected more than nothing, found {limit!r}")
+        raise ValueError(f"limit: expected more than 0 bytes, found {limit!r}")
     return size
 
 
 def samples_of(batch: Any) -> int:
-    """A batch size, of any type of whole numbers."""
+    """Checks a batch size, and converts it to int."""
     size = None if isinstance(batch, float) else _whole(batch)
     if size is None or size < 1:
-        raise ValueError(f"batch_size: expected a number of samples, found {batch!r}")
+        raise ValueError(f"batch_size: expected a whole number of samples, at least 1, found {batch!r}")
     return size
 
 
 def parts_of(batch: int, largest: int) -> tuple[int, int]:
-    """The micro-batch for a batch where `largest` samples fit, and how many of them there are.
+    """Divides a batch into micro-batches of at most `largest` samples: returns their size and their number.
 
-    An exact divisor is taken where one is at least half as large as what fits: then every sample weighs the same. Otherwise the
-    micro-batches of a batch differ by one sample.
+    The size is an exact divisor of the batch if there is one of at least half of `largest`: then every sample has the same weight.
+    Otherwise the micro-batches of a batch differ by one sample.
     """
     if largest >= batch:
         return batch, 1
@@ -150,39 +155,43 @@ def fit_within(
     keep: str | os.PathLike[str] | None = None,
     **fit_arguments: Any,
 ) -> Any:
-    """Trains a compiled Keras 3 model at an effective batch inside a limit.
+    """Trains a compiled Keras 3 model with a given batch size within a memory limit.
 
-    Where the batch fits at once it is trained as it is. Otherwise gradients are accumulated over micro-batches, as many as it
-    takes: each update is that of the whole batch, except where layers look across a batch (BatchNormalization sees micro-batches).
-    `optimizer.iterations` and learning-rate schedules count updates; callbacks count micro-batches.
+        history = vramline.keras.fit_within(model, x, y, batch_size=256, limit="8GiB", epochs=3)
+        print(history.within)
 
-    Where the plan was wrong and memory runs out before the first update, the model is put back as it was and the next smaller
-    micro-batch is tried, once.
+    If the whole batch fits, the model is trained as usual. Otherwise gradients are accumulated over as many micro-batches as needed,
+    and each update equals that of the whole batch, except for layers that compute across a batch: BatchNormalization sees
+    micro-batches. `optimizer.iterations` and learning-rate schedules count updates; callbacks count micro-batches.
+
+    Vramline chooses the micro-batch before the training: it runs the model with a few small batches in separate processes and predicts
+    the memory of larger ones. If memory still runs out before the first update, the model is restored and a smaller micro-batch
+    is tried, once.
 
     Args:
-        model: Compiled, on the TensorFlow backend.
-        x: Arrays, or dicts, lists and tuples of arrays, with one row a sample.
-        y: As x.
-        batch_size: Samples in an update.
-        limit: What the pool may take: bytes, or a text such as "8GiB". On a GPU leave room for the CUDA context. It is not enforced
-            here: `vramline run --limit`, a logical device or TF_CPU_BFC_MEM_LIMIT_IN_MB do that.
-        sample_weight, validation_split, validation_data, shuffle, verbose, callbacks: As of `Model.fit`.
-        record: A folder to record into, such as "run.vram".
-        build: What makes the compiled model anew in the probes' processes, where it cannot be saved and loaded: a function
-            without arguments, or its name as "module:function".
-        plan: A plan to go by instead of making one: what `vramline plan --json --limit ...` printed, as a dict or a file. It must have been
-            made for a limit, and for no more than may be taken here.
-        probes: The batches that are probed.
-        keep: A folder to keep the probes in; what is there already of this very model is not run again.
-        **fit_arguments: Whatever else `Model.fit` takes, such as epochs; not steps_per_epoch.
+        model: A compiled model on the TensorFlow backend.
+        x: Arrays with one row per sample, or dicts, lists and tuples of such arrays.
+        y: Targets, as x.
+        batch_size: Samples per update.
+        limit: The most that the pool may reserve: a number of bytes, or a text such as "8GiB". On a GPU, leave room for the CUDA
+            context. `fit_within` does not enforce the limit; `vramline run --limit`, a logical device or TF_CPU_BFC_MEM_LIMIT_IN_MB do.
+        sample_weight, validation_split, validation_data, shuffle, verbose, callbacks: As for `Model.fit`.
+        record: A folder to record to, such as "run.vram".
+        build: A function without arguments that returns the compiled model, or its name as "module:function". Needed only if the
+            model cannot be saved and loaded: the probes then build it with this function.
+        plan: A plan to use instead of making one: the output of `vramline plan --json --limit ...`, as a dict or as the path of a
+            file. Its limit must not exceed `limit`.
+        probes: The batch sizes to probe.
+        keep: A folder to keep the probes in. Later calls with the same model use them again.
+        **fit_arguments: Other arguments of `Model.fit`, such as epochs, except steps_per_epoch.
 
     Returns:
-        Keras' History, with one attribute more: `within`, a `Within`.
+        The History of Keras, with one more attribute: `within`, a `Within`.
 
     Raises:
-        DoesNotFit: If not even a batch of one fits the limit, or memory ran out again after the step down.
-        CannotPlan: If the model cannot be rebuilt in another process, or its probes do not lead to a plan.
-        ValueError: If an argument is not possible, also a plan that was made for more memory than this limit.
+        DoesNotFit: If not even a batch of one sample fits the limit, or memory ran out a second time.
+        CannotPlan: If the model cannot be rebuilt in another process, or its probes do not allow a plan.
+        ValueError: If an argument is invalid, or the plan was made for a higher limit.
         NotImplementedError: On backends other than TensorFlow.
     """
     limit_bytes, batch_size = size_of(limit), samples_of(batch_size)
@@ -191,14 +200,14 @@ def fit_within(
         (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split)
     data = tuple(part for part in (x, y, sample_weight) if part is not None)
     if y is None and sample_weight is not None:
-        raise ValueError("sample_weight: expected y with it")
-    accumulation.Batches(data, batch_size, batch_size, shuffle)  # Complains early of data that it cannot take.
+        raise ValueError("sample_weight: needs y as well")
+    accumulation.Batches(data, batch_size, batch_size, shuffle)  # Raises early if the data is not supported.
     if not model.built:
         import keras
 
         model(keras.tree.map_structure(lambda array: array[:1], x))
     model.optimizer.build(model.trainable_variables)
-    wanted = _Wanted(model, batch_size, limit_bytes)
+    wanted = _Request(model, batch_size, limit_bytes)
     chosen = _chosen(wanted, data, plan, build, probes, keep, fit_arguments.get("class_weight"))
     if verbose:
         print(f"vramline: {chosen}", flush=True)
@@ -232,18 +241,18 @@ def fit_within(
         smaller = _smaller(chosen, wanted.accumulators)
         if smaller is None:
             raise DoesNotFit(
-                f"memory ran out at a batch of one within {size_text(wanted.limit)}"
+                f"memory ran out with a batch of one sample within {size_text(wanted.limit)}"
             ) from error.__cause__
         if verbose:
-            print(f"vramline: memory ran out at {chosen.micro_batch}; once more with {smaller}", flush=True)
+            print(f"vramline: memory ran out with micro-batches of {chosen.micro_batch}; retrying with {smaller}", flush=True)
         restore()
         chosen = smaller
         try:
             history = train(chosen)
         except _TooLarge as again:
             raise DoesNotFit(
-                f"memory ran out at micro-batches of {chosen.micro_batch} too, the second that was tried\n"
-                "hint: the plan is far off; `vramline oom` tells what held the memory, a smaller limit= leaves more room"
+                f"memory ran out again, with the smaller micro-batches of {chosen.micro_batch}\n"
+                "hint: the plan does not match this process; pass a smaller limit=, or run `vramline oom` on the log to see what holds the memory"
             ) from again.__cause__
     peaks.note()
     history.within = _replaced(chosen, measured_peak_bytes=peaks.highest)
@@ -259,10 +268,10 @@ def predicted(
     build: Callable[[], Any] | str | None = None,
     probes: Sequence[int] = PROBES,
 ) -> dict[str, Any]:
-    """The plan of a compiled model at a batch, as it is and without a limit: what `vramline plan --json` prints."""
+    """Returns the plan of a compiled model at a batch size, without a limit and without accumulation, as `vramline plan --json` prints it."""
     batch = samples_of(batch)
     _check(model, {})
-    wanted = _Wanted(model, batch, 1)
+    wanted = _Request(model, batch, 1)
     with tempfile.TemporaryDirectory(prefix="vramline-") as temporary:
         made = Probes(wanted.model, Path(temporary), None, tuple(probes))
         made.save(data, build, None)
@@ -274,7 +283,7 @@ class _TooLarge(Exception):
 
 
 class _First:
-    """Whether the first update is done."""
+    """Knows whether the first update is done."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -291,7 +300,7 @@ class _First:
 
 
 def _flat(callbacks: Any) -> list[Any]:
-    """As Keras takes them: one, several, or its own list of them."""
+    """Returns callbacks as a list. Keras accepts one, several, or its own CallbackList."""
     import keras
 
     if isinstance(callbacks, keras.callbacks.CallbackList):
@@ -300,7 +309,7 @@ def _flat(callbacks: Any) -> list[Any]:
 
 
 class _Peaks:
-    """The most that was in use on a device from now on, whoever resets the framework's own count meanwhile."""
+    """The highest peak of any device from now on, even if others reset the framework's peak meanwhile."""
 
     def __init__(self) -> None:
         self.highest: int | None = None
@@ -312,42 +321,42 @@ class _Peaks:
                 self.highest = max(read.peak, self.highest or 0)
 
     def callback(self) -> Any:
-        """A callback that belongs before every one that may reset the count: it reads first, at whatever Keras tells."""
+        """Returns a callback to put before every callback that may reset the peak: it reads the peak first, in every hook."""
         import keras
 
-        def told(callback: Any, *_: Any, **__: Any) -> None:
+        def note(callback: Any, *_: Any, **__: Any) -> None:
             self.note()
 
-        # An epoch's, a batch's and a loop's: these are all that callbacks of a training are told.
+        # These are all hooks that Keras calls during a training.
         loops = ("train", "test", "epoch", "train_batch", "test_batch")
-        hooks = {f"on_{loop}_{edge}": told for loop in loops for edge in ("begin", "end")}
+        hooks = {f"on_{loop}_{edge}": note for loop in loops for edge in ("begin", "end")}
         return type("Note", (keras.callbacks.Callback,), hooks)()
 
 
 def _check(model: Any, fit_arguments: dict[str, Any]) -> None:
-    """Refuses what is not possible at all."""
+    """Raises if `fit_within` cannot train this model with these arguments."""
     import keras
 
     if not hasattr(keras, "ops"):
         raise NotImplementedError("fit_within needs Keras 3\nhint: pip install 'keras>=3'")
     if keras.backend.backend() != "tensorflow":
         raise NotImplementedError(
-            f"fit_within works on the TensorFlow backend, found {keras.backend.backend()}\n"
-            "hint: `vramline plan --batches 5,7,11 --limit 8GiB -- python train.py --batch {batch}` plans for the others"
+            f"fit_within needs the TensorFlow backend, found {keras.backend.backend()}\n"
+            "hint: for other backends use `vramline plan --batches 5,7,11 --limit 8GiB -- python train.py --batch {batch}`"
         )
     if getattr(model, "optimizer", None) is None:
-        raise ValueError("the model is not compiled\nhint: model.compile(optimizer, loss)")
+        raise ValueError("the model is not compiled\nhint: call model.compile(optimizer, loss) first")
     if "steps_per_epoch" in fit_arguments:
-        raise ValueError("steps_per_epoch: fit_within goes through all of the data in every epoch")
+        raise ValueError("steps_per_epoch: not supported; fit_within uses all data in every epoch")
     accumulation.Accumulation(model, 1)
 
 
-class _Wanted:
-    """What is asked for, of a model and an optimizer that are built."""
+class _Request:
+    """What to train: a built model with its optimizer, a batch size and a limit."""
 
     def __init__(self, model: Any, batch: int, limit: int) -> None:
         self.model, self.batch, self.limit = model, batch, limit
-        # Others' memory in this process is there all the while, and in no probe.
+        # What this process holds besides the model stays allocated during the training, and no probe holds it.
         own = sum(_rounded(variable.value) for variable in [*model.variables, *model.optimizer.variables])
         held = max((read.current or 0 for read in counters.read_all()), default=0)
         self.others = max(held - own, 0) if held - own >= 1 << 20 else 0
@@ -360,7 +369,7 @@ def _rounded(value: Any) -> int:
 
 
 def _chosen(
-    wanted: _Wanted,
+    wanted: _Request,
     data: tuple[Any, ...],
     plan: dict[str, Any] | str | os.PathLike[str] | None,
     build: Callable[[], Any] | str | None,
@@ -371,12 +380,12 @@ def _chosen(
     room = wanted.limit - wanted.others
     if room <= 0:
         raise DoesNotFit(
-            f"this process holds {size_text(wanted.others)} beside the model, all of the {size_text(wanted.limit)}"
+            f"this process holds {size_text(wanted.others)} besides the model, which uses up the limit of {size_text(wanted.limit)}"
         )
     if plan is not None:
         told = _given(plan, wanted.limit)
         micro, steps = _parts(wanted, told)
-        # Whether its runs accumulated gradients, or held what this process holds beside the model, it does not say.
+        # The plan does not say whether its runs accumulated gradients, or held what this process holds besides the model.
         is_roomy = (told.limit or 0) + (wanted.accumulators if steps > 1 else 0) <= room
         return _within(wanted, told, micro, steps, is_roomy)
     with tempfile.TemporaryDirectory(prefix="vramline-") as temporary:
@@ -386,7 +395,7 @@ def _chosen(
         told = made.plan(2, wanted.batch, room)
         direct = told.predictions[0]
         if direct.fits is not True:
-            # Nothing is accumulated where the batch fits at once: that takes less than the probes took.
+            # If the whole batch fits, nothing is accumulated, which needs less memory than these probes needed.
             least = direct.minimum or direct.low
             if least - 3 * wanted.accumulators <= room:
                 alone = made.plan(1, wanted.batch, room)
@@ -399,51 +408,51 @@ def _chosen(
 
 
 def _given(plan: dict[str, Any] | str | os.PathLike[str], limit: int) -> _vramline.PlanDocument:
-    """A plan that somebody made: one of batches for TensorFlow, for no more than the limit."""
+    """Reads a plan from the user, and checks that it is one of batch sizes for TensorFlow whose limit is not higher."""
     make = f"hint: vramline plan --json --limit {_limit_text(limit)} --batches 5,7,11 -- python train.py --batch {{batch}} > plan.json"
-    expected = "plan: expected what `vramline plan --json` prints, found"
+    expected = "plan: expected the output of `vramline plan --json`, found"
     try:
         text = json.dumps(plan) if isinstance(plan, dict) else Path(plan).read_text(encoding="utf-8")
         told = _vramline.PlanDocument(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{expected} {error}\n{make}") from error
     if told.variable != "batch":
-        raise ValueError(f"{expected} a plan of {told.variable!r}, not of the batch\n{make}")
+        raise ValueError(f"{expected} a plan of {told.variable!r} instead of the batch size\n{make}")
     if told.framework not in (None, "tensorflow"):
-        raise ValueError(f"{expected} a plan of {told.framework!r}, not of TensorFlow\n{make}")
+        raise ValueError(f"{expected} a plan for {told.framework!r} instead of TensorFlow\n{make}")
     if told.limit is None:
-        raise ValueError(f"plan: it was made without a limit, so it does not tell what fits\n{make}")
+        raise ValueError(f"plan: it was made without a limit, so it does not say what fits\n{make}")
     if told.limit > limit:
         raise ValueError(
-            f"plan: it was made for {size_text(told.limit)} ({told.limit} bytes), and no more than "
-            f"{size_text(limit)} ({limit} bytes) may be taken here\n{make}"
+            f"plan: it was made for a limit of {size_text(told.limit)} ({told.limit} bytes), but the limit here is "
+            f"{size_text(limit)} ({limit} bytes)\n{make}"
         )
     return told
 
 
 def _limit_text(size: int) -> str:
-    """A size as `--limit` takes it, no larger than it is."""
+    """Formats a size for `--limit`, rounded down."""
     return f"{size >> 20}MiB" if size >= 1 << 20 else str(size)
 
 
-def _parts(wanted: _Wanted, plan: _vramline.PlanDocument) -> tuple[int, int]:
-    # Below the edge, where nothing is sure.
+def _parts(wanted: _Request, plan: _vramline.PlanDocument) -> tuple[int, int]:
+    # If no batch size is sure to fit, stay well below the largest that is likely to.
     largest = plan.sure or (max(plan.likely * 3 // 4, 1) if plan.likely is not None else None)
     if largest is None:
         doubts = "".join(f"\n  not certain: {text}" for text in plan.doubts)
         raise DoesNotFit(
-            f"not even a batch of one fits {size_text(wanted.limit)}: {plan.headline}{doubts}\n"
-            "hint: a smaller model, mixed precision or another optimizer; `vramline report` on a probe (keep=...) tells "
-            "what holds the memory"
+            f"not even a batch of one sample fits {size_text(wanted.limit)}: {plan.headline}{doubts}\n"
+            "hint: use a smaller model, mixed precision or another optimizer; to see what holds the memory, keep the probes "
+            "(keep=...) and run `vramline report` on one of them"
         )
     return parts_of(wanted.batch, largest)
 
 
-def _within(wanted: _Wanted, plan: _vramline.PlanDocument, micro: int, steps: int, is_known: bool = True) -> Within:
-    """How it is done; not certain unless `is_known` that the plan is of runs such as this one."""
+def _within(wanted: _Request, plan: _vramline.PlanDocument, micro: int, steps: int, is_known: bool = True) -> Within:
+    """Returns the result for a micro-batch. It is not certain unless `is_known` says that the plan is of runs like this one."""
     at = next((each for each in plan.predictions if each.batch == micro), None)
 
-    def beside(size: Callable[[_vramline.PlannedBatch], int | None]) -> int | None:
+    def with_others(size: Callable[[_vramline.PlannedBatch], int | None]) -> int | None:
         told = None if at is None else size(at)
         return None if told is None else told + wanted.others
 
@@ -453,10 +462,10 @@ def _within(wanted: _Wanted, plan: _vramline.PlanDocument, micro: int, steps: in
         accumulation_steps=steps,
         limit_bytes=wanted.limit,
         accumulator_bytes=wanted.accumulators if steps > 1 else 0,
-        predicted_peak_bytes=beside(lambda at: at.peak),
-        predicted_low_bytes=beside(lambda at: at.low),
-        predicted_high_bytes=beside(lambda at: at.high),
-        minimum_bytes=beside(lambda at: at.minimum),
+        predicted_peak_bytes=with_others(lambda at: at.peak),
+        predicted_low_bytes=with_others(lambda at: at.low),
+        predicted_high_bytes=with_others(lambda at: at.high),
+        minimum_bytes=with_others(lambda at: at.minimum),
         certain=is_known and plan.certain and (plan.sure or 0) >= micro,
         measured_peak_bytes=None,
         stepped_down=False,
@@ -484,13 +493,13 @@ def _is_exhausted(error: BaseException) -> bool:
 
 
 def _split(parts: tuple[Any, ...], share: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """As Keras does: the last rows, before they are shuffled."""
+    """Splits off the last rows for validation, before shuffling, as Keras does."""
     import keras
 
     rows = len(keras.tree.flatten(parts[0])[0])
     at = math.floor(rows * (1.0 - share))
     if not 0 < at < rows:
-        raise ValueError(f"validation_split: {share} leaves nothing of {rows} rows on one side")
+        raise ValueError(f"validation_split: {share} of {rows} rows leaves no rows for training or none for validation")
 
     def cut(begin: int, end: int) -> tuple[Any, ...]:
         return tuple(
@@ -502,7 +511,7 @@ def _split(parts: tuple[Any, ...], share: float) -> tuple[tuple[Any, ...], tuple
 
 
 def _validation(data: Any, batch: int) -> Any:
-    """Arrays go in batches, so that they do not lie in the pool as a whole."""
+    """Turns arrays into a dataset of batches, so that they are not copied into the pool as a whole."""
     if not isinstance(data, (tuple, list)):
         return data
     return accumulation.Batches(tuple(data), batch, batch, shuffle=False).dataset()

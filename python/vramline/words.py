@@ -1,27 +1,37 @@
-"""The words of recordings, as types. The core declares them; a test holds these lists against `_vramline.MARK_KINDS` and its like."""
+"""The closed sets of words in recordings, as types.
+
+The Rust core declares them. A test compares these types with `_vramline.MARK_KINDS` and the other tuples there.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
 MarkKind = Literal["step", "call", "epoch", "phase", "mark", "trace", "retrace", "setting", "exception", "end"]
-"""What a mark is about."""
+"""The kind of an event in a recording."""
 
 Phase = Literal["train", "validation", "predict", "other"]
-"""What a step did."""
+"""What a step was part of."""
 
 How = Literal["keras", "api", "trace", "inferred"]
-"""Who told of a step."""
+"""How Vramline learned of a step: from Keras, from `rec.step`, from a trace, or inferred from calls of the framework."""
 
 Role = Literal["parameters", "gradients", "optimizer", "activations", "inputs", "state", "temporaries", "unknown"]
-"""What a variable is for."""
+"""The role of a variable or a block."""
 
 WindowReason = Literal["start", "fit", "validation", "predict", "retrace", "rise", "program"]
-"""Why a trace was begun: `start` with the process, `rise` because the peak of the process had risen, `program` by the program itself."""
+"""Why a trace was started.
+
+`start`: with the process. `rise`: the peak of the process had risen. `program`: the program started its own profiler. The others: the
+program began to fit, validate, predict, or traced a function again.
+"""
 
 TraceState = Literal["begun", "stopped", "written", "failed", "lost"]
-"""What became of the trace: `failed` could not begin, `lost` could not be written."""
+"""The state of a trace. `failed`: it could not start. `lost`: it could not be written."""
 
 LimitSetter = Literal["built-in", "environment", "run", "logical-device", "framework"]
-"""Who set a pool's limit: TensorFlow's default for its pool on the CPU, a variable, `vramline run --limit`, a logical device of the program, or
-the framework in another way."""
+"""Who set the limit of a pool.
+
+`built-in`: TensorFlow's default for its CPU pool. `environment`: an environment variable. `run`: `vramline run --limit`.
+`logical-device`: the program, with a logical device. `framework`: the framework reports a limit, and not who set it.
+"""

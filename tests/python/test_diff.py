@@ -110,7 +110,7 @@ def test_a_file_of_another_kind_is_no_recording(fixtures, tmp_path):
         package.load(snapshot)
     with pytest.raises(FileNotFoundError, match="no recording at"):
         package.load(tmp_path / "missing.vram")
-    with pytest.raises(ValueError, match=r"is a folder, and no recording\nhint: `vramline run`"):
+    with pytest.raises(ValueError, match=r"is a folder, but not a recording\nhint: make a recording with `vramline run`"):
         package.load(tmp_path)
-    with pytest.raises(ValueError, match=r"is a folder, and no recording\nhint: load one that it holds, such as '.*\.vram'"):
+    with pytest.raises(ValueError, match=r"is a folder, but not a recording\nhint: load a recording inside it, such as '.*\.vram'"):
         package.load(fixtures)

@@ -72,7 +72,7 @@ def test_no_library_is_an_ordinary_machine(asked):
     # The machine's own memory stands in for a device; no driver tells of it, the kernel does.
     told = asked(INFO.replace("DEVICE", "'CPU:0'"), script)
     assert [told[name] for name in DRIVER] == [None] * 4
-    assert {told["why"][name] for name in DRIVER} == {"host memory has no driver: host_total, host_available and host_resident tell of it"}
+    assert {told["why"][name] for name in DRIVER} == {"a CPU has no driver: see host_total, host_available and host_resident of memory_info"}
     assert 0 < told["process"] < told["host_total"] - told["host_available"] < told["host_total"]
 
 

@@ -78,4 +78,4 @@ def test_a_process_asks_for_its_own(tmp_path):
     assert lines["pool and the program's own"] == lines["in use"] + lines["cached and the program's own"]
     assert {line[3] for line in told["lines"]} <= {"host", "framework", "derived"}
     assert "given back to the pool: 4,194,304 bytes" in told["watch"]
-    assert "what would return them: the end of the process" in told["watch"]
+    assert "to give them back to the system: end the process" in told["watch"]

@@ -54,12 +54,12 @@ def test_a_trace_that_takes_much_memory_ends(tmp_path, monkeypatch):
     held = iter([100 << 20, 150 << 20, (100 << 20) + window._MOST_MEMORY + 1])
     monkeypatch.setattr(window._vramline, "resident_bytes", lambda: next(held))
     monkeypatch.setattr(window, "available_bytes", lambda: 64 << 30)
-    trace = window.Window(job, settings.Asked(trace="all"))
+    trace = window.Window(job, settings.RunOptions(trace="all"))
     trace.open("tensorflow", lambda folder: lambda folder: None)
     assert [trace.stepped() for _ in range(3)] == [False, False, True]
     trace.close(trace.why_now, wait=True)
-    assert job.labels[1].startswith("stops: its events may hold 2147 MB by now")
-    assert job.labels[2].startswith("written: 3 steps")
+    assert job.labels[1].startswith("trace stopped: its events may use up to 2147 MB of host memory")
+    assert job.labels[2].startswith("trace written: 3 steps")
     assert job.states == ["begun", "stopped", "written"]
 
 
@@ -69,7 +69,7 @@ def test_a_trace_that_cannot_be_made_says_so(tmp_path, capsys):
 
     for start, states in ((fail, ["failed"]), (lambda _: fail, ["begun", "stopped", "lost"])):
         job = _Job(tmp_path)
-        trace = window.Window(job, settings.Asked(trace="all"))
+        trace = window.Window(job, settings.RunOptions(trace="all"))
         trace.open("tensorflow", start)
         trace.close("the program ended", wait=True)
         assert job.states == states

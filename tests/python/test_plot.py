@@ -32,8 +32,9 @@ def run(fixtures):
     return package.load(fixtures / "tf221_cpu_keras.vram")
 
 
-def in_bytes(values, unit):
-    """Drawn values as bytes; what is not known is a gap."""
+def in_bytes(values, label):
+    """Drawn values as bytes, by the unit in the label of the axis; an unknown value is a gap."""
+    unit = label.rpartition("(")[2].rstrip(")")
     return [None if np.isnan(value) else round(value * SIZES[unit]) for value in values]
 
 

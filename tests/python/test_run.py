@@ -350,7 +350,7 @@ def test_the_highest_peak_is_tensorflows_own(job):
 
 @uses("situations")
 def test_trace_all_lasts_to_the_end_of_the_program(job):
-    assert job.labels("trace")[:2] == ["tensorflow: begins", "stops: the program ended"]
+    assert job.labels("trace")[:2] == ["tensorflow: trace started", "trace stopped: the program ended"]
     assert job.labels("end") == ["exit"]
     assert job.report["run"]["exit"] == "code 0"
     # The profiler of TensorFlow 2.15 drops events of long traces; that is said.
@@ -385,7 +385,7 @@ def test_an_exception_in_an_epoch_leaves_steps_exception_and_trace(job):
     assert job.labels("exception") == ["RuntimeError: enough is enough"]
     (path,) = job.files("exception-*.txt")
     assert (job.recording / path).read_text(encoding="utf-8") == "RuntimeError: enough is enough"
-    assert job.labels("trace")[1] == "stops: the program ended"
+    assert job.labels("trace")[1] == "trace stopped: the program ended"
     assert only_written_trace(job).stat().st_size > 0
     assert job.pool["from_start"] is True
     assert job.report["run"]["exit"] == "code 1"
@@ -421,8 +421,8 @@ class TestTheTraceOfAModel:
         assert states == ["begun", "stopped", "written"]
         assert all(mark["trace_state"] is None for mark in job.marks if mark["kind"] != "trace")
         labels = job.labels("trace")
-        assert labels[1] == "stops: its steps are over"
-        assert labels[2].startswith("written: 5 steps ")
+        assert labels[1] == "trace stopped: step limit reached"
+        assert labels[2].startswith("trace written: 5 steps ")
 
     def test_the_recordings_highest_peak_is_tensorflows(self, name, job):
         assert max(mark["peak_bytes"] for mark in job.marks if mark["peak_bytes"] is not None) == job.facts["peak"]
@@ -454,8 +454,8 @@ class TestTheTraceOfAModel:
 @uses("two steps traced")
 def test_a_trace_of_two_steps_is_one_of_two_steps(job):
     labels = job.labels("trace")
-    assert labels[1] == "stops: its steps are over"
-    assert labels[2].startswith("written: 2 steps ")
+    assert labels[1] == "trace stopped: step limit reached"
+    assert labels[2].startswith("trace written: 2 steps ")
     # The peaks of the steps in it are known; the pool's highest in it is the highest of the whole process up to there.
     peaks = [step["peak_bytes"] for step in job.report["steps"]]
     assert peaks[:2] == [reading["peak"] for reading in job.facts["keras"][:2]]
@@ -538,8 +538,8 @@ def test_a_program_with_hooks_of_its_own_is_recorded_all_the_same(job):
 @uses("profiles by hand")
 def test_a_profiler_started_by_hand_gets_its_trace_and_ours_makes_way(job):
     assert job.code == 0, job.err
-    assert job.labels("trace")[1] == "stops: the program starts a profiler of its own"
-    assert job.labels("trace")[2].startswith("written: 2 steps ")
+    assert job.labels("trace")[1] == "trace stopped: the program starts its own profiler"
+    assert job.labels("trace")[2].startswith("trace written: 2 steps ")
     assert steps_of(job.marks) == keras("train", 2, 0) + keras("train", 4, 0) + keras("train", 3, 0)
     # Each of the three windows shows the same steps; which has the highest moment, some bytes decide.
     assert job.pool["from_start"] is (job.pool["window"] == 1)
@@ -554,7 +554,7 @@ def test_a_profiler_started_by_hand_gets_its_trace_and_ours_makes_way(job):
 @uses("profiles by TensorBoard")
 def test_tensorboards_callback_gets_its_profile(job):
     assert job.code == 0, job.err
-    assert job.labels("trace")[1] == "stops: the program starts a profiler of its own"
+    assert job.labels("trace")[1] == "trace stopped: the program starts its own profiler"
     assert steps_of(job.marks) == keras("train", 8, 0)
     theirs = job.report_on(job.folder / "work")
     # Batches three to five, counted from one. Keras 2 begins and ends its profile inside a batch, which only the middle one survives.
@@ -825,7 +825,7 @@ def test_before_tensorflow_is_used_everything_is_none_with_a_why(job):
     assert facts["no devices"] == []
     # There is no peak yet.
     assert facts["no reset"] is None
-    assert "not known (no framework has used a device yet" in facts["watched nothing"]
+    assert "unknown (no framework has used a device yet" in facts["watched nothing"]
 
 
 @uses("api")
@@ -841,9 +841,9 @@ def test_memory_info_is_tensorflows(job):
     assert {name: info[name] for name in ("current", "peak")} == truth
     assert (info["device"], info["limit"], info["limit_by"]) == (DEVICE, 2000 * MIB, "environment")
     assert info["pool"] is None
-    assert "TensorFlow does not tell" in info["why"]["pool"]
+    assert "TensorFlow does not report" in info["why"]["pool"]
     assert job.facts["any"] == DEVICE
-    assert job.facts["other"]["why"]["current"] == f"no device GPU:7 in use; known now: {DEVICE}"
+    assert job.facts["other"]["why"]["current"] == f"no device GPU:7 in use; devices in use: {DEVICE}"
 
 
 @uses("api")
@@ -857,7 +857,7 @@ def test_watch_tells_what_a_block_gave_back(job):
     assert (deleted["change"], deleted["pool"]) == (-4 * MIB, None)
     assert deleted["text"].splitlines()[0] == f"delete x ({DEVICE})"
     assert "given back to the pool: 4,194,304 bytes" in deleted["text"]
-    assert "given back to the system: nothing; TensorFlow's pool keeps what it took" in deleted["text"]
+    assert "given back to the system: 0 bytes; TensorFlow's pool keeps the memory that it reserved" in deleted["text"]
 
 
 @uses("api")

@@ -64,8 +64,8 @@ def test_a_deletion_is_told_as_what_it_is(plain):
     deleted = plain.facts["watched"]["deleted"]
     assert deleted["change"] == deleted["truth"] == -16 * MIB
     assert "given back to the pool: 16,777,216 bytes; TensorFlow reuses them" in deleted["text"]
-    assert "given back to the system: nothing; TensorFlow's pool keeps what it took" in deleted["text"]
-    assert "what would return them: the end of the process" in deleted["text"]
+    assert "given back to the system: 0 bytes; TensorFlow's pool keeps the memory that it reserved" in deleted["text"]
+    assert "to give them back to the system: end the process" in deleted["text"]
     for text in (deleted["text"], json.dumps(plain.report["findings"])):
         assert "fragment" not in text
     assert "given back to the pool" in deleted["html"]
@@ -85,8 +85,8 @@ def test_a_block_has_its_own_peak(plain):
 def test_a_peak_that_is_not_reset_is_known_where_it_rises(plain):
     kept, risen = plain.facts["watched"]["not reset"], plain.facts["watched"]["risen"]
     assert kept["truth"]["peak"] == kept["whole"]
-    assert kept["peak"] is None and f"no more than before the block, {kept['whole']:,} bytes" in kept["why"]
-    assert f"peak inside the block: not known ({kept['why']})" in kept["text"]
+    assert kept["peak"] is None and f"at most {kept['whole']:,} bytes, the peak before the block" in kept["why"]
+    assert f"peak inside the block: unknown ({kept['why']})" in kept["text"]
     assert risen["peak"] == risen["truth"]["peak"] > risen["before"] and risen["why"] is None
 
 

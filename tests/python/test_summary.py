@@ -147,7 +147,7 @@ def test_what_is_not_known_is_none_with_a_reason():
     told = vramline.keras.summary(model, show=False)
     assert_adds_up(told, model)
     assert [(row.kind, row.count) for row in told.rows] == [("Dense", 16), ("Own", 7)]
-    assert told.rows[0].activation_bytes is None and "no graph of layers" in told.rows[0].reason
+    assert told.rows[0].activation_bytes is None and "not a graph of layers" in told.rows[0].reason
     assert any("not built" in reason for reason in told.reasons)
     with pytest.raises(ValueError, match="rows of data"):
         vramline.keras.summary(model, predict=True, show=False)
@@ -156,7 +156,7 @@ def test_what_is_not_known_is_none_with_a_reason():
 def test_batches_that_are_none():
     model = compiled(small())
     for wrong in (-3, 0, "64", 2.5, 64.0, True, None):
-        with pytest.raises(ValueError, match="batch_size: expected a number of samples"):
+        with pytest.raises(ValueError, match="batch_size: expected a whole number of samples"):
             vramline.keras.summary(model, batch_size=wrong, show=False)
     told = vramline.keras.summary(model, batch_size=np.int64(5), show=False)
     assert told.activation_bytes == 3 * 5 * 8 * 8 * 4 * 4 + 5 * 10 * 4

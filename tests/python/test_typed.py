@@ -27,13 +27,13 @@ def run(folder, **variables):
 def test_a_peak_that_is_not_there_yet_is_reset(told):
     for name in ("reset before anything", "reset before the first tensor"):
         assert told[name] == {"given": None, "said": "", "warned": []}
-    assert told["no such peak"]["raised"].startswith("LookupError: no device GPU:7 in use; known now: CPU:0")
+    assert told["no such peak"]["raised"].startswith("LookupError: no device GPU:7 in use; devices in use: CPU:0")
 
 
 def test_devices_may_be_one_and_are_checked(told):
     assert told["one device"]["given"] == ["CPU:0"]
     # Once, though there were two trainings.
-    assert told["no such device"]["said"] == "vramline: MemoryCallback: no device GPU:7 is in use here; known now: CPU:0\n"
+    assert told["no such device"]["said"] == "vramline: MemoryCallback: no device GPU:7 is in use; devices in use: CPU:0\n"
 
 
 def test_batches_are_a_list(told):
@@ -45,7 +45,7 @@ def test_batches_are_a_list(told):
 
 def test_the_class_is_no_callback(told):
     assert told["the class"]["raised"] == (
-        "TypeError: callbacks: MemoryCallback is a class, expected an object\nhint: callbacks=[MemoryCallback()]"
+        "TypeError: callbacks: expected an object, found the class MemoryCallback\nhint: callbacks=[MemoryCallback()]"
     )
 
 
@@ -66,13 +66,13 @@ def test_what_is_printed_has_a_fitting_unit(told):
 def test_a_name_that_is_taken_is_told(told):
     # One program goes on in its own recording.
     assert (told["recorded"]["given"], told["recorded again"]["given"]) == ("run.vram", "run.vram")
-    assert told["an older one"]["warned"] == ["'x-2.vram' is newer than 'x.vram': its name was taken when it was recorded"]
+    assert told["an older one"]["warned"] == ["'x-2.vram' is newer than 'x.vram', whose name was already taken when it was recorded"]
     assert told["the newest"] == {"given": "x-2.vram", "said": "", "warned": []}
 
 
 def test_nothing_to_draw_is_said(told):
     raised = told["no roles"]["raised"]
-    assert raised.startswith("ValueError: by: these runs have no role in common to draw, expected ") and "\nhint: " in raised
+    assert raised.startswith("ValueError: by: the runs have no role in common to plot, expected ") and "\nhint: " in raised
 
 
 def test_notebooks_show_tables(told):
@@ -83,5 +83,5 @@ def test_notebooks_show_tables(told):
 def test_a_device_that_is_not_counted_is_said_once(tmp_path):
     """Without its pool TensorFlow counts nothing on the CPU, unless it uses oneDNN, which has an allocator that counts."""
     said = run(tmp_path, TF_ENABLE_ONEDNN_OPTS="0")["one device"]["said"]
-    assert said.startswith("vramline: MemoryCallback: CPU:0 is not measured: TensorFlow does not count this device's memory: ")
+    assert said.startswith("vramline: MemoryCallback: CPU:0 is not measured: TensorFlow does not count the memory of this device: ")
     assert said.count("\n") == 1 and "TF_CPU_ALLOCATOR_USE_BFC=1" in said

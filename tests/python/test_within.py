@@ -125,7 +125,7 @@ def test_a_wrong_plan_costs_one_step_down(facts):
 
 def test_what_does_not_fit_at_all_is_said(facts):
     assert facts["tiny"]["failed"] == "DoesNotFit"
-    assert "not even a batch of one fits 5 MiB" in facts["tiny"]["text"]
+    assert "not even a batch of one sample fits 5 MiB" in facts["tiny"]["text"]
     assert facts["tiny"]["iterations"] == 0
 
 
@@ -133,7 +133,7 @@ def test_a_model_that_no_other_process_knows_is_said(facts):
     assert facts["custom"]["failed"] == "CannotPlan"
     assert "cannot be rebuilt" in facts["custom"]["text"]
     assert "Tanh" in facts["custom"]["text"]
-    assert "hint: give build=" in facts["custom"]["text"]
+    assert "hint: pass build=" in facts["custom"]["text"]
 
 
 def test_what_fits_at_once_is_not_accumulated(facts):
@@ -235,7 +235,7 @@ def test_what_is_refused():
 
     with pytest.raises(ValueError, match="not compiled"):
         fit(None)
-    with pytest.raises(ValueError, match="accumulates gradients already"):
+    with pytest.raises(ValueError, match="already accumulates gradients"):
         fit(keras.optimizers.SGD(gradient_accumulation_steps=2))
     with pytest.raises(ValueError, match="use_ema"):
         fit(keras.optimizers.SGD(use_ema=True))
@@ -243,13 +243,13 @@ def test_what_is_refused():
         fit(steps_per_epoch=3)
     with pytest.raises(ValueError, match="batch_size"):
         fit(batch_size=0)
-    with pytest.raises(ValueError, match="differ in their number of rows"):
+    with pytest.raises(ValueError, match="different numbers of rows"):
         fit(x=np.zeros((7, 4)))
-    with pytest.raises(TypeError, match="one row a sample"):
+    with pytest.raises(TypeError, match="one row per sample"):
         fit(x=iter([1, 2]))
     with pytest.raises(within.DoesNotFit, match="batch of one"):
         fit(plan=plan_for(None))
-    with pytest.raises(ValueError, match="no name by which"):
+    with pytest.raises(ValueError, match="another process cannot import"):
         fit(plan=None, build=lambda: None)
 
 
@@ -270,7 +270,7 @@ def fit_small(model=None, **arguments):
 
 def test_a_plan_for_more_memory_than_there_is(tmp_path):
     for limit in (60 * MIB, 10 * MIB + 1):
-        with pytest.raises(ValueError, match=r"no more than 10 MiB \(10485760 bytes\) may be taken.*\n.*--limit 10MiB"):
+        with pytest.raises(ValueError, match=r"the limit here is 10 MiB \(10485760 bytes\)\n.*--limit 10MiB"):
             fit_small(limit="10MiB", plan=plan_for(2, limit))
     with pytest.raises(ValueError, match=r"made without a limit.*\n.*--limit 10MiB"):
         fit_small(limit="10MiB", plan=plan_for(None, None))
@@ -293,11 +293,11 @@ def test_what_is_no_plan_is_said(tmp_path):
     for document in documents:
         path.write_text(json.dumps(document))
         for given in (document, path) if isinstance(document, dict) else (path,):
-            with pytest.raises(ValueError, match=r"plan: expected what `vramline plan --json` prints, found .*\nhint: "):
+            with pytest.raises(ValueError, match=r"plan: expected the output of `vramline plan --json`, found .*\nhint: "):
                 fit_small(plan=given)
     for text in ("", "batch 64 fits", "[" * 100_000):
         path.write_text(text)
-        with pytest.raises(ValueError, match="plan: expected what `vramline plan --json` prints"):
+        with pytest.raises(ValueError, match="plan: expected the output of `vramline plan --json`"):
             fit_small(plan=path)
     with pytest.raises(FileNotFoundError):
         fit_small(plan=tmp_path / "none.json")
@@ -426,8 +426,8 @@ def test_a_peak_above_the_limit_is_said_to_be_of_more_memory():
         plan={},
     )
     begin = "batch 256 as 16 micro-batches of 16 within"
-    spare = "with memory to spare it would take 17 MiB (16 MiB to 18 MiB)"
-    assert str(told) == f"{begin} 14 MiB: passes with 13 MiB; {spare}"
+    spare = "without a limit the peak would be 17 MiB (16 MiB to 18 MiB)"
+    assert str(told) == f"{begin} 14 MiB: needs at least 13 MiB; {spare}"
     assert str(replace(told, minimum_bytes=None)) == f"{begin} 14 MiB; {spare}"
     # An interval that reaches beyond the limit contradicts it as well.
     assert spare in str(replace(told, limit_bytes=17 * MIB))
@@ -440,7 +440,7 @@ def test_whole_numbers_of_numpy_and_a_callback_alone():
     told = fit_small(batch_size=np.int64(4)).within
     assert (told.batch_size, told.micro_batch, type(told.batch_size)) == (4, 2, int)
     for wrong in (True, 4.0, "4", None, np.int64(0), -1):
-        with pytest.raises(ValueError, match="batch_size: expected a number of samples"):
+        with pytest.raises(ValueError, match="batch_size: expected a whole number of samples"):
             fit_small(batch_size=wrong)
     for wrap in (lambda one: one, lambda one: [one], lambda one: (one, [one]), lambda one: keras.callbacks.CallbackList([one])):
         epochs = []
@@ -462,7 +462,7 @@ except NotImplementedError as error:
 """
     environment = job_environment(lean=False, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert "works on the TensorFlow backend, found jax" in done.stdout
+    assert "needs the TensorFlow backend, found jax" in done.stdout
     assert "hint: `vramline plan" in done.stdout
 
 

@@ -1,4 +1,4 @@
-//! The driver for Python: opened when it is first asked for, once a process, and never while the program forks.
+//! The driver for Python. It is opened on first use, once per process, and never while the program forks.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +17,7 @@ type Opened = (u32, Result<Probe, DriverError>);
 
 static DRIVER: Mutex<Option<Opened>> = Mutex::new(None);
 
-/// total, reserved, free, used, what this process holds; why the first four are not known, why the last is not
+/// Total, reserved, free and used bytes, and what this process holds; why the first four are unknown, and why the last is.
 type DriverAnswer = ([Option<u64>; 5], Option<String>, Option<String>);
 
 fn ask<T: Send>(
@@ -30,7 +30,7 @@ fn ask<T: Send>(
             let mut driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
             let own = std::process::id();
             if driver.as_ref().is_none_or(|(pid, _)| *pid != own) {
-                // What a parent opened is its own; the library counts who uses it.
+                // What a parent process opened belongs to the parent. Do not close it: the library counts its users.
                 std::mem::forget(driver.take());
             }
             let (_, probe) = driver.get_or_insert_with(|| (own, Probe::open(|| open(script.as_deref()))));
@@ -39,7 +39,7 @@ fn ask<T: Send>(
     })
 }
 
-/// What the driver says of itself and its devices, as JSON.
+/// Returns facts about the driver and its devices as JSON.
 #[pyfunction]
 #[pyo3(signature = (script=None))]
 pub(crate) fn driver_json(py: Python<'_>, script: Option<PathBuf>) -> String {
@@ -52,7 +52,7 @@ pub(crate) fn driver_json(py: Python<'_>, script: Option<PathBuf>) -> String {
     .to_string()
 }
 
-/// The uuid of the device that CUDA counts as `ordinal`, by the environment alone; and whether that is sure.
+/// Returns the UUID of the device that has CUDA's number `ordinal` according to the environment, and whether that is certain.
 #[pyfunction]
 #[pyo3(signature = (ordinal, list=None, order=None, script=None))]
 pub(crate) fn driver_visible(
@@ -70,7 +70,7 @@ pub(crate) fn driver_visible(
     })
 }
 
-/// The figures of a device, by the last signs of its uuid, which CUDA and the driver give different beginnings.
+/// Returns the memory of a device. It is found by the end of its UUID, because CUDA and the driver use different prefixes.
 #[pyfunction]
 #[pyo3(signature = (uuid, script=None))]
 pub(crate) fn driver_memory(py: Python<'_>, uuid: String, script: Option<PathBuf>) -> DriverAnswer {
@@ -82,7 +82,7 @@ pub(crate) fn driver_memory(py: Python<'_>, uuid: String, script: Option<PathBuf
             }
         };
         let Some(at) = probe.devices().iter().position(|facts| facts.uuid.ends_with(&uuid)) else {
-            let reason = format!("the driver knows no device {uuid}");
+            let reason = format!("the driver has no device with UUID {uuid}");
             return ([None; 5], Some(reason.clone()), Some(reason));
         };
         let (memory, held) = (probe.memory(at), own::held(probe, at));
@@ -104,7 +104,7 @@ fn said(why: &NotTold) -> String {
     if why.switch.is_empty() { why.reason.clone() } else { format!("{}; {}", why.reason, why.switch) }
 }
 
-/// The machine's memory and what of it can be had.
+/// Returns the total and the available host memory in bytes; `None` if they are unknown.
 #[pyfunction]
 pub(crate) fn host_memory() -> Option<(u64, u64)> {
     procfs::host_memory().map(|host| (host.total.0, host.available.0))

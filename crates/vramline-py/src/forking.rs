@@ -1,8 +1,8 @@
-//! No sample is being read while the program forks.
+//! Keeps reads of counters and forks of the program apart.
 //!
-//! A thread that reads counters holds locks: of the interpreter, where it attaches (CPython up to 3.11 waits for that one in the
-//! child, for ever), and of the framework. A child has the locks but not the thread that would let go of them. So a fork waits
-//! until a read is over, and a read waits until a fork is over.
+//! A thread that reads counters holds locks: of the interpreter (CPython up to 3.11 waits for that lock in the child for ever)
+//! and of the framework. A forked child inherits the locks, but not the thread that would release them. So a fork waits
+//! until a read has ended, and a read waits until a fork has ended.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use pyo3::prelude::*;
 static READS: AtomicUsize = AtomicUsize::new(0);
 static IS_FORKING: AtomicBool = AtomicBool::new(false);
 
-/// A framework that does not answer keeps a fork waiting for so long.
+/// The longest that a fork waits for a framework that does not answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Reads, but not while the program forks.
+/// Calls a function that reads counters, but not while the program forks.
 pub(crate) fn between_forks<T>(read: impl FnOnce() -> T) -> T {
     loop {
         READS.fetch_add(1, Ordering::SeqCst);
@@ -31,18 +31,18 @@ pub(crate) fn between_forks<T>(read: impl FnOnce() -> T) -> T {
     found
 }
 
-/// The program is about to fork: waits until no sample is being read.
+/// Waits until no thread reads counters. Called before the program forks.
 #[pyfunction]
 pub(crate) fn before_fork(py: Python<'_>) {
     IS_FORKING.store(true, Ordering::SeqCst);
     let begin = Instant::now();
     while READS.load(Ordering::SeqCst) > 0 && begin.elapsed() < PATIENCE {
-        // The reader may be waiting for Python's lock.
+        // The reader may be waiting for the GIL.
         py.detach(|| std::thread::sleep(PAUSE));
     }
 }
 
-/// The program has forked; in the child nobody reads.
+/// Allows reads again. Called after the program has forked; in the child no thread reads.
 #[pyfunction]
 pub(crate) fn after_fork(is_child: bool) {
     if is_child {

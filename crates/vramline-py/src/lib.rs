@@ -1,9 +1,9 @@
-//! `_vramline`: what the Python package needs of the core, as thin as it can be.
+//! `_vramline`: the library through which the Python package uses the core.
 //!
-//! No logic lives here: arguments become the core's types, the core's answers become Python's. The training process loads
-//! this library, so it holds neither a terminal nor a server.
+//! It has no logic of its own: it converts arguments to the core's types, and the core's answers to Python's. The training
+//! process loads it, so it contains neither the terminal interface nor the server.
 
-#![expect(clippy::needless_pass_by_value, reason = "Python hands values over")]
+#![expect(clippy::needless_pass_by_value, reason = "pyo3 passes arguments by value")]
 
 mod driver;
 mod forking;
@@ -45,10 +45,10 @@ use plan::Plan;
 use plan_document::{PlanDocument, PlannedBatch};
 use step::{Step, Steps};
 
-/// device, current, peak, when the peak was reset, pool, limit, reason for what is missing
+/// Device, current, peak, when the peak was reset, pool, limit, and the reason for what is missing.
 type Read = (String, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<String>);
 
-/// The trace's state, its number, why it was begun, where the program's own lies.
+/// The state of a trace, its number, why it was started, and the folder if the program's own profiler writes it.
 type TraceCells = (Option<String>, Option<i64>, Option<String>, Option<String>);
 
 fn counters((device, current, peak, peak_since, pool, limit, reason): Read) -> Counters {
@@ -59,7 +59,7 @@ fn failed(error: &StreamError) -> PyErr {
     PyOSError::new_err(error.to_string())
 }
 
-/// A row of the owners' stream: kind, name, time, model, layer, variable, role, source, begin, end, address, function.
+/// A row of the stream of owners: kind, name, time, model, layer, variable, role, source, begin, end, address, function.
 type OwnerTuple = (
     String,
     String,
@@ -75,7 +75,7 @@ type OwnerTuple = (
     Option<i64>,
 );
 
-/// Writes what one process does into a recording. A forked child must make its own.
+/// Writes the events of one process to a recording. A forked child needs its own.
 #[pyclass(module = "_vramline", frozen)]
 struct Recorder {
     recorder: Arc<ProcessRecorder>,
@@ -90,10 +90,10 @@ impl Recorder {
         Ok(Recorder { recorder: Arc::new(ProcessRecorder::new(&folder, &id)), sampler: Mutex::new(None) })
     }
 
-    /// A mark that ends now, with the counters read just before. True where a peak that is watched has risen.
-    /// `trace` is the trace's state, its number, why it was begun, and where the program's own lies.
+    /// Writes a mark that ends now, with the counters read just before. Returns whether the peak has risen since `watch_peaks`.
+    /// `trace` is the state of a trace, its number, why it was started, and the folder of the program's own profiler.
     #[pyo3(signature = (kind, label, phase, how, step, batches, epoch, begin_ns, counters, trace = (None, None, None, None)))]
-    #[expect(clippy::too_many_arguments, reason = "one for each column")]
+    #[expect(clippy::too_many_arguments, reason = "one per column")]
     fn mark(
         &self,
         kind: &str,
@@ -127,8 +127,8 @@ impl Recorder {
         self.recorder.mark(&mark).map_err(|error| failed(&error))
     }
 
-    /// A step that ends now, with what the plan tells. None where the plan no longer holds, and nothing was written; else whether a
-    /// peak that is watched has risen.
+    /// Writes a step that ends now, with the counters that the plan reads. Returns whether the peak has risen since
+    /// `watch_peaks`; None if the plan is no longer valid, and nothing was written.
     #[pyo3(signature = (plan, label, phase, how, step, batches, epoch, begin_ns))]
     #[expect(clippy::too_many_arguments, reason = "one for each column")]
     fn step(
@@ -157,12 +157,12 @@ impl Recorder {
         self.write_step(py, plan, mark)
     }
 
-    /// Has later marks tell, once, when a peak rises by more than a twentieth over the highest so far.
+    /// Makes the first mark return True whose peak is more than a twentieth above the highest so far.
     fn watch_peaks(&self) {
         self.recorder.watch_peaks();
     }
 
-    /// Variables as (owner, name, role, shape, dtype, bytes, device, address, model, layer, source).
+    /// Writes variables: (owner, name, role, shape, dtype, bytes, device, address, model, layer, source).
     #[expect(clippy::type_complexity, reason = "one for each column")]
     fn inventory(
         &self,
@@ -198,7 +198,8 @@ impl Recorder {
         self.recorder.inventory(&inventory).map_err(|error| failed(&error))
     }
 
-    /// Whose ops are, as (kind, name, time, model, layer, variable, role, source, begin, end, address, function); times are of the monotonic clock.
+    /// Writes owners of ops: (kind, name, time, model, layer, variable, role, source, begin, end, address, function). Times are of
+    /// the monotonic clock.
     fn owners(&self, rows: Vec<OwnerTuple>) -> PyResult<()> {
         let now = Moment::now();
         let row = |row: OwnerTuple| {
@@ -223,13 +224,14 @@ impl Recorder {
         self.recorder.owners(&rows).map_err(|error| failed(&error))
     }
 
-    /// Samples every `pace` seconds in a thread. `read` is asked for the framework's counters; only then is Python's lock held.
+    /// Samples every `pace` seconds in a thread. The thread holds the GIL only while it calls `read` for the framework's
+    /// counters. Returns whether the thread could be started.
     fn start_sampling(&self, py: Python<'_>, pace: f64, read: Py<PyAny>) -> PyResult<bool> {
         let pace =
             Duration::try_from_secs_f64(pace).map_err(|error| PyValueError::new_err(error.to_string()))?;
         self.stop_sampling(py);
         let ask = move || {
-            // Nothing to ask where the interpreter is on its way out.
+            // Attaching fails while the interpreter shuts down: there is nothing to read then.
             let answer = forking::between_forks(|| {
                 Python::try_attach(|py| read.call0(py).and_then(|found| found.extract::<Vec<Read>>(py)).ok())
             });
@@ -241,10 +243,10 @@ impl Recorder {
         Ok(is_running)
     }
 
-    /// Ends the thread.
+    /// Stops the sampling thread.
     fn stop_sampling(&self, py: Python<'_>) {
         let sampler = self.sampler.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // The thread may be waiting for Python's lock to read a last sample.
+        // The thread may be waiting for the GIL to read its last sample.
         py.detach(|| {
             if let Some(mut sampler) = sampler {
                 sampler.stop();
@@ -252,8 +254,8 @@ impl Recorder {
         });
     }
 
-    /// In a forked child: keeps what belongs to the parent for ever. Its threads are not here, and letting go of one touches the
-    /// stack it had, which the child may have given away.
+    /// Gives up the recorder in a forked child, without freeing anything. The threads of the parent do not exist here, and
+    /// dropping one would touch its stack, which the child may have freed.
     fn abandon(&self) {
         if let Ok(mut sampler) = self.sampler.try_lock() {
             std::mem::forget(sampler.take());
@@ -261,7 +263,7 @@ impl Recorder {
         std::mem::forget(Arc::clone(&self.recorder));
     }
 
-    /// Ends the thread and waits, not for long, until everything is on disk.
+    /// Stops the sampling thread, and waits a short time until everything is on disk.
     fn close(&self, py: Python<'_>) {
         self.stop_sampling(py);
         py.detach(|| self.recorder.close());
@@ -269,8 +271,8 @@ impl Recorder {
 }
 
 impl Recorder {
-    /// Writes a step that ends now, with what the plan tells of its counters. `None` where the plan no longer holds, else whether
-    /// a peak that is watched has risen.
+    /// Writes a step that ends now, with the counters that the plan reads. Returns whether the peak has risen since
+    /// `watch_peaks`; `None` if the plan is no longer valid, and nothing was written.
     fn write_step(&self, py: Python<'_>, plan: &Bound<'_, Plan>, mut step: Mark) -> PyResult<Option<bool>> {
         let Some(counters) = plan.get().read(py) else { return Ok(None) };
         (step.time, step.counters) = (Moment::now(), counters);
@@ -278,20 +280,20 @@ impl Recorder {
     }
 }
 
-/// Creates a folder for a recording; another name where that one is taken. Gives its path and whether it was renamed.
+/// Creates the folder of a recording. Returns its path, and whether it has another name because the requested one was taken.
 #[pyfunction]
 fn create_folder(path: PathBuf) -> PyResult<(PathBuf, bool)> {
     let created = folder::create(&path)?;
     Ok((created.path, created.is_renamed))
 }
 
-/// What this process is called in the names of its files.
+/// Returns the name of this process in the names of its files.
 #[pyfunction]
 fn process_name() -> PyResult<String> {
     Ok(ProcessId::of_running(std::process::id())?.to_string())
 }
 
-/// Of the environment what belongs into a recording.
+/// Returns the environment variables that a recording may contain.
 #[pyfunction]
 fn environment() -> std::collections::BTreeMap<String, String> {
     vramline::recording::manifest::environment(
@@ -301,7 +303,7 @@ fn environment() -> std::collections::BTreeMap<String, String> {
     )
 }
 
-/// The report on a path, as JSON.
+/// Returns the report on a path as JSON.
 #[pyfunction]
 fn report_json(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     py.detach(|| {
@@ -312,7 +314,7 @@ fn report_json(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     })
 }
 
-/// The ledgers of a recording, as JSON: a list of lines for each moment (of the monotonic clock) and device.
+/// Returns the ledgers of a recording as JSON: one list of lines per moment (of the monotonic clock) and device.
 #[pyfunction]
 fn ledgers_json(py: Python<'_>, path: PathBuf, times: Vec<i64>) -> PyResult<String> {
     py.detach(|| {
@@ -325,10 +327,10 @@ fn ledgers_json(py: Python<'_>, path: PathBuf, times: Vec<i64>) -> PyResult<Stri
     })
 }
 
-/// The ledger of a device now, as JSON, from what the driver and the framework tell of this process.
+/// Returns the ledger of a device now as JSON, from the figures of the driver and of the framework for this process.
 #[pyfunction]
 #[pyo3(signature = (device, total, reserved, free, process, why_process, pool, why_pool, current, why_current))]
-#[expect(clippy::too_many_arguments, reason = "one for each figure, with its reason")]
+#[expect(clippy::too_many_arguments, reason = "one per figure, with its reason")]
 fn ledger_json(
     device: String,
     total: Option<u64>,
@@ -376,7 +378,7 @@ fn ledger_json(
     serde_json::to_string(&ledger::rows(&[ledger])).map_err(|error| PyOSError::new_err(error.to_string()))
 }
 
-/// The comparison of runs, each with its repeats, as JSON.
+/// Returns the comparison of runs, each with its repeats, as JSON.
 #[pyfunction]
 fn diff_json(py: Python<'_>, sides: Vec<Vec<PathBuf>>) -> PyResult<String> {
     py.detach(|| {
@@ -396,7 +398,8 @@ fn diff_json(py: Python<'_>, sides: Vec<Vec<PathBuf>>) -> PyResult<String> {
     })
 }
 
-/// The columns of a stream: integers as their bytes and a mask of nulls, text as a list; and the bytes of a torn tail.
+/// Returns the columns of a stream, and the number of bytes of an incomplete message at its end. A column of integers is its
+/// bytes and a mask of nulls; a column of text is a list.
 #[pyfunction]
 fn read_stream<'py>(py: Python<'py>, path: PathBuf) -> PyResult<(Bound<'py, PyDict>, u64)> {
     let table = py.detach(|| stream::read(&path)).map_err(|error| failed(&error))?;
@@ -414,20 +417,20 @@ fn read_stream<'py>(py: Python<'py>, path: PathBuf) -> PyResult<(Bound<'py, PyDi
     Ok((columns, table.torn_bytes))
 }
 
-/// Bytes of a text such as 8GiB.
+/// Converts a size such as `8GiB` to bytes.
 #[pyfunction]
 fn parse_size(text: &str) -> PyResult<u64> {
     let size = text.parse::<Bytes>().map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok(size.0)
 }
 
-/// Whether a path is a recording.
+/// Returns whether a path is a recording.
 #[pyfunction]
 fn is_recording(path: PathBuf) -> bool {
     reader::is_recording(&path)
 }
 
-/// Host memory that this process holds.
+/// Returns the host memory that this process holds; `None` if it is unknown.
 #[pyfunction]
 fn resident_bytes() -> Option<i64> {
     vramline::recording::sampler::resident_bytes()

@@ -1,7 +1,7 @@
-//! What a step asks of a framework, prepared: one call a device, and nothing looked up.
+//! Reads a framework's counters with one call per device and without lookups.
 //!
-//! Between two steps the training has run, and everything here lies cold: a frame of Python costs microseconds then, so that
-//! the way from a step's end to its mark has none. Which calls to make is the adapter's knowledge (`vramline.tensorflow`).
+//! The training between two steps evicts this code from the CPU's caches, and a Python frame costs microseconds then. So no
+//! Python code of ours runs between the end of a step and its mark. The adapter (`vramline.tensorflow`) provides the calls.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,20 +10,20 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use vramline::recording::rows::{Counters, Moment};
 
-/// How often a plan is used before the program is looked at again: it may have begun to use another framework.
-const USES: u32 = 100;
+/// The number of reads before the frameworks are checked again: the program may have started to use another one.
+const READS_PER_PLAN: u32 = 100;
 
-/// The calls of a program that uses one framework.
+/// A prepared way to read and reset the counters of a program that uses one framework.
 #[pyclass(module = "_vramline", frozen)]
 pub(crate) struct Plan {
-    /// The plan holds while this object has this value under this name.
+    /// The plan is valid while this object has this value in this attribute.
     guard: (Py<PyAny>, Py<PyString>, Py<PyAny>),
-    /// Tells the figures of a device: `ask(value, device)["current"]` and `["peak"]`.
+    /// Returns the figures of a device: `ask(value, device)["current"]` and `["peak"]`.
     ask: Py<PyAny>,
     /// Resets the peak of a device: `forget(value, device)`.
     forget: Py<PyAny>,
     devices: Vec<(Py<PyString>, String)>,
-    /// By device: when its peak was last reset through us.
+    /// By device: when Vramline last reset its peak.
     resets: Py<PyDict>,
     left: AtomicU32,
 }
@@ -41,10 +41,10 @@ impl Plan {
     ) -> Plan {
         let devices =
             devices.into_iter().map(|device| (PyString::new(py, &device).unbind(), device)).collect();
-        Plan { guard, ask, forget, devices, resets, left: AtomicU32::new(USES) }
+        Plan { guard, ask, forget, devices, resets, left: AtomicU32::new(READS_PER_PLAN) }
     }
 
-    /// The counters of every device, as tuples; None where the plan no longer holds or the framework refuses.
+    /// Returns the counters of every device as tuples; None if the plan is no longer valid or the framework raises.
     #[pyo3(name = "read")]
     fn read_tuples(&self, py: Python<'_>) -> Option<Vec<crate::Read>> {
         let tuple = |counters: Counters| {
@@ -54,7 +54,7 @@ impl Plan {
         Some(self.read(py)?.into_iter().map(tuple).collect())
     }
 
-    /// Resets the peak of every device; False where the plan no longer holds or the framework refuses.
+    /// Resets the peak of every device. Returns False if the plan is no longer valid or the framework raises.
     pub(crate) fn reset(&self, py: Python<'_>) -> bool {
         self.holds(py)
             && self.devices.iter().all(|(name, _)| {
@@ -70,7 +70,7 @@ impl Plan {
         object.bind(py).getattr(name).is_ok_and(|now| now.is(value))
     }
 
-    /// The counters of every device; `None` where the plan no longer holds, has been used often, or the framework refuses.
+    /// Returns the counters of every device; `None` if the plan is no longer valid, has no reads left, or the framework raises.
     pub(crate) fn read(&self, py: Python<'_>) -> Option<Vec<Counters>> {
         let used = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         if used.is_err() || !self.holds(py) {

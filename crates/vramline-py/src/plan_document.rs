@@ -1,10 +1,10 @@
-//! A plan's document for Python: what the core reads of it, as attributes.
+//! The JSON document of a plan, with what the core reads of it as Python attributes.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use vramline::analysis::plan;
 
-/// What `vramline plan --json` wrote, read again.
+/// A plan, read from the output of `vramline plan --json`. Sizes are in bytes.
 #[pyclass(module = "_vramline", frozen, get_all)]
 pub(crate) struct PlanDocument {
     headline: String,
@@ -16,11 +16,11 @@ pub(crate) struct PlanDocument {
     likely: Option<u64>,
     predictions: Vec<PlannedBatch>,
     doubts: Vec<String>,
-    /// The text itself.
+    /// The JSON text that was read.
     json: String,
 }
 
-/// What a plan says of one batch; sizes in bytes.
+/// The prediction of a plan for one batch size. Sizes are in bytes.
 #[pyclass(module = "_vramline", frozen, get_all)]
 #[derive(Clone)]
 pub(crate) struct PlannedBatch {

@@ -1,6 +1,6 @@
-//! `with rec.step(number):` without a frame of Python on the usual way; see [`crate::plan`] for why.
+//! `with rec.step(number):` without Python code of ours in the usual case; [`crate::plan`] explains why.
 //!
-//! What is unusual (a line to print, a first mark, a plan that no longer holds) goes to the subclass in Python.
+//! The subclass in Python handles the other cases: a line to print, the first mark, a plan that is no longer valid.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -10,21 +10,21 @@ use vramline::recording::rows::{Mark, Moment, RecordedMarkKind};
 use crate::Recorder;
 use crate::plan::Plan;
 
-/// What `vramline.recorder.Recording` is made of: counts steps and writes them.
+/// Base class of `vramline.Recording`: counts steps and writes them.
 #[pyclass(module = "_vramline", subclass)]
 pub(crate) struct Steps {
-    /// Has the recorder of this process under `_recorder`.
+    /// The session, whose attribute `_recorder` is the recorder of this process.
     #[pyo3(get)]
     _session: Option<Py<PyAny>>,
-    /// The module that has the plan under `plan`.
+    /// The module whose attribute `plan` is the plan.
     counters: Option<Py<PyAny>>,
     phase: Phase,
     resets: bool,
-    /// Whether nothing but a mark is to be made of a step.
+    /// Whether a step only writes a mark, so that Rust handles it alone.
     is_plain: bool,
     #[pyo3(get, set)]
     _count: i64,
-    /// The number of the step that is going on.
+    /// The number of the current step.
     #[pyo3(get, set)]
     _now: Option<i64>,
 }
@@ -45,7 +45,7 @@ impl Steps {
         }
     }
 
-    /// What `__init__` knows.
+    /// Sets what `__init__` of the subclass knows.
     fn _prepare(
         &mut self,
         session: Py<PyAny>,
@@ -59,7 +59,9 @@ impl Steps {
             (Phase::of_word(phase).unwrap_or(Phase::Other), resets, is_plain);
     }
 
-    /// Measures one step: `with rec.step(step): ...`. Its peak is its own: the framework's peak is reset at its beginning.
+    /// Measures one step of a loop: `with rec.step(number): ...`.
+    ///
+    /// The step has its own peak, unless `step_peaks=False`. Without a number, steps are counted from 0.
     #[pyo3(signature = (number = None))]
     fn step(slf: Bound<'_, Self>, number: Option<i64>) -> Step {
         Step { steps: slf.unbind(), number, begin: 0 }
@@ -72,7 +74,7 @@ impl Steps {
         plan.cast_into::<Plan>().ok()
     }
 
-    /// Writes the step that ends now; false where Python has to.
+    /// Writes the step that ends now; `None` if the subclass in Python has to.
     fn end(&self, py: Python<'_>, number: Option<i64>, begin: i64) -> Option<()> {
         if !self.is_plain {
             return None;
@@ -96,7 +98,7 @@ impl Steps {
     }
 }
 
-/// One step: measured from entering to leaving it. An exception inside is the program's; the step is written all the same.
+/// One step of a loop, measured from the beginning to the end of its `with` block. An exception inside does not change that.
 #[pyclass(module = "_vramline")]
 pub(crate) struct Step {
     steps: Py<Steps>,
@@ -131,7 +133,7 @@ impl Step {
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let steps = self.steps.bind(py);
-        // Not borrowed for writing while the framework is asked: it may let other threads run.
+        // No mutable borrow while the framework is called, because it may release the GIL and let other threads run.
         if steps.borrow().end(py, self.number, self.begin).is_none() {
             steps.call_method1(intern!(py, "_end_step"), (self.number, self.begin))?;
         }

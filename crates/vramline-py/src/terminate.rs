@@ -1,13 +1,13 @@
-//! A last word before SIGTERM ends the process.
+//! Calls a function before SIGTERM ends the process, to save the trace.
 //!
-//! A profiler holds its trace in memory until it is stopped, and the default action of SIGTERM leaves it no time. Python's own
-//! handlers run only when the main thread comes back to Python, which a long step may keep it from; and they would show in
-//! `signal.getsignal`. So the handler lies below Python: it wakes a thread, the thread calls back, then the default action is
-//! restored and the signal sent again, so that the process ends exactly as it would have. A second thread sees to that if the
-//! callback takes too long.
+//! A profiler keeps its trace in memory until it stops, and the default action of SIGTERM leaves no time for that. A Python
+//! handler would run only when the main thread returns to Python, which a long step may delay, and it would be visible in
+//! `signal.getsignal`. So the handler works below Python: it wakes a thread, and the thread calls the function, restores the
+//! default action and sends the signal again. The process then ends exactly as it would have. A second thread does the same
+//! if the function takes too long.
 //!
-//! A handler of the program's own, set before or after, stays or takes its place. A forked child has no such thread: there the
-//! handler restores the default at once.
+//! If the program sets its own handler, before or after, that one is used. A forked child does not have the thread: there the
+//! handler restores the default action at once.
 
 #![expect(unsafe_code, reason = "signal handlers")]
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
-/// The writing end of the pipe that wakes the thread.
+/// The write end of the pipe that wakes the thread.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 /// The process that has the thread.
 static OWNER: AtomicI32 = AtomicI32::new(0);
@@ -32,7 +32,7 @@ extern "C" fn on_terminate(signal: libc::c_int) {
     }
 }
 
-/// Restores what the signal does by default, and sends it again.
+/// Restores the default action of the signal, and sends it again.
 fn die(signal: libc::c_int) {
     // SAFETY: both calls take numbers only.
     unsafe {
@@ -41,7 +41,7 @@ fn die(signal: libc::c_int) {
     }
 }
 
-/// Has `call` called when SIGTERM comes, for at most `patience` seconds. False where the program has a handler of its own.
+/// Calls a function on SIGTERM, for at most `patience` seconds. Returns False if the program has its own handler.
 #[pyfunction]
 pub(crate) fn before_terminate(call: Py<PyAny>, patience: f64) -> bool {
     let Ok(patience) = Duration::try_from_secs_f64(patience) else { return false };
@@ -61,7 +61,7 @@ pub(crate) fn before_terminate(call: Py<PyAny>, patience: f64) -> bool {
         let mut byte = [0_u8];
         // SAFETY: the buffer is a local of this thread.
         while unsafe { libc::read(sleep, byte.as_mut_ptr().cast(), 1) } != 1 {}
-        // Whatever the callback does, the process ends.
+        // The process ends after the deadline, even if the function does not return.
         let deadline = std::thread::Builder::new().spawn(move || {
             std::thread::sleep(patience);
             die(libc::SIGTERM);

@@ -1,12 +1,12 @@
-//! A function of somebody else's that is looked at while it runs.
+//! A wrapper around a function of a framework, without a Python frame.
 //!
-//! Written here because TensorFlow shows users the last frame of a traceback: a frame of Python's in between would take its place.
+//! TensorFlow shows users the last frame of a traceback; a wrapper in Python would take the place of the user's own frame.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use vramline::recording::rows::Moment;
 
-/// Calls a function, and afterwards another with when the first began and what it was given.
+/// Calls a function, then another one with the time when the call began and its arguments.
 #[pyclass(module = "_vramline", frozen)]
 pub(crate) struct Watched {
     call: Py<PyAny>,
@@ -29,7 +29,7 @@ impl Watched {
     ) -> PyResult<Py<PyAny>> {
         let begin = Moment::monotonic_now();
         let result = self.call.call(py, args, kwargs);
-        // Whatever goes wrong with looking is not the caller's.
+        // An error in the second function must not reach the caller.
         let _ = self.after.call1(py, (begin, args));
         result
     }

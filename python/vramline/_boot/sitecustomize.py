@@ -1,7 +1,7 @@
-"""Found by every Python process of a job that `vramline run` started; waits for a framework and then attaches.
+"""Runs at the start of every Python process of a job under `vramline run`, and attaches when the process imports a framework.
 
-It costs a program without a framework next to nothing, leaves `sys.path` as it would be, runs the user's own `sitecustomize`,
-and whatever goes wrong here goes no further.
+A program without a framework pays next to nothing. `sys.path` stays as it would be, the user's own `sitecustomize` runs, and an error
+here does not reach the program.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 
 
 def _find_own():
-    """The user's own sitecustomize, further down the path."""
+    """Finds the user's own sitecustomize, further down the path."""
     from importlib.machinery import PathFinder
 
     return PathFinder.find_spec("sitecustomize", sys.path)
@@ -26,7 +26,7 @@ def _chain(ours):
     try:
         spec.loader.exec_module(own)
     except BaseException:
-        # What Python would say of it is for Python to say, and as if we were not here.
+        # Let Python report the error of the user's module, as it would without us.
         sys.modules["sitecustomize"] = ours
         raise
 
@@ -41,7 +41,7 @@ class _Waiting:
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
             _attach()
-            # Attaching has put a finder in front; this import has passed that place already.
+            # Attaching inserted a finder at the front, which this import has passed already: search again from the front.
             for finder in sys.meta_path:
                 find = getattr(finder, "find_spec", None)
                 spec = find(name, path, target) if find else None
@@ -61,7 +61,7 @@ def _attach():
 
 
 def _load_package():
-    """Our package from beside this file, whatever the program's environment holds: launcher and package are of one version."""
+    """Loads our package from next to this file, even if the program's environment has another one: it fits the launcher's version."""
     if "vramline" in sys.modules:
         return
     from importlib.util import module_from_spec, spec_from_file_location
@@ -79,7 +79,7 @@ def _load_package():
 
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# The variable stays for the children; this program's own path is as it would be.
+# PYTHONPATH keeps this folder for child processes; the path of this program is restored.
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
 if os.environ.get("VRAMLINE_RECORD") and sys.version_info >= (3, 10):
     sys.meta_path.insert(0, _Waiting())

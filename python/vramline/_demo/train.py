@@ -1,4 +1,4 @@
-"""What `vramline demo` trains: a small model with whichever framework is installed, as a user would write it."""
+"""The training script of `vramline demo`: a small model with the framework that is installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def with_keras() -> None:
-    """A small convolutional network on noise: two epochs with validation."""
+    """Trains a small convolutional network on random data for two epochs, with validation."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import keras
     import numpy as np
@@ -34,7 +34,7 @@ def with_keras() -> None:
 
 
 def with_torch() -> None:
-    """A small network on noise."""
+    """Trains a small network on random data."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -51,7 +51,7 @@ def with_torch() -> None:
 
 
 def with_jax() -> None:
-    """A small network on noise."""
+    """Trains a small network on random data."""
     import jax
     import jax.numpy as jnp
 
@@ -73,7 +73,7 @@ def with_jax() -> None:
 
 
 def main() -> int:
-    """Trains with the first framework that is there."""
+    """Trains with the first framework that is installed."""
     there = {name for name in ("tensorflow", "keras", "torch", "jax") if importlib.util.find_spec(name)}
     if {"tensorflow", "keras"} <= there:
         with_keras()
@@ -82,7 +82,7 @@ def main() -> int:
     elif "jax" in there:
         with_jax()
     else:
-        print("no TensorFlow, PyTorch or JAX in this Python: pip install tensorflow-cpu", file=sys.stderr)
+        print("error: this Python has no TensorFlow, PyTorch or JAX\nhint: pip install tensorflow-cpu", file=sys.stderr)
         return 1
     return 0
 

@@ -1,9 +1,10 @@
-"""A probe of `fit_within`: a few steps of the user's model at a small batch, in a process of its own.
+"""A probe of `fit_within`: a few training steps of the user's model at a small batch size, in a separate process.
 
     VRAMLINE_PROBE=FOLDER python train.py BATCH
 
-FOLDER holds `probe.json`, the arrays, and the model unless a function builds it. It is no argument, because it is another each time, and
-the same command is taken for the same job. What goes wrong with the model is said in one line that begins with `cannot rebuild:`.
+FOLDER holds `probe.json`, the arrays, and the model unless a function builds it. It is an environment variable and not an argument,
+because it differs in every run, and `vramline plan` reuses a recording only if the command is the same. If the model cannot be rebuilt, the
+probe prints one line that begins with `cannot rebuild:`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 def main(folder: Path, batch: int) -> None:
     told = json.loads((folder / "probe.json").read_text(encoding="utf-8"))
     sys.path += [path for path in told["path"] if path not in sys.path]
-    # Before our package: importing a framework attaches, and attaching loads the package of the launcher's version.
+    # Import the framework before our package: that attaches, which loads the package that fits the launcher's version.
     import keras  # noqa: F401
     import numpy as np
 
@@ -30,9 +31,9 @@ def main(folder: Path, batch: int) -> None:
     try:
         model = _model(folder, told)
     except Exception as error:
-        # Keras puts the whole configuration before the reason, and parts of it behind.
+        # Keras writes the whole configuration before the reason, and parts of it after the reason.
         reason = str(error).rpartition("Exception encountered: ")[2].partition(" Full object config:")[0]
-        # The process that reads this has no better way to tell this failure from others.
+        # The process that started the probe recognises this failure by the prefix.
         print(f"cannot rebuild: {type(error).__name__}: {reason}".replace("\n", " "), flush=True)
         raise SystemExit(1) from error
     arrays = [np.load(folder / f"{number}.npy", mmap_mode="r") for number in range(told["arrays"])]
@@ -46,7 +47,7 @@ def main(folder: Path, batch: int) -> None:
 
 
 def _settle(told: dict[str, Any]) -> None:
-    """As in the process that asks."""
+    """Applies the settings of the process that started the probe."""
     import keras
     import tensorflow as tf
 
@@ -61,11 +62,11 @@ def _model(folder: Path, told: dict[str, Any]) -> Any:
     import keras
 
     if told["build"] is None:
-        # This very model was saved a moment ago by the process that asks: nothing in it is a stranger's.
+        # Safe, because the process that started the probe has just saved this model.
         return keras.saving.load_model(folder / "model.keras", safe_mode=False)
     place, _, name = told["build"].rpartition(":")
     if place.endswith(".py"):
-        # As the processes of `multiprocessing` do: a script trains only where its name is __main__.
+        # Use the name that `multiprocessing` uses: a script trains only if its name is __main__.
         function = runpy.run_path(place, run_name="__mp_main__")[name]
     else:
         function = importlib.import_module(place)
@@ -73,14 +74,14 @@ def _model(folder: Path, told: dict[str, Any]) -> Any:
             function = getattr(function, part)
     model = function()
     if getattr(model, "optimizer", None) is None:
-        raise TypeError(f"{told['build']} gave {type(model).__name__}, not a compiled model")
+        raise TypeError(f"{told['build']} returned {type(model).__name__}, expected a compiled model")
     if not model.built:
-        raise TypeError(f"{told['build']} gave a model without shapes; begin it with keras.Input, or call it once")
+        raise TypeError(f"{told['build']} returned a model that is not built; start it with keras.Input, or call it once")
     return model
 
 
 def _filled(structure: Any, leaves: Any) -> Any:
-    """The structure with its arrays: a number stands for each."""
+    """Replaces each number in the structure by the next array."""
     if isinstance(structure, dict):
         return {name: _filled(part, leaves) for name, part in structure.items()}
     if isinstance(structure, list):

@@ -1,9 +1,10 @@
 """What `vramline run` does inside the processes of its job.
 
-`begin` is called once, when a framework is about to be imported. It opens the job's recording and has hooks put on the framework as
-soon as that is there: counters at every step, the steps of Keras and of custom loops, a bounded trace, a last word at the end.
+`begin` is called once, when the program is about to import a framework. It opens the job's recording and installs hooks on the framework
+as soon as that is imported. The hooks read counters at every step, find the steps of Keras and of custom loops, make a bounded trace, and
+write a final mark when the process ends.
 
-Nothing here initialises a device or resets a statistic the user did not ask to be reset; a hook that fails is taken for absent.
+Nothing here initialises a device, or resets a statistic unless the user requested it. A hook that fails is ignored.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from vramline.attach.window import Window
 
 
 def begin() -> None:
-    """Opens the recording and waits for the frameworks."""
-    asked = settings.asked()
+    """Opens the recording, and installs hooks on each framework when it is imported."""
+    options = settings.options()
     folder = pathlib.Path(os.environ["VRAMLINE_RECORD"])
     job = session.session(folder)
     recorder.attach(job)
     _name_dumps(job)
-    window = Window(job, asked)
-    steps = Steps(job, window, asked.step_peaks, asked.stop)
-    if asked.rate > 0:
-        job.sample(1.0 / asked.rate)
+    window = Window(job, options)
+    steps = Steps(job, window, options.step_peaks, options.stop)
+    if options.rate > 0:
+        job.sample(1.0 / options.rate)
     else:
         job.mark("mark", "attached")
     ending.watch(job, steps)
@@ -39,28 +40,29 @@ def begin() -> None:
             try:
                 hook(module)
             finally:
-                # A process that is killed later leaves its versions behind.
+                # Write the framework's version now, because the process may be killed later.
                 job.note()
 
         imports.after(name, call)
 
-    after("tensorflow", lambda module: tensorflow.hook(module, steps, asked))
+    after("tensorflow", lambda module: tensorflow.hook(module, steps, options))
+
     def with_fixes(module: ModuleType) -> None:
-        # First, so that the hooks find what the job will use.
+        # Apply the fixes first, so that the hooks see what the job will use.
         for done in fixes.hook(module):
             job.mark("mark", f"vramline verify applies {done}")
         keras.hook(module, steps)
 
     after("keras", with_fixes)
     after("tf_keras", with_fixes)
-    after("jax", lambda module: jax.hook(module, steps, asked))
-    after("torch", lambda module: torch.hook(module, steps, asked))
+    after("jax", lambda module: jax.hook(module, steps, options))
+    after("torch", lambda module: torch.hook(module, steps, options))
     os.register_at_fork(after_in_child=steps.after_fork)
     os.register_at_fork(after_in_child=lambda: _name_dumps(job))
 
 
 def _name_dumps(job: session.Session) -> None:
-    """TensorFlow writes a picture of its pool there when an allocation fails. A name that a parent of this process was given is not ours."""
+    """Sets where TensorFlow dumps its pool when an allocation fails: a file of this process, not of its parent. A name from the user stays."""
     told = os.environ.get("TF_BFC_MEMORY_DUMP", "")
     if not told or told.startswith(str(job.folder / "dump-")):
         os.environ["TF_BFC_MEMORY_DUMP"] = str(job.folder / f"dump-{job.name}")

@@ -1,4 +1,4 @@
-"""The one figure of the driver that a launch setting needs: a device's memory. Asking makes no CUDA context."""
+"""Reads the total memory of a GPU from the driver, for `--limit`. It creates no CUDA context."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class _Memory(ctypes.Structure):
 
 
 def total_memory() -> int | None:
-    """Bytes of the first visible GPU; None where there is none or the driver's library is absent."""
+    """Returns the bytes of the first visible GPU; None if there is no GPU or no driver library."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip() or "-1"
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")

@@ -1,4 +1,4 @@
-"""The last words of a process: an exception, SIGTERM, or the plain end."""
+"""Writes the end of a process to the recording: an exception, SIGTERM, or a normal exit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramline import _vramline, counters
 from vramline.attach.steps import Steps
 from vramline.session import Session
 
-# SIGTERM usually comes with a SIGKILL some seconds behind it.
+# Seconds to write the trace after SIGTERM, which a SIGKILL usually follows some seconds later.
 _PATIENCE = 8.0
 _MOST_TEXT = 1 << 20
 _MOST_BEFORE = 8
@@ -21,7 +21,7 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def watch(job: Session, steps: Steps) -> None:
-    """Has the trace written whenever the process gets a chance to."""
+    """Installs hooks that write the trace and a final mark, however the process ends."""
     owner = os.getpid()
 
     ended: list[bool] = []
@@ -34,11 +34,11 @@ def watch(job: Session, steps: Steps) -> None:
         text = f"{kind.__name__}: {error}"
         job.mark("exception", text[:4000], read=counters.read_all())
         path = job.folder / f"exception-{job.name}.txt"
-        text += "".join(f"\n\nbefore it {type(each).__name__}: {each}" for each in _before(error))
+        text += "".join(f"\n\nearlier error: {type(each).__name__}: {each}" for each in _before(error))
         job.attempt(lambda: path.write_text(text[:_MOST_TEXT], encoding="utf-8", errors="replace"))
 
     def at_exit() -> None:
-        # A hook of the program's own took the place of ours; Python has kept what it was called with.
+        # The program may have replaced our excepthook; Python keeps the last exception here.
         error = getattr(sys, "last_value", None)
         if isinstance(error, BaseException) and os.getpid() == owner:
             tell(type(error), error)
@@ -70,21 +70,23 @@ def watch(job: Session, steps: Steps) -> None:
 
 
 def _at_end_of_worker(call: Callable[[], None]) -> None:
-    """A process that multiprocessing forked ends without the interpreter's last rites; multiprocessing has rites of its own."""
+    """Calls a function at the end of a process that multiprocessing forked: `atexit` handlers do not run there."""
     process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
     if process is not None and util is not None and process.parent_process() is not None:
-        # A negative number: after the program's own.
+        # A negative priority runs after the program's own finalizers.
         util.Finalize(None, call, exitpriority=-100)
 
 
 def at_exit_of(steps: Steps) -> None:
-    """Registered again when a framework has been imported: its own last handlers must find the profiler stopped."""
-    # In a forked child the window is closed, and there is nothing to wait for.
+    """Registers the exit handler again after a framework was imported, so that the profiler stops before the framework's own handlers run.
+
+    In a forked child the window is closed, so the handler does nothing.
+    """
     atexit.register(steps.finish, "the program ended")
 
 
 def _before(error: BaseException) -> list[BaseException]:
-    """The errors that led to one: memory may have run out before the program raised an error of its own."""
+    """Returns the causes of an error: memory may have run out before the program raised its own error."""
     chain = [error]
     while len(chain) < _MOST_BEFORE:
         last = chain[-1]
@@ -96,7 +98,7 @@ def _before(error: BaseException) -> list[BaseException]:
 
 
 def _without_us(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback as it would be without our hooks in the calls."""
+    """Returns a traceback without the frames of our hooks."""
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
         trace = trace.tb_next
     at = trace

@@ -1,7 +1,7 @@
-"""Fixes that are tried on a job without a change to its code: what `vramline verify --fix` asks for.
+"""Applies the fixes of `vramline verify --fix` to a job without changing its code.
 
-Only what the program left at its default is changed; a policy, an accumulation or a compilation that it chose itself stays. These are
-the only hooks that change what a job does, and they are put on only where the user asked for that.
+Only defaults are changed: a dtype policy, an accumulation or a compilation that the program chose itself stays. These are the only
+hooks that change what a job does, and they are installed only if the user requested them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 _POLICY = "mixed_bfloat16"
 
 
-def asked() -> dict[str, str]:
-    """The fixes by name, each with its number where it has one."""
+def requested() -> dict[str, str]:
+    """Returns the requested fixes by name, each with its number, or an empty text if it has none."""
     told = os.environ.get("VRAMLINE_FIX", "")
     return dict(part.partition("=")[::2] for part in told.split(",") if part)
 
 
 def hook(keras: ModuleType) -> list[str]:
-    """Puts them on a Keras that has just been imported; says which."""
-    wanted = asked()
+    """Applies the fixes to a Keras that has just been imported. Returns what was applied."""
+    wanted = requested()
     done = []
     if "mixed-precision" in wanted:
         keras.mixed_precision.set_global_policy(_POLICY)
@@ -38,14 +38,14 @@ def hook(keras: ModuleType) -> list[str]:
 
 
 def _optimizer(keras: ModuleType) -> type:
-    """The class that every optimizer's `__init__` ends in."""
+    """Returns the base class whose `__init__` every optimizer calls."""
     optimizer = keras.optimizers.Optimizer
     owners = [owner for owner in optimizer.__mro__ if "__init__" in owner.__dict__ and "Optimizer" in owner.__name__]
     return next((owner for owner in owners if owner.__name__ == "BaseOptimizer"), owners[-1])
 
 
 def _default(owner: type, method: str, argument: str, value: Any) -> None:
-    """Gives an argument that the caller left out another value."""
+    """Changes the default of an argument: the value is used if the caller did not pass one."""
     call = getattr(owner, method)
 
     @functools.wraps(call)

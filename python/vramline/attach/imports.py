@@ -1,4 +1,4 @@
-"""Calls back when a module has been imported."""
+"""Calls a function after a module has been imported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _waiting: dict[str, Callable[[ModuleType], None]] = {}
 
 
 def after(name: str, call: Callable[[ModuleType], None]) -> None:
-    """Calls `call` with the module once it has been imported, or at once where it has been. Its failure costs a warning."""
+    """Calls `call` with the module after its import, or now if it is imported already. An exception becomes a warning."""
     if name in sys.modules and not getattr(getattr(sys.modules[name], "__spec__", None), "_initializing", False):
         _call(call, sys.modules[name])
         return
@@ -27,11 +27,11 @@ def _call(call: Callable[[ModuleType], None], module: ModuleType) -> None:
     try:
         call(module)
     except Exception as error:
-        warn(f"{module.__name__} {getattr(module, '__version__', '')} is recorded only in part: {error}")
+        warn(f"the recording of {module.__name__} {getattr(module, '__version__', '')} is incomplete: a hook failed: {error}")
 
 
 class _Finder:
-    """Finds what the finders behind it find, and notices when that has been run."""
+    """Returns what the other finders find, and adds a call after the module has been executed."""
 
     def __init__(self) -> None:
         self._is_asking = False
@@ -62,6 +62,6 @@ class _Finder:
 
         try:
             loader.exec_module = exec_module
-        except AttributeError:  # A loader that cannot be changed: the framework is used unseen.
+        except AttributeError:  # This loader cannot be changed: the framework runs without hooks.
             pass
         return spec

@@ -1,4 +1,4 @@
-"""Hooks on JAX: the trace, and a memory limit. Steps of a plain JAX loop are found in the trace."""
+"""Hooks on JAX: the trace, and a memory limit. The steps of a plain JAX loop are found later, in the trace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from vramline.attach import ending
 from vramline.attach.driver import total_memory
-from vramline.attach.settings import Asked
+from vramline.attach.settings import RunOptions
 from vramline.attach.steps import Steps
 from vramline.attach.window import write_whole
 from vramline.session import warn
@@ -20,30 +20,30 @@ from vramline.session import warn
 _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
-def hook(jax: ModuleType, steps: Steps, asked: Asked) -> None:
-    """Puts the hooks on a JAX that has just been imported."""
-    if asked.limit is not None:
-        _set_limit(asked.limit, steps)
+def hook(jax: ModuleType, steps: Steps, options: RunOptions) -> None:
+    """Installs the hooks on a JAX that has just been imported."""
+    if options.limit is not None:
+        _set_limit(options.limit, steps)
     _hook_profiler(steps)
     ending.at_exit_of(steps)
 
 
 def _set_limit(limit: int, steps: Steps) -> None:
-    """JAX takes a limit as a share of the device's memory, when it opens it."""
+    """Sets the limit as a fraction of the device's memory, which JAX reads when it opens the device."""
     total = total_memory()
     if total is None:
-        steps.job.mark("setting", "--limit is not applied to JAX: the device's memory is not known")
+        steps.job.mark("setting", "--limit is not applied to JAX: the total memory of the device is unknown")
         return
     if _FRACTION in os.environ:
-        warn(f"--limit is not applied to JAX: {_FRACTION} is set")
+        warn(f"--limit is not applied to JAX, because {_FRACTION} is set; unset it to use --limit")
         return
-    # It is carried as a 32-bit float: six digits, rounded down, stay below the limit.
+    # JAX stores the fraction as a 32-bit float: six digits, rounded down, stay below the limit.
     os.environ[_FRACTION] = f"{int(limit / total * 1e6) / 1e6:.6f}"
     steps.job.mark("setting", f"{_FRACTION}={os.environ[_FRACTION]}: {limit} of {total} bytes")
 
 
 def _hook_profiler(steps: Steps) -> None:
-    """Traces from the moment the backends are open: what allocates on a GPU is a library that is loaded only then."""
+    """Starts the trace when JAX has opened its backends: the library that allocates on a GPU is loaded only then."""
     window = steps.window
 
     def start(_: pathlib.Path) -> Callable[[pathlib.Path], None]:
@@ -86,7 +86,7 @@ def _hook_profiler(steps: Steps) -> None:
 def _making_way(theirs: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
     @functools.wraps(theirs)
     def start(*args: Any, **kwargs: Any) -> Any:
-        steps.window.close("the program starts a profiler of its own", wait=True)
+        steps.window.close("the program starts its own profiler", wait=True)
         return theirs(*args, **kwargs)
 
     return start

@@ -1,7 +1,7 @@
-"""Steps of Keras, whatever its version and backend: heard where Keras tells its callbacks.
+"""Hooks on Keras, of every version and backend: they find steps, epochs and phases.
 
-The list of callbacks itself stays as the program made it: its methods are heard, so nothing changes in what Keras does, how it
-dispatches, or what a script finds in the list.
+The hooks wrap the methods of `CallbackList`. They add no callback, so Keras works as before and a script finds only its own callbacks in
+the list.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LABELS = {"train": "fit", "test": "evaluate", "predict": "predict"}
 
 
 class _State:
-    """Where a fit, evaluation or prediction stands."""
+    """The progress of a fit, evaluation or prediction."""
 
     def __init__(self) -> None:
         self.begin: dict[str, int | None] = {}
@@ -38,7 +38,7 @@ def _state(callbacks: Any) -> _State:
 
 
 def hook(keras: ModuleType, steps: Steps) -> None:
-    """Puts the hooks on a Keras that has just been imported."""
+    """Installs the hooks on a Keras that has just been imported."""
     lists = _callback_list(keras)
     for kind in batches.PHASES:
         _hear(lists, f"on_{kind}_begin", before=_phase_begins(kind, steps))
@@ -56,7 +56,7 @@ def hook(keras: ModuleType, steps: Steps) -> None:
 
 def _callback_list(keras: ModuleType) -> type:
     found = getattr(getattr(keras, "callbacks", None), "CallbackList", None)
-    # The public name may be absent while the package is young; the class is where it is defined.
+    # Right after the import, the public name may not exist yet: use the module that defines the class.
     if found is None:
         found = sys.modules[f"{keras.__name__}.src.callbacks"].CallbackList
     return found
@@ -113,7 +113,7 @@ def _epoch_begins(callbacks: Any, epoch: Any) -> None:
 def _epoch_ends(steps: Steps) -> Callable[..., None]:
     @quietly
     def ends(callbacks: Any, epoch: Any) -> None:
-        # Data of unknown length ends in a batch that begins and does not end.
+        # With data of unknown length, the last batch of an epoch begins, but does not end.
         steps.local.batch_of = None
         steps.span("epoch", None, "train", _state(callbacks).begin.get("epoch"), int(epoch))
 
@@ -125,7 +125,7 @@ def _batch_begins(kind: str, steps: Steps) -> Callable[..., None]:
     def begins(callbacks: Any, batch: Any) -> None:
         state = _state(callbacks)
         state.first_batch = int(batch)
-        # An exception in the batch ends it without a word; then the list of callbacks goes.
+        # Keras does not call a hook if an exception ends the batch. The list of callbacks is freed then, and the reference with it.
         steps.local.batch_of = weakref.ref(callbacks)
         state.begin["batch"] = steps.begin(steps.window.is_open and _is_eager_model(callbacks))
 
@@ -144,7 +144,7 @@ def _batch_ends(kind: str, steps: Steps) -> Callable[..., None]:
     def ends(callbacks: Any, batch: Any) -> None:
         state = _state(callbacks)
         steps.local.batch_of = None
-        # Several batches in one execution are told of by the first and the last.
+        # With several batches per execution, Keras passes the number of the first, then of the last.
         last = max(batches.last_of(batch, kind, callbacks, "train" in state.begin), state.first_batch)
         epoch = None if kind == "predict" else state.epoch
         steps.end(phase, "keras", state.begin.get("batch"), last, last - state.first_batch + 1, epoch)
@@ -153,7 +153,7 @@ def _batch_ends(kind: str, steps: Steps) -> Callable[..., None]:
 
 
 def _wrap_single(model: type, name: str, kind: str, steps: Steps) -> None:
-    """`train_on_batch` and its like tell no callback."""
+    """Wraps `train_on_batch` and similar methods, which call no callbacks."""
     owner = next((base for base in model.__mro__ if name in base.__dict__), None)
     if owner is None:
         return
@@ -181,9 +181,9 @@ def _wrap_single(model: type, name: str, kind: str, steps: Steps) -> None:
 
 
 def _hook_optimizers(keras: ModuleType, steps: Steps) -> None:
-    """Updates of the variables outside of fit: the steps of custom loops."""
+    """Wraps the updates of optimizers: outside of fit, they are the steps of custom loops."""
     optimizer = keras.optimizers.Optimizer
-    # Keras 3 comes to `apply` from everywhere; Keras 2 has only `apply_gradients`.
+    # In Keras 3 every update calls `apply`; Keras 2 has only `apply_gradients`.
     name = "apply" if hasattr(optimizer, "apply") else "apply_gradients"
     wrapped = set()
     candidates = [optimizer]
@@ -212,14 +212,14 @@ def _wrap_update(owner: type, name: str, steps: Steps) -> None:
     @functools.wraps(method)
     def update(self: Any, *args: Any, **kwargs: Any) -> Any:
         local = steps.local
-        # Optimizers call one another, and an update inside fit belongs to its batch.
+        # An optimizer may call another one, and an update inside fit belongs to its batch.
         if local.in_update or local.in_keras:
             steps.variables.has_optimizer(self, ())
             return method(self, *args, **kwargs)
         local.in_update = True
         told: list[Any] = []
         if name == "apply_gradients" and args:
-            # Pairs of a gradient and a variable, often as an iterator that lasts once. Keras 2 keeps the variables nowhere else.
+            # Pairs of gradient and variable, often in an iterator that can be read only once. Keras 2 has the variables nowhere else.
             pairs = list(args[0])
             args, told = (pairs, *args[1:]), [pair[1] for pair in pairs if isinstance(pair, tuple) and len(pair) == 2]
         entered = time.monotonic_ns()
@@ -234,7 +234,7 @@ def _wrap_update(owner: type, name: str, steps: Steps) -> None:
                 begin, local.boundary, local.has_own_update = local.boundary or entered, None, False
                 steps.end("train", "inferred", begin)
 
-    # A marker that TensorFlow's AutoGraph heeds: this is to be called as it is.
+    # Tells TensorFlow's AutoGraph not to convert this function.
     update.autograph_info__ = {}  # type: ignore[attr-defined]
     setattr(owner, name, update)
 

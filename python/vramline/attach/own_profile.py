@@ -1,4 +1,4 @@
-"""The profiles that a program makes of itself: where they lie, and when they began and ended. The files stay where the program puts them."""
+"""Profiles that the program makes with TensorFlow's own profiler: notes their folder, start and end. The files stay in place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramline.session import Session
 
 
 class OwnProfile:
-    """One profile of the program's own, from its start until it is written, lost or given up."""
+    """One profile of the program, from its start until it is written or lost."""
 
     def __init__(self, job: Session, window: Window, logdir: Any) -> None:
         self._job, self._window = job, window
@@ -24,27 +24,27 @@ class OwnProfile:
 
     def _begin(self, logdir: Any) -> None:
         place = os.fsdecode(logdir) if logdir else ""
-        # The program may go to another folder later. A place such as gs://bucket is no path.
+        # An absolute path, because the program may change its working folder. A place such as gs://bucket is not a path.
         self._place = place if not place or "://" in place else os.path.abspath(place)
         self._number = self._window.program_began(self._place)
 
     def stops(self) -> None:
-        """It is about to be stopped: this is where it ends."""
+        """Notes the end of the profile, just before the profiler stops."""
         self._before = set(_runs(self._place)) if self._number else set()
         self._tell_stopped()
 
     def written(self) -> None:
-        """It lies on disk."""
+        """Notes that the profile is on disk."""
         quietly(self._tell_written)()
         self._end()
 
     def lost(self, why: str) -> None:
-        """It will not be on disk."""
+        """Notes that the profile will not be written."""
         if self._is_over or os.getpid() != self._pid:
             return
         if self._number:
             self._tell_stopped()
-            self._job.mark("trace", f"lost: {why}", trace_state="lost", window=self._number, opened_for="program")
+            self._job.mark("trace", f"the program's own profile is lost: {why}", trace_state="lost", window=self._number, opened_for="program")
         self._end()
 
     def _tell_stopped(self) -> None:
@@ -52,7 +52,7 @@ class OwnProfile:
             self._has_stopped = True
             self._job.mark(
                 "trace",
-                "the program's own profiler stops",
+                "the program's own profiler stopped",
                 read=counters.read_all(),
                 trace_state="stopped",
                 window=self._number,
@@ -62,13 +62,13 @@ class OwnProfile:
     def _tell_written(self) -> None:
         if not self._number:
             return
-        # Under the folder that the program gave, TensorFlow makes one for each run; two within a second share it.
+        # TensorFlow creates a folder per run inside the program's folder; two runs within a second share one.
         runs = _runs(self._place)
         new = [run for run in runs if run not in self._before] or runs
         place = str(max(new, key=lambda run: run.stat().st_mtime_ns)) if new else self._place
         self._job.mark(
             "trace",
-            "the program's own profiler has written",
+            "the program's own profile is written",
             trace_state="written",
             window=self._number,
             opened_for="program",

@@ -1,9 +1,12 @@
-"""Whose the ops of a TensorFlow program are: the layer, the variable, the line of code.
+"""Finds the owners of the ops of a TensorFlow program: layer, variable, and line of code.
 
-Three things are noted, each where it is certain. Keras opens a scope for every layer that it calls: while a graph is traced, the
-scope is the layer's, under whatever name TensorFlow gave it. When a graph has been traced, its ops show which variable each update
-assigns to. And an op that runs by itself runs for the line, and the layer, that the program's own thread is in: that is looked at while
-a trace window is open, and at no other time.
+Vramline notes three facts, each where it is certain:
+
+- Keras opens a name scope for every layer that it calls. While a graph is traced, the scope belongs to the layer, under the name that
+  TensorFlow gave it.
+- After a graph has been traced, its ops show which variable each update assigns to.
+- An eager op belongs to the line of code, and to the layer, that the main thread is in. Eager ops are watched only while a trace
+  window is open.
 """
 
 from __future__ import annotations
@@ -28,47 +31,47 @@ Row = tuple[
 ]
 """kind, name, time, model, layer, variable, role, source, begin, end, address, function"""
 
-# What is noted at most: of graphs and of ops that run by themselves.
+# The most that is noted: of graphs and of eager ops.
 _MOST_SCOPES = 20_000
 _MOST_OPS = 50_000
 _MOST_LINES = 10_000
 _MOST_SPANS = 50_000
 _MOST_CALLS = 10_000
-# Where a variable lies is looked at in a tenth of a millisecond.
+# Reading the address of a variable takes about 0.1 ms.
 _MOST_VALUES = 2_000
-# Ops of one graph that are looked at, at most: a look costs nine microseconds.
+# The most ops of one graph that are examined, which takes 9 microseconds each.
 _MOST_OF_GRAPH = 100_000
-# Packages that TensorFlow calls through.
-_BESIDE = ("wrapt", "numpy", "six", "absl", "opt_einsum")
+# Packages that appear in call stacks between TensorFlow and the program.
+_HELPERS = ("wrapt", "numpy", "six", "absl", "opt_einsum")
 _GENERATED = "__autograph_generated_file"
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Ops that give a variable another value.
+# Prefixes of ops that assign to a variable.
 _UPDATES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
-# Ops that hold no memory of their own, or whose line says nothing.
+# Ops that hold no memory of their own, or whose line of code is of no interest.
 _SILENT = frozenset({"Placeholder", "Const", "NoOp", "Identity", "IdentityN", "ReadVariableOp", "Shape", "VarHandleOp"})
 
 
 class Owners:
-    """What is known of whose ops are."""
+    """What is known about the owners of ops."""
 
     def __init__(self, variables: Variables) -> None:
         self._variables = variables
         self._local = _Local()
-        # By scope, layer and the function that was traced.
+        # By scope, layer and traced function.
         self._scopes: dict[tuple[str, int, int | None], tuple[int, weakref.ref[Any], tuple[str, ...]]] = {}
         self._first_scopes: set[str] = set()
-        # By op, variable that it works for, and function: when that was learned. By op, line and function the same.
+        # By op, variable and function, then by op, line and function: when that was learned.
         self._ops: dict[tuple[str, int, int | None], tuple[int, weakref.ref[Any]]] = {}
         self._lines: dict[tuple[str, str, int | None], int] = {}
         self._spans: list[list[Any]] = []
-        # When a variable had just been made in a step, and where it lay.
+        # Variables that a step created: when, and at which address.
         self._values: list[tuple[int, weakref.ref[Any], int]] = []
-        # Which function was run, and from when to when.
+        # Calls of compiled functions: begin, end and number of the function.
         self._calls: list[tuple[int, int, int]] = []
         self._functions = 0
         self.is_in_step = False
-        """Whether a step is going on: the variables are listed when it begins, and those that it makes are not among them."""
-        # Whether the last span goes no further.
+        """Whether a step is running. Variables are listed when a step begins, so those that it creates are noted separately."""
+        # Whether the next op begins a new span.
         self._is_over = False
         self._told: set[Row] = set()
         self._main = threading.main_thread().ident
@@ -77,20 +80,20 @@ class Owners:
         self._stop: Callable[[], None] | None = None
 
     def hook(self, framework: Any) -> None:
-        """Hears of graphs and variables of a TensorFlow that has just been imported."""
+        """Installs hooks for new graphs and variables on a TensorFlow that has just been imported."""
         from tensorflow.python.eager import record
         from tensorflow.python.framework import func_graph, ops
         from tensorflow.python.ops import resource_variable_ops
 
         home = os.path.dirname(os.path.abspath(framework.__file__))
-        beside = (os.path.join(os.path.dirname(home), name) for name in _BESIDE)
-        self._of_frameworks += (home, *beside)
+        helpers = (os.path.join(os.path.dirname(home), name) for name in _HELPERS)
+        self._of_frameworks += (home, *helpers)
         trace = func_graph.func_graph_from_py_func
 
         @functools.wraps(trace)
         def traced(*args: Any, **kwargs: Any) -> Any:
             graph = trace(*args, **kwargs)
-            self._graph_is_there(graph)
+            self._graph_created(graph)
             return graph
 
         func_graph.func_graph_from_py_func = traced
@@ -100,16 +103,16 @@ class Owners:
         @functools.wraps(make)
         def made(this: Any, *args: Any, **kwargs: Any) -> None:
             make(this, *args, **kwargs)
-            self._variable_is_there(this)
+            self._variable_created(this)
 
         variable.__init__ = made
         self._hook_first_values()
-        self._unheard = record.stop_recording
+        self._without_tape = record.stop_recording
         self._is_eager = sys.modules["tensorflow.python.eager.context"].executing_eagerly
         self._graph = ops.get_default_graph
 
     def _hook_first_values(self) -> None:
-        """Hears of variables that a function makes while it is traced. They get their first values later than others."""
+        """Installs hooks for variables that a function creates while it is traced: they get their first values later than others."""
         from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
         unlifted = polymorphic_function.UnliftedInitializerVariable
@@ -118,7 +121,7 @@ class Owners:
         @functools.wraps(make)
         def made(this: Any, *args: Any, **kwargs: Any) -> None:
             make(this, *args, **kwargs)
-            self._values_are_there([this])
+            self._values_created([this])
 
         unlifted.__init__ = made
         self._unlifted = unlifted
@@ -130,13 +133,13 @@ class Owners:
         @functools.wraps(initialize)
         def initialized(this: Any, initializers: Any) -> Any:
             result = initialize(this, initializers)
-            self._values_are_there([variable for variable, _ in initializers])
+            self._values_created([variable for variable, _ in initializers])
             return result
 
         function._initialize_uninitialized_variables = initialized
 
     def hook_keras(self, keras: Any) -> None:
-        """Hears of the layers that a Keras on TensorFlow calls."""
+        """Installs hooks for the layers that Keras calls on the TensorFlow backend."""
         self._of_frameworks += (os.path.dirname(os.path.abspath(keras.__file__)),)
         core = sys.modules.get(f"{keras.__name__}.src.backend.tensorflow.core")
         scope = getattr(core, "name_scope", None)
@@ -160,11 +163,11 @@ class Owners:
         scope.__enter__, scope.__exit__ = entered, left
 
     def begin(self) -> None:
-        """A trace window is open: ops that run by themselves are looked at until `end`."""
+        """Watches eager ops until `end`. Called when a trace window opens."""
         if self._stop is not None:
             return
-        # The second is for arguments that the first cannot take, such as variables of Keras.
-        stops = [self._look_at(name) for name in ("TFE_Py_FastPathExecute", "TFE_Py_Execute")]
+        # TensorFlow uses the second for arguments that the first does not support, such as variables of Keras.
+        stops = [self._watch_ops(name) for name in ("TFE_Py_FastPathExecute", "TFE_Py_Execute")]
 
         def stop() -> None:
             for each in stops:
@@ -172,32 +175,32 @@ class Owners:
 
         self._stop = stop
 
-    def _look_at(self, name: str) -> Callable[[], None]:
-        """Looks at the ops that run through a function of TensorFlow, until the result is called."""
+    def _watch_ops(self, name: str) -> Callable[[], None]:
+        """Watches the ops that run through a function of TensorFlow. Returns a function that stops it."""
         wrapped: Any = sys.modules["tensorflow.python.pywrap_tfe"]
         execute = getattr(wrapped, name)
 
         def ran(begin: int, args: tuple[Any, ...]) -> None:
-            # There is no frame of ours between: who called the function called this.
+            # `Watched` adds no Python frame, so the caller of this function is the caller of TensorFlow's function.
             self._op_ran(begin, sys._getframe(1), args[2] if len(args) > 2 else None)
 
-        looked_at = _vramline.Watched(execute, ran)
+        watched = _vramline.Watched(execute, ran)
 
         def stop() -> None:
-            if getattr(wrapped, name) is looked_at:
+            if getattr(wrapped, name) is watched:
                 setattr(wrapped, name, execute)
 
-        setattr(wrapped, name, looked_at)
+        setattr(wrapped, name, watched)
         return stop
 
     def end(self) -> None:
-        """The window is closed."""
+        """Stops watching eager ops. Called when the window closes."""
         stop, self._stop = self._stop, None
         if stop is not None:
             stop()
 
     def calls(self, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Calls a function of the program that is compiled, and notes which: equal names in two functions are two ops."""
+        """Calls a compiled function of the program and notes its number: ops with the same name in two functions are different ops."""
         local = self._local
         if local.function is not None:
             return call(function, *args, **kwargs)
@@ -214,20 +217,20 @@ class Owners:
                 self._calls.append((begin, time.monotonic_ns(), number))
 
     @quietly
-    def _variable_is_there(self, variable: Any) -> None:
+    def _variable_created(self, variable: Any) -> None:
         if not variable._in_graph_mode:
             self._variables.made(variable, self._line(sys._getframe()))
             if not isinstance(variable, self._unlifted):
-                self._values_are_there([variable])
+                self._values_created([variable])
 
     @quietly
-    def _values_are_there(self, variables: list[Any]) -> None:
-        """Notes where first values lie. The step may replace them before the variables are listed again."""
+    def _values_created(self, variables: list[Any]) -> None:
+        """Notes the addresses of first values. The step may replace the values before the variables are listed again."""
         if not self.is_in_step or self._stop is None or not self._is_eager():
             return
         for variable in variables[: max(_MOST_VALUES - len(self._values), 0)]:
-            # A tape of the program must not hear that it is read.
-            with self._unheard():
+            # The program's gradient tapes must not record this read.
+            with self._without_tape():
                 address = tensorflow.address(variable)
             if address is not None:
                 self._values.append((time.monotonic_ns(), weakref.ref(variable), address))
@@ -256,8 +259,8 @@ class Owners:
             stack.pop()
 
     @quietly
-    def _graph_is_there(self, graph: Any) -> None:
-        """Which variable each update of a graph assigns to, and which lines its other ops come from."""
+    def _graph_created(self, graph: Any) -> None:
+        """Notes which variable each update of a graph assigns to, and which lines its other ops come from."""
         now = time.monotonic_ns()
         owner = {id(inner): self._variables.of_handle(outer) for outer, inner in graph.captures}
         ops = graph.get_operations()[:_MOST_OF_GRAPH]
@@ -272,17 +275,17 @@ class Owners:
                 self._note_line(op, now)
 
     def _note_update(self, update: Any, variable: Any, now: int, noted: set[str]) -> None:
-        """An update and the ops of its own scope that lead to it: arithmetic of an optimizer, for this variable."""
+        """Notes an update and the ops in its scope that lead to it: the optimizer's arithmetic for this variable."""
         scope = update.name.rpartition("/")[0]
         self._note_op(update.name, variable, now)
         noted.add(update.name)
         todo = [tensor.op for tensor in list(update.inputs)[1:]]
-        # Outside of a scope the arithmetic is the program's; only what is assigned is the variable's.
+        # Without a scope the arithmetic belongs to the program; only the assigned value belongs to the variable.
         depth = 10_000 if scope else 1
         while todo and depth:
             depth -= 1
             op = todo.pop()
-            # Of what leads to several updates the first has it.
+            # An op that leads to several updates belongs to the first of them.
             if op.name not in noted and op.name.rpartition("/")[0] == scope and op.type not in _SILENT:
                 noted.add(op.name)
                 self._note_op(op.name, variable, now)
@@ -304,7 +307,7 @@ class Owners:
                 return
 
     def function_begins(self) -> None:
-        """A function of the program is called: what was run by itself before is over."""
+        """Ends the current span of eager ops, because the program calls a compiled function."""
         self._is_over = True
 
     @quietly
@@ -312,7 +315,7 @@ class Owners:
         end = time.monotonic_ns()
         if threading.get_ident() != self._main or len(self._spans) >= _MOST_SPANS:
             return
-        # A graph, whose ops have names of their own.
+        # A call of a graph: its ops have names of their own.
         if isinstance(op, str) and (op.startswith("__") or op.endswith("PartitionedCall")):
             return
         stack = self._local.layers
@@ -327,12 +330,12 @@ class Owners:
             self._spans.append([begin, end, line, weakref.ref(layer) if layer is not None else None, names])
 
     def _line(self, frame: FrameType | None) -> str | None:
-        """Function and line of the program's own that a frame is in or was called from."""
+        """Returns the innermost function and line of the program's own code in a call stack."""
         while frame is not None:
             code = frame.f_code
             if code not in self._programs:
                 name = os.path.basename(code.co_filename)
-                # What AutoGraph makes of a function of the program has lines of its own; the call of the function has one of the program's.
+                # Lines of code that AutoGraph generated are not the program's; the call of that code is.
                 is_theirs = code.co_filename.startswith(self._of_frameworks) or name.startswith(_GENERATED)
                 self._programs[code] = None if is_theirs else name
             file = self._programs[code]
@@ -342,7 +345,7 @@ class Owners:
         return None
 
     def rows(self, listed: Inventory) -> list[Row]:
-        """What was noted and not told yet, or has changed since: what it says of layers and variables holds now."""
+        """Returns rows that are new or have changed since the last call, with the layers and variables as they are now."""
         where = layers.places(self._variables.models())
         lasting = [*self._scope_rows(where), *self._op_rows(listed)]
         new = [row for row in lasting if row not in self._told]
@@ -381,17 +384,17 @@ class Owners:
 
 
 class _Local(threading.local):
-    """Where a thread is."""
+    """What a thread is executing."""
 
     def __init__(self) -> None:
         self.layers: list[Any] = []
-        # The number of the function that is called, the outermost.
+        # The number of the outermost compiled function that is running.
         self.function: int | None = None
 
 
 def _place(
     reference: weakref.ref[Any], names: tuple[str, ...], where: dict[int, layers.Place]
 ) -> tuple[str | None, str | None]:
-    """The model and path of a layer; of one that no model lists, the names of those that called it."""
+    """Returns the model and path of a layer. If no model lists it, the path consists of the layers that called it."""
     place = where.get(id(reference()))
     return place if place is not None else (None, "/".join(names))

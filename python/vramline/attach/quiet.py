@@ -1,4 +1,4 @@
-"""Hooks that never get in the program's way."""
+"""Hooks that never raise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def quietly(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A hook whose failure is nobody's business but ours."""
+    """Wraps a hook so that its exceptions do not reach the program."""
 
     @functools.wraps(call)
     def hook(*args: Any) -> Any:

@@ -1,7 +1,7 @@
-"""The texts of out-of-memory errors that TensorFlow raises, caught by the program or not.
+"""Keeps the texts of TensorFlow's out-of-memory errors, also of those that the program catches.
 
-TensorFlow's dump of its pool tells neither the request nor the op; the text of the error does. A program that catches the error and goes
-on with less leaves no other trace of it.
+TensorFlow's dump of its pool contains neither the request nor the op; the text of the error does. If a program catches the error and
+continues with a smaller batch, this text is the only record of it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 from vramline.session import Session
 
-# A program that fails all the time tells the same each time.
+# A program that fails again and again raises the same text: keep this many.
 _MOST_TEXTS = 64
 _MOST_TEXT = 1 << 16
 _SIGN = "OOM when allocating"
 
 
 def hook(error: type[Exception], job: Session) -> None:
-    """Has the text of each error of this type kept as it is raised. Nothing is done before that."""
+    """Writes the text of each error of this type to the recording when it is created."""
     make = error.__init__
     lock = threading.Lock()
     written = 0
@@ -31,7 +31,7 @@ def hook(error: type[Exception], job: Session) -> None:
         text = str(raised.message)
         if _SIGN not in text:
             return
-        # Keras raises it again, with more words around the same text.
+        # Keras raises the error again with a longer text that contains the first: keep only the first.
         handled = sys.exc_info()[1]
         if handled is not raised and isinstance(handled, error) and str(getattr(handled, "message", "")) in text:
             return

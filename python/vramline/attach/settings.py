@@ -1,4 +1,4 @@
-"""What `vramline run` was asked for, as it reaches the processes of the job."""
+"""The options of `vramline run`, as the processes of the job read them from the environment."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import os
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """The options that concern a process. `vramline run` has their defaults; what it did not say is not done."""
+class RunOptions:
+    """The options of `vramline run` for a process of the job. The command line has the defaults; here a missing option is off."""
 
     trace: str = "off"
     """auto, off, steps=N or all"""
     trace_seconds: float = 0.0
     rate: float = 0.0
-    """Samples a second; 0 for none."""
+    """Samples per second; 0 for none."""
     step_peaks: bool = False
     limit: int | None = None
-    """Bytes that a pool may take."""
+    """The most bytes that a pool may reserve."""
     stop: bool = False
-    """Whether the process ends when its trace is over."""
+    """Whether the process ends after its trace."""
 
 
-def asked() -> Asked:
-    """The options, from the environment. What cannot be read is as if it had not been said."""
+def options() -> RunOptions:
+    """Reads the options from the environment. An option that cannot be read is off."""
 
     def number(name: str) -> float:
         try:
@@ -32,7 +32,7 @@ def asked() -> Asked:
             return 0.0
 
     limit = os.environ.get("VRAMLINE_LIMIT", "")
-    return Asked(
+    return RunOptions(
         trace=os.environ.get("VRAMLINE_TRACE", "off"),
         trace_seconds=number("VRAMLINE_TRACE_SECONDS"),
         rate=number("VRAMLINE_RATE"),

@@ -1,8 +1,7 @@
-"""Steps as they happen: who tells of one, what is read then, and what follows.
+"""The steps of a process: every hook that finds one reports it here.
 
-One process has one of these. Every source of steps (Keras, a custom loop, PyTorch's optimizers) reports here, so that the
-counters are read in one place, the trace ends after the right number, and the variables are written down when something has
-become of them.
+Sources are Keras, custom loops and PyTorch's optimizers. One place reads the counters, ends the trace after the right number of steps, and
+writes the variables when they may have changed.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from vramline.attach.window import Window
 from vramline.session import Session
 from vramline.words import How, MarkKind, Phase, WindowReason
 
-# Calls of one function that is no training step, and functions that are traced again, at most.
+# The most calls of one function that is not a training step, and the most retraces, that are written.
 _MOST_CALLS = 10_000
-# The phases that a window is opened for.
+# The phases for which a window is opened, and the word for the reason.
 _OPENED_FOR: dict[Phase, WindowReason] = {"train": "fit", "validation": "validation", "predict": "predict"}
-# How much larger the inputs of a function must be than those that a window was opened for, so that another is.
+# A retrace opens another window only if the inputs are larger than at the last such window by this factor.
 _GROWN = 1.25
-# At the beginning of so many steps of a window the variables are written down, which takes up to 0.1 ms each. What a graph of Keras
-# assigns to is known by the names of its ops. A step that runs without a graph may give each a new value, and so may a graph of the
-# program's own: an op may leave what is assigned in a block that another op asked for.
+# The number of steps of a window at whose beginning the variables are written, which takes up to 0.1 ms per variable. In a graph of
+# Keras the names of the ops say which variable is assigned. An eager step, or a graph of the program itself, may give each
+# variable a new value in a block that another op requested: then more steps are needed.
 _LISTED_STEPS = 2
 _LISTED_OWN_STEPS = 8
-# A variable of the program's own that is worth it.
+# Variables of the program itself count only from this size on.
 _WORTH_LISTING = 1 << 10
 _MOST_EACH_STEP = 2_000
-# Inventories of a process, at most; the last is always taken.
+# The most inventories of a process; the last one is always taken.
 _MOST_INVENTORIES = 64
-# The bytes in use must have changed by as much for another at the end of a phase.
+# At the end of a phase, an inventory is taken only if the bytes in use have changed by more than this.
 _CHANGE = 1 << 20
 
 
@@ -53,9 +52,9 @@ class Steps:
         self.variables = Variables()
         self.owners = Owners(self.variables)
         self._taken = 0
-        # Of which window, and at how many of its steps the variables were written down.
+        # The window for which the variables were last written, and at how many of its steps.
         self._listed_window = self._listed_steps = 0
-        # Whether the program has variables that are neither a model's nor an optimizer's.
+        # Whether the program has variables that belong neither to a model nor to an optimizer.
         self._has_own = False
         self._in_use_then: list[int | None] = []
         self._calls: dict[str, int] = {}
@@ -63,12 +62,12 @@ class Steps:
         self._retraces = 0
         self._phases: set[str] = set()
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
-        # By function: for how many elements it was traced when a window was opened for that.
+        # By function: the number of input elements when a window was last opened for a retrace.
         self._largest: dict[str, int] = {}
         self.local = _Local()
 
     def begin(self, is_eager: bool = False) -> int:
-        """A step begins: when. An eager one runs its ops one by one."""
+        """Notes that a step begins, and returns the time. An eager step runs its ops one by one, without a graph."""
         if self.window.is_open:
             self._list_for_window(_LISTED_OWN_STEPS if is_eager or self._has_own else _LISTED_STEPS)
             self.owners.is_in_step = True
@@ -86,7 +85,7 @@ class Steps:
         epoch: int | None = None,
         label: str | None = None,
     ) -> None:
-        """A step has ended."""
+        """Writes a step that ends now, and opens or closes the trace window if needed."""
         self.owners.is_in_step = False
         if step is None:
             step = self._number
@@ -102,8 +101,8 @@ class Steps:
             self._stop()
 
     def _stop(self) -> None:
-        """Ends a probe. Nothing after its last step is to run: what the program would save now is no trained model."""
-        self.finish("the probe is over")
+        """Ends a probe at once. The rest of the program must not run: it might save a model that is not trained."""
+        self.finish("the probe is complete")
         self.job.mark("end", "stopped", read=counters.read_all())
         self.job.close()
         for stream in (sys.stdout, sys.stderr):
@@ -114,14 +113,14 @@ class Steps:
         os._exit(0)
 
     def end_own_update(self) -> None:
-        """A tape begins, or the program ends: what an eager loop has updated by itself since the last was a step."""
+        """Ends a step of an eager loop that updates its variables without an optimizer: at the next tape, or at the end of the program."""
         local = self.local
         if local.boundary is not None and local.has_own_update:
             begin, local.boundary, local.has_own_update = local.boundary, None, False
             self.end("train", "inferred", begin)
 
     def call(self, name: str, trains: bool, begin: int) -> None:
-        """A compiled function has been called that is no whole training step."""
+        """Writes a call of a compiled function that is not a whole training step."""
         self.owners.is_in_step = False
         count = self._calls.get(name, 0)
         self._calls[name] = count + 1
@@ -140,10 +139,11 @@ class Steps:
             self.window.close(self.window.why_now)
 
     def begins(self, phase: Phase, model: Any) -> None:
-        """A fit, an evaluation or a prediction begins. What this process has not done before is traced."""
+        """Notes that a fit, an evaluation or a prediction begins. Traces it if this process has not done it before."""
         is_new = phase not in self._phases
         self._phases.add(phase)
-        # Another model is another training. Of evaluations and predictions the first is enough: what grows later, grows the peak.
+        # Training another model is traced again. For evaluations and predictions the first is enough: a later one that needs more
+        # memory raises the peak, which opens a window too.
         if phase == "train" and model is not None:
             is_new = model not in self._models
             self._models.add(model)
@@ -152,33 +152,33 @@ class Steps:
             self.window.reopen(reason, until=phase)
 
     def retraced(self, name: str, elements: int | None, before: int | None) -> None:
-        """A compiled function is being traced again.
+        """Writes that a compiled function is traced again.
 
         Args:
-            name: The function.
-            elements: How many elements its inputs have now; None where that is not fixed.
-            before: How many they had at most when it was traced before.
+            name: The name of the function.
+            elements: The number of elements of its inputs now; None if it is not fixed.
+            before: The largest number of elements in earlier traces of the function.
         """
         self._retraces += 1
         if self._retraces <= _MOST_CALLS:
             self.job.mark("retrace", name, how="inferred", read=counters.read_all())
         if self.window.is_open or (elements is not None and before is not None and elements <= before):
             return
-        # Larger inputs may make a higher peak, and the call that is to come is the first with them.
+        # Larger inputs may raise the peak, and the next call is the first with them.
         traced = self._largest.get(name)
         if traced is None or (elements or 0) >= traced * _GROWN:
             self._largest[name] = elements or 0
             self.window.reopen("retrace")
 
     def span(self, kind: MarkKind, label: str | None, phase: Phase, begin: int | None, epoch: int | None) -> None:
-        """An epoch or a phase has ended."""
+        """Writes an epoch or a phase that ends now."""
         read = counters.read_all()
         self.job.mark(kind, label, phase, "keras", None, None, epoch, begin, read)
         ends_window = kind == "phase" and self.window.ends_with(phase)
         if ends_window or (kind == "phase" and _differ([each.current for each in read], self._in_use_then)):
             self.take_inventory()
         if ends_window:
-            self.window.close("what it was opened for is over")
+            self.window.close(f"the {phase} phase ended")
 
     def _list_for_window(self, most: int) -> None:
         if self.window.number != self._listed_window:
@@ -189,11 +189,11 @@ class Steps:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the variables were written down at all."""
+        """Whether the variables were written at least once."""
         return self._taken > 0
 
     def take_inventory(self, is_last: bool = False) -> None:
-        """Writes the variables down, as they are now."""
+        """Writes the variables as they are now."""
         if self._taken >= _MOST_INVENTORIES and not is_last:
             return
         self._taken += 1
@@ -209,41 +209,41 @@ class Steps:
         self.job.owners(self.owners.rows(listed))
 
     def finish(self, why: str) -> None:
-        """Nothing comes after: waits until the trace is written, and the variables that it is about."""
+        """Ends the last step, writes the variables and the trace, and waits for the trace. No window opens afterwards."""
         self.end_own_update()
         if self.window.is_open:
             self.take_inventory(is_last=True)
         self.window.end(why)
 
     def after_fork(self) -> None:
-        """In a forked child the trace is the parent's."""
+        """Gives up the trace in a forked child: it belongs to the parent."""
         self.window.abandon()
 
 
 class _Local(threading.local):
-    """Where a thread is."""
+    """What a thread is executing."""
 
     def __init__(self) -> None:
-        # Inside a batch that this list of callbacks was told of, a call such as `train_on_batch`, a compiled function, or an
-        # optimizer's update.
+        # Whether the thread is inside a batch of Keras (a reference to its list of callbacks), a call such as `train_on_batch`, a
+        # compiled function, or an update by an optimizer.
         self.batch_of: Callable[[], Any] | None = None
         self.in_single = False
         self.depth = 0
         self.in_update = False
-        # What was seen while the outermost compiled function was being run.
+        # What was seen while the outermost compiled function ran.
         self.saw_update = False
         self.saw_gradient = False
-        # Where the eager step that is going on began: at the first tape since the last update.
+        # When the current eager step began: at the first tape after the last update.
         self.boundary: int | None = None
-        # Whether what is trained was assigned to since, by no optimizer.
+        # Whether a trained variable was assigned since then without an optimizer.
         self.has_own_update = False
 
     @property
     def in_keras(self) -> bool:
-        """Inside a batch of Keras."""
+        """Whether the thread is inside a batch of Keras."""
         return self.in_single or (self.batch_of is not None and self.batch_of() is not None)
 
 
 def _differ(now: list[int | None], then: list[int | None]) -> bool:
-    """Whether the bytes in use have changed by more than a little."""
+    """Returns whether the bytes in use of a device have changed by more than `_CHANGE`."""
     return len(now) != len(then) or any(abs((a or 0) - (b or 0)) > _CHANGE for a, b in zip(now, then, strict=True))

@@ -1,4 +1,4 @@
-"""Hooks on TensorFlow: the trace, the steps of custom loops, the launch settings that need code."""
+"""Hooks on TensorFlow: the trace, the steps of custom loops, and the memory limit."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 
 from vramline.attach import ending, keras, own_profile, owners, quiet, raised
 from vramline.attach.quiet import quietly
-from vramline.attach.settings import Asked
+from vramline.attach.settings import RunOptions
 from vramline.attach.steps import Steps
 from vramline.session import warn
 
 _MIB = 1 << 20
-# Variables that one gradient is asked of, at most.
+# The most variables of one call of `GradientTape.gradient` that are noted.
 _MOST_SOURCES = 20_000
 
 
-def hook(tensorflow: ModuleType, steps: Steps, asked: Asked) -> None:
-    """Puts the hooks on a TensorFlow that has just been imported."""
-    if asked.limit is not None:
-        _hook_limit(sys.modules["tensorflow.python.eager.context"].Context, asked.limit, steps)
+def hook(tensorflow: ModuleType, steps: Steps, options: RunOptions) -> None:
+    """Installs the hooks on a TensorFlow that has just been imported."""
+    if options.limit is not None:
+        _hook_limit(sys.modules["tensorflow.python.eager.context"].Context, options.limit, steps)
     steps.owners.hook(tensorflow)
     _hook_profiler(steps)
     _hook_functions(steps)
@@ -50,7 +50,7 @@ def _hook_profiler(steps: Steps) -> None:
         return lambda _: ours.export_to_tb()
 
     class ProfilerSession(session):  # type: ignore[misc, valid-type]
-        """The program's own. There can be only one: ours makes way, and what this one writes is noted."""
+        """A profiler session of the program. TensorFlow allows only one: ours stops, and the profile of this one is noted."""
 
         def start(self, *args: Any) -> Any:
             window.make_way()
@@ -85,19 +85,19 @@ def _hook_profiler(steps: Steps) -> None:
                 return super().stop()
             finally:
                 if own is not None:
-                    own.lost("the program took it without writing it")
+                    own.lost("the program stopped it without writing it")
 
     @quietly
     def _began(profiler: Any, own: own_profile.OwnProfile) -> None:
         profiler._vramline = own
-        # One that is not saved is only let go of.
+        # If the program never saves the profile, the session is only freed.
         weakref.finalize(profiler, own.lost, "the program did not save it").atexit = False
 
     serve = profiler.start_server
 
     @functools.wraps(serve)
     def start_server(*args: Any) -> Any:
-        # From here on somebody may profile at any time.
+        # From now on a client may start a profile at any time.
         window.make_way()
         return serve(*args)
 
@@ -107,7 +107,7 @@ def _hook_profiler(steps: Steps) -> None:
 
 
 def _hook_functions(steps: Steps) -> None:
-    """Calls of the outermost compiled function, outside of Keras."""
+    """Notes calls of the outermost compiled function outside of Keras, gradients, and tapes."""
     from tensorflow.python.eager import backprop, context
     from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
@@ -128,7 +128,7 @@ def _hook_functions(steps: Steps) -> None:
             return steps.owners.calls(self, call, args, kwargs)
         finally:
             local.depth = 0
-            # What a function does is seen while it is traced, which is not at every call.
+            # What a function does is seen only in calls that trace it, so it is remembered on the function.
             updates = local.saw_update or getattr(self, "_vramline_updates", False)
             trains = local.saw_gradient or updates or getattr(self, "_vramline_trains", False)
             self._vramline_updates, self._vramline_trains = updates, trains
@@ -167,7 +167,7 @@ def _hook_functions(steps: Steps) -> None:
 
 
 def _hook_assignments(steps: Steps) -> None:
-    """A loop may update what it trains by itself, without an optimizer: then a step lasts until its next tape."""
+    """Notes assignments to trained variables: a loop without an optimizer updates them itself, and its step lasts until the next tape."""
     from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable, ResourceVariable
 
     def hear(owner: type, name: str) -> None:
@@ -180,7 +180,7 @@ def _hook_assignments(steps: Steps) -> None:
                 local.has_own_update = True
             return assign(self, *args, **kwargs)
 
-        # As in an optimizer: to be called as it is.
+        # Tells AutoGraph not to convert this function.
         heard.autograph_info__ = {}  # type: ignore[attr-defined]
         setattr(owner, name, heard)
 
@@ -192,7 +192,7 @@ def _hook_assignments(steps: Steps) -> None:
 
 @quietly
 def _note_sources(steps: Steps, sources: Any) -> None:
-    """What gradients are asked of is trained. Structures of variables are nested as the program likes."""
+    """Notes the variables of a gradient as trained. They may be nested in lists, tuples and dicts."""
     todo, found = [sources], list[Any]()
     while todo and len(found) < _MOST_SOURCES:
         each = todo.pop()
@@ -206,7 +206,7 @@ def _note_sources(steps: Steps, sources: Any) -> None:
 
 
 def _hook_tracing(steps: Steps) -> None:
-    """Functions that are traced again, because they are called with other shapes or types. Nothing is done at a call that is not traced."""
+    """Notes functions that are traced again for other shapes or types. Calls that trace nothing are not touched."""
     from tensorflow.python.eager.polymorphic_function import tracing_compilation
     from tensorflow.python.framework import ops
 
@@ -216,7 +216,7 @@ def _hook_tracing(steps: Steps) -> None:
 
     @functools.wraps(create)
     def created(function_type: Any, type_context: Any, func_graph: Any, tracing_options: Any) -> Any:
-        # A function inside another is traced with it.
+        # A function inside another one is traced as part of it.
         if not ops.inside_function():
             _traced(steps, function_type, tracing_options)
         return create(function_type, type_context, func_graph, tracing_options)
@@ -236,7 +236,7 @@ def _traced(steps: Steps, function_type: Any, options: Any) -> None:
 
 
 def _elements(types: Any) -> int | None:
-    """How many elements the tensors among arguments have; None where a dimension is not known."""
+    """Returns the number of elements of all tensors in the arguments; None if a dimension is unknown."""
     total = 0
     for each in types:
         inner: Any = ()
@@ -244,7 +244,7 @@ def _elements(types: Any) -> int | None:
             inner = each
         elif isinstance(each, dict):
             inner = each.values()
-        elif hasattr(each, "element_spec"):  # Iterators, as Keras hands them over.
+        elif hasattr(each, "element_spec"):  # Keras passes iterators.
             inner = [each.element_spec]
         elif hasattr(each, "components"):
             inner = each.components
@@ -261,12 +261,12 @@ def _elements(types: Any) -> int | None:
 
 
 def _taken(function_type: Any) -> list[Any]:
-    """The types of a function's arguments."""
+    """Returns the types of a function's arguments."""
     return [parameter.type_constraint for parameter in function_type.parameters.values()]
 
 
 def _hide() -> None:
-    """Keeps our frames out of the stacks that TensorFlow notes for every op of a graph and prints in its errors."""
+    """Removes our frames from the call stacks that TensorFlow stores for every op of a graph and prints in its errors."""
     from tensorflow.python.util import tf_stack
 
     stacks = getattr(tf_stack, "_source_filter_stacks", None)
@@ -274,7 +274,7 @@ def _hide() -> None:
     if stacks is None or sentinel is None:
         return
     here = frozenset({__file__, keras.__file__, owners.__file__, quiet.__file__})
-    # The filter at the bottom of every thread's stack of filters: those above it filter what it does.
+    # This is the lowest filter of every thread; the filters above it inherit what it filters.
     sentinel.get_filtered_filenames = lambda self: here
 
     def bottom() -> list[Any]:
@@ -289,7 +289,7 @@ def _hide() -> None:
 
 
 def _hook_limit(context: type, limit: int, steps: Steps) -> None:
-    """Applies a memory limit to every GPU just before TensorFlow initialises, unless the program has divided it itself."""
+    """Applies a memory limit to every GPU just before TensorFlow initialises, unless the program has configured the GPU itself."""
     initialise = context.ensure_initialized  # type: ignore[attr-defined]
     grow = context.set_memory_growth  # type: ignore[attr-defined]
 
@@ -300,14 +300,14 @@ def _hook_limit(context: type, limit: int, steps: Steps) -> None:
             try:
                 _limit_gpus(self, limit, steps)
             except Exception as error:
-                _say(steps, f"--limit could not be applied: {error}")
+                _say(steps, f"--limit could not be applied, the job runs without it: {error}")
         return initialise(self)
 
     @functools.wraps(grow)
     def set_memory_growth(self: Any, device: Any, enable: bool) -> Any:
         if not enable or getattr(device, "device_type", "GPU") != "GPU":
             return grow(self, device, enable)
-        text = f"set_memory_growth of {getattr(device, 'name', device)} is left out: TensorFlow cannot combine it with --limit"
+        text = f"set_memory_growth for {getattr(device, 'name', device)} is ignored: TensorFlow cannot combine it with --limit"
         _say(steps, text)
         warnings.warn(text, RuntimeWarning, stacklevel=3)
         return None
@@ -321,7 +321,7 @@ def _limit_gpus(context: Any, limit: int, steps: Steps) -> None:
 
     for gpu in context.list_physical_devices("GPU"):
         if context.get_logical_device_configuration(gpu):
-            _say(steps, f"--limit is not applied to {gpu.name}: the program has configured its logical devices itself")
+            _say(steps, f"--limit is not applied to {gpu.name}, because the program configures its logical devices itself")
             continue
         context.set_logical_device_configuration(gpu, [LogicalDeviceConfiguration(memory_limit=limit // _MIB)])
         steps.job.mark("setting", f"limit of {gpu.name}: {limit // _MIB} MiB")

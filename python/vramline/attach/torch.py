@@ -1,6 +1,7 @@
-"""Hooks on PyTorch: a step is what ends with an optimizer's update; when CUDA is initialised a memory limit is set and the trace begins.
+"""Hooks on PyTorch: steps, the trace, and the memory limit.
 
-The trace is the history that PyTorch's allocator keeps itself, saved as a snapshot. It is on for the window's steps only.
+A step ends with an optimizer's update. When PyTorch initialises CUDA, the limit is set and the trace begins. The trace is the memory
+history of PyTorch's allocator, saved as a snapshot. It is on only during the steps of the window.
 """
 
 from __future__ import annotations
@@ -17,31 +18,32 @@ from typing import Any
 from vramline import inventory
 from vramline.attach import ending
 from vramline.attach.quiet import quietly
-from vramline.attach.settings import Asked
+from vramline.attach.settings import RunOptions
 from vramline.attach.steps import Steps
 from vramline.attach.window import available_bytes
 
-# Events that the allocator keeps: a ring, so that a program with more of them loses its first. And what one takes, as Python sees it too.
+# The most events that the allocator keeps, in a ring: a program with more events loses the oldest. An event takes this much memory,
+# including its copy in Python.
 _MOST_EVENTS = 500_000
 _EVENT_BYTES = 3000
 
 
-def hook(torch: ModuleType, steps: Steps, asked: Asked) -> None:
-    """Puts the hooks on a PyTorch that has just been imported."""
-    if asked.limit is not None:
-        limit = asked.limit
+def hook(torch: ModuleType, steps: Steps, options: RunOptions) -> None:
+    """Installs the hooks on a PyTorch that has just been imported."""
+    if options.limit is not None:
+        limit = options.limit
         torch.cuda._lazy_call(lambda: _set_limit(torch, limit, steps))
-    # After the limit: what allocates first is the program.
+    # The history begins after the limit is set, and before the program's first allocation.
     history: _History | None = None
     try:
         history = _History(torch, steps)
         torch.cuda._lazy_call(quietly(history.begin))
         ending.at_exit_of(steps)
-    except AttributeError:  # A PyTorch that keeps no history.
+    except AttributeError:  # This version of PyTorch has no history.
         pass
     from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-    # A job that dies in its first step has made its optimizer and not used it yet: what it needs at least follows from both.
+    # Note an optimizer when it is created: if the job fails in its first step, what it needs at least follows from its parameters.
     make = Optimizer.__init__
 
     @functools.wraps(make)
@@ -60,7 +62,7 @@ def hook(torch: ModuleType, steps: Steps, asked: Asked) -> None:
         steps.end("train", "inferred", local.boundary)
         if not steps.window.is_open and not steps.is_counted:
             steps.take_inventory()
-        # A loop shows where a step ends; the next begins there.
+        # Only the end of a step is visible: the next step begins there.
         local.boundary = steps.begin()
         if history is not None:
             history.stepped()
@@ -69,14 +71,14 @@ def hook(torch: ModuleType, steps: Steps, asked: Asked) -> None:
 
 
 class _History:
-    """The history that PyTorch's allocator keeps. There is one: a program that records its own gets it."""
+    """The memory history of PyTorch's allocator. There is only one: if the program records its own, ours stops."""
 
     def __init__(self, torch: ModuleType, steps: Steps) -> None:
         self._memory = torch.cuda.memory
         self._record = record = self._memory._record_memory_history
         self._is_enabled = getattr(torch._C, "_cuda_isHistoryEnabled", lambda: False)
         self._window = steps.window
-        # Which thread switched it on, and which trains.
+        # The thread that switched the history on, and the thread that trains.
         self._thread = self._trains = 0
         self._taken: Any = None
         self._is_on = self._is_theirs = False
@@ -89,14 +91,14 @@ class _History:
         self._memory._record_memory_history = theirs
 
     def begin(self) -> None:
-        """Opens the window. CUDA is being initialised, and nothing is allocated yet."""
+        """Opens the window. CUDA is being initialised, so nothing is allocated yet."""
         if not self._is_theirs and not self._is_enabled():
             self._window.open("torch", self._start)
 
     def _make_way(self) -> None:
         self._is_theirs = True
         if self._is_on:
-            self._window.close("the program records a history of its own")
+            self._window.close("the program records its own memory history")
         self._is_on = False
 
     def _start(self, _: pathlib.Path) -> Callable[[pathlib.Path], None]:
@@ -108,14 +110,15 @@ class _History:
         return self._save
 
     def _stop(self) -> None:
-        # First the picture: switching off throws the history away.
+        # Take the snapshot first: switching off discards the history.
         self._taken = self._memory._snapshot()
-        # PyTorch complains where another thread switches it off than switched it on. One that trains does so at its next step.
+        # PyTorch warns if another thread switches the history off than switched it on. If that thread trains, it does so after its next
+        # step.
         if self._trains != self._thread or threading.get_ident() == self._thread:
             self._switch_off()
 
     def stepped(self) -> None:
-        """A step has ended in this thread."""
+        """Notes the end of a step, and switches the history off if the window has closed meanwhile."""
         self._trains = threading.get_ident()
         if self._window.is_over and self._trains == self._thread:
             self._switch_off()
@@ -128,7 +131,7 @@ class _History:
     def _save(self, folder: pathlib.Path) -> None:
         taken, self._taken = self._taken, None
         if taken is None:
-            raise RuntimeError("PyTorch gave no snapshot")
+            raise RuntimeError("PyTorch returned no snapshot")
         path = folder / f"{os.uname().nodename}.snapshot.pickle"
         part = path.with_suffix(".part")
         try:

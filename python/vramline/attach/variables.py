@@ -1,7 +1,7 @@
-"""All variables of this process, as they are made: of models, of optimizers, and the program's own.
+"""All variables of this process: of models, of optimizers, and the program's own.
 
-Nothing is kept alive for it: what the program lets go of is gone. What a variable is for follows from who has it: a model or an
-optimizer of Keras, or a gradient that was asked for. What nobody trains is the program's own state.
+Only weak references are kept, so nothing stays alive longer. The role of a variable follows from its owner, a model or an optimizer
+of Keras. A variable without an owner is a parameter if the program computes its gradient, and state otherwise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from vramline import inventory
 from vramline.inventory import Inventory, Row
 
-# A program with more is not listed in full.
+# If a program has more, the list is incomplete.
 _MOST_VARIABLES = 20_000
 _MOST_OWNERS = 256
 
@@ -31,9 +31,9 @@ class Variables:
         self._others: dict[int, tuple[weakref.ref[Any], Callable[[Any], list[Row]]]] = {}
 
     def made(self, variable: Any, source: str | None) -> None:
-        """A variable of TensorFlow has been made."""
+        """Notes a new variable of TensorFlow."""
         key, handle = id(variable), id(variable.handle)
-        # What an assignment returns is a variable too, of the same handle.
+        # An assignment returns another variable object with the same handle: it is not a new variable.
         if handle in self._handles or len(self._made) >= _MOST_VARIABLES:
             return
 
@@ -46,12 +46,12 @@ class Variables:
         self._handles[handle] = reference
 
     def of_handle(self, handle: Any) -> Any:
-        """The variable that a handle is of."""
+        """Returns the variable of a handle; None if it is unknown."""
         reference = self._handles.get(id(handle))
         return reference() if reference is not None else None
 
     def has_model(self, model: Any) -> bool:
-        """A model of Keras is used. True where it was not known."""
+        """Notes a Keras model that is used. Returns whether it is new."""
         if id(model) in self._models or len(self._models) >= _MOST_OWNERS:
             return False
         key = id(model)
@@ -59,18 +59,18 @@ class Variables:
         return True
 
     def models(self) -> list[Any]:
-        """The models and layers that were called by themselves, as far as they are still there."""
+        """Returns the models and layers that the program called directly and that still exist."""
         return _alive(list(self._models.values()))
 
     def has_optimizer(self, optimizer: Any, weights: Iterable[Any]) -> None:
-        """An optimizer of Keras updates these; what it knows itself need not be told."""
+        """Notes a Keras optimizer and the weights that it updates. Weights that the optimizer lists itself may be left out."""
         if id(optimizer) not in self._optimizers and len(self._optimizers) < _MOST_OWNERS:
             key = id(optimizer)
             told = [weakref.ref(weight) for weight in weights]
             self._optimizers[key] = (weakref.ref(optimizer, lambda _: self._optimizers.pop(key, None)), told)
 
     def trains(self, sources: Iterable[Any]) -> None:
-        """Gradients of these were asked for."""
+        """Notes variables as trained, because the program computes their gradients."""
         for source in sources:
             value = inventory.value_of(source)
             key = id(value)
@@ -78,23 +78,23 @@ class Variables:
                 self._trained[key] = weakref.ref(value, functools.partial(self._forget_trained, key))
 
     def is_trained(self, variable: Any) -> bool:
-        """Whether gradients of a variable were asked for."""
+        """Returns whether the program computes gradients of a variable."""
         return id(variable) in self._trained
 
     def _forget_trained(self, key: int, _: Any) -> None:
         self._trained.pop(key, None)
 
     def has_other(self, owner: Any, rows: Callable[[Any], list[Row]]) -> None:
-        """Something of another framework, and how to list its variables."""
+        """Notes an owner of variables in another framework, and the function that lists them."""
         if id(owner) not in self._others and len(self._others) < _MOST_OWNERS:
             key = id(owner)
             self._others[key] = (weakref.ref(owner, lambda _: self._others.pop(key, None)), rows)
 
     def listed(self) -> Inventory:
-        """All of them, as they are now."""
+        """Returns all variables as they are now."""
         models = self.models()
         listed = Inventory(models)
-        # A model that is trained tells of its optimizer; one inside it has none.
+        # Models with an optimizer first: a model inside another one has none.
         for model in sorted(models, key=lambda model: getattr(model, "optimizer", None) is None):
             listed.add_model(model)
         for reference, told in list(self._optimizers.values()):
@@ -107,7 +107,7 @@ class Variables:
             variable = reference()
             if variable is not None:
                 listed.add([variable], "parameters" if key in self._trained else "state", source=source)
-        # A variable may be listed by several of them: each is told once.
+        # Several owners may list the same variable: keep one row of each.
         others = [(reference(), rows) for reference, rows in reversed(list(self._others.values()))]
         found = {(row.name, row.address): row for owner, rows in others if owner is not None for row in rows(owner)}
         listed.rows += found.values()

@@ -1,12 +1,12 @@
-"""Bounded traces: one from before the first allocation through a few steps, and a few short ones of what comes later.
+"""Trace windows: one from before the first allocation through the first steps, and a few short ones later.
 
-The profiler keeps its events in memory until it is stopped, so a window has ends: a number of steps, seconds, and memory. How much
-it holds nobody tells: what the process has grown by since the first step ended is the most that it can be. A window also ends
-when the program starts a profiler of its own (there can be only one), and when the program ends in whatever way lets us
-know. Writing happens in a thread, beside the training.
+The profiler keeps its events in memory until it stops, so a window is bounded by steps, seconds and memory. The profiler does not report
+how much memory its events use; the growth of the process since the end of the first step is an upper bound. A window also
+ends when the program starts its own profiler (there can be only one), and when the program ends, unless it is killed. A thread writes the
+trace while the training continues.
 
-With `--trace auto` TensorFlow is traced again, for a few steps, when the program does what it has not done before, and when the
-peak of the process has risen: else a report could explain only the first steps. All later windows share one budget.
+With `--trace auto`, TensorFlow is traced again for a few steps when the program does something new, and when the peak of the process has
+risen. Otherwise a report could explain only the first steps. All later windows share one budget.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ from collections.abc import Callable
 from typing import Any
 
 from vramline import _vramline, counters
-from vramline.attach.settings import Asked
+from vramline.attach.settings import RunOptions
 from vramline.session import Session, warn
 from vramline.words import WindowReason
 
-# The first step builds the graph and the optimizer's slots; the others show how it goes on.
+# The first step builds the graph and the optimizer's variables; the others are typical steps.
 _AUTO_STEPS = 5
-# Reading data and building the model come before the first step and cost few events.
+# Before the first step a window may last this many times longer: reading data and building the model cause few events.
 _BEFORE_STEPS = 5
-# What the events may hold, as a share of the memory that is free when the window opens, and at most.
+# The most memory for events: as a share of the memory that is free when the window opens, and in bytes.
 _MEMORY_SHARE = 0.25
 _MOST_MEMORY = 2 << 30
-# At the end of the program a large trace needs its time.
+# Seconds to wait for the trace to be written at the end of the program.
 _PATIENCE = 120.0
 
-# The budget of `--trace auto`: windows in all; those of them that a rise of the peak need not have opened; steps of a later one;
-# how often the seconds of a trace all later ones may last together; and the bytes that all may write.
+# The budget of `--trace auto`: the number of windows; the number of those that were not opened by a rise of the peak; steps per later
+# window; seconds of all later windows together, as a multiple of `--trace-seconds`; and bytes of all traces.
 _MOST_WINDOWS = 8
 _MOST_UNPROVOKED = 5
 _LATER_STEPS = 3
 _LATER_SHARE = 2
 _MOST_BYTES = 256 << 20
-# Before another window can be opened the one before must be written; that is waited for, at most so many seconds each time. A few
-# steps take a tenth of that.
+# A window can open only after the trace before it is written. Seconds to wait for that, each time; a trace of a few steps takes a tenth
+# of it.
 _PATIENCE_BETWEEN = 1.0
-# Profiles of the program's own that are noted, at most.
+# The most profiles of the program itself that are noted.
 _MOST_OF_PROGRAM = 16
 
 
 class Window:
-    """The traces of this process. Open between `open` or `reopen` and `close`."""
+    """The trace windows of this process, one after the other. One is open between `open` or `reopen` and `close`."""
 
-    def __init__(self, job: Session, asked: Asked) -> None:
+    def __init__(self, job: Session, options: RunOptions) -> None:
         self._job = job
-        self._mode = asked.trace
-        self._seconds = asked.trace_seconds
+        self._mode = options.trace
+        self._seconds = options.trace_seconds
         self._first_most = _AUTO_STEPS
-        if asked.trace.startswith("steps="):
-            self._first_most = max(int(asked.trace[len("steps=") :] or 0), 1)
+        if options.trace.startswith("steps="):
+            self._first_most = max(int(options.trace[len("steps=") :] or 0), 1)
         self._start: Callable[[pathlib.Path], Callable[[pathlib.Path], None]] | None = None
         self._framework = ""
-        # Whether the profiler can be started again, and whether this was asked for.
-        self._is_again = asked.trace == "auto" and not asked.stop
+        # Whether more windows may open: the profiler can start again, and the mode is `auto`.
+        self._is_again = options.trace == "auto" and not options.stop
         self._left = self._seconds * _LATER_SHARE
         self._written = 0
         self._opened_windows = self._unprovoked = 0
-        # The number of the window that is open or was last; of the program's own profiles too.
+        # The number of the open or last window, and the last number in use, which the program's own profiles share.
         self._number = self._numbers = 0
         self._programs = 0
         self._is_programs = False
@@ -82,18 +82,18 @@ class Window:
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
         self._kept: list[Any] = []
-        # Why a window is to be opened that could not be yet, because the one before is being written.
+        # The reason for a window that has to wait, because the trace before it is still being written.
         self.wanted: WindowReason | None = None
         self.is_open = False
 
     @property
     def number(self) -> int:
-        """The number of the window that is open or was last."""
+        """The number of the open window, or of the last one."""
         return self._number
 
     @property
     def folder(self) -> pathlib.Path:
-        """Where the profiler writes: a folder for each window. Earlier versions of Vramline know that of the first only."""
+        """The folder of the open or last window. The first has no number, because earlier versions of Vramline read only that one."""
         later = f".{self._number}" if self._number > 1 else ""
         return self._job.folder / f"trace-{self._job.name}{later}"
 
@@ -103,7 +103,13 @@ class Window:
         start: Callable[[pathlib.Path], Callable[[pathlib.Path], None]],
         again: bool = False,
     ) -> None:
-        """Starts a profiler. `start` gives the function that stops it and saves; with `again` it may be called for later windows."""
+        """Starts the profiler in the first window.
+
+        Args:
+            framework: The name of the framework.
+            start: Starts the profiler, and returns the function that stops it and saves the trace.
+            again: Whether `start` may be called again for later windows.
+        """
         if self._mode == "off" or self.is_open or self._save is not None:
             return
         self._framework, self._start = framework, start
@@ -118,27 +124,27 @@ class Window:
         self._number = self._numbers
         try:
             assert self._start is not None
-            # Where nothing can be written, nothing need be traced.
+            # Create the folder first: if it cannot be written, tracing is useless.
             self.folder.mkdir(parents=True, exist_ok=True)
             self._save = self._start(self.folder)
         except Exception as error:
-            text = f"{self._framework}: not traced: {error}"
+            text = f"{self._framework}: trace failed to start: {error}"
             self._job.mark("trace", text, trace_state="failed", window=self._number, opened_for=reason)
             if not number:
-                warn(f"no trace of {self._framework}: {error}")
+                warn(f"{self._framework} is not traced, the recording has only counters: {error}")
             return False
         self.is_open = True
         self._opened_windows += 1
         self._opened = time.monotonic()
         self._most_grown = min(int(available_bytes() * _MEMORY_SHARE) or _MOST_MEMORY, _MOST_MEMORY)
         self._job.mark(
-            "trace", f"{self._framework}: begins", trace_state="begun", window=self._number, opened_for=reason
+            "trace", f"{self._framework}: trace started", trace_state="begun", window=self._number, opened_for=reason
         )
         return True
 
     @property
     def may_reopen(self) -> bool:
-        """Whether the budget leaves room for another window, and nobody else traces."""
+        """Whether the budget allows another window, and neither we nor the program trace now."""
         return (
             self._is_again
             and not self.is_open
@@ -150,15 +156,18 @@ class Window:
 
     @property
     def is_later(self) -> bool:
-        """Whether the window that is open is not the first."""
+        """Whether a window is open that is not the first."""
         return self.is_open and self._number > 1
 
     def reopen(self, reason: WindowReason | None = None, until: str | None = None) -> bool:
-        """Opens another window, or has one opened as soon as that of before is written.
+        """Opens another window. If the trace before it is not written yet, sets `wanted`, and a later call opens it.
 
         Args:
-            reason: Why; None for the window that had to wait.
-            until: The phase whose end also ends it.
+            reason: Why the window opens; None to open the one that had to wait.
+            until: The phase whose end also ends the window.
+
+        Returns:
+            Whether a window has been opened.
         """
         is_late, reason = reason is None, reason or self.wanted
         if reason is None or not self.may_reopen:
@@ -170,7 +179,7 @@ class Window:
             return False
         writer = self._writer
         if writer is not None and writer.is_alive() and writer is not threading.current_thread():
-            # What is to be seen may not come again.
+            # Wait a little: what the window should show may not happen again.
             writer.join(0 if is_late else _PATIENCE_BETWEEN)
             if writer.is_alive():
                 self.wanted = reason
@@ -181,7 +190,7 @@ class Window:
                 return False
             self._steps, self._most, self._until = 0, _LATER_STEPS, until
             if self._opened_windows == 1 and not self._first_step:
-                # The first one saw no step: the program's own profiler came in between.
+                # The first window saw no step, because the program started its own profiler: use its length here.
                 self._most = self._first_most
             self._first_step, self._grown = None, 0
             self._resident_then = _vramline.resident_bytes() or 0
@@ -193,15 +202,15 @@ class Window:
         return True
 
     def on_stop(self, stop: Callable[[], None]) -> None:
-        """Has something done at once when the window closes, in the thread that closes it; what is saved comes after."""
+        """Sets a function to call when the window closes, in the thread that closes it and before the trace is saved."""
         self._stop = stop
 
     def keep(self, profiler: Any) -> None:
-        """Holds a profiler for as long as the process lives: its end must not come by accident."""
+        """Keeps a profiler alive until the process ends, so that it is not destroyed at a bad moment."""
         self._kept.append(profiler)
 
     def stepped(self, trains: bool = True) -> bool:
-        """A step has ended. True when it was the last one to trace. The first window is about those that train."""
+        """Counts a step that has ended. Returns whether it was the last one to trace. The first window counts training steps only."""
         if self._number == 1 and not trains:
             return False
         self._steps += 1
@@ -216,12 +225,12 @@ class Window:
         return self._is_large or (self._mode != "all" and self._steps >= self._most)
 
     def ends_with(self, phase: str) -> bool:
-        """Whether the window was opened for a phase that has ended now."""
+        """Returns whether the open window ends with this phase."""
         return self.is_open and self._until == phase
 
     @property
     def is_over(self) -> bool:
-        """Whether it was open once."""
+        """Whether a window was open and is closed now."""
         return self._save is not None and not self.is_open
 
     @property
@@ -230,10 +239,10 @@ class Window:
 
     @property
     def why_now(self) -> str:
-        """Why the step that ended is the last one."""
+        """Why the step that has just ended is the last one of the window."""
         if self._is_large:
-            return f"its events may hold {self._grown / 1e6:.0f} MB by now, more than a quarter of what was free or {_MOST_MEMORY >> 30} GiB"
-        return "its steps are over"
+            return f"its events may use up to {self._grown / 1e6:.0f} MB of host memory, more than its limit of {self._most_grown / 1e6:.0f} MB"
+        return "step limit reached"
 
     def _wait(self, seconds: float) -> None:
         if self._timer is not None:
@@ -244,16 +253,21 @@ class Window:
 
     def _time_is_over(self, number: int) -> None:
         if number == self._number:
-            self.close("its time is over")
+            self.close("time limit reached")
 
     def close(self, why: str, wait: bool = False) -> None:
-        """Stops the profiler and saves. Waits for that only where nothing comes after."""
+        """Stops the profiler, and saves the trace in a thread.
+
+        Args:
+            why: The reason, for the recording.
+            wait: Wait until the trace is saved.
+        """
         with self._lock:
             was_open, self.is_open = self.is_open, False
             if was_open:
-                # Where the trace ends; a reader goes by this mark. Its counters are what a later rise is a rise over.
+                # Readers take this mark as the end of the trace. A later rise of the peak is measured against its counters.
                 self._job.mark(
-                    "trace", f"stops: {why}", read=_read_all(), trace_state="stopped", window=self._number
+                    "trace", f"trace stopped: {why}", read=_read_all(), trace_state="stopped", window=self._number
                 )
                 if self._timer is not None:
                     self._timer.cancel()
@@ -262,11 +276,11 @@ class Window:
                 try:
                     if self._stop is not None:
                         self._stop()
-                finally:  # Ctrl-C in between costs no trace.
+                finally:  # Save the trace even if Ctrl-C arrives here.
                     self._writer = threading.Thread(target=self._write, name="vramline-trace", daemon=True)
                     try:
                         self._writer.start()
-                    except RuntimeError:  # No threads any more: the interpreter is about to end.
+                    except RuntimeError:  # The interpreter is about to end and starts no more threads.
                         self._writer = None
                         self._write()
                 if self.may_reopen:
@@ -275,7 +289,7 @@ class Window:
             self._writer.join(_PATIENCE)
 
     def end(self, why: str) -> None:
-        """Nothing comes after: no window is opened any more."""
+        """Closes the window and waits for its trace. No window opens afterwards."""
         self._is_again, self.wanted = False, None
         self.close(why, wait=True)
 
@@ -286,8 +300,8 @@ class Window:
             assert self._save is not None
             self._save(self.folder)
         except Exception as error:
-            self._job.mark("trace", f"lost: {error}", trace_state="lost", window=number)
-            warn(f"the trace could not be written: {error}")
+            self._job.mark("trace", f"trace lost: {error}", trace_state="lost", window=number)
+            warn(f"the trace could not be written, the recording has only counters for its steps: {error}")
             return
         end = time.monotonic()
         size = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
@@ -295,18 +309,19 @@ class Window:
         traced = begin - self._opened
         overshoot = ""
         if self._mode != "all" and self._first_step is not None and begin - self._first_step > self._seconds + 1.0:
-            overshoot = f"; {begin - self._first_step - self._seconds:.1f} s longer than asked for"
-        rate = f", {size / self._steps / 1e6:.1f} MB a step" if self._steps else ""
+            overshoot = f"; {begin - self._first_step - self._seconds:.1f} s longer than requested"
+        rate = f" ({size / self._steps / 1e6:.1f} MB per step)" if self._steps else ""
+        steps = "1 step" if self._steps == 1 else f"{self._steps} steps"
         self._job.mark(
             "trace",
-            f"written: {self._steps} steps in {traced:.1f} s, {size / 1e6:.1f} MB{rate},"
-            f" in {end - begin:.1f} s, after at most {self._grown / 1e6:.1f} MB of memory{overshoot}",
+            f"trace written: {steps} in {traced:.1f} s{overshoot}; {size / 1e6:.1f} MB{rate}, written in {end - begin:.1f} s;"
+            f" at most {self._grown / 1e6:.1f} MB of host memory",
             trace_state="written",
             window=number,
         )
 
     def abandon(self) -> None:
-        """In a forked child: the profiler belongs to the parent, and must not even be destroyed here."""
+        """Gives up the window in a forked child: the profiler belongs to the parent, and must not even be destroyed here."""
         if self.is_open:
             import ctypes
 
@@ -319,25 +334,29 @@ class Window:
     # --- The program's own profiler ---
 
     def make_way(self) -> None:
-        """The program starts a profiler of its own, or lets others profile it: until that has stopped, none of ours is opened."""
+        """Closes the window, because the program starts its own profiler or a profiler server. No window opens until that has stopped."""
         self._is_programs = True
-        self.close("the program starts a profiler of its own", wait=True)
+        self.close("the program starts its own profiler", wait=True)
 
     def program_ended(self) -> None:
-        """The program's own profiler has stopped."""
+        """Notes that the program's own profiler has stopped."""
         self._is_programs = False
         if self.may_reopen:
             self._job.watch_peaks()
 
     def program_began(self, place: str) -> int | None:
-        """Notes that the program's own profiler runs, and where it will write. None where that is not noted any more."""
+        """Notes that the program's own profiler has started, and where it will write.
+
+        Returns:
+            The number of the profile; None if it is not noted, because there are too many or the place is unknown.
+        """
         if not place or self._programs >= _MOST_OF_PROGRAM:
             return None
         self._programs += 1
         self._numbers += 1
         self._job.mark(
             "trace",
-            "the program's own profiler begins",
+            "the program's own profiler started",
             trace_state="begun",
             window=self._numbers,
             opened_for="program",
@@ -349,12 +368,12 @@ class Window:
 def _read_all() -> list[Any]:
     try:
         return counters.read_all()
-    except Exception:  # The framework may be on its way out.
+    except Exception:  # The framework may be shutting down.
         return []
 
 
 def available_bytes() -> int:
-    """Memory of the machine that is free or can be freed; 0 where nobody tells."""
+    """Returns the host memory that is free or can be freed; 0 if it is unknown."""
     try:
         lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
@@ -363,7 +382,7 @@ def available_bytes() -> int:
 
 
 def write_whole(path: pathlib.Path, data: bytes) -> None:
-    """Writes a file whole or not at all."""
+    """Writes a file atomically: completely or not at all."""
     temporary = path.with_name(f".{path.name}")
     temporary.write_bytes(data)
     os.replace(temporary, path)

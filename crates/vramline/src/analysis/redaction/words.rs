@@ -184,7 +184,7 @@ const TORCH_NODES: &str = "\
     UpsampleNearest2D Var VarMean View Where";
 
 /// What Vramline itself writes as a label or a reason, with `#` for each number.
-const SENTENCES: [&str; 40] = [
+const SENTENCES: [&str; 58] = [
     "attached",
     "exit",
     "stopped",
@@ -195,6 +195,21 @@ const SENTENCES: [&str; 40] = [
     "stops: its steps are over",
     "stops: its time is over",
     "stops: the program ended",
+    "tensorflow: trace started",
+    "jax: trace started",
+    "torch: trace started",
+    "trace stopped: step limit reached",
+    "trace stopped: time limit reached",
+    "trace stopped: the program ended",
+    "trace stopped: the process was terminated",
+    "trace stopped: the probe is complete",
+    "trace stopped: the program starts its own profiler",
+    "trace stopped: the program records its own memory history",
+    "trace written: # steps in # s; # MB, written in # s; at most # MB of host memory",
+    "trace written: # step in # s; # MB (# MB per step), written in # s; at most # MB of host memory",
+    "trace written: # steps in # s; # MB (# MB per step), written in # s; at most # MB of host memory",
+    "trace written: # step in # s; # s longer than requested; # MB (# MB per step), written in # s; at most # MB of host memory",
+    "trace written: # steps in # s; # s longer than requested; # MB (# MB per step), written in # s; at most # MB of host memory",
     "written: # steps in # s, # MB, in # s",
     "written: # steps in # s, # MB, # MB a step, in # s",
     "written: # steps in # s, # MB, in # s, after at most # MB of memory",
@@ -203,10 +218,12 @@ const SENTENCES: [&str; 40] = [
     "limit of GPU:#: # of # bytes",
     "limit of /physical_device:GPU:#: # MiB",
     "--limit is not applied to JAX: the device's memory is not known",
+    "--limit is not applied to JAX: the total memory of the device is unknown",
     "XLA_PYTHON_CLIENT_MEM_FRACTION=#: # of # bytes",
     "JAX keeps no memory statistics of a CPU",
     "JAX keeps no memory statistics of a GPU",
     "this version of JAX tells no limit",
+    "this version of JAX does not report a limit",
     "no device in use",
     "library-missing",
     "library-too-old",
@@ -225,6 +242,7 @@ const SENTENCES: [&str; 40] = [
     "Evaluate",
     "Predict",
     "vramline verify applies accumulate",
+    "vramline verify applies accumulate: #",
 ];
 
 /// The lists, ready to be asked.
@@ -396,6 +414,8 @@ mod tests {
     #[test]
     fn own_sentences_are_known_with_any_numbers() {
         assert!(is_own_sentence("written: 5 steps in 1.1 s, 0.5 MB, 0.1 MB a step, in 0.1 s"));
+        let written = "trace written: 5 steps in 1.1 s; 0.5 MB (0.1 MB per step), written in 0.1 s; at most 3.0 MB of host memory";
+        assert!(is_own_sentence(written) && is_own_sentence("tensorflow: trace started"));
         assert!(is_own_sentence("limit of GPU:0: 1 of 2 bytes") && is_own_sentence("exit"));
         assert!(!is_own_sentence("stops: customer") && !is_own_sentence("after training"));
     }
