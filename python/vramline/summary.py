@@ -120,7 +120,7 @@ class Summary:
         if self.peak_bytes is not None:
             between = f"{size_text(self.peak_low_bytes)} to {size_text(self.peak_high_bytes)}"
             notes.append(f"predicted peak: {size_text(self.peak_bytes)} ({between})")
-        return notes + [f"unknown: {reason}" for reason in self.reasons]
+        return notes + [f"unknown (?): {reason}" for reason in self.reasons]
 
     def __str__(self) -> str:
         cells = [list(self._TITLES), *self._cells()]

@@ -463,7 +463,7 @@ except NotImplementedError as error:
     environment = job_environment(lean=False, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert "needs the TensorFlow backend, found jax" in done.stdout
-    assert "hint: `vramline plan" in done.stdout
+    assert "hint: for other backends use `vramline plan" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -300,7 +300,7 @@ def _hook_limit(context: type, limit: int, steps: Steps) -> None:
             try:
                 _limit_gpus(self, limit, steps)
             except Exception as error:
-                _say(steps, f"--limit could not be applied, the job runs without it: {error}")
+                _say(steps, f"--limit could not be applied to all GPUs: {error}")
         return initialise(self)
 
     @functools.wraps(grow)
