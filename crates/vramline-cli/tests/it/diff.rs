@@ -64,7 +64,7 @@ fn a_gate_that_noise_opens_says_so() {
     // Of two repeats the lower one is not the median.
     let text = told(&["diff", "--repeats", &two, &two, "--repeats", &two, &eight, "--fail-over", "2%"]);
     assert!(
-        !text.contains("need the same") && text.contains("though a peak grew by more than 2 %"),
+        !text.contains("use the same memory") && text.contains("a peak grew by more than 2 %, but"),
         "{text}"
     );
     let scratch = tempfile::tempdir().unwrap();

@@ -11,6 +11,7 @@
 //! - `redact`: a secret is in no output of any verb
 //! - `run`: a job behaves as if it had been started without us
 //! - `top`: a live view that breaks gives the terminal back
+//! - `words`: every answer is one screen, in plain words
 
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
