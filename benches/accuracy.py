@@ -2,7 +2,7 @@
 
     python benches/accuracy.py gather [--models A,B] [--only probes,free,limits,sure] [--runs N] [--minutes N]
     python benches/accuracy.py fork-check MODEL
-    python benches/accuracy.py compare [--write docs/accuracy.md]
+    python benches/accuracy.py compare [--write docs/proof/accuracy.md]
 
 The models are those of tests/python/models/planned.py: some were looked at while the planner was written, the others were not.
 `gather` collects, on the CPU with TensorFlow's pool allocator: probes, which are recordings of small batches by `vramline run`;

@@ -1,6 +1,6 @@
 """Plan against real batches on an H200: PyTorch's allocated and reserved peaks, and the memory of the process.
 
-    python benches/accuracy_gpu.py [--write docs/accuracy-gpu.md]
+    python benches/accuracy_gpu.py [--write docs/proof/accuracy-gpu.md]
 
 The snapshots of batches 2, 4 and 8, and what larger batches really took, are in fixtures/plan (tests/gpu/plan_probes.py made them), so
 no GPU is needed. In the same table: the straight line through the probes' own peaks. What the process holds beside the pool is taken

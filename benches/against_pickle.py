@@ -1,6 +1,6 @@
 """Time and memory of CPython's `pickle.load` and of `vramline report --json` on the same PyTorch snapshot, in one run.
 
-    python benches/against_pickle.py [--snapshot FILE] [--runs N] [--write docs/benchmarks.md]
+    python benches/against_pickle.py [--snapshot FILE] [--runs N] [--write docs/proof/benchmarks.md]
 
 Makes a snapshot of the documented schema first, a gigabyte with stacks of 30 frames, and one of half that size (kept in
 benches/out/). Entries are as PyTorch writes them: frames are shared dictionaries, each list of them is its own but for

@@ -1,6 +1,6 @@
 """Time and memory of xprof's memory profile and of `vramline report --json` on the same large trace, in one run.
 
-    python benches/against_xprof.py [--trace FILE] [--runs N] [--write docs/benchmarks.md]
+    python benches/against_xprof.py [--trace FILE] [--runs N] [--write docs/proof/benchmarks.md]
 
 Makes a trace of at least 200 MB with real TensorFlow first, and one of twice that size (kept in benches/out/): the cost
 of the two tools does not grow alike. Rules: warm page cache; every run in a fresh process; xprof's imports are not counted, our

@@ -1,6 +1,6 @@
 """Do the fixes save what plan says? Every fix that can be applied from outside, predicted and measured on real models.
 
-    python benches/fixes.py [--runs N] [--write docs/accuracy-fixes.md]
+    python benches/fixes.py [--runs N] [--write docs/proof/accuracy-fixes.md]
 
 On the CPU with TensorFlow's pool allocator, by `vramline verify`, which plans from small batches, runs the model as it is and with the
 fix, several times each, and compares the savings. PyTorch's expandable segments were measured on an H200: fixtures/plan/truths.jsonl.

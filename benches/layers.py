@@ -1,6 +1,6 @@
 """How much of a peak has the right layer and role, with oneDNN off and on.
 
-    python benches/layers.py [--write docs/layers.md]
+    python benches/layers.py [--write docs/proof/layers.md]
 
 Runs every model of `tests/python/jobs/kinds.py` under `vramline run`, with TF_ENABLE_ONEDNN_OPTS=0 and =1, and checks the report of
 its peak against the model's own objects, by the code that `tests/python/test_layers.py` checks it with. Needs the package installed and TensorFlow; on

@@ -1,6 +1,6 @@
 """The page of ten million events: how long it takes to write, how large it is, how smoothly it pans.
 
-    python benches/page.py [--trace FILE] [--events N] [--write docs/benchmarks.md]
+    python benches/page.py [--trace FILE] [--events N] [--write docs/proof/benchmarks.md]
 
 A real trace (benches/out/double.xplane.pb, or one that benches/make_trace.py makes) is repeated, its lines shifted in time, until it
 has N memory events. The page is made from a warm file, best of five. Frames are those of headless Chromium: the window is moved at

@@ -1,6 +1,6 @@
 """What a recording costs a training job: a step, the traced steps, and the start of a process.
 
-    python benches/recording_cost.py [--write docs/cost.md]
+    python benches/recording_cost.py [--write docs/proof/cost.md]
 
 Needs the package installed and TensorFlow; on a machine without a GPU its pool allocator on the CPU stands in. Rules: the two sides
 of each comparison alternate in blocks, so that a busy machine disturbs both; figures are medians with the range between the

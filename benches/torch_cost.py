@@ -1,6 +1,6 @@
 """What a recording costs a PyTorch job on a GPU: bare, recorded, and while its allocator's history is kept.
 
-    python benches/torch_cost.py [--turns N] [--write docs/cost-gpu.md]
+    python benches/torch_cost.py [--turns N] [--write docs/proof/cost-gpu.md]
 
 Needs vramline and PyTorch with CUDA on one GPU. The same training runs bare, under `vramline run --trace off` and under `vramline run`,
 in turns. Each step is timed by the job itself, with the device waited for before and after; the first is left out, which makes libraries

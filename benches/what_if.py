@@ -1,6 +1,6 @@
 """Does what-if tell the truth? Predicted "fits" against real TensorFlow runs under that limit.
 
-    python benches/what_if.py [--cases N] [--repeats N] [--workers N] [--write docs/what-if.md]
+    python benches/what_if.py [--cases N] [--repeats N] [--workers N] [--write docs/proof/what-if.md]
 
 Each model is trained once under an ample limit, on the CPU with TensorFlow's pool allocator, and traced from its first
 allocation. `vramline replay --find limit` gives the smallest limit L at which the recorded requests fit. Then limits around L

@@ -1,4 +1,4 @@
-"""The ledger on a real GPU: does it close, what does watching cost? Writes docs/gpu-proof.md.
+"""The ledger on a real GPU: does it close, what does watching cost? Writes docs/proof/gpu-proof.md.
 
     python tests/gpu/proof.py OUT [--write FILE]     # needs a GPU, PyTorch and JAX with CUDA, vramline installed; no network
 

@@ -1,5 +1,5 @@
 //! How a command ends: with an answer, or with the reason why there is none. The exit code of each is decided here and nowhere else;
-//! `docs/exit-codes.md` has them by verb.
+//! `docs/reference/exit-codes.md` has them by verb.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -17,7 +17,7 @@ use crate::output::OutputFile;
 const HELP: &str = "\
 parquet, csv and json hold one row for each allocation: pool, device, process, address, when it was
 made and freed, bytes asked for, bytes of its chunk, op, layer, role, variable, shape, type, step, and
-whether it lives at its pool's peak. docs/export.md has the columns.
+whether it lives at its pool's peak. docs/how-to/export.md has the columns.
 
 perfetto is a trace in Chrome's event format, which https://ui.perfetto.dev and chrome://tracing open:
 a counter for each pool, the steps, and a slice for each allocation.

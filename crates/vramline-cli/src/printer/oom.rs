@@ -24,7 +24,7 @@ pub(crate) fn oom(report: &OomReport, is_all: bool, style: Style) -> String {
         let _ = writeln!(
             out,
             "\n{}{}{}\nVramline looked for out-of-memory texts of TensorFlow, JAX, XLA, PyTorch and the libraries \
-             in docs/dialects.md, and for TensorFlow's dumps.",
+             in docs/reference/dialects.md, and for TensorFlow's dumps.",
             style.bold, report.headline, style.plain
         );
         notes_of(&mut out, &report.warnings, style);

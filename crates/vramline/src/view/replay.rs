@@ -1,6 +1,6 @@
 //! The replay as a document: how exact, how fragmented and why, and what other settings would do.
 //!
-//! These structures are the JSON document (`docs/json.md`); the terminal prints the same values.
+//! These structures are the JSON document (`docs/reference/json.md`); the terminal prints the same values.
 
 use serde::Serialize;
 
