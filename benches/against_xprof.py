@@ -159,12 +159,12 @@ def main():
         (once, less), (twice, more) = results
         lines += [
             "",
-            f"Growth of our own cost: {events(twice[0][3]) / events(once[0][3]):.2f} times the events take"
+            f"How the cost of Vramline grows: {events(twice[0][3]) / events(once[0][3]):.2f} times the events take"
             f" {best(twice, 0) / best(once, 0):.2f} times the time and {more / less:.2f} times the memory.",
         ]
     print("\n" + "\n".join(lines))
     if args.write:
-        head = "# Benchmarks\n\n`make proof` writes this file; how it is measured stands in `benches/against_xprof.py`.\n\n"
+        head = "# Benchmarks\n\n`make proof` writes this page with `benches/against_xprof.py`, which describes the method.\n\n"
         args.write.write_text(head + "\n".join(lines) + "\n")
 
 

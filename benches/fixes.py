@@ -97,7 +97,7 @@ def main():
         import tensorflow as tf
 
         about = f"TensorFlow {tf.__version__}, CPU pool allocator, {os.cpu_count()} cores, {asked.runs} runs each; {datetime.date.today()}"
-        head = "# Fixes, predicted and measured\n\n`make proof` writes this file; how it is measured stands in `benches/fixes.py`.\n"
+        head = "# Fixes, predicted and measured\n\n`make proof` writes this page with `benches/fixes.py`, which describes the method.\n"
         asked.write.write_text(f"{head}\n{about}\n\n{text}\n", encoding="utf-8")
 
 

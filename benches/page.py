@@ -24,8 +24,7 @@ OUT = HERE / "out"
 SECTION = """
 ## The page of ten million events
 
-`benches/page.py` measures this and says how: a real trace, repeated with its times shifted, to a page that is opened and panned in a
-browser.
+`benches/page.py` measures this: it repeats a real trace with shifted times, writes the page, opens it in a browser and pans it.
 
 """
 BEGIN, END = "<!-- page:begin -->", "<!-- page:end -->"

@@ -221,8 +221,8 @@ def main():
     print("\n".join(lines))
     if args.write:
         head = (
-            "# What a recording costs\n\n`make proof` writes this file; how it is measured stands in `benches/recording_cost.py`.\n\n"
-            "Around steps of 5 ms everything lies cold, which is why a step costs more there than by itself.\n\n"
+            "# What a recording costs\n\n`make proof` writes this page with `benches/recording_cost.py`, which describes the method.\n\n"
+            "Between steps of 5 ms caches are cold, so recording a step costs more there than by itself.\n\n"
         )
         args.write.write_text(head + "\n".join(lines) + "\n")
 

@@ -153,7 +153,7 @@ def main():
             f"{datetime.date.today()}"
         )
         asked.write.write_text(
-            f"# What-if, checked\n\n`make proof` writes this file; how it is measured stands in `benches/what_if.py`.\n\n{about}\n\n{text}\n",
+            f"# What-if: predicted and real limits\n\n`make proof` writes this page with `benches/what_if.py`, which describes the method.\n\n{about}\n\n{text}\n",
             encoding="utf-8",
         )
 
