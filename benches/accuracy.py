@@ -146,7 +146,7 @@ def forked(model, batch, limit):
         told = os.read(reader, 4096) if ready else b""
     finally:
         os.close(reader)
-        if unknown:
+        if not told:
             os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     if not ready:

@@ -153,7 +153,8 @@ def main():
             f"{datetime.date.today()}"
         )
         asked.write.write_text(
-            f"# What-if: predicted and real limits\n\n`make proof` writes this page with `benches/what_if.py`, which describes the method.\n\n{about}\n\n{text}\n",
+            "# What-if: predicted and real limits\n\n`make proof` writes this page with `benches/what_if.py`, which describes the method.\n\n"
+            f"{about}\n\n{text}\n",
             encoding="utf-8",
         )
 
