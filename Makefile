@@ -6,7 +6,8 @@
 #   make dist    the wheel and the source archive of a release, into dist/, and the crates (RELEASING.md)
 #   make test-dist   make dist, then installs the wheel and uses it
 #   make bench   time and memory against xprof on a large trace made here; a large log; what a recording costs; replay
-#   make proof   the long tables, written into docs/ with versions and date
+#   make docs    run the commands that README.md and docs/ show, and rewrite their outputs
+#   make proof   the long tables, written into docs/proof with versions and date, and outputs of commands that train
 #   make gpu-proof   the ledger on a real GPU, written into docs/proof/gpu-proof.md (vramline installed there, PyTorch, JAX)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make doc     the manual of the Rust library, as its users see it: target/doc/vramline/index.html
@@ -29,7 +30,7 @@ export VRAMLINE_BIN := $(abspath $(BINARY))
 
 .PHONY: all demo build package optimized older tools test lint lint-rust lint-python compile-tests test-rust test-python test-integrations \
   dist test-dist \
-  doc web browser screenshots bench proof gpu-proof fuzz fmt clean
+  doc docs web browser screenshots bench proof gpu-proof fuzz fmt clean
 
 all: build
 
@@ -119,6 +120,10 @@ test-dist: dist
 	@command -v debootstrap >/dev/null || [ "$$(id -u)" != 0 ] || { apt-get update -q && apt-get install -y -q debootstrap; } || true
 	$(RELEASE)/bin/python -m pytest -q tests/dist
 
+# What trains a model is left to `make proof`.
+docs: build
+	VRAMLINE_BIN= $(PYTHON) docs/outputs.py
+
 # Each is made by a script, from the demo.
 screenshots: package browser
 	for script in docs/screenshots/*.py; do $(VENV)/bin/python $$script || exit 1; done
@@ -146,6 +151,7 @@ proof: optimized
 	$(VENV)/bin/python benches/accuracy.py compare --write docs/proof/accuracy.md
 	$(VENV)/bin/python benches/accuracy_gpu.py --write docs/proof/accuracy-gpu.md
 	$(VENV)/bin/python benches/fixes.py --write docs/proof/accuracy-fixes.md
+	$(VENV)/bin/python docs/outputs.py --trains
 	$(MAKE) older
 
 # On a machine with a GPU, PyTorch and JAX; needs no network there once the package is installed.

@@ -1,8 +1,8 @@
-"""A training loop of one's own that prints memory every ten steps, and around the optimizer's step.
+"""A custom training loop that prints memory every ten steps, before and after the optimizer step.
 
     python 02_custom_loop.py
 
-The optimizer makes its state at its first step: from there on, Adam holds two more values for each weight.
+The optimizer creates its state at its first step. From then on, Adam holds two more values for each weight.
 """
 
 import keras
@@ -13,7 +13,7 @@ BATCH = 256
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
 keras.utils.set_random_seed(1)
-# One thread runs one op after the other, so that the peak is the same in every run.
+# With one thread, ops run one after the other, so the peak is the same in every run.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 

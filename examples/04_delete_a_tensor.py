@@ -1,4 +1,4 @@
-"""Allocates a large tensor, deletes it, waits, and looks at the memory each time: from inside and from outside.
+"""Allocates a large tensor, deletes it, waits, and reads the memory each time, from inside and from outside.
 
     python 04_delete_a_tensor.py
 
@@ -30,7 +30,7 @@ def inside():
 
 
 def outside():
-    """MiB in use on the first GPU, whoever uses them; None where there is nobody to ask."""
+    """MiB in use on the first GPU by all processes, or None if nothing can report it."""
     if GPUtil is not None:
         gpus = GPUtil.getGPUs()
         return int(gpus[0].memoryUsed) if gpus else None
@@ -48,7 +48,7 @@ def show(label):
     if used is None:
         print(f"{label:12} driver: not available (no GPU that GPUtil or nvidia-smi can read)")
     else:
-        # Other processes change this figure, so it is not part of the result.
+        # Other processes change this figure, so it goes to standard error.
         print(f"{label:12} driver: {used} MiB", file=sys.stderr)
 
 

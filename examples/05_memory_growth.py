@@ -2,8 +2,8 @@
 
     python 05_memory_growth.py
 
-With growth, TensorFlow takes memory from the driver piece by piece instead of nearly all of it at first use. It must be
-set before TensorFlow starts the GPUs.
+With growth, TensorFlow takes memory from the driver as needed instead of nearly all of it at first use. It must be set
+before TensorFlow starts the GPUs.
 """
 
 import keras

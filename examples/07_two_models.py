@@ -1,8 +1,8 @@
-"""Trains two models one after the other, with the peak reset between them, and draws both as bars.
+"""Trains two models one after the other, resets the peak between them, and draws both as bars.
 
     python 07_two_models.py [FOLDER]
 
-The chart goes to FOLDER, if one is given and matplotlib is installed.
+The chart is written to FOLDER if one is given and matplotlib is installed.
 """
 
 import gc
@@ -15,7 +15,7 @@ import tensorflow as tf
 BATCH = 64
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
-# One thread runs one op after the other, so that the peak is the same in every run.
+# With one thread, ops run one after the other, so the peak is the same in every run.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
@@ -33,9 +33,9 @@ def large():
 
 
 def peak_of(layers, data):
-    """The peak of a short training, in bytes; None where TensorFlow keeps no count."""
+    """The peak of a short training in bytes, or None if TensorFlow does not count it."""
     keras.utils.set_random_seed(1)
-    # What the last model left behind goes first, or it would count for this one too.
+    # Frees what the last model left behind, which would otherwise count for this one too.
     keras.backend.clear_session()
     gc.collect()
     try:
@@ -67,7 +67,7 @@ def plot(peaks, folder):
     print("plot: models.png")
 
 
-# One batch for all, and again and again: the input then holds the same memory at every step.
+# Both models see the same repeated batch, so the input holds the same memory at every step.
 x = tf.random.stateless_normal((BATCH, 32, 32, 3), seed=(1, 1))
 y = tf.random.stateless_uniform((BATCH,), seed=(1, 2), maxval=10, dtype=tf.int32)
 steps = tf.data.Dataset.from_tensors((x, y)).repeat(5)

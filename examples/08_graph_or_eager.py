@@ -1,4 +1,4 @@
-"""The same training step eagerly and as a @tf.function, warmed up and then called in a loop.
+"""The same training step in eager mode and as a @tf.function, warmed up and then called in a loop.
 
     python 08_graph_or_eager.py
 
@@ -16,19 +16,19 @@ STEPS = 8
 BATCH = 64
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
-# One thread runs one op after the other, so that the peak is the same in every run.
+# With one thread, ops run one after the other, so the peak is the same in every run.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def training_step():
-    """A fresh model and the function that trains it on a batch."""
+    """A new model, and the function that trains it on a batch."""
     keras.utils.set_random_seed(1)
     layers = [keras.layers.Conv2D(32, 3, activation="relu") for _ in range(2)]
     head = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
     model = keras.Sequential([keras.Input((32, 32, 3)), *layers, *head])
     optimizer = keras.optimizers.SGD(0.01)
-    # A variable cannot be made while a graph is traced; the optimizer makes its own here.
+    # Variables cannot be created while a graph is traced, so the optimizer creates its own here.
     optimizer.build(model.trainable_variables)
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
@@ -65,7 +65,7 @@ def measure(label, step, x, y):
     begin = time.perf_counter()
     for _ in range(STEPS):
         loss = step(x, y)
-    loss = float(loss)  # Waits until the device is done.
+    loss = float(loss)  # Waits until the device has finished.
     milliseconds = (time.perf_counter() - begin) / STEPS * 1000
     print(f"{label:6} {STEPS} steps: peak {peak()}, loss {loss:.3f}")
     print(f"{label:6} {milliseconds:.1f} ms a step", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Uses one GPU only, gives TensorFlow a part of its memory, and places tensors by hand.
+"""Uses one GPU only, limits its memory, and places tensors by hand.
 
     python 10_limit_and_placement.py
 
@@ -11,7 +11,7 @@ LIMIT_MIB = 1024
 
 gpus = tf.config.list_physical_devices("GPU")
 if gpus:
-    # Before TensorFlow starts the GPUs: afterwards, both calls raise.
+    # Both calls must come before TensorFlow starts the GPUs. Afterwards they raise.
     tf.config.set_visible_devices(gpus[0], "GPU")
     tf.config.set_logical_device_configuration(
         gpus[0], [tf.config.LogicalDeviceConfiguration(memory_limit=LIMIT_MIB)]
@@ -43,7 +43,7 @@ for device in devices:
         held.append(tf.ones((2048, 1024)))
     print(f"8 MiB placed on {tf.DeviceSpec.from_string(held[-1].device).device_type}: {device} {memory(device)}")
 
-# An op runs where its device says; inputs from elsewhere are copied there first.
+# An op runs on the device of its scope. Inputs from other devices are copied there first.
 with tf.device(devices[0]):
     product = tf.matmul(held[0], held[1], transpose_b=True)
 print(f"product {product.shape} on {devices[0]}: {memory(devices[0])}, first element {float(product[0, 0]):.0f}")

@@ -2,8 +2,8 @@
 
     python 11_gradient_accumulation.py
 
-The activations of a part are freed before the next begins, so that their peak is that of a part; the sums of the
-gradients are held in between, one value for each weight.
+The activations of a part are freed before the next part begins, so only one part is in memory at a time. The sums of the
+gradients are kept in between: one value for each weight.
 """
 
 import gc
@@ -16,13 +16,13 @@ PARTS = 4
 STEPS = 3
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
-# One thread runs one op after the other, so that the peak is the same in every run.
+# With one thread, ops run one after the other, so the peak is the same in every run.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def train(parts):
-    """Trains in parts of a batch; the last loss."""
+    """Trains with each batch in parts. Returns the last loss."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
         [

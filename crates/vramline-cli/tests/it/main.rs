@@ -350,12 +350,3 @@ fn no_failure_is_an_answer_and_no_log_an_error() {
     }
     assert_eq!(run(&["oom"]).status.code(), Some(2));
 }
-
-/// The README's sample is what the binary prints.
-#[test]
-fn the_readme_shows_real_output() {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let output = run(&["report", "fixtures/tf221_cpu_keras.vram", "--top", "5"]);
-    let output = String::from_utf8(output.stdout).unwrap();
-    assert!(readme.contains(output.trim()), "README.md should show:\n{output}");
-}
