@@ -55,7 +55,7 @@ def environment():
         sys.exit(f"error: {binary} is not there\nhint: run cargo build --release, or set VRAMLINE_BIN")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TF_", "KERAS_", "VRAMLINE_"))}
     path = os.pathsep.join([str(binary.parent), str(Path(sys.executable).parent), kept.get("PATH", "")])
-    return kept | {"PATH": path, "NO_COLOR": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    return kept | {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
 def output_of(command, folder):
