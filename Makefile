@@ -6,8 +6,9 @@
 #   make dist    the wheel and the source archive of a release, into dist/, and the crates (RELEASING.md)
 #   make test-dist   make dist, then installs the wheel and uses it
 #   make bench   time and memory against xprof on a large trace made here; a large log; what a recording costs; replay
-#   make proof   the long tables, written into docs/ with versions and date
-#   make gpu-proof   the ledger on a real GPU, written into docs/gpu-proof.md (vramline installed there, PyTorch, JAX)
+#   make docs    run the commands that README.md and docs/ show, and rewrite their outputs
+#   make proof   the long tables, written into docs/proof with versions and date, and outputs of commands that train
+#   make gpu-proof   the ledger on a real GPU, written into docs/proof/gpu-proof.md (vramline installed there, PyTorch, JAX)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make doc     the manual of the Rust library, as its users see it: target/doc/vramline/index.html
 #   make web     the script of the report page, from web/src into crates/vramline-cli/web (needs Node; what is there is kept in git)
@@ -29,7 +30,7 @@ export VRAMLINE_BIN := $(abspath $(BINARY))
 
 .PHONY: all demo build package optimized older tools test lint lint-rust lint-python compile-tests test-rust test-python test-integrations \
   dist test-dist \
-  doc web browser screenshots bench proof gpu-proof fuzz fmt clean
+  doc docs web browser screenshots bench proof gpu-proof fuzz fmt clean
 
 all: build
 
@@ -119,6 +120,10 @@ test-dist: dist
 	@command -v debootstrap >/dev/null || [ "$$(id -u)" != 0 ] || { apt-get update -q && apt-get install -y -q debootstrap; } || true
 	$(RELEASE)/bin/python -m pytest -q tests/dist
 
+# What trains a model is left to `make proof`.
+docs: build
+	VRAMLINE_BIN= $(PYTHON) docs/outputs.py
+
 # Each is made by a script, from the demo.
 screenshots: package browser
 	for script in docs/screenshots/*.py; do $(VENV)/bin/python $$script || exit 1; done
@@ -134,24 +139,25 @@ bench: optimized
 
 proof: optimized
 	cargo test --release --workspace --locked --test it -- --ignored every_cut_and_every_bit
-	$(VENV)/bin/python benches/against_xprof.py --write docs/benchmarks.md
-	$(VENV)/bin/python benches/against_pickle.py --write docs/benchmarks.md
-	$(VENV)/bin/python benches/page.py --write docs/benchmarks.md
-	$(VENV)/bin/python benches/recording_cost.py --write docs/cost.md
-	$(VENV)/bin/python benches/layers.py --write docs/layers.md
+	$(VENV)/bin/python benches/against_xprof.py --write docs/proof/benchmarks.md
+	$(VENV)/bin/python benches/against_pickle.py --write docs/proof/benchmarks.md
+	$(VENV)/bin/python benches/page.py --write docs/proof/benchmarks.md
+	$(VENV)/bin/python benches/recording_cost.py --write docs/proof/cost.md
+	$(VENV)/bin/python benches/layers.py --write docs/proof/layers.md
 	$(VENV)/bin/python benches/kill_nine.py
 	$(VENV)/bin/python benches/clean_runs.py
-	$(VENV)/bin/python benches/what_if.py --write docs/what-if.md
+	$(VENV)/bin/python benches/what_if.py --write docs/proof/what-if.md
 	$(VENV)/bin/python benches/accuracy.py gather
-	$(VENV)/bin/python benches/accuracy.py compare --write docs/accuracy.md
-	$(VENV)/bin/python benches/accuracy_gpu.py --write docs/accuracy-gpu.md
-	$(VENV)/bin/python benches/fixes.py --write docs/accuracy-fixes.md
+	$(VENV)/bin/python benches/accuracy.py compare --write docs/proof/accuracy.md
+	$(VENV)/bin/python benches/accuracy_gpu.py --write docs/proof/accuracy-gpu.md
+	$(VENV)/bin/python benches/fixes.py --write docs/proof/accuracy-fixes.md
+	$(VENV)/bin/python docs/outputs.py --trains
 	$(MAKE) older
 
 # On a machine with a GPU, PyTorch and JAX; needs no network there once the package is installed.
 gpu-proof:
 	$(PYTHON) tests/gpu/driver.py benches/out/driver
-	$(PYTHON) tests/gpu/proof.py benches/out/gpu --write docs/gpu-proof.md
+	$(PYTHON) tests/gpu/proof.py benches/out/gpu --write docs/proof/gpu-proof.md
 
 # The oldest TensorFlow that is supported, with Keras 2. It needs Python 3.11 or older.
 older: package $(OLDER)/.installed

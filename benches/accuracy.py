@@ -2,7 +2,7 @@
 
     python benches/accuracy.py gather [--models A,B] [--only probes,free,limits,sure] [--runs N] [--minutes N]
     python benches/accuracy.py fork-check MODEL
-    python benches/accuracy.py compare [--write docs/accuracy.md]
+    python benches/accuracy.py compare [--write docs/proof/accuracy.md]
 
 The models are those of tests/python/models/planned.py: some were looked at while the planner was written, the others were not.
 `gather` collects, on the CPU with TensorFlow's pool allocator: probes, which are recordings of small batches by `vramline run`;
@@ -449,7 +449,7 @@ def edge_table(rows):
         sure, likely = row["sure"], row["likely"]
         lines.append(
             f"| {row['model']} | {row['limit']} MiB | {row['always']} | {row['failed']} | {row['passed']} | {row['never']} "
-            f"| {sure} | {likely} | {holds(row)} | {ratio(sure, row['always'])} | {ratio(likely, row['passed'])} | {row['line'] or 'none'} |"
+            f"| {sure or 'none'} | {likely} | {holds(row)} | {ratio(sure, row['always'])} | {ratio(likely, row['passed'])} | {row['line'] or 'none'} |"
         )
     return lines
 
@@ -458,7 +458,7 @@ def holds(row):
     """Whether the batch that is called sure passed whenever it was tried: how often it passed, or what others tell of it."""
     sure = row["sure"]
     if sure is None:
-        return "not told"
+        return "unknown"
     if sure in row["shares"]:
         passed, runs = row["shares"][sure]
         return f"{passed} of {runs}"
@@ -473,7 +473,7 @@ def is_wrong(row):
 
 
 def ratio(told, real):
-    return "not told" if told is None else f"{told / real - 1:+.1%}"
+    return "unknown" if told is None else f"{told / real - 1:+.1%}"
 
 
 def summary(peaks, edges):
@@ -512,10 +512,10 @@ def summary(peaks, edges):
     )
     both("the interval is wider than the spread by: mean, worst", peaks, mean_worst("wider"))
     both("limits", edges, lambda rows: str(len(rows)))
-    both("no batch is called sure, since the plan is not certain", edges, lambda rows: str(sum(row["sure"] is None for row in rows)))
-    both("called sure, and it or a smaller batch failed in a run", edges, lambda rows: str(sum(map(is_wrong, rows))))
+    both("no batch size is called sure, because the plan is not certain", edges, lambda rows: str(sum(row["sure"] is None for row in rows)))
+    both("called sure, and it or a smaller batch size failed in a run", edges, lambda rows: str(sum(map(is_wrong, rows))))
     both("sure against the largest that always passed: mean, worst", edges, apart("sure", "always"))
-    both("likely against the largest that ever passed: mean, worst", edges, apart("likely", "passed"))
+    both("likely against the largest that passed in any run: mean, worst", edges, apart("likely", "passed"))
     both("the line's answer against the largest that always passed: mean, worst", edges, apart("line", "always"))
     return lines
 
@@ -542,20 +542,20 @@ def compare(models, write):
             f"TensorFlow {tf.__version__}, Keras {keras.__version__}, CPU pool allocator; {os.cpu_count()} cores, {platform.machine()}; "
             f"{datetime.date.today()}"
         )
-        write.write_text(f"# Plan, checked\n\n{ABOUT}\n\n{about}\n\n{text}\n", encoding="utf-8")
+        write.write_text(f"# Accuracy of plans (TensorFlow)\n\n{ABOUT}\n\n{about}\n\n{text}\n", encoding="utf-8")
 
 
-ABOUT = """`make proof` writes this file; how it is measured stands in `benches/accuracy.py`, and the models in `tests/python/models/planned.py`.
+ABOUT = """`make proof` writes this page with `benches/accuracy.py`, which describes the method. The models are in `tests/python/models/planned.py`.
 
-Each model is recorded at three small batches, twice each. From these six recordings `vramline plan` predicts the peak at larger batches and
-the largest batch under a limit. The truth is real runs of four steps: at least eight at each batch, with memory to spare for the peaks, and
-under the limit for the largest batch. Executors with threads order ops differently each time, so real runs differ among themselves; the
-error is against their median. *Inside* counts the real runs within the predicted interval. The *line* is the straight line through the
-recorded peaks of the smallest and the largest probe, each the mean of two.
+Each model is recorded at three small batch sizes, twice each. From these six recordings, `vramline plan` predicts the peak at larger batch
+sizes, and the largest batch size under a limit. It is compared with real runs of four steps: at least eight at each batch size, with memory
+to spare for the peaks, and under the limit for the largest batch size. Threads run ops in a different order each time, so real runs differ
+among themselves; the error is against their median. *Inside* counts the real runs within the predicted interval. The *line* is the
+straight line through the recorded peaks of the smallest and the largest probe, each the mean of two.
 
-Under a limit batches are tried in steps of 3 %. *Always passed* is the largest with no failure in eight runs, *first failure* the smallest
-with one, *last pass* the largest with a run that passed, *never passed* the next one, where no run did. *Sure passed* counts runs of the
-very batch that is called sure."""
+Under a limit, batch sizes are tried in steps of 3 %. *Always passed* is the largest with no failure in eight runs, *first failure* the
+smallest with one, *last pass* the largest with a run that passed, and *never passed* the next one, where no run did. *Sure passed* counts
+runs of the batch size that is called sure."""
 
 
 def main():

@@ -1,6 +1,6 @@
 """Plan against real batches on an H200: PyTorch's allocated and reserved peaks, and the memory of the process.
 
-    python benches/accuracy_gpu.py [--write docs/accuracy-gpu.md]
+    python benches/accuracy_gpu.py [--write docs/proof/accuracy-gpu.md]
 
 The snapshots of batches 2, 4 and 8, and what larger batches really took, are in fixtures/plan (tests/gpu/plan_probes.py made them), so
 no GPU is needed. In the same table: the straight line through the probes' own peaks. What the process holds beside the pool is taken
@@ -87,17 +87,17 @@ def main():
     print(text)
     if asked.write:
         about = (
-            "PyTorch 2.11 on one NVIDIA H200, driver 580.159; snapshots of three steps at batches 2, 4 and 8; truths are unrecorded runs. "
+            "PyTorch 2.11 on one NVIDIA H200, driver 580.159; snapshots of three steps at batch sizes 2, 4 and 8; compared with runs that were not recorded. "
             f"Written {datetime.date.today()}."
         )
-        head = "# Plan against real batches on a GPU\n\n`make proof` writes this file; how it is measured stands in `benches/accuracy_gpu.py`.\n"
+        head = "# Accuracy of plans on a GPU (PyTorch)\n\n`make proof` writes this page with `benches/accuracy_gpu.py`, which describes the method.\n"
         notes = (
-            "VGG-16 reserves twice what it allocates: the scratch of its convolutions has another size in each layer, "
+            "VGG-16 reserves twice what it allocates: the scratch memory of its convolutions has another size in each layer, "
             "and cached blocks of one size do not serve the next. cuDNN chooses its algorithm by the size of the "
-            "problem, so the scratch is no line from 2 to 8; but two batches with the same algorithm differ by a "
-            "whole number of granules a sample, and layers next to each other tell how it goes on. ConvNeXt is the "
-            "worst: up to batch 8 its depthwise convolutions ask for a tensor that they no longer ask for from 16 on, "
-            "which nothing in the probes tells."
+            "problem, so the scratch memory is not linear from 2 to 8. But two batch sizes with the same algorithm differ by a "
+            "whole number of granules a sample, and adjacent layers show how it continues. ConvNeXt is the "
+            "worst: up to batch size 8, its depthwise convolutions request a tensor that they no longer request from 16 on, "
+            "and nothing in the probes shows this."
         )
         asked.write.write_text(f"{head}\n{about}\n\n{notes}\n\n{text}\n", encoding="utf-8")
 

@@ -1,6 +1,6 @@
 """Time and memory of CPython's `pickle.load` and of `vramline report --json` on the same PyTorch snapshot, in one run.
 
-    python benches/against_pickle.py [--snapshot FILE] [--runs N] [--write docs/benchmarks.md]
+    python benches/against_pickle.py [--snapshot FILE] [--runs N] [--write docs/proof/benchmarks.md]
 
 Makes a snapshot of the documented schema first, a gigabyte with stacks of 30 frames, and one of half that size (kept in
 benches/out/). Entries are as PyTorch writes them: frames are shared dictionaries, each list of them is its own but for
@@ -269,7 +269,7 @@ def main():
         (fewer, once, less), (many, twice, more) = results
         lines += [
             "",
-            f"Growth of our own cost: {many / fewer:.2f} times the entries take {twice / once:.2f} times the time and"
+            f"How the cost of Vramline grows: {many / fewer:.2f} times the entries take {twice / once:.2f} times the time and"
             f" {more / less:.2f} times the memory.",
         ]
     print("\n" + "\n".join(lines))
@@ -285,7 +285,7 @@ def write(path, lines):
     text = path.read_text() if path.exists() else "# Benchmarks\n"
     before, _, after = text.partition(HEADING)
     _, mark, rest = after.partition("\n## ")
-    how = "`benches/against_pickle.py` measures this and says how."
+    how = "`benches/against_pickle.py` measures this and describes the method."
     part = "\n".join([HEADING, "", how, "", *lines, ""])
     path.write_text(before.rstrip() + "\n\n" + part + (mark + rest if mark else ""))
 

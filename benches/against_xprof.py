@@ -1,6 +1,6 @@
 """Time and memory of xprof's memory profile and of `vramline report --json` on the same large trace, in one run.
 
-    python benches/against_xprof.py [--trace FILE] [--runs N] [--write docs/benchmarks.md]
+    python benches/against_xprof.py [--trace FILE] [--runs N] [--write docs/proof/benchmarks.md]
 
 Makes a trace of at least 200 MB with real TensorFlow first, and one of twice that size (kept in benches/out/): the cost
 of the two tools does not grow alike. Rules: warm page cache; every run in a fresh process; xprof's imports are not counted, our
@@ -159,12 +159,12 @@ def main():
         (once, less), (twice, more) = results
         lines += [
             "",
-            f"Growth of our own cost: {events(twice[0][3]) / events(once[0][3]):.2f} times the events take"
+            f"How the cost of Vramline grows: {events(twice[0][3]) / events(once[0][3]):.2f} times the events take"
             f" {best(twice, 0) / best(once, 0):.2f} times the time and {more / less:.2f} times the memory.",
         ]
     print("\n" + "\n".join(lines))
     if args.write:
-        head = "# Benchmarks\n\n`make proof` writes this file; how it is measured stands in `benches/against_xprof.py`.\n\n"
+        head = "# Benchmarks\n\n`make proof` writes this page with `benches/against_xprof.py`, which describes the method.\n\n"
         args.write.write_text(head + "\n".join(lines) + "\n")
 
 

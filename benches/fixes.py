@@ -1,6 +1,6 @@
 """Do the fixes save what plan says? Every fix that can be applied from outside, predicted and measured on real models.
 
-    python benches/fixes.py [--runs N] [--write docs/accuracy-fixes.md]
+    python benches/fixes.py [--runs N] [--write docs/proof/accuracy-fixes.md]
 
 On the CPU with TensorFlow's pool allocator, by `vramline verify`, which plans from small batches, runs the model as it is and with the
 fix, several times each, and compares the savings. PyTorch's expandable segments were measured on an H200: fixtures/plan/truths.jsonl.
@@ -97,7 +97,7 @@ def main():
         import tensorflow as tf
 
         about = f"TensorFlow {tf.__version__}, CPU pool allocator, {os.cpu_count()} cores, {asked.runs} runs each; {datetime.date.today()}"
-        head = "# Fixes, predicted and measured\n\n`make proof` writes this file; how it is measured stands in `benches/fixes.py`.\n"
+        head = "# Fixes, predicted and measured\n\n`make proof` writes this page with `benches/fixes.py`, which describes the method.\n"
         asked.write.write_text(f"{head}\n{about}\n\n{text}\n", encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
 """How much of a peak has the right layer and role, with oneDNN off and on.
 
-    python benches/layers.py [--write docs/layers.md]
+    python benches/layers.py [--write docs/proof/layers.md]
 
 Runs every model of `tests/python/jobs/kinds.py` under `vramline run`, with TF_ENABLE_ONEDNN_OPTS=0 and =1, and checks the report of
 its peak against the model's own objects, by the code that `tests/python/test_layers.py` checks it with. Needs the package installed and TensorFlow; on
@@ -88,12 +88,12 @@ COLUMNS = {
 
 HEAD = """# Layers and roles at the peak
 
-`make proof` writes this file with `benches/layers.py`.
+`make proof` writes this page with `benches/layers.py`.
 
 TensorFlow uses oneDNN's kernels on some processors and not on others. They have other op names, need other scratch memory and run in
-another order, so a report must be right with both. Each model of `tests/python/jobs/kinds.py` is trained under `vramline run` with
+another order, so reports must be right with both. Each model of `tests/python/jobs/kinds.py` is trained under `vramline run` with
 `TF_ENABLE_ONEDNN_OPTS=0` and `=1`. The report of its peak is compared with the model's own objects: the variables of each layer, the slots
-of each optimizer, and the sizes of what each layer takes and returns. `tests/python/test_layers.py` asks for 95 % right layers and 99 % right roles of each.
+of each optimizer, and the sizes of what each layer takes and returns. `tests/python/test_layers.py` requires 95 % right layers and 99 % right roles for each.
 
 {columns}
 

@@ -1,6 +1,6 @@
 """The page of ten million events: how long it takes to write, how large it is, how smoothly it pans.
 
-    python benches/page.py [--trace FILE] [--events N] [--write docs/benchmarks.md]
+    python benches/page.py [--trace FILE] [--events N] [--write docs/proof/benchmarks.md]
 
 A real trace (benches/out/double.xplane.pb, or one that benches/make_trace.py makes) is repeated, its lines shifted in time, until it
 has N memory events. The page is made from a warm file, best of five. Frames are those of headless Chromium: the window is moved at
@@ -24,8 +24,7 @@ OUT = HERE / "out"
 SECTION = """
 ## The page of ten million events
 
-`benches/page.py` measures this and says how: a real trace, repeated with its times shifted, to a page that is opened and panned in a
-browser.
+`benches/page.py` measures this: it repeats a real trace with shifted times, writes the page, opens it in a browser and pans it.
 
 """
 BEGIN, END = "<!-- page:begin -->", "<!-- page:end -->"

@@ -1,6 +1,6 @@
 """What a recording costs a training job: a step, the traced steps, and the start of a process.
 
-    python benches/recording_cost.py [--write docs/cost.md]
+    python benches/recording_cost.py [--write docs/proof/cost.md]
 
 Needs the package installed and TensorFlow; on a machine without a GPU its pool allocator on the CPU stands in. Rules: the two sides
 of each comparison alternate in blocks, so that a busy machine disturbs both; figures are medians with the range between the
@@ -221,8 +221,8 @@ def main():
     print("\n".join(lines))
     if args.write:
         head = (
-            "# What a recording costs\n\n`make proof` writes this file; how it is measured stands in `benches/recording_cost.py`.\n\n"
-            "Around steps of 5 ms everything lies cold, which is why a step costs more there than by itself.\n\n"
+            "# What a recording costs\n\n`make proof` writes this page with `benches/recording_cost.py`, which describes the method.\n\n"
+            "Between steps of 5 ms caches are cold, so recording a step costs more there than by itself.\n\n"
         )
         args.write.write_text(head + "\n".join(lines) + "\n")
 

@@ -1,6 +1,6 @@
 """What a recording costs a PyTorch job on a GPU: bare, recorded, and while its allocator's history is kept.
 
-    python benches/torch_cost.py [--turns N] [--write docs/cost-gpu.md]
+    python benches/torch_cost.py [--turns N] [--write docs/proof/cost-gpu.md]
 
 Needs vramline and PyTorch with CUDA on one GPU. The same training runs bare, under `vramline run --trace off` and under `vramline run`,
 in turns. Each step is timed by the job itself, with the device waited for before and after; the first is left out, which makes libraries
@@ -115,10 +115,10 @@ def main():
     versions, rows = table(args.turns)
     text = f"""# What a recording costs on a GPU
 
-`benches/torch_cost.py` writes this file, and says how it is measured.
+`benches/torch_cost.py` writes this page and describes the method.
 
-Each is the median of runs in turns, of the median step of each run. Steps of a few milliseconds are bound by Python and launch overhead:
-there a line of history for each tensor weighs most, and runs of one job differ by some percent: a negative figure is that noise. Only the
+Each figure is the median over alternating runs of the median step of each run. Steps of a few milliseconds are bound by Python and launch
+overhead: there, a history entry for each tensor costs most. Runs of one job differ by some percent; negative figures are that noise. Only the
 first {TRACED} steps are traced here; then the history is switched off.
 
 {versions}

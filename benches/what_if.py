@@ -1,6 +1,6 @@
 """Does what-if tell the truth? Predicted "fits" against real TensorFlow runs under that limit.
 
-    python benches/what_if.py [--cases N] [--repeats N] [--workers N] [--write docs/what-if.md]
+    python benches/what_if.py [--cases N] [--repeats N] [--workers N] [--write docs/proof/what-if.md]
 
 Each model is trained once under an ample limit, on the CPU with TensorFlow's pool allocator, and traced from its first
 allocation. `vramline replay --find limit` gives the smallest limit L at which the recorded requests fit. Then limits around L
@@ -153,7 +153,8 @@ def main():
             f"{datetime.date.today()}"
         )
         asked.write.write_text(
-            f"# What-if, checked\n\n`make proof` writes this file; how it is measured stands in `benches/what_if.py`.\n\n{about}\n\n{text}\n",
+            "# What-if: predicted and real limits\n\n`make proof` writes this page with `benches/what_if.py`, which describes the method.\n\n"
+            f"{about}\n\n{text}\n",
             encoding="utf-8",
         )
 

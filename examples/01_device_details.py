@@ -1,8 +1,8 @@
-"""Lists the devices that TensorFlow sees, with their details and the memory in use on each.
+"""Lists the devices that TensorFlow sees, their details, and the memory in use on each.
 
     python 01_device_details.py
 
-Without a GPU, the script uses the CPU.
+Without a GPU it does the same for the CPU.
 """
 
 import tensorflow as tf
@@ -11,7 +11,7 @@ KIND = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
 
 
 def describe(device):
-    """Prints the name and details of a physical device. A CPU has none, and a driver may not report all of them."""
+    """Prints the name and details of a physical device. A CPU has no details, and a driver may not report all of them."""
     details = tf.config.experimental.get_device_details(device)
     print(f"{device.device_type}: {details.get('device_name', 'no name given')}")
     capability = details.get("compute_capability")
@@ -20,7 +20,7 @@ def describe(device):
 
 
 def print_memory(name):
-    """Prints the bytes that TensorFlow has in use on a device now, and the peak since the start."""
+    """Prints what TensorFlow has in use on a device now, and the peak since the start."""
     try:
         info = tf.config.experimental.get_memory_info(name)
     except ValueError:
@@ -34,7 +34,7 @@ print(f"{KIND}s: {len(devices)}")
 for device in devices:
     describe(device)
 
-# Memory is reported per logical device. Logical devices exist only after TensorFlow has initialised the physical ones.
+# The figures below belong to logical devices, which exist only after TensorFlow has started the physical ones.
 names = [f"{KIND}:{index}" for index in range(len(tf.config.list_logical_devices(KIND)))]
 
 print("before any tensor")

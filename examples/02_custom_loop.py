@@ -1,8 +1,8 @@
-"""A custom training loop that prints the memory every ten steps, before and after the optimizer's update.
+"""A custom training loop that prints memory every ten steps, before and after the optimizer step.
 
     python 02_custom_loop.py
 
-Adam creates its state in the first step. From then on it holds two more values per weight.
+The optimizer creates its state at its first step. From then on, Adam holds two more values for each weight.
 """
 
 import keras
@@ -13,7 +13,7 @@ BATCH = 256
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
 keras.utils.set_random_seed(1)
-# With one thread the ops run in the same order every time, so the peak is the same in every run.
+# With one thread, ops run one after the other, so the peak is the same in every run.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 

@@ -2,7 +2,7 @@
 
     python 03_profiler.py [LOGDIR]
 
-Without LOGDIR, the trace goes to a temporary folder, which is deleted at the end.
+Without LOGDIR the trace goes to a temporary folder, which is removed at the end.
 """
 
 import sys
@@ -33,7 +33,7 @@ def build():
 
 
 def profile(model, x, y, logdir):
-    model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)  # The first epoch traces the graph, so it is not profiled.
+    model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)  # The first epoch traces the graph and is not profiled.
     tf.profiler.experimental.start(logdir)
     try:
         model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
@@ -46,7 +46,7 @@ def main(logdir):
     x = random.standard_normal((8 * BATCH, 28, 28, 1), dtype=np.float32)
     y = random.integers(0, 10, 8 * BATCH)
     profile(build(), x, y, logdir)
-    # Print no names: the folder is named after the time, and the file after the host.
+    # The folder is named after the time and the file after the host. Neither is printed.
     traces = list(Path(logdir).glob("plugins/profile/*/*.xplane.pb"))
     print(f"traces written: {len(traces)}")
     print(f"the newest holds something: {bool(traces) and max(traces).stat().st_size > 0}")

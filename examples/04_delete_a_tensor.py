@@ -1,8 +1,8 @@
-"""Allocates a large tensor, deletes it, waits, and prints the memory each time, from inside and from outside.
+"""Allocates a large tensor, deletes it, waits, and reads the memory each time, from inside and from outside.
 
     python 04_delete_a_tensor.py
 
-Inside is TensorFlow's own counter. Outside is the driver's number for the whole GPU, from GPUtil or nvidia-smi.
+Inside is TensorFlow's own count. Outside is the driver's figure for the whole GPU, from GPUtil or nvidia-smi.
 """
 
 import gc
@@ -30,7 +30,7 @@ def inside():
 
 
 def outside():
-    """Returns the MiB in use on the first GPU, by all processes; None if neither GPUtil nor nvidia-smi can read it."""
+    """MiB in use on the first GPU by all processes, or None if nothing can report it."""
     if GPUtil is not None:
         gpus = GPUtil.getGPUs()
         return int(gpus[0].memoryUsed) if gpus else None
@@ -48,7 +48,7 @@ def show(label):
     if used is None:
         print(f"{label:12} driver: not available (no GPU that GPUtil or nvidia-smi can read)")
     else:
-        # Other processes change this number, so it does not belong to the result on stdout.
+        # Other processes change this figure, so it goes to standard error.
         print(f"{label:12} driver: {used} MiB", file=sys.stderr)
 
 

@@ -1,9 +1,9 @@
-"""Turns on memory growth for every GPU, then trains a small model.
+"""Turns memory growth on for every GPU, then trains a little.
 
     python 05_memory_growth.py
 
-With memory growth, TensorFlow reserves memory from the driver as it needs it, instead of nearly all of it at first use.
-It must be set before TensorFlow initialises the GPUs.
+With growth, TensorFlow takes memory from the driver as needed instead of nearly all of it at first use. It must be set
+before TensorFlow starts the GPUs.
 """
 
 import keras
@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 keras.utils.set_random_seed(1)
-# Like memory growth, thread settings must be made before the first tensor.
+# Thread settings, like growth, come after the import and before the first tensor.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
@@ -22,7 +22,7 @@ try:
         tf.config.experimental.set_memory_growth(gpu, True)
     print(f"memory growth is on for {len(gpus)} GPUs" if gpus else "no GPU: there is no memory growth to set")
 except RuntimeError as error:
-    # Too late: the program has already used a GPU.
+    # Too late: something has already used a GPU.
     print(f"memory growth could not be set: {error}")
 
 for gpu in gpus:
@@ -41,7 +41,7 @@ try:
 except ValueError:
     print(f"{DEVICE}: memory figures are not available")
 
-# Too late now: TensorFlow is initialised.
+# Too late now: TensorFlow has started.
 try:
     tf.config.threading.set_inter_op_parallelism_threads(2)
 except RuntimeError as error:

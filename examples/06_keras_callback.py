@@ -1,8 +1,8 @@
-"""A Keras callback that notes the peak at the beginning and end of an epoch and at some batches, and a bar plot.
+"""A Keras callback that stores the peak at the beginning of an epoch, at chosen batches and at its end; then a bar plot.
 
     python 06_keras_callback.py [FOLDER]
 
-The plot is saved to FOLDER if it is given and matplotlib is installed.
+The plot is written to FOLDER if one is given and matplotlib is installed.
 """
 
 import sys
@@ -16,13 +16,13 @@ BATCHES = 25
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
 keras.utils.set_random_seed(1)
-# With one thread the ops run in the same order every time, so the peak is the same in every run.
+# With one thread, ops run one after the other, so the peak is the same in every run.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
 class MemoryCallback(keras.callbacks.Callback):
-    """Stores the peak of the device in bytes, with a label."""
+    """Stores the device's peak, in bytes, under a label."""
 
     def __init__(self, batches):
         super().__init__()
@@ -80,7 +80,7 @@ model = keras.Sequential(
 model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 x = tf.random.stateless_normal((BATCH, 32, 32, 3), seed=(1, 1))
 y = tf.random.stateless_uniform((BATCH,), seed=(1, 2), maxval=10, dtype=tf.int32)
-# Repeat one batch, so that the input pipeline holds the same memory at every step.
+# The same batch is repeated, so the input pipeline holds the same memory at every step.
 data = tf.data.Dataset.from_tensors((x, y)).repeat(BATCHES)
 
 callback = MemoryCallback(batches=[5, 10, 25])

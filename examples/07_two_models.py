@@ -1,8 +1,8 @@
-"""Trains two models one after the other, resets the peak between them, and plots both peaks as bars.
+"""Trains two models one after the other, resets the peak between them, and draws both as bars.
 
     python 07_two_models.py [FOLDER]
 
-The plot is saved to FOLDER if it is given and matplotlib is installed.
+The chart is written to FOLDER if one is given and matplotlib is installed.
 """
 
 import gc
@@ -15,7 +15,7 @@ import tensorflow as tf
 BATCH = 64
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
-# With one thread the ops run in the same order every time, so the peak is the same in every run.
+# With one thread, ops run one after the other, so the peak is the same in every run.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
@@ -33,9 +33,9 @@ def large():
 
 
 def peak_of(layers, data):
-    """Returns the peak of a short training in bytes; None if TensorFlow does not count memory."""
+    """The peak of a short training in bytes, or None if TensorFlow does not count it."""
     keras.utils.set_random_seed(1)
-    # Free the previous model first, or its memory would count for this one too.
+    # Frees what the last model left behind, which would otherwise count for this one too.
     keras.backend.clear_session()
     gc.collect()
     try:
@@ -67,7 +67,7 @@ def plot(peaks, folder):
     print("plot: models.png")
 
 
-# Both models repeat the same batch, so that the input holds the same memory at every step.
+# Both models see the same repeated batch, so the input holds the same memory at every step.
 x = tf.random.stateless_normal((BATCH, 32, 32, 3), seed=(1, 1))
 y = tf.random.stateless_uniform((BATCH,), seed=(1, 2), maxval=10, dtype=tf.int32)
 steps = tf.data.Dataset.from_tensors((x, y)).repeat(5)

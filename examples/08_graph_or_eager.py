@@ -1,4 +1,4 @@
-"""Runs the same training step eagerly and as a @tf.function: a warm-up, then a loop.
+"""The same training step in eager mode and as a @tf.function, warmed up and then called in a loop.
 
     python 08_graph_or_eager.py
 
@@ -16,19 +16,19 @@ STEPS = 8
 BATCH = 64
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
-# With one thread the ops run in the same order every time, so the peak is the same in every run.
+# With one thread, ops run one after the other, so the peak is the same in every run.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def training_step():
-    """Creates a model, and returns the function that trains it on a batch."""
+    """A new model, and the function that trains it on a batch."""
     keras.utils.set_random_seed(1)
     layers = [keras.layers.Conv2D(32, 3, activation="relu") for _ in range(2)]
     head = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
     model = keras.Sequential([keras.Input((32, 32, 3)), *layers, *head])
     optimizer = keras.optimizers.SGD(0.01)
-    # The optimizer creates its variables here, because a traced function cannot create them in a later call.
+    # Variables cannot be created while a graph is traced, so the optimizer creates its own here.
     optimizer.build(model.trainable_variables)
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
@@ -59,7 +59,7 @@ def peak():
 
 def measure(label, step, x, y):
     reset()
-    step(x, y)  # The first call traces the graph.
+    step(x, y)  # The graph is traced at the first call.
     print(f"{label:6} warm-up: peak {peak()}")
     reset()
     begin = time.perf_counter()

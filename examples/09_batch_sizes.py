@@ -1,4 +1,4 @@
-"""Trains with several batch sizes, and measures time and memory of each.
+"""Trains with one batch size after the other, and measures time and memory.
 
     python 09_batch_sizes.py
 
@@ -16,7 +16,7 @@ SIZES = [16, 32, 64, 128]
 IMAGES = 256
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
-# With one thread the ops run in the same order every time, so the peak is the same in every run.
+# With one thread, ops run one after the other, so the peak is the same in every run.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
@@ -36,14 +36,14 @@ def build():
 
 
 def epoch_of(size):
-    """Repeats one batch, so that the input holds the same memory at every step."""
+    """The same batch repeated, so that the input holds the same memory at every step."""
     x = tf.random.stateless_normal((size, 32, 32, 3), seed=(1, 1))
     y = tf.random.stateless_uniform((size,), seed=(1, 2), maxval=10, dtype=tf.int32)
     return tf.data.Dataset.from_tensors((x, y)).repeat(IMAGES // size)
 
 
 def train(data):
-    """Trains one epoch. Returns its peak in bytes (None if TensorFlow does not count memory) and its seconds."""
+    """Trains one epoch. Returns its peak in bytes (None if TensorFlow does not count it) and its seconds."""
     keras.utils.set_random_seed(1)
     keras.backend.clear_session()
     gc.collect()
@@ -61,7 +61,7 @@ def train(data):
         return None, seconds
 
 
-# Create the data of all sizes first, so that the same amount of data is in memory when each size is measured.
+# The data of all sizes is created first, so that every size is measured with the same amount of data in memory.
 epochs = {size: epoch_of(size) for size in SIZES}
 print("batch  peak")
 for size, data in epochs.items():

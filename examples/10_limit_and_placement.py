@@ -1,8 +1,8 @@
-"""Uses only one GPU, limits TensorFlow's memory on it, and places tensors explicitly.
+"""Uses one GPU only, limits its memory, and places tensors by hand.
 
     python 10_limit_and_placement.py
 
-Without a GPU, the CPU is split into two logical devices, which have no limit and share one allocator.
+Without a GPU the CPU is split into two logical devices, which have no limit and share one allocator.
 """
 
 import tensorflow as tf
@@ -11,7 +11,7 @@ LIMIT_MIB = 1024
 
 gpus = tf.config.list_physical_devices("GPU")
 if gpus:
-    # Both calls raise an error after TensorFlow has initialised the GPUs.
+    # Both calls must come before TensorFlow starts the GPUs. Afterwards they raise.
     tf.config.set_visible_devices(gpus[0], "GPU")
     tf.config.set_logical_device_configuration(
         gpus[0], [tf.config.LogicalDeviceConfiguration(memory_limit=LIMIT_MIB)]
@@ -43,7 +43,7 @@ for device in devices:
         held.append(tf.ones((2048, 1024)))
     print(f"8 MiB placed on {tf.DeviceSpec.from_string(held[-1].device).device_type}: {device} {memory(device)}")
 
-# An op runs on the given device. TensorFlow first copies inputs from other devices to it.
+# An op runs on the device of its scope. Inputs from other devices are copied there first.
 with tf.device(devices[0]):
     product = tf.matmul(held[0], held[1], transpose_b=True)
 print(f"product {product.shape} on {devices[0]}: {memory(devices[0])}, first element {float(product[0, 0]):.0f}")

@@ -1,9 +1,9 @@
-"""Gradient accumulation in a custom loop: four micro-batches per update of the weights.
+"""Gradient accumulation in a custom loop: a batch in four parts, one update of the weights.
 
     python 11_gradient_accumulation.py
 
-The activations of a micro-batch are freed before the next one begins, so the peak is that of one micro-batch. The sums of
-the gradients stay in memory, one value per weight.
+The activations of a part are freed before the next part begins, so only one part is in memory at a time. The sums of the
+gradients are kept in between: one value for each weight.
 """
 
 import gc
@@ -16,13 +16,13 @@ PARTS = 4
 STEPS = 3
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
-# With one thread the ops run in the same order every time, so the peak is the same in every run.
+# With one thread, ops run one after the other, so the peak is the same in every run.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def train(parts):
-    """Trains with each batch divided into parts. Returns the last loss."""
+    """Trains with each batch in parts. Returns the last loss."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
         [
@@ -41,7 +41,7 @@ def train(parts):
     @tf.function
     def accumulate(x, y):
         with tf.GradientTape() as tape:
-            # The mean over the batch is the mean over the parts of their means.
+            # The mean over the batch is the mean of the parts' means.
             loss = loss_of(y, model(x, training=True)) / parts
         for total, gradient in zip(sums, tape.gradient(loss, model.trainable_variables)):
             total.assign_add(gradient)

@@ -1,4 +1,4 @@
-"""The ledger on a real GPU: does it close, what does watching cost? Writes docs/gpu-proof.md.
+"""The ledger on a real GPU: does it close, what does watching cost? Writes docs/proof/gpu-proof.md.
 
     python tests/gpu/proof.py OUT [--write FILE]     # needs a GPU, PyTorch and JAX with CUDA, vramline installed; no network
 
@@ -132,30 +132,30 @@ def cost(out):
 def document(rows, costs, versions):
     lines = [
         "# The ledger on a real GPU\n",
-        "`make gpu-proof` writes this file; what is run stands in `tests/gpu/proof.py` and `tests/gpu/workloads.py`.\n",
+        "`make gpu-proof` writes this page with `tests/gpu/proof.py`; the programs are in `tests/gpu/workloads.py`.\n",
         versions + "\n",
-        "At the peak, with the driver's nearest figures of a pool of that size, in MiB. *process* is the driver's figure. *context at",
-        "start* is what the process held beside its pool when both were first known; *outside* is what came since, each with its moment;",
-        "*unexplained* is what none of the others explains (changes of less than 2 MiB). That the two are what they are called shows in the second",
-        "table: what lies beside the pool stays the same to the byte while tensors are deleted and caches are given back.\n",
+        "At the peak, with the driver's nearest figures for a pool of that size, in MiB. *Process* is the driver's figure. *Context at start* is",
+        "what the process held outside its pool when both were first known. *Outside* is what came later, each with its moment. *Unexplained* is",
+        "what none of the others explains (changes of less than 2 MiB). The second table supports these names: memory outside the pool stays the",
+        "same to the byte while tensors are deleted and caches are returned.\n",
         "| workload | process | context at start | pool | in use | outside | unexplained | share | other processes |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         title = row["name"] + (f", {row['mode']}" if row["mode"] else "")
         figures = [row[word] for word in ("this job", "context at start", "pool", "in use", "outside the pools", "unexplained")]
-        share = "not known" if row["share"] is None else f"{row['share']:.2%}"
+        share = "unknown" if row["share"] is None else f"{row['share']:.2%}"
         lines.append(f"| {title} | {' | '.join(map(signed, figures))} | {share} | {signed(row['other process'])} |")
     lines += ["", "In the process itself (`memory_info().ledger()`), before and after deletions, in MiB:\n",
-              "| workload | moment | process | pool | in use | cached | beside the pool |", "|---|---|---|---|---|---|---|"]
+              "| workload | moment | process | pool | in use | cached | outside the pool |", "|---|---|---|---|---|---|---|"]
     for row in rows:
         for moment in row["moments"]:
             if moment["label"] == "watch":
                 continue
             figures = [moment.get(word) for word in ("this job", "pool", "in use", "cached free", "context and outside the pools")]
             lines.append(f"| {row['name']}, {row['mode']} | {moment['label']} | {' | '.join(map(signed, figures))} |")
-    lines += ["", "What watching costs: a step with and without `vramline run`, in turns (median of five pairs, least and most):\n",
-              "| rate | a step bare | added | asking the driver, of a second |", "|---|---|---|---|"]
+    lines += ["", "The cost of sampling: a step with and without `vramline run`, alternating (median of five pairs, least and most):\n",
+              "| rate | bare step | added | share of time spent asking the driver |", "|---|---|---|---|"]
     for rate, bare, middle, least, most, driver in costs:
         spent = driver["costs"]["memory"]["nanos"] + driver["costs"]["processes"]["nanos"]
         share = spent / driver["watched_ns"] if driver["watched_ns"] else 0

@@ -101,7 +101,7 @@ def kill_fit(folder, chance, binary):
 
 
 def read_whole(path):
-    """A stream up to its last whole message, as docs/recording.md shows; and whether something was torn off.
+    """A stream up to its last whole message, as docs/reference/recording.md shows; and whether something was torn off.
 
     Without a whole header there are no rows; an empty file was opened and never written.
     """

@@ -683,7 +683,7 @@ def test_a_killed_stream_is_read_by_others_as_it_is(jobs):
 
 
 def test_a_torn_stream_is_read_up_to_the_tear(jobs):
-    """What docs/recording.md says of other readers."""
+    """What docs/reference/recording.md says of other readers."""
     import duckdb
     import pyarrow
 

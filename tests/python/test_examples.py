@@ -84,7 +84,7 @@ def test_an_example_knows_nothing_of_the_tool(example):
     assert "vramline" not in example.read_text(encoding="utf-8").lower()
 
 
-@pytest.mark.parametrize("page", ["docs/recipes.md", "examples/README.md"])
+@pytest.mark.parametrize("page", ["docs/how-to/recipes.md", "examples/README.md"])
 def test_every_example_is_on_the_page(page):
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     assert [path.name for path in EXAMPLES if path.name not in text] == []
@@ -92,7 +92,7 @@ def test_every_example_is_on_the_page(page):
 
 def test_links_to_recipes_lead_somewhere():
     """The anchor of a heading is its text in small letters, without punctuation, with dashes for spaces."""
-    recipes = (REPOSITORY / "docs/recipes.md").read_text(encoding="utf-8")
+    recipes = (REPOSITORY / "docs/how-to/recipes.md").read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.+)$", recipes, re.MULTILINE)
     anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
     links = re.findall(r"recipes\.md#([\w-]+)", (REPOSITORY / "examples/README.md").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-//! The result of a command and its exit code. All exit codes are decided here; `docs/exit-codes.md` lists them by verb.
+//! The result of a command and its exit code. All exit codes are decided here; `docs/reference/exit-codes.md` lists them by verb.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

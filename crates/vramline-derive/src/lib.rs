@@ -1,6 +1,6 @@
 //! `#[derive(Document)]`: everything that is said of a field of a JSON document, said once, at the field.
 //!
-//! The doc comment of a field is its meaning in `docs/json.md`. `#[field(...)]` adds
+//! The doc comment of a field is its meaning in `docs/reference/json.md`. `#[field(...)]` adds
 //!
 //! - `title = "peak"`: what a column of it is headed with; without one, the field's name without its unit;
 //! - `unit = "share"`: what its numbers count, where neither the type nor the name tells;

@@ -1,5 +1,5 @@
 //! *Internal.* What is said of a field of a JSON document, said once: `#[derive(Document)]` on its struct declares title, unit, meaning and the reason
-//! for a null beside the field. The tables of `docs/json.md`, the titles of printed tables, the list of unknowns in each document and the
+//! for a null beside the field. The tables of `docs/reference/json.md`, the titles of printed tables, the list of unknowns in each document and the
 //! page's types come from there.
 
 use std::borrow::Cow;

@@ -92,7 +92,7 @@
 //!
 //! Each answer is plain data with public fields ([`Report`], [`Replay`], [`OomReport`], [`PlanView`]; their parts are in [`documents`]) and
 //! implements `serde::Serialize`. Its JSON is what the command of the same name prints with `--json`, and is described field by
-//! field in `docs/json.md`. An unknown figure is `None`, never zero, and [`Unknown`] says why and what would make it known. What was
+//! field in `docs/reference/json.md`. An unknown figure is `None`, never zero, and [`Unknown`] says why and what would make it known. What was
 //! wrong with the input is a [`Warning`]. Sums are exact: in every pool the named, the unnamed, the slack and what was there
 //! before the recording add up to the bytes in use.
 //!
@@ -117,8 +117,8 @@
 //! release: read the fields that you need, and make options with `..Default::default()`. Enums of words may get more words, except for
 //! [`Role`], which is closed. The crate runs on Linux.
 //!
-//! The facts about formats that it relies on are in the documentation of the repository: `docs/how-it-works.md` (how large files are read),
-//! `docs/recording.md` (the files of a recording), `docs/replay.md` (the allocators), `docs/plan.md` (how predictions are made and how
+//! The facts about formats that it relies on are in the documentation of the repository: `docs/explanation/how-it-works.md` (how large files are read),
+//! `docs/reference/recording.md` (the files of a recording), `docs/explanation/how-replay-works.md` (the allocators), `docs/explanation/how-planning-works.md` (how predictions are made and how
 //! good they are).
 
 // Some code is there for one feature or for Vramline's own programs only. With all features nothing of it may be unused.
@@ -212,7 +212,7 @@ pub use warning::{Unknown, Warning};
 
 /// The parts of the answers, and the words in them.
 ///
-/// They are plain data that serialises to the JSON which `docs/json.md` of the repository describes. Start from [`Report`], [`Replay`], [`OomReport`] or [`PlanView`].
+/// They are plain data that serialises to the JSON which `docs/reference/json.md` of the repository describes. Start from [`Report`], [`Replay`], [`OomReport`] or [`PlanView`].
 pub mod documents {
     // Of a report.
     #[doc(inline)]

@@ -17,7 +17,7 @@ use crate::output::OutputFile;
 const HELP: &str = "\
 parquet, csv and json have one row per allocation: pool, device, process, address, time of
 allocation and of free, requested bytes, allocated bytes, op, layer, role, variable, shape, dtype,
-step, and whether it is in use at the peak of its pool. docs/export.md lists the columns.
+step, and whether it is in use at the peak of its pool. docs/how-to/export.md lists the columns.
 
 perfetto is a trace in Chrome's event format for https://ui.perfetto.dev and chrome://tracing: a
 counter for each pool, the steps, and a slice for each allocation.

@@ -1,4 +1,4 @@
-//! The table of exit codes in `docs/exit-codes.md`, row by row: a command that ends so, for each.
+//! The table of exit codes in `docs/reference/exit-codes.md`, row by row: a command that ends so, for each.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The rows of the table: verb and code, without backticks.
 fn rows() -> Vec<(String, String)> {
-    let text = std::fs::read_to_string(root().join("docs/exit-codes.md")).unwrap();
+    let text = std::fs::read_to_string(root().join("docs/reference/exit-codes.md")).unwrap();
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
     rows.map(|(verb, rest)| (verb.to_owned(), rest.split(" |").next().unwrap().to_owned())).collect()
 }
@@ -204,7 +204,7 @@ fn every_verb_ends_as_the_table_says() {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let listed = listed.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
     for verb in listed.filter_map(|line| line.split_whitespace().next()).filter(|&verb| verb != "help") {
-        assert!(verbs.contains_key(verb), "docs/exit-codes.md does not know {verb}");
+        assert!(verbs.contains_key(verb), "docs/reference/exit-codes.md does not know {verb}");
     }
 }
 

@@ -91,7 +91,7 @@ pub struct FailureView {
     /// The pool, as the framework names it.
     #[field(title = "pool", null = "the input does not say")]
     pub allocator: Option<String>,
-    /// The format of the message: `bfc-a` (TensorFlow up to 1.13), `bfc-b` (1.14 to 2.0), `bfc-c` (2.1 to 2.21), `bfc-d` (XLA since June 2026), `bfc` (no list of blocks), `tensorflow-error`, `jax-error`, `cuda-malloc-async`, `pytorch`, `pytorch-async`, `driver-refusal`, `tpu`, `library`, `torch-snapshot`, `memory-dump`; docs/dialects.md lists them.
+    /// The format of the message: `bfc-a` (TensorFlow up to 1.13), `bfc-b` (1.14 to 2.0), `bfc-c` (2.1 to 2.21), `bfc-d` (XLA since June 2026), `bfc` (no list of blocks), `tensorflow-error`, `jax-error`, `cuda-malloc-async`, `pytorch`, `pytorch-async`, `driver-refusal`, `tpu`, `library`, `torch-snapshot`, `memory-dump`; docs/reference/dialects.md lists them.
     pub dialect: Dialect,
     /// The kind of memory: `cuda`, `hip`, `xpu`, `npu`, `mlu`, `musa`, `metal`, `tpu`, `host` or `other`.
     #[field(null = "the input does not say")]

@@ -1,6 +1,6 @@
 //! Jobs on one device as a document: what each needs, how that is known, its limit, and how to start it.
 //!
-//! These structures are the JSON document (`docs/json.md`); the terminal prints the same values.
+//! These structures are the JSON document (`docs/reference/json.md`); the terminal prints the same values.
 
 use serde::Serialize;
 

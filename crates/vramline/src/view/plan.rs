@@ -1,6 +1,6 @@
 //! A plan as a document: what batch sizes need, what fits, and how certain that is.
 //!
-//! These structures are the JSON document (`docs/json.md`); the terminal prints the same values.
+//! These structures are the JSON document (`docs/reference/json.md`); the terminal prints the same values.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The replay as a document: how exact it is, how fragmented the pool is and why, and the effect of other settings.
 //!
-//! These structures are the JSON document (`docs/json.md`); the terminal prints the same values.
+//! These structures are the JSON document (`docs/reference/json.md`); the terminal prints the same values.
 
 use serde::Serialize;
 

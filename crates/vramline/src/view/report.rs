@@ -1,6 +1,6 @@
 //! The report as a document: what each pool held at its peak, with the evidence.
 //!
-//! These structures are the JSON document (`docs/json.md`); the terminal prints the same values. In every pool
+//! These structures are the JSON document (`docs/reference/json.md`); the terminal prints the same values. In every pool
 //! `named + unnamed + slack + before_recording = peak`, and the roles add up to `named + unnamed`.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The JSON document, its table of fields and `docs/json.md` say the same.
+//! The JSON document, its table of fields and `docs/reference/json.md` say the same.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -442,10 +442,10 @@ fn explains_nulls(document: &Value) {
     assert_eq!(found, told.collect());
 }
 
-/// `docs/json.md` holds the table of every document. With `VRAMLINE_WRITE_DOCS=1` the tables are written into it.
+/// `docs/reference/json.md` holds the table of every document. With `VRAMLINE_WRITE_DOCS=1` the tables are written into it.
 #[test]
 fn the_docs_hold_the_tables() {
-    let path = root().join("docs/json.md");
+    let path = root().join("docs/reference/json.md");
     let mut docs = fs::read_to_string(&path).unwrap();
     let row = |entry: &Entry| format!("| `{}` | {} | {} |\n", entry.path, entry.unit, entry.meaning);
     for (name, entries) in [
@@ -471,7 +471,7 @@ fn the_docs_hold_the_tables() {
         let is_there = (docs.trim_end().to_owned() + "\n\n").contains(&table);
         assert!(
             is_there,
-            "docs/json.md does not hold the table of {name}: run this test with VRAMLINE_WRITE_DOCS=1"
+            "docs/reference/json.md does not hold the table of {name}: run this test with VRAMLINE_WRITE_DOCS=1"
         );
     }
 }

@@ -769,7 +769,7 @@ fn make_room() {
 
 #[test]
 fn the_docs_hold_the_columns() {
-    let docs = fs::read_to_string(root().join("docs/recording.md")).unwrap();
+    let docs = fs::read_to_string(root().join("docs/reference/recording.md")).unwrap();
     for Stream { name, columns } in [MARKS, SAMPLES, INVENTORY, OWNERS] {
         let row = |column: &Column| {
             let kind = match column.kind {
@@ -783,7 +783,7 @@ fn the_docs_hold_the_columns() {
             format!("| `{}` | {kind} | {}{since} |\n", column.name, column.meaning)
         };
         let table: String = columns.iter().map(row).collect();
-        assert!(docs.contains(&table), "docs/recording.md does not hold the columns of {name}:\n{table}");
+        assert!(docs.contains(&table), "docs/reference/recording.md does not hold the columns of {name}:\n{table}");
     }
     let columns = [MARKS, SAMPLES, INVENTORY, OWNERS, DRIVER].map(|stream| stream.columns).concat();
     assert_eq!(columns.iter().map(|column| column.since).max(), Some(REVISION));

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::event::Framework;
 use crate::units::Bytes;
 
-/// The parts of a plan's document that others go by. Names and meanings are those of `docs/json.md`.
+/// The parts of a plan's document that others go by. Names and meanings are those of `docs/reference/json.md`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PlanDocument {
     /// The answer in a sentence.
