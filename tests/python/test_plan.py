@@ -191,7 +191,7 @@ def test_a_program_that_xla_compiles_is_compiled_at_the_batch_in_question(binary
     ("arguments", "code", "says"),
     [
         (["plan"], 2, "plan needs probes or a command"),
-        (["plan", "--compiled", f"140={__file__}"], 1, "no program that XLA compiled"),
+        (["plan", "--compiled", f"140={__file__}"], 1, "no program compiled by XLA"),
         (["plan", "--compile-only", "--batch", "5", "--", "true"], 2, "does not contain {batch}"),
         (["plan", "--probe", "seven=x"], 2, "BATCH=PATH"),
         (["plan", "--batches", "7,11", "--", "true"], 2, "does not contain {batch}"),

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use vramline::analysis::plan::variable_title;
+use vramline::snapshot::Role;
 use vramline::units::Bytes;
 use vramline::view::plan::{CompiledView, FixView, PartView, PlanView, PredictionView, ProbeView};
 
@@ -17,10 +18,16 @@ const SCREEN_BATCHES: usize = 6;
 const SCREEN_FIXES: usize = 5;
 const SCREEN_NOTES: usize = 3;
 
+/// The share of the peak that a fix on the first screen saves at least.
+const MIN_SAVING: f64 = 0.01;
+
 /// The answer on one screen.
 pub(crate) fn first_screen(document: &PlanView, style: Style) -> String {
     let parts = match document.predictions.as_slice() {
-        [only] => bars(&roles(only), style),
+        // Without a history of names there is nothing to tell apart.
+        [only] if only.by_role.iter().any(|(role, bytes)| *role != Role::Unknown && *bytes > Bytes::ZERO) => {
+            bars(&roles(only), style)
+        }
         _ => Vec::new(),
     };
     let next = "--full (everything), --curve (memory against batch size), --json";
@@ -92,7 +99,13 @@ fn fixes_in_short(document: &PlanView, style: Style) -> Vec<String> {
         let time = fix.time_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
         vec![fix.saving_in_words(), or_dash(fix.peak_bytes), time, fix.name.clone(), fix.snippet.clone()]
     };
-    let rows: Vec<Vec<String>> = document.fixes.iter().take(SCREEN_FIXES).map(row).collect();
+    let is_worth_it = |fix: &&FixView| {
+        let share =
+            fix.saves_bytes.zip(fix.peak_bytes).and_then(|(saves, peak)| saves.share_of(peak + saves));
+        share.is_none_or(|share| share >= MIN_SAVING)
+    };
+    let fixes = document.fixes.iter().filter(is_worth_it);
+    let rows: Vec<Vec<String>> = fixes.take(SCREEN_FIXES).map(row).collect();
     let columns = [("saves", true), ("peak", true), ("time", true), ("fix", false), ("how", false)];
     let title = format!(
         "{}What would need less at {} {}{}",

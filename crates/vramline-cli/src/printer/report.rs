@@ -141,7 +141,13 @@ fn largest(pool: &PoolView, by: GroupBy, style: Style) -> Vec<String> {
 /// What a row is, in a few words: variable or op, type and shape, source line.
 fn what(row: &Row) -> String {
     let name = [&row.variable, &row.op].into_iter().find(|name| !name.is_empty());
-    let name = name.map(|name| name.strip_prefix("StatefulPartitionedCall/").unwrap_or(name).to_owned());
+    let name = name.map(|name| {
+        let name = name.strip_prefix("StatefulPartitionedCall/").unwrap_or(name);
+        // Beside its layer, the last part of an op's name says the rest.
+        let is_op = row.variable.is_empty() && !row.layer.is_empty() && !name.contains(".py:");
+        let last = name.rsplit('/').next().filter(|_| is_op);
+        last.unwrap_or(name).to_owned()
+    });
     let shape = (!row.shape.is_empty()).then(|| format!("{}{}", row.dtype, row.shape));
     // PyTorch's ops are source lines already.
     let source = if name.as_ref().is_some_and(|name| name.contains(".py:")) { "" } else { &row.source };

@@ -101,7 +101,7 @@ pub enum SourceError {
         hint: &'static str,
     },
     /// There is no compiled program.
-    #[error("'{}' has no program that XLA compiled", path.display())]
+    #[error("'{}' contains no program compiled by XLA", path.display())]
     NoProgram {
         /// The file or folder.
         path: PathBuf,

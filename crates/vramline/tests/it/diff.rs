@@ -117,7 +117,9 @@ fn a_regression_of_three_percent_is_found_and_named() {
         let [a, b] = sides;
         let document = diff(&[b, a], &over("2%"));
         assert_eq!((document.gate, rows(&document, DiffBy::Op)[0].delta_bytes), (Gate::Pass, Some(-seeded)));
-        assert!(document.headline.contains(&format!("less than B at the peak; most of it comes from op {op}")));
+        assert!(
+            document.headline.contains(&format!("less than B at the peak; most of it comes from op {op}"))
+        );
     }
 }
 
@@ -349,7 +351,11 @@ fn what_has_no_name_is_told_by_its_role() {
     let nameless = |bytes: i64| job("GPU_0_bfc", &[("", bytes), ("a", MIB)], 2);
     let sides = [side("A", vec![nameless(MIB)]), side("B", vec![nameless(3 * MIB)])];
     let document = diff(&sides, &DiffOptions::default());
-    assert!(document.headline.ends_with("; most of it comes from (no name) (+2.00 MiB)."), "{}", document.headline);
+    assert!(
+        document.headline.ends_with("; most of it comes from (no name) (+2.00 MiB)."),
+        "{}",
+        document.headline
+    );
 }
 
 /// Training, validation and prediction take turns: rows stand as they ran, also those that only a later run has.
