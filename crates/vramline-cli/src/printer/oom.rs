@@ -73,29 +73,31 @@ fn figures(failure: &FailureView) -> Vec<String> {
     let pool = middle(failure.free_low_bytes, failure.free_high_bytes);
     let lines = [
         ("requested", middle(failure.rounded_low_bytes, failure.rounded_high_bytes), ""),
-        ("in use by this pool", middle(failure.in_use_low_bytes, failure.in_use_high_bytes), ""),
-        ("free in this pool", pool, "reserved, but not in use"),
-        ("largest free block", failure.largest_free_bytes.map(|bytes| (bytes, bytes)), ""),
+        ("pool, in use", middle(failure.in_use_low_bytes, failure.in_use_high_bytes), ""),
+        ("pool, free", pool, "reserved from the driver, not in use"),
+        ("pool, largest free", failure.largest_free_bytes.map(|bytes| (bytes, bytes)), ""),
+        ("pool, may grow by", middle(failure.unallocated_low_bytes, failure.unallocated_high_bytes), ""),
+        ("pool, limit", middle(failure.limit_low_bytes, failure.limit_high_bytes), ""),
         (
-            "left for the pool",
-            middle(failure.unallocated_low_bytes, failure.unallocated_high_bytes),
-            "not reserved yet",
+            "pool, rounding",
+            middle(failure.slack_low_bytes, failure.slack_high_bytes),
+            "part of in use: larger blocks than requested",
         ),
-        ("limit of the pool", middle(failure.limit_low_bytes, failure.limit_high_bytes), ""),
-        ("rounding", middle(failure.slack_low_bytes, failure.slack_high_bytes), "in use, but not requested"),
-        ("free on the device", failure.device_free_bytes.map(|bytes| (bytes, bytes)), ""),
+        ("program, needs", failure.program_needs_bytes.map(|bytes| (bytes, bytes)), ""),
+        ("program, allowed", failure.program_budget_bytes.map(|bytes| (bytes, bytes)), ""),
+        ("device, free", failure.device_free_bytes.map(|bytes| (bytes, bytes)), ""),
         (
-            "other processes",
+            "device, other processes",
             middle(failure.other_processes_low_bytes, failure.other_processes_high_bytes),
             "",
         ),
-        ("device", failure.device_total_bytes.map(|bytes| (bytes, bytes)), ""),
+        ("device, total", failure.device_total_bytes.map(|bytes| (bytes, bytes)), ""),
     ];
     let line = |(name, range, meaning): (&str, Option<(Bytes, Bytes)>, &str)| {
         let (low, high) = range?;
         let (low, high) = (low.to_string(), high.to_string());
         let size = if low == high { low } else { format!("{low} to {high}") };
-        Some(format!("  {name:<20} {size:>22}  {meaning}").trim_end().to_owned())
+        Some(format!("  {name:<24} {size:>22}  {meaning}").trim_end().to_owned())
     };
     lines.into_iter().filter_map(line).collect()
 }
@@ -121,9 +123,9 @@ fn held_then(failure: &FailureView, style: Style) -> Vec<String> {
             .take(SCREEN_HOLDERS)
             .map(|holder| vec![holder.bytes.to_string(), thousands(holder.count), named(&holder.op)])
             .collect();
-        let columns = [("size", true), ("blocks", true), ("op", false)];
+        let columns = [("total", true), ("blocks", true), ("op", false)];
         let lines = fitting_table(&columns, &rows, &[2], style);
-        return std::iter::once(title("Largest in use")).chain(lines).collect();
+        return std::iter::once(title("Largest in use, blocks of one size together")).chain(lines).collect();
     }
     if failure.buffers.is_empty() {
         return Vec::new();
@@ -172,9 +174,7 @@ fn times(count: usize) -> String {
 
 fn next(report: &OomReport, style: Style) -> Vec<String> {
     let path = again(report.files.first());
-    let line = format!("vramline oom {path} --full (arithmetic, picture of the pool)");
-    let line = if line.chars().count() + 11 > COLUMNS { line.replace(&path, "PATH") } else { line };
-    titled("Next", &line, 1, style)
+    titled("Next", &format!("vramline oom {path} --full (arithmetic and details)"), 2, style)
 }
 
 fn without_failures(report: &OomReport, style: Style) -> String {

@@ -21,9 +21,12 @@ fn first_screen(document: &PackView, style: Style) -> String {
     let mut table_of_device = String::new();
     device(&mut table_of_device, document, style);
     let of_device: Vec<String> = table_of_device.lines().skip(1).map(|line| cut(line, COLUMNS)).collect();
-    let launch = document.jobs.iter().take(SCREEN_JOBS).filter_map(|job| job.launch.first());
-    let mut commands: Vec<String> =
-        launch.flat_map(|line| wrapped(&format!("  {}", printable(line)), 6, 2)).collect();
+    let launch =
+        document.jobs.iter().take(SCREEN_JOBS).filter_map(|job| Some((&job.name, job.launch.first()?)));
+    let command = |(name, line): (&String, &String)| {
+        wrapped(&format!("  {}: {}", printable(name), printable(line)), 6, 2)
+    };
+    let mut commands: Vec<String> = launch.flat_map(command).collect();
     commands.insert(0, format!("{}Start them{}", style.bold, style.plain));
     let next = "--full (every way to start them, advice), --json";
     screen(vec![

@@ -55,7 +55,7 @@ fn predicted(document: &PlanView, style: Style) -> Vec<String> {
         vec![
             prediction.batch.to_string(),
             prediction.peak_bytes.to_string(),
-            format!("{} to {}", prediction.low_bytes, prediction.high_bytes),
+            range(prediction.low_bytes, prediction.high_bytes),
             prediction.pool_bytes.to_string(),
             or_dash(prediction.minimum_bytes),
             or_dash(prediction.process_bytes),
@@ -69,7 +69,7 @@ fn predicted(document: &PlanView, style: Style) -> Vec<String> {
         ("peak", true),
         ("range", false),
         ("reserved", true),
-        ("least limit", true),
+        ("pool needs", true),
         ("in nvidia-smi", true),
         ("fits", false),
     ];
@@ -80,6 +80,12 @@ fn predicted(document: &PlanView, style: Style) -> Vec<String> {
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| kept.iter().filter_map(|&at| row.get(at).cloned()).collect()).collect();
     if rows.is_empty() { Vec::new() } else { fitting_table(&columns, &rows, &[], style) }
+}
+
+/// Both ends of a range, or one size where they read alike.
+fn range(low: Bytes, high: Bytes) -> String {
+    let (low, high) = (low.to_string(), high.to_string());
+    if low == high { low } else { format!("{low} to {high}") }
 }
 
 /// The parts of a prediction, the most bytes first.
@@ -133,7 +139,10 @@ fn based_on(document: &PlanView) -> String {
     if runs == 0 {
         return "what XLA compiled".to_owned();
     }
-    format!("{runs} recorded runs with {variable} {listed}; for what is not included see --full")
+    format!(
+        "{runs} recorded runs with {variable} {listed}. The limit is for the pool: context and libraries come on top (--full lists what \
+         is not included)"
+    )
 }
 
 /// Everything that a plan says.

@@ -49,8 +49,8 @@ pub(crate) fn first_screen(document: &Replay, style: Style) -> String {
     });
     screen(vec![
         Section::whole(vec![format!("{}{file}{}", style.dim, style.plain)]),
-        Section::whole(bold(&main.headline, style)),
-        Section::whole(wrapped(&sizes(main), 0, 3)).attached(),
+        Section::whole(bold(&sizes(main), style)),
+        Section::whole(wrapped(&main.headline, 0, 3)).attached(),
         Section::trimmed(what_if_lines(document, style), 4, 1),
         Section::whole(asked.unwrap_or_default()),
         Section::trimmed(parts, 3, 4),
@@ -168,7 +168,7 @@ fn shown(op: &str) -> String {
 /// Peak, pool, and what an ideal allocator would need.
 fn sizes(pool: &ReplayPoolView) -> String {
     format!(
-        "The pool reserved {} for a peak of {}. The requests alone need {}. An ideal allocator would need {}, {} less than the pool.",
+        "The pool reserved {} for a peak of {}. The tensors alone requested {}. An ideal allocator would need {}, {} less than the pool.",
         pool.pool_bytes,
         pool.peak_bytes,
         pool.load_requested_bytes,

@@ -71,7 +71,7 @@ fn findings_in_short(report: &Report, style: Style) -> Vec<String> {
     let mut lines = Vec::new();
     for (number, finding) in report.findings.iter().take(FINDINGS).enumerate() {
         let label = format!("! {}:", finding.rule);
-        let mut text = wrapped(&format!("{label} {}", finding.text), 2, 2);
+        let mut text = wrapped(&format!("{label} {}", finding.text), 2, if number == 0 { 3 } else { 2 });
         if let Some(first) = text.first_mut() {
             *first = first.replacen(&label, &format!("{}{label}{}", style.alert, style.plain), 1);
         }
@@ -197,9 +197,7 @@ fn next(report: &Report, style: Style) -> Vec<String> {
         _ => format!("vramline report {path} --html FILE (page)"),
     };
     let line = format!("{first} or --full (everything)");
-    // A long path is known to who typed it.
-    let line = if line.chars().count() + 11 > COLUMNS { line.replace(&path, "PATH") } else { line };
-    titled("Next", &line, 1, style)
+    titled("Next", &line, 2, style)
 }
 
 /// Everything that a report says.

@@ -87,7 +87,7 @@ fn a_page_leaves_the_gate_in_the_log() {
     assert!(text.starts_with("exit 3\n"), "{text}");
     assert!(
         text.contains(
-            "open it in a browser\nThe gate fails:\n  - bfc_cpu_allocator_for_gpu, peak of the run of "
+            "open it in a browser\nThe gate fails:\n  - bfc_cpu_allocator_for_gpu, peak of the process of "
         ),
         "{text}"
     );

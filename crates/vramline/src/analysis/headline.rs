@@ -155,8 +155,10 @@ fn about_pool(report: &ReportAnalysis, pool: &PoolAnalysis) -> Vec<String> {
     let highest = pool.lifetime_peak.filter(|&highest| highest > peak && report.job.is_some());
     let Some(held) = &pool.at_peak else {
         let highest = highest.unwrap_or(peak);
-        sentences
-            .push(format!("Peak memory: {}. No trace shows what held it.", at_place(report, pool, highest)));
+        sentences.push(format!(
+            "Peak memory: {}. No trace shows what held it (`vramline run --trace auto` records one).",
+            at_place(report, pool, highest)
+        ));
         sentences.extend(pool_size::sentence(report, pool));
         sentences.extend(steps::sentence(report, pool));
         return sentences;

@@ -5,6 +5,7 @@ use super::held::HeldMoment;
 use super::replayed::Replayed;
 use super::report::{PoolAnalysis, ReportAnalysis};
 use crate::analysis::caching::CachedWhen;
+use crate::ledger::moments::LedgerMoment;
 use crate::ledger::{Line, LineKind};
 use crate::units::Bytes;
 
@@ -59,6 +60,7 @@ impl PoolSize {
         let cached = reserved.saturating_sub(in_use);
         let is_host = pool.device.starts_with("CPU") || pool.device == "HOST";
         let program = report.source.program();
+        let when = moment(report, pool);
         let whose = if processes == 1 {
             "this process".to_owned()
         } else {
@@ -66,7 +68,8 @@ impl PoolSize {
         };
         match job.filter(|job| *job >= reserved) {
             Some(job) if !is_host => format!(
-                "At that moment nvidia-smi shows {job} for {whose}: {in_use} in use + {cached} cached + {} for context and libraries.",
+                "{when} nvidia-smi shows {job} for {whose}: {in_use} in use + {cached} cached (reserved, not in use) + {} for context \
+                 and libraries.",
                 job.saturating_sub(reserved)
             ),
             _ => {
@@ -75,10 +78,21 @@ impl PoolSize {
                     format!(" All of {whose}, Python included, was {job} of host memory.")
                 });
                 format!(
-                    "{program}'s pool was {reserved} at that moment: {in_use} in use + {cached} cached.{held}"
+                    "{when} {program}'s pool was {reserved}: {in_use} in use + {cached} cached (reserved, not in use).{held}"
                 )
             }
         }
+    }
+}
+
+/// The moment that the figures are of.
+fn moment(report: &ReportAnalysis, pool: &PoolAnalysis) -> &'static str {
+    let ledger = report.ledgers.iter().find(|each| each.ledger.device == pool.device);
+    match ledger.map(|each| each.moment) {
+        Some(LedgerMoment::TracedPeak) => "At that traced moment",
+        Some(LedgerMoment::HighestReading) => "At the highest reading of its counters",
+        Some(LedgerMoment::LastReading) => "At the last reading of the driver",
+        Some(LedgerMoment::Peak | LedgerMoment::Asked) | None => "At the peak",
     }
 }
 
@@ -92,11 +106,12 @@ fn fragmentation(replay: &Replayed) -> Option<String> {
         return None;
     }
     let largest = match replay.pool > replay.pool_at_peak {
-        true => format!("At most it was {}. ", replay.pool),
+        true => format!("Later it was {}. ", replay.pool),
         false => String::new(),
     };
     Some(format!(
-        "{largest}Without fragmentation it would need {}; the requests alone need at least {}.",
-        replay.joined, replay.load
+        "{largest}Fragmentation costs {}: without it the pool would need {}.",
+        replay.pool.saturating_sub(replay.joined),
+        replay.joined
     ))
 }

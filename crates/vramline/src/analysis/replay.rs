@@ -149,6 +149,14 @@ impl ReplayedPool<'_> {
         };
         let exact = &self.replay.ran.exact;
         let ended = self.ended_early.as_ref().map_or(String::new(), |ended| format!(" {}", ended.sentence()));
+        if exact.address_matches == exact.size_matches {
+            return format!(
+                "{how} of {}: {} of {} allocations have their recorded address and size.{ended}",
+                self.replay.ran.name,
+                thousands(exact.address_matches),
+                thousands(exact.allocs)
+            );
+        }
         format!(
             "{how} of {}: {} of {} allocations have their recorded address, {} their recorded size.{ended}",
             self.replay.ran.name,

@@ -40,9 +40,12 @@ fn of_phase(phases: &[&PoolPhase], phase: Phase) -> Option<String> {
         Phase::Predict => "prediction step",
         Phase::Other => "step",
     };
+    // Without a trace or --step-peaks nobody knows the peak of a step.
+    let known: u64 = of_phase.iter().map(|each| each.later_peaks_known).sum();
+    let ones = if known + 1 < count { "later traced ones" } else { "later ones" };
     let peaks = match (first, later) {
         (Some(first), Some(later)) if count > 1 => {
-            format!(": the first peaks at {first}, later ones at {later}")
+            format!(": the first peaks at {first}, {ones} at {later}")
         }
         (Some(first), _) => format!(": the first peaks at {first}"),
         (None, Some(later)) => format!(": they peak at {later}"),

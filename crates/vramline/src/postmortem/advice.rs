@@ -33,6 +33,7 @@ pub fn advice(told: &Told<'_>, bridge: Option<&Bridge>) -> Vec<Advice> {
         Some(Verdict::Fragmented) => fragmented(failure, conclusion, bridge, &mut list),
         Some(Verdict::Slack) => {
             slack(failure, short, &mut list);
+            less(failure, conclusion, &mut list);
             raise(failure, short, &mut list);
         }
         Some(Verdict::Exhausted) => {
@@ -97,7 +98,7 @@ fn device(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
     if let Some(others) = others {
         list.say(
             format!(
-                "end the other processes, which hold {} ({monitor} lists them), or use another device ({visible})",
+                "end the other processes if they are yours; they hold {} ({monitor} lists them). Or use another device ({visible})",
                 shown(others)
             ),
             Some(others.low),
@@ -215,8 +216,8 @@ fn slack(failure: &Failure, short: Option<Bytes>, list: &mut List) {
     if count > 0 {
         list.say(
             format!(
-                "allocate the same sizes every step, or large tensors first: rounding takes {saved} in {count} blocks that were reused \
-                 without a split"
+                "allocate the same sizes every step, or large tensors first: rounding takes {saved} in {count} blocks, because the \
+                 allocator reused larger free blocks whole"
             ),
             Some(saved),
         );
@@ -236,7 +237,7 @@ fn slack(failure: &Failure, short: Option<Bytes>, list: &mut List) {
         list.say(
             format!(
                 "allocate the same sizes every step, or large tensors first: rounding takes at least {bytes} in {count} blocks of {} or \
-                 more that were reused without a split",
+                 more, because the allocator reused larger free blocks whole",
                 Bytes(256 << number)
             ),
             Some(bytes),
@@ -251,11 +252,8 @@ fn less(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
         let beyond = program.needed.minus(program.budget);
         list.say(
             format!(
-                "make the compiled program {} smaller: a smaller batch size, or rematerialisation (jax.checkpoint). XLA reports that it \
-                 needs {} and may use {}",
-                shown(beyond),
-                shown(program.needed),
-                shown(program.budget)
+                "make the compiled program {} smaller: a smaller batch size, or rematerialisation (jax.checkpoint)",
+                shown(beyond)
             ),
             Some(beyond.low),
         );
@@ -275,19 +273,19 @@ fn less(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
     match (short, conclusion.request) {
         (Some(short), _) => list.say(
             format!(
-                "use {short} less at this moment: a smaller batch size, or free what is no longer needed"
+                "use {short} less at the peak: a smaller batch size, or free tensors that are no longer needed"
             ),
             Some(short),
         ),
         // Enough lies in pieces: what a smaller program needs less is at least the request.
         (None, Some(request)) if conclusion.short_by.is_some() => list.say(
             format!(
-                "use at least {} less at this moment: a smaller batch size, or free what is no longer needed",
+                "use at least {} less at the peak: a smaller batch size, or free tensors that are no longer needed",
                 shown(request)
             ),
             Some(request.high),
         ),
-        _ => list.say("use a smaller batch size, or free what is no longer needed", None),
+        _ => list.say("use a smaller batch size, or free tensors that are no longer needed", None),
     }
 }
 
@@ -297,7 +295,7 @@ fn raise(failure: &Failure, short: Option<Bytes>, list: &mut List) {
         let wanted = whole_mib(limit.high + short);
         list.say(
             format!(
-                "if you set the limit of {} yourself, raise it to {} MiB; `--limit` tells vramline about it",
+                "if you set the limit of {} yourself, raise it to {} MiB or more",
                 shown(limit),
                 wanted.0 >> 20
             ),

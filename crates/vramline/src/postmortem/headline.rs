@@ -4,7 +4,7 @@ use super::advice::{set_by, shown};
 use super::need::LeastNeed;
 use super::outcome::FailureOutcome;
 use super::{Conclusion, DeviceCause, Told, Verdict};
-use crate::failure::{Dialect, Failure, Platform, SoftFailures};
+use crate::failure::{Dialect, Failure, Platform, SizeRange, SoftFailures};
 use crate::units::{Bytes, capitalised, counted};
 
 /// What happened: the verdict, how much was requested where, and why it failed.
@@ -27,9 +27,9 @@ pub fn headline(told: &Told<'_>, outcome: FailureOutcome) -> String {
             )
         }
         Some(Verdict::Slack) => format!(
-            "{request} failed{}. Rounding takes more than that: the allocator handed out {} beyond what was requested",
+            "{request} failed{}. Rounding takes {}: the allocator handed out larger blocks than requested",
             short(conclusion),
-            conclusion.slack.map_or("blocks that are larger than that".to_owned(), shown)
+            conclusion.slack.map_or("more than that".to_owned(), shown)
         ),
         Some(Verdict::Exhausted) => exhausted(failure, conclusion, &request),
         Some(Verdict::Limit) => {
@@ -39,7 +39,12 @@ pub fn headline(told: &Told<'_>, outcome: FailureOutcome) -> String {
         None => unknown(failure, conclusion, &request),
     };
     let went_on = if outcome == FailureOutcome::WentOn { " The job went on." } else { "" };
-    let words: Vec<&str> = conclusion.open.iter().map(|verdict| verdict.title()).collect();
+    let title = |verdict: &Verdict| match (verdict, conclusion.device) {
+        (Verdict::Device, Some(DeviceCause::Neighbours)) => "other processes",
+        (Verdict::Device, Some(DeviceCause::Refused)) => "driver refused",
+        _ => verdict.title(),
+    };
+    let words: Vec<&str> = conclusion.open.iter().map(title).collect();
     let word = if words.is_empty() { String::new() } else { format!(" ({})", words.join(" or ")) };
     let open = match words.len() {
         0 | 1 => "",
@@ -82,7 +87,11 @@ fn least(need: &LeastNeed) -> String {
 fn device(failure: &Failure, conclusion: &Conclusion, request: &str) -> String {
     let of = failure.memory.total.map_or(String::new(), |total| format!(" of the device's {}", shown(total)));
     if let Some(others) = conclusion.others.filter(|others| others.low > Bytes::ZERO) {
-        let free = failure.memory.free.map_or(String::new(), |free| format!(" with {} free", shown(free)));
+        let is_enough = |free: &SizeRange| conclusion.request.is_some_and(|request| free.low >= request.high);
+        let free = failure.memory.free.map_or(String::new(), |free| match is_enough(&free) {
+            true => format!(", although {} was free by then", shown(free)),
+            false => format!(" with {} free", shown(free)),
+        });
         return format!("other processes hold {}{of}. {} failed{free}", shown(others), capitalised(request));
     }
     match conclusion.device {
@@ -110,9 +119,11 @@ fn exhausted(failure: &Failure, conclusion: &Conclusion, request: &str) -> Strin
     }
     if let Some(program) = failure.program {
         return format!(
-            "{what}. The compiled program needs {} and may use {}",
+            "the compiled program needs {}, {} more than the {} that it is allowed. {} failed",
             shown(program.needed),
-            shown(program.budget)
+            shown(program.needed.minus(program.budget)),
+            shown(program.budget),
+            capitalised(request)
         );
     }
     let share = in_use_share(failure);

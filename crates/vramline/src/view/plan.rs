@@ -442,7 +442,7 @@ impl FixView {
         match self.saving {
             Saving::Peak(bytes) => bytes.to_string(),
             Saving::Pool(bytes) => format!("{bytes} of the pool"),
-            Saving::ToMeasure => "measure".to_owned(),
+            Saving::ToMeasure => "unknown".to_owned(),
         }
     }
 }

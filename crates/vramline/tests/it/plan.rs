@@ -349,7 +349,7 @@ fn a_batch_in_doubt_leaves_others_certain() {
 fn a_verdict_speaks_of_every_batch() {
     let document = answer(&[20, 200, 15, 300], Some(Bytes(100 << 20)));
     assert!(
-        document.headline.starts_with("Batch size 20 fits in 100 MiB: it needs "),
+        document.headline.starts_with("Batch size 20 fits in 100 MiB: the pool needs "),
         "{}",
         document.headline
     );

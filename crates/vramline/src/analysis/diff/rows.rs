@@ -96,7 +96,7 @@ impl ComparedRow {
     #[must_use]
     pub fn text(&self) -> String {
         match (&self.subject, self.figure) {
-            (RowSubject::Pool, Figure::Ever) => format!("{}, peak of the run", self.pool),
+            (RowSubject::Pool, Figure::Ever) => format!("{}, peak of the process", self.pool),
             (RowSubject::Pool, _) => format!("{}, peak", self.pool),
             (RowSubject::Held(part), _) => part.to_string(),
             (RowSubject::Step(step), Figure::InUse) => format!("{step}, at the end"),

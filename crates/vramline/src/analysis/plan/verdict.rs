@@ -121,12 +121,12 @@ fn under_limit(variable: &str, first: &BatchPrediction, limit: Bytes) -> (PlanVe
         ),
         Ok(true) => (
             PlanVerdict::Fits,
-            format!("{variable} {batch} fits in {limit}: it needs {minimum}, which leaves {between}."),
+            format!("{variable} {batch} fits in {limit}: the pool needs {minimum}, which leaves {between}."),
         ),
         Ok(false) => (
             PlanVerdict::DoesNotFit,
             format!(
-                "{variable} {batch} does not fit in {limit}: it needs {minimum}, which is {between} too much."
+                "{variable} {batch} does not fit in {limit}: the pool needs {minimum}, which is {between} too much."
             ),
         ),
         Err(_) if first.is_certain => (
