@@ -114,14 +114,14 @@ impl PictureRoom {
         let mut said = Vec::new();
         let cut = |said: &mut Vec<String>, count: usize, most: usize, what: &str| {
             if count > most {
-                said.push(format!("{most} of {count} {what} are listed"));
+                said.push(format!("the page lists {most} of {count} {what}"));
             }
         };
         cut(&mut said, lengths.pools, self.pools, "pools");
         report.pools.truncate(self.pools);
         if lengths.steps > self.steps {
             said.push(format!(
-                "of every {} of {} steps the one with the highest peak is shown",
+                "the page shows one of every {} steps, the one with the highest peak; there are {} steps",
                 lengths.steps.div_ceil(self.steps),
                 lengths.steps
             ));

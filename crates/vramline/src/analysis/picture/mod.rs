@@ -9,6 +9,7 @@ pub mod bounds;
 pub mod counted;
 pub mod moments;
 mod names;
+mod pool_size;
 pub mod tiles;
 pub mod timeline;
 
@@ -26,7 +27,7 @@ use super::report::ReportAnalysis;
 use crate::postmortem;
 use crate::timeline::Series;
 use crate::trace::{PoolTrace, Trace};
-use crate::units::Nanos;
+use crate::units::{Nanos, thousands};
 
 /// Pools with the highest peaks that are drawn in full.
 const FULLY_DRAWN_POOLS: usize = 2;
@@ -61,9 +62,9 @@ pub struct PoolPicture {
     pub moments: Vec<MomentPicture>,
     /// Allocations by address and time.
     pub map: Option<BlockMap>,
-    /// What the driver says, over time.
+    /// What the pool reserved and what its process held, over time.
     pub lines: Vec<FigureLine>,
-    /// What the counters said of the whole run, where that goes on after the trace.
+    /// What the counters said of the whole run, where the run goes on after the trace.
     pub run: Option<FigureLine>,
     /// What the reader should know of the timeline, one sentence each.
     pub notes: Vec<String>,
@@ -124,7 +125,7 @@ impl Painter {
         for (place, analysed) in report.pools.iter().enumerate() {
             if pictures.len() >= self.room.drawn_pools {
                 self.aggregated.push(format!(
-                    "the {} pools with the highest peaks have a timeline, the others are in the table",
+                    "only the {} pools with the highest peaks have a timeline; the table lists the others",
                     pictures.len()
                 ));
                 break;
@@ -172,13 +173,13 @@ impl Painter {
         })
     }
 
-    /// Adds what the driver and the framework's counters say over time; pools that only counters know get a timeline of them.
+    /// Adds the lines above each timeline. Pools that only counters know get a timeline of their readings.
     fn add_counted(&self, reading: &Reading, report: &ReportAnalysis, pictures: &mut Vec<PoolPicture>) {
-        let Some(accounts) = Accounts::of(reading, &report.pools) else { return };
+        let accounts = Accounts::of(reading, &report.pools);
         for (place, analysed) in report.pools.iter().enumerate() {
-            let Some(counted) = CountedFigures::of(&accounts, analysed) else { continue };
+            let counted = CountedFigures::of(reading, accounts.as_ref(), analysed);
             let lines = counted
-                .by_driver
+                .lines
                 .into_iter()
                 .map(|(subject, points)| FigureLine::whole(subject, &Series::new(points)));
             if let Some(picture) = pictures.iter_mut().find(|picture| picture.place == place) {
@@ -202,7 +203,7 @@ impl Painter {
                     lines: lines.collect(),
                     run: None,
                     notes: vec![
-                        "drawn from the framework's counters, read now and then: what was between two readings is not seen, and no trace says what held it"
+                        "drawn from readings of the framework's counters: a peak between two readings is not shown, and no trace shows which tensors used the memory"
                             .to_owned(),
                     ],
                 });
@@ -216,19 +217,19 @@ fn trace_notes(trace: &Trace, pool: &PoolTrace, each: usize, columns: usize) -> 
     let mut notes = Vec::new();
     if each > 1 {
         notes.push(format!(
-            "{} events are drawn as {columns} columns of {each}; each shows what was held at its own highest moment, so every peak is there",
-            pool.event_count()
+            "{} events are drawn as {columns} columns of {each}; a column shows its highest moment, so no peak is lost",
+            thousands(pool.event_count() as u64)
         ));
     }
     if pool.count.disagreements > 0 {
         notes.push(
-            "events are missing from the trace: the height is the allocator's own count, the split by role is what the events account for"
+            "events are missing from the trace: the height is the allocator's own count, the split by role covers only the events in the trace"
                 .to_owned(),
         );
     }
     if trace.has_inventory() {
         notes.push(
-            "while a variable is assigned it has two blocks: the chart counts both under its role, the table the second as temporary"
+            "while the program assigns a variable, it has two blocks: the chart counts both under its role, the table counts the second as temporary"
                 .to_owned(),
         );
     }

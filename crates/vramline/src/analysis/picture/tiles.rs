@@ -55,7 +55,7 @@ pub struct WindowTile {
     pub timeline: Timeline,
     /// The allocations that live in it.
     pub map: Option<BlockMap>,
-    /// What the driver says in it.
+    /// What the pool reserved and what its process held in it.
     pub lines: Vec<FigureLine>,
     /// The names, by their numbers.
     pub names: Vec<String>,
@@ -126,21 +126,19 @@ impl PictureTiles {
             tile.map = BlockMap::of_window(&mut names, trace, pool, MAX_TILE_BLOCKS, &picos);
         }
         let accounts = Accounts::of(&self.reading, &self.report.pools);
-        let counted = accounts.as_ref().and_then(|accounts| CountedFigures::of(accounts, analysed));
-        if let Some(counted) = counted {
-            let range = window.start.0..window.end.0;
-            if of_trace.is_none() {
-                tile.show_counters(&counted.in_use, &range, width);
-            }
-            tile.lines = counted
-                .by_driver
-                .into_iter()
-                .map(|(subject, points)| {
-                    let series = Series::new(around(&points, &range).iter().copied());
-                    FigureLine::window(subject, &series, range.clone())
-                })
-                .collect();
+        let counted = CountedFigures::of(&self.reading, accounts.as_ref(), analysed);
+        let range = window.start.0..window.end.0;
+        if of_trace.is_none() && !counted.in_use.is_empty() {
+            tile.show_counters(&counted.in_use, &range, width);
         }
+        tile.lines = counted
+            .lines
+            .into_iter()
+            .map(|(subject, points)| {
+                let series = Series::new(around(&points, &range).iter().copied());
+                FigureLine::window(subject, &series, range.clone())
+            })
+            .collect();
         tile.names = names.texts;
         Some(tile)
     }
