@@ -1,8 +1,8 @@
-//! The report as one page: data, style and script in one file that asks nobody for anything.
+//! The report as one page: data, style and script in one file that needs no network.
 //!
 //! The script and the style come from `web/`, built by `make web` and kept in the repository, so that building needs no Node.
-//! What they are is fixed by their hashes in the page's own policy: nothing else in it runs, whatever a name in a trace says. A page
-//! from `vramline serve` may ask its own server, and nobody else.
+//! The page's content security policy names their hashes, so nothing else in it runs, even if a name in a trace holds a script. A page
+//! from `vramline serve` may connect to its own server only.
 
 pub(crate) mod plan;
 
@@ -13,13 +13,13 @@ const STYLE: &str = include_str!("../../web/page.css");
 /// The hashes of both, as a policy names them; made with them.
 const HASHES: &str = include_str!("../../web/hashes.txt");
 
-/// What a page from a server knows of it.
+/// The state of the server that a page comes from.
 pub(crate) struct Served {
     pub(crate) version: u64,
     pub(crate) standing: &'static str,
 }
 
-/// What a page may do.
+/// The content security policy of a page.
 pub(crate) fn policy(is_served: bool) -> String {
     let mut hashes = HASHES.lines();
     let (script, style) = (hashes.next().unwrap_or_default(), hashes.next().unwrap_or_default());
@@ -29,7 +29,7 @@ pub(crate) fn policy(is_served: bool) -> String {
     )
 }
 
-/// The page of `path`. `data` has no `<`.
+/// The page of `path`, with `data` as JSON without `<`.
 pub(crate) fn page(path: &Path, verdict: &[String], data: &str, served: Option<&Served>) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let name = escaped(&name);
@@ -45,7 +45,7 @@ pub(crate) fn page(path: &Path, verdict: &[String], data: &str, served: Option<&
     whole(&name, &policy(served.is_some()), &content)
 }
 
-/// The page of a comparison. `data` has no `<`.
+/// The page of a comparison, with `data` as JSON without `<`.
 pub(crate) fn comparison(runs: &[String], verdict: &[String], data: &str) -> String {
     let verdict: String = verdict.iter().map(|line| format!("<p>{}</p>", escaped(line))).collect();
     let content = format!(
@@ -56,7 +56,7 @@ pub(crate) fn comparison(runs: &[String], verdict: &[String], data: &str) -> Str
     whole(&escaped(&runs.join(" · ")), &policy(false), &content)
 }
 
-/// A page that is whole as it is: nothing in it runs. `content` is escaped.
+/// A page without a script. `content` is escaped.
 pub(crate) fn static_page(name: &str, content: &str) -> String {
     let style = HASHES.lines().nth(1).unwrap_or_default();
     let policy = format!("default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'");

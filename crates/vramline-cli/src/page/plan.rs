@@ -1,4 +1,4 @@
-//! A plan as one page: the verdict, memory against the batch as a drawing, who would hold it, and the fixes. It needs no script.
+//! A plan as one page: the verdict, a drawing of memory against the batch size, what would hold it, and the fixes. It needs no script.
 
 use std::fmt::Write;
 
@@ -14,9 +14,15 @@ const LEFT: f64 = 80.0;
 const BELOW: f64 = 40.0;
 const TOP: f64 = 16.0;
 
+/// What varies, as people call it; escaped.
+fn variable(document: &PlanView) -> String {
+    if document.variable == "batch" { "batch size".to_owned() } else { escaped(&document.variable) }
+}
+
 /// The whole page.
 pub(crate) fn page(document: &PlanView) -> String {
-    let name = format!("A plan by {}", document.variable);
+    let name = if document.variable == "batch" { "batch size" } else { &document.variable };
+    let name = format!("Plan by {name}");
     let mut content = format!(
         "<section id=\"verdict\" aria-label=\"Verdict\"><p>{}</p>{}</section>\n<main id=\"page\">\n",
         escaped(&document.headline),
@@ -34,7 +40,7 @@ pub(crate) fn page(document: &PlanView) -> String {
         .collect();
     let _ = write!(
         content,
-        "<section><h2>Not in these figures, and warnings</h2><ul>{notes}</ul></section>\n</main>"
+        "<section id=\"notes\"><h2>Not included, and warnings</h2><ul>{notes}</ul></section>\n</main>"
     );
     static_page(&name, &content)
 }
@@ -43,15 +49,14 @@ fn largest(document: &PlanView) -> String {
     let (Some(limit), Some(likely)) = (document.limit_bytes, document.largest_batch.likely) else {
         return String::new();
     };
-    let sure =
-        document.largest_batch.sure.map_or("none is sure".to_owned(), |sure| format!("{sure} for sure"));
-    format!(
-        "<p>Largest {} within {limit}: {sure}; up to {likely} more often than not.</p>",
-        escaped(&document.variable)
-    )
+    let sure = document
+        .largest_batch
+        .sure
+        .map_or("Vramline is sure of none".to_owned(), |sure| format!("{sure} fits for sure"));
+    format!("<p>Largest {} within {limit}: {sure}; up to {likely} probably fits.</p>", variable(document))
 }
 
-/// Memory against the batch: the middle as a line, the interval as a band, the limit across.
+/// Memory against the batch size: the middle as a line, the interval as a band, the limit across.
 fn drawing(document: &PlanView) -> String {
     let (Some(first), Some(last)) = (document.curve.first(), document.curve.last()) else {
         return String::new();
@@ -67,9 +72,16 @@ fn drawing(document: &PlanView) -> String {
     let up = document.curve.iter().map(|point| place(point, point.high_bytes));
     let down = document.curve.iter().rev().map(|point| place(point, point.low_bytes));
     let band: Vec<String> = up.chain(down).collect();
-    let name = escaped(&document.variable);
+    let name = variable(document);
+    let limit = match document.limit_bytes {
+        Some(_) => "<li><i class=\"swatch stroke limit\"></i>limit</li>",
+        None => "",
+    };
     let mut out = format!(
-        "<section><h2>Memory against {name}</h2>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" width=\"100%\" \
+        "<section><h2>Memory against {name}</h2>\n\
+         <ul class=\"legend\"><li><i class=\"swatch stroke job\"></i>peak in use of a typical run</li>\
+         <li><i class=\"swatch traced\"></i>nearly all runs</li><li><i class=\"swatch dot\"></i>probe</li>{limit}</ul>\n\
+         <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" width=\"100%\" \
          aria-label=\"The peak at {name} {} is {}, at {} it is {}\">\n",
         first.batch, first.peak_bytes, last.batch, last.peak_bytes
     );
@@ -120,10 +132,7 @@ fn drawing(document: &PlanView) -> String {
             probe.peak_bytes
         );
     }
-    let _ = writeln!(
-        out,
-        "</svg>\n<p class=\"hint\">The line is the peak of most runs, the band holds nearly all of them, dots are the probes.</p></section>"
-    );
+    out.push_str("</svg></section>\n");
     out
 }
 
@@ -131,16 +140,19 @@ fn roles(document: &PlanView, prediction: &PredictionView) -> String {
     let mut rows: Vec<(&str, Bytes)> =
         prediction.by_role.iter().map(|(role, bytes)| (role.word(), *bytes)).collect();
     rows.sort_unstable();
-    rows.push(("slack", prediction.slack_bytes));
+    rows.push(("rounding", prediction.slack_bytes));
     rows.retain(|(_, bytes)| *bytes > Bytes::ZERO);
     rows.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    let rows: String =
-        rows.iter().map(|(role, bytes)| format!("<tr><td>{role}</td><td>{bytes}</td></tr>")).collect();
-    let minimum = prediction.minimum_bytes.map_or("not found".to_owned(), |bytes| bytes.to_string());
+    let rows: String = rows
+        .iter()
+        .map(|(role, bytes)| format!("<tr><td>{role}</td><td class=\"number\">{bytes}</td></tr>"))
+        .collect();
+    let minimum = prediction.minimum_bytes.map_or("unknown".to_owned(), |bytes| bytes.to_string());
     format!(
-        "<section><h2>{} {}</h2><p>In use at the peak {} ({} to {}); taken from the driver {}; least limit that passes {minimum}.</p>\
-         <table><thead><tr><th>role at the peak</th><th>bytes</th></tr></thead><tbody>{rows}</tbody></table></section>\n",
-        escaped(&document.variable),
+        "<section><h2>{} {}</h2><p>Peak in use: {} ({} to {}). Reserved by the pool: {}. Smallest limit that works: {minimum}.</p>\
+         <div class=\"scroll\"><table><thead><tr><th>role at the peak</th><th class=\"number\">bytes</th></tr></thead><tbody>{rows}</tbody></table></div>\
+         </section>\n",
+        capital(&variable(document)),
         prediction.batch,
         prediction.peak_bytes,
         prediction.low_bytes,
@@ -149,12 +161,17 @@ fn roles(document: &PlanView, prediction: &PredictionView) -> String {
     )
 }
 
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| format!("{}{}", first.to_uppercase(), letters.as_str()))
+}
+
 fn fixes(document: &PlanView) -> String {
     let Some(first) = document.fixes.first() else { return String::new() };
     let or_measure = |bytes: Option<Bytes>| bytes.map_or("measure".to_owned(), |bytes| bytes.to_string());
     let row = |fix: &vramline::view::plan::FixView| {
         format!(
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td><code>{}</code></td></tr>",
+            "<tr><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"wide\">{}</td><td class=\"wide\"><code>{}</code></td></tr>",
             escaped(&fix.name),
             fix.saving_in_words(),
             or_measure(fix.peak_bytes),
@@ -164,9 +181,10 @@ fn fixes(document: &PlanView) -> String {
     };
     let rows: String = document.fixes.iter().map(row).collect();
     format!(
-        "<section><h2>What would need less at {} {}</h2><table><thead><tr><th>fix</th><th>saves</th><th>peak then</th><th>what</th>\
-         <th>how</th></tr></thead><tbody>{rows}</tbody></table><p class=\"hint\">{}</p></section>\n",
-        escaped(&document.variable),
+        "<section><h2>How to use less at {} {}</h2><div class=\"scroll\"><table><thead><tr><th>fix</th><th class=\"number\">saves</th>\
+         <th class=\"number\">new peak</th><th>what it does</th><th>how</th></tr></thead><tbody>{rows}</tbody></table></div>\
+         <p class=\"hint\">{}</p></section>\n",
+        variable(document),
         first.batch,
         escaped(document.no_help)
     )

@@ -1,4 +1,4 @@
-//! What the page of a comparison is drawn from: the comparison itself, and of each run how its pools rise and fall within the steps.
+//! The data of a comparison's page: the comparison itself, and the memory of each run's pools within the steps.
 
 use serde::Serialize;
 
@@ -48,5 +48,5 @@ fn cut_text(cut: &RowCut) -> String {
         ListedRows::First => "the first",
         ListedRows::MostChanged => "those that changed most",
     };
-    format!("{} of {} {}s are listed, {which}", cut.listed, cut.all, cut.by.word())
+    format!("the page lists {} of {} {}s, {which}", cut.listed, cut.all, cut.by.word())
 }

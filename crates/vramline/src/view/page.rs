@@ -20,7 +20,7 @@ use crate::analysis::report::ReportAnalysis;
 use crate::snapshot::Role;
 use crate::units::{Bytes, Nanos};
 
-/// The longest data of a page, whatever was read.
+/// The longest data of a page.
 pub const MAX_PAYLOAD_BYTES: usize = 19 << 20;
 
 /// The whole document.
@@ -51,7 +51,7 @@ struct PoolPictureView {
     moments: Vec<MomentView>,
     map: Option<BlockMapView>,
     lines: Vec<FigureLineView>,
-    /// What the counters told of the whole run, where that goes on after the trace.
+    /// Readings of the counters over the whole run, where the run goes on after the trace.
     run: Option<FigureLineView>,
     notes: Vec<String>,
 }
@@ -74,7 +74,7 @@ pub(super) struct MomentView {
 pub(super) struct BlockMapView {
     allocations: u64,
     blocks: usize,
-    /// Whether these are all, and their positions are told.
+    /// Whether these are all of them, with their positions.
     is_whole: bool,
     /// The lowest address, in hexadecimal.
     base: String,

@@ -1,8 +1,8 @@
-//! The picture of a report: what its page is drawn from, as far as the page has room for it.
+//! The picture of a report: the data that its page draws, bounded by the room of the page.
 //!
 //! A pool of ten million events gives as many columns as one of thirty thousand, each with what was held at its own highest
-//! moment, so that no peak is lost and every column adds up. What was summed up is said in sentences. Names are numbers of one
-//! table. How all of this is packed into a page is up to the document made of it.
+//! moment, so that no peak is lost and every column adds up. Sentences say what was left out. Names are numbers of one table. The
+//! document made of it decides how all of this is packed.
 
 pub mod block_map;
 pub mod bounds;
@@ -75,7 +75,7 @@ pub struct PoolPicture {
 pub enum TimelineOrigin {
     /// Events of a trace.
     Trace,
-    /// Counters of the framework, read now and then.
+    /// Readings of the framework's counters.
     Counters,
 }
 
