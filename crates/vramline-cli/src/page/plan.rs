@@ -81,7 +81,7 @@ fn drawing(document: &PlanView) -> String {
         "<section><h2>Memory against {name}</h2>\n\
          <ul class=\"legend\"><li><i class=\"swatch stroke job\"></i>peak in use of a typical run</li>\
          <li><i class=\"swatch traced\"></i>nearly all runs</li><li><i class=\"swatch dot\"></i>probe</li>{limit}</ul>\n\
-         <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" width=\"100%\" \
+         <div class=\"scroll\"><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" width=\"100%\" \
          aria-label=\"The peak at {name} {} is {}, at {} it is {}\">\n",
         first.batch, first.peak_bytes, last.batch, last.peak_bytes
     );
@@ -132,7 +132,7 @@ fn drawing(document: &PlanView) -> String {
             probe.peak_bytes
         );
     }
-    out.push_str("</svg></section>\n");
+    out.push_str("</svg></div></section>\n");
     out
 }
 
