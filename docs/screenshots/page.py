@@ -37,11 +37,11 @@ def main():
             # What one sees first, and the two pictures; the tables between them are long and say little at this size.
             page.evaluate(
                 """() => {
-                const unseen = '#timeline .held, #ledger details, #ledger .hint, #timeline > .hint, #map .hint';
+                const unseen = '#timeline .held, #ledger details, #ledger .hint, #timeline > .hint, #map .hint, .ask, .missing';
                 for (const one of document.querySelectorAll(unseen)) one.hidden = true;
                 for (const one of document.querySelectorAll('section')) one.style.marginBottom = '1.6rem';
                 document.body.style.paddingTop = '1.6rem';
-                // The steps, and of the ledger the pool: on a machine without a GPU it is a sliver of the memory of all.
+                // The steps, and the pool of the ledger: without a GPU it is a small part of the process.
                 const { clock, picture } = vramline, span = picture.end - picture.begin;
                 clock.set(picture.high[clock.chosen] - 0.16 * span, picture.end);
                 for (const piece of document.querySelectorAll('#ledger .piece')) {

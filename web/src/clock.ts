@@ -21,7 +21,7 @@ export class Clock {
   watch(draw: () => void) { this.watchers.push(draw); }
   // Called when the window has come to rest.
   rest: () => void = () => undefined;
-  // One drawing a frame, however many events asked for it.
+  // Draws once a frame, however many events request it.
   redraw() {
     if (this.isDue) return;
     this.isDue = true;

@@ -21,13 +21,13 @@ interface RawMoment {
 }
 interface RawMap { allocations: number; blocks: number; is_whole: boolean; base: string; data: string; left_out: number; left_out_most_bytes: number }
 interface RawLine { name: string; points: number; data: string }
-// A window as the server tells it (crates/vramline/src/view/tile.rs), and a moment.
+// A window as the server sends it (crates/vramline/src/view/tile.rs), and a moment.
 export interface RawTile {
   pool: number; from_ns: number; to_ns: number; events: number; is_exact: boolean; columns: number; data: string;
   map: RawMap | null; lines: RawLine[]; strings: string[];
 }
 export interface RawHeld { roles: string[]; moment: RawMoment; strings: string[] }
-// Whoever knows what was held at a moment that the page has no rows of.
+// Knows the rows of moments that the page does not have.
 export interface MomentSource { held(pool: number, at: number, amount: number): Promise<RawHeld | null> }
 interface RawPicture {
   pool: number; by: "trace" | "counters"; events: number; each: number; columns: number; end_ns: number; data: string;
@@ -53,7 +53,7 @@ export interface Columns {
 export interface Picture extends Columns {
   pool: Pool; place: number; by: "trace" | "counters"; events: number; each: number; begin: number; end: number;
   moments: Moment[]; blocks: Blocks | null; lines: Line[]; run: Line | null; notes: string[];
-  // What the server told of a window; the columns above have it already.
+  // What the server sent of a window; the columns above have it already.
   near: Near | null;
 }
 export interface Near { from: number; to: number; width: number; isExact: boolean; blocks: Blocks | null; lines: Line[]; strings: string[] }

@@ -2,9 +2,9 @@
 
 import { chart } from "./chart";
 import type { Diff, DiffRow as Row } from "./documents";
-import { bytes, colour, el, percent, section, size, whole } from "./dom";
+import { bytes, colour, el, legendItem, percent, section, size, swatch, whole } from "./dom";
 import { table } from "./table";
-import { capital } from "./timeline";
+import { capital, partName, plural, sentence } from "./words";
 
 interface Curve { pool: string; device: string; steps: number[]; bytes: (number | null)[] }
 export interface RawDiff { diff: Diff; curves: Curve[][]; columns: number; aggregated: string[] }
@@ -20,8 +20,11 @@ function signed(delta: number | null): HTMLElement {
     delta === 0 ? "same" : (delta > 0 ? "+" : "") + bytes(delta));
 }
 
+// What a row is of; words of ours stand in brackets in the JSON.
+const nameOf = (row: Row) => partName(row.what.startsWith("(") ? row.what.slice(1, -1) : row.what);
+
 function legend(diff: Diff): HTMLElement {
-  return el("ul", { class: "legend" }, ...diff.runs.map((run, at) => el("li", {}, el("i", { class: "swatch " + colourOf(at), "aria-hidden": "true" }), `${letter(at)}: ${run}`)));
+  return el("ul", { class: "legend" }, ...diff.runs.map((run, at) => legendItem(colourOf(at), `${letter(at)}: ${run}`)));
 }
 
 // Steps by name: with epoch and phase where one begins, else by number alone.
@@ -34,8 +37,7 @@ function stepNames(rows: Row[]): { text: string; isStart: boolean }[] {
   });
 }
 
-// Lines of several runs over each other, so many values for each name. A name that starts something has room before the others, and a
-// mark. Where `figures` change the line ends: a peak is not joined with what is in use at a step's end, which is dashed.
+// Lines of several runs over each other, `perName` values for each name. A name that starts something takes precedence and has a mark. Where `figures` change the line ends: a peak is not joined with what is in use at a step's end, which is dashed.
 function lines(label: string, series: (number | null)[][], names: { text: string; isStart: boolean }[], perName: number, height: number, figures?: string[]): HTMLElement {
   const length = Math.max(1, ...series.map((one) => one.length));
   const most = Math.max(1, ...series.map((one) => one.reduce<number>((a, b) => Math.max(a, b ?? 0), 0)));
@@ -81,13 +83,13 @@ function bars(diff: Diff, rows: Row[]): HTMLElement {
   const most = Math.max(1, ...rows.flatMap((row) => row.bytes.map((value) => value ?? 0)));
   const list = el("div", { class: "sides" });
   for (const row of rows) {
-    const name = row.what.startsWith("(") ? row.what.slice(1, -1) : row.what;
-    const words = row.bytes.map((value, run) => `${letter(run)} ${value === null ? "not known" : bytes(value)}`).join(", ");
+    const name = nameOf(row);
+    const words = row.bytes.map((value, run) => `${letter(run)} ${value === null ? "unknown" : bytes(value)}`).join(", ");
     const group = el("div", { class: "pair", role: "img", "aria-label": `${name}: ${words}` });
     row.bytes.forEach((value, run) => {
       const bar = el("i", { class: colourOf(run) });
       bar.style.width = (100 * (value ?? 0)) / most + "%";
-      group.append(el("div", { class: "side", title: `${diff.runs[run]}: ${value === null ? "not known" : whole(value) + " bytes"}` }, bar, size(value)));
+      group.append(el("div", { class: "side", title: `${diff.runs[run]}: ${value === null ? "unknown" : whole(value) + " bytes"}` }, bar, size(value)));
     });
     list.append(el("div", { class: "what", title: row.what }, name), group, el("div", { class: "number" }, ...row.deltas_bytes.slice(1).map((delta) => el("div", {}, signed(delta),
       row.within_spread && row.spread_bytes ? el("span", { class: "hint" }, " within the spread") : null))));
@@ -113,27 +115,27 @@ export function comparison(raw: RawDiff, page: HTMLElement) {
         const base = main.bytes[0] ?? null, value = main.bytes[at] ?? null, delta = main.deltas_bytes[at] ?? null;
         const share = at > 0 && delta !== null && base ? ` (${delta < 0 ? "-" : "+"}${percent(Math.abs(delta), base)})` : "";
         const repeats = diff.sides[at]?.repeats ?? 1, low = main.low_bytes[at] ?? null, high = main.high_bytes[at] ?? null;
-        return el("div", { class: "card" }, el("h2", {}, el("i", { class: "swatch " + colourOf(at), "aria-hidden": "true" }), `${letter(at)}: ${run}`),
+        return el("div", { class: "card" }, el("h2", {}, swatch(colourOf(at)), `${letter(at)}: ${run}`),
           el("p", { class: "figure" }, size(value, "unknown")),
-          el("p", { class: "hint" }, at === 0 ? `${main.figure === "ever" ? "peak of the run" : "peak"}, which the others are compared with` : el("span", {}, signed(delta), share, main.within_spread ? ", within what repeats differ by" : "")),
+          el("p", { class: "hint" }, at === 0 ? `${main.figure === "ever" ? "peak of the process" : "peak"}; the other runs are compared with it` : el("span", {}, signed(delta), share, main.within_spread ? ", within the spread of the repeats" : "")),
           repeats > 1 && low !== null && high !== null ? el("p", { class: "hint" }, `median of ${repeats} runs, ${bytes(low)} to ${bytes(high)}`) : null);
       })));
     }
     const curves = raw.curves.map((of) => of.find((curve) => curve.pool === pool) ?? of.find((curve) => curve.device === main?.device) ?? null);
     if (curves.filter(Boolean).length > 1) {
-      const out = section("curves", "Within the steps", "Each step is drawn as wide as the others, whatever time it took: the first step of each run over the first of the others, and so on. Each point is the highest of its part of the step.");
+      const out = section("curves", "Within the steps", "All steps have the same width, however long they took; the first step of each run is drawn over the first of the others, and so on. Each point is the highest value of its part of the step.");
       const count = Math.max(...curves.map((curve) => curve?.steps.length ?? 0));
-      out.append(legend(diff), lines(`Memory of ${pool} within ${count} traced steps of ${diff.runs.length} runs; the tables below have the figures.`,
+      out.append(legend(diff), lines(`Memory of ${pool} within ${plural(count, "traced step")} of ${plural(diff.runs.length, "run")}; the tables below have the figures.`,
         curves.map((curve) => curve?.bytes ?? []), Array.from({ length: count }, (_, at) => ({ text: `step ${at + 1}`, isStart: true })), raw.columns, 260));
       parts.push(out);
     }
     const steps = rows.filter((row) => row.by === "step");
     if (steps.length > 1) {
       const peaks = steps.filter((row) => row.figure === "peak").length, ends = steps.length - peaks;
-      const told = ends === 0 ? "The peak of each step" : peaks === 0 ? "In use at the end of each step" : "Solid: the peak of a step; dashed: in use at its end, where not every run tells the peak";
-      const out = section("steps", "Step by step", told + ". Steps are matched by number and stand in the order in which they ran.");
-      const figures = [peaks > 0 ? `peaks of ${whole(peaks)} steps` : "", ends > 0 ? `memory in use at the end of ${whole(ends)} steps` : ""].filter(Boolean).join(" and ");
-      out.append(legend(diff), lines(`${capital(figures)} of ${diff.runs.length} runs; the table has each.`,
+      const shown = ends === 0 ? "The peak of each step" : peaks === 0 ? "In use at the end of each step" : "Solid: the peak of a step; dashed: in use at its end, where a run does not report the peak";
+      const out = section("steps", "Step by step", shown + ". Steps are matched by their number, in the order in which they ran.");
+      const figures = [peaks > 0 ? `peaks of ${plural(peaks, "step")}` : "", ends > 0 ? `memory in use at the end of ${plural(ends, "step")}` : ""].filter(Boolean).join(" and ");
+      out.append(legend(diff), lines(`${capital(figures)} of ${plural(diff.runs.length, "run")}; the table has each.`,
         diff.runs.map((_, run) => steps.map((row) => row.bytes[run] ?? null)), stepNames(steps), 1, 200, steps.map((row) => row.figure)));
       parts.push(out);
     }
@@ -147,27 +149,27 @@ export function comparison(raw: RawDiff, page: HTMLElement) {
     for (const [by, title] of [["op", "At the peak, by op"], ["layer", "At the peak, by layer"]] as const) {
       const list = rows.filter((row) => row.by === by && isHeld(row));
       if (list.length === 0) continue;
-      const out = section(by + "s", title, "Those that changed most first.");
-      out.append(bars(diff, list.slice(0, 12)));
-      if (list.length > 12) out.append(el("p", { class: "hint" }, `${whole(list.length - 12)} more are in the table.`));
+      const out = section(by + "s", title, "Largest changes first.");
+      out.append(legend(diff), bars(diff, list.slice(0, 12)));
+      if (list.length > 12) out.append(el("p", { class: "hint" }, `The table below lists ${whole(list.length - 12)} more.`));
       parts.push(out);
     }
-    const out = section("rows", "Every figure");
+    const out = section("rows", "All figures");
     out.append(table<Row>([
       { title: "by", value: (row) => row.by },
       ...diff.runs.map((_, run) => ({ title: letter(run), number: true, value: (row: Row) => row.bytes[run] ?? null, show: (row: Row) => size(row.bytes[run]) })),
       ...diff.runs.slice(1).map((_, at) => ({ title: diff.runs.length > 2 ? `${letter(at + 1)} − A` : "difference", number: true,
         value: (row: Row) => row.deltas_bytes[at + 1] ?? null, show: (row: Row) => signed(row.deltas_bytes[at + 1] ?? null) })),
       ...(rows.some((row) => row.spread_bytes !== null) ? [{ title: "spread", number: true, value: (row: Row) => row.spread_bytes, show: (row: Row) => size(row.spread_bytes) }] : []),
-      { title: "what", wide: true, value: (row: Row) => row.what },
-    ], rows, { filter: "Filter by op, layer, role or step", caption: "Every figure of the comparison", first: 25 }));
+      { title: "what", wide: true, value: nameOf },
+    ], rows, { filter: "Filter by op, layer, role or step", caption: "All figures of the comparison", first: 25 }));
     parts.push(out);
     const notes = section("notes", "Notes"), list = el("ul", {});
-    for (const warning of diff.warnings) list.append(el("li", {}, capital(warning.text) + ".", warning.hint ? el("span", { class: "hint" }, " " + capital(warning.hint) + ".") : null));
-    for (const text of raw.aggregated) list.append(el("li", {}, "To keep this file small: " + text + "."));
+    for (const warning of diff.warnings) list.append(el("li", {}, sentence(warning.text), warning.hint ? el("span", { class: "hint" }, " " + sentence(warning.hint)) : null));
+    for (const text of raw.aggregated) list.append(el("li", {}, "To keep this file small, " + text + "."));
     if (list.children.length > 0) notes.append(list);
     diff.sides.forEach((side, at) => notes.append(el("p", { class: "hint" }, `${letter(at)}: ${side.files.join(", ")} (${[side.framework, side.format].filter(Boolean).join(", ")})`)));
-    notes.append(el("p", { class: "hint" }, "Sizes are in units of 1,024; each has its exact bytes as a tip."));
+    notes.append(el("p", { class: "hint" }, "1 KiB is 1,024 bytes; point at a size to see its exact bytes."));
     parts.push(notes);
     page.replaceChildren(...parts.filter((part): part is HTMLElement => part !== null));
   };

@@ -40,7 +40,7 @@ export function size(value: number | null | undefined, none = "–"): HTMLElemen
   return el("data", { value: String(value), title: whole(value) + " bytes" }, bytes(value));
 }
 
-// In seconds; `step` is what tells two of them apart, a microsecond where nothing is said.
+// In seconds; `step` is the smallest difference to show, by default a microsecond.
 export function time(ns: number, step = 1000): string {
   return (ns / 1e9).toFixed(Math.min(9, Math.max(0, Math.ceil(-Math.log10(step / 1e9) - 1e-9)))) + " s";
 }
@@ -70,6 +70,15 @@ let family = "";
 export function font(): string {
   family = family || getComputedStyle(document.body).fontFamily;
   return "11px " + family;
+}
+
+export function swatch(part: string): HTMLElement {
+  return el("i", { class: "swatch " + part, "aria-hidden": "true" });
+}
+
+// An entry of a legend; of a line it is "stroke" and the line's own class.
+export function legendItem(part: string, ...words: Child[]): HTMLElement {
+  return el("li", {}, swatch(part), ...words);
 }
 
 export function section(id: string, title: string, hint = ""): HTMLElement {

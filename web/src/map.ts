@@ -1,9 +1,10 @@
-// The allocation map: time to the right, addresses upwards, a rectangle for each allocation. What stays empty is a hole.
+// The allocation map: time to the right, addresses upwards, a rectangle for each allocation. What stays empty is free.
 
 import { Blocks, Data, PARTS, Picture } from "./data";
 import { GAP, left, ticks } from "./chart";
 import { Clock, steer } from "./clock";
-import { bytes, canvas, colour, duration, el, section, sheet, time, whole as count } from "./dom";
+import { bytes, canvas, colour, duration, el, legendItem, section, sheet, time, whole as count } from "./dom";
+import { missing, partName, plural, term } from "./words";
 
 // Stretches of addresses with little between them; what lies between is left out of the picture.
 function stretches(blocks: Blocks): { from: number; to: number; at: number }[] {
@@ -30,8 +31,13 @@ interface Layer { blocks: Blocks; strings: string[]; place: Float64Array; shown:
 
 export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | null {
   const base = picture.blocks;
-  if (!base) return null;
-  const out = section("map", "Where it lay");
+  const out = section("map", "Allocation map");
+  if (!base) {
+    // Counters know no blocks; the timeline says so already.
+    if (picture.by === "counters") return null;
+    out.append(missing("No map: the trace has no addresses. Record a trace with {run}."));
+    return out;
+  }
   const parts = stretches(base);
   const end = parts[parts.length - 1]!;
   const height = end.at + end.to - end.from || 1;
@@ -49,7 +55,7 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
   };
   const whole = layerOf(base, data.strings);
   let close: Layer | null = null;
-  // The blocks of the window, where the server told them; else those of the page.
+  // The blocks of the window where the server sent them, else those of the page.
   const layer = (): Layer => {
     const near = picture.near;
     if (!near?.blocks || near.from > clock.from || near.to < clock.to) return whole;
@@ -94,7 +100,7 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
           if (!shown[i] || gone < clock.from || born > clock.to) continue;
           const x = Math.max(x0, X(born)), w = Math.min(x1, X(gone)) - x;
           const h = (blocks.chunk[i]! / height) * (y1 - y0), y = Y(place[i]!) - h;
-          // A hair of room between neighbours, where there is room for it.
+          // A thin gap between blocks, where there is room for it.
           g.fillRect(x, y, Math.max(0.6, w - (w > 4 ? 0.6 : 0)), Math.max(0.6, h - (h > 3 ? 0.6 : 0)));
         }
       });
@@ -128,7 +134,7 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
     }
   };
   const plot = canvas(
-    `Allocation map of ${picture.pool.name}: ${count(base.count)} allocations by address and time. The tables list the same blocks by name.`, 340, draw);
+    `Allocation map of ${picture.pool.name}: ${plural(base.count, "allocation")} by address and time. The tables list the same blocks by name.`, 340, draw);
   clock.watch(draw);
 
   const tip = el("div", { class: "tip", role: "status" });
@@ -147,10 +153,10 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
   const tell = (i: number): string[] => {
     const { blocks, strings } = layer();
     const op = strings[blocks.op[i]!] || "no name", shape = strings[blocks.shape[i]!] ?? "";
-    const life = blocks.life[i]! > 0 ? `held ${duration(blocks.life[i]! - 1)}` : "not freed in the trace";
-    return [op, [PARTS[blocks.role[i]!], shape].filter(Boolean).join(" · "),
-      `${bytes(blocks.chunk[i]! - blocks.slack[i]!)} asked, ${bytes(blocks.chunk[i]!)} taken`, `from ${time(blocks.born[i]!)}, ${life}`,
-      `at ${blocks.base} + ${count(blocks.address[i]!)}`];
+    const life = blocks.life[i]! > 0 ? `held for ${duration(blocks.life[i]! - 1)}` : "not freed in the trace";
+    return [op, [partName(PARTS[blocks.role[i]!] ?? ""), shape].filter(Boolean).join(" · "),
+      `${bytes(blocks.chunk[i]! - blocks.slack[i]!)} requested, ${bytes(blocks.chunk[i]!)} allocated`, `from ${time(blocks.born[i]!)}, ${life}`,
+      `address ${blocks.base} + ${count(blocks.address[i]!)}`];
   };
   const hide = () => { tip.hidden = true; };
   plot.addEventListener("pointermove", (event) => {
@@ -174,12 +180,12 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
     if (act && !event.ctrlKey && !event.metaKey) { event.preventDefault(); act(); }
   });
 
-  // Only some of them.
-  const role = el("select", { "aria-label": "Role" }, el("option", { value: "" }, "every role"),
-    ...PARTS.filter((_, at) => whole.byRole[at]!.length > 0).map((part) => el("option", { value: part }, part)));
+  // Filters.
+  const role = el("select", { "aria-label": "Role" }, el("option", { value: "" }, "all roles"),
+    ...PARTS.filter((_, at) => whole.byRole[at]!.length > 0).map((part) => el("option", { value: part }, partName(part))));
   const op = el("input", { type: "search", placeholder: "op or shape contains", "aria-label": "Op or shape contains" });
   const least = el("select", { "aria-label": "Smallest size" },
-    ...[0, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 28].map((from) => el("option", { value: String(from) }, from ? "from " + bytes(from) : "every size")));
+    ...[0, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 28].map((from) => el("option", { value: String(from) }, from ? "from " + bytes(from) : "all sizes")));
   const told = el("span", { class: "hint", role: "status" });
   const filter = () => {
     const words = op.value.toLowerCase(), from = Number(least.value), wanted = role.value ? PARTS.indexOf(role.value) : -1;
@@ -203,17 +209,19 @@ export function map(data: Data, picture: Picture, clock: Clock): HTMLElement | n
     clock.redraw();
   };
   for (const input of [role, op, least]) input.addEventListener("input", filter);
-  out.append(el("div", { class: "tools" }, role, op, least, told), el("div", { class: "stage" }, plot, tip),
-    el("p", { class: "hint" },
-      "Addresses upwards, in the same window of time as above. What is empty between blocks was free: many small holes are fragmentation." +
-      (parts.length > 1 ? ` ${count(parts.length)} stretches of addresses are drawn above each other; what lies between them is not the pool's.` : "")));
+  out.append(
+    el("ul", { class: "legend" }, ...PARTS.filter((_, at) => whole.byRole[at]!.length > 0).map((part) => legendItem(part, term(partName(part)))),
+      legendItem("hole", "free"), legendItem("upright ink", "chosen moment")),
+    el("div", { class: "tools" }, role, op, least, told), el("div", { class: "stage" }, plot, tip),
+    el("p", { class: "hint" }, "Each rectangle is a block: its height is its size, its width is the time it was in use. Addresses go upwards; the time axis is the one above. Many small free gaps between blocks are ", term("fragmentation"), ".",
+      parts.length > 1 ? ` The pool has ${plural(parts.length, "address range")}, drawn above each other.` : ""));
   if (base.leftOut > 0) {
     const note = el("p", { class: "note" });
     const say = () => {
       const { blocks } = layer(), isNear = blocks !== base;
-      const text = blocks.leftOut === 0 ? "Every allocation that lives in this window is drawn." :
-        `${count(blocks.count)} of ${count(isNear ? blocks.count + blocks.leftOut : blocks.allocations)} allocations${isNear ? " in this window" : ""} are drawn: those with the most bytes times time. ` +
-        `The other ${count(blocks.leftOut)} are of at most ${bytes(blocks.leftOutMost)} each and lived shortly; they may be where a hole seems to be.`;
+      const text = blocks.leftOut === 0 ? "The map shows every allocation of this window." :
+        `The map shows the ${count(blocks.count)} largest of ${count(isNear ? blocks.count + blocks.leftOut : blocks.allocations)} allocations${isNear ? " in this window" : ""}, by size times lifetime. ` +
+        `The other ${count(blocks.leftOut)} are at most ${bytes(blocks.leftOutMost)} each and short-lived; some gaps that look free may hold them.`;
       if (note.textContent !== text) note.textContent = text;
     };
     say();

@@ -20,7 +20,7 @@ function end() {
   tell("afterprint");
 }
 
-// Not every browser tells of a print in both ways.
+// Not every browser announces a print in both ways.
 export function printable() {
   addEventListener("beforeprint", begin);
   addEventListener("afterprint", end);

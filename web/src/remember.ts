@@ -2,7 +2,7 @@
 
 type Field = HTMLInputElement | HTMLSelectElement;
 
-// An element by its kind and its place in its section: that stays, whatever comes or goes elsewhere.
+// An element by its kind and its place in its section, which does not change when other sections do.
 function key(element: Element): string {
   const home = element.closest("section");
   const peers = home ? [...home.querySelectorAll(element.tagName)] : [];

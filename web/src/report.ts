@@ -1,15 +1,17 @@
-// The report page. Everything it shows is in the data block of the page; from disk it asks nobody for anything, from
-// `vramline serve` only its own server.
+// The report page. Everything it shows is in the data block of the page; from disk it needs no network, from `vramline serve` it
+// connects to its own server only.
 
 import { Data, Picture, Pool, Raw, closer, placeOf, unpack } from "./data";
 import { Clock } from "./clock";
-import { bytes, el, whole } from "./dom";
-import { findings, notes, numbers, postmortem, steps, tables, wholeRun } from "./sections";
+import { bytes, el } from "./dom";
+import { findings, job, numbers, parts, postmortem } from "./answer";
+import { notes, steps, tables, wholeRun } from "./sections";
 import { ledger } from "./ledger";
 import { map } from "./map";
 import { columnAt, heldAtPeak, timeline } from "./timeline";
 import { Document, Server, Standing } from "./server";
 import { remember } from "./remember";
+import { glossary, missing, plural } from "./words";
 
 let data: Data;
 let server: Server | null = null;
@@ -23,21 +25,22 @@ interface Look { from: number; to: number; chosen: number | null }
 
 function show(look: Look | null) {
   const picture = data.pictures.find((one) => one.pool === pool);
-  const parts: (HTMLElement | null)[] = [chooser()];
-  if (pool) parts.push(numbers(data.report, pool), postmortem(data), ledger(data.report, pool));
+  const all: (HTMLElement | null)[] = [postmortem(data), findings(data.report), chooser()];
+  if (pool) all.push(numbers(data.report, pool), parts(pool), ledger(data.report, pool));
+  else if (data.failures.length === 0) all.push(missing("Nothing in this file shows memory. Record a run with {run}."));
   clock = null;
   if (picture) {
     clock = new Clock(picture);
     if (look) { clock.from = Math.max(look.from, picture.begin); clock.to = Math.min(Math.max(look.to, clock.from + 1), picture.end); }
-    parts.push(timeline(data, picture, clock, server, look?.chosen ?? null), map(data, picture, clock), wholeRun(picture));
+    all.push(timeline(data, picture, clock, server, look?.chosen ?? null), map(data, picture, clock), wholeRun(picture));
     if (server) approach(server, picture, clock);
     // For those who measure how smoothly it pans.
     (window as unknown as { vramline: unknown }).vramline = { clock, picture };
-  } else if (pool) parts.push(heldAtPeak(pool));
-  if (pool) parts.push(steps(data.report, pool), findings(data.report), tables(data.report, pool));
-  else parts.push(postmortem(data), findings(data.report));
-  parts.push(notes(data));
-  page.replaceChildren(...parts.filter((part): part is HTMLElement => part !== null));
+  } else if (pool) all.push(heldAtPeak(pool));
+  if (pool) all.push(steps(data.report, pool), tables(data.report, pool));
+  if (pool) all.push(glossary());
+  all.push(notes(data));
+  page.replaceChildren(...all.filter((part): part is HTMLElement => part !== null));
 }
 
 function chooser(): HTMLElement | null {
@@ -104,9 +107,10 @@ function follow(server: Server) {
   const say = () => {
     const count = data.report.steps.length;
     const texts: Record<Standing, string> = {
-      whole: "", going: `The run goes on${count ? `: ${whole(count)} steps so far` : ""}. This page follows it.`, ended: "The run has ended. This is all of it.",
-      gone: "What was served has been deleted or moved. This is what the page had of it.",
-      lost: "The server does not answer: it may have been ended. This is what it told last.",
+      whole: "", going: `The run is still going${count ? `: ${plural(count, "step")} so far` : ""}. This page updates by itself.`,
+      ended: "The run has ended. This page shows all of it.",
+      gone: "The recording was deleted or moved. This page shows what was read before that.",
+      lost: "The server does not answer; it may have stopped. This page shows the last state.",
     };
     line.hidden = texts[standing] === "";
     line.dataset["standing"] = standing;
@@ -133,6 +137,8 @@ export function report(raw: Raw, version: number, into: HTMLElement) {
   verdict = document.getElementById("verdict");
   data = unpack(raw);
   pool = data.report.pools[0];
+  const ran = job(data.report);
+  if (ran) document.querySelector("header")?.append(ran);
   const lines = [...(verdict?.children ?? [])].map((line) => line.textContent ?? "");
   server = version > 0 ? new Server(version, { verdict: lines, data: raw }) : null;
   show(null);

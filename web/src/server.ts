@@ -1,4 +1,4 @@
-// Where the page comes from a server (vramline serve): closer looks, and news of a run that goes on. From disk there is none.
+// The server of `vramline serve`: exact windows, and news of a run that is still going. A page from disk has none.
 
 import { MomentSource, RawHeld, RawTile } from "./data";
 
@@ -39,7 +39,7 @@ export class Server implements MomentSource {
     return ask(`held?pool=${pool}&at=${at}&bytes=${amount}`);
   }
 
-  // Tells what is new, and how the run stands. At its end everything is asked for once more.
+  // Reports what is new and the state of the run. When the run ends, fetches everything once more.
   listen(grown: (document: Document) => void, stands: (standing: Standing) => void) {
     let standing: Standing = "whole", isEnded = false;
     const whole = async () => {

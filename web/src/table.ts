@@ -1,4 +1,4 @@
-// Tables that sort and filter. Sizes sort by their bytes, whatever is shown.
+// Tables that sort and filter. Sizes sort by their exact bytes.
 
 import { el } from "./dom";
 
@@ -68,10 +68,10 @@ export function table<Row>(columns: Column<Row>[], rows: Row[], options: Options
     more.hidden = found.length <= shown;
     more.textContent = `Show ${Math.min(AT_ONCE * 5, found.length - shown)} more of ${found.length}`;
     count.textContent = words ? `${found.length} of ${rows.length} rows` : "";
-    // On paper there is no field that shows what was asked for.
+    // On paper there is no field that shows the filter.
     left.textContent = !isPrinting ? "" : [
-      words ? `Printed are the ${found.length} of ${rows.length} rows with “${words}”.` : "",
-      found.length > room ? `${found.length - room} more rows are not printed.` : ""].filter(Boolean).join(" ");
+      words ? `Printed: ${found.length} of ${rows.length} rows with “${words}”.` : "",
+      found.length > room ? `Not printed: ${found.length - room} more.` : ""].filter(Boolean).join(" ");
     left.hidden = left.textContent === "";
   };
   more.addEventListener("click", () => { shown += AT_ONCE * 5; draw(); });

@@ -3,16 +3,10 @@
 import { Data, HeldRow, Moment, MomentSource, PARTS, Picture, Pool, momentAt, momentOf, placeOf, whenHeld } from "./data";
 import { GAP, left, ticks } from "./chart";
 import { Clock, steer } from "./clock";
-import { bytes, canvas, colour, duration, el, percent, section, sheet, size, time, whole } from "./dom";
+import { bytes, canvas, colour, duration, el, legendItem, percent, section, sheet, size, swatch, time, whole } from "./dom";
 import { remember } from "./remember";
 import { Column, View, table } from "./table";
-
-const TITLES: Record<string, string> = { before: "before the recording" };
-export const titleOf = (part: string) => TITLES[part] ?? part;
-
-export function swatch(part: string): HTMLElement {
-  return el("i", { class: "swatch " + part, "aria-hidden": "true" });
-}
+import { missing, partName, plural, sentence, term } from "./words";
 
 // A colour "#rrggbb" as a pixel of a canvas, lowest byte first.
 function paint(colour: string): number {
@@ -26,12 +20,14 @@ export function peakOf(picture: Picture): number {
   return best;
 }
 
+const isProcess = (name: string) => name.includes("process");
+
 // `chosen` is a moment that was chosen before, when what is shown was less.
 export function timeline(data: Data, picture: Picture, clock: Clock, server: MomentSource | null, chosen: number | null): HTMLElement {
   const { pool } = picture;
   const out = section("timeline", "Memory over time");
   let peak = peakOf(picture), total = picture.total;
-  // Counters that are read now and then may miss it.
+  // A peak between two readings of the counters is not among them.
   const isPeak = picture.total[peak]! >= (pool.peak_bytes ?? (picture.by === "counters" ? Infinity : 0));
   const highest = isPeak ? "peak" : "highest reading";
   const used = PARTS.map((_, at) => picture.parts[at]!.some((value) => value > 0));
@@ -155,7 +151,7 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Mom
     picture.lines.forEach((all, number) => {
       if (!isNear[number]) return;
       const series = near?.lines.find((line) => line.name === all.name && line.time.length > 0) ?? all;
-      g.strokeStyle = colour(number === 0 ? "driver" : "process");
+      g.strokeStyle = colour(isProcess(all.name) ? "process" : "driver");
       g.lineWidth = 1.5;
       g.beginPath();
       let i = Math.max(0, placeOf(series.time, clock.from)), y = Y(series.value[i] ?? 0);
@@ -222,7 +218,7 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Mom
   plot.setAttribute("aria-roledescription", "chart");
   plot.setAttribute("aria-label",
     `Memory of ${pool.name} over time, ${highest} ${bytes(picture.total[peak]!)} at ${time(picture.high[peak]!)}. ` +
-    "Left and right choose a moment, with Shift they pan, plus and minus zoom, 0 shows all, P goes to the " + highest + ".");
+    "Left and right choose a moment, with Shift they pan; plus and minus zoom, 0 shows all, P goes to the " + highest + ".");
   clock.watch(draw);
 
   const held = el("div", { class: "held", "aria-live": "polite" });
@@ -286,29 +282,30 @@ export function timeline(data: Data, picture: Picture, clock: Clock, server: Mom
   };
   const legend = el("ul", { class: "legend" });
   const counters = picture.by === "counters";
-  PARTS.forEach((part, at) => {
-    if (used[at]) legend.append(el("li", {}, swatch(counters ? "activations" : part), counters ? "in use, by the framework's counters" : titleOf(part)));
-  });
-  picture.lines.forEach((series, at) => legend.append(el("li", {}, el("i", { class: "swatch stroke " + (at === 0 ? "driver" : "process"), "aria-hidden": "true" }), series.name + (isNear[at] ? "" : `: up to ${bytes(most[at]!)}, above the chart`))));
-  if (limit !== null && isLimitNear) legend.append(el("li", {}, el("i", { class: "swatch stroke limit", "aria-hidden": "true" }), "limit"));
+  if (counters) legend.append(legendItem("activations", term("in use"), " (", term("counter readings"), ")"));
+  else PARTS.forEach((part, at) => { if (used[at]) legend.append(legendItem(part, term(partName(part)))); });
+  picture.lines.forEach((series, at) => legend.append(legendItem("stroke " + (isProcess(series.name) ? "process" : "driver"),
+    series.name + (isNear[at] ? "" : `: up to ${bytes(most[at]!)}, above the chart`))));
+  if (limit !== null && isLimitNear) legend.append(legendItem("stroke limit", "limit"));
+  if (steps.length > 0) legend.append(legendItem("upright step", "a step begins"));
+  if (marks.length > 0) legend.append(legendItem("upright mark", "mark"));
+  legend.append(legendItem("upright ink", "chosen moment"), legendItem("dot", highest));
+  const isBetween = !isPeak && pool.peak_bytes !== null;
   out.append(
     el("div", { class: "bar" }, legend, el("div", { class: "buttons" },
       button("Zoom in", "+", () => clock.zoom(0.5, clock.chosen >= 0 ? picture.high[clock.chosen]! : undefined)),
       button("Zoom out", "−", () => clock.zoom(2)),
       button("Show all", "All", () => clock.whole()), button("Go to the " + highest, isPeak ? "Peak" : "Highest", () => choose(peak)))),
     plot,
-    el("p", { class: "hint" }, "Click a moment to see who held what. Drag to pan; click once, then the wheel zooms. Keys: ← → choose, Shift pans, + − zoom, 0 all, P " + highest + ".",
-      isPeak || pool.peak_bytes === null ? "" : ` No reading shows the peak, ${bytes(pool.peak_bytes)}.`,
-      limit !== null && !isLimitNear ? ` The limit, ${bytes(limit)}, is far above.` : ""),
-    ...picture.notes.map((note) => el("p", { class: "hint" }, capital(note) + ".")),
+    el("p", { class: "hint keys" }, `Click a moment to see its blocks. Drag to pan; Ctrl and the wheel zoom. Keys: ← → choose a moment, with Shift they pan, + − zoom, 0 shows all, P goes to the ${highest}.`),
+    ...[isBetween ? `The peak, ${bytes(pool.peak_bytes!)}, lies between two readings` : "",
+      limit !== null && !isLimitNear ? `The limit, ${bytes(limit)}, is above the chart` : "", ...picture.notes]
+      .filter(Boolean).map((note) => el("p", { class: "hint" }, sentence(note))),
     held);
   clock.isOwnChoice = chosen !== null;
   show(chosen === null ? peak : columnAt(picture, chosen));
   return out;
 }
-
-// Names keep their letters.
-export const capital = (text: string) => (/^[a-z']+[ ,;:]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text);
 
 // The column whose highest moment is this one, or is near to it.
 export function columnAt(picture: Picture, time: number): number {
@@ -317,7 +314,7 @@ export function columnAt(picture: Picture, time: number): number {
   return at;
 }
 
-// What is held at a column, where the page knows it.
+// The blocks in use at a column, where the page knows them.
 function keptAt(data: Data, picture: Picture, at: number): Moment | null {
   const when = picture.high[at]!, total = picture.total[at]!;
   return picture.moments.find((moment) => moment.time === when && moment.inUse === total) ?? alive(data, picture, at);
@@ -348,7 +345,7 @@ function alive(data: Data, picture: Picture, at: number): Moment | null {
   if (lost < 0) return null;
   const list = [...rows.values()];
   if (lost > 0) {
-    list.push({ bytes: lost, count: 1, op: "", layer: "", role: "unknown", shape: "", dtype: "", source: "counted by the allocator, no event shows it", variable: "", evidence: "", age_ns: null });
+    list.push({ bytes: lost, count: 1, op: "", layer: "", role: "unknown", shape: "", dtype: "", source: "in the allocator's count, but in no event", variable: "", evidence: "", age_ns: null });
   }
   list.sort((a, b) => b.bytes - a.bytes);
   return { time: picture.high[at]!, inUse: picture.total[at]!, slack, before, rows: list, restRows: 0, restBytes: 0 };
@@ -356,38 +353,41 @@ function alive(data: Data, picture: Picture, at: number): Moment | null {
 
 function heldAt(data: Data, picture: Picture, at: number, view: View): HTMLElement {
   const when = picture.high[at]!, total = picture.total[at]!;
-  const heading = (moment: number, amount: number) => el("h3", {}, `Held at ${time(moment)}: `, size(amount));
+  const heading = (moment: number, amount: number) => el("h3", {}, `In use at ${time(moment)}: `, size(amount));
   if (picture.moments.length === 0) {
-    return el("div", {}, heading(when, total),
-      el("p", { class: "hint" }, "No trace covers this moment: the total is known, what held it is not. vramline run --trace auto records one."));
+    return el("div", {}, heading(when, total), missing("No trace: the total is known, the blocks are not. Record a trace with {run}."));
   }
   let moment = keptAt(data, picture, at), note: HTMLElement | null = null;
   if (!moment) {
     const since = (moment: Moment) => (moment.time ?? 0) - when;
     moment = picture.moments.reduce((a, b) => (Math.abs(since(b)) < Math.abs(since(a)) ? b : a));
     note = el("p", { class: "note" },
-      `Of the chosen moment, ${time(when)} with ${bytes(total)}, only the sums by role are in this page. ` +
-      `This is the nearest kept moment, ${duration(Math.abs(since(moment)))} ${since(moment) < 0 ? "before" : "after"} it.`);
+      `This file has only the sums by role of the chosen moment, ${time(when)} with ${bytes(total)}. ` +
+      `The table shows the nearest moment that it has in full, ${duration(Math.abs(since(moment)))} ${since(moment) < 0 ? "earlier" : "later"}. `,
+      el("code", {}, "vramline serve"), " shows every moment.");
   }
-  return el("div", {}, heading(moment.time ?? when, moment.inUse), note, heldTable(moment, "What was held at the chosen moment", view));
+  return el("div", {}, heading(moment.time ?? when, moment.inUse), note, heldTable(moment, "Blocks in use at the chosen moment", view));
 }
 
-// Where there is no chart to choose a moment on: what a profile, a program or a dump tells of its own.
+// Where there is no chart to choose a moment on: the blocks of a profile, a program or a dump.
 export function heldAtPeak(pool: Pool): HTMLElement | null {
   if (!pool.at_peak) return null;
   const moment = momentAt(pool.at_peak);
-  const out = section("held", pool.moment === "program" ? "What the compiled program asks for" : `Held ${whenHeld(pool, "at the peak")}`);
+  const isProgram = pool.moment === "program";
+  const out = section("held", isProgram ? "Buffers of the compiled program" : `Blocks in use ${whenHeld(pool, "at the peak")}`);
   out.append(el("p", {}, size(moment.inUse), ` in ${pool.name}`, moment.time === null ? "" : ` at ${time(moment.time)}`),
-    heldTable(moment, `What was held ${whenHeld(pool, "at the peak")}`));
+    heldTable(moment, isProgram ? "Buffers of the compiled program" : `Blocks in use ${whenHeld(pool, "at the peak")}`),
+    missing(isProgram ? "No timeline: a compiled program has no times. Record a run of it with {run}."
+      : "No timeline: this file shows one moment. Record the whole run with {run}."));
   return out;
 }
 
 function heldTable(moment: Moment, caption: string, view?: View): HTMLElement {
   const inUse = moment.inUse;
   const extra: [string, string, number][] = [];
-  if (moment.restBytes > 0) extra.push(["", `${whole(moment.restRows)} smaller rows`, moment.restBytes]);
-  if (moment.slack > 0) extra.push(["slack", "slack: taken beyond what was asked for", moment.slack]);
-  if (moment.before > 0) extra.push(["before", "in use since before the recording", moment.before]);
+  if (moment.restBytes > 0) extra.push(["", plural(moment.restRows, "smaller row"), moment.restBytes]);
+  if (moment.slack > 0) extra.push(["slack", "rounding: allocated beyond the requests", moment.slack]);
+  if (moment.before > 0) extra.push(["before", "before the recording: allocated before it started", moment.before]);
   // Without a history nothing has an age.
   const hasAge = moment.rows.some((row) => row.age_ns !== null);
   const empty = () => el("td", { class: "number", colspan: hasAge ? "2" : "1" });
@@ -399,7 +399,7 @@ function heldTable(moment: Moment, caption: string, view?: View): HTMLElement {
   return table<HeldRow>([
     { title: "bytes", number: true, value: (row) => row.bytes, show: (row) => size(row.bytes) },
     { title: "share", number: true, value: (row) => row.bytes, show: (row) => percent(row.bytes, inUse) },
-    { title: "count", number: true, value: (row) => row.count, show: (row) => whole(row.count) },
+    { title: "blocks", number: true, value: (row) => row.count, show: (row) => whole(row.count) },
     ...(hasAge ? [age] : []),
     { title: "role", value: (row) => row.role, show: (row) => el("span", { title: row.evidence || null }, swatch(row.role), row.role) },
     { title: "what", wide: true, value: (row) => [row.variable, row.op, row.source, row.layer].join(" "), show: (row) => {

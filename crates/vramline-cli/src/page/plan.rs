@@ -1,4 +1,4 @@
-//! A plan as an HTML page without a script: the verdict, a chart of memory by batch size, roles and fixes.
+//! A plan as one page: the verdict, a drawing of memory against the batch size, what would hold it, and the fixes. It needs no script.
 
 use std::fmt::Write;
 
@@ -14,9 +14,15 @@ const LEFT: f64 = 80.0;
 const BELOW: f64 = 40.0;
 const TOP: f64 = 16.0;
 
+/// What varies, as people call it; escaped.
+fn variable(document: &PlanView) -> String {
+    if document.variable == "batch" { "batch size".to_owned() } else { escaped(&document.variable) }
+}
+
 /// The whole page.
 pub(crate) fn page(document: &PlanView) -> String {
-    let name = format!("Memory plan by {}", document.variable);
+    let name = if document.variable == "batch" { "batch size" } else { &document.variable };
+    let name = format!("Plan by {name}");
     let mut content = format!(
         "<section id=\"verdict\" aria-label=\"Verdict\"><p>{}</p>{}</section>\n<main id=\"page\">\n",
         escaped(&document.headline),
@@ -32,8 +38,10 @@ pub(crate) fn page(document: &PlanView) -> String {
         .chain(document.not_modelled.iter().cloned())
         .map(|text| format!("<li>{}</li>", escaped(&text)))
         .collect();
-    let _ =
-        write!(content, "<section><h2>Not included, and warnings</h2><ul>{notes}</ul></section>\n</main>");
+    let _ = write!(
+        content,
+        "<section id=\"notes\"><h2>Not included, and warnings</h2><ul>{notes}</ul></section>\n</main>"
+    );
     static_page(&name, &content)
 }
 
@@ -41,15 +49,14 @@ fn largest(document: &PlanView) -> String {
     let (Some(limit), Some(likely)) = (document.limit_bytes, document.largest_batch.likely) else {
         return String::new();
     };
-    let sure =
-        document.largest_batch.sure.map_or("none is certain".to_owned(), |sure| format!("{sure} is certain"));
-    format!(
-        "<p>Largest {} that fits {limit}: {sure}; up to {likely} fits in more than half of the runs.</p>",
-        escaped(&document.variable)
-    )
+    let sure = document
+        .largest_batch
+        .sure
+        .map_or("Vramline is sure of none".to_owned(), |sure| format!("{sure} fits for sure"));
+    format!("<p>Largest {} within {limit}: {sure}; up to {likely} probably fits.</p>", variable(document))
 }
 
-/// The chart of memory by batch size: a line for the median, a band for the range, and the limit.
+/// Memory against the batch size: the middle as a line, the interval as a band, the limit across.
 fn drawing(document: &PlanView) -> String {
     let (Some(first), Some(last)) = (document.curve.first(), document.curve.last()) else {
         return String::new();
@@ -65,9 +72,16 @@ fn drawing(document: &PlanView) -> String {
     let up = document.curve.iter().map(|point| place(point, point.high_bytes));
     let down = document.curve.iter().rev().map(|point| place(point, point.low_bytes));
     let band: Vec<String> = up.chain(down).collect();
-    let name = escaped(&document.variable);
+    let name = variable(document);
+    let limit = match document.limit_bytes {
+        Some(_) => "<li><i class=\"swatch stroke limit\"></i>limit</li>",
+        None => "",
+    };
     let mut out = format!(
-        "<section><h2>Memory by {name}</h2>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" width=\"100%\" \
+        "<section><h2>Memory against {name}</h2>\n\
+         <ul class=\"legend\"><li><i class=\"swatch stroke job\"></i>peak in use of a typical run</li>\
+         <li><i class=\"swatch traced\"></i>nearly all runs</li><li><i class=\"swatch dot\"></i>probe</li>{limit}</ul>\n\
+         <div class=\"scroll\"><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" width=\"100%\" \
          aria-label=\"The peak at {name} {} is {}, at {} it is {}\">\n",
         first.batch, first.peak_bytes, last.batch, last.peak_bytes
     );
@@ -118,10 +132,7 @@ fn drawing(document: &PlanView) -> String {
             probe.peak_bytes
         );
     }
-    let _ = writeln!(
-        out,
-        "</svg>\n<p class=\"hint\">Line: peak of a typical run. Band: range of nearly all runs. Dots: probes.</p></section>"
-    );
+    out.push_str("</svg></div></section>\n");
     out
 }
 
@@ -132,13 +143,16 @@ fn roles(document: &PlanView, prediction: &PredictionView) -> String {
     rows.push(("rounding", prediction.slack_bytes));
     rows.retain(|(_, bytes)| *bytes > Bytes::ZERO);
     rows.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    let rows: String =
-        rows.iter().map(|(role, bytes)| format!("<tr><td>{role}</td><td>{bytes}</td></tr>")).collect();
+    let rows: String = rows
+        .iter()
+        .map(|(role, bytes)| format!("<tr><td>{role}</td><td class=\"number\">{bytes}</td></tr>"))
+        .collect();
     let minimum = prediction.minimum_bytes.map_or("unknown".to_owned(), |bytes| bytes.to_string());
     format!(
-        "<section><h2>{} {}</h2><p>Peak: {} in use ({} to {}). Reserved from the driver: {}. Smallest limit that fits: {minimum}.</p>\
-         <table><thead><tr><th>role at the peak</th><th>bytes</th></tr></thead><tbody>{rows}</tbody></table></section>\n",
-        escaped(&document.variable),
+        "<section><h2>{} {}</h2><p>Peak in use: {} ({} to {}). Reserved by the pool: {}. Smallest limit that works: {minimum}.</p>\
+         <div class=\"scroll\"><table><thead><tr><th>role at the peak</th><th class=\"number\">bytes</th></tr></thead><tbody>{rows}</tbody></table></div>\
+         </section>\n",
+        capital(&variable(document)),
         prediction.batch,
         prediction.peak_bytes,
         prediction.low_bytes,
@@ -147,12 +161,17 @@ fn roles(document: &PlanView, prediction: &PredictionView) -> String {
     )
 }
 
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| format!("{}{}", first.to_uppercase(), letters.as_str()))
+}
+
 fn fixes(document: &PlanView) -> String {
     let Some(first) = document.fixes.first() else { return String::new() };
     let or_unknown = |bytes: Option<Bytes>| bytes.map_or("unknown".to_owned(), |bytes| bytes.to_string());
     let row = |fix: &vramline::view::plan::FixView| {
         format!(
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td><code>{}</code></td></tr>",
+            "<tr><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"wide\">{}</td><td class=\"wide\"><code>{}</code></td></tr>",
             escaped(&fix.name),
             fix.saving_in_words(),
             or_unknown(fix.peak_bytes),
@@ -162,9 +181,10 @@ fn fixes(document: &PlanView) -> String {
     };
     let rows: String = document.fixes.iter().map(row).collect();
     format!(
-        "<section><h2>Ways to use less memory at {} {}</h2><table><thead><tr><th>fix</th><th>saves</th><th>new peak</th><th>effect</th>\
-         <th>how</th></tr></thead><tbody>{rows}</tbody></table><p class=\"hint\">{}</p></section>\n",
-        escaped(&document.variable),
+        "<section><h2>How to use less at {} {}</h2><div class=\"scroll\"><table><thead><tr><th>fix</th><th class=\"number\">saves</th>\
+         <th class=\"number\">new peak</th><th>what it does</th><th>how</th></tr></thead><tbody>{rows}</tbody></table></div>\
+         <p class=\"hint\">{}</p></section>\n",
+        variable(document),
         first.batch,
         escaped(document.no_help)
     )

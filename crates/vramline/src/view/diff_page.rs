@@ -48,5 +48,5 @@ fn cut_text(cut: &RowCut) -> String {
         ListedRows::First => "the first",
         ListedRows::MostChanged => "those that changed most",
     };
-    format!("{} of {} {}s are listed, {which}", cut.listed, cut.all, cut.by.word())
+    format!("the page lists {} of {} {}s, {which}", cut.listed, cut.all, cut.by.word())
 }

@@ -241,8 +241,8 @@ const PAGE: Program = Program {
     stages: &[
         &["documents"],
         &["data"],
-        &["clock", "chart", "dom", "remember", "print"],
-        &["timeline", "map", "table", "ledger", "sections"],
+        &["clock", "chart", "dom", "remember", "print", "words"],
+        &["timeline", "map", "table", "ledger", "answer", "sections"],
         &["report", "diff", "server"],
         &["main"],
     ],

@@ -22,9 +22,9 @@ pub struct BlockMap {
     pub base: u64,
     /// Addresses, from the lowest on.
     pub offset: Vec<u64>,
-    /// Bytes that the allocator took for each.
+    /// Bytes that the allocator handed out for each.
     pub chunk: Vec<u64>,
-    /// Of these, beyond the request.
+    /// Rounding: of these, beyond the request.
     pub slack: Vec<u64>,
     /// When each was allocated, in nanoseconds.
     pub born: Vec<i64>,
@@ -32,7 +32,7 @@ pub struct BlockMap {
     pub held: Vec<Option<i64>>,
     /// What it is for.
     pub role: Vec<Role>,
-    /// The op that asked, as a number of the picture's names.
+    /// The op that requested it, as a number of the picture's names.
     pub op: Vec<usize>,
     /// The shape, as a number of the picture's names.
     pub shape: Vec<usize>,

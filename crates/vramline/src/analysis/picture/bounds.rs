@@ -2,10 +2,10 @@
 
 use crate::analysis::report::ReportAnalysis;
 
-/// Rows of a pool's peak that a report for a page should be asked for.
+/// Rows of a pool's peak in a report that becomes a page.
 pub const PAGE_PEAK_ROWS: usize = 400;
 
-/// A pool's peak keeps so many times the rows of any other moment.
+/// Rows of a pool's peak for each row of any other moment.
 const PEAK_ROWS_PER_MOMENT_ROW: usize = 6;
 
 /// The fewest characters that a text is cut to.
@@ -114,7 +114,7 @@ impl PictureRoom {
         let mut said = Vec::new();
         let cut = |said: &mut Vec<String>, count: usize, most: usize, what: &str| {
             if count > most {
-                said.push(format!("{most} of {count} {what} are listed"));
+                said.push(format!("the page lists {most} of {count} {what}"));
             }
         };
         cut(&mut said, lengths.pools, self.pools, "pools");

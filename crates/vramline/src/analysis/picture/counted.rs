@@ -1,39 +1,44 @@
-//! What the driver and the framework's counters say of a pool over time.
+//! The lines above a pool's timeline: what the pool reserved, and what the driver says of its process.
 
 use std::ops::Range;
 
+use super::pool_size;
 use crate::analysis::accounts::Accounts;
+use crate::analysis::reading::Reading;
 use crate::analysis::report::PoolAnalysis;
-use crate::ledger::SourcedBytes;
+use crate::ledger::{SourcedBytes, Teller};
 use crate::timeline::{Column, Series};
 
-/// Points of a line; of more, the most of each column is kept.
+/// The most points of a line. A longer one keeps the highest point of each column.
 const MAX_LINE_POINTS: usize = 2000;
 
 /// Moments in nanoseconds, each with the bytes from then on.
-type BytesOverTime = Vec<(i64, u64)>;
+pub(super) type BytesOverTime = Vec<(i64, u64)>;
 
-/// The figure that a line shows.
+/// The figure that a line shows, and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineSubject {
-    /// What a pool took from the driver.
-    PoolTaken,
-    /// What a pool took of host memory.
-    PoolTakenOnHost,
-    /// What a process held, by the kernel: host memory has no driver.
+    /// Bytes that a pool reserved, by the calls to the driver that a snapshot lists.
+    ReservedBySnapshot,
+    /// Bytes that a pool reserved, by an exact replay of its trace.
+    ReservedByReplay,
+    /// Bytes that a pool reserved, by readings of the framework's counters, which lag.
+    ReservedByCounters,
+    /// Host memory of a process, by readings of the kernel.
     ProcessByKernel,
-    /// What a process held, by the driver.
+    /// Device memory of a process, by readings of the driver.
     ProcessByDriver,
-    /// Bytes in use, by the framework's counters.
+    /// Bytes in use, by readings of the framework's counters.
     InUseByCounters,
 }
 
 words!(LineSubject {
-    PoolTaken => "pool, taken from the driver",
-    PoolTakenOnHost => "pool, taken from host memory",
-    ProcessByKernel => "process, by the kernel",
-    ProcessByDriver => "process, by the driver",
-    InUseByCounters => "in use, by the framework's counters",
+    ReservedBySnapshot => "reserved by the pool (snapshot)",
+    ReservedByReplay => "reserved by the pool (exact replay)",
+    ReservedByCounters => "reserved by the pool (counter readings)",
+    ProcessByKernel => "held by the process (kernel readings)",
+    ProcessByDriver => "held by the process (driver readings)",
+    InUseByCounters => "in use (counter readings)",
 });
 
 /// A line across a timeline. Both lists are of the same length.
@@ -70,42 +75,62 @@ impl FigureLine {
     }
 }
 
-/// What is known of a pool beside its trace, on the report's clock.
+/// The lines of a pool over time, on the report's clock.
+#[derive(Default)]
 pub(super) struct CountedFigures {
-    /// By the driver.
-    pub(super) by_driver: Vec<(LineSubject, BytesOverTime)>,
-    /// In use, by the framework's counters.
+    /// What the pool reserved and what its process held, where anybody knows it.
+    pub(super) lines: Vec<(LineSubject, BytesOverTime)>,
+    /// Bytes in use, by the framework's counters.
     pub(super) in_use: BytesOverTime,
 }
 
 impl CountedFigures {
-    pub(super) fn of(accounts: &Accounts<'_>, pool: &PoolAnalysis) -> Option<CountedFigures> {
-        let books = accounts.books.iter().find(|books| books.device == pool.device)?;
-        let pids = books.pids();
-        // The driver may number the only process otherwise.
-        let is_it = |pid: u32| pids.len() == 1 || pool.pid == Some(u64::from(pid));
-        let series = books.pools.iter().find(|series| series.name == pool.name && is_it(series.pid));
-        let pid = series.map_or(0, |series| series.pid);
-        let clock = |time: i64| accounts.clock(pid, time).0;
-        let on_clock = |points: &[(i64, SourcedBytes)]| -> BytesOverTime {
-            points.iter().map(|(time, told)| (clock(*time), told.bytes.0)).collect()
-        };
-        let mut by_driver = Vec::new();
-        if let Some(series) = series.filter(|series| !series.taken.is_empty()) {
-            let is_host = books.is_stand_in;
-            let subject = if is_host { LineSubject::PoolTakenOnHost } else { LineSubject::PoolTaken };
-            by_driver.push((subject, on_clock(&series.taken)));
+    /// The lines of a pool. A trace or its replay knows each growth of the pool; counters are read a few times a second and lag.
+    pub(super) fn of(
+        reading: &Reading,
+        accounts: Option<&Accounts<'_>>,
+        pool: &PoolAnalysis,
+    ) -> CountedFigures {
+        let mut figures = accounts.map_or_else(CountedFigures::default, |accounts| read(accounts, pool));
+        if let Some(known) = pool_size::reserved(reading, pool) {
+            figures.lines.retain(|(subject, _)| *subject != LineSubject::ReservedByCounters);
+            figures.lines.insert(0, known);
         }
-        let of_process =
-            books.rows.iter().filter(|row| row.is_job == Some(true) && row.pid.is_some_and(is_it));
-        let held: BytesOverTime =
-            of_process.filter_map(|row| Some((clock(row.time.monotonic), row.used?.0))).collect();
-        if !held.is_empty() {
-            let is_host = books.is_stand_in;
-            let subject = if is_host { LineSubject::ProcessByKernel } else { LineSubject::ProcessByDriver };
-            by_driver.push((subject, held));
-        }
-        let in_use = series.map_or(Vec::new(), |series| on_clock(&series.in_use));
-        Some(CountedFigures { by_driver, in_use })
+        figures
     }
+}
+
+/// What the counters and the driver's readings say of a pool.
+fn read(accounts: &Accounts<'_>, pool: &PoolAnalysis) -> CountedFigures {
+    let Some(books) = accounts.books.iter().find(|books| books.device == pool.device) else {
+        return CountedFigures::default();
+    };
+    let pids = books.pids();
+    // The driver may number the only process otherwise.
+    let is_it = |pid: u32| pids.len() == 1 || pool.pid == Some(u64::from(pid));
+    let series = books.pools.iter().find(|series| series.name == pool.name && is_it(series.pid));
+    let pid = series.map_or(0, |series| series.pid);
+    let clock = |time: i64| accounts.clock(pid, time).0;
+    let mut lines = Vec::new();
+    let is_read = |(_, told): &&(i64, SourcedBytes)| told.by == Teller::Framework;
+    let reserved: BytesOverTime = series
+        .iter()
+        .flat_map(|series| series.taken.iter().filter(is_read))
+        .map(|(time, told)| (clock(*time), told.bytes.0))
+        .collect();
+    if !reserved.is_empty() {
+        lines.push((LineSubject::ReservedByCounters, reserved));
+    }
+    let of_process = books.rows.iter().filter(|row| row.is_job == Some(true) && row.pid.is_some_and(is_it));
+    let held: BytesOverTime =
+        of_process.filter_map(|row| Some((clock(row.time.monotonic), row.used?.0))).collect();
+    if !held.is_empty() {
+        let is_host = books.is_stand_in;
+        let subject = if is_host { LineSubject::ProcessByKernel } else { LineSubject::ProcessByDriver };
+        lines.push((subject, held));
+    }
+    let in_use = series.map_or(Vec::new(), |series| {
+        series.in_use.iter().map(|(time, told)| (clock(*time), told.bytes.0)).collect()
+    });
+    CountedFigures { lines, in_use }
 }

@@ -1,14 +1,15 @@
-//! The picture of a report: what its page is drawn from, as far as the page has room for it.
+//! The picture of a report: the data that its page draws, bounded by the room of the page.
 //!
 //! A pool of ten million events gives as many columns as one of thirty thousand, each with what was held at its own highest
-//! moment, so that no peak is lost and every column adds up. What was summed up is said in sentences. Names are numbers of one
-//! table. How all of this is packed into a page is up to the document made of it.
+//! moment, so that no peak is lost and every column adds up. Sentences say what was left out. Names are numbers of one table. The
+//! document made of it decides how all of this is packed.
 
 pub mod block_map;
 pub mod bounds;
 pub mod counted;
 pub mod moments;
 mod names;
+mod pool_size;
 pub mod tiles;
 pub mod timeline;
 
@@ -26,7 +27,7 @@ use super::report::ReportAnalysis;
 use crate::postmortem;
 use crate::timeline::Series;
 use crate::trace::{PoolTrace, Trace};
-use crate::units::{Nanos, plural};
+use crate::units::{Nanos, plural, thousands};
 
 /// Pools with the highest peaks that are drawn in full.
 const FULLY_DRAWN_POOLS: usize = 2;
@@ -61,9 +62,9 @@ pub struct PoolPicture {
     pub moments: Vec<MomentPicture>,
     /// Allocations by address and time.
     pub map: Option<BlockMap>,
-    /// What the driver says, over time.
+    /// What the pool reserved and what its process held, over time.
     pub lines: Vec<FigureLine>,
-    /// What the counters said of the whole run, where that goes on after the trace.
+    /// What the counters said of the whole run, where the run goes on after the trace.
     pub run: Option<FigureLine>,
     /// What the reader should know of the timeline, one sentence each.
     pub notes: Vec<String>,
@@ -74,7 +75,7 @@ pub struct PoolPicture {
 pub enum TimelineOrigin {
     /// Events of a trace.
     Trace,
-    /// Counters of the framework, read now and then.
+    /// Readings of the framework's counters.
     Counters,
 }
 
@@ -172,13 +173,13 @@ impl Painter {
         })
     }
 
-    /// Adds what the driver and the framework's counters say over time; pools that only counters know get a timeline of them.
+    /// Adds the lines above each timeline. Pools that only counters know get a timeline of their readings.
     fn add_counted(&self, reading: &Reading, report: &ReportAnalysis, pictures: &mut Vec<PoolPicture>) {
-        let Some(accounts) = Accounts::of(reading, &report.pools) else { return };
+        let accounts = Accounts::of(reading, &report.pools);
         for (place, analysed) in report.pools.iter().enumerate() {
-            let Some(counted) = CountedFigures::of(&accounts, analysed) else { continue };
+            let counted = CountedFigures::of(reading, accounts.as_ref(), analysed);
             let lines = counted
-                .by_driver
+                .lines
                 .into_iter()
                 .map(|(subject, points)| FigureLine::whole(subject, &Series::new(points)));
             if let Some(picture) = pictures.iter_mut().find(|picture| picture.place == place) {
@@ -202,7 +203,7 @@ impl Painter {
                     lines: lines.collect(),
                     run: None,
                     notes: vec![
-                        "drawn from the framework's counters: changes between two readings are not visible, and there is no trace to show what was allocated"
+                        "drawn from readings of the framework's counters: a peak between two readings is not shown, and no trace shows which tensors used the memory"
                             .to_owned(),
                     ],
                 });
@@ -216,19 +217,19 @@ fn trace_notes(trace: &Trace, pool: &PoolTrace, each: usize, columns: usize) -> 
     let mut notes = Vec::new();
     if each > 1 {
         notes.push(format!(
-            "{} events are drawn as {columns} columns of {each}; each column shows its highest moment, so no peak is lost",
-            pool.event_count()
+            "{} events are drawn as {columns} columns of {each}; a column shows its highest moment, so no peak is lost",
+            thousands(pool.event_count() as u64)
         ));
     }
     if pool.count.disagreements > 0 {
         notes.push(
-            "events are missing from the trace: the height is the allocator's own count, and the roles show only blocks with events"
+            "events are missing from the trace: the height is the allocator's own count, the split by role covers only the events in the trace"
                 .to_owned(),
         );
     }
     if trace.has_inventory() {
         notes.push(
-            "a variable has two blocks while it is assigned: the chart counts both under its role, and the table counts the second as temporary"
+            "while the program assigns a variable, it has two blocks: the chart counts both under its role, the table counts the second as temporary"
                 .to_owned(),
         );
     }

@@ -15,7 +15,7 @@ pub struct MomentPicture {
     pub time: Option<Nanos>,
     /// In use then.
     pub in_use: Bytes,
-    /// Taken beyond the requests.
+    /// Rounding: allocated beyond the requests.
     pub slack: Bytes,
     /// In use, but allocated before the source begins.
     pub before_recording: Bytes,
@@ -34,7 +34,7 @@ pub struct MomentRow {
     pub count: u64,
     /// What they are for.
     pub role: Role,
-    /// The op that asked.
+    /// The op that requested them.
     pub op: usize,
     /// The model layer.
     pub layer: usize,

@@ -1,6 +1,6 @@
-//! Parts of a picture, exactly: what a browser asks a server for when somebody looks closer than the page itself can show.
+//! Exact parts of a picture, which a browser requests from a server when somebody looks closer than the page itself can show.
 //!
-//! A page keeps so many columns of a pool and so many of its allocations. A tile is a window of time with every event as a column
+//! A page keeps a bounded number of columns and allocations of a pool. A tile is a window of time with every event as a column
 //! where there are not too many, else with a column for each pixel; with the allocations that live in it; or a moment with every
 //! row of it. All are made from what was read once, and none is longer than its bounds say.
 
@@ -20,7 +20,7 @@ use crate::timeline::{Pyramid, Series};
 use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
 
-/// So many events of a window are shown one by one.
+/// The most events of a window that are shown one by one.
 const MAX_SINGLE_EVENTS: usize = 1 << 13;
 /// Columns of a tile: no screen is wider.
 const MAX_TILE_COLUMNS: usize = 1 << 13;
@@ -36,7 +36,7 @@ const MAX_SIMULTANEOUS_EVENTS: usize = 1 << 16;
 pub struct PictureTiles {
     reading: Reading,
     report: ReportAnalysis,
-    /// By pool of the report, made when the first tile is asked for.
+    /// By pool of the report, made for the first tile.
     levels: Vec<OnceLock<Pyramid>>,
 }
 
@@ -55,7 +55,7 @@ pub struct WindowTile {
     pub timeline: Timeline,
     /// The allocations that live in it.
     pub map: Option<BlockMap>,
-    /// What the driver says in it.
+    /// What the pool reserved and what its process held in it.
     pub lines: Vec<FigureLine>,
     /// The names, by their numbers.
     pub names: Vec<String>,
@@ -126,21 +126,19 @@ impl PictureTiles {
             tile.map = BlockMap::of_window(&mut names, trace, pool, MAX_TILE_BLOCKS, &picos);
         }
         let accounts = Accounts::of(&self.reading, &self.report.pools);
-        let counted = accounts.as_ref().and_then(|accounts| CountedFigures::of(accounts, analysed));
-        if let Some(counted) = counted {
-            let range = window.start.0..window.end.0;
-            if of_trace.is_none() {
-                tile.show_counters(&counted.in_use, &range, width);
-            }
-            tile.lines = counted
-                .by_driver
-                .into_iter()
-                .map(|(subject, points)| {
-                    let series = Series::new(around(&points, &range).iter().copied());
-                    FigureLine::window(subject, &series, range.clone())
-                })
-                .collect();
+        let counted = CountedFigures::of(&self.reading, accounts.as_ref(), analysed);
+        let range = window.start.0..window.end.0;
+        if of_trace.is_none() && !counted.in_use.is_empty() {
+            tile.show_counters(&counted.in_use, &range, width);
         }
+        tile.lines = counted
+            .lines
+            .into_iter()
+            .map(|(subject, points)| {
+                let series = Series::new(around(&points, &range).iter().copied());
+                FigureLine::window(subject, &series, range.clone())
+            })
+            .collect();
         tile.names = names.texts;
         Some(tile)
     }

@@ -21,7 +21,7 @@ pub struct Timeline {
     pub last: Vec<u64>,
     /// Requested at its highest moment, in the order of [`Role::ALL`].
     pub by_role: [Vec<u64>; ROLES],
-    /// Taken beyond the requests at that moment.
+    /// Rounding at that moment: allocated beyond the requests.
     pub slack: Vec<u64>,
     /// From before the recording at that moment.
     pub before_recording: Vec<u64>,
@@ -89,7 +89,7 @@ impl Timeline {
         }
     }
 
-    /// Columns of which only the height is known: what held it is not.
+    /// Columns of which only the height is known, not the roles.
     pub(super) fn of_counters(columns: &[Column]) -> Timeline {
         let of_role = |role: Role| -> Vec<u64> {
             match role {
