@@ -783,7 +783,10 @@ fn the_docs_hold_the_columns() {
             format!("| `{}` | {kind} | {}{since} |\n", column.name, column.meaning)
         };
         let table: String = columns.iter().map(row).collect();
-        assert!(docs.contains(&table), "docs/reference/recording.md does not hold the columns of {name}:\n{table}");
+        assert!(
+            docs.contains(&table),
+            "docs/reference/recording.md does not hold the columns of {name}:\n{table}"
+        );
     }
     let columns = [MARKS, SAMPLES, INVENTORY, OWNERS, DRIVER].map(|stream| stream.columns).concat();
     assert_eq!(columns.iter().map(|column| column.since).max(), Some(REVISION));
