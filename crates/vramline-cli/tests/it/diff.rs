@@ -72,7 +72,7 @@ fn a_gate_that_noise_opens_says_so() {
     assert_eq!(code(&[&args[..], &["--html", page.to_str().unwrap()]].concat()), 0);
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains(
-        "<p>The gate passes though a peak grew by more than 2 %, as repeats of one run differ by no less.</p>"
+        "<p>The gate passes: a peak grew by more than 2 %, but repeats of one run differ by as much.</p>"
     ));
     assert!(page.contains("repeats of one run differ by 65.2 MiB</p>"));
 }

@@ -767,9 +767,11 @@ fn make_room() {
     }
 }
 
+/// With `VRAMLINE_WRITE_DOCS=1` the tables are written into the page.
 #[test]
 fn the_docs_hold_the_columns() {
-    let docs = fs::read_to_string(root().join("docs/reference/recording.md")).unwrap();
+    let path = root().join("docs/reference/recording.md");
+    let mut docs = fs::read_to_string(&path).unwrap();
     for Stream { name, columns } in [MARKS, SAMPLES, INVENTORY, OWNERS] {
         let row = |column: &Column| {
             let kind = match column.kind {
@@ -783,9 +785,16 @@ fn the_docs_hold_the_columns() {
             format!("| `{}` | {kind} | {}{since} |\n", column.name, column.meaning)
         };
         let table: String = columns.iter().map(row).collect();
+        if std::env::var_os("VRAMLINE_WRITE_DOCS").is_some() {
+            let heading = docs.find(&format!("### `{name}-ID.arrows`")).unwrap();
+            let begin = heading + docs[heading..].find("|---|---|---|\n").unwrap() + "|---|---|---|\n".len();
+            let end = begin + docs[begin..].find("\n\n").unwrap() + 1;
+            docs.replace_range(begin..end, &table);
+            fs::write(&path, &docs).unwrap();
+        }
         assert!(
             docs.contains(&table),
-            "docs/reference/recording.md does not hold the columns of {name}:\n{table}"
+            "docs/reference/recording.md does not hold the columns of {name}: run this test with VRAMLINE_WRITE_DOCS=1"
         );
     }
     let columns = [MARKS, SAMPLES, INVENTORY, OWNERS, DRIVER].map(|stream| stream.columns).concat();
