@@ -566,7 +566,10 @@ fn dumps_that_hold_no_compiled_program_are_errors_with_a_hint() {
     let whole = fs::read(fixture("jax0102_cpu_step.hlo.pb")).unwrap();
     let refused = |path: &std::path::Path| {
         let error = read_programs(path).unwrap_err();
-        assert!(error.to_string().contains("no compiled program") && error.hint().contains("xla_dump_to"));
+        assert!(
+            error.to_string().contains("no program that XLA compiled")
+                && error.hint().contains("xla_dump_to")
+        );
     };
     refused(folder.path());
     let file = folder.path().join("module_0007.jit_step.cpu_after_optimizations.hlo.pb");

@@ -229,7 +229,11 @@ fn bombs_are_refused() {
 
     // Nothing but values, and nothing but marks.
     assert!(refused(&[b"\x80\x04", &vec![b'N'; (1 << 24) + 1][..]].concat()).0.contains("16 million values"));
-    assert!(refused(&[b"\x80\x04", &vec![b'('; 10_000][..]].concat()).0.contains("nested more than 64 levels deep"));
+    assert!(
+        refused(&[b"\x80\x04", &vec![b'('; 10_000][..]].concat())
+            .0
+            .contains("nested more than 64 levels deep")
+    );
 
     // Values that are dropped again, 300 MB of them in a few hundred kilobytes.
     let mut packed = GzEncoder::new(Vec::new(), flate2::Compression::best());
