@@ -31,7 +31,7 @@ pub(crate) struct DemoArgs {
 pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Failure> {
     let boot = package::boot().map_err(|reason| {
         Failure::error(
-            format!("the demo needs the Python package vramline: {reason}"),
+            format!("cannot run the demo: {reason}"),
             "install the package: pip install vramline, or pip install . in a clone of the repository",
         )
     })?;

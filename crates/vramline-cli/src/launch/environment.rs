@@ -96,8 +96,7 @@ pub(crate) fn plan(spec: &JobSpec<'_>, user: &Variables, has_device: bool) -> Re
     limit(spec, user, is_visible, &mut planned)?;
     if stand_in == StandIn::SwitchedOn {
         planned.notes.push(format!(
-            "no GPU is visible, so TensorFlow's pool allocator is switched on for the CPU ({TF_CPU_BFC}=1); \
-             --no-stand-in turns this off"
+            "no GPU is visible, so TensorFlow's pool allocator is switched on for the CPU ({TF_CPU_BFC}=1; off: --no-stand-in)"
         ));
     }
     if !is_visible && (spec.growth.is_some() || spec.allocator.is_some()) {

@@ -56,7 +56,7 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
     if let (Err(reason), true) = (&boot, planned.limits_inside) {
         // A job with a limit must not run without it.
         return Err(Failure::usage(
-            format!("--limit needs the Python package vramline inside the job: {reason}"),
+            format!("cannot apply --limit inside the job: {reason}"),
             "install the package for the Python that runs this job, or leave out --limit",
         ));
     }

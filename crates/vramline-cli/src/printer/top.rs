@@ -82,7 +82,7 @@ pub(crate) fn part_title(part: BarPart) -> &'static str {
         BarPart::CachedAndProgramsOwn => "cached and other memory of jobs",
         BarPart::NotResident => "reserved, not resident",
         BarPart::OtherProcesses => "other processes",
-        BarPart::Unattributed => "unknown owner",
+        BarPart::Unattributed => "unattributed",
         BarPart::Free => "free",
     }
 }

@@ -332,7 +332,7 @@ fn table(pen: &mut Pen<'_>, state: &State, paint: Paint) {
         let all = state.look.as_ref().map_or(0, |look| look.document.processes.len());
         let (text, hint) = match all {
             0 => (
-                "  No process uses memory of these devices.",
+                "  No process uses memory on these devices.",
                 "  Start a job with: vramline run -- python train.py",
             ),
             _ => ("  No process matches the filter.", "  Press Esc to show all processes."),

@@ -90,7 +90,7 @@ fn a_limit_that_cannot_be_applied_is_refused() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(
-        said.starts_with("error: --limit needs the Python package") && said.contains("\nhint: install"),
+        said.starts_with("error: cannot apply --limit inside the job") && said.contains("\nhint: install"),
         "{said}"
     );
     assert!(!place.path().join("ran").exists() && !place.path().join("a.vram").exists());

@@ -350,10 +350,13 @@ fn read_input(input: &Input, path: &Path) -> Result<Content, SourceError> {
             if !failures.list.is_empty() {
                 return Ok(Content::Still(Box::new(failures.still("oom-log"))));
             }
-            ("text without an out-of-memory error", "Vramline reads only the out-of-memory errors of a log")
+            (
+                "text without an out-of-memory error",
+                "give the log of a job that ran out of memory, or a recording: Vramline reads only the out-of-memory errors of a log",
+            )
         }
         Format::Unknown => (
-            "an unknown format",
+            "an unknown binary format",
             "give a recording (*.vram), a .xplane.pb file, a PyTorch snapshot, or a log",
         ),
     };
