@@ -56,7 +56,10 @@ fn a_gate_that_noise_opens_says_so() {
     let text = told(&args);
     assert!(text.starts_with("exit 0\n"), "{text}");
     assert!(text.contains("The gate passes though a peak grew by more than 2 %, as repeats of one run differ by no less:\n  - cuda:0, peak of torch2110_h200_small-8.vram and 1 more: "), "{text}");
-    assert!(text.contains(" more than in the first run, but repeats of one run differ by 65.2 MiB\n"), "{text}");
+    assert!(
+        text.contains(" more than in the first run, but repeats of one run differ by 65.2 MiB\n"),
+        "{text}"
+    );
     assert!(!text.contains("no peak grew"), "{text}");
     // Of two repeats the lower one is not the median.
     let text = told(&["diff", "--repeats", &two, &two, "--repeats", &two, &eight, "--fail-over", "2%"]);

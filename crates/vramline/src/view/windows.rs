@@ -31,7 +31,7 @@ pub struct WindowView {
     /// Its end.
     #[field(null = "the process ended before the profiler was stopped")]
     pub end_ns: Option<Nanos>,
-    /// The folder with its files. Files of the program's own profiler stay where the program wrote them.
+    /// The folder with its files. Those of the program's own profiler stay where the program wrote them.
     #[field(null = "the recording has no trace of the process")]
     pub path: Option<String>,
     /// Whether Vramline read it.

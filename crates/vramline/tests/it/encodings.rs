@@ -309,7 +309,7 @@ fn disagreement_is_counted_and_located() {
     plane.line("python", 0, &events);
     let report = report_on(&space(&[&plane]), &ReportOptions::default());
     assert_eq!(codes(&report), ["count-disagrees", "lost-frees"]);
-    assert!(report.warnings[0].text.contains("at 2 of 3 events"), "{}", report.warnings[0].text);
+    assert!(report.warnings[0].text.contains("contradicts 2 of 3 events"), "{}", report.warnings[0].text);
     assert!(report.warnings[0].text.contains("first at 2 ns: 768 bytes expected, 1792 found"));
     let held = report.pools[0].at_peak.as_ref().unwrap();
     let lost = held.rows.iter().find(|row| row.evidence.contains("missing")).unwrap();

@@ -258,7 +258,11 @@ fn the_drivers_figures_are_of_a_pool_of_the_same_size() {
     assert_eq!(books.driver_moment(255), DriverMoment::NotThen);
     let ledger = books.at(255, &DriverMoment::NotThen, &|_, _| None);
     let job = ledger.find(|what| *what == What::Job(7)).unwrap();
-    assert!(ledger.adds_up() && job.bytes.is_none() && job.why.contains("while the pool of this process had this size"));
+    assert!(
+        ledger.adds_up()
+            && job.bytes.is_none()
+            && job.why.contains("while the pool of this process had this size")
+    );
     // Without a trace it is the highest that the framework told, and where the run went higher, that is said.
     books.pools[0].ran_higher = true;
     assert_eq!(books.peak_moment(), Some((255, LedgerMoment::TracedPeak)));

@@ -390,7 +390,7 @@ fn a_verdict_is_a_word_for_the_first_batch_and_the_gate_is_for_all() {
 fn what_is_not_sure_has_its_true_reason() {
     let document = answer(&[], Some(Bytes(71 << 20)));
     assert!(document.largest_batch.sure.is_none() && document.largest_batch.likely.is_some());
-    assert!(reason_of(&document, "largest_batch.sure").starts_with("some runs fail"), "{document:?}");
+    assert!(reason_of(&document, "largest_batch.sure").contains("some runs fail"), "{document:?}");
     let none = answer(&[], Some(Bytes(1 << 20)));
     assert_eq!(reason_of(&none, "largest_batch.sure"), "not even batch size 1 fits");
 }

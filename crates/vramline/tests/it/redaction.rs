@@ -779,8 +779,10 @@ fn a_secret_of_each_kind_is_nowhere() {
         variable: "secretlayer_17/secretvariable:0".to_owned(),
         ..Held::bare(Bytes(100), Bytes(128), "the allocator's list of blocks")
     };
-    let bare =
-        Held { op: names.intern("secretop2"), ..Held::bare(Bytes(7), Bytes(7), "the allocator's list of blocks") };
+    let bare = Held {
+        op: names.intern("secretop2"),
+        ..Held::bare(Bytes(7), Bytes(7), "the allocator's list of blocks")
+    };
     let snapshot =
         Snapshot { time: None, in_use: Bytes(135), before_recording: Bytes::ZERO, held: vec![held, bare] };
     let pool = StillPool {

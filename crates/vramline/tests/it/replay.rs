@@ -110,7 +110,7 @@ fn windows_are_seeded_and_say_so() {
             .exact
             .assumed
             .iter()
-            .any(|words| words.contains("163 MiB in 31 blocks are known by their frees"))
+            .any(|words| words.contains("163 MiB in 31 blocks are known from their frees"))
     );
     for (name, least) in
         [("tf221_cpu_mlp_window.xplane.pb", 600), ("jax0112_h200_growth_window.xplane.pb", 100)]
