@@ -1,4 +1,4 @@
-//! A path, read and understood: the traces in it, the moments, the recording around them, and the allocations that failed.
+//! Reads a path: its traces, files that show one moment, the recording around them, and failed allocations.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,24 +23,24 @@ use crate::units::{Bytes, Nanos};
 use crate::worker;
 
 opaque! {
-    /// A path, read and understood: what [`read`] gives, and what every question is asked of.
+    /// What was read from a path: the result of [`read`], and the input of every question.
     #[derive(Debug)]
     pub struct Reading {
-        /// One for each host that the path holds a trace of; of a process of a recording the first.
+        /// One for each host with a trace; for a process of a recording, its first trace.
         hosts: Vec<Host>,
-        /// Later traces of processes of a recording, on the clock of their first.
+        /// Later traces of processes of a recording, on the clock of the first.
         later: Vec<Host>,
-        /// Profiles that programs of a recording made of themselves, and that are no longer there.
+        /// Profiles by the program's own profiler that no longer exist.
         missing: Vec<PathBuf>,
-        /// One for each file that knows a single moment.
+        /// One for each file that shows a single moment.
         stills: Vec<(PathBuf, Still)>,
         /// Folders of other runs, which were not read; newest first.
         other_runs: Vec<PathBuf>,
         /// Hosts that could not be read.
         unreadable: Vec<SourceError>,
-        /// What the path held besides traces, where it is a recording.
+        /// What a recording contains in addition to traces.
         recorded: Option<Recorded>,
-        /// The allocations that failed in it, where it is a recording.
+        /// The failed allocations of a recording.
         failures: Option<OutOfMemory>,
     }
 }
@@ -68,7 +68,7 @@ impl Reading {
         all.filter(is_asked).max_by_key(|(_, pool)| pool.peak().map(|peak| peak.bytes))
     }
 
-    /// The allocations that failed, with the traces that may tell what led to them; `None` where none did.
+    /// The failed allocations, with the traces that may show what led to them; `None` if none failed.
     #[must_use]
     pub fn into_failures(self) -> Option<OutOfMemory> {
         let mut failures = self.failures?;
@@ -78,7 +78,7 @@ impl Reading {
         Some(failures)
     }
 
-    /// All traces of a process of the recording, the first among them.
+    /// All traces of a process of the recording, including the first.
     pub(super) fn windows_of(&self, process: usize) -> Vec<TracedWindow<'_>> {
         let all = self.hosts.iter().chain(&self.later).filter(|host| host.process == Some(process));
         all.filter_map(|host| Some(TracedWindow { trace: &host.trace, window: host.window.as_ref()? }))
@@ -109,23 +109,23 @@ impl Reading {
 pub struct Host {
     /// The file.
     pub path: PathBuf,
-    /// What it says.
+    /// Its content.
     pub trace: Trace,
-    /// The process of the recording that it is of.
+    /// Its process in the recording.
     pub process: Option<usize>,
-    /// The framework's version, where a recording tells it.
+    /// The framework's version, if a recording contains it.
     pub version: Option<String>,
-    /// Which of the traces of that process it is, without its place.
+    /// Which trace of that process it is, without its path.
     pub window: Option<RecordedWindow>,
 }
 
 impl Host {
-    /// A trace that no recording holds.
+    /// A trace that is not part of a recording.
     fn of(path: PathBuf, history: History) -> Host {
         Host { path, trace: Trace::new(history), process: None, version: None, window: None }
     }
 
-    /// The name of one of its pools, as the framework has it.
+    /// The framework's name for one of its pools.
     #[must_use]
     pub(crate) fn pool_name(&self, pool: &PoolTrace) -> &str {
         self.trace.history.pool(pool.id).map_or("", |pool| pool.name.as_str())
@@ -134,17 +134,17 @@ impl Host {
 
 /// Reads a trace, a snapshot, a profile, a log, a dump, a folder of these, or a recording.
 ///
-/// What a file is, its content tells, not its name. Of a log directory with several runs the newest is read, all its hosts at once.
+/// The format is detected from the content, not from the name. In a log directory with several runs, the newest run is read, with all its hosts.
 ///
 /// # Errors
 ///
-/// A path that is not there, or holds nothing that is known here. A file that is damaged in places is read as far as it goes; the
+/// Returns an error if the path does not exist or contains no known format. A damaged file is read as far as possible; the
 /// warnings of each answer say what is missing.
 pub fn read(path: &Path) -> Result<Reading, SourceError> {
     read_watched(path, &Arc::default())
 }
 
-/// Like [`read`], and tells `progress` how far it has come: for those who read large files and show a bar.
+/// Like [`read`], and reports to `progress` how far it has read, for programs that show a progress bar.
 ///
 /// # Errors
 ///
@@ -162,7 +162,7 @@ pub fn read_watched(path: &Path, progress: &Arc<Progress>) -> Result<Reading, So
     Ok(Reading { hosts, stills, other_runs, unreadable, ..Reading::empty() })
 }
 
-/// What a recording holds besides traces.
+/// What a recording contains in addition to traces.
 #[cfg(feature = "recording")]
 fn recorded(path: &Path) -> Result<Recorded, SourceError> {
     reader::read(path).map_err(|error| SourceError::Recording { text: error.to_string(), hint: error.hint() })
@@ -194,17 +194,17 @@ fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, Sour
 /// The traces of a process of a recording.
 #[derive(Default)]
 struct TracesOfProcess {
-    /// Of its first window.
+    /// The trace of its first window.
     first: Vec<Host>,
-    /// Of the others.
+    /// The traces of later windows.
     later: Vec<Host>,
     /// Those that cannot be read.
     unreadable: Vec<SourceError>,
-    /// Profiles of the program's own that are not where it wrote them.
+    /// Profiles by the program's own profiler that no longer exist.
     missing: Vec<PathBuf>,
 }
 
-/// More profiles that a program made of itself than this are not read.
+/// The maximum number of profiles by the program's own profiler that are read.
 const MOST_OF_PROGRAM: usize = 8;
 
 fn traces_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> TracesOfProcess {
@@ -289,7 +289,7 @@ fn host_of_window(
     Host { path, trace, process: Some(number), version, window: Some(window) }
 }
 
-/// The inventories that tell whose the blocks of a window are: those that were taken in it; for the first window else the next.
+/// The inventories that name the blocks of a window: those taken in it; for the first window, otherwise the next one.
 fn inventories_of<'a>(process: &'a RecordedProcess, window: &RecordedWindow) -> Vec<&'a Inventory> {
     let stopped = window.stopped.map_or(i64::MAX, |stopped| stopped.monotonic);
     let begun = window.begun.map_or(i64::MIN, |begun| begun.monotonic);
@@ -303,24 +303,24 @@ fn inventories_of<'a>(process: &'a RecordedProcess, window: &RecordedWindow) -> 
 }
 
 opaque! {
-    /// The failed allocations that paths tell of: what [`read_failures`](crate::read_failures) gives.
+    /// The failed allocations in some paths: the result of [`read_failures`](crate::read_failures).
     #[derive(Debug, Default)]
     pub struct OutOfMemory {
-        /// The failures, text and dump of each joined.
+        /// The failures; the text and the dump of one failure are joined.
         failures: Failures,
-        /// For each of them, what proves that its limit is the user's own.
+        /// For each of them, the evidence that its limit is a setting.
         proofs: Vec<Option<Proof>>,
         /// What was read.
         files: Vec<PathBuf>,
-        /// For each of them, the process of [`OutOfMemory::hosts`] that it is of.
+        /// For each of them, its process in [`OutOfMemory::hosts`].
         of_process: Vec<Option<usize>>,
-        /// For each of them, what became of the request.
+        /// For each of them, the outcome of the request.
         outcomes: Vec<FailureOutcome>,
-        /// For each of them, what its program needs at least.
+        /// For each of them, a lower bound of what its program needs.
         needs: Vec<Option<LeastNeed>>,
-        /// What memory grew by until one of them.
+        /// Findings about growth before one of them.
         growth: Vec<Finding>,
-        /// Traces that may tell what led to them.
+        /// Traces that may show what led to them.
         hosts: Vec<Host>,
     }
 }
@@ -330,7 +330,7 @@ pub(super) fn is_recording(path: &Path) -> bool {
     reader::is_recording(path)
 }
 
-/// Reads the failed allocations that paths tell of, without what led to them.
+/// Reads the failed allocations in some paths, without what led to them.
 pub(super) fn read_told(
     paths: &[PathBuf],
     limit: Option<Bytes>,
@@ -392,7 +392,7 @@ impl OutOfMemory {
         self.hosts.extend(hosts.map(|host| Host { process: moved(host.process), ..host }));
     }
 
-    /// Failures of one process, or of none that is known.
+    /// Adds failures of one process, or of an unknown one.
     pub(super) fn of(failures: Failures, process: Option<usize>) -> OutOfMemory {
         let count = failures.list.len();
         let (proofs, of_process) = (vec![None; count], vec![process; count]);
@@ -400,24 +400,24 @@ impl OutOfMemory {
         OutOfMemory { failures, proofs, of_process, outcomes, needs, ..OutOfMemory::default() }
     }
 
-    /// What the program of a failure needs at least, by its place.
+    /// A lower bound of what the program of a failure needs, by its index.
     pub(super) fn need(&self, at: usize) -> Option<&LeastNeed> {
         self.needs.get(at).and_then(Option::as_ref)
     }
 
-    /// What became of each failure, by its place.
+    /// The outcome of each failure, by its index.
     pub(super) fn outcome(&self, at: usize) -> FailureOutcome {
         self.outcomes.get(at).copied().unwrap_or_default()
     }
 
-    /// The failure that ended a process, or may have: nothing shows that it went on.
+    /// The failure that ended a process, or may have ended it.
     pub(crate) fn that_ended(&self, process: usize) -> Option<(usize, &Failure)> {
         let failures = self.failures.list.iter().enumerate();
         let mine = failures.filter(|(at, _)| self.of_process.get(*at).copied().flatten() == Some(process));
         mine.filter(|(at, _)| !self.outcome(*at).is_survived()).min_by_key(|(at, _)| self.outcome(*at))
     }
 
-    /// Adds what a process of a recording tells, with what its traces know of it.
+    /// Adds the failures of a process of a recording, with what its traces show.
     fn add(&mut self, recorded: &Recorded, number: usize, told: Failures, hosts: &[Host]) {
         let Some(process) = recorded.processes.get(number) else { return };
         let mut failures = told;
@@ -466,14 +466,14 @@ impl OutOfMemory {
     }
 }
 
-/// What a program of PyTorch needs at least on the device of a failure.
+/// A lower bound of what a PyTorch program needs on the device of a failure.
 fn need_of(process: &RecordedProcess, failure: &Failure) -> Option<LeastNeed> {
     let is_torch = matches!(failure.dialect, Dialect::PyTorch | Dialect::TorchAsynchronous);
     let listed = process.inventories.last().filter(|_| is_torch)?;
     LeastNeed::of(&listed.variables, failure.device.as_deref())
 }
 
-/// The failures that the history of a snapshot tells of, and the history.
+/// The failures in the history of a snapshot, and the history.
 fn snapshot_failures(path: &Path, progress: &Arc<Progress>) -> Result<OutOfMemory, SourceError> {
     let mut all = OutOfMemory::default();
     for (path, history) in source::read(path, progress)?.histories {
@@ -485,7 +485,7 @@ fn snapshot_failures(path: &Path, progress: &Arc<Progress>) -> Result<OutOfMemor
     Ok(all)
 }
 
-/// What a process of a recording left about failed allocations: the texts of its errors and TensorFlow's dumps, joined.
+/// Failed allocations of a process of a recording: its error messages and TensorFlow's dumps, joined.
 fn told_by(process: &RecordedProcess, progress: &Arc<Progress>) -> Failures {
     let mut failures = Failures::default();
     let read = |path: &Path, into: &mut Failures| match source::read_failures(path, progress) {
@@ -514,7 +514,7 @@ fn told_by(process: &RecordedProcess, progress: &Arc<Progress>) -> Failures {
     failures
 }
 
-/// Whether two texts tell of one request.
+/// Whether two texts are about the same request.
 fn is_same_request(one: &Failure, other: &Failure) -> bool {
     (&one.allocator, one.requested, &one.shape, &one.device)
         == (&other.allocator, other.requested, &other.shape, &other.device)
@@ -539,7 +539,7 @@ fn end_of(recorded: &Recorded, process: &RecordedProcess) -> ProcessEnd {
 /// TensorFlow's limit for its pool on the CPU.
 const LIMIT_OF_CPU: &str = "TF_CPU_BFC_MEM_LIMIT_IN_MB";
 
-/// The limit of a pool, as the framework told it while the job ran, or as it was set.
+/// The limit of a pool, as reported by the framework during the job, or as it was set.
 fn limit_of(recorded: &Recorded, process: &RecordedProcess, allocator: &str) -> Option<Bytes> {
     let device = event::device_of(allocator);
     let counters = process.samples.iter().rev().filter_map(|sample| sample.counters.as_ref());
@@ -552,7 +552,7 @@ fn limit_of(recorded: &Recorded, process: &RecordedProcess, allocator: &str) -> 
     told.parse::<u64>().ok()?.checked_mul(1 << 20).map(Bytes)
 }
 
-/// What proves that a recorded job ran under a limit of the user's.
+/// The evidence that a recorded job ran under a limit that was set.
 fn proof_of(recorded: &Recorded) -> Option<Proof> {
     let manifest = recorded.manifest.as_ref()?;
     if let Some(limit) = manifest.settings.limit_bytes {

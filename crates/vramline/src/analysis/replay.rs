@@ -1,4 +1,4 @@
-//! The replay: how exact, how fragmented and why, and what other settings would do.
+//! The replay: how exact it is, how fragmented the pool is and why, and the effect of other settings.
 
 use super::reading::{Host, OutOfMemory, Reading};
 use super::replayed;
@@ -17,107 +17,107 @@ pub struct ReplayOptions {
     pub pool: Option<String>,
     /// Settings to try, on the pool with the highest peak.
     pub what_if: Vec<Setting>,
-    /// Whether to look for the smallest limit that fits.
+    /// Whether to search for the smallest limit that fits.
     pub find_limit: bool,
-    /// A request that the trace does not have; of TensorFlow's and JAX's pools only.
+    /// A request that is not in the trace; only for pools of TensorFlow and JAX.
     pub ask: Option<ExtraRequest>,
 }
 
-/// A request that the trace does not have: would there have been room for it?
+/// A request that is not in the trace, to find out whether there would be room for it.
 #[derive(Clone, Debug)]
 pub struct ExtraRequest {
-    /// How much.
+    /// Its size.
     pub bytes: Bytes,
-    /// After everything up to this moment of the source's clock; at the end where none is given.
+    /// The moment on the source's clock; the end of the trace if `None`.
     pub at: Option<Nanos>,
-    /// Who asks, for the dump.
+    /// The op, for the dump.
     pub op: String,
 }
 
-/// Everything that a replay says.
+/// The result of a replay.
 #[derive(Debug)]
 pub struct ReplayAnalysis<'a> {
     /// The files.
     pub files: Vec<String>,
-    /// The pools, the highest peak first.
+    /// The pools, highest peak first.
     pub pools: Vec<ReplayedPool<'a>>,
-    /// The answers to what-ifs, which are about the first pool.
+    /// The answers to what-ifs, for the first pool.
     pub what_if: Vec<WhatIf>,
-    /// The answer to a request that the trace does not have, made of the first pool.
+    /// The answer to a request that is not in the trace, for the first pool.
     pub asked: Option<Asked>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub warnings: Vec<Warning>,
 }
 
-/// A pool, replayed, with the trace that names its ops.
+/// A replayed pool, with the trace that names its ops.
 #[derive(Debug)]
 pub struct ReplayedPool<'a> {
     /// The trace.
     pub trace: &'a Trace,
     /// The replay.
     pub replay: PoolReplay,
-    /// Where memory ran out before the program was done: what it asked for in vain.
+    /// The request that ended the run, if memory ran out before the program finished.
     pub ended_early: Option<EndedEarly>,
 }
 
-/// The request that ended a run, or after which nothing shows that it went on. What the program would have asked for afterwards is not
-/// known, so that every answer is a lower bound.
+/// The request that ended a run, or after which there is no sign that it continued. Later requests of the program are
+/// unknown, so every answer is a lower bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedEarly {
-    /// The pool that had no room.
+    /// The pool without room.
     pub pool: Option<String>,
-    /// What was asked for.
+    /// Requested bytes.
     pub requested: Option<Bytes>,
-    /// The op that asked.
+    /// The op that made the request.
     pub op: Option<String>,
-    /// The last act before it; `None` where the trace does not show its moment.
+    /// The last act before it; `None` if the trace does not show its moment.
     pub after: Option<usize>,
-    /// Where what-ifs ask for it; `None` where they cannot, or where the trace itself has it.
+    /// Where what-ifs repeat it; `None` if they cannot, or if it is in the trace.
     refused: Option<Refused>,
-    /// What the pool held then and the request, together: no limit below that is enough. Of this pool only.
+    /// Bytes in use at that time plus the request: a lower bound of the limit, for this pool only.
     least: Option<Bytes>,
 }
 
 /// The answer to a what-if.
 #[derive(Clone, Debug)]
 pub struct WhatIf {
-    /// What the replay says of the requests that are known; acts are the trace's.
+    /// The answer of the replay for the known requests; acts are those of the trace.
     pub answered: Answered,
-    /// Whether what did not fit is the request that ended the run.
+    /// Whether the request that did not fit is the one that ended the run.
     pub fails_at_end: bool,
-    /// Whether the run ended early: more may be asked for than is known.
+    /// Whether the run ended early: there may be more requests than are known.
     pub is_lower_bound: bool,
 }
 
 impl WhatIf {
-    /// Whether the program fits. A run that ended early never says yes: what comes after is not known.
+    /// Whether the program fits. Never `Some(true)` for a run that ended early, because its later requests are unknown.
     #[must_use]
     pub fn fits(&self) -> Option<bool> {
         self.answered.fits.filter(|fits| !(*fits && self.is_lower_bound))
     }
 }
 
-/// What a gate says; the worst of several counts.
+/// The result of a gate; the worst of several counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReplayGate {
     /// Yes.
     Pass,
     /// Neither yes nor no.
     NotCertain,
-    /// No, which outweighs what is not certain.
+    /// No, which outweighs uncertain answers.
     Fail,
 }
 
-/// How far a replay follows its trace.
+/// How exactly a replay follows its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayWord {
     /// Every address and size, from the start.
     Exact,
-    /// From the start, and not every address or size.
+    /// From the start, but not every address or size.
     NotReproduced,
     /// From an assumed start.
     AssumedStart,
-    /// No pool has an allocator with rules.
+    /// No pool has a known allocator.
     Nothing,
 }
 
@@ -129,7 +129,7 @@ words!(ReplayWord {
 });
 
 impl ReplayedPool<'_> {
-    /// How far the replay follows the trace.
+    /// How exactly the replay follows the trace.
     #[must_use]
     pub fn word(&self) -> ReplayWord {
         match self.replay.ran.from_start {
@@ -139,7 +139,7 @@ impl ReplayedPool<'_> {
         }
     }
 
-    /// The same in a sentence.
+    /// The same as a sentence.
     #[must_use]
     pub fn headline(&self) -> String {
         let how = match self.word() {
@@ -166,13 +166,13 @@ impl ReplayedPool<'_> {
         )
     }
 
-    /// When an act of the replay was, on the source's clock.
+    /// The time of an act of the replay, on the source's clock.
     #[must_use]
     pub fn clock(&self, act: usize) -> Option<Nanos> {
         self.replay.ran.time(self.trace, act).map(|time| time.on_clock(self.trace.history.origin))
     }
 
-    /// The op of an act; empty where it has no name.
+    /// The op of an act; empty if unknown.
     #[must_use]
     pub fn op(&self, act: usize) -> String {
         self.trace.history.names.get(self.replay.ran.op(self.trace, act)).to_owned()
@@ -180,7 +180,7 @@ impl ReplayedPool<'_> {
 }
 
 impl EndedEarly {
-    /// What ended the run, in a sentence.
+    /// What ended the run, as a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let what =
@@ -191,7 +191,7 @@ impl EndedEarly {
         )
     }
 
-    /// What ended the run that a trace is of.
+    /// What ended the run of a trace.
     fn of(read: Option<&OutOfMemory>, host: &Host, pool: &PoolReplay) -> Option<EndedEarly> {
         let told = read.zip(host.process).and_then(|(read, process)| read.that_ended(process));
         // A history that has the failure itself knows its place.
@@ -395,7 +395,7 @@ impl<'a> Asking<'a> {
         self.program.as_ref().map_or_else(|| pool.questions(), |program| pool.ran.questions(program))
     }
 
-    /// Where an act of the trace is in the program.
+    /// The index in the program of an act of the trace.
     fn moved(&self, act: usize) -> usize {
         self.refused().map_or(act, |refused| refused.moved(act))
     }
@@ -413,7 +413,7 @@ impl<'a> Asking<'a> {
         (least, twice.max(least) + asked + asked)
     }
 
-    /// An answer about the program as one about the trace.
+    /// Turns an answer about the program into one about the trace.
     fn understood(&self, mut answered: Answered) -> WhatIf {
         let mut fails_at_end = false;
         if let (Some(failure), Some(refused)) = (&mut answered.failure, self.refused()) {

@@ -1,5 +1,5 @@
-//! What a replay adds to a report and to a post-mortem: whether it reproduces the trace, what the pool holds beyond what is in use, and
-//! what would have fitted.
+//! What a replay adds to a report and to a post-mortem: whether it reproduces the trace, how much larger the pool is than what is in use, and
+//! which settings would have helped.
 
 use super::patterns::Patterns;
 use crate::advise::fragmentation::lost;
@@ -12,51 +12,51 @@ use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Picos};
 use crate::warning::Warning;
 
-/// The most events of a pool that a report replays. Reading goes at ten million events a second, and so does a replay; but reports on
-/// large traces are to stay as fast as reading them.
+/// The maximum number of events of a pool that a report replays. Reading and replaying both handle ten million events per second, but reports on
+/// large traces should stay as fast as reading them.
 pub(crate) const MAX_REPLAYED_EVENTS: usize = 200_000;
 
-/// What a replay says of a pool.
+/// The replay of a pool.
 #[derive(Clone, Debug)]
 pub struct Replayed {
     /// Every address and size is reproduced, from the start.
     pub is_exact: bool,
-    /// The allocator whose rules were followed.
+    /// The allocator whose rules were used.
     pub preset: &'static str,
-    /// Allocations that were replayed.
+    /// Number of replayed allocations.
     pub allocs: u64,
-    /// Of these, at the recorded address.
+    /// Number of those at the recorded address.
     pub address_matches: u64,
-    /// How often the pool grew.
+    /// Number of times that the pool grew.
     pub growths: usize,
-    /// The most taken from the driver.
+    /// Peak bytes reserved from the driver.
     pub pool: Bytes,
-    /// Taken from the driver at the peak.
+    /// Bytes reserved from the driver at the peak.
     pub pool_at_peak: Bytes,
-    /// Of that, free.
+    /// Cached bytes at the peak.
     pub cached_at_peak: Bytes,
-    /// What the same requests would take in one region.
+    /// What the same requests need in one region.
     pub joined: Bytes,
-    /// The most that was asked for at once.
+    /// Peak of requested bytes.
     pub load: Bytes,
-    /// Why the pool is larger than what was in use, the most bytes first, where that is worth a word: a replay for it costs as much again.
+    /// Why the pool is larger than what was in use, most bytes first. Computed only above the thresholds of the finding, because it needs another replay.
     pub causes: Vec<NamedCause>,
-    /// What the pool had taken from the driver, from each moment on.
+    /// Bytes that the pool reserved, from each moment on.
     pub taken: Vec<(Picos, Bytes)>,
     /// How its steps repeat each other.
     pub patterns: Option<Patterns>,
 }
 
-/// A cause of fragmentation, with the op that takes part most.
+/// A cause of fragmentation, with the op that contributes most.
 #[derive(Clone, Debug)]
 pub struct NamedCause {
-    /// Which cause.
+    /// Its kind.
     pub kind: CauseKind,
-    /// How much.
+    /// Its bytes.
     pub bytes: Bytes,
-    /// What that is, in words.
+    /// A description.
     pub text: String,
-    /// The op; empty where none has a name.
+    /// The op; empty if unknown.
     pub op: String,
 }
 
@@ -135,7 +135,7 @@ fn causes(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Vec<NamedCa
     causes
 }
 
-/// A request that failed, in the program of its pool. `None` where the trace does not show its moment, or how much it was is not known.
+/// A failed request in the program of its pool. `None` if the trace does not show its moment, or if its size is unknown.
 pub(super) fn refused(trace: &Trace, ran: &PoolRun, failure: &Failure) -> Option<Refused> {
     let pool = traced::pool_of(trace, failure).filter(|pool| pool.id == ran.pool)?;
     let bytes = failure.requested.or(failure.rounded).and_then(failure::SizeRange::value)?;
@@ -145,7 +145,7 @@ pub(super) fn refused(trace: &Trace, ran: &PoolRun, failure: &Failure) -> Option
     Some(Refused { bytes, before: last + 1 })
 }
 
-/// A setting as the program's user makes it.
+/// A setting as a user of the program makes it.
 fn switch(setting: &Setting) -> String {
     match (setting.growth, setting.gc, setting.expandable, &setting.split_size) {
         (Some(false), ..) => "memory growth off".to_owned(),
@@ -158,7 +158,7 @@ fn switch(setting: &Setting) -> String {
     }
 }
 
-/// What kind of remedy a replay found.
+/// The kind of remedy that a replay found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RemedyKind {
     /// Another setting of the allocator.

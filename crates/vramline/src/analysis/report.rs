@@ -1,4 +1,4 @@
-//! The report: what each pool held at its peak, how memory went over steps, who held the device, and what is worth knowing.
+//! The report: what each pool held at its peak, memory by step, the ledger of the device, and findings.
 
 use rustc_hash::FxHashSet;
 
@@ -32,9 +32,9 @@ use crate::warning::Warning;
 pub struct ReportOptions {
     /// How to group rows.
     pub by: GroupBy,
-    /// At most so many rows a pool; the others are summed up.
+    /// Maximum number of rows per pool; the others are summed up.
     pub top: Option<usize>,
-    /// Also what was held at this moment of the source's clock.
+    /// Another moment on the source's clock to show.
     pub at: Option<Nanos>,
     /// Only pools whose name contains this.
     pub pool: Option<String>,
@@ -46,51 +46,51 @@ impl ReportOptions {
     }
 }
 
-/// Everything that a report says.
+/// The result of a report.
 #[derive(Clone, Debug)]
 pub struct ReportAnalysis {
     /// The answer.
     pub answer: ReportAnswer,
     /// What was read.
     pub source: SourceFacts,
-    /// The pools; of a recording the highest peak first.
+    /// The pools; in a recording, highest peak first.
     pub pools: Vec<PoolAnalysis>,
     /// Steps, each with the figures of one pool.
     pub steps: Vec<PoolStep>,
-    /// The job, where the source is a recording.
+    /// The job, if the source is a recording.
     pub job: Option<JobFacts>,
     /// Epochs.
     pub epochs: Vec<PoolEpoch>,
-    /// Steps by what they did.
+    /// Steps by phase.
     pub phases: Vec<PoolPhase>,
     /// Other marks.
     pub marks: Vec<MarkFigures>,
     /// Variables by role.
     pub inventory: Vec<RoleVariables>,
-    /// One for each device of a recording, at the peak of its fullest pool.
+    /// One for each device of a recording, at the peak of its largest pool.
     pub ledgers: Vec<DeviceLedger>,
-    /// What each device of a recording held at the most, whenever that was.
+    /// The highest figures of each device of a recording over the run.
     pub highest: Vec<DeviceHighest>,
     /// The traces of a recording.
     pub windows: Vec<WindowFacts>,
-    /// What is worth knowing.
+    /// The findings.
     pub findings: Vec<Finding>,
-    /// What the reader should know of the source.
+    /// Notes on the source.
     pub warnings: Vec<Warning>,
 }
 
 /// What was read.
 #[derive(Clone, Debug)]
 pub struct SourceFacts {
-    /// The format's word.
+    /// The word for its format.
     pub format: &'static str,
     /// The framework that wrote it.
     pub framework: Option<Framework>,
     /// The files.
     pub files: Vec<String>,
-    /// What its times count from.
+    /// The zero point of its times.
     pub clock: SourceClock,
-    /// Unix time of the clock's zero.
+    /// Unix time of that zero point.
     pub wall_clock_zero: Option<Nanos>,
 }
 
@@ -102,14 +102,14 @@ impl SourceFacts {
     }
 }
 
-/// What the times of a source count from.
+/// The zero point of the times of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceClock {
     /// The first entry of a snapshot's history.
     FirstEntry,
     /// The beginning of the profile.
     Profile,
-    /// Nothing: the file knows one moment.
+    /// None: the file shows one moment.
     OneMoment,
     /// The first mark of each process.
     FirstMark,
@@ -118,11 +118,11 @@ pub enum SourceClock {
 /// One pool.
 #[derive(Clone, Debug)]
 pub struct PoolAnalysis {
-    /// The allocator, as the framework names it; the device where only counters are known.
+    /// The framework's name for the allocator; the device if only counters are known.
     pub name: String,
     /// Its device.
     pub device: String,
-    /// What the source tells of that device.
+    /// What the source reports about that device.
     pub hardware: Option<Hardware>,
     /// The machine.
     pub host: String,
@@ -132,68 +132,68 @@ pub struct PoolAnalysis {
     pub rank: Option<u64>,
     /// Whether the trace begins before the pool's first allocation.
     pub from_start: Option<bool>,
-    /// What the pool may take, whoever says so.
+    /// The limit of the pool.
     pub limit: Option<Bytes>,
-    /// Who set that.
+    /// The origin of the limit.
     pub limit_by: Option<LimitSetter>,
-    /// Allocation events.
+    /// Number of allocation events.
     pub allocs: Option<u64>,
-    /// Free events.
+    /// Number of free events.
     pub frees: Option<u64>,
-    /// The most in use in the trace.
+    /// Peak bytes in use in the trace.
     pub peak: Option<Bytes>,
-    /// The most in use since the process began.
+    /// Peak bytes in use since the process started.
     pub lifetime_peak: Option<Bytes>,
     /// When the peak was first reached.
     pub peak_at: Option<Nanos>,
-    /// Which moment peak and rows are of.
+    /// The moment of the peak and of the rows.
     pub moment: HeldMoment,
-    /// What was held then.
+    /// What was allocated at that moment.
     pub at_peak: Option<HeldRows>,
-    /// What was held at the moment that was asked for.
+    /// What was allocated at the requested moment.
     pub at: Option<HeldRows>,
     /// Share of the free bytes outside the largest free block.
     pub fragmentation_at_peak: Option<f32>,
-    /// What was there before the trace.
+    /// What was in use before the trace.
     pub before_recording: Option<BeforeRecording>,
-    /// What only PyTorch's snapshots tell.
+    /// What only PyTorch snapshots contain.
     pub caching: Option<CachingAnalysis>,
-    /// What a replay says.
+    /// The replay.
     pub replay: Option<Replayed>,
     /// How its steps repeat each other.
     pub patterns: Option<Patterns>,
-    /// The blocks with the most bytes x seconds.
+    /// The blocks with the largest product of bytes and seconds.
     pub held_long: Vec<LongHeldBlock>,
-    /// Which trace of its process shows it, from 1.
+    /// The number of the trace that shows the peak, from 1.
     pub window: Option<u64>,
     /// Where in the program the peak was reached.
     pub peak_in: Option<PeakPlace>,
-    /// Where in the program the highest figure of the run was reached, where no trace shows that.
+    /// Where in the program the peak of the run was reached, if no trace shows it.
     pub rose_in: Option<PeakPlace>,
-    /// Where its trace is.
+    /// The position of its trace.
     trace: Option<TracePlace>,
 }
 
-/// The place of a pool's trace in a [`Reading`].
+/// The position of a pool's trace in a [`Reading`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TracePlace {
     host: usize,
     pool: usize,
 }
 
-/// What was in use before the trace begins.
+/// What was in use before the trace.
 #[derive(Clone, Copy, Debug)]
 pub struct BeforeRecording {
-    /// In use when it begins.
+    /// Bytes in use when the trace begins.
     pub at_begin: Bytes,
-    /// Of these, freed in the trace.
+    /// Bytes of those that were freed in the trace.
     pub freed: Bytes,
-    /// How many blocks that were.
+    /// Number of blocks that were freed.
     pub freed_blocks: u64,
 }
 
 impl PoolAnalysis {
-    /// The most that it held, as far as is known.
+    /// Its peak, as far as it is known.
     #[must_use]
     pub fn highest(&self) -> Option<Bytes> {
         self.lifetime_peak.max(self.peak)
@@ -205,13 +205,13 @@ impl PoolAnalysis {
         if self.device.is_empty() { &self.name } else { &self.device }
     }
 
-    /// The limit that a peak is measured against: a built-in default, which no memory backs, is none.
+    /// The limit that a peak is compared with. A built-in default is not one, because no memory backs it.
     #[must_use]
     pub fn binding_limit(&self) -> Option<Bytes> {
         self.limit.filter(|_| self.limit_by != Some(LimitSetter::BuiltIn))
     }
 
-    /// The pool's trace in what this was made from.
+    /// The pool's trace in the reading.
     #[must_use]
     pub(crate) fn trace_in<'a>(&self, reading: &'a Reading) -> Option<(&'a Host, &'a PoolTrace)> {
         let place = self.trace?;
@@ -221,7 +221,7 @@ impl PoolAnalysis {
 }
 
 impl ReportAnalysis {
-    /// What a device held at the most, where a recording tells.
+    /// The highest figures of a device, if a recording has them.
     pub(crate) fn highest_of(&self, device: &str) -> Option<&HighestFigures> {
         self.highest.iter().find(|each| each.device == device).map(|each| &each.figures)
     }
@@ -233,7 +233,7 @@ impl ReportAnalysis {
     }
 }
 
-/// Makes a report of everything that a source held.
+/// Makes a report of a source.
 #[must_use]
 pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
     let mut report = ReportAnalysis {
@@ -326,7 +326,7 @@ fn source_warnings(reading: &Reading) -> Vec<Warning> {
 }
 
 impl ReportAnalysis {
-    /// Adds the pools of a trace, without those of which another trace of the same process shows a higher moment.
+    /// Adds the pools of a trace, except those for which another trace of the same process shows a higher peak.
     fn add_trace(
         &mut self,
         reading: &Reading,
@@ -361,7 +361,7 @@ impl ReportAnalysis {
         self.add_states(trace, options);
     }
 
-    /// Adds the pools of which a snapshot knows the moment of the dump only.
+    /// Adds the pools for which a snapshot shows only the moment of the dump.
     fn add_states(&mut self, trace: &Trace, options: &ReportOptions) {
         let history = &trace.history;
         let tables = NameTables::of_history(history);
@@ -485,7 +485,7 @@ impl ReportAnalysis {
         self.warnings.extend(doubts(history, pool, name));
     }
 
-    /// A file that knows one moment.
+    /// Adds a file that shows one moment.
     fn add_still(&mut self, still: &Still, options: &ReportOptions) {
         self.warnings.extend(still.warnings.as_slice().iter().cloned());
         let tables = NameTables::of_still(still);
@@ -507,7 +507,7 @@ impl ReportAnalysis {
         }
     }
 
-    /// What a recording knows beyond its traces.
+    /// Adds what a recording contains in addition to its traces.
     fn add_recorded(&mut self, reading: &Reading, recorded: &Recorded, options: &ReportOptions) {
         self.warnings.extend(recorded.warnings.as_slice().iter().cloned());
         for (number, process) in recorded.processes.iter().enumerate() {
@@ -527,7 +527,7 @@ impl ReportAnalysis {
         self.warnings.extend(windows::warnings(&self.windows, reading));
     }
 
-    /// Says of the pools of a process where in the program their peaks were reached.
+    /// Sets where in the program the peaks of a process' pools were reached.
     fn set_places(&mut self, story: &ProcessStory<'_>, steps: &[RecordedStep]) {
         for pool in self.pools.iter_mut().filter(|pool| pool.pid == Some(story.pid())) {
             pool.peak_in = pool.peak_at.map(|at| story.place_at(at, &pool.device, steps));
@@ -537,8 +537,8 @@ impl ReportAnalysis {
         }
     }
 
-    /// What the framework's counters say of each device of a process: of a traced pool the process and the highest figure of the run,
-    /// else a pool of which nothing more is known.
+    /// Adds the framework's counters of each device of a process: for a traced pool the process and the peak of the run,
+    /// otherwise a pool with nothing else.
     fn add_counted_pools(&mut self, story: &ProcessStory<'_>, options: &ReportOptions) {
         let (pid, rank) = (story.pid(), story.process.facts.rank);
         for (device, peak) in story.lifetime_peaks() {

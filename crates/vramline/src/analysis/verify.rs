@@ -1,24 +1,24 @@
-//! A prediction beside what was measured: what was predicted, what came out, and whether the two agree.
+//! Compares a prediction with a measurement.
 
 use super::reading::Reading;
 use crate::plan::Fix;
 use crate::units::Bytes;
 use crate::warning::Warning;
 
-/// What a plan says.
+/// The prediction of a plan.
 #[derive(Clone, Debug)]
 pub struct Predicted {
-    /// The batch.
+    /// The batch size.
     pub batch: u64,
     /// The fixes.
     pub fixes: Vec<Fix>,
-    /// The peak without them, and between what it is expected.
+    /// The predicted peak without them.
     pub peak: Bytes,
-    /// At least.
+    /// Its lower bound.
     pub low: Bytes,
-    /// At most.
+    /// Its upper bound.
     pub high: Bytes,
-    /// The peak with them, where requests tell.
+    /// The peak with them, if it can be computed.
     pub fixed_peak: Option<Bytes>,
 }
 
@@ -27,64 +27,64 @@ pub struct Predicted {
 pub struct Measured(Vec<Bytes>);
 
 impl Measured {
-    /// Of these peaks.
+    /// Sorts peaks.
     #[must_use]
     pub fn of(mut peaks: Vec<Bytes>) -> Measured {
         peaks.sort_unstable();
         Measured(peaks)
     }
 
-    /// What they differ by; not known of one alone.
+    /// Their spread; `None` for a single run.
     fn spread(&self) -> Option<Bytes> {
         let [least, .., most] = self.0.as_slice() else { return None };
         Some(most.saturating_sub(*least))
     }
 
-    /// The middle one.
+    /// The median.
     #[must_use]
     pub fn median(&self) -> Option<Bytes> {
         self.0.get(self.0.len() / 2).copied()
     }
 }
 
-/// Everything that a verification says.
+/// The result of a verification.
 #[derive(Clone, Debug)]
 pub struct VerifyAnalysis {
     /// The answer as a word.
     pub verdict: VerifyVerdict,
     /// The answer as a sentence.
     pub headline: String,
-    /// The batch.
+    /// The batch size.
     pub batch: u64,
-    /// The fixes that were measured; none where the batch itself was.
+    /// The measured fixes; empty if only the batch size was measured.
     pub fixes: Vec<Fix>,
-    /// The peak that was predicted, with the fixes; `None` where requests do not tell what they would do.
+    /// The predicted peak with the fixes; `None` if it cannot be computed.
     pub predicted: Option<Bytes>,
-    /// Without the fixes, at least.
+    /// Lower bound without the fixes.
     pub predicted_low: Bytes,
-    /// And at most.
+    /// Upper bound without the fixes.
     pub predicted_high: Bytes,
-    /// The middle one of the runs, with the fixes.
+    /// The median of the runs with the fixes.
     pub measured: Bytes,
-    /// The peak of each of them.
+    /// The peak of each of those runs.
     pub runs: Vec<Bytes>,
-    /// The peak that was predicted without the fixes.
+    /// The predicted peak without the fixes.
     pub without_predicted: Bytes,
-    /// The middle one of the runs without them.
+    /// The median of the runs without them.
     pub without_measured: Bytes,
-    /// The peak of each of these.
+    /// The peak of each of those runs.
     pub without_runs: Vec<Bytes>,
-    /// What the fixes were to save; less than nothing where they cost.
+    /// The predicted saving; negative if the fixes need more.
     pub predicted_saving: Option<i64>,
-    /// What they saved.
+    /// The measured saving.
     pub measured_saving: i64,
-    /// By how much the prediction is off, as a share of the peak.
+    /// The error of the prediction, as a share of the peak.
     pub off_share: Option<f64>,
-    /// By how much it may be.
+    /// The allowed error.
     pub tolerance: f64,
-    /// Whether it is within that.
+    /// Whether the error is within it.
     pub agrees: Option<bool>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub warnings: Vec<Warning>,
 }
 
@@ -105,14 +105,14 @@ words!(VerifyVerdict {
     Measured => "measured",
 });
 
-/// The highest peak of a pool in a reading, of the pools that are asked for.
+/// The highest peak in a reading, of the selected pools.
 #[must_use]
 pub fn peak(reading: &Reading, pool: Option<&str>) -> Option<Bytes> {
     let traced = reading.highest_pool(pool).and_then(|(_, pool)| pool.peak());
     traced.map(|peak| peak.bytes).or_else(|| counted(reading))
 }
 
-/// The most that the framework itself counted on a GPU: the driver's own pool has no trace.
+/// The framework's own peak on a GPU, because the driver's own pool has no trace.
 fn counted(reading: &Reading) -> Option<Bytes> {
     let marks = reading.recorded.as_ref()?.processes.iter().flat_map(|process| &process.marks);
     let counters =
@@ -120,7 +120,7 @@ fn counted(reading: &Reading) -> Option<Bytes> {
     counters.filter_map(|counters| u64::try_from(counters.peak?).ok()).max().map(Bytes)
 }
 
-/// Compares. Without fixes the batch itself is compared; with them, the saving against the tolerance as a share of the peak.
+/// Compares prediction and measurement: of the peak without fixes, of the saving with fixes. The tolerance is a share of the peak.
 #[must_use]
 pub fn verify(
     predicted: &Predicted,
@@ -188,7 +188,7 @@ fn noise(spread: Option<Bytes>) -> Warning {
 }
 
 impl VerifyAnalysis {
-    /// The names of the fixes; empty where there are none.
+    /// The names of the fixes; empty if there are none.
     #[must_use]
     pub(crate) fn fix_names(&self) -> String {
         self.fixes.iter().map(|fix| fix.name()).collect::<Vec<_>>().join("+")

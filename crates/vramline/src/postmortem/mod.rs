@@ -192,7 +192,7 @@ fn unallocated(failure: &Failure) -> Option<SizeRange> {
 
 /// All verdicts that the figures allow, the likeliest first; or why there is none.
 fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>, String> {
-    let missing = |what: &str| format!("the log does not say {what}");
+    let missing = |what: &str| format!("the input does not say {what}");
     if failure.platform == Some(Platform::Host) {
         return Err("this is host memory, not device memory".to_owned());
     }
@@ -252,14 +252,14 @@ fn without_pool(
     request: SizeRange,
 ) -> Result<Vec<Verdict>, String> {
     let at_hand = failure.limit.zip(failure.in_use).map(|(limit, in_use)| limit.minus(in_use));
-    let at_hand = at_hand.ok_or_else(|| "the log does not say how much the limit leaves".to_owned())?;
+    let at_hand = at_hand.ok_or_else(|| "the input does not say how much the limit leaves".to_owned())?;
     conclusion.short_by = Some(request.minus(at_hand));
     match is_at_least(at_hand, request) {
         Some(false) => match conclusion.slack.zip(conclusion.short_by) {
             Some((slack, short)) if is_at_least(slack, short) == Some(true) => Ok(vec![Verdict::Slack]),
             _ => Ok(vec![Verdict::Exhausted]),
         },
-        _ => Err("either the device was full or the pool was fragmented, because the log does not say how much the pool reserved".to_owned()),
+        _ => Err("either the device was full or the pool is fragmented; the input does not say how much the pool reserved".to_owned()),
     }
 }
 

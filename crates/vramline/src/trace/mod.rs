@@ -52,7 +52,7 @@ const COMPILER_THREADS: &str = "tf_pjrt_compile_thread_pool";
 const INVENTORY: &str = "in the program's list of variables";
 const NEW_VALUE: &str = "new value of a variable in the program's list";
 const ASSIGNED: &str = "a result that is assigned to a variable in the program's list";
-const LOST: &str = "the allocator counts it, but the trace has no event for its allocation";
+const LOST: &str = "the allocator counts it, but its allocation event is missing from the trace";
 
 /// A history with everything that follows from it.
 #[derive(Debug)]

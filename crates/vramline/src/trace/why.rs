@@ -151,7 +151,7 @@ fn why_empty(history: &History) -> Warning {
         ),
         _ => because(
             "nothing-allocated",
-            "no memory events: the program allocated nothing while the trace was recorded".to_owned(),
+            "no memory events: nothing was allocated during the trace".to_owned(),
             "record at least one whole step",
         ),
     }
@@ -177,8 +177,8 @@ fn silent_allocator(history: &History) -> Warning {
     Warning {
         code: "silent-allocator",
         text: format!(
-            "no events of a GPU pool although the GPU was used: either its allocator records none ({silent}), or the program \
-             allocated nothing while the trace was recorded"
+            "no events of a GPU pool although the GPU was used: its allocator records none ({silent}), or nothing was allocated \
+             during the trace"
         ),
         hint: format!("unset {setting} to use the pool allocator, and record at least one whole step"),
     }

@@ -220,7 +220,7 @@ fn foreign_files() {
         (b"{\"traceEvents\":[]}", "Chrome's event format"),
         (b"\x80\x04\x95\x10\x00", "pickle"),
         (b"PK\x03\x04\x14\x00", "zip"),
-        (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "an unknown format"),
+        (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "unknown binary format"),
     ];
     for (bytes, expected) in foreign {
         let error = read_bytes(bytes, Path::new("file")).unwrap_err();

@@ -767,11 +767,21 @@ fn make_room() {
     }
 }
 
-/// With `VRAMLINE_WRITE_DOCS=1` the tables are written into the page.
+/// The text with the rows of a stream's table replaced: the rows that name the same columns in the same order.
+fn with_table(docs: &str, columns: &[Column], table: &str) -> String {
+    let lines: Vec<&str> = docs.split_inclusive('\n').collect();
+    let is_row = |(line, column): (&&str, &Column)| line.starts_with(&format!("| `{}` |", column.name));
+    let place = lines.windows(columns.len()).position(|rows| rows.iter().zip(columns).all(is_row));
+    let Some(place) = place else { return docs.to_owned() };
+    let (before, after) = (lines[..place].concat(), lines[place + columns.len()..].concat());
+    format!("{before}{table}{after}")
+}
+
 #[test]
 fn the_docs_hold_the_columns() {
-    let path = root().join("docs/reference/recording.md");
-    let mut docs = fs::read_to_string(&path).unwrap();
+    let file = root().join("docs/reference/recording.md");
+    let mut docs = fs::read_to_string(&file).unwrap();
+    let writes = std::env::var_os("VRAMLINE_WRITE_DOCS").is_some();
     for Stream { name, columns } in [MARKS, SAMPLES, INVENTORY, OWNERS] {
         let row = |column: &Column| {
             let kind = match column.kind {
@@ -785,17 +795,16 @@ fn the_docs_hold_the_columns() {
             format!("| `{}` | {kind} | {}{since} |\n", column.name, column.meaning)
         };
         let table: String = columns.iter().map(row).collect();
-        if std::env::var_os("VRAMLINE_WRITE_DOCS").is_some() {
-            let heading = docs.find(&format!("### `{name}-ID.arrows`")).unwrap();
-            let begin = heading + docs[heading..].find("|---|---|---|\n").unwrap() + "|---|---|---|\n".len();
-            let end = begin + docs[begin..].find("\n\n").unwrap() + 1;
-            docs.replace_range(begin..end, &table);
-            fs::write(&path, &docs).unwrap();
+        if writes {
+            docs = with_table(&docs, columns, &table);
         }
         assert!(
             docs.contains(&table),
-            "docs/reference/recording.md does not hold the columns of {name}: run this test with VRAMLINE_WRITE_DOCS=1"
+            "docs/reference/recording.md does not hold the columns of {name}: run this test with VRAMLINE_WRITE_DOCS=1\n{table}"
         );
+    }
+    if writes {
+        fs::write(&file, docs).unwrap();
     }
     let columns = [MARKS, SAMPLES, INVENTORY, OWNERS, DRIVER].map(|stream| stream.columns).concat();
     assert_eq!(columns.iter().map(|column| column.since).max(), Some(REVISION));

@@ -1,4 +1,4 @@
-//! The plan: what batches take, what fits, what would need less, and how sure that is.
+//! The plan: what batch sizes need, what fits, which fixes need less, and how certain that is.
 
 mod compiled;
 mod document;
@@ -24,19 +24,19 @@ use prediction::Answers;
 /// The options of [`plan`](crate::plan()).
 #[derive(Clone, Debug)]
 pub struct PlanOptions {
-    /// The batches to predict; where there are none, the largest that fits the limit.
+    /// The batch sizes to predict; if empty, the largest that fits the limit.
     pub batches: Vec<u64>,
-    /// What the pool may take.
+    /// The limit of the pool.
     pub limit: Option<Bytes>,
-    /// For how many steps a run goes on, 1000 by default; the highest of its steps counts.
+    /// Number of steps of a run, 1000 by default; the highest of its steps counts.
     pub steps: u64,
     /// Only a pool whose name contains this.
     pub pool: Option<String>,
     /// What is varied: `batch` by default.
     pub variable: String,
-    /// Whether to follow memory from batch to batch.
+    /// Whether to compute the curve of memory by batch size.
     pub curve: bool,
-    /// Whether to look for what would need less.
+    /// Whether to search for fixes.
     pub fixes: bool,
 }
 
@@ -75,7 +75,7 @@ pub enum NoPlan {
         /// The file.
         file: String,
     },
-    /// The core says no.
+    /// No plan can be made from the probes.
     #[error(transparent)]
     NotPlanned(#[from] NotPlanned),
 }
@@ -93,100 +93,100 @@ impl NoPlan {
     }
 }
 
-/// Everything that a plan says.
+/// The result of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanAnalysis {
-    /// What the plan was made from.
+    /// What the plan is based on.
     pub made_from: PlanBasis,
     /// The answer as a word.
     pub verdict: PlanVerdict,
     /// The answer as a sentence.
     pub headline: String,
-    /// What the batch is called.
+    /// The name of the varied quantity.
     pub variable: String,
     /// The framework of the job.
     pub framework: Option<Framework>,
-    /// The pool that is planned for; empty where no run shows one.
+    /// The planned pool; empty if there is no run.
     pub pool: String,
-    /// Its device; empty where no run shows one.
+    /// Its device; empty if there is no run.
     pub device: String,
-    /// For how many steps a run goes on.
+    /// Number of steps of a run.
     pub steps: u64,
-    /// What the pool may take.
+    /// The limit of the pool.
     pub limit: Option<Bytes>,
-    /// What the process holds beside its pool.
+    /// Memory of the process outside its pool.
     pub outside: Option<Bytes>,
-    /// Whether no serious doubt speaks against the plan.
+    /// Whether there is no serious doubt.
     pub is_certain: bool,
-    /// The probes, in the order of their batches.
+    /// The probes, ordered by batch size.
     pub probes: Vec<ProbeFacts>,
-    /// What XLA compiled, in the order of the batches.
+    /// The programs that XLA compiled, ordered by batch size.
     pub compiled: Vec<CompiledStep>,
-    /// What the batches that are asked for take.
+    /// What the requested batch sizes need.
     pub predictions: Vec<BatchPrediction>,
-    /// The largest batches under the limit.
+    /// The largest batch sizes under the limit.
     pub largest: LargestBatch,
-    /// What would need less at the first batch.
+    /// Fixes for the first batch size.
     pub fixes: Vec<OfferedFix>,
-    /// Memory against the batch.
+    /// Memory by batch size.
     pub curve: Vec<PeakAtBatch>,
-    /// What the figures do not hold.
+    /// What the figures do not include.
     pub not_modelled: Vec<NotModelled>,
     /// What makes the plan uncertain.
     pub warnings: Vec<Warning>,
 }
 
-/// What a plan was made from.
+/// What a plan is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanBasis {
-    /// Runs of a few batches.
+    /// Runs with a few batch sizes.
     Runs,
     /// Compiled programs alone, without any run.
     Programs,
 }
 
-/// Whether everything that was asked for fits.
+/// Whether all requested batch sizes fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanGate {
-    /// It does; or no limit was given, and the plan is certain.
+    /// They do; or there is no limit, and the plan is certain.
     Pass,
-    /// Something does not.
+    /// One does not.
     Fail,
-    /// Nothing is known not to, but not all is known to.
+    /// It is unknown for at least one, and none is known not to fit.
     NotCertain,
 }
 
 /// A probe of a plan.
 #[derive(Clone, Debug)]
 pub struct ProbeFacts {
-    /// The batch.
+    /// The batch size.
     pub batch: u64,
-    /// Where from.
+    /// The file it was read from.
     pub file: String,
-    /// Its training steps.
+    /// Number of its training steps.
     pub steps: usize,
     /// Whether its replay is exact.
     pub is_exact: bool,
     /// Whether its trace begins before the pool's first allocation.
     pub from_start: Option<bool>,
-    /// The most in use.
+    /// Peak bytes in use.
     pub peak: Bytes,
 }
 
-/// A point of the curve of memory against the batch.
+/// A point of the curve of memory by batch size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeakAtBatch {
-    /// The batch.
+    /// The batch size.
     pub batch: u64,
-    /// The most in use.
+    /// Peak bytes in use.
     pub peak: Bytes,
-    /// Nearly every run takes at least this.
+    /// Lower bound: nearly every run needs at least this.
     pub low: Bytes,
-    /// Nearly no run takes more.
+    /// Upper bound: nearly no run needs more.
     pub high: Bytes,
 }
 
-/// What no replay of requests can know.
+/// What the replay of requests cannot show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotModelled {
     /// Memory of the process outside its pool.
@@ -235,7 +235,7 @@ impl NotModelled {
     }
 }
 
-/// Probes with their pools, and the plan from them.
+/// Makes a plan from probes.
 pub fn prepare(probes: &[ProbeRead], options: &PlanOptions) -> Result<Plan, NoPlan> {
     let pools = probes.iter().map(|probe| {
         let (host, pool) = probe
@@ -256,7 +256,7 @@ pub fn prepare(probes: &[ProbeRead], options: &PlanOptions) -> Result<Plan, NoPl
     Ok(plan)
 }
 
-/// Asks a plan; `probes` are those that it was prepared from.
+/// Answers the options with a plan; `probes` are those that it was made from.
 #[must_use]
 pub fn plan(prepared: &Plan, probes: &[ProbeRead], options: &PlanOptions) -> PlanAnalysis {
     let first = probes.iter().find_map(|probe| probe.reading.highest_pool(options.pool.as_deref()));
@@ -301,7 +301,7 @@ pub fn plan(prepared: &Plan, probes: &[ProbeRead], options: &PlanOptions) -> Pla
 }
 
 impl PlanAnalysis {
-    /// Whether everything that was asked for fits. A no outweighs what is not certain.
+    /// Whether all requested batch sizes fit. One that does not fit outweighs uncertain ones.
     #[must_use]
     pub fn gate(&self) -> PlanGate {
         if self.made_from == PlanBasis::Programs && self.compiled.iter().any(|one| one.fits == Ok(false)) {
@@ -320,7 +320,7 @@ impl PlanAnalysis {
     }
 }
 
-/// The batches to predict: those that are asked for, else the largest that is sure to fit, else that of the largest probe.
+/// The batch sizes to predict: the requested ones, else the largest that is sure to fit, else that of the largest probe.
 fn batches(prepared: &Plan, options: &PlanOptions, found: Option<Largest>) -> Vec<u64> {
     if !options.batches.is_empty() {
         return options.batches.clone();
@@ -337,7 +337,7 @@ fn warnings(doubts: &[Doubt]) -> Vec<Warning> {
     warnings.into_vec()
 }
 
-/// Each probe as it was read beside what the plan made of it.
+/// Each probe as it was read, with the plan's version of it.
 fn in_order<'a>(
     prepared: &'a Plan,
     probes: &'a [ProbeRead],
@@ -359,8 +359,8 @@ fn probe_facts(prepared: &Plan, probes: &[ProbeRead]) -> Vec<ProbeFacts> {
     in_order(prepared, probes).map(facts).collect()
 }
 
-/// What the job holds beside its pool: the most that the driver counted for it, without the most that its pool had taken. Of the largest
-/// probe that tells; neither goes down in a short run.
+/// Memory of the job outside its pool: the driver's peak minus the peak of its pool, in the largest probe that has both. Neither
+/// shrinks in a short run.
 fn beside_pools(prepared: &Plan, probes: &[ProbeRead], options: &PlanOptions) -> Option<Bytes> {
     let of = |(read, probe): (&ProbeRead, &Probe)| {
         let (host, pool) = read.reading.highest_pool(options.pool.as_deref())?;
@@ -377,7 +377,7 @@ fn beside_pools(prepared: &Plan, probes: &[ProbeRead], options: &PlanOptions) ->
     in_order(prepared, probes).rev().find_map(of)
 }
 
-/// Memory from the smallest probe to beyond whatever was asked for, in even steps.
+/// Memory from the smallest probe to beyond the largest requested batch size, in even steps.
 fn curve(
     prepared: &Plan,
     options: &PlanOptions,
