@@ -312,7 +312,7 @@ fn disagreement_is_counted_and_located() {
     assert!(report.warnings[0].text.contains("contradicts 2 of 3 events"), "{}", report.warnings[0].text);
     assert!(report.warnings[0].text.contains("first at 2 ns: 768 bytes expected, 1792 found"));
     let held = report.pools[0].at_peak.as_ref().unwrap();
-    let lost = held.rows.iter().find(|row| row.evidence.contains("no event for its allocation")).unwrap();
+    let lost = held.rows.iter().find(|row| row.evidence.contains("event is missing")).unwrap();
     assert_eq!(lost.bytes, Bytes(1_024));
 }
 
