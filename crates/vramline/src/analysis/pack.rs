@@ -58,25 +58,25 @@ pub struct PackAnalysis {
     pub verdict: PackVerdict,
     /// The answer as a sentence.
     pub headline: String,
-    /// Whether all jobs fit; `None` where that rests on something assumed, or on headroom.
+    /// Whether all jobs fit; `None` if that depends on an assumption or on headroom.
     pub fits: Option<bool>,
     /// The name of the device.
     pub device: String,
-    /// Whether the jobs share host memory: they were recorded with TensorFlow's pool on the CPU, and nothing names a GPU.
+    /// Whether the jobs share host memory: they were recorded with TensorFlow's pool on the CPU, and no GPU is given.
     pub is_host: bool,
     /// The device.
     pub room: Room,
-    /// All limits, what is beside them, what the driver keeps and what is taken.
+    /// The sum of all limits, memory outside the pools, driver-reserved memory and memory of other processes.
     pub sum: Bytes,
-    /// The same without headroom, and without what is only assumed.
+    /// The same without headroom and without assumptions.
     pub least: Bytes,
-    /// What the sum leaves of the device; less than nothing where it does not fit.
+    /// What the sum leaves of the device; negative if it does not fit.
     pub left: i64,
     /// The jobs, in the order in which they were given.
     pub jobs: Vec<PackedJob>,
     /// How to start them together.
     pub advice: Vec<String>,
-    /// What the figures rest on.
+    /// Warnings about the figures.
     pub warnings: Vec<Warning>,
 }
 
@@ -89,30 +89,30 @@ pub struct PackedJob {
     pub file: String,
     /// Its framework.
     pub framework: Option<Framework>,
-    /// Its batch, where a plan tells it.
+    /// Its batch size, from a plan.
     pub batch: Option<u64>,
     /// What it needs.
     pub need: Need,
-    /// What that rests on.
+    /// How that is known.
     pub basis: NeedBasis,
-    /// What it gets.
+    /// Its share of the device.
     pub share: Share,
     /// How to start it with its limit.
     pub launch: Vec<String>,
 }
 
-/// What the need of a job rests on.
+/// How the need of a job is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeedBasis {
-    /// The least limit with which an exact replay passes.
+    /// The smallest limit with which an exact replay passes.
     Replay,
-    /// The least limit that a plan found.
+    /// The smallest limit that a plan found.
     PlanMinimum,
     /// The highest peak of a plan, which found no limit.
     PlanHigh,
     /// The peak of a run.
     Peak,
-    /// The least limit for what a run that ended early had asked for until then.
+    /// The smallest limit for the requests of a run that ended early.
     LowerBound,
 }
 
@@ -129,11 +129,11 @@ words!(NeedBasis {
 pub enum PackVerdict {
     /// They do, with headroom.
     Fits,
-    /// They do not, whatever is assumed.
+    /// They do not, even without assumptions.
     DoesNotFit,
-    /// They do, with what is assumed.
+    /// They do, with assumptions.
     ProbablyFits,
-    /// They do not with what is assumed, or with headroom.
+    /// They do not, with assumptions or with headroom.
     NotCertain,
 }
 
@@ -185,34 +185,34 @@ impl NotPacked {
     }
 }
 
-/// What one job needs, and what is known of it besides.
+/// What one job needs, and other facts about it.
 struct JobNeed {
     need: Need,
     basis: NeedBasis,
     framework: Option<Framework>,
     batch: Option<u64>,
-    /// As a shell takes it.
+    /// Quoted for a shell.
     command: String,
-    /// The device's total and what the driver keeps, where the recording tells.
+    /// The device's total and driver-reserved memory, if the recording has them.
     device: Option<(Bytes, Bytes)>,
-    /// What the program itself held of host memory beside its pool, where that lay there.
+    /// The program's own host memory, if its pool was in host memory.
     on_host: Option<HostUse>,
 }
 
-/// What is known of a job whose pool lay in host memory.
+/// Facts about a job whose pool was in host memory.
 #[derive(Clone, Copy)]
 struct HostUse {
-    /// What the program itself held beside its pool; nothing where nobody told.
+    /// The program's own memory outside the pool; `None` if it was not recorded.
     own: Option<Bytes>,
     /// The machine's memory.
     total: Option<Bytes>,
 }
 
-/// Adds jobs up on a device.
+/// Adds up jobs on a device.
 pub fn pack(jobs: &[PackJob], options: &PackOptions) -> Result<PackAnalysis, NotPacked> {
     let mut needs =
         jobs.iter().map(|job| need_of(job, options)).collect::<Result<Vec<JobNeed>, NotPacked>>()?;
-    // A GPU of this machine is meant where there is one, and where somebody tells the memory and the context of one.
+    // The target is a GPU if this machine has one, or if the memory and the context of one are given.
     let is_for_gpu = !options.device.is_empty() || (options.memory.is_some() && options.context.is_some());
     let is_host = !is_for_gpu && needs.iter().all(|need| need.on_host.is_some());
     for need in needs.iter_mut().filter(|_| is_host) {
@@ -222,7 +222,7 @@ pub fn pack(jobs: &[PackJob], options: &PackOptions) -> Result<PackAnalysis, Not
     }
     let recorded = needs.iter().find_map(|need| need.device);
     let total = options.memory.or(recorded.map(|(total, _)| total)).ok_or(NotPacked::UnknownDevice)?;
-    // What was recorded on a device of another size says nothing of this one.
+    // Figures of a device with another size do not apply.
     let kept = recorded.filter(|(other, _)| *other == total).map(|(_, reserved)| reserved);
     let reserved = options.reserved.or(kept);
     let room =
@@ -334,7 +334,7 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
         return Err(NotPacked::WithoutPool { file: job.file.clone() });
     };
     let is_on_host = pool.device.starts_with("CPU");
-    // The least limit is of the traced steps; a run that went higher afterwards needs at least that.
+    // The smallest limit is for the traced steps; a run with a higher peak later needs at least that peak.
     let least = least_limit(reading, &pool.name);
     let least = least.filter(|least| {
         least.basis == NeedBasis::LowerBound || pool.peak.is_some_and(|traced| traced >= peak)
@@ -369,7 +369,7 @@ struct LeastLimit {
     basis: NeedBasis,
 }
 
-/// The least limit with which the recorded order passes, where the replay is exact from the start; of a run that ended early a lower
+/// The smallest limit with which the recorded order passes, if the replay is exact from the start; for a run that ended early, a lower
 /// bound.
 fn least_limit(reading: &Reading, pool: &str) -> Option<LeastLimit> {
     let options = ReplayOptions { pool: Some(pool.to_owned()), find_limit: true, ..ReplayOptions::default() };
@@ -384,7 +384,7 @@ fn least_limit(reading: &Reading, pool: &str) -> Option<LeastLimit> {
     Some(LeastLimit { limit, basis })
 }
 
-/// A line of a device's ledger, summed over the processes of the job; nothing where one is not known.
+/// A line of a device's ledger, summed over the processes of the job; `None` if one is unknown.
 fn line(report: &ReportAnalysis, device: &str, kind: LineKind) -> Option<i64> {
     let lines = report.ledger_lines(device).filter(|line| line.what.kind() == kind);
     lines.map(|line| line.bytes).reduce(|sum, more| Some(sum?.saturating_add(more?)))?
@@ -395,7 +395,7 @@ fn figure(report: &ReportAnalysis, device: &str, kind: LineKind) -> Option<Bytes
     line(report, device, kind).and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes)
 }
 
-/// The device's total and what the driver keeps.
+/// The device's total and driver-reserved memory.
 fn device(report: &ReportAnalysis, device: &str) -> Option<(Bytes, Bytes)> {
     figure(report, device, LineKind::Device).zip(figure(report, device, LineKind::Reserved))
 }
@@ -454,7 +454,7 @@ fn warn_of_job(name: &str, need: &JobNeed, is_host: bool, warnings: &mut Warning
 /// The placeholder for an unknown command.
 const COMMAND: &str = "CMD";
 
-/// The recorded command, as a shell takes it.
+/// The recorded command, quoted for a shell.
 fn command(report: &ReportAnalysis) -> String {
     let words = report.job.as_ref().map(|job| job.command.as_slice()).unwrap_or_default();
     if words.is_empty() {

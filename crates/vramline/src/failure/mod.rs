@@ -1,8 +1,8 @@
-//! *Internal.* A failed allocation, as whoever wrote about it tells it: facts, no conclusions.
+//! *Internal.* A failed allocation as reported in the input: facts, no conclusions.
 //!
-//! Texts round their sizes, so that most figures are a [`SizeRange`]: somewhere between two whole numbers of bytes. Two lines
-//! that tell the same figure narrow it. What no line tells is `None`. Whether a failure is a full pool, a torn one or a
-//! neighbour's fault is for `postmortem/` to say.
+//! Texts round their sizes, so most figures are a [`SizeRange`] between two whole numbers of bytes. Two lines
+//! with the same figure narrow it. A figure that no line contains is `None`. Whether a pool was full, fragmented, or short because of
+//! other processes is decided in `postmortem/`.
 
 mod layout;
 
@@ -21,36 +21,36 @@ pub use layout::{Bin, Chunk, Layout, Region, Sums, Tag};
 /// A pool is cut into multiples of this (BFC).
 pub(crate) const GRANULE: u64 = 256;
 
-/// A size that lies between two; exact where they are one.
+/// A size between two bounds; exact if they are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeRange {
-    /// It is at least this.
+    /// The lower bound.
     pub low: Bytes,
-    /// It is at most this.
+    /// The upper bound.
     pub high: Bytes,
 }
 
 impl SizeRange {
-    /// A size that is known.
+    /// An exact size.
     #[must_use]
     pub fn exact(bytes: Bytes) -> SizeRange {
         SizeRange { low: bytes, high: bytes }
     }
 
-    /// The size, where it is known.
+    /// The size, if it is exact.
     #[must_use]
     pub fn value(self) -> Option<Bytes> {
         (self.low == self.high).then_some(self.low)
     }
 
-    /// What both say; `None` where they contradict each other.
+    /// The intersection; `None` if they contradict each other.
     #[must_use]
     pub fn and(self, other: SizeRange) -> Option<SizeRange> {
         let both = SizeRange { low: self.low.max(other.low), high: self.high.min(other.high) };
         (both.low <= both.high).then_some(both)
     }
 
-    /// The middle of it: what a text that rounds to the nearest figure says.
+    /// The middle: the figure in a text that rounds to the nearest value.
     #[must_use]
     pub fn middle(self) -> Bytes {
         Bytes(self.low.0 + (self.high.0 - self.low.0) / 2)
@@ -62,13 +62,13 @@ impl SizeRange {
         SizeRange { low: self.low + other.low, high: self.high + other.high }
     }
 
-    /// The difference; nothing where the other is larger.
+    /// The difference; zero if the other is larger.
     #[must_use]
     pub(crate) fn minus(self, other: SizeRange) -> SizeRange {
         SizeRange { low: self.low.saturating_sub(other.high), high: self.high.saturating_sub(other.low) }
     }
 
-    /// Both ends down to a multiple of [`GRANULE`].
+    /// Both bounds, rounded down to a multiple of [`GRANULE`].
     #[must_use]
     pub(crate) fn in_granules(self) -> SizeRange {
         let down = |bytes: Bytes| Bytes(bytes.0 - bytes.0 % GRANULE);
@@ -76,7 +76,7 @@ impl SizeRange {
     }
 }
 
-/// Narrows what is known by another telling; a contradiction changes nothing and is told.
+/// Narrows a range by another one; a contradiction changes nothing and returns false.
 pub(crate) fn narrow(known: &mut Option<SizeRange>, told: Option<SizeRange>) -> bool {
     match (*known, told) {
         (_, None) => true,
@@ -94,7 +94,7 @@ pub(crate) fn narrow(known: &mut Option<SizeRange>, told: Option<SizeRange>) -> 
     }
 }
 
-/// In which words a failure is told.
+/// The format of a failure message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dialect {
     /// TensorFlow up to 1.13: `Chunk at 0x.. of size N`.
@@ -105,7 +105,7 @@ pub enum Dialect {
     BfcC,
     /// XLA since June 2026: chunks have a `tag`.
     BfcD,
-    /// BFC's text without its list of chunks: which version it is cannot be told.
+    /// BFC's text without its list of chunks, so its version is unknown.
     Bfc,
     /// TensorFlow's error line alone.
     TensorFlowError,
@@ -119,9 +119,9 @@ pub enum Dialect {
     TorchAsynchronous,
     /// The driver's refusal alone, as TensorFlow passes it on.
     DriverRefusal,
-    /// What a TPU says.
+    /// A TPU's message.
     Tpu,
-    /// The words of a library: CUDA's own errors, cuBLAS, NCCL, CuPy and others.
+    /// The message of a library: CUDA's own errors, cuBLAS, NCCL, CuPy and others.
     Library,
     /// An entry in the history of a PyTorch snapshot.
     TorchSnapshot,
@@ -156,7 +156,7 @@ impl Dialect {
     }
 }
 
-/// Whose memory a failure is about.
+/// The kind of memory of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
     /// NVIDIA's.
@@ -175,9 +175,9 @@ pub enum Platform {
     Metal,
     /// Google's TPU.
     Tpu,
-    /// The host: not a device's memory.
+    /// Host memory.
     Host,
-    /// Another, or not told.
+    /// Another, or unknown.
     Other,
 }
 
@@ -194,27 +194,27 @@ words!(Platform {
     Other => "other",
 });
 
-/// What XLA says about a program that it compiled.
+/// XLA's figures for a program that it compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramNeed {
-    /// What it needs at least, by XLA's reckoning.
+    /// XLA's estimate of what it needs.
     pub needed: SizeRange,
-    /// What XLA wanted to stay below.
+    /// XLA's budget for it.
     pub budget: SizeRange,
 }
 
-/// Requests that failed and that the program could do without.
+/// Requests that failed although the program could continue without them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SoftFailures {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// The smallest and the largest.
     pub sizes: Option<SizeRange>,
     /// The pools, as the framework names them.
     pub pools: Vec<String>,
-    /// How often the driver refused to let a pool grow, in a program that went on.
+    /// Number of times that the driver refused to let a pool grow, in a program that continued.
     pub refusals: u64,
-    /// The largest request that it refused.
+    /// The largest refused request.
     pub largest_refusal: Option<Bytes>,
 }
 
@@ -243,16 +243,16 @@ impl SoftFailures {
     }
 }
 
-/// What a text tells of the device as a whole.
+/// Figures of the whole device in a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceMemory {
     /// All of it.
     pub total: Option<SizeRange>,
-    /// Free then.
+    /// Its free memory.
     pub free: Option<SizeRange>,
-    /// Held by this process, contexts and libraries included.
+    /// Memory of this process, including context and libraries.
     pub this_process: Option<SizeRange>,
-    /// Held by the other processes that the text lists.
+    /// Memory of the other processes that the text lists.
     pub others: Option<SizeRange>,
 }
 
@@ -261,7 +261,7 @@ pub struct DeviceMemory {
 pub struct Buffer {
     /// Its size.
     pub size: SizeRange,
-    /// The op, with its place in the program as XLA wrote it; empty for a parameter.
+    /// The op with its source location, as written by XLA; empty for a parameter.
     pub operator: String,
     /// XLA's own name for the instruction.
     pub label: String,
@@ -269,33 +269,33 @@ pub struct Buffer {
     pub shape: String,
 }
 
-/// Who told of a failure, and where.
+/// Where a failure is reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Witness {
     /// The file.
     pub path: PathBuf,
     /// The line, from 1; `None` in a binary file.
     pub line: Option<u64>,
-    /// When, as the text writes it; empty where it does not.
+    /// The time, as written in the text; empty if there is none.
     pub time: String,
-    /// Microseconds of the wall clock, as the name of a dump or of a text that a recording keeps has them.
+    /// Wall-clock time in microseconds, from the name of a dump or of a text in a recording.
     pub micros: Option<u64>,
 }
 
 /// A failed allocation.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Who told.
+    /// Where it is reported.
     pub witnesses: Vec<Witness>,
-    /// In which words.
+    /// The format of the message.
     pub dialect: Dialect,
-    /// The pool; `None` where not told.
+    /// The pool; `None` if unknown.
     pub allocator: Option<String>,
-    /// What was asked for.
+    /// Requested bytes.
     pub requested: Option<SizeRange>,
-    /// The same, as the allocator rounds it. PyTorch tells what it asked the driver for instead.
+    /// The same, as rounded by the allocator. PyTorch reports what it requested from the driver instead.
     pub rounded: Option<SizeRange>,
-    /// The op that asked.
+    /// The op that made the request.
     pub op: Option<String>,
     /// The tensor's shape.
     pub shape: Option<String>,
@@ -303,56 +303,56 @@ pub struct Failure {
     pub dtype: Option<String>,
     /// The device, as the framework names it.
     pub device: Option<String>,
-    /// The executable that asked.
+    /// The executable that made the request.
     pub executable: Option<String>,
-    /// What XLA says of the program that asked.
+    /// XLA's figures for the program that made the request.
     pub program: Option<ProgramNeed>,
-    /// Whose memory it is.
+    /// The kind of memory.
     pub platform: Option<Platform>,
-    /// The library that says so, where it is not the framework itself.
+    /// The library that reported the failure, if it is not the framework itself.
     pub library: Option<&'static str>,
-    /// What the driver had refused the pool just before.
+    /// The request of the pool that the driver refused just before.
     pub refused: Option<Bytes>,
-    /// Whether nothing of the process was on the device yet.
+    /// Whether the process had not allocated anything on the device yet.
     pub is_at_start: bool,
-    /// From which end of the pool it was to be taken.
+    /// The end of the pool that it is placed at.
     pub end: Tag,
-    /// The most that the pool may take from the device.
+    /// The limit of the pool.
     pub limit: Option<SizeRange>,
     /// Whether the text itself says that the limit is a setting.
     pub is_limit_set: bool,
-    /// What it has taken.
+    /// Bytes that it reserved.
     pub pool: Option<SizeRange>,
-    /// What the limit leaves, by its own word.
+    /// What the limit leaves, as reported.
     pub unallocated: Option<SizeRange>,
-    /// Bytes in use, whole chunks.
+    /// Bytes in use, including rounding.
     pub in_use: Option<SizeRange>,
-    /// What was asked for by those in use.
+    /// Requested bytes of those in use.
     pub requested_in_use: Option<SizeRange>,
     /// Free bytes of the pool that the request may use.
     pub free: Option<SizeRange>,
-    /// The largest piece of these.
+    /// The largest free block.
     pub largest_free: Option<SizeRange>,
-    /// The most that was ever in use.
+    /// Peak bytes in use.
     pub peak_in_use: Option<SizeRange>,
-    /// How many allocations there were.
+    /// Number of allocations.
     pub allocs: Option<u64>,
-    /// What the bins tell.
+    /// The figures of the bins.
     pub bins: Vec<Bin>,
-    /// What the chunks add up to, where all of them are told.
+    /// The sums of the chunks, if the list is complete.
     pub sums: Option<Sums>,
     /// The chunks themselves, unless there are too many to keep.
     pub layout: Option<Layout>,
     /// The device as a whole.
     pub memory: DeviceMemory,
-    /// What XLA says the executable's peak is made of.
+    /// The buffers of the executable's peak, as listed by XLA.
     pub buffers: Vec<Buffer>,
-    /// How often the same was tried: binary dumps are written at each attempt.
+    /// Number of attempts: a binary dump is written at each.
     pub attempts: u64,
 }
 
 impl Failure {
-    /// A failure of which nothing is known yet.
+    /// An empty failure.
     #[must_use]
     pub fn new(dialect: Dialect) -> Failure {
         Failure {
@@ -391,7 +391,7 @@ impl Failure {
         }
     }
 
-    /// Takes over what all chunks of the pool add up to: nothing tells it better.
+    /// Uses the sums of all chunks of the pool: nothing is more precise.
     pub(crate) fn set_sums(&mut self, sums: Sums) {
         self.pool = Some(SizeRange::exact(sums.pool));
         self.in_use = Some(SizeRange::exact(sums.in_use));
@@ -403,13 +403,13 @@ impl Failure {
         self.sums = Some(sums);
     }
 
-    /// Microseconds of the wall clock at the last attempt, where a dump or a text has them.
+    /// Wall-clock time of the last attempt in microseconds, if a dump or a text has it.
     #[must_use]
     pub(crate) fn last_micros(&self) -> Option<u64> {
         self.witnesses.iter().filter_map(|witness| witness.micros).max()
     }
 
-    /// The same of the last dump; a text is written later, when the pool may have changed.
+    /// The same for the last dump; a text is written later, when the pool may have changed.
     #[must_use]
     pub(crate) fn last_dump_micros(&self) -> Option<u64> {
         self.witnesses
@@ -419,28 +419,28 @@ impl Failure {
             .max()
     }
 
-    /// What the chunks in use hold beyond what was asked for.
+    /// Rounding: bytes of chunks in use beyond their requests.
     #[must_use]
     pub fn slack(&self) -> Option<SizeRange> {
         Some(self.in_use?.minus(self.requested_in_use?))
     }
 }
 
-/// The failures that a source tells of.
+/// The failures in a source.
 #[derive(Clone, Debug, Default)]
 pub struct Failures {
-    /// In the order in which they were told.
+    /// In the order of the source.
     pub list: Vec<Failure>,
     /// The names of [`Chunk::op`].
     pub names: Names,
-    /// Requests that failed without harm.
+    /// Requests that failed without ending the job.
     pub soft: SoftFailures,
     /// What could not be read.
     pub warnings: Warnings,
 }
 
 impl Failures {
-    /// Takes over what another source tells.
+    /// Adds the failures of another source.
     pub fn append(&mut self, mut other: Failures) {
         for failure in &mut other.list {
             let regions = failure.layout.iter_mut().flat_map(|layout| &mut layout.regions);
@@ -561,7 +561,7 @@ pub(crate) fn size_of_dtype(name: &str) -> Option<u64> {
     })
 }
 
-/// Bytes of a tensor, as `[2,3]` and `float` tell them.
+/// Bytes of a tensor with shape `[2,3]` and type `float`.
 #[must_use]
 pub(crate) fn size_of_tensor(shape: &str, dtype: &str) -> Option<Bytes> {
     let sizes = shape.trim().strip_prefix('[')?.strip_suffix(']')?;
@@ -572,7 +572,7 @@ pub(crate) fn size_of_tensor(shape: &str, dtype: &str) -> Option<Bytes> {
     Some(Bytes(bytes))
 }
 
-/// The sizes that a tensor may have whose type is not told.
+/// The sizes that a tensor of unknown type may have.
 #[must_use]
 pub(crate) fn sizes_of_tensor(shape: &str) -> Vec<Bytes> {
     ["int8", "half", "float", "double", "complex128"]
@@ -581,7 +581,7 @@ pub(crate) fn sizes_of_tensor(shape: &str) -> Vec<Bytes> {
         .collect()
 }
 
-/// A size up to a multiple of 256 bytes.
+/// A size rounded up to a multiple of 256 bytes.
 #[must_use]
 pub fn rounded(size: Bytes) -> Bytes {
     Bytes(size.0.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX))

@@ -32,11 +32,11 @@ pub struct PoolSeries {
     pub taken: Vec<(i64, SourcedBytes)>,
     /// The moment from which on that is unknown, because the trace ends there.
     pub taken_until: Option<i64>,
-    /// Why it is not known.
+    /// Why it is unknown.
     pub not_taken: String,
     /// What was in use at moments; in order.
     pub in_use: Vec<(i64, SourcedBytes)>,
-    /// Why it is not known.
+    /// Why it is unknown.
     pub not_in_use: String,
     /// The peak in use and its time, if a trace shows it.
     pub peak: Option<(Bytes, i64)>,
@@ -66,27 +66,27 @@ fn last_at(series: &[(i64, SourcedBytes)], time: i64) -> Option<SourcedBytes> {
     Some(series.get(after.checked_sub(1)?)?.1)
 }
 
-/// Something that the program did, to tell what a growth came with.
+/// Something that the program did, as the cause of a change.
 #[derive(Clone, Debug)]
 pub struct Did {
-    /// When it began and ended.
+    /// Its start and end.
     pub span: (i64, i64),
-    /// What it was.
+    /// What it did.
     pub what: Cause,
 }
 
-/// Which moment a ledger is of.
+/// The kind of moment of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LedgerMoment {
-    /// The peak of the device's fullest pool.
+    /// The peak of the device's largest pool.
     Peak,
-    /// The same of the traced steps; at some other moment of the run more was in use.
+    /// The same for the traced steps, if the run had a higher peak elsewhere.
     TracedPeak,
-    /// The highest reading of the framework's counters: no trace tells the moment of the peak.
+    /// The highest reading of the framework's counters, if no trace shows the peak.
     HighestReading,
-    /// The last reading of the driver: nothing tells what was in use.
+    /// The last reading of the driver, if the bytes in use are unknown.
     LastReading,
-    /// A moment that was asked for.
+    /// A requested moment.
     Asked,
 }
 
@@ -101,22 +101,22 @@ words!(LedgerMoment {
 /// The moment of the driver's figures in a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriverMoment {
-    /// This one, on the monotonic clock: figures are the last ones told then.
+    /// This one, on the monotonic clock; figures are the last readings before it.
     At(i64),
-    /// None: the driver was not asked about this process while its pools had this size.
+    /// None: the driver was not read while the pools had this size.
     NotThen,
 }
 
 /// One device of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Books<'a> {
-    /// The device, as frameworks call it.
+    /// The device, as frameworks name it.
     pub device: String,
-    /// Host memory stands in for it.
+    /// Whether host memory stands in for it.
     pub is_stand_in: bool,
-    /// What the driver said of this device, in order.
+    /// The driver's readings of this device, in order.
     pub rows: Vec<&'a DriverRow>,
-    /// Why it said nothing.
+    /// Why there are none.
     pub no_rows: String,
     /// The pools of the job's processes on it.
     pub pools: Vec<PoolSeries>,
@@ -127,26 +127,26 @@ pub struct Books<'a> {
 /// What a process held outside its pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outside {
-    /// When that was first known, on the monotonic clock.
+    /// Time of the first reading, on the monotonic clock.
     pub since: i64,
-    /// How much it was then.
+    /// Bytes at that time.
     pub context: Bytes,
-    /// What came and went since.
+    /// Changes since then.
     pub growths: Vec<Growth>,
 }
 
 /// The highest figures of a device over the whole run, each at its own moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HighestFigures {
-    /// What the job's processes held at once, by the driver or the kernel.
+    /// Peak of the job's processes together, by the driver or the kernel.
     pub held: Option<Bytes>,
-    /// What they held outside their pools at first.
+    /// Bytes outside their pools at the start.
     pub context: Option<Bytes>,
-    /// What came and went outside their pools since, up to the end.
+    /// Changes outside their pools from then to the end.
     pub growths: Vec<GrowthGroup>,
-    /// What they held outside their pools.
+    /// Peak bytes outside their pools.
     pub outside: Option<Bytes>,
-    /// What one of their pools had taken.
+    /// Peak bytes that one of their pools reserved.
     pub taken: Option<Bytes>,
 }
 
@@ -166,7 +166,7 @@ impl Books<'_> {
         self.rows.iter().filter(is_it).copied()
     }
 
-    /// Moments at which a process' figures belong together: the time, what it held, what its pools had taken.
+    /// Moments at which a process' figures can be compared: the time, its memory, and what its pools reserved.
     fn coherent(&self, pid: u32) -> Vec<(i64, i64, i64)> {
         let pools: Vec<&PoolSeries> = self.pools.iter().filter(|pool| pool.pid == pid).collect();
         let at = |row: &DriverRow| {
@@ -179,7 +179,7 @@ impl Books<'_> {
         self.rows_of(pid).filter_map(at).collect()
     }
 
-    /// What a process held outside its pools over time; `None` where no moment tells.
+    /// What a process held outside its pools over time; `None` if there is no such moment.
     #[must_use]
     pub fn outside(&self, pid: u32) -> Option<Outside> {
         if self.is_stand_in {
@@ -202,8 +202,8 @@ impl Books<'_> {
         Some(outside)
     }
 
-    /// On the CPU a pool's pages count only when they are touched: what the process held before the pool began is all that can be told
-    /// apart.
+    /// On the CPU, pages of a pool count only after they are touched, so only the memory from before the pool can be
+    /// separated.
     fn host_before_pool(&self, pid: u32) -> Option<Outside> {
         let first = self
             .pools
@@ -216,7 +216,7 @@ impl Books<'_> {
         Some(Outside { since: row.time.monotonic, context: row.used?, growths: Vec::new() })
     }
 
-    /// What the program did between two moments. Steps say most.
+    /// What the program did between two moments. Steps take precedence.
     fn between(&self, after: i64, by: i64) -> Cause {
         let inside: Vec<&Cause> = self
             .did
@@ -238,8 +238,8 @@ impl Books<'_> {
         }
     }
 
-    /// The moment of which a report's ledger speaks: the peak that a trace tells, which is also that of the tables; else the highest that
-    /// the framework told; else the last that the driver told.
+    /// The moment of a report's ledger: the peak in the trace, as in the tables; else the highest reading of
+    /// the framework's counters; else the last reading of the driver.
     #[must_use]
     pub fn peak_moment(&self) -> Option<(i64, LedgerMoment)> {
         let traced = self.pools.iter().filter(|pool| pool.peak.is_some()).max_by_key(|pool| pool.peak);
@@ -253,8 +253,8 @@ impl Books<'_> {
         highest.or_else(|| self.rows.last().map(|row| (row.time.monotonic, LedgerMoment::LastReading)))
     }
 
-    /// The moment whose figures of the driver belong to a moment of the pools. A pool that grows after the driver was asked about its process
-    /// is not in that answer; so it is the nearest moment at which the pools were as large. On the CPU it is the nearest reading.
+    /// The moment of the driver's figures that match a moment of the pools. A driver reading does not include growth of a pool after
+    /// it, so this is the nearest reading at which the pools had the same size. On the CPU it is the nearest reading.
     #[must_use]
     pub fn driver_moment(&self, time: i64) -> DriverMoment {
         let pids = self.pids();
@@ -271,9 +271,9 @@ impl Books<'_> {
             let mine = self.pools.iter().filter(|pool| pid.is_none_or(|pid| pool.pid == pid));
             mine.map(|pool| pool.taken_at(at).map(|told| told.bytes)).collect()
         };
-        // Nobody knows how large the pools were: one line holds all of it, and the last figures told are as good as any.
+        // The size of the pools is unknown: one line holds everything, so the last readings are good enough.
         let Some(wanted) = sizes(None, time) else { return DriverMoment::At(time) };
-        // A figure holds until another one is told.
+        // A reading is valid until the next one.
         let is_told = |&pid: &u32| {
             let last = self.rows_of(pid).take_while(|row| row.time.monotonic <= time).last();
             match last {
@@ -321,7 +321,7 @@ impl Books<'_> {
         }
     }
 
-    /// When the driver told what it last said of the job's processes at a moment.
+    /// Time of the last driver reading of the job's processes before a moment.
     #[must_use]
     pub fn told_at(&self, moment: i64) -> Option<i64> {
         let pids = self.pids();
@@ -331,8 +331,8 @@ impl Books<'_> {
         of_job.last().map(|row| row.time.monotonic)
     }
 
-    /// What the driver said of the whole device at a moment. It is asked for processes and for the device in turns: where a process was just
-    /// told to hold more than the device had in use before, the device's next figure is the one of that moment.
+    /// The driver's figures of the whole device at a moment. Device and processes are read in turn: if a process reading is higher than the
+    /// bytes in use in the previous device reading, the next device reading is used.
     fn device_at(&self, time: i64, told: &DriverRow, held: Bytes) -> Option<DeviceFigures> {
         let now = self.figures(told)?;
         if now.in_use() >= held || self.is_stand_in {
@@ -343,7 +343,7 @@ impl Books<'_> {
         Some(next.filter(|next| next.in_use() >= held).unwrap_or(now))
     }
 
-    /// The ledger at a moment, with the driver's figures of another one. `parts` tells what a pool's bytes in use are, where a trace does.
+    /// The ledger at a moment, with the driver's figures of another one. `parts` splits a pool's bytes in use, if a trace shows them.
     #[must_use]
     pub fn at(
         &self,
@@ -383,7 +383,7 @@ impl Books<'_> {
             memory,
             no_memory: told.unwrap_or_else(|| self.no_rows.clone()),
             job,
-            // On the CPU every process of the machine would be one.
+            // On the CPU every process of the machine would be listed.
             others: if self.is_stand_in {
                 Vec::new()
             } else {

@@ -159,24 +159,24 @@ pub struct Fixed {
     pub fixes: Vec<Fix>,
     /// The peak with it; `None` if it has to be measured.
     pub peak: Option<Bytes>,
-    /// What a pool without a limit would take then.
+    /// What a pool without a limit reserves with it.
     pub pool: Option<Bytes>,
-    /// How much longer an update takes, where the probes' steps tell.
+    /// Ratio of update times, if the probes' step times show it.
     pub time_ratio: Option<f64>,
 }
 
-/// What becomes of a request.
+/// What a fix does to a request.
 #[derive(Clone, Copy)]
 enum Edit {
     Keep(u64),
     Drop,
-    /// What 16 bits make of so many bytes.
+    /// The bytes of a tensor in 16 bits.
     Cast(Becomes, u64),
 }
 
 impl Plan {
-    /// What could be done about a batch, those that save most first; what is to be measured last. `fitting` is a smaller batch
-    /// that fits, where one is wanted.
+    /// The fixes for a batch size: those that save most first, those that have to be measured last. `fitting` is a smaller batch
+    /// size that fits, if gradient accumulation is wanted.
     #[must_use]
     pub fn fixes(&self, batch: u64, fitting: Option<u64>, steps: u64) -> Vec<Fixed> {
         let before = self.edited_peak(&[], batch, steps);
@@ -184,7 +184,7 @@ impl Plan {
         let candidates = self.candidates(batch, fitting);
         let mut fixes: Vec<Fixed> = candidates.into_iter().filter_map(|fix| fixed(&[fix])).collect();
         fixes.sort_by_key(|fixed| fixed.peak.unwrap_or(Bytes(u64::MAX)));
-        // What saves most together may be neither's sum: a copy of the weights in 16 bits weighs more beside less.
+        // Savings of combined fixes do not add up: a 16-bit copy of the weights matters more if the rest is smaller.
         let best: Vec<Fix> = fixes
             .iter()
             .filter(|fixed| fixed.peak.is_some())
@@ -198,13 +198,13 @@ impl Plan {
         fixes
     }
 
-    /// What fixes would do together; `None` where they do nothing here.
+    /// The effect of fixes together; `None` if they have none here.
     #[must_use]
     pub fn fixed(&self, fixes: &[Fix], batch: u64, steps: u64) -> Option<Fixed> {
         self.fixed_from(self.edited_peak(&[], batch, steps)?, fixes, batch, steps)
     }
 
-    /// The same, where the peak and the pool without them are known.
+    /// The same, with the known peak and pool without them.
     fn fixed_from(
         &self,
         (before, before_pool): (Bytes, Bytes),
@@ -214,7 +214,7 @@ impl Plan {
     ) -> Option<Fixed> {
         let is_measured = |fix: &Fix| matches!(fix, Fix::OneThread | Fix::Compile | Fix::AsyncAllocator);
         let all = fixes.to_vec();
-        // The driver's own pool counts what is asked for, to the byte; what it takes for that nobody tells.
+        // The driver's own pool counts requested bytes exactly; what it reserves for them is unknown.
         if fixes == [Fix::AsyncAllocator] && self.is_ordered {
             let program = self.program_at(*self.orders().last()?, batch, Irregular::Scaled);
             let peak = program.map(|program| program.load());
@@ -236,7 +236,7 @@ impl Plan {
         Some(Fixed { fixes: all, peak: Some(peak), pool: Some(pool), time_ratio })
     }
 
-    /// Fixes that may apply here and are not applied already. `fitting` is a smaller batch that fits, where one is wanted.
+    /// Fixes that may apply here and are not applied already. `fitting` is a smaller batch size that fits, if gradient accumulation is wanted.
     #[must_use]
     pub fn candidates(&self, batch: u64, fitting: Option<u64>) -> Vec<Fix> {
         let mut all = Vec::new();
@@ -286,7 +286,7 @@ impl Plan {
         self.probes.first().and_then(|probe| probe.framework)
     }
 
-    /// Whether requests tell their element type.
+    /// Whether requests have an element type.
     fn tells_types(&self) -> bool {
         self.probes.iter().any(|probe| probe.asks.iter().any(|ask| ask.dtype == Dtype::F32))
     }
@@ -368,7 +368,7 @@ impl Plan {
         Some((writer.program, cuts))
     }
 
-    /// How much longer an update takes in parts, by the line through the probes' step times.
+    /// Ratio of update times with gradient accumulation, by a line through the probes' step times.
     fn time_ratio(&self, batch: u64, micro: u64, times: u64) -> Option<f64> {
         let (first, last) = (self.probes.first()?, self.probes.last()?);
         #[expect(clippy::cast_precision_loss, reason = "a ratio")]
@@ -383,8 +383,8 @@ impl Plan {
     }
 }
 
-/// A batch in parts of at most so many: how large, and how many. The largest that divides it, unless that is much smaller than it may be;
-/// then parts as equal as can be, the last a little smaller. `None` where there is nothing to divide.
+/// Divides a batch into parts of at most a given size: their size and number. The largest divisor, unless it is much smaller than allowed;
+/// then nearly equal parts, the last a little smaller. `None` if there is nothing to divide.
 fn parts(batch: u64, most: u64) -> Option<(u64, u64)> {
     let most = most.min(batch.saturating_sub(1));
     let times = batch.checked_div(most)? + u64::from(!batch.is_multiple_of(most));
@@ -394,7 +394,7 @@ fn parts(batch: u64, most: u64) -> Option<(u64, u64)> {
     (micro < batch && times > 1).then_some((micro, times))
 }
 
-/// What fixes make of a request.
+/// The effect of fixes on a request.
 fn of_ask(probe: &Probe, ask: &Ask, size: &Size, batch: u64, fixes: &[Fix], sixteen: &Sixteen) -> Edit {
     let mut bytes = size.form.at(batch).0;
     let part = probe.stretches.get(ask.stretch).map(|stretch| stretch.part);
@@ -508,9 +508,9 @@ impl Copies {
 struct Writer {
     program: Program,
     slots: usize,
-    /// By slot, whether what would be in it was never asked for.
+    /// By slot, whether its request was dropped.
     dropped: Vec<bool>,
-    /// By the act before which it happens: what is asked for then, and the slot that is freed for it.
+    /// By the act before which it happens: the request, and the slot that is freed for it.
     later: FxHashMap<usize, Vec<(Act, u32)>>,
 }
 
@@ -527,7 +527,7 @@ impl Writer {
         }
     }
 
-    /// Asks for something that is made in one type and kept in another.
+    /// Requests something that is computed in one type and kept in another.
     fn cast(&mut self, act: Act, becomes: Becomes, bytes: u64) {
         let half = bytes.div_ceil(2);
         let lane = u16::try_from(act.lane()).unwrap_or(0);
@@ -554,7 +554,7 @@ impl Writer {
         }
     }
 
-    /// Asks for something that nobody in the probe asked for; gives its slot.
+    /// Adds a request that is not in the probe; returns its slot.
     fn hold(&mut self, bytes: u64) -> u32 {
         let slot = u32::try_from(self.slots).unwrap_or(u32::MAX);
         self.slots += 1;

@@ -1,14 +1,14 @@
 //! *Internal.* Why an allocation failed: one verdict for each failure, with its arithmetic.
 //!
 //! With R the rounded request, U what the limit leaves unallocated, F the free bytes of chunks that the request may use and O what
-//! other processes hold: *device* when U >= R, or when O covers what is missing; else *fragmented* when F + U >= R and F is at least a
-//! twentieth of the pool; else *slack* when the slack is at least R - F - U; else *exhausted*. *limit* takes the place of the last two
-//! where a setting of the user's is proved. Sizes that a text rounds are ranges: where both ends of every range agree, one verdict is
-//! left; otherwise all that are possible are named, the likeliest first.
+//! other processes hold: *device* if U >= R, or if O covers what is missing; else *fragmented* if F + U >= R and F is at least a
+//! twentieth of the pool; else *slack* if the rounding is at least R - F - U; else *exhausted*. *limit* replaces the last two
+//! if the limit is known to be a setting. Sizes that a text rounds are ranges: if all values in the ranges give the same verdict, there is
+//! one; otherwise all possible verdicts are named, likeliest first.
 //!
-//! [`others`] computes what other processes hold, [`need`] what the program needs at least. [`witness`] joins a text and a binary dump of the same failure first, [`traced`] adds
-//! what a trace of the process knows, and [`outcome`] says what became of the request. [`bridge`] finds what keeps holes apart. What
-//! happened is said in [`headline`], what to do in [`advice`].
+//! [`others`] computes what other processes hold, [`need`] a lower bound of what the program needs. [`witness`] first joins a text and a binary dump of one failure, [`traced`] adds
+//! what a trace of the process shows, and [`outcome`] finds the outcome of the request. [`bridge`] finds the blocks between free blocks.
+//! [`headline`] says what happened, [`advice`] what to do.
 
 pub mod advice;
 pub mod bridge;
@@ -26,15 +26,15 @@ use crate::units::Bytes;
 /// Why an allocation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// The limit left enough, and the driver refused: a neighbour or a context has the memory.
+    /// The limit left enough, but the driver refused: another process or a context has the memory.
     Device,
-    /// Enough is free, in pieces.
+    /// Enough is free, but fragmented.
     Fragmented,
-    /// Enough is taken by chunks beyond what was asked for.
+    /// The rounding of blocks in use is as large as what is missing.
     Slack,
-    /// What is asked for does not fit beside what is held.
+    /// The request does not fit with what is in use.
     Exhausted,
-    /// It would not fit, under a limit that the user set.
+    /// The same, under a limit that was set.
     Limit,
 }
 
@@ -58,37 +58,37 @@ impl Verdict {
     }
 }
 
-/// A limit that the user set, and how that is known.
+/// A limit that was set, and how that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
-    /// The limit; `None` where it is proved that there is one, but not which.
+    /// The limit; `None` if only its existence is known.
     pub limit: Option<Bytes>,
     /// Where it is set.
     pub by: String,
 }
 
-/// A verdict with what it rests on.
+/// A verdict with its figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conclusion {
-    /// R: what had to be found in one piece.
+    /// R: the size of the block that was needed.
     pub request: Option<SizeRange>,
-    /// F: free in chunks that the request may use.
+    /// F: free bytes in blocks that the request may use.
     pub free: Option<SizeRange>,
     /// U: what the limit leaves.
     pub unallocated: Option<SizeRange>,
-    /// O: what other processes hold, where the text tells or implies it.
+    /// O: what other processes hold, if the text contains or implies it.
     pub others: Option<SizeRange>,
-    /// What chunks in use hold beyond what was asked for.
+    /// Rounding: bytes of blocks in use beyond their requests.
     pub slack: Option<SizeRange>,
-    /// R - F - U, or nothing.
+    /// R - F - U, or zero.
     pub short_by: Option<SizeRange>,
-    /// The verdict, where the figures decide one; the likeliest where rounding leaves several open.
+    /// The verdict, if the figures decide it; the likeliest if rounded figures allow several.
     pub verdict: Option<Verdict>,
-    /// All verdicts that the figures leave open, the likeliest first.
+    /// All verdicts that the figures allow, likeliest first.
     pub open: Vec<Verdict>,
-    /// What `device` rests on, where that is the verdict.
+    /// The evidence for the verdict `device`.
     pub device: Option<DeviceCause>,
-    /// Why there is none.
+    /// Why there is no verdict.
     pub why_none: Option<String>,
 }
 
@@ -108,26 +108,26 @@ pub enum DeviceCause {
 struct Figures {
     request: SizeRange,
     left: SizeRange,
-    /// `None`: not told.
+    /// `None` if unknown.
     free: Option<SizeRange>,
     others: Option<SizeRange>,
     slack: Option<SizeRange>,
     pool: Option<SizeRange>,
     total: Option<SizeRange>,
-    /// In pieces, whatever their share of the pool: the text says so itself.
+    /// Whether the text itself says that the pool is fragmented.
     is_said_to_be_torn: bool,
 }
 
-/// A failure with everything that is known of it: what sentences and advice are made from.
+/// A failure with everything that is known about it, for sentences and advice.
 #[derive(Clone, Copy, Debug)]
 pub struct Told<'a> {
     /// The failure.
     pub failure: &'a Failure,
     /// Why it failed.
     pub conclusion: &'a Conclusion,
-    /// What proves that its limit is the user's own.
+    /// The evidence that its limit is a setting.
     pub proof: Option<&'a Proof>,
-    /// What the program needs at least, where a recording tells.
+    /// A lower bound of what the program needs, if a recording shows it.
     pub need: Option<&'a need::LeastNeed>,
 }
 
@@ -178,7 +178,7 @@ fn is_bound_by_limit(failure: &Failure) -> bool {
 fn unallocated(failure: &Failure) -> Option<SizeRange> {
     let told = match failure.unallocated {
         Some(told) => told,
-        // Where what is free is not told either, it is at most what the pool leaves of the device.
+        // If the free memory is unknown too, it is at most what the pool leaves of the device.
         None => match (failure.dialect, failure.memory.total, failure.pool) {
             (Dialect::PyTorch, Some(total), Some(pool)) => {
                 SizeRange { low: Bytes::ZERO, high: total.minus(pool).high }
@@ -286,7 +286,7 @@ impl Figures {
                 return open;
             }
         }
-        // Where enough is free there is nothing that slack could have given.
+        // If enough is free, rounding is not the cause.
         let short = self.request.minus(free.plus(self.left));
         let slack = self.slack.map_or(Some(false), |slack| is_at_least(slack, short));
         let slack = both(enough.map(|enough| !enough), slack);
@@ -316,7 +316,7 @@ impl Figures {
         exact.open(&mut None).first().copied().unwrap_or(Verdict::Exhausted)
     }
 
-    /// Whether other processes hold what is missing. A twentieth of the device is the least that counts: a desktop's share is no cause.
+    /// Whether other processes hold what is missing. Less than a twentieth of the device does not count, because a desktop holds as much.
     fn neighbours_hold_it(&self) -> Option<bool> {
         let Some(others) = self.others else { return Some(false) };
         let enough = is_at_least(others.plus(self.left), self.request);
@@ -324,7 +324,7 @@ impl Figures {
         both(enough, share)
     }
 
-    /// Whether what is free lies in pieces that count: a twentieth of the pool.
+    /// Whether the free bytes are at least a twentieth of the pool, so that fragmentation counts.
     fn is_torn(&self, free: SizeRange) -> Option<bool> {
         if self.is_said_to_be_torn {
             return Some(true);
@@ -337,7 +337,7 @@ fn times_twenty(told: SizeRange) -> SizeRange {
     SizeRange { low: Bytes(told.low.0.saturating_mul(20)), high: Bytes(told.high.0.saturating_mul(20)) }
 }
 
-/// Whether both hold; `None` where that is not known.
+/// Whether both hold; `None` if unknown.
 fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     match (one, other) {
         (Some(false), _) | (_, Some(false)) => Some(false),
@@ -346,7 +346,7 @@ fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     }
 }
 
-/// Whether one is at least the other; `None` where the ranges do not tell.
+/// Whether one is at least the other; `None` if the ranges overlap.
 fn is_at_least(one: SizeRange, other: SizeRange) -> Option<bool> {
     if one.low >= other.high {
         Some(true)
@@ -357,7 +357,7 @@ fn is_at_least(one: SizeRange, other: SizeRange) -> Option<bool> {
     }
 }
 
-/// Failures that are the same but for when they happened, in the order of their first.
+/// Groups failures that differ only in their time, in the order of their first.
 #[must_use]
 pub fn groups(failures: &[&Failure], conclusions: &[Conclusion]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -370,7 +370,7 @@ pub fn groups(failures: &[&Failure], conclusions: &[Conclusion]) -> Vec<Vec<usiz
     };
     let mut last_found = 0;
     for at in 0..failures.len() {
-        // A log that repeats itself does so in turns: the last place is the first to look.
+        // A log often repeats the last failures, so the last group is tried first.
         let start = groups.get(last_found).and_then(|group| group.first()).copied();
         let found = match start.filter(|&first| alike(first, at)) {
             Some(_) => Some(last_found),
@@ -400,7 +400,7 @@ mod tests {
         Some(SizeRange { low: Bytes(low), high: Bytes(high) })
     }
 
-    /// What is in use beside what is free.
+    /// What is in use in addition to what is free.
     const IN_USE: u64 = 4096;
 
     fn failure(request: u64, free: u64, left: u64, slack: u64) -> Failure {

@@ -1,9 +1,9 @@
-//! *Internal.* A trace through its allocator: is it reproduced, what is fragmented and why, what would other settings do.
+//! *Internal.* Replays a trace through its allocator: whether it is reproduced, what is fragmented and why, and the effect of other settings.
 //!
-//! A pool's events become a [`Program`], requests and frees in the allocator's own order; the allocator that the pool
-//! is, by framework, version and name, runs it. Every address and chunk size is compared with the trace. A trace that
-//! begins before the pool's first allocation and agrees everywhere is replayed exactly, and only then does anything
-//! here claim so; for one that begins later, what is assumed is said.
+//! The events of a pool become a [`Program`]: requests and frees in the allocator's own order. The allocator is chosen
+//! by framework, version and pool name, and runs the program. Every address and chunk size is compared with the trace. A trace that
+//! begins before the pool's first allocation and agrees everywhere is replayed exactly. For a trace that
+//! begins later, the assumptions are listed.
 
 mod exact;
 mod fragmentation;
@@ -50,7 +50,7 @@ const NO_LIMIT: Bytes = Bytes(1 << 46);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReplayed {
-    /// Its allocator has no rules to follow.
+    /// Its allocator is unknown.
     #[error("'{pool}' is not a pool whose allocator is known here")]
     UnknownAllocator {
         /// The pool.
@@ -64,16 +64,16 @@ pub enum NotReplayed {
     },
 }
 
-/// A request that the trace does not have, made at some moment of it.
+/// A request that is not in the trace, made at some moment of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// What was asked for.
+    /// Requested bytes.
     pub bytes: Bytes,
     /// The last act before it.
     pub after: Option<usize>,
     /// Whether there is room for it.
     pub fits: bool,
-    /// What the framework would log where there is none, without the prefixes of its lines.
+    /// What the framework would log if there is no room, without the prefixes of its lines.
     pub dump: String,
 }
 
@@ -86,7 +86,7 @@ pub enum Rules {
     Torch(Box<TorchRules>),
 }
 
-/// PyTorch's allocator, and what only it tells.
+/// PyTorch's allocator, and what only it has.
 #[derive(Clone, Debug)]
 pub struct TorchRules {
     /// Which of two orders of equal blocks it has.
@@ -107,7 +107,7 @@ impl Rules {
         }
     }
 
-    /// The name of the rules that were followed.
+    /// The name of the rules.
     #[must_use]
     pub fn preset(&self) -> &'static str {
         match self {
@@ -126,12 +126,12 @@ impl Rules {
     }
 }
 
-/// A pool, replayed and explained.
+/// A replayed pool with its explanation.
 #[derive(Debug)]
 pub struct PoolReplay {
     /// The run.
     pub ran: PoolRun,
-    /// What the lifetimes need at least.
+    /// Lower bounds from the lifetimes.
     pub bounds: Bounds,
     /// What is fragmented, and why.
     pub fragmentation: Fragmentation,
@@ -145,27 +145,27 @@ impl PoolReplay {
     }
 }
 
-/// What a caching allocator's pool tells besides its events.
+/// What the pool of a caching allocator has in addition to its events.
 fn caching(trace: &Trace, pool: PoolId) -> Option<&Caching> {
     trace.history.pool(pool)?.caching.as_ref()
 }
 
-/// A pool's trace, run through its allocator and compared; nothing explained yet.
+/// A pool's trace, replayed and compared, without an explanation.
 #[derive(Debug)]
 pub struct PoolRun {
     /// The pool's name.
     pub name: String,
-    /// Which of the trace's it is.
+    /// Its id in the trace.
     pub pool: PoolId,
-    /// What it was asked to do.
+    /// Its requests and frees.
     pub program: Program,
     /// The allocator.
     pub rules: Rules,
     /// Whether that is reproduced.
     pub exact: Exact,
-    /// The limit, where the trace tells it.
+    /// The limit, if the trace contains it.
     pub limit: Option<Bytes>,
-    /// What was certainly to be had, where the trace does not tell the limit, but shows that the driver refused more.
+    /// A lower bound of the limit, if the trace does not contain it but shows that the driver refused more.
     pub least_limit: Option<Bytes>,
     /// Whether the trace begins before the pool's first allocation.
     pub from_start: Option<bool>,
@@ -184,7 +184,7 @@ impl PoolRun {
         self.from_start == Some(true) && self.exact.is_whole() && is_whole
     }
 
-    /// What-if questions to it, with a request in its program that the trace does not have.
+    /// What-if questions to it, with an additional request in its program.
     #[must_use]
     pub fn questions<'a>(&'a self, program: &'a Program) -> Questions<'a> {
         Questions {
@@ -196,7 +196,7 @@ impl PoolRun {
         }
     }
 
-    /// The last request that failed in the trace itself, by its act, where nothing was served after it: there the program ended.
+    /// The act of the last request that failed in the trace, if no request was served after it: the program ended there.
     #[must_use]
     pub fn ends_in_failure(&self) -> Option<usize> {
         let last = self.program.acts.iter().rposition(|act| act.asked().is_some())?;
@@ -209,13 +209,13 @@ impl PoolRun {
         self.program.acts.iter().rposition(|act| act.kind() == ActKind::Fail)
     }
 
-    /// The limit that what-ifs without one have.
+    /// The limit of what-ifs without one.
     #[must_use]
     pub fn assumed_limit(&self) -> Option<Bytes> {
         self.limit.or(self.least_limit)
     }
 
-    /// The op that asked for what an act asks for; where none is told, the scope around it.
+    /// The op of an act's request; if unknown, the scope around it.
     #[must_use]
     pub fn op(&self, trace: &Trace, act: usize) -> Name {
         if let Some(failure) = self.failure(trace, act) {
@@ -231,12 +231,12 @@ impl PoolRun {
         if let Some(failure) = self.failure(trace, act) {
             return Some(failure.time);
         }
-        // After the last act comes what is left to do then.
+        // Index after the last act: the end.
         let answer = self.program.answers.get(act).or(self.program.answers.last())?;
         Some(trace.history.events.time(answer.event as usize))
     }
 
-    /// What is told of an act that failed in the trace.
+    /// The event of an act that failed in the trace.
     fn failure<'a>(&self, trace: &'a Trace, act: usize) -> Option<&'a crate::event::OutOfMemory> {
         let fails = |act: &Act| act.kind() == ActKind::Fail;
         self.program.acts.get(act).filter(|act| fails(act))?;
@@ -244,8 +244,8 @@ impl PoolRun {
         caching(trace, self.pool)?.failures.get(number)
     }
 
-    /// What a request of `bytes` by `op` would meet after everything up to `time`; at the end where that is `None`. Only
-    /// of BFC pools.
+    /// The answer to a request of `bytes` by `op` at `time`, or at the end if that is `None`. Only for
+    /// BFC pools.
     #[must_use]
     pub fn ask(&self, trace: &Trace, time: Option<Picos>, bytes: Bytes, op: &str) -> Option<Asked> {
         let Rules::Bfc(preset) = self.rules else { return None };
@@ -265,7 +265,7 @@ impl PoolRun {
         Some(Asked { bytes, after, fits, dump })
     }
 
-    /// The act with which a restart begins: the first one of its step. `None` where there is no such step.
+    /// The first act of a restart: the first of its step. `None` if there is no such step.
     #[must_use]
     pub fn restart_at(&self, trace: &Trace, restart: Restart) -> Option<usize> {
         let step = match restart {
@@ -306,7 +306,7 @@ impl PoolRun {
         self.program.load()
     }
 
-    /// The fragmentation and the bounds. `run` is the same replay, at its beginning.
+    /// The fragmentation and the bounds. `run` is the same replay, at its start.
     fn explained(&self, trace: &Trace, run: Option<impl Replaying>) -> (Fragmentation, Bounds) {
         let rounded = |bytes: Bytes| self.rules.rounded(bytes);
         let subject = fragmentation::Subject {
@@ -323,7 +323,7 @@ impl PoolRun {
     }
 }
 
-/// Replays a pool and explains it. `version` is the framework's, where it is known.
+/// Replays a pool and explains it. `version` is the framework's version, if known.
 pub fn replay(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<PoolReplay, NotReplayed> {
     let ran = run(trace, pool, version)?;
     let (fragmentation, bounds) = match &ran.rules {
@@ -340,7 +340,7 @@ pub fn replay(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<
     Ok(PoolReplay { ran, bounds, fragmentation })
 }
 
-/// Replays a pool and compares. `version` is the framework's, where it is known.
+/// Replays a pool and compares. `version` is the framework's version, if known.
 pub fn run(trace: &Trace, pool: &PoolTrace, version: Option<&str>) -> Result<PoolRun, NotReplayed> {
     match caching(trace, pool.id) {
         Some(caching) => run_torch(trace, pool, caching),

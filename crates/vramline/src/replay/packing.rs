@@ -1,32 +1,32 @@
-//! How little memory the same lifetimes need: lower bounds, and a packing that reaches for them.
+//! How little memory the same lifetimes need: lower bounds, and a packing that comes close to them.
 //!
 //! Load is the sum of live sizes at a moment; no allocator that does not move blocks needs less than its highest value.
-//! The packing is one that an allocator with foresight could have made, found by heuristics, so the truth lies between.
-//! Three are tried and the best is kept: placing the largest blocks first where no block of the same time lies (of a trace
-//! with few enough blocks), and two that go through time once, first fit and best fit by address in one endless region.
+//! The packing is one that an allocator with foresight could make. It is found by heuristics, so the minimum lies between.
+//! Three heuristics are tried and the best is kept: placing the largest blocks first where no block with an overlapping lifetime is (for a trace
+//! with few enough blocks), and first fit and best fit by address in one endless region, in time order.
 
 use std::collections::BTreeMap;
 
 use super::program::Program;
 use crate::units::Bytes;
 
-/// With more blocks than this, only the packings that go through time once are tried.
+/// With more blocks than this, only the packings in time order are tried.
 const MOST_FOR_OFFLINE: usize = 12_000;
-/// First fit looks at so many holes.
+/// The maximum number of free blocks that first fit checks.
 const MOST_HOLES: usize = 256;
-/// With more acts than this, only best fit: first fit looks at many holes.
+/// With more acts than this, only best fit is tried, because first fit checks many free blocks.
 const MOST_FOR_FIRST_FIT: usize = 200_000;
 
 /// What the lifetimes of a program need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// The most that was asked for at once.
+    /// Peak of requested bytes.
     pub load_requested: Bytes,
     /// The same with each request rounded as the allocator does: no allocator with this rounding needs less.
     pub load_rounded: Bytes,
     /// What the best packing found needs.
     pub packing: Bytes,
-    /// Which heuristic found it.
+    /// The heuristic that found it.
     pub packed_by: &'static str,
 }
 
@@ -67,15 +67,15 @@ pub(super) fn bounds(program: &Program, rounded: impl Fn(Bytes) -> u64 + Copy) -
 }
 
 impl Program {
-    /// The most that is asked for at once.
+    /// Peak of requested bytes.
     #[must_use]
     pub fn load(&self) -> Bytes {
         Bytes(loads(self, |bytes| bytes.0).0) + self.always_held
     }
 }
 
-/// What a pool of the driver (`cudaMallocAsync`) takes at most, if it puts each request into the smallest hole that fits,
-/// never moves what is behind an address, and grows by whole steps. Its rules are not public: this is a guess at the worst.
+/// An upper bound for a pool of the driver (`cudaMallocAsync`), if it puts each request into the smallest free block that fits,
+/// never moves blocks, and grows by whole steps. Its rules are not public, so this is an estimate.
 pub(super) fn stream_ordered(program: &Program) -> Bytes {
     const GRANULE: u64 = 512;
     const STEP: u64 = 32 << 20;
@@ -141,7 +141,7 @@ fn lives(program: &Program, rounded: impl Fn(Bytes) -> u64) -> Vec<Life> {
     lives
 }
 
-/// Places the largest first, each at the lowest place where nothing of its time lies.
+/// Places the largest blocks first, each at the lowest address that is free during its lifetime.
 fn offline(mut lives: Vec<Life>) -> u64 {
     lives.sort_by_key(|life| {
         (std::cmp::Reverse(life.size), std::cmp::Reverse(life.died.saturating_sub(life.born)), life.born)
@@ -192,7 +192,7 @@ fn online(program: &Program, rounded: impl Fn(Bytes) -> u64, is_best: bool) -> u
     holes.top
 }
 
-/// Free stretches below the highest byte ever used.
+/// Free ranges below the highest byte used so far.
 #[derive(Default)]
 struct Holes {
     by_address: BTreeMap<u64, u64>,
@@ -205,7 +205,7 @@ impl Holes {
         let found = if is_best {
             self.by_size.range((size, 0)..).next().copied()
         } else {
-            // The lowest that fits is near the beginning in most traces; where it is not, the smallest will do.
+            // The lowest range that fits is near the beginning in most traces; otherwise the smallest is used.
             let low = self.by_address.iter().take(MOST_HOLES).find(|&(_, &length)| length >= size);
             let smallest = || self.by_size.range((size, 0)..).next().copied();
             low.map(|(&at, &length)| (length, at)).or_else(smallest)
@@ -217,7 +217,7 @@ impl Holes {
             }
             return at;
         }
-        // A hole at the top is used, and the top moves up by what is missing.
+        // A free range at the top is used, and the top moves up by the rest.
         let last = self.by_address.last_key_value().map(|(&at, &length)| (at, length));
         let at = match last {
             Some((at, length)) if at.saturating_add(length) == self.top => {

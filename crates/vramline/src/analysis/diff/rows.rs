@@ -1,4 +1,4 @@
-//! The rows of a comparison: the figure of each run, from its repeats, and how far it is from the first run's.
+//! The rows of a comparison: the figure of each run, from its repeats, and the difference to the first run.
 
 use super::DiffBy;
 use super::held::HeldPart;
@@ -10,9 +10,9 @@ use crate::units::Bytes;
 /// Which figure of a pool or a step a row compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
-    /// The most in the trace, or in the step.
+    /// The peak in the trace or in the step.
     Peak,
-    /// The most in the whole run.
+    /// The peak of the whole run.
     Ever,
     /// Held at the traced peak.
     AtPeak,
@@ -22,7 +22,7 @@ pub enum Figure {
 
 words!(Figure { Peak => "peak", Ever => "ever", AtPeak => "at-peak", InUse => "in-use" });
 
-/// What a row is of.
+/// The subject of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowSubject {
     /// The whole pool.
@@ -36,25 +36,25 @@ pub enum RowSubject {
 /// One figure, compared between the runs.
 #[derive(Clone, Debug)]
 pub struct ComparedRow {
-    /// What the row is of.
+    /// The subject of the row.
     pub subject: RowSubject,
     /// The grouping that it belongs to.
     pub by: DiffBy,
     /// Which figure.
     pub figure: Figure,
-    /// The pool; where its names differ its device, or what it is for where there is none.
+    /// The pool. If its names differ: its device, or its purpose if it has no device.
     pub pool: String,
     /// Its device.
     pub device: String,
-    /// The layer that all runs agree on; else empty.
+    /// The layer, if all runs agree; otherwise empty.
     pub layer: String,
     /// The role that all runs agree on.
     pub role: Option<Role>,
     /// One figure for each run.
     pub runs: Vec<Option<RunFigure>>,
-    /// The most that repeats of one run differ by.
+    /// The largest difference between repeats of one run.
     pub spread: Option<Bytes>,
-    /// Whether every change is no more than that.
+    /// Whether every change is within that difference.
     pub within_spread: bool,
     /// Which pools it compares.
     pub(super) slot: usize,
@@ -69,7 +69,7 @@ pub struct RunFigure {
     pub low: Bytes,
     /// The highest of them.
     pub high: Bytes,
-    /// The median less that of the first run.
+    /// The median minus that of the first run.
     pub delta: Option<i64>,
 }
 
@@ -80,13 +80,13 @@ impl ComparedRow {
         self.runs.get(run).copied().flatten().map(|figure| figure.bytes)
     }
 
-    /// The figure of a run less that of the first.
+    /// The figure of a run minus that of the first.
     #[must_use]
     pub fn delta(&self, run: usize) -> Option<i64> {
         self.runs.get(run).copied().flatten().and_then(|figure| figure.delta)
     }
 
-    /// The largest change, whatever its sign.
+    /// The largest absolute change.
     #[must_use]
     pub fn change(&self) -> Bytes {
         largest_change((0..self.runs.len()).map(|run| self.delta(run)))
@@ -104,7 +104,7 @@ impl ComparedRow {
         }
     }
 
-    /// The part of what a pool held that the row is of.
+    /// The part of the pool's memory that the row shows.
     pub(super) fn part(&self) -> Option<&HeldPart> {
         match &self.subject {
             RowSubject::Held(part) => Some(part),
@@ -122,7 +122,7 @@ impl ComparedRow {
     }
 }
 
-/// The largest of several changes, whatever its sign.
+/// The largest absolute value of several changes.
 #[must_use]
 pub fn largest_change(deltas: impl IntoIterator<Item = Option<i64>>) -> Bytes {
     Bytes(deltas.into_iter().flatten().map(i64::unsigned_abs).max().unwrap_or(0))
@@ -134,7 +134,7 @@ pub(super) fn rows_of(slot: usize, rows: &[ComparedRow], by: DiffBy) -> impl Ite
 }
 
 impl Comparison<'_> {
-    /// A row of the figure that `of` tells of each report.
+    /// A row with the figure that `of` returns for each report.
     pub(super) fn row(
         &self,
         slot: usize,
@@ -175,14 +175,14 @@ impl Comparison<'_> {
         row
     }
 
-    /// The peak in the trace, and the highest figure of the whole run where that is another.
+    /// The peak in the trace, and the peak of the whole run if it differs.
     pub(super) fn peaks(&self, slot: usize) -> Vec<ComparedRow> {
         let peak = |report: usize| self.pool(slot, report)?.peak;
         let whole = |report: usize| {
             let pool = self.pool(slot, report)?;
             pool.lifetime_peak.and(pool.highest())
         };
-        // What only one run tells cannot be compared.
+        // A figure of only one run cannot be compared.
         let is_known = self.pools(slot).all(|pool| pool.lifetime_peak.is_some());
         let is_another = (0..self.reports.len()).any(|report| whole(report) != peak(report));
         let of_run = (is_known && is_another)
@@ -192,7 +192,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Of an even number the mean of the two in the middle, whole bytes: of two repeats neither stands for both.
+/// The median; for an even number, the mean of the two middle values in whole bytes.
 fn median(sorted: &[Bytes]) -> Option<Bytes> {
     let upper = *sorted.get(sorted.len() / 2)?;
     let lower = *sorted.get(sorted.len().checked_sub(1)? / 2)?;

@@ -1,7 +1,7 @@
-//! What a machine's memory does right now.
+//! The memory of a machine right now.
 //!
-//! [`LiveJob`] is what one running recording has told so far, bounded however long it runs; [`top`] puts it together with one look at the driver.
-//! Every device has its ledger, cut down to the stretches of a bar. Nothing is asked here, and nothing is drawn.
+//! [`LiveJob`] holds what one running recording has written so far, in bounded memory; [`top`] combines it with one reading of the driver.
+//! Every device has its ledger, reduced to the parts of a bar. Nothing is read or drawn here.
 
 mod bar;
 mod device;
@@ -28,17 +28,17 @@ use crate::source::driver::DriverError;
 use crate::units::Nanos;
 use crate::warning::Warning;
 
-/// The driver's answers are told to be old from this age on.
+/// The age from which on the driver's answers are reported as old.
 const OLD_ANSWER_NANOS: i64 = 5_000_000_000;
 
-/// What a machine's memory does right now.
+/// The memory of a machine right now.
 #[derive(Clone, Debug)]
 pub struct TopAnalysis {
-    /// When.
+    /// The time.
     pub now: Moment,
     /// The machine's name.
     pub host: String,
-    /// The driver, or why it says nothing.
+    /// The driver, or why it does not answer.
     pub driver: Result<DriverAnswer, DriverError>,
     /// The devices.
     pub devices: Vec<DeviceUse>,
@@ -46,16 +46,16 @@ pub struct TopAnalysis {
     pub jobs: Vec<JobSummary>,
     /// The processes, one for each of their devices.
     pub processes: Vec<ProcessUse>,
-    /// What could not be told.
+    /// Warnings.
     pub warnings: Vec<Warning>,
 }
 
-/// The machine in a word.
+/// The state of the machine as a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopWord {
-    /// No recorded job runs, and no process is on a device.
+    /// No recorded job is running, and no process uses a device.
     Idle,
-    /// Processes are on devices.
+    /// Processes use devices.
     Busy,
     /// No driver answers.
     NoDriver,
@@ -64,7 +64,7 @@ pub enum TopWord {
 words!(TopWord { Idle => "idle", Busy => "busy", NoDriver => "no-driver" });
 
 impl TopAnalysis {
-    /// GPUs, processes and recorded jobs that run.
+    /// Number of GPUs, processes and running recorded jobs.
     #[must_use]
     pub fn count(&self) -> (usize, usize, usize) {
         let gpus = self.devices.iter().filter(|device| !device.is_stand_in).count();
@@ -73,7 +73,7 @@ impl TopAnalysis {
         (gpus, pids.len(), running)
     }
 
-    /// The machine in a word.
+    /// The state of the machine as a word.
     #[must_use]
     pub fn word(&self) -> TopWord {
         match (self.count(), &self.driver) {
@@ -83,7 +83,7 @@ impl TopAnalysis {
         }
     }
 
-    /// The machine in a line.
+    /// The state of the machine as a sentence.
     #[must_use]
     pub fn headline(&self) -> String {
         let many = |count: usize, one: &str, more: &str| match count {
@@ -107,7 +107,7 @@ impl TopAnalysis {
 pub struct DriverAnswer {
     /// Its version.
     pub version: Option<String>,
-    /// How old its answer is.
+    /// The age of its answer.
     pub age: Nanos,
 }
 
@@ -116,17 +116,17 @@ pub struct DriverAnswer {
 pub struct JobSummary {
     /// Its folder.
     pub path: PathBuf,
-    /// What was run; empty for a program that records itself.
+    /// Its command; empty for a program that records itself.
     pub command: String,
     /// Whether it is still being written.
     pub state: State,
-    /// Where it runs.
+    /// Its machine.
     pub host: Option<String>,
-    /// When it began; Unix time.
+    /// Its start, in Unix time.
     pub began: Option<Nanos>,
-    /// Processes that have written something.
+    /// Number of its processes that have written data.
     pub processes: usize,
-    /// Whether a trace is written, which tells roles.
+    /// Whether it has a trace, which shows roles.
     pub is_traced: bool,
 }
 
@@ -144,7 +144,7 @@ impl From<&LiveJob> for JobSummary {
     }
 }
 
-/// Concludes who holds which memory.
+/// Combines the driver's reading and the recordings.
 #[must_use]
 pub fn top(sight: &MachineSight<'_>) -> TopAnalysis {
     let placed = placed(sight);
@@ -158,7 +158,7 @@ pub fn top(sight: &MachineSight<'_>) -> TopAnalysis {
         devices.push(host);
         processes.extend(on_it);
     }
-    // Whoever could not be put on a device of this machine is shown all the same.
+    // Processes that match no device of this machine are shown too.
     for entry in &placed {
         if !devices.iter().any(|device| entry.uuid.as_ref() == Some(&device.uuid)) {
             let device = entry.pool.map_or(String::new(), |(device, _)| device.to_owned());
