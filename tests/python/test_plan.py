@@ -170,7 +170,7 @@ def test_a_program_that_xla_compiles_is_compiled_at_the_batch_in_question(binary
     job = ["--", sys.executable, COMPILED, "{batch}", "--ends", tmp_path / "ended"]
     done = call(binary, *command, *job, XLA_FLAGS="--xla_cpu_enable_fast_math=false")
     document = json.loads(done.stdout)
-    assert document["certain"] and "compiling at batch 140: took" in done.stderr
+    assert document["certain"] and "compiling at batch 140 took" in done.stderr
     assert not (tmp_path / "ended").exists(), "compiling went on to the end of the training"
     (told,) = document["predictions"]
     (program,) = [one for one in document["compiled"] if one["batch"] == 140]

@@ -78,7 +78,7 @@ impl CompileJob<'_> {
         let _ = fs::remove_dir_all(&folder);
         fs::rename(&part, &folder)
             .with_context(|| format!("cannot rename '{}' to '{}'", part.display(), folder.display()))?;
-        say(format_args!("{begin}: took {took:.1} s"));
+        say(format_args!("{begin} took {took:.1} s"));
         Ok(read(batch, &folder))
     }
 

@@ -115,7 +115,7 @@ pub(crate) fn make(job: &ProbeJob<'_>) -> Result<Vec<(u64, PathBuf)>, Failure> {
                     let _ = fs::remove_dir_all(&part);
                 }
             })?;
-            say(format_args!("{begin}: took {:.1} s", began.elapsed().as_secs_f64()));
+            say(format_args!("{begin} took {:.1} s", began.elapsed().as_secs_f64()));
             made.push((batch, path));
         }
     }

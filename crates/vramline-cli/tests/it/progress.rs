@@ -59,7 +59,7 @@ fn probes_show_progress_on_a_terminal() {
     let text = shown.until("hint:");
     for (number, batch) in [(1, 7), (2, 11)] {
         assert!(text.contains(&format!("\r\x1b[Kprobe {number} of 2: batch {batch}, 1 s")), "{text:?}");
-        let took = format!("\r\x1b[Kvramline: probe {number} of 2: batch {batch}: took ");
+        let took = format!("\r\x1b[Kvramline: probe {number} of 2: batch {batch} took ");
         assert!(text.contains(&took), "{text:?}");
     }
     assert_eq!(text.matches("no GPU is visible").count(), 1, "{text:?}");
@@ -74,8 +74,8 @@ fn elsewhere_only_lines_are_printed() {
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("vramline: ")).collect();
     assert_eq!(lines.len(), 3, "{text}");
     assert!(lines[0].contains("no GPU is visible"), "{text}");
-    assert!(lines[1].starts_with("vramline: probe 1 of 2: batch 7: took "), "{text}");
-    assert!(lines[2].starts_with("vramline: probe 2 of 2: batch 11: took "), "{text}");
+    assert!(lines[1].starts_with("vramline: probe 1 of 2: batch 7 took "), "{text}");
+    assert!(lines[2].starts_with("vramline: probe 2 of 2: batch 11 took "), "{text}");
 }
 
 /// The thread that draws the line must not receive the signal in place of the job.
