@@ -116,7 +116,7 @@ def test_sure_passes_where_the_allocator_enforces_the_limit(binary, planned):
     done = call(binary, "plan", *probes(folder), "--limit", f"{limit}MiB", "--batch", FAR, codes=(3,))
     assert "does not fit" in done.stdout.splitlines()[0]
     done = call(binary, "plan", *probes(folder), "--limit", "4GiB", "--batch", TARGET, "--curve")
-    assert "fits 4.00 GiB" in done.stdout.splitlines()[0] and "Memory against batch" in done.stdout
+    assert "fits in 4.00 GiB" in done.stdout.splitlines()[0] and "Memory against batch" in done.stdout
 
 
 def test_the_page_of_a_plan_says_what_the_document_says(binary, planned, tmp_path):

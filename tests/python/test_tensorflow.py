@@ -301,6 +301,7 @@ def test_a_gzip_copy_gives_the_same_report(train, vramline, tmp_path):
     plain, packed = vramline(run.trace), vramline(copy)
     assert plain["source"].pop("files") == [str(run.trace)]
     assert packed["source"].pop("files") == [str(copy)]
+    assert (plain["subject"].pop(0), packed["subject"].pop(0)) == (str(run.trace), str(copy))
     assert packed == plain
 
 

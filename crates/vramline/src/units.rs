@@ -88,7 +88,11 @@ impl fmt::Display for Bytes {
 
 /// A number with its noun: `1 device`, `2 devices`.
 #[must_use]
-pub(crate) fn plural<N: Copy + fmt::Display + PartialEq + From<u8>>(number: N, one: &str, many: &str) -> String {
+pub(crate) fn plural<N: Copy + fmt::Display + PartialEq + From<u8>>(
+    number: N,
+    one: &str,
+    many: &str,
+) -> String {
     format!("{number} {}", if number == N::from(1) { one } else { many })
 }
 

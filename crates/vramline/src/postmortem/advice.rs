@@ -169,10 +169,10 @@ fn fragmented(failure: &Failure, conclusion: &Conclusion, bridge: Option<&Bridge
         let live: Bytes = bridge.live.iter().map(|chunk| chunk.size).sum();
         list.say(
             format!(
-                "free the {} ({live}) between {} free blocks, or allocate them earlier: joined, the free blocks would be large \
-                 enough for the request",
+                "free the {} ({live}) between {}, or allocate them earlier: joined, the free blocks would be large enough for the \
+                 request",
                 counted(bridge.live.len() as u64, "live block"),
-                bridge.holes
+                counted(bridge.holes as u64, "free block")
             ),
             Some(live),
         );
