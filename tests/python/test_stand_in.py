@@ -147,4 +147,4 @@ def test_two_jobs_share_host_memory(plain, limited, binary):
         assert job["outside_bytes"] == recorded.line("the program's own")["bytes"]
         assert job["minimum_bytes"] >= recorded.pool["peak_bytes"]
     text = run(binary, "pack", f"a={plain.path}", f"b={limited.path}").stdout
-    assert "the program's own" in text and "contexts" not in text, text
+    assert "outside the pool" in text and "contexts" not in text, text

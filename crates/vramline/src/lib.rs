@@ -233,7 +233,8 @@ pub mod documents {
     pub use crate::stages::view::patterns::{ChurningView, PatternsView};
     #[doc(inline)]
     pub use crate::stages::view::report::{
-        BeforeView, ByRole, HardwareView, HeldView, LongView, PoolView, ReportVerdict, Rest, Row, SourceView,
+        BeforeView, ByRole, HardwareView, HeldView, LongView, PeakPartView, PoolView, ReportVerdict, Rest,
+        Row, SourceView,
     };
     #[doc(inline)]
     pub use crate::stages::view::run::{

@@ -69,18 +69,18 @@ fn place(failure: &FailureView) -> String {
 
 /// The figures that decide, in sizes for people. What the text does not report is left out.
 fn figures(failure: &FailureView) -> Vec<String> {
-    let middle = |low: Option<Bytes>, high: Option<Bytes>| low.zip(high).map(|(low, high)| (low, high));
-    let pool = middle(failure.free_low_bytes, failure.free_high_bytes);
+    let both = |low: Option<Bytes>, high: Option<Bytes>| low.zip(high);
+    let pool = both(failure.free_low_bytes, failure.free_high_bytes);
     let lines = [
-        ("requested", middle(failure.rounded_low_bytes, failure.rounded_high_bytes), ""),
-        ("pool, in use", middle(failure.in_use_low_bytes, failure.in_use_high_bytes), ""),
+        ("requested", both(failure.rounded_low_bytes, failure.rounded_high_bytes), ""),
+        ("pool, in use", both(failure.in_use_low_bytes, failure.in_use_high_bytes), ""),
         ("pool, free", pool, "reserved from the driver, not in use"),
         ("pool, largest free", failure.largest_free_bytes.map(|bytes| (bytes, bytes)), ""),
-        ("pool, may grow by", middle(failure.unallocated_low_bytes, failure.unallocated_high_bytes), ""),
-        ("pool, limit", middle(failure.limit_low_bytes, failure.limit_high_bytes), ""),
+        ("pool, may grow by", both(failure.unallocated_low_bytes, failure.unallocated_high_bytes), ""),
+        ("pool, limit", both(failure.limit_low_bytes, failure.limit_high_bytes), ""),
         (
             "pool, rounding",
-            middle(failure.slack_low_bytes, failure.slack_high_bytes),
+            both(failure.slack_low_bytes, failure.slack_high_bytes),
             "part of in use: larger blocks than requested",
         ),
         ("program, needs", failure.program_needs_bytes.map(|bytes| (bytes, bytes)), ""),
@@ -88,7 +88,7 @@ fn figures(failure: &FailureView) -> Vec<String> {
         ("device, free", failure.device_free_bytes.map(|bytes| (bytes, bytes)), ""),
         (
             "device, other processes",
-            middle(failure.other_processes_low_bytes, failure.other_processes_high_bytes),
+            both(failure.other_processes_low_bytes, failure.other_processes_high_bytes),
             "",
         ),
         ("device, total", failure.device_total_bytes.map(|bytes| (bytes, bytes)), ""),

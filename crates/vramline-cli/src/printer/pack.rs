@@ -24,7 +24,7 @@ fn first_screen(document: &PackView, style: Style) -> String {
     let launch =
         document.jobs.iter().take(SCREEN_JOBS).filter_map(|job| Some((&job.name, job.launch.first()?)));
     let command = |(name, line): (&String, &String)| {
-        wrapped(&format!("  {}: {}", printable(name), printable(line)), 6, 2)
+        wrapped(&format!("  {}: {}", printable(name), printable(line)), 6, 4)
     };
     let mut commands: Vec<String> = launch.flat_map(command).collect();
     commands.insert(0, format!("{}Start them{}", style.bold, style.plain));
