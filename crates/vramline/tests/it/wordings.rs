@@ -54,7 +54,7 @@ const ROWS: &[Row] = &[
     ),
     row(
         "PyTorch 0.3, then a crash",
-        "THCudaCheck FAIL file=/work/torch/lib/THC/generic/THCStorage.c line=82 error=2 : out of memory\nSegmentation fault (core dumped)\n",
+        "THCudaCheck FAIL file=/opt/torch/lib/THC/generic/THCStorage.c line=82 error=2 : out of memory\nSegmentation fault (core dumped)\n",
         1,
         NONE,
         None,
