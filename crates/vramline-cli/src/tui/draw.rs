@@ -494,6 +494,16 @@ mod tests {
         KeyEvent::new(code, KeyModifiers::NONE)
     }
 
+    #[test]
+    fn help_is_drawn_on_a_terminal_without_width() {
+        let mut state = State::default();
+        state.take(look(1, 3));
+        let _ = state.key(key(KeyCode::Char('?')));
+        for (columns, lines) in [(0, 24), (24, 0), (0, 0), (1, 1)] {
+            let _ = drawn(&state, columns, lines, true);
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 

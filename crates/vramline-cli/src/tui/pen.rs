@@ -49,12 +49,13 @@ impl<'a> Pen<'a> {
         Pen { buffer, area, used: 0 }
     }
 
+    /// The number of lines that can still be written: none on a terminal without width.
     pub(super) fn left(&self) -> u16 {
-        self.area.height.saturating_sub(self.used)
+        if self.area.width == 0 { 0 } else { self.area.height.saturating_sub(self.used) }
     }
 
     pub(super) fn line<'b>(&mut self, line: impl Into<Line<'b>>) {
-        if self.left() == 0 || self.area.width == 0 {
+        if self.left() == 0 {
             return;
         }
         let row = Rect { y: self.area.y + self.used, height: 1, ..self.area };
