@@ -1,28 +1,25 @@
-"""How fast `vramline oom` goes through a log: a gigabyte of a training job's output with failures in it, against `cat` and `grep -c`.
+"""How fast `vramline oom` reads a log, and in how much memory: a gigabyte of a training job's output with failures in it.
 
-    python benches/oom_log.py [--bytes N]
+    python benches/oom_log.py [BINARY ...] [--bytes N] [--failures N] [--runs N]
 
-Everything is read from the page cache, best of five; a ratio to the peers of the same run is printed, nothing is asserted but that every
-failure is found.
+Several binaries are compared with each other, for example the builds before and after a change. `cat` and `grep -c` run in the same
+turns. The log is read from the page cache; the best of the runs counts. Memory is the highest resident set. The only thing that is
+asserted is that every failure is found.
 """
 
 import argparse
 import json
 import os
+import pathlib
 import random
-import subprocess
-import time
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-OUT = HERE / "out"
-FIXTURES = HERE.parent / "fixtures"
+from against_pickle import BINARY, OUT, ROOT, run
 
 
-def make(path, size):
-    """Progress, losses and warnings, and now and then a failure; says how many there are."""
+def make(path, size, failures):
+    """Writes progress bars, losses and warnings, with failures at even distances."""
     rng = random.Random(1)
-    dump = (FIXTURES / "tf221_cpu_oom.log").read_bytes()
+    dump = (ROOT / "fixtures" / "tf221_cpu_oom.log").read_bytes()
     lines = [
         b"%d/1875 [%s%s] - ETA: %ds - loss: %.4f - accuracy: %.4f\r"
         % (step, b"=" * (step % 30), b"." * (29 - step % 30), step % 90, rng.random(), rng.random())
@@ -33,48 +30,40 @@ def make(path, size):
         % (step % 60, rng.randrange(10**6), step)
         for step in range(500)
     ]
-    block = b"".join(lines[rng.randrange(1000)] for _ in range(20_000))
-    count = written = 0
+    block = b"".join(lines[rng.randrange(1000)] for _ in range(1_000))
+    between = max(size // failures - len(dump), 0)
     with open(path, "wb") as file:
-        while written < size:
-            written += file.write(block)
-            if rng.random() < 0.05 or not count:
-                written += file.write(dump)
-                count += 1
-    return count
-
-
-def best(command, times=5):
-    found = []
-    for _ in range(times):
-        begin = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, check=False)
-        found.append((time.perf_counter() - begin, done.stdout))
-    return min(found)
+        for _ in range(failures):
+            for _ in range(-(-between // len(block))):
+                file.write(block)
+            file.write(dump)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binaries", nargs="*", type=pathlib.Path, default=[BINARY])
     parser.add_argument("--bytes", type=int, default=1 << 30)
-    arguments = parser.parse_args()
-    binary = os.environ.get("VRAMLINE_BIN") or HERE.parent / "target/release/vramline"
+    parser.add_argument("--failures", type=int, default=200)
+    parser.add_argument("--runs", type=int, default=5)
+    args = parser.parse_args()
     OUT.mkdir(exist_ok=True)
     log = OUT / "job.log"
     try:
-        failures = make(log, arguments.bytes)
-        megabytes = log.stat().st_size / 1e6
-        peers = {
-            "cat": ["cat", log],
-            "grep -c": ["grep", "-c", "ran out of memory", log],
-            "vramline oom": [binary, "oom", "--json", log],
-        }
-        seconds = {}
+        make(log, args.bytes, args.failures)
+        peers = {"cat": ["cat", log], "grep -c": ["grep", "-c", "ran out of memory", log]}
+        peers |= {f"{os.path.relpath(binary)} oom": [binary, "oom", "--json", log] for binary in args.binaries}
+        seconds = {name: [] for name in peers}
+        for _ in range(args.runs):
+            for name, command in peers.items():
+                seconds[name].append(run(command, False)[0])
+        print(f"{log.stat().st_size / 1e6:.0f} MB, {args.failures} failures; best of {args.runs}, in turns\n")
+        print("| | time | against grep | peak resident |\n|---|---|---|---|")
         for name, command in peers.items():
-            seconds[name], out = best(command, 5)
-            print(f"{name:14} {seconds[name]:7.3f} s  {megabytes / seconds[name]:8.0f} MB/s")
-        assert len(json.loads(out)["failures"]) == failures
-        ratio = seconds["grep -c"] / seconds["vramline oom"]
-        print(f"{megabytes:.0f} MB, {failures} failures found; {ratio:.2f} times as fast as grep")
+            _, resident, out = run(command, True)
+            if "oom" in name:
+                assert len(json.loads(out)["failures"]) == args.failures
+            best = min(seconds[name])
+            print(f"| {name} | {best:.3f} s | {best / min(seconds['grep -c']):.2f} | {resident / 1e6:.0f} MB |")
     finally:
         log.unlink(missing_ok=True)
 

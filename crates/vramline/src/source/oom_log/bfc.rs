@@ -2,7 +2,7 @@
 
 use super::said::{Line, Reading, Said, Stat};
 use super::sizes::{self, Writer, hex, number, size, size_or_bytes};
-use super::text::{after, before, cut, cut_or, find, part_begins, part_if_empty, part_of, text};
+use super::text::{Words, after, before, cut, cut_or, find, part_begins, part_if_empty, part_of, text};
 use crate::failure::{BINS, Bin, Dialect, Tag, bin_of};
 use crate::units::Bytes;
 
@@ -63,7 +63,7 @@ pub(crate) fn chunk(rest: &[u8], in_use: bool, is_oldest: bool) -> Reading {
 }
 
 /// `Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.00GiB (rounded to 1073741824)requested by op Conv2D`.
-pub(crate) fn ran_out(line: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn ran_out(line: &Line<'_>, message: &Words<'_>) -> Reading {
     let Some(rest) = after(message, RAN_OUT) else { return Reading::Foreign };
     let Some((requested, rest)) = size(rest, Writer::Xla) else { return cut(line) };
     let allocator = allocator_of(message);
@@ -108,13 +108,13 @@ pub(crate) fn ran_out(line: &Line<'_>, message: &[u8]) -> Reading {
 
 const RAN_OUT: &[u8] = b"outofmemorytryingtoallocate";
 
-fn allocator_of(message: &[u8]) -> Option<String> {
+fn allocator_of(message: &Words<'_>) -> Option<String> {
     let rest = after(message, b"Allocator(")?;
     Some(text(rest.get(..find(rest, b")")?)?))
 }
 
 /// What a line tells that was cut for good.
-pub(crate) fn salvage(message: &[u8]) -> Option<Said> {
+pub(crate) fn salvage(message: &Words<'_>) -> Option<Said> {
     let (requested, rest) = size(after(message, RAN_OUT)?, Writer::Xla)?;
     let Some(allocator) = allocator_of(message) else {
         // Its first word only: people write so too.
@@ -129,7 +129,7 @@ pub(crate) fn salvage(message: &[u8]) -> Option<Said> {
 
 /// `failed to allocate 2.95G (3171411968 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY`, and the same of pinned host memory:
 /// `failed to alloc 966367744 bytes on host`.
-pub(crate) fn driver_refused(line: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn driver_refused(line: &Line<'_>, message: &Words<'_>) -> Reading {
     // XLA since 2025: "Failed to allocate device memory of 32.00GiB (34359738368 bytes): RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY".
     if let Some(rest) = after(message, b"Failedtoallocatedevicememoryof") {
         let read = || {
@@ -168,7 +168,7 @@ pub(crate) fn driver_refused(line: &Line<'_>, message: &[u8]) -> Reading {
     if rest.len() < 80 && !rest.contains(&b'(') { cut(line) } else { Reading::Foreign }
 }
 
-pub(crate) fn bin(line: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn bin(line: &Line<'_>, message: &Words<'_>) -> Reading {
     if let Some(rest) = after(message, b"BFCAllocatordumpfor") {
         // A name at the very end of a file may be cut.
         return if line.is_ended { Reading::Says(Said::DumpFor(text(rest))) } else { Reading::Part };
@@ -212,7 +212,7 @@ pub(crate) fn bin(line: &Line<'_>, message: &[u8]) -> Reading {
     }
 }
 
-pub(crate) fn region(_: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn region(_: &Line<'_>, message: &Words<'_>) -> Reading {
     let Some(rest) = after(message, b"Nextregionofsize") else { return Reading::Foreign };
     match number(rest) {
         Some((size, [])) => Reading::EndsInDigits(Said::Region(Bytes(size))),
@@ -221,7 +221,7 @@ pub(crate) fn region(_: &Line<'_>, message: &[u8]) -> Reading {
     }
 }
 
-pub(crate) fn summary(line: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn summary(line: &Line<'_>, message: &Words<'_>) -> Reading {
     if after(message, b"Summaryofin-useChunksbysize").is_some() {
         return Reading::Says(Said::Summary);
     }
@@ -235,7 +235,7 @@ pub(crate) fn summary(line: &Line<'_>, message: &[u8]) -> Reading {
     if is_occupancy { Reading::Says(Said::Occupancy) } else { Reading::Foreign }
 }
 
-pub(crate) fn pool(line: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn pool(line: &Line<'_>, message: &Words<'_>) -> Reading {
     const OLD: [(&[u8], &[u8]); 3] = [
         (b"total_region_allocated_bytes_:", b"availablebytes:"),
         (b"Totalbytesinpool:", b"availablebytes:"),
@@ -268,7 +268,7 @@ pub(crate) fn pool(line: &Line<'_>, message: &[u8]) -> Reading {
     read().map_or_else(|| cut(line), Reading::Says)
 }
 
-pub(crate) fn cuda_async(line: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn cuda_async(line: &Line<'_>, message: &Words<'_>) -> Reading {
     if let Some(at) = find(message, b"cuMemAllocAsyncfailedtoallocate") {
         let (name, rest) = message.split_at(at);
         let rest = rest.get(b"cuMemAllocAsyncfailedtoallocate".len()..).unwrap_or_default();
@@ -306,8 +306,8 @@ pub(crate) fn cuda_async(line: &Line<'_>, message: &[u8]) -> Reading {
     Reading::Foreign
 }
 
-pub(crate) fn stat(line: &Line<'_>, message: &[u8]) -> Reading {
-    if message == b"Stats:" || message.ends_with(b"]Stats:") {
+pub(crate) fn stat(line: &Line<'_>, message: &Words<'_>) -> Reading {
+    if message[..] == *b"Stats:" || message.ends_with(b"]Stats:") {
         return Reading::Says(Said::Stats);
     }
     const STATS: [(&[u8], Stat); 9] = [

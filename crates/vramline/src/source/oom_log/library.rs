@@ -4,7 +4,7 @@
 
 use super::said::{Line, Reading, Said, Sentence};
 use super::sizes::{Writer, number, size};
-use super::text::{after, cut, find, part_begins};
+use super::text::{Haystack, Words, after, cut, find, part_begins};
 use crate::failure::{Dialect, Platform, SizeRange};
 use crate::units::Bytes;
 
@@ -46,8 +46,8 @@ const BARE: [(&[u8], &str, Platform); 33] = [
 ];
 
 /// A failure in a library's own words.
-pub(crate) fn sentence(line: &Line<'_>, message: &[u8]) -> Reading {
-    const READERS: [fn(&Line<'_>, &[u8]) -> Reading; 11] =
+pub(crate) fn sentence(line: &Line<'_>, message: &Words<'_>) -> Reading {
+    const READERS: [fn(&Line<'_>, &Words<'_>) -> Reading; 11] =
         [nccl, cupy, onnx, ggml, paddle, xgboost, julia, serving, gaudi, metal, host];
     for reader in READERS {
         match reader(line, message) {
@@ -59,7 +59,7 @@ pub(crate) fn sentence(line: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// What a sentence tells that was cut for good.
-pub(crate) fn salvage(message: &[u8]) -> Option<Said> {
+pub(crate) fn salvage(message: &Words<'_>) -> Option<Said> {
     const WHOSE: [(&[u8], &str, Platform); 5] = [
         (b"OutofmemoryerroronGPU", "PaddlePaddle", Platform::Cuda),
         (b"OutofGPUmemorytryingtoallocate", "CUDA.jl", Platform::Cuda),
@@ -72,7 +72,7 @@ pub(crate) fn salvage(message: &[u8]) -> Option<Said> {
     without_figures(message).or(cut).map(Sentence::said)
 }
 
-fn without_figures(message: &[u8]) -> Option<Sentence> {
+fn without_figures(message: &Words<'_>) -> Option<Sentence> {
     // In quotes it is a program's text, not an event.
     let is_quoted = |at: usize| matches!(at.checked_sub(1).and_then(|at| message.get(at)), Some(b'"' | b'`'));
     for (words, library, platform) in BARE {
@@ -107,16 +107,16 @@ fn grouped(text: &[u8]) -> Option<(Bytes, &[u8])> {
     rest.is_empty().then_some((Bytes(value), text.get(length..)?))
 }
 
-fn exact_after(text: &[u8], word: &[u8]) -> Option<SizeRange> {
+fn exact_after(text: &(impl Haystack + ?Sized), word: &[u8]) -> Option<SizeRange> {
     grouped(after(text, word)?).map(|(bytes, _)| SizeRange::exact(bytes))
 }
 
-fn size_after(text: &[u8], word: &[u8]) -> Option<SizeRange> {
+fn size_after(text: &(impl Haystack + ?Sized), word: &[u8]) -> Option<SizeRange> {
     size(after(text, word)?, Writer::Torch).map(|(told, _)| told)
 }
 
 /// `Failed to CUDA calloc 6291456 bytes`.
-fn nccl(_: &Line<'_>, message: &[u8]) -> Reading {
+fn nccl(_: &Line<'_>, message: &Words<'_>) -> Reading {
     const WORDS: [&[u8]; 2] = [b"FailedtoCUDAcallocasync", b"FailedtoCUDAcalloc"];
     match WORDS.iter().find_map(|word| exact_after(message, word)) {
         Some(requested) => says(Sentence { requested: Some(requested), ..bare("NCCL", Platform::Cuda) }),
@@ -125,7 +125,7 @@ fn nccl(_: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// `Out of memory allocating 25,600,000 bytes (allocated so far: 3,635,267,072 bytes, limit set to: 4,000,000,000 bytes).`
-fn cupy(line: &Line<'_>, message: &[u8]) -> Reading {
+fn cupy(line: &Line<'_>, message: &Words<'_>) -> Reading {
     let mut sentence = bare("CuPy", Platform::Cuda);
     if let Some(rest) = after(message, b"outofmemorytoallocate") {
         sentence.requested = grouped(rest).map(|(bytes, _)| SizeRange::exact(bytes));
@@ -151,7 +151,7 @@ fn cupy(line: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// ONNX Runtime's arena.
-fn onnx(_: &Line<'_>, message: &[u8]) -> Reading {
+fn onnx(_: &Line<'_>, message: &Words<'_>) -> Reading {
     let mut sentence = bare("ONNX Runtime", Platform::Other);
     if let Some(bytes) = exact_after(message, b"Failedtoallocatememoryforrequestedbufferofsize") {
         // A shape that is damaged gives any number.
@@ -170,7 +170,7 @@ fn onnx(_: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// `allocating 9866.00 MiB on device 1: cudaMalloc failed: out of memory`, `failed to allocate CUDA1 buffer of size 10345253120`.
-fn ggml(_: &Line<'_>, message: &[u8]) -> Reading {
+fn ggml(_: &Line<'_>, message: &Words<'_>) -> Reading {
     let mut sentence = bare("ggml", Platform::Cuda);
     if let Some(at) = find(message, b"Mallocfailed:outofmemory")
         && let Some(rest) = message.get(..at).and_then(|head| after(head, b":allocating"))
@@ -199,7 +199,7 @@ fn ggml(_: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// `Out of memory error on GPU 0. Cannot allocate 145.468994MB memory on GPU 0, 23.431824GB memory has been allocated and available memory is only 72.312500MB.`
-fn paddle(line: &Line<'_>, message: &[u8]) -> Reading {
+fn paddle(line: &Line<'_>, message: &Words<'_>) -> Reading {
     let Some(rest) = after(message, b"OutofmemoryerroronGPU") else { return Reading::Foreign };
     let mut sentence = bare("PaddlePaddle", Platform::Cuda);
     sentence.device = number(rest).map(|(n, _)| format!("GPU:{n}"));
@@ -224,7 +224,7 @@ fn paddle(line: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// `Memory allocation error on worker 0: ...`, then `- Free memory: 1203830784` and `- Requested memory: 4021616640`.
-fn xgboost(line: &Line<'_>, message: &[u8]) -> Reading {
+fn xgboost(line: &Line<'_>, message: &Words<'_>) -> Reading {
     let Some(rest) = after(message, b"Memoryallocationerroronworker") else { return Reading::Foreign };
     let told = |word: &[u8]| {
         let rest = after(rest, word)?;
@@ -242,7 +242,7 @@ fn xgboost(line: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// `Out of GPU memory trying to allocate 3.000 GiB`, then the usage of the GPU and of the pool.
-fn julia(line: &Line<'_>, message: &[u8]) -> Reading {
+fn julia(line: &Line<'_>, message: &Words<'_>) -> Reading {
     let Some(rest) = after(message, b"OutofGPUmemorytryingtoallocate") else { return Reading::Foreign };
     let Some((requested, _)) = size(rest, Writer::Torch) else { return cut(line) };
     let usage = after(rest, b"EffectiveGPUmemoryusage:").and_then(|rest| {
@@ -272,7 +272,7 @@ fn julia(line: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// What servers of models check before they start.
-fn serving(line: &Line<'_>, message: &[u8]) -> Reading {
+fn serving(line: &Line<'_>, message: &Words<'_>) -> Reading {
     if let Some(rest) = after(message, b"Freememoryondevice") {
         let read = || {
             let rest = rest.get(find(rest, b"(")? + 1..)?;
@@ -315,7 +315,7 @@ fn serving(line: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// Intel's Gaudi: `MODULE:PT_DEVMEM Allocation failed for size::939524096 (896)MB`.
-fn gaudi(_: &Line<'_>, message: &[u8]) -> Reading {
+fn gaudi(_: &Line<'_>, message: &Words<'_>) -> Reading {
     match exact_after(message, b"PT_DEVMEMAllocationfailedforsize::") {
         Some(requested) => says(Sentence { requested: Some(requested), ..bare("Gaudi", Platform::Other) }),
         None => Reading::Foreign,
@@ -323,7 +323,7 @@ fn gaudi(_: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// MLX on Apple's devices.
-fn metal(_: &Line<'_>, message: &[u8]) -> Reading {
+fn metal(_: &Line<'_>, message: &Words<'_>) -> Reading {
     let mut sentence = bare("MLX", Platform::Metal);
     if let Some(requested) = exact_after(message, b"[malloc_or_wait]Unabletoallocate") {
         sentence.requested = Some(requested);
@@ -339,7 +339,7 @@ fn metal(_: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// The host's memory: a request that failed, or a process that the system killed.
-fn host(_: &Line<'_>, message: &[u8]) -> Reading {
+fn host(_: &Line<'_>, message: &Words<'_>) -> Reading {
     const REFUSED: [&[u8]; 3] = [
         b"DefaultCPUAllocator:can'tallocatememory:youtriedtoallocate",
         b"DefaultCPUAllocator:notenoughmemory:youtriedtoallocate",
@@ -368,7 +368,7 @@ fn host(_: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// Memory on the chip itself, of one kernel: not the device's memory.
-pub(crate) fn on_chip(_: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn on_chip(_: &Line<'_>, message: &Words<'_>) -> Reading {
     const WORDS: [&[u8]; 7] = [
         b"outofmemoryinmemoryspacevmem",
         b"outofmemoryinmemoryspacesmem",
@@ -383,7 +383,7 @@ pub(crate) fn on_chip(_: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// The program says that it goes on after the failure before.
-pub(crate) fn retried(_: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn retried(_: &Line<'_>, message: &Words<'_>) -> Reading {
     const WORDS: [&[u8]; 4] =
         [b"retryingwithoutpipelineparallelism", b"Skippingbatch", b"skippingbatch", b"Skippingtactic"];
     let is_it = WORDS.iter().any(|words| find(message, words).is_some());
@@ -391,7 +391,7 @@ pub(crate) fn retried(_: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// The program died.
-pub(crate) fn died(_: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn died(_: &Line<'_>, message: &Words<'_>) -> Reading {
     const WORDS: [&[u8]; 6] = [
         b"Traceback(mostrecentcalllast)",
         b"(coredumped)",
@@ -401,7 +401,7 @@ pub(crate) fn died(_: &Line<'_>, message: &[u8]) -> Reading {
         b"FatalPythonerror",
     ];
     let is_it = WORDS.iter().any(|words| find(message, words).is_some())
-        || message == b"Aborted"
+        || message[..] == *b"Aborted"
         || part_begins(b"***Checkfailurestacktrace", message) && message.len() > 20;
     if is_it { Reading::Says(Said::Died) } else { Reading::Foreign }
 }

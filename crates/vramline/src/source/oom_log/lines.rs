@@ -62,6 +62,8 @@ struct Pending {
     prefix: Vec<u8>,
     speaker: Speaker,
     time: String,
+    /// Whether the line so far is about something else, as most are. Noted, because it is asked several times.
+    is_foreign: bool,
 }
 
 impl Lines {
@@ -133,6 +135,7 @@ impl Lines {
         // A logger's prefix of its own, with another time, before each piece of a sentence.
         let at = same.unwrap_or(last);
         if let Some(prefix) = self.pending.get(at)?.shared_prefix(clean).filter(|prefix| *prefix > mark)
+            && !self.pending.get(at)?.is_foreign
             && matches!(self.pending.get(at)?.read(true), Reading::Part)
             && self.is_rest(at, clean.get(prefix..)?, is_ended)
         {
@@ -176,6 +179,7 @@ impl Lines {
         squeeze(clean.get(..message).unwrap_or_default(), &mut pending.dense);
         pending.message = pending.dense.len();
         squeeze(clean.get(message..).unwrap_or_default(), &mut pending.dense);
+        pending.classify();
         self.pending.push(pending);
     }
 
@@ -187,23 +191,24 @@ impl Lines {
         }
         // Only a line that fills the width of a terminal goes on in the next.
         let fills = pending.last_piece >= self.longest;
-        let is_part = match pending.read(true) {
-            Reading::Says(_) => return false,
-            Reading::EndsInDigits(_) => {
-                let word = text.trim_ascii();
-                let is_number = !word.is_empty() && word.iter().all(u8::is_ascii_digit);
-                return is_number && fills;
-            }
-            Reading::EndsInName(said) => {
-                let word = text.trim_ascii();
-                let is_word = !word.is_empty() && !word.iter().any(u8::is_ascii_whitespace);
-                // A word that follows by chance is no part of a name: lines of one length show that a terminal broke them.
-                let is_broken = fills && pending.last_piece >= 60 && self.as_long > 1;
-                return is_word && is_broken && !said.has_whole_name();
-            }
-            Reading::Part => true,
-            Reading::Foreign => false,
-        };
+        let is_part = !pending.is_foreign
+            && match pending.read(true) {
+                Reading::Says(_) => return false,
+                Reading::EndsInDigits(_) => {
+                    let word = text.trim_ascii();
+                    let is_number = !word.is_empty() && word.iter().all(u8::is_ascii_digit);
+                    return is_number && fills;
+                }
+                Reading::EndsInName(said) => {
+                    let word = text.trim_ascii();
+                    let is_word = !word.is_empty() && !word.iter().any(u8::is_ascii_whitespace);
+                    // A word that follows by chance is no part of a name: lines of one length show that a terminal broke them.
+                    let is_broken = fills && pending.last_piece >= 60 && self.as_long > 1;
+                    return is_word && is_broken && !said.has_whole_name();
+                }
+                Reading::Part => true,
+                Reading::Foreign => false,
+            };
         // Where it does not begin like a line that matters, only what has a logger's prefix or fills the width is worth a try.
         let is_worth_it = is_part || pending.is_stamped || fills;
         if !is_worth_it || text.is_empty() {
@@ -238,9 +243,17 @@ impl Pending {
         squeeze(rest, &mut self.dense);
         self.pieces += 1;
         self.last_piece = clean.len();
+        self.classify();
+    }
+
+    fn classify(&mut self) {
+        self.is_foreign = matches!(self.read(true), Reading::Foreign);
     }
 
     fn finish(self, is_ended: bool, out: &mut Vec<Message>) {
+        if self.is_foreign && is_ended {
+            return;
+        }
         let said = match self.read(is_ended) {
             Reading::Says(said) | Reading::EndsInName(said) => Some(said),
             // Digits at the very end of a file may be cut.
@@ -271,7 +284,10 @@ impl Pending {
 pub(crate) const LONGEST_LINE: usize = 64 << 10;
 
 fn squeeze(text: &[u8], dense: &mut Vec<u8>) {
-    dense.extend(text.iter().filter(|byte| !byte.is_ascii_whitespace()));
+    dense.reserve(text.len());
+    for word in text.split(u8::is_ascii_whitespace) {
+        dense.extend_from_slice(word);
+    }
 }
 
 /// Takes out what steers a terminal.

@@ -4,7 +4,7 @@
 //! figure counts only where what follows it shows that it is whole. Each family of programs has its own file: [`super::bfc`],
 //! [`super::tensorflow`], [`super::xla`], [`super::torch`], [`super::library`].
 
-use super::text::after;
+use super::text::{Words, after};
 use super::{bfc, library, tensorflow, torch, xla};
 use crate::failure::{Bin, DeviceMemory, Dialect, Platform, ProgramNeed, SizeRange, Tag};
 use crate::units::Bytes;
@@ -215,7 +215,7 @@ impl Sentence {
     }
 }
 
-type Reader = fn(&Line<'_>, &[u8]) -> Reading;
+type Reader = fn(&Line<'_>, &Words<'_>) -> Reading;
 
 /// In this order: a line that several could read means what the first says.
 const READERS: [Reader; 21] = [
@@ -246,13 +246,20 @@ const READERS: [Reader; 21] = [
 pub(crate) fn read(line: &Line<'_>) -> Reading {
     let message = line.dense.get(line.message..).unwrap_or_default();
     // By far the commonest line of a dump.
-    for (word, in_use) in [(&b"InUseat"[..], true), (b"Freeat", false), (b"Chunkat", true)] {
-        if let Some(rest) = message.strip_prefix(word).or_else(|| after(message, word)) {
+    const CHUNKS: [(&[u8], bool); 3] = [(b"InUseat", true), (b"Freeat", false), (b"Chunkat", true)];
+    for (word, in_use) in CHUNKS {
+        if let Some(rest) = message.strip_prefix(word) {
+            return bfc::chunk(rest, in_use, word == b"Chunkat");
+        }
+    }
+    let message = Words::new(message);
+    for (word, in_use) in CHUNKS {
+        if let Some(rest) = after(&message, word) {
             return bfc::chunk(rest, in_use, word == b"Chunkat");
         }
     }
     for reader in READERS {
-        match reader(line, message) {
+        match reader(line, &message) {
             Reading::Foreign => {}
             found => return found,
         }
@@ -262,9 +269,9 @@ pub(crate) fn read(line: &Line<'_>) -> Reading {
 
 /// What can be had of a line that was cut for good.
 pub(crate) fn salvage(line: &Line<'_>) -> Option<Said> {
-    let message = line.dense.get(line.message..)?;
-    torch::salvage(message)
-        .or_else(|| tensorflow::salvage(message))
-        .or_else(|| bfc::salvage(message))
-        .or_else(|| library::salvage(message))
+    let message = Words::new(line.dense.get(line.message..)?);
+    torch::salvage(&message)
+        .or_else(|| tensorflow::salvage(&message))
+        .or_else(|| bfc::salvage(&message))
+        .or_else(|| library::salvage(&message))
 }

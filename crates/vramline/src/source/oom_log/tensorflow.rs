@@ -1,12 +1,12 @@
 //! TensorFlow's error lines.
 
 use super::said::{Line, Reading, Said, TensorError};
-use super::text::{after, before, cut, find, last_after, name_of, part_begins, text};
+use super::text::{Words, after, before, cut, find, last_after, name_of, part_begins, text};
 
 const TENSOR: &[u8] = b"OOMwhenallocatingtensorwithshape";
 
 /// `OOM when allocating tensor with shape[2,3] and type float on DEVICE by allocator NAME`.
-pub(crate) fn tensor_error(line: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn tensor_error(line: &Line<'_>, message: &Words<'_>) -> Reading {
     let Some(rest) = after(message, TENSOR) else { return Reading::Foreign };
     let Some((shape, rest)) = shape_of(rest) else { return cut(line) };
     if part_begins(rest, b"andtype") {
@@ -47,7 +47,7 @@ pub(crate) fn tensor_error(line: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// What an error line tells that was cut for good.
-pub(crate) fn salvage(message: &[u8]) -> Option<Said> {
+pub(crate) fn salvage(message: &Words<'_>) -> Option<Said> {
     let (shape, _) = shape_of(after(message, TENSOR)?)?;
     Some(Said::TensorError(shape_alone(shape)))
 }
@@ -61,7 +61,7 @@ fn shape_alone(shape: &[u8]) -> TensorError {
 }
 
 /// `failed to allocate memory [Op:Sigmoid]`.
-pub(crate) fn op_failed(line: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn op_failed(line: &Line<'_>, message: &Words<'_>) -> Reading {
     let Some(rest) = after(message, b"failedtoallocatememory") else { return Reading::Foreign };
     let Some(op) = rest.strip_prefix(b"[Op:") else {
         return if part_begins(rest, b"[Op:") { cut(line) } else { Reading::Foreign };
@@ -73,7 +73,7 @@ pub(crate) fn op_failed(line: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// The node of a graph that an error line above it is about.
-pub(crate) fn node(_: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn node(_: &Line<'_>, message: &Words<'_>) -> Reading {
     const SHAPES: [(&[u8], &[u8]); 3] =
         [(b"[[{{node", b"}}"), (b"[[node", b"(definedat"), (b"[[Node:", b"=")];
     let Some((rest, end)) =

@@ -2,7 +2,7 @@
 
 use super::said::{Line, Reading, Said, Sentence};
 use super::sizes::{Writer, number, size};
-use super::text::{after, cut, find, part_begins, text};
+use super::text::{Words, after, cut, find, part_begins, text};
 use crate::failure::{Dialect, Platform, SizeRange};
 use crate::units::Bytes;
 
@@ -10,7 +10,7 @@ use crate::units::Bytes;
 const NO_LIMIT: Bytes = Bytes(1 << 50);
 
 /// `CUDA out of memory. Tried to allocate`. The sentence has grown since 2018; its parts are looked for one by one.
-pub(crate) fn sentence(line: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn sentence(line: &Line<'_>, message: &Words<'_>) -> Reading {
     let Some((platform, rest)) = begin(message) else {
         return match head_alone(message) {
             // The rest may come with the next piece.
@@ -35,7 +35,7 @@ pub(crate) fn sentence(line: &Line<'_>, message: &[u8]) -> Reading {
 }
 
 /// What a sentence tells that was cut for good.
-pub(crate) fn salvage(message: &[u8]) -> Option<Said> {
+pub(crate) fn salvage(message: &Words<'_>) -> Option<Said> {
     if let Some((platform, rest)) = begin(message) {
         return Some(figures(platform, rest).said());
     }
@@ -52,7 +52,7 @@ fn alone(platform: Option<Platform>) -> Sentence {
 }
 
 /// What follows `Tried to allocate`, and who says it.
-fn begin(message: &[u8]) -> Option<(Option<Platform>, &[u8])> {
+fn begin<'a>(message: &'a Words<'_>) -> Option<(Option<Platform>, &'a [u8])> {
     const TRIED: &[u8] = b"Triedtoallocate";
     let at = find(message, TRIED)?;
     let (head, rest) = (message.get(..at)?, message.get(at + TRIED.len()..)?);
@@ -74,7 +74,7 @@ fn begin(message: &[u8]) -> Option<(Option<Platform>, &[u8])> {
 }
 
 /// `CUDA out of memory`, and what follows it: nothing more may come.
-fn head_alone(message: &[u8]) -> Option<(Option<Platform>, &[u8])> {
+fn head_alone<'a>(message: &'a Words<'_>) -> Option<(Option<Platform>, &'a [u8])> {
     const SAYS: [&[u8]; 4] =
         [b"Error:CUDAoutofmemory", b"Error:HIPoutofmemory", b"Error:XPUoutofmemory", b"Error:NPUoutofmemory"];
     let (at, words) = SAYS.iter().find_map(|words| Some((find(message, words)?, words)))?;
@@ -199,7 +199,7 @@ fn size_at_end(text: &[u8]) -> Option<SizeRange> {
 const ASYNCHRONOUS: &[u8] = b"wouldexceedallowedmemory.";
 const ON_DEVICE: &[u8] = b"OutOfMemoryError:Allocationondevice";
 
-pub(crate) fn asynchronous(line: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn asynchronous(line: &Line<'_>, message: &Words<'_>) -> Reading {
     let Some(rest) = after(message, ASYNCHRONOUS) else {
         return if find(message, ON_DEVICE).is_some() { cut(line) } else { Reading::Foreign };
     };
@@ -208,7 +208,7 @@ pub(crate) fn asynchronous(line: &Line<'_>, message: &[u8]) -> Reading {
     if is_whole { Reading::Says(asynchronous_figures(message, rest).said()) } else { cut(line) }
 }
 
-fn asynchronous_figures(message: &[u8], rest: &[u8]) -> Sentence {
+fn asynchronous_figures(message: &Words<'_>, rest: &[u8]) -> Sentence {
     let told = |name: &[u8]| size(after(rest, name)?, Writer::Torch).map(|(told, _)| told);
     let mut sentence =
         Sentence { platform: Some(Platform::Cuda), ..Sentence::new(Dialect::TorchAsynchronous) };
@@ -223,7 +223,7 @@ fn asynchronous_figures(message: &[u8], rest: &[u8]) -> Sentence {
 }
 
 /// `MPS backend out of memory (MPS allocated: 16.32 GB, other allocations: 1.42 GB, max allowed: 18.13 GB). Tried to allocate 563.62 MB on private pool.`
-fn metal(line: &Line<'_>, message: &[u8]) -> Reading {
+fn metal(line: &Line<'_>, message: &Words<'_>) -> Reading {
     let Some(rest) = after(message, b"MPSbackendoutofmemory") else { return Reading::Foreign };
     let told = |name: &[u8]| size(after(rest, name)?, Writer::Torch).map(|(told, _)| told);
     let Some(tried) = told(b"Triedtoallocate") else {

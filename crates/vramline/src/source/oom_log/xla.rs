@@ -2,12 +2,12 @@
 
 use super::said::{Line, Reading, Said, Sentence};
 use super::sizes::{Writer, number, size};
-use super::text::{after, cut, find, text};
+use super::text::{Words, after, cut, find, text};
 use crate::failure::{Dialect, Platform, ProgramNeed, SizeRange};
 use crate::units::Bytes;
 
 /// `Out of memory while trying to allocate 81721667800 bytes.`, in the words of seven years.
-pub(crate) fn jax_error(line: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn jax_error(line: &Line<'_>, message: &Words<'_>) -> Reading {
     const WORDS: [&[u8]; 4] = [
         b"Outofmemorywhiletryingtoallocate",
         b"Outofmemorytryingtoallocate",
@@ -48,7 +48,7 @@ pub(crate) fn jax_error(line: &Line<'_>, message: &[u8]) -> Reading {
 /// first is the budget, the second what the program needs all the same.
 ///
 /// `The byte size of input/output arguments (150022979588) exceeds the base limit (112583507968)`: the same of its arguments alone.
-pub(crate) fn program(line: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn program(line: &Line<'_>, message: &Words<'_>) -> Reading {
     if let Some(rest) = after(message, b"input/outputarguments(") {
         let read = || {
             let (needed, rest) = number(rest)?;
@@ -80,7 +80,7 @@ fn fill(sentence: &mut Sentence, needed: SizeRange, of: SizeRange) {
 }
 
 /// What TPUs say: at compiling, at loading a program and at allocating.
-pub(crate) fn tpu(line: &Line<'_>, message: &[u8]) -> Reading {
+pub(crate) fn tpu(line: &Line<'_>, message: &Words<'_>) -> Reading {
     let short = |rest| size(rest, Writer::Short).map(|(told, _)| told);
     let sentence = || Sentence { platform: Some(Platform::Tpu), ..Sentence::new(Dialect::Tpu) };
     if let Some(rest) = after(message, b"outofmemoryinmemoryspacehbm") {
@@ -145,8 +145,8 @@ pub(crate) fn tpu(line: &Line<'_>, message: &[u8]) -> Reading {
     Reading::Says(sentence.said())
 }
 
-pub(crate) fn buffers(line: &Line<'_>, message: &[u8]) -> Reading {
-    if message == b"Peakbuffers:" || message.ends_with(b"]Peakbuffers:") {
+pub(crate) fn buffers(line: &Line<'_>, message: &Words<'_>) -> Reading {
+    if message[..] == *b"Peakbuffers:" || message.ends_with(b"]Peakbuffers:") {
         return Reading::Says(Said::PeakBuffers);
     }
     if let Some(rest) = message.strip_prefix(b"Buffer")
