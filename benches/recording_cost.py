@@ -222,7 +222,7 @@ def main():
     if args.write:
         head = (
             "# What a recording costs\n\n`make proof` writes this page with `benches/recording_cost.py`, which describes the method.\n\n"
-            "Between steps of 5 ms caches are cold, so recording a step costs more there than by itself.\n\n"
+            "Between steps of 5 ms caches may be cold, so recording a step can cost more there than by itself.\n\n"
         )
         args.write.write_text(head + "\n".join(lines) + "\n")
 
