@@ -21,12 +21,9 @@ LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 README_LINES = 150
 CELL_CHARACTERS = 90
-# Phrases that readers must translate first. The glossary has the words to use instead.
-BANNED = [
-    "so often", "so many", "what stands there", "as it comes", "whatever it is called", "would do", "in one piece", "in pieces", "is told",
-    "not told", "tells of", "asked for", "held open", "how manieth", "must meet", "to be had", "not in these figures", "cached free",
-    "no more than that", "goes on from there", "neighbour",
-]  # fmt: skip
+# Phrases that readers must translate first: the list that the outputs are checked with. The glossary has the words to use instead.
+LIST = re.compile(r"^const BANNED: &\[&str\] = &\[\n(.*?)^\];$", re.MULTILINE | re.DOTALL)
+BANNED = re.findall(r'"(.+)"', LIST.search((REPOSITORY / "crates/vramline-cli/tests/it/words.rs").read_text(encoding="utf-8"))[1])
 # Tables that are written from the declarations of the code, whose words are checked where they are declared.
 GENERATED = {"docs/reference/json.md", "docs/reference/recording.md"}
 # Where a command of a shell ends and the next begins.
@@ -91,7 +88,8 @@ def test_words_are_plain(page):
     if name_of(page) in GENERATED:
         text = re.sub(r"^\|.*$", "", text, flags=re.MULTILINE)
     text = " ".join(text.lower().split())
-    assert [phrase for phrase in BANNED if re.search(rf"\b{phrase}", text)] == []
+    assert len(BANNED) > 50
+    assert [phrase for phrase in BANNED if phrase in text] == []
 
 
 @functools.cache

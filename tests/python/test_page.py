@@ -713,7 +713,7 @@ def test_comparison_says_what_the_json_says(name, open_diff, fixtures):
     first = page.locator("#verdict p").first.inner_text()
     assert document["gate"] == (gate or "none")
     if gate:
-        assert {"fail": "The gate fails", "pass": "The gate passes", "unknown": "The gate is undecided"}[gate] in first
+        assert {"fail": "The gate fails", "pass": "The gate passes", "unknown": "The gate cannot decide"}[gate] in first
     assert document["headline"] in page.locator("#verdict").inner_text()
     pool = document["rows"][0]["pool"]
     rows = [row for row in document["rows"] if row["pool"] == pool]

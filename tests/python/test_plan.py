@@ -210,7 +210,7 @@ def test_one_probe_another_model_and_a_wrong_batch(binary, planned, fixtures):
     folder = planned[0]
     mine = f"{folder}/probes/probe-7-0.vram"
     done = call(binary, "plan", "--probe", f"7={mine}", codes=(1,))
-    assert "all probes are of one batch" in done.stderr and "hint:" in done.stderr
+    assert "all probes have the same batch size (7)" in done.stderr and "hint:" in done.stderr
     other = fixtures / "plan/tf221_cpu_autoencoder-13.xplane.pb.gz"
     done = call(binary, "plan", "--probe", f"7={mine}", "--probe", f"13={other}", codes=(1,))
     assert "not of the same program" in done.stderr

@@ -93,7 +93,7 @@ def test_a_job_that_died_does_not_fit(ends, situation):
     ended.asked("replay", "--gate", "fits", "--what-if", "limit=8GiB", code=4)
     ended.asked("replay", "--gate", "fits", "--what-if", "limit=1MiB", code=3)
     text = ended.asked("replay", "--find", "limit")
-    assert "so far" in text and "The run ended early" in text and "smallest that fits" not in text
+    assert "so far" in text and "The run ended when" in text and "smallest that fits" not in text
 
 
 def test_the_limit_of_a_job_that_dies_at_its_peak_is_enough(ends, binary, tmp_path):

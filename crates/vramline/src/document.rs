@@ -205,7 +205,7 @@ impl Reason {
 pub struct Place<'a> {
     inside: Option<&'a Place<'a>>,
     step: Step,
-    /// Whether the elements of the list here are told apart.
+    /// Whether the elements of this list are distinguished.
     has_places: bool,
 }
 

@@ -3,7 +3,7 @@
 /// The element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
 pub enum Dtype {
-    /// Not told.
+    /// Unknown.
     #[default]
     Unknown,
     /// Truth values, a byte each.

@@ -46,7 +46,7 @@ words!(Role {
 /// One block that is held.
 #[derive(Clone, Debug)]
 pub struct Held {
-    /// What was asked for.
+    /// The requested bytes.
     pub requested: Bytes,
     /// What the allocator took for it.
     pub chunk: Bytes,
@@ -56,7 +56,7 @@ pub struct Held {
     pub layer: String,
     /// What it is for.
     pub role: Role,
-    /// Its shape; empty where not told.
+    /// Its shape; empty if unknown.
     pub shape: Name,
     /// Its element type.
     pub dtype: Dtype,
@@ -66,16 +66,16 @@ pub struct Held {
     pub evidence: &'static str,
     /// How long it has been held at this moment; `None` where unknown.
     pub age: Option<Span>,
-    /// The variable whose value it is, where the program told; else empty.
+    /// The variable whose value it is; empty if unknown.
     pub variable: String,
-    /// Where the program asked, with all callers; empty where not told.
+    /// The call stack of the request; empty if unknown.
     pub stack: Stack,
-    /// How many blocks this is, where the source tells only their sum.
+    /// The number of blocks, if the source contains only their sum.
     pub count: u64,
 }
 
 impl Held {
-    /// A block of which nothing is known but its sizes.
+    /// A block of which only the sizes are known.
     #[must_use]
     pub fn bare(requested: Bytes, chunk: Bytes, evidence: &'static str) -> Held {
         Held {
@@ -101,7 +101,7 @@ impl Held {
         !self.op.is_empty() || !self.variable.is_empty() || !self.stack.is_empty()
     }
 
-    /// Bytes taken beyond what was asked for.
+    /// Bytes handed out beyond the request.
     #[must_use]
     pub fn slack(&self) -> Bytes {
         self.chunk.saturating_sub(self.requested)
@@ -111,7 +111,7 @@ impl Held {
 /// What a pool held at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The moment; `None` where the source tells none.
+    /// The time; `None` if the source does not contain it.
     pub time: Option<Picos>,
     /// Bytes in use, by the allocator's own count.
     pub in_use: Bytes,
@@ -122,7 +122,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Bytes asked for by the blocks that are known.
+    /// Requested bytes of the known blocks.
     #[must_use]
     pub fn requested(&self) -> Bytes {
         self.held.iter().map(|held| held.requested).sum()
@@ -157,7 +157,7 @@ pub struct Still {
 pub struct StillPool {
     /// The allocator, device or executable, as the source names it.
     pub name: String,
-    /// The device, as `GPU:0`; empty where not told.
+    /// The device, as `GPU:0`; empty if unknown.
     pub device: String,
     /// What the pool may take.
     pub limit: Option<Bytes>,

@@ -86,16 +86,6 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A number with its noun: `1 device`, `2 devices`.
-#[must_use]
-pub(crate) fn plural<N: Copy + fmt::Display + PartialEq + From<u8>>(
-    number: N,
-    one: &str,
-    many: &str,
-) -> String {
-    format!("{number} {}", if number == N::from(1) { one } else { many })
-}
-
 /// A change of bytes with its sign: `+12.3 MiB`.
 #[must_use]
 pub fn change_text(delta: i64) -> String {
@@ -152,11 +142,17 @@ impl FromStr for Bytes {
     }
 }
 
-/// A number with what it counts, in the plural where that is due: `1 step`, `2,408 steps`.
+/// A number with the words that follow it, for one and for any other number: `1 block was`, `2,408 blocks were`.
 #[must_use]
-pub fn counted(number: u64, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", thousands(number))
+pub fn plural(number: impl TryInto<u64>, one: &str, many: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    format!("{} {}", thousands(number), if number == 1 { one } else { many })
+}
+
+/// A number with a noun whose plural ends in s: `1 step`, `2,408 steps`.
+#[must_use]
+pub fn counted(number: impl TryInto<u64>, noun: &str) -> String {
+    plural(number, noun, &format!("{noun}s"))
 }
 
 /// A length of time as people say it: `3.9 s`, `3 min 12 s`, `2 h 5 min`.
@@ -359,6 +355,15 @@ mod tests {
         for wrong in ["", "ms", "1.5", "3h", "nan s", "inf s"] {
             assert!(wrong.parse::<Nanos>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn one_is_not_a_plural() {
+        assert_eq!(counted(0_u64, "step"), "0 steps");
+        assert_eq!(counted(1_usize, "step"), "1 step");
+        assert_eq!(counted(2_408_u32, "step"), "2,408 steps");
+        assert_eq!(plural(1_u64, "process", "processes"), "1 process");
+        assert_eq!(plural(1_000_usize, "process", "processes"), "1,000 processes");
     }
 
     #[test]

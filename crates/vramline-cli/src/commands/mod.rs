@@ -34,7 +34,7 @@ Start here:
 #[derive(Debug, Parser)]
 #[command(name = "vramline", version, arg_required_else_help = true, max_term_width = 100, after_help = HELP)]
 pub(crate) struct Cli {
-    /// When to use colour: auto colours a terminal, unless NO_COLOR is set.
+    /// When to use colour: always, never, or auto (on a terminal, unless NO_COLOR is set).
     #[arg(
         long,
         global = true,

@@ -18,7 +18,7 @@ A job is a recording (*.vram), a trace, or a plan from `vramline plan --json`. N
 a name; PATH@BATCH chooses a batch size of a plan.
 
 Each job gets a limit: the smallest limit that its pool needs, plus headroom. The memory of the
-process outside the pool (CUDA context, libraries) comes on top. Recordings made on a GPU contain
+process outside the pool (CUDA context, libraries) is added. Recordings made on a GPU contain
 it; for others give --context. Recordings made without a GPU share host memory; for these, the
 other memory of the program takes the place of the context.
 

@@ -17,8 +17,8 @@ const HELP: &str = "\
 The page is the same as with `report --html`. In addition, it loads every event and allocation of
 the part that you zoom into, for traces of any length, and follows a run while it is recorded.
 
-Only this machine can open the page, and only with the printed address, which contains a random
-token.
+By default only this machine can open the page (see --host), and only with the printed address,
+which contains a random token.
 
 Examples:
     vramline serve train.vram               # prints an address; Ctrl-C ends the server

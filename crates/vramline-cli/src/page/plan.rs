@@ -26,7 +26,11 @@ pub(crate) fn page(document: &PlanView) -> String {
     let mut content = format!(
         "<section id=\"verdict\" aria-label=\"Verdict\"><p>{}</p>{}</section>\n<main id=\"page\">\n",
         escaped(&document.headline),
-        largest(document)
+        document
+            .largest_batch
+            .text
+            .as_ref()
+            .map_or(String::new(), |text| format!("<p>{}</p>", escaped(text)))
     );
     content.push_str(&drawing(document));
     for prediction in &document.predictions {
@@ -43,17 +47,6 @@ pub(crate) fn page(document: &PlanView) -> String {
         "<section id=\"notes\"><h2>Not included, and warnings</h2><ul>{notes}</ul></section>\n</main>"
     );
     static_page(&name, &content)
-}
-
-fn largest(document: &PlanView) -> String {
-    let (Some(limit), Some(likely)) = (document.limit_bytes, document.largest_batch.likely) else {
-        return String::new();
-    };
-    let sure = document
-        .largest_batch
-        .sure
-        .map_or("Vramline is sure of none".to_owned(), |sure| format!("{sure} fits for sure"));
-    format!("<p>Largest {} within {limit}: {sure}; up to {likely} probably fits.</p>", variable(document))
 }
 
 /// Memory against the batch size: the middle as a line, the interval as a band, the limit across.
@@ -149,7 +142,7 @@ fn roles(document: &PlanView, prediction: &PredictionView) -> String {
         .collect();
     let minimum = prediction.minimum_bytes.map_or("unknown".to_owned(), |bytes| bytes.to_string());
     format!(
-        "<section><h2>{} {}</h2><p>Peak in use: {} ({} to {}). Reserved by the pool: {}. Smallest limit that works: {minimum}.</p>\
+        "<section><h2>{} {}</h2><p>Peak in use: {} ({} to {}). Reserved by the pool: {}. Smallest limit that fits: {minimum}.</p>\
          <div class=\"scroll\"><table><thead><tr><th>role at the peak</th><th class=\"number\">bytes</th></tr></thead><tbody>{rows}</tbody></table></div>\
          </section>\n",
         capital(&variable(document)),
@@ -181,7 +174,7 @@ fn fixes(document: &PlanView) -> String {
     };
     let rows: String = document.fixes.iter().map(row).collect();
     format!(
-        "<section><h2>How to use less at {} {}</h2><div class=\"scroll\"><table><thead><tr><th>fix</th><th class=\"number\">saves</th>\
+        "<section><h2>How to use less memory at {} {}</h2><div class=\"scroll\"><table><thead><tr><th>fix</th><th class=\"number\">saves</th>\
          <th class=\"number\">new peak</th><th>what it does</th><th>how</th></tr></thead><tbody>{rows}</tbody></table></div>\
          <p class=\"hint\">{}</p></section>\n",
         variable(document),

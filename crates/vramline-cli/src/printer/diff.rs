@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use vramline::analysis::diff::{DiffBy, Gate, largest_change};
+use vramline::analysis::diff::{DiffBy, Figure, Gate, largest_change};
 use vramline::units::{Bytes, change_text};
 use vramline::view::diff::{Diff, DiffRow};
 
@@ -105,7 +105,7 @@ fn gate(document: &Diff) -> Vec<GateLine> {
         Gate::Pass => GateLine::Sentence(format!("The gate passes: no peak grew by more than {threshold}.")),
         Gate::Fail => GateLine::Introduction("The gate fails".to_owned()),
         Gate::Unknown | Gate::None => {
-            GateLine::Sentence("The gate is undecided: no peak is known in both runs.".to_owned())
+            GateLine::Sentence("The gate cannot decide: no peak is known in both runs.".to_owned())
         }
     }];
     lines.extend(document.alarms.iter().map(|alarm| GateLine::Item(printable(&alarm.text))));
@@ -183,7 +183,17 @@ impl Compared {
                 if has_spread {
                     line.push(or_dash(row.spread_bytes));
                 }
-                line.push(if row.by == DiffBy::Op { shorten(&row.what) } else { row.what.clone() });
+                let has_two_peaks = |row: &DiffRow| {
+                    let is_other = |other: &DiffRow| other.figure == Figure::Ever && other.pool == row.pool;
+                    row.by == DiffBy::Device
+                        && row.figure == Figure::Peak
+                        && document.rows.iter().any(is_other)
+                };
+                line.push(match row.by {
+                    DiffBy::Op => shorten(&row.what),
+                    _ if has_two_peaks(row) => format!("{}, peak of the trace", row.pool),
+                    _ => row.what.clone(),
+                });
                 lines.push(line);
             }
         }

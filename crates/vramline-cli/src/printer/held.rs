@@ -1,14 +1,14 @@
-//! Draws what a pool held as text: at one moment, and for long.
+//! Draws what a pool held as text: at one moment, and its long-lived blocks.
 
 use std::fmt::Write;
 
 use vramline::analysis::held::GroupBy;
-use vramline::units::{Bytes, Span, thousands};
+use vramline::units::{Bytes, Span, counted, thousands};
 use vramline::view::report::{HeldView, LongView, PoolView, Row};
 
 use super::{Column, Style, clock, heading, percent, printable, shorten, table};
 
-/// How many of the blocks held for long are shown.
+/// Rows of the table of long-lived blocks.
 const LONG_ROWS: usize = 5;
 
 pub(super) fn held_at(
@@ -22,20 +22,20 @@ pub(super) fn held_at(
     heading(
         out,
         &match held.time_ns {
-            Some(time) => format!("{when}, {} of {}: {} in use", clock(time), pool.name, held.in_use_bytes),
-            None => format!("{when}, {}: {}", pool.name, held.in_use_bytes),
+            Some(time) => format!("{} {when} ({}): {} in use", pool.name, clock(time), held.in_use_bytes),
+            None => format!("{} {when}: {} in use", pool.name, held.in_use_bytes),
         },
         style,
     );
     let known = match held.time_ns {
-        Some(_) => "requested; size and time are known",
-        None => "requested; the size is known",
+        Some(_) => "requested; only size and time are known",
+        None => "requested; only the size is known",
     };
     let lines = [
-        ("named", held.named_bytes, "requested by ops that are known"),
+        ("named", held.named_bytes, "requested; the op, call stack or variable is known"),
         ("without a name", held.unnamed_bytes, known),
-        ("slack", held.slack_bytes, "taken beyond what was requested"),
-        ("before the recording", held.before_recording_bytes, "in use; allocated before the trace begins"),
+        ("rounding", held.slack_bytes, "handed out beyond the requests"),
+        ("before the recording", held.before_recording_bytes, "allocated before the trace began"),
     ];
     for (name, bytes, meaning) in lines.iter().filter(|(_, bytes, _)| *bytes > Bytes::ZERO) {
         let share = percent(*bytes, held.in_use_bytes);
@@ -60,9 +60,9 @@ pub(super) fn held_at(
     if let Some(rest) = &held.rest {
         let _ = writeln!(
             out,
-            "  {:>9}  in {} more rows (--top {})",
+            "  {:>9}  in {} (--top {})",
             rest.bytes.to_string(),
-            rest.rows,
+            counted(rest.rows, "more row"),
             rest.rows + held.rows.len()
         );
     }
@@ -113,12 +113,12 @@ fn stacks(out: &mut String, held: &HeldView, style: Style) {
     for row in &held.rows {
         let _ = writeln!(
             out,
-            "  {:>9}  {:>6}  {} in {} blocks{}",
+            "  {:>9}  {:>6}  {} in {}{}",
             row.bytes.to_string(),
             percent(row.bytes, held.in_use_bytes),
             if row.role.is_empty() { "several roles" } else { row.role },
-            thousands(row.count),
-            if row.stack.is_empty() { ", no stack told" } else { "" }
+            counted(row.count, "block"),
+            if row.stack.is_empty() { ", no call stack was recorded" } else { "" }
         );
         for frame in &row.stack {
             let _ = writeln!(out, "{}{:22}{}{}", style.dim, "", printable(frame), style.plain);
@@ -142,7 +142,7 @@ pub(super) fn held_long(out: &mut String, pool: &PoolView, style: Style) {
     if shown.is_empty() {
         return;
     }
-    heading(out, "Large and held for long", style);
+    heading(out, "Large and long-lived", style);
     let titles = LongView::TITLES;
     let columns = [
         (titles.bytes, true),

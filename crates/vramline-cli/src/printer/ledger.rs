@@ -10,7 +10,7 @@ use vramline::view::report::Report;
 
 use super::{Style, clock, heading, printable, signed, table};
 
-/// Who holds which byte. Lines that are nothing, and machines of which nothing is known, are not worth a line.
+/// Who holds which byte. Lines of zero bytes are left out, and lines that are unknown for the same reason as the whole device.
 pub(super) fn ledger(out: &mut String, report: &Report, style: Style) {
     let mut devices: Vec<&str> = report.ledger.iter().map(|line| line.device.as_str()).collect();
     devices.dedup();
@@ -25,7 +25,7 @@ pub(super) fn ledger(out: &mut String, report: &Report, style: Style) {
             line.bytes != Some(0) && (line.bytes.is_some() || line.reason != first.reason)
         };
         let row = |line: &&LedgerView| {
-            let name = format!("{}{}", "  ".repeat(line.depth), line.line.word());
+            let name = format!("{}{}", "  ".repeat(line.depth), line.line.title());
             vec![
                 line.bytes.map_or("-".to_owned(), signed),
                 name,
@@ -49,13 +49,13 @@ fn title(first: &LedgerView) -> String {
         LedgerMoment::LastReading => ", the last reading",
         LedgerMoment::Asked => "",
     };
-    let teller = if is_host { "the kernel" } else { "the driver" };
-    let told = match first.told_at_ns.map(|told| told.0.saturating_sub(first.at_ns.0)) {
+    let source = if is_host { "the kernel" } else { "the driver" };
+    let distance = match first.told_at_ns.map(|told| told.0.saturating_sub(first.at_ns.0)) {
         None | Some(0) => String::new(),
         Some(off) => {
             let way = if off < 0 { "earlier" } else { "later" };
-            format!("; {teller}'s figures are from {} {way}", Span(off.unsigned_abs().saturating_mul(1000)))
+            format!("; the figures of {source} are {} {way}", Span(off.unsigned_abs().saturating_mul(1000)))
         }
     };
-    format!("{}{host} at {}{moment}{told}", first.device, clock(first.at_ns))
+    format!("{}{host} at {}{moment}{distance}", first.device, clock(first.at_ns))
 }

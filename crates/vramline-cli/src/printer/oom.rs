@@ -76,7 +76,7 @@ fn figures(failure: &FailureView) -> Vec<String> {
         ("pool, in use", both(failure.in_use_low_bytes, failure.in_use_high_bytes), ""),
         ("pool, free", pool, "reserved from the driver, not in use"),
         ("pool, largest free", failure.largest_free_bytes.map(|bytes| (bytes, bytes)), ""),
-        ("pool, may grow by", both(failure.unallocated_low_bytes, failure.unallocated_high_bytes), ""),
+        ("pool, can grow by", both(failure.unallocated_low_bytes, failure.unallocated_high_bytes), ""),
         ("pool, limit", both(failure.limit_low_bytes, failure.limit_high_bytes), ""),
         (
             "pool, rounding",
@@ -125,7 +125,9 @@ fn held_then(failure: &FailureView, style: Style) -> Vec<String> {
             .collect();
         let columns = [("total", true), ("blocks", true), ("op", false)];
         let lines = fitting_table(&columns, &rows, &[2], style);
-        return std::iter::once(title("Largest in use, blocks of one size together")).chain(lines).collect();
+        return std::iter::once(title("Largest in use (blocks of the same size are added up)"))
+            .chain(lines)
+            .collect();
     }
     if failure.buffers.is_empty() {
         return Vec::new();
@@ -163,7 +165,7 @@ fn others(report: &OomReport) -> Vec<String> {
     let left_out = report.groups.len().saturating_sub(1 + SCREEN_FAILURES);
     if left_out > 0 {
         lines.truncate(SCREEN_FAILURES * 2);
-        lines.push(format!("{} more with --all", counted(left_out as u64, "failure")));
+        lines.push(format!("{} more with --all", counted(left_out, "failure")));
     }
     lines
 }
@@ -257,7 +259,7 @@ fn facts(failure: &FailureView, again: usize) -> Vec<String> {
         facts.push(format!("tried {} times", failure.attempts));
     }
     if again > 0 {
-        facts.push(format!("{} more like it", thousands(again as u64)));
+        facts.push(format!("{} like it", counted(again, "more failure")));
     }
     facts
 }
@@ -283,13 +285,13 @@ fn arithmetic(out: &mut String, failure: &FailureView, style: Style) {
             "request",
             failure.rounded_low_bytes,
             failure.rounded_high_bytes,
-            "R: what the allocator needed, after rounding",
+            "R: the requested size, rounded up by the allocator",
         ),
         (
             "free",
             failure.free_low_bytes,
             failure.free_high_bytes,
-            "F: free blocks of the pool that the request may use",
+            "F: free in the pool, in blocks that the request could use",
         ),
         (
             "largest free",
@@ -301,11 +303,11 @@ fn arithmetic(out: &mut String, failure: &FailureView, style: Style) {
             "unallocated",
             failure.unallocated_low_bytes,
             failure.unallocated_high_bytes,
-            "U: what the limit still allows the pool to reserve",
+            "U: how much more the pool may reserve under its limit",
         ),
         ("short by", failure.short_by_low_bytes, failure.short_by_high_bytes, "R - F - U"),
         ("rounding", failure.slack_low_bytes, failure.slack_high_bytes, "in use beyond what was requested"),
-        ("in use", failure.in_use_low_bytes, failure.in_use_high_bytes, "whole blocks"),
+        ("in use", failure.in_use_low_bytes, failure.in_use_high_bytes, "blocks in use, rounding included"),
         ("limit", failure.limit_low_bytes, failure.limit_high_bytes, "of the pool"),
         (
             "other processes",
@@ -381,7 +383,7 @@ fn picture(out: &mut String, failure: &FailureView, style: Style) {
     if !rest.is_empty() {
         let bytes: Bytes = rest.iter().map(|region| region.bytes).sum();
         let free: Bytes = rest.iter().map(|region| region.free_bytes).sum();
-        let what = format!("{} more regions", rest.len());
+        let what = counted(rest.len(), "more region");
         let _ = writeln!(out, "  {what:<MAP_WIDTH$}  {:>9}  {:>9} free", bytes.to_string(), free.to_string());
     }
 }
@@ -405,13 +407,13 @@ fn bridge(out: &mut String, failure: &FailureView, style: Style) {
     let columns = [("address", false), ("block", true), ("requested", true), ("op", false)];
     table(out, &columns, &rows, style);
     if bridge.live.len() > LISTED {
-        let _ = writeln!(out, "  and {} more (--json)", bridge.live.len() - LISTED);
+        let _ = writeln!(out, "  and {} more (--json lists all)", bridge.live.len() - LISTED);
     }
     let _ = writeln!(
         out,
-        "  in region {}: {} free blocks, {} together",
+        "  in region {}: {}, {} in total",
         bridge.region + 1,
-        bridge.holes,
+        counted(bridge.holes, "free block"),
         bridge.free_bytes
     );
 }

@@ -1,7 +1,8 @@
-//! Draws how the steps of a pool repeat each other: one line where they do, and the ops that ask for other sizes where they do not.
+//! Draws how far the requests of a pool repeat from step to step, and the ops whose sizes change.
 
 use std::fmt::Write;
 
+use vramline::units::{counted, plural};
 use vramline::view::patterns::ChurningView;
 use vramline::view::report::PoolView;
 
@@ -12,25 +13,25 @@ const ROWS: usize = 5;
 
 pub(super) fn patterns(out: &mut String, pool: &PoolView, style: Style) {
     let Some(patterns) = &pool.patterns else { return };
-    heading(out, &format!("Requests from step to step in {}", pool.name), style);
+    heading(out, &format!("Repeated requests in {}", pool.name), style);
     let steady = match patterns.steady_from_step {
-        Some(step) => format!("steady from step {step} on"),
-        None => "the last traced step still brings new sizes".to_owned(),
+        Some(step) => format!("almost no new sizes from step {step} on"),
+        None => "the last traced step still requests new sizes".to_owned(),
     };
     let _ = writeln!(
         out,
-        "  {} of the requests and {} of the bytes of a step come again, over {} traced steps; {steady}",
+        "  {} of the requests and {} of the bytes of a step repeat from step to step ({}); {steady}",
         percent(patterns.repeated_requests),
         percent(patterns.repeated_bytes),
-        patterns.steps
+        counted(patterns.steps, "traced step")
     );
     if patterns.churning_ops == 0 {
         return;
     }
     let _ = writeln!(
         out,
-        "  {} ops ask for other sizes in most steps. The pool takes {}; with these ops at their largest sizes it would take {}",
-        patterns.churning_ops,
+        "  {} different sizes in most steps. The pool needs {}; if these ops always requested their largest sizes, it would need {}.",
+        plural(patterns.churning_ops, "op requests", "ops request"),
         or_dash(patterns.pool_bytes),
         or_dash(patterns.padded_pool_bytes)
     );

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use vramline::analysis::plan::variable_title;
 use vramline::snapshot::Role;
-use vramline::units::Bytes;
+use vramline::units::{Bytes, counted};
 use vramline::view::plan::{CompiledView, FixView, PartView, PlanView, PredictionView, ProbeView};
 
 use super::screen::{Section, bars, bold, fitting_table, notes, screen, titled, wrapped};
@@ -24,7 +24,7 @@ const MIN_SAVING: f64 = 0.01;
 /// The answer on one screen.
 pub(crate) fn first_screen(document: &PlanView, style: Style) -> String {
     let parts = match document.predictions.as_slice() {
-        // Without a history of names there is nothing to tell apart.
+        // Without names, every byte has the role unknown.
         [only] if only.by_role.iter().any(|(role, bytes)| *role != Role::Unknown && *bytes > Bytes::ZERO) => {
             bars(&roles(only), style)
         }
@@ -33,7 +33,10 @@ pub(crate) fn first_screen(document: &PlanView, style: Style) -> String {
     let next = "--full (everything), --curve (memory against batch size), --json";
     screen(vec![
         Section::whole(bold(&document.headline, style)),
-        Section::whole(largest(document).map(|text| wrapped(&text, 0, 2)).unwrap_or_default()).attached(),
+        Section::whole(
+            document.largest_batch.text.as_ref().map(|text| wrapped(text, 0, 2)).unwrap_or_default(),
+        )
+        .attached(),
         Section::trimmed(predicted(document, style), 3, 1),
         Section::trimmed(parts, 0, 4),
         Section::trimmed(fixes_in_short(document, style), 4, 2),
@@ -69,11 +72,11 @@ fn predicted(document: &PlanView, style: Style) -> Vec<String> {
         ("peak", true),
         ("range", false),
         ("reserved", true),
-        ("pool needs", true),
+        ("needs at least", true),
         ("in nvidia-smi", true),
         ("fits", false),
     ];
-    // Columns of which nothing is known say nothing.
+    // Columns without any figure are left out.
     let is_known = |at: usize| rows.iter().any(|row| row.get(at).is_some_and(|cell| cell != "-"));
     let kept: Vec<usize> = (0..columns.len()).filter(|&at| is_known(at)).collect();
     let columns: Vec<(&str, bool)> = kept.iter().filter_map(|&at| columns.get(at).copied()).collect();
@@ -114,7 +117,7 @@ fn fixes_in_short(document: &PlanView, style: Style) -> Vec<String> {
     let rows: Vec<Vec<String>> = fixes.take(SCREEN_FIXES).map(row).collect();
     let columns = [("saves", true), ("peak", true), ("time", true), ("fix", false), ("how", false)];
     let title = format!(
-        "{}What would need less at {} {}{}",
+        "{}How to use less memory at {} {}{}",
         style.bold,
         variable(document),
         first.batch,
@@ -134,14 +137,16 @@ fn based_on(document: &PlanView) -> String {
     let runs = batches.len();
     batches.sort_unstable();
     batches.dedup();
+    let many = if batches.len() > 1 && document.variable == "batch" { "s" } else { "" };
     let listed = batches.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     let variable = variable(document);
     if runs == 0 {
         return "what XLA compiled".to_owned();
     }
     format!(
-        "{runs} recorded runs with {variable} {listed}. The limit is for the pool: context and libraries come on top (--full lists what \
-         is not included)"
+        "{} with {variable}{many} {listed}. The limit is that of the pool: context and libraries need more (--full lists what is not \
+         included)",
+        counted(runs, "recorded run")
     )
 }
 
@@ -149,8 +154,8 @@ fn based_on(document: &PlanView) -> String {
 pub(crate) fn full(document: &PlanView, curve: bool, style: Style) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}{}{}", style.bold, printable(&document.headline), style.plain);
-    if let Some(text) = largest(document) {
-        let _ = writeln!(out, "{text}");
+    if let Some(text) = &document.largest_batch.text {
+        let _ = writeln!(out, "{}", printable(text));
     }
     for prediction in &document.predictions {
         batch(&mut out, document, prediction, style);
@@ -167,23 +172,6 @@ pub(crate) fn full(document: &PlanView, curve: bool, style: Style) -> String {
     }
     notes_of(&mut out, &document.warnings, style);
     out
-}
-
-/// The largest batch size under the limit.
-fn largest(document: &PlanView) -> Option<String> {
-    let limit = document.limit_bytes.filter(|_| !document.probes.is_empty())?;
-    let name = variable(document);
-    let (sure, likely) = (document.largest_batch.sure, document.largest_batch.likely);
-    Some(match (sure, likely) {
-        (Some(sure), Some(likely)) if likely > sure => {
-            format!("Largest {name} for {limit}: {sure} (sure); up to {likely} passes in most runs (likely).")
-        }
-        (Some(sure), _) => format!("Largest {name} for {limit}: {sure} (sure)."),
-        (None, Some(likely)) => {
-            format!("Largest {name} for {limit}: {likely} passes in most runs (likely); none is sure.")
-        }
-        (None, None) => format!("No {name} fits in {limit}."),
-    })
 }
 
 fn batch(out: &mut String, document: &PlanView, prediction: &PredictionView, style: Style) {
@@ -237,7 +225,7 @@ fn batch(out: &mut String, document: &PlanView, prediction: &PredictionView, sty
 
 fn fixes(out: &mut String, document: &PlanView, style: Style) {
     let Some(first) = document.fixes.first() else { return };
-    heading(out, &format!("What would need less at {} {}", variable(document), first.batch), style);
+    heading(out, &format!("How to use less memory at {} {}", variable(document), first.batch), style);
     let titles = FixView::TITLES;
     let columns = [
         (titles.saves_bytes, true),
@@ -289,8 +277,8 @@ fn draw(out: &mut String, document: &PlanView, style: Style) {
         let bar: String = bar.into_iter().collect();
         let _ = writeln!(out, "  {:>8}  {bar} {}", point.batch, point.peak_bytes);
     }
-    let told = if limit.is_some() { ", | limit" } else { "" };
-    let _ = writeln!(out, "  {}# peak, + upper end of the range{told}{}", style.dim, style.plain);
+    let limit = if limit.is_some() { ", | limit" } else { "" };
+    let _ = writeln!(out, "  {}# peak, + upper end of the range{limit}{}", style.dim, style.plain);
 }
 
 fn probes(out: &mut String, document: &PlanView, style: Style) {

@@ -7,7 +7,7 @@ use vramline::analysis::caching::CachedWhen;
 use vramline::analysis::held::HeldMoment;
 use vramline::analysis::limit::LimitSetter;
 use vramline::event::Vendor;
-use vramline::units::{Bytes, thousands};
+use vramline::units::{Bytes, counted, thousands};
 use vramline::view::caching::CachedView;
 use vramline::view::report::{PoolView, Report};
 
@@ -101,7 +101,7 @@ fn hardware(out: &mut String, report: &Report) {
     }
 }
 
-/// A limit that nobody set is told as what it is.
+/// The limit; the built-in default of a framework is marked as such.
 fn limit(pool: &PoolView) -> String {
     match pool.limit_by {
         Some(LimitSetter::BuiltIn) => format!("{} (built-in)", or_dash(pool.limit_bytes)),
@@ -112,7 +112,7 @@ fn limit(pool: &PoolView) -> String {
 /// What PyTorch's allocator kept from the driver beyond what was allocated.
 pub(super) fn cached(out: &mut String, pool: &PoolView, style: Style) {
     let Some(caching) = &pool.caching else { return };
-    heading(out, &format!("Taken from the driver by {}", pool.name), style);
+    heading(out, &format!("Reserved from the driver by {}", pool.name), style);
     let titles = CachedView::TITLES;
     let has_expandable = caching.moments.iter().any(|moment| moment.expandable_bytes > Bytes::ZERO);
     let mut columns: Vec<Column> = vec![
@@ -128,8 +128,8 @@ pub(super) fn cached(out: &mut String, pool: &PoolView, style: Style) {
     }
     let rows = caching.moments.iter().map(|moment| {
         let when = match moment.when {
-            CachedWhen::Peak => "most allocated",
-            CachedWhen::ReservedPeak => "most reserved",
+            CachedWhen::Peak => "peak allocated",
+            CachedWhen::ReservedPeak => "peak reserved",
             CachedWhen::End if pool.moment == HeldMoment::Dump => "at the dump",
             CachedWhen::End => "at the end",
         };
@@ -170,23 +170,23 @@ pub(super) fn cached(out: &mut String, pool: &PoolView, style: Style) {
         };
         let _ = writeln!(
             out,
-            "  stream {}{private}: {} reserved in {} segments, {} allocated",
+            "  stream {}{private}: {} reserved in {}, {} allocated",
             used.stream,
             used.reserved_bytes,
-            thousands(used.segments),
+            counted(used.segments, "segment"),
             used.allocated_bytes
         );
     }
     let more = caching.streams.len().saturating_sub(STREAM_ROWS);
     if more > 0 && !is_plain {
-        let _ = writeln!(out, "  and {more} more streams (--json has them all)");
+        let _ = writeln!(out, "  and {} (--json lists all)", counted(more, "more stream"));
     }
     for failure in caching.failures.iter().take(FAILURE_ROWS) {
         let place =
             if failure.op.is_empty() { String::new() } else { format!(", at {}", printable(&failure.op)) };
         let _ = writeln!(
             out,
-            "  {}out of memory{} at {}: {} asked for with {} free on the device; {} allocated, {} reserved then{place}",
+            "  {}out of memory{} at {}: {} requested with {} free on the device; {} allocated and {} reserved at that time{place}",
             style.bold,
             style.plain,
             clock(failure.at_ns),
@@ -198,6 +198,6 @@ pub(super) fn cached(out: &mut String, pool: &PoolView, style: Style) {
     }
     let more = caching.failures.len().saturating_sub(FAILURE_ROWS);
     if more > 0 {
-        let _ = writeln!(out, "  and {more} more requests that failed (--json has them all)");
+        let _ = writeln!(out, "  and {} (--json lists all)", counted(more, "more failed request"));
     }
 }

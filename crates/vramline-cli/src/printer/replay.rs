@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use vramline::replay::AnsweredBy;
-use vramline::units::{Bytes, thousands};
+use vramline::units::{Bytes, counted, plural, thousands};
 use vramline::view::replay::{CauseView, GrowthView, MomentView, OpView, Replay, ReplayPoolView, WhatIfView};
 
 use super::screen::{COLUMNS, Section, bold, cut, fitting_table, notes, screen, titled, wrapped};
@@ -18,40 +18,37 @@ const SCREEN_CAUSES: usize = 4;
 const SCREEN_POOLS: usize = 4;
 const SCREEN_NOTES: usize = 2;
 
+/// The title of the causes.
+const WHY_LARGER: &str = "Why the pool is larger than the peak (the causes overlap)";
+
 /// The answer on one screen.
 pub(crate) fn first_screen(document: &Replay, style: Style) -> String {
     let file = document.files.first().map_or(String::new(), |file| cut(&printable(file), COLUMNS));
     let Some(main) = document.pools.first() else { return full(document, style) };
-    let mut table_of_parts = String::new();
-    parts(&mut table_of_parts, main, style);
-    let parts: Vec<String> = table_of_parts
-        .lines()
-        .skip(1)
-        .filter(|line| !line.starts_with("  at the"))
-        .map(|line| cut(line, COLUMNS))
+    let parts: Vec<String> = parts(main, style)
+        .into_iter()
+        .filter(|line| line.detail == LineDetail::FirstScreen)
+        .map(|line| cut(&line.text, COLUMNS))
         .collect();
     let cause = |cause: &CauseView| {
         wrapped(&format!("  {:>9}  {}", cause.bytes.to_string(), printable(&cause.text)), 13, 2)
     };
     let mut causes: Vec<String> = main.causes.iter().take(SCREEN_CAUSES).flat_map(cause).collect();
     if !causes.is_empty() {
-        causes.insert(
-            0,
-            format!("{}Why the pool is larger than the peak (these overlap){}", style.bold, style.plain),
-        );
+        causes.insert(0, format!("{}{WHY_LARGER}{}", style.bold, style.plain));
     }
     let others = document.pools.iter().skip(1).take(SCREEN_POOLS);
     let others: Vec<String> = others.flat_map(|pool| titled("Also", &pool.headline, 2, style)).collect();
-    let next = "--what-if growth=off (other settings), --find limit (least limit), --full (everything)";
+    let next = "--what-if growth=off (other settings), --find limit (smallest limit), --full (everything)";
     let asked = document.asked.as_ref().map(|asked| {
         let answer = if asked.fits { "fits" } else { "does not fit" };
-        titled("Request", &format!("{} more {answer}", asked.asked_bytes), 1, style)
+        titled("Request", &format!("another request of {} {answer}", asked.asked_bytes), 1, style)
     });
     screen(vec![
         Section::whole(vec![format!("{}{file}{}", style.dim, style.plain)]),
         Section::whole(bold(&sizes(main), style)),
         Section::whole(wrapped(&main.headline, 0, 3)).attached(),
-        Section::trimmed(what_if_lines(document, style), 4, 1),
+        Section::trimmed(what_if_lines(document, LineDetail::FirstScreen, style), 4, 1),
         Section::whole(asked.unwrap_or_default()),
         Section::trimmed(parts, 3, 4),
         Section::trimmed(causes, 3, 3),
@@ -73,13 +70,19 @@ pub(crate) fn full(document: &Replay, style: Style) -> String {
     }
     if let Some(pool) = document.pools.first() {
         let _ = writeln!(out, "\n{}", sizes(pool));
-        parts(&mut out, pool, style);
+        let parts = parts(pool, style);
+        if !parts.is_empty() {
+            out.push('\n');
+        }
+        for line in parts {
+            let _ = writeln!(out, "{}", line.text);
+        }
         growths(&mut out, pool, style);
         causes(&mut out, pool, style);
     }
     what_if(&mut out, document, style);
     if let Some(asked) = &document.asked {
-        heading(&mut out, &format!("A request for {} more", asked.asked_bytes), style);
+        heading(&mut out, &format!("Another request of {}", asked.asked_bytes), style);
         if asked.fits {
             let _ = writeln!(out, "  fits");
         }
@@ -99,13 +102,13 @@ pub(crate) fn full(document: &Replay, style: Style) -> String {
 fn exactness(out: &mut String, pool: &ReplayPoolView, style: Style) {
     let _ = writeln!(
         out,
-        "{}{}{} {}({}, {}){}",
+        "{}{}{}\n  {}allocator {}, preset {}{}",
         style.bold,
         printable(&pool.headline),
         style.plain,
         style.dim,
-        pool.preset,
         pool.model,
+        pool.preset,
         style.plain
     );
     if let Some(driver) = &pool.driver {
@@ -125,14 +128,14 @@ fn exactness(out: &mut String, pool: &ReplayPoolView, style: Style) {
         }
         let only_here = driver.only_here + driver.failures_only_here;
         if only_here > 0 {
-            let _ = write!(out, "; {} calls and failures happen only in the replay", thousands(only_here));
+            let _ = write!(out, "; {} only in the replay", counted(only_here, "call or failure"));
         }
         out.push('\n');
     }
     if let (None, Some(least)) = (pool.limit_bytes, pool.least_limit_bytes) {
         let _ = writeln!(
             out,
-            "  the driver refused more than {least}: a what-if without a limit uses that as its limit"
+            "  the driver refused to give more than {least}: a what-if without a limit uses that as its limit"
         );
     }
     for assumed in &pool.assumes {
@@ -141,7 +144,7 @@ fn exactness(out: &mut String, pool: &ReplayPoolView, style: Style) {
     if let Some(first) = &pool.first_mismatch {
         let replayed = match (first.replayed_address, first.replayed_chunk_bytes) {
             (Some(address), Some(chunk)) => format!("{address:x} ({} bytes)", thousands(chunk.0)),
-            _ => "no space for it".to_owned(),
+            _ => "nowhere: there is no room for it".to_owned(),
         };
         let when = clock(first.at_ns);
         let asked = format!("{} requested by {}", first.asked_bytes, shown(&first.op));
@@ -149,10 +152,10 @@ fn exactness(out: &mut String, pool: &ReplayPoolView, style: Style) {
         let _ = match first.address {
             Some(address) => writeln!(
                 out,
-                "  first difference at {when}: {asked} is at {address:x} ({chunk} bytes), in the replay at {replayed}"
+                "  first difference at {when}: {asked} is at {address:x} ({chunk} bytes) in the trace; in the replay it is at {replayed}"
             ),
             None => {
-                writeln!(out, "  first difference at {when}, after {} allocations:", thousands(first.alloc))
+                writeln!(out, "  first difference at {when}, after {}:", counted(first.alloc, "allocation"))
             }
         };
         for line in &first.around {
@@ -167,25 +170,45 @@ fn shown(op: &str) -> String {
 
 /// Peak, pool, and what an ideal allocator would need.
 fn sizes(pool: &ReplayPoolView) -> String {
+    let less = pool.pool_bytes.saturating_sub(pool.packing_bound_bytes);
+    let ideal = if less == Bytes::ZERO {
+        "An ideal allocator would need the same.".to_owned()
+    } else {
+        format!("An ideal allocator would need {}, {less} less than the pool.", pool.packing_bound_bytes)
+    };
     format!(
-        "The pool reserved {} for a peak of {}. The tensors alone requested {}. An ideal allocator would need {}, {} less than the pool.",
-        pool.pool_bytes,
-        pool.peak_bytes,
-        pool.load_requested_bytes,
-        pool.packing_bound_bytes,
-        pool.pool_bytes.saturating_sub(pool.packing_bound_bytes)
+        "The pool reserved {} for a peak of {}. The tensors alone requested {}. {ideal}",
+        pool.pool_bytes, pool.peak_bytes, pool.load_requested_bytes
     )
 }
 
-fn parts(out: &mut String, pool: &ReplayPoolView, style: Style) {
-    let Some(moment) = &pool.at_peak else { return };
-    heading(out, &format!("The pool at the peak, {}", clock(moment.at_ns)), style);
+/// Where a line is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineDetail {
+    /// On the first screen, and with `--full`.
+    FirstScreen,
+    /// Only with `--full`.
+    Full,
+}
+
+/// A line, and where it is printed.
+struct DetailedLine {
+    text: String,
+    detail: LineDetail,
+}
+
+/// What the pool consisted of at the peak, with its title; empty if that is unknown.
+fn parts(pool: &ReplayPoolView, style: Style) -> Vec<DetailedLine> {
+    let Some(moment) = &pool.at_peak else { return Vec::new() };
+    let title = format!("{}The pool at the peak, {}{}", style.bold, clock(moment.at_ns), style.plain);
+    let mut lines = vec![DetailedLine { text: title, detail: LineDetail::FirstScreen }];
     let words = Words::of(pool);
     let whole = moment.in_use_bytes + moment.pending_bytes + moment.cached_bytes;
     let mut line = |name: &str, bytes: Bytes, meaning: String| {
         let share = percent(bytes, whole);
         let bytes = bytes.to_string();
-        let _ = writeln!(out, "  {bytes:>9}  {share:>7}  {name:<10} {}{meaning}{}", style.dim, style.plain);
+        let text = format!("  {bytes:>9}  {share:>7}  {name:<10}  {}{meaning}{}", style.dim, style.plain);
+        lines.push(DetailedLine { text, detail: LineDetail::FirstScreen });
     };
     line("requested", moment.requested_bytes, "by live tensors".to_owned());
     line("rounding", moment.slack_bytes, "handed out beyond the requests".to_owned());
@@ -198,7 +221,8 @@ fn parts(out: &mut String, pool: &ReplayPoolView, style: Style) {
         format!("free; the largest free block is {}", moment.largest_free_bytes),
     );
     if moment.external_bytes > Bytes::ZERO {
-        let meaning = format!("part of cached: in blocks too small for the next {}", moment.upcoming_bytes);
+        let meaning =
+            format!("part of cached: too small for the next request of {}", moment.upcoming_bytes);
         line("fragmented", moment.external_bytes, meaning);
     }
     if moment.idle_bytes > Bytes::ZERO {
@@ -210,8 +234,10 @@ fn parts(out: &mut String, pool: &ReplayPoolView, style: Style) {
     }
     let end = pool.at_end.as_ref();
     for (when, moment) in [("at the peak", Some(moment)), ("at the end", end)] {
-        stranded(out, when, moment, &words);
+        let text = stranded(when, moment, &words);
+        lines.extend(text.map(|text| DetailedLine { text, detail: LineDetail::Full }));
     }
+    lines
 }
 
 /// What the allocator calls its parts.
@@ -229,8 +255,9 @@ impl Words {
     }
 }
 
-fn stranded(out: &mut String, when: &str, moment: Option<&MomentView>, words: &Words) {
-    let Some(moment) = moment.filter(|moment| !moment.stranded.is_empty()) else { return };
+/// Regions that are nearly empty; `None` if there are none.
+fn stranded(when: &str, moment: Option<&MomentView>, words: &Words) -> Option<String> {
+    let moment = moment.filter(|moment| !moment.stranded.is_empty())?;
     let held: Bytes =
         moment.stranded.iter().map(|region| region.bytes.saturating_sub(region.live_bytes)).sum();
     let first = moment.stranded.first();
@@ -242,15 +269,8 @@ fn stranded(out: &mut String, when: &str, moment: Option<&MomentView>, words: &W
             region.ops.first().map_or("(no name)".to_owned(), |op| shown(&op.op))
         )
     });
-    let _ = writeln!(
-        out,
-        "  {when}, {held} is free in {} with few live blocks{example}",
-        if moment.stranded.len() == 1 {
-            format!("a {}", words.region)
-        } else {
-            format!("{} {}s", moment.stranded.len(), words.region)
-        }
-    );
+    let regions = counted(moment.stranded.len(), words.region);
+    Some(format!("  {when}, {held} is free in {regions} with few live blocks{example}"))
 }
 
 fn growths(out: &mut String, pool: &ReplayPoolView, style: Style) {
@@ -269,7 +289,7 @@ fn growths(out: &mut String, pool: &ReplayPoolView, style: Style) {
     ];
     heading(
         out,
-        "Why the pool grew: the request, what was free, and how much the largest free block missed",
+        "Why the pool grew: the request, what was free, and by how much the largest free block was too small",
         style,
     );
     remembered(out, pool);
@@ -293,7 +313,7 @@ fn growths(out: &mut String, pool: &ReplayPoolView, style: Style) {
         .collect();
     table(out, &columns, &rows, style);
     if pool.growths.len() > rows.len() {
-        let _ = writeln!(out, "  and {} more, smaller", pool.growths.len() - rows.len());
+        let _ = writeln!(out, "  and {} smaller", pool.growths.len() - rows.len());
     }
 }
 
@@ -319,7 +339,7 @@ fn causes(out: &mut String, pool: &ReplayPoolView, style: Style) {
     if pool.causes.is_empty() {
         return;
     }
-    heading(out, "Why the pool is larger than the peak (these overlap)", style);
+    heading(out, WHY_LARGER, style);
     for cause in &pool.causes {
         let bytes = cause.bytes.to_string();
         let _ = writeln!(out, "  {bytes:>9}  {:<14}  {}", cause.cause, printable(&cause.text));
@@ -336,45 +356,30 @@ fn named(op: &OpView) -> String {
 
 fn what_if(out: &mut String, document: &Replay, style: Style) {
     if !document.what_if.is_empty() {
-        let _ = writeln!(out, "\n{}", what_if_lines(document, style).join("\n"));
+        let _ = writeln!(out, "\n{}", what_if_lines(document, LineDetail::Full, style).join("\n"));
     }
 }
 
 /// What other settings would do, as a table with its footnotes.
-fn what_if_lines(document: &Replay, style: Style) -> Vec<String> {
+fn what_if_lines(document: &Replay, detail: LineDetail, style: Style) -> Vec<String> {
     if document.what_if.is_empty() {
         return Vec::new();
     }
     let titles = WhatIfView::TITLES;
-    let columns: [Column; 6] = [
+    let columns: [Column; 5] = [
         (titles.setting, false),
         (titles.fits, false),
         (titles.peak_bytes, true),
         (titles.pool_bytes, true),
         (titles.retries, true),
-        ("", false),
     ];
     let mut lines = vec![format!("{}What if{}", style.bold, style.plain)];
     let range = |low: Bytes, high: Bytes| {
         if low.to_string() == high.to_string() { high.to_string() } else { format!("{low} to {high}") }
     };
     let row = |answer: &WhatIfView| {
-        let failed = answer.failed.as_ref().map_or(String::new(), |failed| {
-            let when = failed.at_ns.map_or(String::new(), |at| format!(" at {}", clock(at)));
-            format!(
-                "{} requested by {}{when}, {} free, largest free block {}",
-                failed.asked_bytes,
-                shown(&failed.op),
-                failed.free_bytes,
-                failed.largest_free_bytes
-            )
-        });
-        let failed = match answer.waits {
-            Some(waits) => format!("only if {} requests wait for other threads: {failed}", thousands(waits)),
-            None => failed,
-        };
         vec![
-            if answer.setting.is_empty() { "as recorded".to_owned() } else { printable(&answer.setting) },
+            setting(answer),
             match answer.fits {
                 Some(true) => "yes",
                 Some(false) => "no",
@@ -385,19 +390,56 @@ fn what_if_lines(document: &Replay, style: Style) -> Vec<String> {
             range(answer.peak_low_bytes, answer.peak_bytes),
             range(answer.pool_low_bytes, answer.pool_bytes),
             thousands(answer.retries),
-            failed,
         ]
     };
     let rows: Vec<Vec<String>> = document.what_if.iter().map(row).collect();
-    lines.extend(fitting_table(&columns, &rows, &[5], style));
+    lines.extend(fitting_table(&columns, &rows, &[0], style));
+    for answer in &document.what_if {
+        lines.extend(what_failed(answer).into_iter().flat_map(|text| footnote(&text, detail)));
+    }
     if document.what_if.iter().any(|answer| answer.by == AnsweredBy::Bounds) {
-        lines.push("  cuda_malloc_async: the driver's rules are not public, so this is a lower bound and a rough upper bound".to_owned());
+        lines.extend(footnote(
+            "cuda_malloc_async: the driver's rules are not public, so this is a lower bound and a rough upper bound.",
+            detail,
+        ));
     }
-    if document.what_if.iter().any(|answer| answer.is_lower_bound) {
-        lines
-            .push("  The run ended early: later requests are unknown, so these are lower bounds.".to_owned());
+    lines.push(
+        "  This holds for the recorded order of requests; threads may run in another order next time."
+            .to_owned(),
+    );
+    lines
+}
+
+/// The setting of a what-if, as the user wrote it.
+fn setting(answer: &WhatIfView) -> String {
+    if answer.setting.is_empty() { "as recorded".to_owned() } else { printable(&answer.setting) }
+}
+
+/// The request that fails with a setting, or that other threads must wait for.
+fn what_failed(answer: &WhatIfView) -> Option<String> {
+    let failed = answer.failed.as_ref()?;
+    let when = failed.at_ns.map_or(String::new(), |at| format!(" at {}", clock(at)));
+    let request = format!("the request of {} by {}", failed.asked_bytes, shown(&failed.op));
+    let free = if failed.free_bytes == Bytes::ZERO {
+        "no memory of the pool is free".to_owned()
+    } else {
+        format!("{} is free, in blocks of at most {}", failed.free_bytes, failed.largest_free_bytes)
+    };
+    let setting = setting(answer);
+    Some(match answer.waits {
+        Some(waits) => {
+            let wait = plural(waits, "request waits", "requests wait");
+            format!("{setting}: fits only if {wait} for other threads, first {request}{when}: {free}.")
+        }
+        None if answer.fits == Some(false) => format!("{setting}: {request} fails{when}: {free}."),
+        None => format!("{setting}: in the recorded order, {request} fails{when}: {free}."),
+    })
+}
+
+/// A line under a table: wrapped on a first screen, whole with `--full`.
+fn footnote(text: &str, detail: LineDetail) -> Vec<String> {
+    match detail {
+        LineDetail::FirstScreen => wrapped(&format!("  {text}"), 4, 3),
+        LineDetail::Full => vec![format!("  {text}")],
     }
-    lines
-        .push("  For the recorded order of requests; threads may run in another order next time.".to_owned());
-    lines
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use vramline::analysis::headline::ReportWord;
+use vramline::analysis::headline::{ReportWord, warnings_in_answer};
 use vramline::analysis::held::{GroupBy, HeldMoment};
-use vramline::units::Bytes;
+use vramline::units::{Bytes, counted};
 use vramline::view::report::{PoolView, Report, Row};
 
 use super::screen::{COLUMNS, Section, again, bars, cut, fitting_table, screen, titled, wrapped};
@@ -26,12 +26,14 @@ pub(crate) fn first_screen(report: &Report, by: GroupBy, style: Style) -> String
     for sentence in &report.explanation {
         explanation.extend(wrapped(sentence, 0, 3));
     }
+    let in_answer = warnings_in_answer(&report.warnings);
     let notes: Vec<String> = report
         .warnings
         .iter()
-        .filter(|warning| warning.code != "out-of-memory")
+        .enumerate()
+        .filter(|(at, _)| !in_answer.contains(at))
         .take(NOTES)
-        .flat_map(|warning| titled("Note", &warning.text, 2, style))
+        .flat_map(|(_, warning)| titled("Note", &warning.text, 2, style))
         .collect();
     screen(vec![
         Section::whole(subject(report, style)),
@@ -122,11 +124,19 @@ fn largest(pool: &PoolView, by: GroupBy, style: Style) -> Vec<String> {
     }
     columns.push(("what", false));
     let row = |row: &Row| {
-        let count = if row.count > 1 { format!("{} x ", row.count) } else { String::new() };
+        // A group may have several roles, and may be of no layer.
+        let role = if row.role.is_empty() && by != GroupBy::Op { "several" } else { row.role };
+        let layer = if row.layer.is_empty() && by == GroupBy::Layer { "(no layer)" } else { &row.layer };
         let mut cells =
-            vec![row.bytes.to_string(), row.bytes.percent_of(held.in_use_bytes), row.role.to_owned()];
-        cells.extend(has_layers.then(|| row.layer.clone()));
-        cells.push(format!("{count}{}", what(row)));
+            vec![row.bytes.to_string(), row.bytes.percent_of(held.in_use_bytes), role.to_owned()];
+        cells.extend(has_layers.then(|| layer.to_owned()));
+        cells.push(match (what(row), by) {
+            (what, GroupBy::Op) if what.is_empty() => format!("{}, no name", counted(row.count, "block")),
+            // A group of several ops has no name of its own.
+            (what, _) if what.is_empty() => counted(row.count, "block"),
+            (what, _) if row.count > 1 => format!("{} x {what}", row.count),
+            (what, _) => what,
+        });
         cells
     };
     let rows: Vec<Vec<String>> = held.rows.iter().take(ROWS).map(row).collect();
@@ -138,7 +148,7 @@ fn largest(pool: &PoolView, by: GroupBy, style: Style) -> Vec<String> {
     std::iter::once(title).chain(fitting_table(&columns, &rows, flexible, style)).collect()
 }
 
-/// What a row is, in a few words: variable or op, type and shape, source line.
+/// What a row is, in a few words: variable or op, type and shape, source line. Empty if nothing is known.
 fn what(row: &Row) -> String {
     let name = [&row.variable, &row.op].into_iter().find(|name| !name.is_empty());
     let name = name.map(|name| {
@@ -153,7 +163,7 @@ fn what(row: &Row) -> String {
     let source = if name.as_ref().is_some_and(|name| name.contains(".py:")) { "" } else { &row.source };
     let known = [name.unwrap_or_default(), shape.unwrap_or_default(), source.to_owned()];
     let words: Vec<String> = known.into_iter().filter(|word| !word.is_empty()).collect();
-    if words.is_empty() { "(no name)".to_owned() } else { words.join("  ") }
+    words.join("  ")
 }
 
 /// The other pools, one line for all of them where they are few.
@@ -208,7 +218,7 @@ pub(crate) fn full(report: &Report, by: GroupBy, style: Style) -> String {
     }
     let left_out = report.source.files.len().saturating_sub(FILES);
     if left_out > 0 {
-        let _ = writeln!(out, "{}and {left_out} more files{}", style.dim, style.plain);
+        let _ = writeln!(out, "{}and {}{}", style.dim, counted(left_out, "more file"), style.plain);
     }
     run::job(&mut out, report, style);
     verdict(&mut out, report, style);
@@ -224,14 +234,14 @@ pub(crate) fn full(report: &Report, by: GroupBy, style: Style) -> String {
     for pool in report.pools.iter().filter(|pool| is_worth_showing(pool, main)) {
         if let Some(held) = &pool.at_peak {
             let when = match pool.moment {
-                HeldMoment::Peak => "At the peak",
-                HeldMoment::Dump => "At the moment of the dump",
-                HeldMoment::Program => "The compiled program",
+                HeldMoment::Peak => "at the peak",
+                HeldMoment::Dump => "at the moment of the dump",
+                HeldMoment::Program => "in the compiled program",
             };
             held::held_at(&mut out, pool, held, when, by, style);
         }
         if let Some(held) = &pool.at {
-            held::held_at(&mut out, pool, held, "At that moment", by, style);
+            held::held_at(&mut out, pool, held, "at the time of --at", by, style);
         }
     }
     held::held_long(&mut out, main, style);

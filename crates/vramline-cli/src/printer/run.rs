@@ -1,4 +1,4 @@
-//! Draws a run as text: its command, its steps, epochs and variables, and what happened in it.
+//! Draws a run as text: its command, its steps, epochs and variables, and its events.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use vramline::event::How;
 use vramline::recording::manifest::Exit;
 use vramline::recording::rows::RecordedMarkKind;
 use vramline::snapshot::Role;
-use vramline::units::thousands;
+use vramline::units::{counted, thousands};
 use vramline::view::report::{PoolView, Report};
 use vramline::view::run::{EpochView, MarkView, PhaseView, StepView};
 
@@ -22,17 +22,22 @@ pub(super) fn steps(out: &mut String, report: &Report, main: &PoolView, style: S
     let Some(highest) = steps.iter().max_by_key(|step| step.peak_bytes) else { return };
     let Some(lowest) = steps.iter().min_by_key(|step| step.peak_bytes) else { return };
     let how = if first.how == How::Inferred { ", inferred" } else { "" };
-    heading(out, &format!("{} steps{how}", steps.len()), style);
-    let _ = writeln!(
-        out,
-        "  peaks from {} (step {}) to {} (step {}); in use after the first {}, after the last {}",
-        or_dash(lowest.peak_bytes),
-        lowest.step,
-        or_dash(highest.peak_bytes),
-        highest.step,
-        or_dash(first.current_bytes),
-        or_dash(last.current_bytes)
-    );
+    heading(out, &format!("{}{how}", counted(steps.len(), "step")), style);
+    let _ = if steps.len() == 1 {
+        let (peak, current) = (or_dash(first.peak_bytes), or_dash(first.current_bytes));
+        writeln!(out, "  peak {peak}; in use at its end {current}")
+    } else {
+        writeln!(
+            out,
+            "  peaks from {} (step {}) to {} (step {}); in use at the end of the first step {}, of the last step {}",
+            or_dash(lowest.peak_bytes),
+            lowest.step,
+            or_dash(highest.peak_bytes),
+            highest.step,
+            or_dash(first.current_bytes),
+            or_dash(last.current_bytes)
+        )
+    };
 }
 
 /// The command, how it ended, and who took part.
@@ -40,10 +45,10 @@ pub(super) fn job(out: &mut String, report: &Report, style: Style) {
     let Some(run) = &report.run else { return };
     if !run.command.is_empty() {
         let exit = match run.ended {
-            None => "still running, or its launcher was killed".to_owned(),
+            None => "still running, or the launcher was killed".to_owned(),
             Some(Exit::Code(0)) => "done".to_owned(),
-            Some(Exit::Code(code)) => format!("ended with code {code}"),
-            Some(Exit::Signal(signal)) => format!("ended with signal {signal}"),
+            Some(Exit::Code(code)) => format!("failed with exit code {code}"),
+            Some(Exit::Signal(signal)) => format!("killed by signal {signal}"),
         };
         let command = printable(&run.command.join(" "));
         let _ = writeln!(out, "{}{command}: {exit}{}", style.dim, style.plain);
@@ -106,12 +111,12 @@ pub(super) fn phases(out: &mut String, report: &Report, style: Style) {
     });
     table(out, &columns, &rows.collect::<Vec<_>>(), style);
     if left_out > 0 {
-        let _ = writeln!(out, "  the first {left_out} are in --json");
+        let _ = writeln!(out, "  --json also lists the {} before these", counted(left_out, "row"));
     }
     if report.steps.iter().any(|step| step.peak_bytes.is_none()) {
         let _ = writeln!(
             out,
-            "  {}a step's own peak is known in the trace, and with --step-peaks{}",
+            "  {}Per-step peaks are recorded only for traced steps; `vramline run --step-peaks` records all of them.{}",
             style.dim, style.plain
         );
     }
@@ -126,7 +131,7 @@ pub(super) fn epochs(out: &mut String, report: &Report, main: &PoolView, style: 
     if epochs.is_empty() {
         return;
     }
-    heading(out, &format!("{} epochs", epochs.len()), style);
+    heading(out, &counted(epochs.len(), "epoch"), style);
     let titles = EpochView::TITLES;
     let mut columns = vec![(titles.epoch, true), (titles.peak_bytes, true), (titles.current_bytes, true)];
     let has_fits = epochs.iter().any(|epoch| epoch.fit > Some(1));
@@ -141,7 +146,7 @@ pub(super) fn epochs(out: &mut String, report: &Report, main: &PoolView, style: 
     let left_out = epochs.len().saturating_sub(EPOCHS);
     table(out, &columns, &epochs.iter().skip(left_out).map(row).collect::<Vec<_>>(), style);
     if left_out > 0 {
-        let _ = writeln!(out, "  the first {left_out} are in --json");
+        let _ = writeln!(out, "  --json also lists the {} before these", counted(left_out, "epoch"));
     }
 }
 
@@ -151,7 +156,7 @@ pub(super) fn inventory(out: &mut String, report: &Report, style: Style) {
         .iter()
         .filter(|entry| entry.role != Role::Unknown)
         .map(|entry| {
-            format!("{} {} in {} variables", entry.role.word(), entry.bytes, thousands(entry.variables))
+            format!("{} {} in {}", entry.role.word(), entry.bytes, counted(entry.variables, "variable"))
         })
         .collect();
     if !told.is_empty() {
@@ -196,6 +201,6 @@ pub(super) fn happenings(out: &mut String, report: &Report, style: Style) {
     };
     table(out, &columns, &marks.iter().map(row).collect::<Vec<_>>(), style);
     if left_out > 0 {
-        let _ = writeln!(out, "  {left_out} earlier ones are in --json");
+        let _ = writeln!(out, "  --json also lists the {} before these", counted(left_out, "event"));
     }
 }

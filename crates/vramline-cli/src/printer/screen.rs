@@ -104,7 +104,7 @@ pub(super) fn wrapped(text: &str, indent: usize, most: usize) -> Vec<String> {
     }
     let spaces = " ".repeat(indent);
     let indented = |(at, line): (usize, &String)| {
-        // A word that is longer than a line is cut: nobody can break it.
+        // A word that is longer than a line is cut.
         let line = if at == 0 { line.clone() } else { format!("{spaces}{line}") };
         cut(&line, COLUMNS)
     };

@@ -92,7 +92,7 @@ fn a_page_leaves_the_gate_in_the_log() {
         "{text}"
     );
     let text = told(&["diff", KERAS, TORCH, "--fail-over", "2%", "--html", page]);
-    assert!(text.starts_with("exit 4\n") && text.contains("The gate is undecided"), "{text}");
+    assert!(text.starts_with("exit 4\n") && text.contains("The gate cannot decide"), "{text}");
     let text = told(&["diff", CNN, KERAS, "--html", page]);
     assert!(text.ends_with("open it in a browser\n") && !text.contains("gate"), "{text}");
 }

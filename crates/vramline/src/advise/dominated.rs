@@ -57,7 +57,7 @@ pub(super) fn slack(device: &Device) -> Option<Finding> {
             whole(device),
             percent(slack, peak)
         ),
-        fix: "`vramline replay PATH --what-if fragmentation=0.01` predicts what earlier splitting saves"
+        fix: "to predict what smaller blocks would save, run `vramline replay` on this file with --what-if fragmentation=0.01"
             .to_owned(),
         verify: "the rounding in the next report must shrink".to_owned(),
     })

@@ -15,6 +15,8 @@ pub(crate) fn lost(pool: Bytes, peak: Bytes) -> Option<Bytes> {
     (wasted >= LEAST && percent(wasted, pool) >= SHARE).then_some(wasted)
 }
 
+pub(super) const RULE: &str = "fragmentation";
+
 pub(super) fn check(device: &Device) -> Option<Finding> {
     let fragments = device.fragments.as_ref()?;
     // Rule `shape-churn` reports the cost and the ops.
@@ -29,13 +31,14 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
             format!("pad or bucket shapes: request sizes that keep changing, most of them from {op}, cost {bytes}"),
         ),
         (None, Some(Framework::PyTorch)) => (
-            "fragmentation",
-            "set PYTORCH_ALLOC_CONF=expandable_segments:True; `vramline replay PATH --what-if expandable=on` predicts the effect"
+            RULE,
+            "set PYTORCH_ALLOC_CONF=expandable_segments:True; to predict the effect, run `vramline replay` on this file with --what-if expandable=on"
                 .to_owned(),
         ),
         (None, _) => (
-            "fragmentation",
-            "try other allocator settings; `vramline replay PATH --what-if growth=off --what-if gc=on` predicts the effect".to_owned(),
+            RULE,
+            "try other allocator settings; to predict the effect, run `vramline replay` on this file with --what-if growth=off --what-if gc=on"
+                .to_owned(),
         ),
     };
     Some(Finding {

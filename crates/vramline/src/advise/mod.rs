@@ -43,6 +43,9 @@ pub struct Finding {
 /// The rules that find growth.
 pub(crate) const GROWTH_RULES: [&str; 3] = [leak::RULE, staircase::RULE, growing_inputs::RULE];
 
+/// Rules that say how much of the pool is lost to fragmentation.
+pub(crate) const FRAGMENTATION_RULES: [&str; 2] = [fragmentation::RULE, churn::RULE];
+
 /// The figures of a step that rules use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepFigures {

@@ -1,23 +1,23 @@
-//! Free pieces of sizes that are alike, and which of them is tried first: by size, then by rank.
+//! A set of free pieces of similar sizes, tried in the order of size, then rank.
 //!
-//! Most sets have a handful of pieces. Those are kept in no order: a piece knows its place, so that it comes and goes
-//! without a search, and the first that fits is found by looking at all of them, which are next to each other. A set that
-//! grows beyond that is kept as a list of short lists, in descending order, none of which is ever moved as a whole.
+//! Most sets have a handful of pieces, which are kept unordered: a piece knows its place, so it is added and removed
+//! without a search, and the first that fits is found by scanning all of them, which are adjacent in memory. A set that
+//! grows larger is kept as a list of short lists in descending order, so that no insertion moves the whole set.
 
 use super::slab::{Handle, Piece, Slab};
 
-/// A set of more pieces is kept in order.
+/// The largest number of pieces that are kept unordered.
 const FEW: usize = 32;
 const LARGEST_LEAF: usize = 128;
 
-/// Where a free piece stands in the order: size, then rank. One number compares without a branch.
+/// The sort key of a free piece: size, then rank. A single number compares without a branch.
 pub(super) type Key = u128;
 
-/// A free piece, as far as choosing needs it.
+/// A free piece: what the choice of a piece needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Free {
     pub(super) size: u64,
-    /// What parts pieces of the same size.
+    /// The order of pieces of the same size.
     pub(super) rank: u64,
     pub(super) handle: Handle,
 }
@@ -29,7 +29,7 @@ impl Free {
     }
 }
 
-/// The least key of a size.
+/// The smallest key of a size.
 #[inline(always)]
 pub(super) fn key_from(size: u64) -> Key {
     u128::from(size) << 64
@@ -40,7 +40,7 @@ pub(super) fn size_of(key: Key) -> u64 {
     (key >> 64) as u64
 }
 
-/// Free pieces in descending order, in lists none of which is empty.
+/// Free pieces in descending order, in lists that are never empty.
 #[derive(Clone, Debug, Default)]
 struct Sorted {
     leaves: Vec<Vec<Free>>,
@@ -48,7 +48,7 @@ struct Sorted {
 }
 
 impl Sorted {
-    /// The list that holds or would hold a key.
+    /// The list that contains a key, or would contain it.
     fn leaf_of(&self, key: Key) -> usize {
         let after = self.leaves.partition_point(|leaf| leaf.first().is_some_and(|first| first.key() >= key));
         after.saturating_sub(1)
@@ -84,7 +84,7 @@ impl Sorted {
         true
     }
 
-    /// The first whose key is not below `least`.
+    /// The first piece whose key is at least `least`.
     fn first_from(&self, least: Key) -> Option<&Free> {
         let fits = |leaf: &Vec<Free>| leaf.first().is_some_and(|first| first.key() >= least);
         let leaf = self.leaves.get(self.leaves.partition_point(fits).checked_sub(1)?)?;
@@ -92,11 +92,11 @@ impl Sorted {
     }
 }
 
-/// Free pieces of sizes that are alike.
+/// Free pieces of similar sizes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Set {
     few: Vec<Free>,
-    /// There where there are more than a few; then `few` is empty.
+    /// Used for larger sets; `few` is empty then.
     many: Option<Box<Sorted>>,
 }
 
@@ -140,7 +140,7 @@ impl Set {
     fn remove_sorted(&mut self, key: Key, pieces: &mut Slab<impl Piece>) -> bool {
         let Some(many) = &mut self.many else { return false };
         let is_there = many.remove(key);
-        // Half, so that a set at the edge does not go to and fro.
+        // Half, so that a set near the threshold does not switch back and forth.
         if many.count <= FEW / 2 {
             let many = self.many.take();
             for free in many.into_iter().flat_map(|many| many.leaves).flatten() {
@@ -156,7 +156,7 @@ impl Set {
         self.few.is_empty() && self.many.is_none()
     }
 
-    /// The first whose key is not below `least`.
+    /// The first piece whose key is at least `least`.
     #[inline]
     pub(super) fn first_from(&self, least: Key) -> Option<&Free> {
         if let Some(many) = &self.many {

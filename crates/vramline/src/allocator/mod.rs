@@ -1,7 +1,7 @@
 //! *Internal.* The simulators: the frameworks' allocators, rebuilt so that the same requests give the same addresses.
 //!
-//! They know requests, addresses and bytes, and nothing of files, events or frameworks' traces; [`crate::replay`](mod@crate::replay) drives
-//! them. What they take their memory from is a [`Supplier`], because a driver's choice of base addresses cannot be
+//! They know requests, addresses and bytes, but no files, events or traces; [`crate::replay`](mod@crate::replay) drives
+//! them. They take memory from a [`Supplier`], because the base addresses that a driver chooses cannot be
 //! computed: a replay takes them from the trace, a what-if assumes a placement and says so.
 
 pub mod bfc;

@@ -1,9 +1,9 @@
-//! Pieces of memory in a table, by handle, and the claims to them. Handles are recycled, the last one first, as in BFC, whose
+//! A table of pieces of memory by handle, and the tickets that refer to them. Handles are reused, the last released one first, as in BFC, whose
 //! dumps print them.
 
 use crate::units::Bytes;
 
-/// The number of a piece.
+/// The index of a piece in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Handle(pub(super) u32);
 
@@ -18,17 +18,17 @@ impl Handle {
 
 /// A piece of a region, in use or free.
 pub(super) trait Piece: Copy {
-    /// What stands for a handle that there is none of.
+    /// The value for an invalid handle.
     const NONE: Self;
 
-    /// Where it stands among the few of its set, while it is free.
+    /// Its place in a small set, while it is free.
     fn place(&mut self) -> &mut u32;
 
-    /// Nobody has it any more.
+    /// Marks it as released.
     fn forget(&mut self);
 }
 
-/// The claim to a piece. Freeing with one that was used already is an error, not a corruption.
+/// A reference to a piece that was handed out. Freeing with a used ticket is an error and corrupts nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub(super) handle: Handle,
@@ -36,32 +36,32 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// A claim to nothing.
+    /// A ticket that refers to nothing.
     pub const NONE: Ticket = Ticket { handle: Handle::NONE, id: 0 };
 }
 
 /// A piece that was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// To free it with.
+    /// The ticket to free it with.
     pub ticket: Ticket,
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
-    /// The whole piece.
+    /// The size of the whole piece.
     pub size: Bytes,
 }
 
-/// A free of something that is not in use.
+/// The error of freeing a piece that is not in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is not in use: it was freed before, or never handed out")]
 pub struct NotInUse;
 
-/// The table.
+/// The table of pieces.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
     table: Vec<T>,
     unused: Vec<Handle>,
-    /// What stands for a handle that there is none of, so that nothing panics; it is never linked to.
+    /// Returned for an invalid handle, so that nothing panics; no piece links to it.
     nowhere: T,
 }
 
@@ -70,7 +70,7 @@ impl<T: Piece> Slab<T> {
         Slab { table: Vec::new(), unused: Vec::new(), nowhere: T::NONE }
     }
 
-    /// The handle released last, with what was in it, else a new one.
+    /// The handle that was released last, with its old contents, or a new one.
     #[inline]
     pub(super) fn allocate(&mut self) -> Handle {
         if let Some(handle) = self.unused.pop() {

@@ -1,4 +1,4 @@
-//! Where an allocator's regions come from: a driver, or what stands in for one.
+//! The source of an allocator's regions: a driver, or a substitute.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use crate::units::Bytes;
 
 /// Hands out regions of memory, as a driver does.
 pub trait Supplier {
-    /// The base address of a new region of `size`, or `None` where it is refused.
+    /// The base address of a new region of `size`, or `None` if it is refused.
     fn take(&mut self, size: Bytes) -> Option<u64>;
 
     /// Takes a region back.
@@ -14,41 +14,41 @@ pub trait Supplier {
         let _ = (base, size);
     }
 
-    /// The base of so much address space with no memory behind it, or `None` where there is none.
+    /// Reserves address space without memory behind it and returns its base; `None` if none is left.
     fn reserve(&mut self, size: Bytes) -> Option<u64> {
         let _ = size;
         None
     }
 
-    /// Puts memory behind reserved addresses; whether there was enough.
+    /// Maps memory to reserved addresses. Returns whether there was enough.
     fn map(&mut self, address: u64, size: Bytes) -> bool {
         let _ = (address, size);
         false
     }
 
-    /// Takes memory from behind reserved addresses.
+    /// Unmaps memory from reserved addresses.
     fn unmap(&mut self, address: u64, size: Bytes) {
         let _ = (address, size);
     }
 }
 
-/// In which order a [`Placed`] supplier puts regions.
+/// The order in which a [`Placed`] supplier places regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Each above all before.
+    /// Each above all earlier ones.
     Ascending,
-    /// Each below all before.
+    /// Each below all earlier ones.
     Descending,
-    /// In turn above and below all before.
+    /// Alternately above and below all earlier ones.
     Alternating,
 }
 
 impl Placement {
-    /// Every placement that a what-if is tried with.
+    /// All placements that a what-if tries.
     pub const ALL: [Placement; 3] = [Placement::Ascending, Placement::Descending, Placement::Alternating];
 }
 
-/// Supplies any amount at made-up addresses that do not touch each other.
+/// Supplies any amount of memory, at invented addresses that are not adjacent.
 #[derive(Clone, Debug)]
 pub struct Placed {
     placement: Placement,
@@ -71,7 +71,7 @@ impl Placed {
 
 impl Supplier for Placed {
     fn take(&mut self, size: Bytes) -> Option<u64> {
-        // One step more keeps neighbours apart.
+        // One extra step keeps regions from being adjacent.
         let room = size.0.checked_next_multiple_of(Placed::STEP)?.checked_add(Placed::STEP)?;
         self.is_above = !self.is_above;
         let is_above = match self.placement {
@@ -98,7 +98,7 @@ impl Supplier for Placed {
     }
 }
 
-/// Supplies the given bases in their order, then what another supplier gives.
+/// Supplies the given bases in order, then asks another supplier.
 #[derive(Clone, Debug)]
 pub(crate) struct Scripted<S> {
     bases: VecDeque<u64>,
@@ -106,7 +106,7 @@ pub(crate) struct Scripted<S> {
 }
 
 impl<S: Supplier> Scripted<S> {
-    /// These bases first.
+    /// A supplier that begins with these bases.
     pub(crate) fn new(bases: impl IntoIterator<Item = u64>, then: S) -> Scripted<S> {
         Scripted { bases: bases.into_iter().collect(), then }
     }
@@ -134,7 +134,7 @@ impl<S: Supplier> Supplier for Scripted<S> {
     }
 }
 
-/// Refuses what would make more than so many bytes, as a device with neighbours does.
+/// Refuses requests beyond a total, like a device that other processes share.
 #[derive(Clone, Debug)]
 pub struct Capped<S> {
     left: u64,
@@ -142,7 +142,7 @@ pub struct Capped<S> {
 }
 
 impl<S: Supplier> Capped<S> {
-    /// At most `most` bytes at any time.
+    /// A supplier of at most `most` bytes at any time.
     pub fn new(most: Bytes, then: S) -> Capped<S> {
         Capped { left: most.0, then }
     }

@@ -42,7 +42,7 @@ words!(CachedWhen { Peak => "peak", ReservedPeak => "reserved-peak", End => "end
 pub struct FailedRequest {
     /// When.
     pub at: Nanos,
-    /// What was asked for, rounded up.
+    /// The requested bytes, rounded up.
     pub asked: Option<Bytes>,
     /// What the driver had left.
     pub device_free: Option<Bytes>,

@@ -53,7 +53,7 @@ pub struct Allocation<'a> {
     pub born: Nanos,
     /// When it was freed; `None` where the trace does not show it.
     pub freed: Option<Nanos>,
-    /// What was asked for.
+    /// The requested bytes.
     pub requested: Bytes,
     /// What the allocator took for it.
     pub chunk: Bytes,

@@ -14,6 +14,9 @@ use crate::trace::Phase;
 use crate::units::{Bytes, capitalised, counted, thousands};
 use crate::warning::Warning;
 
+/// The code of the warning that an allocation failed.
+const FAILED: [&str; 1] = ["out-of-memory"];
+
 /// Codes of warnings that the allocator which holds the memory is not in the trace.
 const SILENT: [&str; 2] = ["silent-allocator", "cuda-malloc-async"];
 
@@ -97,11 +100,11 @@ impl ReportAnswer {
     /// The answer of a report whose pools, findings and warnings are known.
     pub(super) fn of(report: &ReportAnalysis) -> ReportAnswer {
         let main = report.pools.first();
-        let find = |codes: &[&str]| {
-            let warning = report.warnings.iter().find(|warning| codes.contains(&warning.code));
-            warning.map(sentence)
+        let first = |codes: &[&str]| {
+            let at = first_with(&report.warnings, codes)?;
+            report.warnings.get(at).map(sentence)
         };
-        let (failed, silent) = (find(&["out-of-memory"]), find(&SILENT));
+        let (failed, silent) = (first(&FAILED), first(&SILENT));
         let (peak, limit) =
             (main.and_then(PoolAnalysis::highest), main.and_then(PoolAnalysis::binding_limit));
         let word = match (&failed, &silent, peak) {
@@ -132,6 +135,16 @@ impl ReportAnswer {
             limit,
         }
     }
+}
+
+/// The warnings that the headline or the explanation repeats, by their places.
+#[must_use]
+pub fn warnings_in_answer(warnings: &[Warning]) -> Vec<usize> {
+    [&FAILED[..], &SILENT[..]].into_iter().filter_map(|codes| first_with(warnings, codes)).collect()
+}
+
+fn first_with(warnings: &[Warning], codes: &[&str]) -> Option<usize> {
+    warnings.iter().position(|warning| codes.contains(&warning.code))
 }
 
 fn is_full(peak: Bytes, limit: Bytes) -> bool {
@@ -180,12 +193,12 @@ fn about_pool(report: &ReportAnalysis, pool: &PoolAnalysis) -> Vec<String> {
             sentences.push("The peak is unknown, because the file has no history of it.".to_owned());
         }
         (HeldMoment::Program, _) => {
-            sentences.push(format!("The compiled program needs {peak} on {place}."));
+            sentences.push(format!("The compiled program needs {peak} for {place}."));
         }
     }
     sentences.extend(cached_at_dump(pool));
     sentences.extend(pool_size::sentence(report, pool));
-    sentences.extend(unnamed(held, peak));
+    sentences.extend(unnamed(held, peak, pool.moment));
     sentences.extend(steps::sentence(report, pool));
     sentences
 }
@@ -257,15 +270,16 @@ fn cached_at_dump(pool: &PoolAnalysis) -> Option<String> {
 }
 
 /// The share of the peak that has no name.
-fn unnamed(held: &HeldRows, peak: Bytes) -> Option<String> {
+fn unnamed(held: &HeldRows, peak: Bytes, moment: HeldMoment) -> Option<String> {
     let requested = held.named + held.unnamed;
     let is_worth_a_word = held.unnamed.share_of(requested).is_some_and(|share| share >= 0.01);
+    let (whole, known) = match moment {
+        HeldMoment::Peak => ("the peak", "only size and time of these blocks are known"),
+        HeldMoment::Dump => ("the memory in use", "only the size of these blocks is known"),
+        HeldMoment::Program => ("the program", "only the size of these buffers is known"),
+    };
     (held.unnamed > Bytes::ZERO && is_worth_a_word).then(|| {
-        format!(
-            "{} ({}) of this has no name: only size and time of these blocks are known.",
-            held.unnamed,
-            held.unnamed.percent_of(peak)
-        )
+        format!("{} of {whole} ({}) has no name: {known}.", held.unnamed, held.unnamed.percent_of(peak))
     })
 }
 

@@ -93,7 +93,7 @@ pub struct Holder {
     pub count: u64,
     /// The size of each.
     pub chunk: Bytes,
-    /// What was asked for.
+    /// The requested bytes.
     pub requested: Option<Bytes>,
     /// The op.
     pub op: String,
@@ -280,7 +280,7 @@ pub(super) fn in_short(read: &OutOfMemory) -> Option<Warning> {
     let why = conclusion.verdict.map_or("cause unknown".to_owned(), |verdict| verdict.title().to_owned());
     let more = match list.len() {
         1 => String::new(),
-        count => format!("; {} more", counted(count as u64 - 1, "failure")),
+        count => format!("; {}", counted(count - 1, "more failure")),
     };
     Some(Warning {
         code: "out-of-memory",
@@ -311,7 +311,7 @@ fn gone_on(failures: &[(FailureOutcome, &Failure)]) -> String {
         if count == 0 {
             continue;
         }
-        let requests = counted(count as u64, "allocation");
+        let requests = counted(count, "allocation");
         let mut of: Vec<String> = sizes.iter().take(LISTED).map(|told| advice::shown(*told)).collect();
         if sizes.len() > LISTED {
             of.push(format!("{} more", sizes.len() - LISTED));

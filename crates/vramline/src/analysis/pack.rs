@@ -149,23 +149,23 @@ words!(PackVerdict {
 #[non_exhaustive]
 pub enum NotPacked {
     /// A run without a pool.
-    #[error("'{file}' tells of no pool that held anything")]
+    #[error("'{file}' contains no pool with memory in use")]
     WithoutPool {
         /// The file.
         file: String,
     },
     /// A plan without the batch.
-    #[error("'{file}' predicts no batch of {batch}, only {there}")]
+    #[error("'{file}' has no prediction for batch size {batch}, only for {there}")]
     OtherBatches {
         /// The file.
         file: String,
-        /// What was asked for.
+        /// The requested bytes.
         batch: String,
         /// What it has.
         there: String,
     },
     /// The memory of the device is not known.
-    #[error("the memory of the device is not known")]
+    #[error("the memory of the device is unknown")]
     UnknownDevice,
 }
 
@@ -178,9 +178,9 @@ impl NotPacked {
                 "record the job with `vramline run -- ...`; `vramline report` says what is in it"
             }
             NotPacked::OtherBatches { .. } => {
-                "ask the plan for it (--batch N), or write PATH@N with a batch that it has"
+                "make the plan with this batch size (--batch), or choose one that the plan has: FILE@BATCH"
             }
-            NotPacked::UnknownDevice => "give it, such as --device-memory 80GiB",
+            NotPacked::UnknownDevice => "pass it, such as --device-memory 80GiB",
         }
     }
 }

@@ -4,6 +4,7 @@ use super::headline::reproduced;
 use super::held::HeldMoment;
 use super::replayed::Replayed;
 use super::report::{PoolAnalysis, ReportAnalysis};
+use crate::advise::FRAGMENTATION_RULES;
 use crate::analysis::caching::CachedWhen;
 use crate::ledger::moments::LedgerMoment;
 use crate::ledger::{Line, LineKind};
@@ -18,7 +19,11 @@ pub(super) fn sentence(report: &ReportAnalysis, pool: &PoolAnalysis) -> Option<S
     let replay = pool.replay.as_ref().filter(|_| pool.window.is_none_or(|window| window == 1));
     let size = PoolSize::of(report, pool, replay);
     let mut sentences: Vec<String> = size.map(|size| size.sentence(report, pool)).into_iter().collect();
-    sentences.extend(replay.and_then(fragmentation));
+    // A finding says it with its own figures, which count what was in use at once instead.
+    let is_found = report.findings.iter().any(|finding| FRAGMENTATION_RULES.contains(&finding.rule));
+    if !is_found {
+        sentences.extend(replay.and_then(fragmentation));
+    }
     (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
@@ -89,10 +94,10 @@ impl PoolSize {
 fn moment(report: &ReportAnalysis, pool: &PoolAnalysis) -> &'static str {
     let ledger = report.ledgers.iter().find(|each| each.ledger.device == pool.device);
     match ledger.map(|each| each.moment) {
-        Some(LedgerMoment::TracedPeak) => "At that traced moment",
-        Some(LedgerMoment::HighestReading) => "At the highest reading of its counters",
-        Some(LedgerMoment::LastReading) => "At the last reading of the driver",
-        Some(LedgerMoment::Peak | LedgerMoment::Asked) | None => "At the peak",
+        Some(LedgerMoment::TracedPeak) => "At that traced moment,",
+        Some(LedgerMoment::HighestReading) => "At the highest counter reading,",
+        Some(LedgerMoment::LastReading) => "At the last reading of the driver,",
+        Some(LedgerMoment::Peak | LedgerMoment::Asked) | None => "At the peak,",
     }
 }
 

@@ -76,7 +76,7 @@ pub struct PoolStep {
     pub epoch: Option<u64>,
     /// What it did.
     pub phase: Phase,
-    /// Who told.
+    /// How it is known.
     pub how: How,
     /// What was called.
     pub name: String,

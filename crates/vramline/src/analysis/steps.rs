@@ -20,8 +20,8 @@ pub(super) fn sentence(report: &ReportAnalysis, pool: &PoolAnalysis) -> Option<S
             .filter_map(|phase| of_phase(&phases, phase))
             .collect()
     };
-    let told = (!counts.is_empty()).then(|| counts.join("; "))?;
-    Some(format!("{told}.{}", growth(report, &steps)))
+    let listed = (!counts.is_empty()).then(|| counts.join("; "))?;
+    Some(format!("{listed}.{}", growth(report, &steps)))
 }
 
 fn of_phase(phases: &[&PoolPhase], phase: Phase) -> Option<String> {
@@ -40,15 +40,16 @@ fn of_phase(phases: &[&PoolPhase], phase: Phase) -> Option<String> {
         Phase::Predict => "prediction step",
         Phase::Other => "step",
     };
-    // Without a trace or --step-peaks nobody knows the peak of a step.
+    // The peak of a step is known only from a trace or with --step-peaks.
     let known: u64 = of_phase.iter().map(|each| each.later_peaks_known).sum();
     let ones = if known + 1 < count { "later traced ones" } else { "later ones" };
     let peaks = match (first, later) {
         (Some(first), Some(later)) if count > 1 => {
             format!(": the first peaks at {first}, {ones} at {later}")
         }
-        (Some(first), _) => format!(": the first peaks at {first}"),
-        (None, Some(later)) => format!(": they peak at {later}"),
+        (Some(first), _) if count > 1 => format!(": the first peaks at {first}"),
+        (Some(peak), _) => format!(": its peak is {peak}"),
+        (None, Some(later)) => format!(": the highest peak is {later}"),
         (None, None) => String::new(),
     };
     Some(format!("{}{peaks}", counted(count, name)))
@@ -58,12 +59,13 @@ fn of_phase(phases: &[&PoolPhase], phase: Phase) -> Option<String> {
 fn of_trace(steps: &[&PoolStep]) -> Option<String> {
     let highest = steps.iter().max_by_key(|step| step.peak)?;
     let lowest = steps.iter().min_by_key(|step| step.peak)?;
-    let count = counted(steps.len() as u64, "traced step");
+    let count = counted(steps.len(), "traced step");
     Some(match (lowest.peak, highest.peak) {
         (Some(low), Some(high)) if low != high => {
             format!("{count}: peaks from {low} (step {}) to {high} (step {})", lowest.number, highest.number)
         }
-        (_, Some(high)) => format!("{count}: peaks of {high}"),
+        (_, Some(high)) if steps.len() == 1 => format!("{count}: its peak is {high}"),
+        (_, Some(high)) => format!("{count}: each peaks at {high}"),
         _ => count,
     })
 }

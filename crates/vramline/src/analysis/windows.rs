@@ -158,7 +158,7 @@ pub(super) fn warnings(windows: &[WindowFacts], reading: &Reading) -> Vec<Warnin
         Some(Warning {
             code: "own-profile",
             text: format!(
-                "the program profiled itself: its trace in {} is read as window {} of process {}",
+                "the program ran its own profiler; Vramline reads that trace, {}, as trace {} of process {}",
                 window.path.as_ref()?,
                 window.number,
                 window.pid
@@ -168,8 +168,8 @@ pub(super) fn warnings(windows: &[WindowFacts], reading: &Reading) -> Vec<Warnin
     });
     let missing = reading.missing.iter().map(|path| Warning {
         code: "own-profile-missing",
-        text: format!("the program profiled itself, but what it wrote is no longer in {}", path.display()),
-        hint: "the recording refers to those files and holds no copy: put them back to have them read"
+        text: format!("the program ran its own profiler, but its trace is no longer in {}", path.display()),
+        hint: "the recording refers to these files and has no copy of them: put them back to include them"
             .to_owned(),
     });
     told.chain(missing).collect()

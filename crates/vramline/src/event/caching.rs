@@ -48,7 +48,7 @@ pub struct DumpState {
 /// A block that was in use then.
 #[derive(Clone, Copy, Debug)]
 pub struct DumpBlock {
-    /// What was asked for; the size where the snapshot does not tell it.
+    /// The requested bytes; the block size if the snapshot does not contain them.
     pub requested: Bytes,
     /// What the allocator took for it.
     pub size: Bytes,
@@ -101,7 +101,7 @@ pub struct StreamUse {
 pub struct OutOfMemory {
     /// When.
     pub time: Picos,
-    /// What was asked for, rounded up.
+    /// The requested bytes, rounded up.
     pub asked: Option<Bytes>,
     /// What the driver said was free on the device.
     pub device_free: Option<Bytes>,
@@ -115,7 +115,7 @@ pub struct OutOfMemory {
     pub stack: Stack,
 }
 
-/// What the allocator did, where no event tells it.
+/// An action of the allocator that is not an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
     /// The event frees a block that a stream still uses.
@@ -145,7 +145,7 @@ pub struct Call {
     pub lane: u16,
     /// Where; nothing for a failure.
     pub address: u64,
-    /// What was taken, given back or asked for.
+    /// The size that was reserved, returned or requested.
     pub size: Bytes,
 }
 
@@ -160,7 +160,7 @@ pub struct EarlierSegment {
     pub base: u64,
     /// How large it is.
     pub size: Bytes,
-    /// Its blocks in use, in order: where, how large, what was asked for where that is known.
+    /// Its blocks in use, in order: address, size, and requested bytes if known.
     pub held: Vec<(u64, Bytes, Option<Bytes>)>,
 }
 
@@ -197,6 +197,6 @@ pub struct Calls {
 impl Calls {
     /// Stands for a lane where there were too many.
     pub(crate) const NO_LANE: u16 = u16::MAX;
-    /// More pools and streams than this are not told apart.
+    /// The number of pools and streams that are distinguished.
     pub(crate) const MOST_LANES: usize = 4096;
 }

@@ -11,7 +11,7 @@ use crate::pages::Page;
 use crate::stack::Stack;
 use crate::units::{Bytes, Picos};
 
-/// What stands in a column of integers for "not told". No real address or size comes near it.
+/// The value for "unknown" in a column of integers. No real address or size comes near it.
 const ABSENT: u64 = u64::MAX;
 
 /// Pool, kind, region, element type, and what the event's name and number mean, in half a word.
@@ -140,7 +140,7 @@ pub(super) enum Column {
     Time,
     Address,
     InUse,
-    /// What was asked for, and the chunk, each a [`HalfSize`].
+    /// The requested bytes and the chunk size, each a [`HalfSize`].
     Sizes,
     /// The op or, where [`Traits::SCOPE`] says so, the scope around the event; and the shape.
     Names,
@@ -384,7 +384,7 @@ impl Batch {
     }
 }
 
-/// One event where it stands. Answers for any index; past the end, with "not told".
+/// A view of one event. Works for any index; past the end, every field is unknown.
 #[derive(Clone, Copy, Debug)]
 pub struct EventRef<'a> {
     segment: Option<&'a Segment>,
@@ -445,7 +445,7 @@ impl EventRef<'_> {
         told(self.get(Column::Address, ABSENT))
     }
 
-    /// What the event asked for or gave back.
+    /// The bytes that the event requested or freed.
     #[must_use]
     #[inline]
     pub fn requested(self) -> Option<Bytes> {
@@ -474,7 +474,7 @@ impl EventRef<'_> {
         self.segment?.fragmentation.get(self.at).filter(|value| value.is_finite())
     }
 
-    /// The executor's run of the event, in a source that tells runs.
+    /// The executor's run of the event, if the source contains runs.
     #[must_use]
     #[inline]
     pub(crate) fn executor_run(self) -> Option<ExecutorRun> {
@@ -484,7 +484,7 @@ impl EventRef<'_> {
         }
     }
 
-    /// The call stack of the event; empty in a source that tells no stacks.
+    /// The call stack of the event; empty if the source contains no stacks.
     #[must_use]
     #[inline]
     pub fn stack(self) -> Stack {
@@ -523,7 +523,7 @@ impl EventRef<'_> {
         self.traits().dtype()
     }
 
-    /// The op of the event or, where none is told, the named scope around it.
+    /// The op of the event or, if it is unknown, the named scope around it.
     #[must_use]
     #[inline]
     pub(crate) fn op_or_scope(self) -> Name {
@@ -537,19 +537,19 @@ impl EventRef<'_> {
         self.traits().is(Traits::SCOPE)
     }
 
-    /// The op of the event; empty where none is told.
+    /// The op of the event; empty if it is unknown.
     #[must_use]
     pub fn op(self) -> Name {
         if self.is_scope() { Name::EMPTY } else { self.op_or_scope() }
     }
 
-    /// The named scope around the event, where no op is told.
+    /// The named scope around the event, if the op is unknown.
     #[must_use]
     pub fn context(self) -> Name {
         if self.is_scope() { self.op_or_scope() } else { Name::EMPTY }
     }
 
-    /// The block of the event: what the allocator took or, where only that is told, what was asked for.
+    /// The block of the event: its size or, if only that is known, the requested bytes.
     #[must_use]
     pub fn size(self) -> Option<Bytes> {
         self.chunk().or_else(|| self.requested())

@@ -1,4 +1,4 @@
-//! What a pool is called, what that tells of its device, and what a source tells of the device itself.
+//! The name of a pool, what it says about the device, and what a source says about the device itself.
 
 use crate::units::Bytes;
 
@@ -21,7 +21,7 @@ impl Vendor {
     }
 }
 
-/// What a profiler tells of a device.
+/// What a profiler reports about a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hardware {
     /// The device, as `GPU:0`.

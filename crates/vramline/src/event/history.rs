@@ -1,4 +1,4 @@
-//! Everything that one source tells: pools, marks, times of ops, and the events between them.
+//! Everything that one source contains: pools, marks, times of ops, and events.
 
 use rustc_hash::FxHashMap;
 
@@ -43,20 +43,20 @@ impl Framework {
     }
 }
 
-/// What the events tell of a pool apart from single allocations.
+/// Facts about a pool that events contain besides single allocations.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
     /// The allocator's name, as the framework gives it.
     pub name: String,
-    /// Bytes the pool may hold: in use plus available. `None` where the source tells neither.
+    /// The limit of the pool: in use plus available. `None` if the source contains neither.
     pub limit: Option<Bytes>,
     /// The highest in-use figure since the process began, also before the recording.
     pub lifetime_peak: Option<Bytes>,
-    /// The same high-water mark as the pool's first event told it, with that event's time.
+    /// The same high-water mark in the pool's first event, with that event's time.
     pub first_lifetime_peak: Option<(Picos, Bytes)>,
     /// Whether the source begins before the pool's first allocation, where the source itself proves it.
     pub from_start: Option<bool>,
-    /// What the allocator kept from the driver, where the source tells.
+    /// What the allocator reserved from the driver, if the source contains it.
     pub caching: Option<Caching>,
 }
 
@@ -114,7 +114,7 @@ pub struct Recorder {
     pub bare_events: u64,
 }
 
-/// Everything that one source tells: the sink that a reader fills.
+/// Everything that one source contains: readers fill it.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// The table behind every [`Name`] here.
@@ -131,9 +131,9 @@ pub struct History {
     pub op_times: FxHashMap<Name, OpTime>,
     /// The source's clock at [`Picos`] zero.
     pub origin: Nanos,
-    /// The wall-clock time of the source clock's zero, where the source tells it.
+    /// The wall-clock time of the source clock's zero, if the source contains it.
     pub wall_clock_zero: Option<Nanos>,
-    /// The same moment on the monotonic clock, which nobody sets; only a recording knows it.
+    /// The same moment on the monotonic clock; only recordings contain it.
     pub monotonic_zero: Option<Nanos>,
     /// The framework, where the source shows it.
     pub framework: Option<Framework>,
@@ -143,7 +143,7 @@ pub struct History {
     pub host: String,
     /// The process.
     pub pid: Option<u64>,
-    /// What the source tells of the devices.
+    /// What the source contains about the devices.
     pub hardware: Vec<Hardware>,
     /// How it was recorded.
     pub recorder: Recorder,

@@ -80,7 +80,7 @@ pub struct Event {
     pub pool: PoolId,
     /// Where the block begins.
     pub address: Option<u64>,
-    /// What the caller asked for.
+    /// The requested bytes.
     pub requested: Option<Bytes>,
     /// What the allocator took for it: the request, rounded, plus what it did not split off.
     pub chunk: Option<Bytes>,
@@ -89,13 +89,13 @@ pub struct Event {
     /// Share of the free bytes outside the largest free block, by the allocator's own count. Readers may leave it out
     /// where the pool's count is not the highest so far.
     pub fragmentation: Option<f32>,
-    /// The op that asked (on a free: the op that ran then); empty where not told.
+    /// The op that requested it (for a free: the op that ran at that time); empty if unknown.
     pub op: Name,
-    /// The tensor's shape, as the framework writes it; empty where not told.
+    /// The tensor's shape, as the framework writes it; empty if unknown.
     pub shape: Name,
-    /// Where no op is told: the innermost named scope of the thread around the event; empty where there is none.
+    /// If the op is unknown: the innermost named scope of the thread around the event; empty if there is none.
     pub context: Name,
-    /// The executor's run this belongs to. Only TensorFlow tells it.
+    /// The executor's run this belongs to. Only TensorFlow reports it.
     pub executor_run: Option<ExecutorRun>,
     /// The calls that led to the request; empty where not told. Only PyTorch tells them. A source tells runs or stacks, never
     /// both: an event with a stack keeps no run.

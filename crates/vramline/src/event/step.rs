@@ -1,4 +1,4 @@
-//! What a step did, and who told of it: the words that recordings, traces and documents share.
+//! The phase of a step, and how the step is known: the words that recordings, traces and documents share.
 
 /// What a step did, in the order in which phases are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,9 +18,9 @@ words!(Phase { Train => "train", Validation => "validation", Predict => "predict
 /// How a step was found, best evidence first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Keras told.
+    /// From Keras.
     Keras,
-    /// The program told, through our own functions.
+    /// From the program, through Vramline's functions.
     Api,
     /// The trace marks it.
     Trace,

@@ -325,6 +325,25 @@ impl LineKind {
             LineKind::Unexplained => "unexplained",
         }
     }
+
+    /// Its name for people: the words of the glossary where those of the JSON differ.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            LineKind::Reserved => "reserved by the driver",
+            LineKind::Unattributed => "not attributed to a process",
+            LineKind::Context => "context",
+            LineKind::Merged => "context, pool and outside the pool",
+            LineKind::HostMerged => "pool, and the program itself",
+            LineKind::Cached => "cached",
+            LineKind::Rest => "context, cached and outside the pool",
+            LineKind::HostRest => "cached, and the program itself",
+            LineKind::Slack => "rounding",
+            LineKind::NotResident => "reserved, but never touched",
+            LineKind::Host => "the program itself",
+            kind => kind.word(),
+        }
+    }
 }
 
 impl crate::document::Described for LineKind {

@@ -18,7 +18,7 @@ const SMALL: u64 = 1024;
 /// A request's place: who, how manieth, and in which stretch where that matters.
 type Place = (Key, u32, Option<(Part, usize)>);
 
-/// What was asked for at a place, by batch: the sizes, with the shape and how often.
+/// The requests at a place by batch size: the sizes, with shape and count.
 type Seen = BTreeMap<u64, FxHashMap<u64, (Vec<u64>, u32)>>;
 
 /// The sizes of every request of every probe, in the order of its asks.
@@ -29,9 +29,9 @@ pub(super) fn sizes(probes: &[Probe]) -> Vec<Vec<Size>> {
 
 struct Fits {
     by_place: FxHashMap<Place, (Size, Seen)>,
-    /// Every size that an asker asked for, by batch.
+    /// Every size that an op requested, by batch size.
     by_key: FxHashMap<Key, BTreeMap<u64, Vec<u64>>>,
-    /// Every size that nobody asked for, by batch.
+    /// Every size without a known op, by batch size.
     nameless: BTreeMap<u64, Vec<u64>>,
     batches: Vec<u64>,
 }

@@ -12,7 +12,7 @@ use super::size::{Basis, Form, Point, Size};
 /// How far an alignment may stray beyond the difference of the lengths.
 const BAND: usize = 256;
 
-/// A block that lives no longer than so many acts is scratch, where its size is no line.
+/// A block that lives for at most this many acts is scratch memory if its size does not grow linearly.
 const BRIEF: usize = 3;
 
 /// How many others before and after may tell how scratch grows.

@@ -24,7 +24,7 @@ const LIKELY: f64 = 0.5;
 /// A run that passes with less does not.
 const MIN_PASS_PROBABILITY: f64 = 0.01;
 
-/// What is called sure is smaller by one part in so many: the orders of a few probes are not all there are.
+/// The margin of a sure batch size, as one part in this many: a few probes do not show all orders.
 const BATCH_MARGIN_DIVISOR: u64 = 20;
 
 /// The same where there is one order only.
@@ -34,7 +34,7 @@ const ORDERED_BATCH_MARGIN_DIVISOR: u64 = 100;
 /// batch, a smaller batch alone leaves no room.
 const TIGHTER: u64 = 32;
 
-/// Batches next to one, as one part in so many.
+/// The distance to neighbouring batch sizes, as one part in this many.
 const NEXT: u64 = 100;
 
 /// Nobody has so large a batch.
@@ -70,7 +70,7 @@ struct Share {
 }
 
 impl Plan {
-    /// How likely a run of so many steps is to pass under a limit.
+    /// The probability that a run of `steps` steps passes under a limit.
     #[must_use]
     pub fn chance(&self, batch: u64, limit: Bytes, steps: u64) -> Chance {
         if self.is_ordered {
@@ -198,7 +198,7 @@ impl Plan {
         share
     }
 
-    /// The least limit that every order passes with as it comes, in whole MiB.
+    /// The smallest limit, in whole MiB, with which every order passes without waiting.
     #[must_use]
     pub fn minimum(&self, batch: u64) -> Option<Bytes> {
         let known = AtomicU64::new(0);

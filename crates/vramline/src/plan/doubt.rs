@@ -14,16 +14,16 @@ use crate::units::Bytes;
 #[non_exhaustive]
 pub enum NotPlanned {
     /// Nothing to compare.
-    #[error("all probes are of one batch ({batch}): nothing tells what grows with it")]
+    #[error("all probes have the same batch size ({batch}), so Vramline cannot see what grows with it")]
     OneBatch {
         /// The batch.
         batch: u64,
     },
     /// No probe at all.
-    #[error("there is no probe")]
+    #[error("there are no probes")]
     NoProbe,
     /// A pool cannot be replayed.
-    #[error("the probe of batch {batch} cannot be replayed: {why}")]
+    #[error("the probe with batch size {batch} cannot be replayed: {why}")]
     NotReplayed {
         /// The batch.
         batch: u64,
@@ -32,7 +32,7 @@ pub enum NotPlanned {
     },
     /// They are of different programs.
     #[error(
-        "the probes of batch {one} and {other} are not of the same program: they have {share} % of their requests in common"
+        "the probes with batch sizes {one} and {other} are not of the same program: only {share} % of their requests are the same"
     )]
     Different {
         /// A batch.
@@ -44,7 +44,7 @@ pub enum NotPlanned {
     },
     /// They keep different things: of one model, but not with the same optimizer or settings.
     #[error(
-        "the probes of batch {one} and {other} are not of the same program: they have {share} % of what they keep in common"
+        "the probes with batch sizes {one} and {other} are not of the same program: only {share} % of what they keep is the same"
     )]
     KeepsOthers {
         /// A batch.
@@ -55,7 +55,7 @@ pub enum NotPlanned {
         share: u64,
     },
     /// Nothing grows.
-    #[error("no request grows with the batch, from {smallest} to {largest}")]
+    #[error("no request grows between batch sizes {smallest} and {largest}")]
     NothingGrows {
         /// The smallest batch.
         smallest: u64,
@@ -63,7 +63,7 @@ pub enum NotPlanned {
         largest: u64,
     },
     /// Nothing grows, and the whole becomes less.
-    #[error("memory falls where the batch grows: {} at batch {}, {} at {}", from.1, from.0, to.1, to.0)]
+    #[error("a larger batch size needs less memory: {} at batch size {}, but {} at {}", from.1, from.0, to.1, to.0)]
     Falls {
         /// A batch and its peak.
         from: (u64, Bytes),
@@ -78,19 +78,19 @@ impl NotPlanned {
     pub fn hint(&self) -> &'static str {
         match self {
             NotPlanned::OneBatch { .. } | NotPlanned::NoProbe => {
-                "give probes of at least two batches; with three the plan can check itself: --probe 7=A --probe 11=B --probe 13=C"
+                "give probes with at least two batch sizes; with three the plan can check itself: --probe 7=A --probe 11=B --probe 13=C"
             }
             NotPlanned::NotReplayed { .. } => {
-                "record the probe with `vramline run --trace steps=5 -- ...`, or see what `vramline replay` says of it"
+                "record the probe with `vramline run --trace steps=5 -- ...`, or run `vramline replay` on it to see why"
             }
             NotPlanned::Different { .. } | NotPlanned::KeepsOthers { .. } => {
-                "record all probes of one plan with the same script and settings; only the batch may differ"
+                "record all probes of one plan with the same script and settings; only the batch size may differ"
             }
             NotPlanned::NothingGrows { .. } => {
-                "see that the batch of the probes is the one that the script really used; data that is kept on the device as a whole does not grow"
+                "check that the script really used the batch size of each probe; a dataset that is on the device as a whole does not grow"
             }
             NotPlanned::Falls { .. } => {
-                "see that the probes differ in nothing but the batch, and that each has the one that is said; then measure instead: vramline run"
+                "check that each probe used its batch size and that nothing else differs; if so, measure with `vramline run` instead"
             }
         }
     }

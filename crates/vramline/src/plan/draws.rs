@@ -6,7 +6,7 @@
 use super::probe::Part;
 use crate::units::Bytes;
 
-/// How often a part comes in a run of so many steps.
+/// The number of times that a part occurs in a run.
 pub(super) fn times(part: Part, steps: u64) -> u64 {
     match part {
         Part::Step => steps.saturating_sub(1),
@@ -75,7 +75,7 @@ impl Parts {
         parts.into_iter().map(|(part, draws)| (*part, draws))
     }
 
-    /// The chance that a run of so many steps stays within a level.
+    /// The probability that a run stays below a level.
     fn chance_within(&self, level: Bytes, steps: u64) -> f64 {
         let of = |(part, draws): &(Part, Draws)| {
             let times = i32::try_from(times(*part, steps)).unwrap_or(i32::MAX);
@@ -84,7 +84,7 @@ impl Parts {
         self.parts.iter().map(of).product()
     }
 
-    /// The level that a run of so many steps stays within with some chance.
+    /// The level that a run stays below with a given probability.
     #[must_use]
     pub(super) fn quantile(&self, chance: f64, steps: u64) -> Option<Bytes> {
         let mut levels: Vec<Bytes> =

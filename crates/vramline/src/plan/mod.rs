@@ -39,7 +39,7 @@ pub use size::{Basis, Form, Point, Size};
 /// What becomes of a request whose size is no line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Irregular {
-    /// It goes on as between the last two probes.
+    /// It grows as between the last two probes.
     Scaled,
     /// It stays as large as in its own probe.
     Held,
@@ -81,7 +81,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// What a probe's pool would be asked for at another batch.
+    /// The requests to a probe's pool at another batch size.
     #[must_use]
     pub fn program_at(&self, probe: usize, batch: u64, irregular: Irregular) -> Option<Program> {
         let (probe, sizes) = (self.probes.get(probe)?, self.sizes.get(probe)?);

@@ -31,7 +31,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// What CUDA tells a program: all that the driver does not keep.
+    /// The total memory that CUDA reports: everything that the driver does not reserve.
     #[must_use]
     pub fn usable(&self) -> Bytes {
         self.total.saturating_sub(self.reserved)

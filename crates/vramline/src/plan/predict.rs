@@ -51,7 +51,7 @@ pub struct Prediction {
     pub roles: Vec<(Role, Bytes)>,
     /// What its chunks are larger than the requests there.
     pub slack: Bytes,
-    /// Bytes asked for at that peak by what their sizes rest on.
+    /// Bytes requested at that peak, by how their sizes are known.
     pub bases: Vec<(Basis, Bytes)>,
 }
 

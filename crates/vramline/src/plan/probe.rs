@@ -1,4 +1,4 @@
-//! A small run to plan from: what its pool was asked for, by whom, in which step.
+//! A small run to plan from: the requests to its pool, with op and step.
 //!
 //! What an op asks for in one probe is found again in another by a [`Key`]: the op's name without the numbers that differ from
 //! process to process, the purpose, the element type and the rank; and by how often that came before in the same step.
@@ -42,7 +42,7 @@ fn without_number(name: &str) -> &str {
     name.trim_end_matches(|symbol: char| symbol.is_ascii_digit()).trim_end_matches('_')
 }
 
-/// Where in a model an op stands, as far as its name tells.
+/// The position of an op in the model, as far as its name shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     /// The layer, of those that work in 32 bits whatever the others do.
@@ -133,9 +133,9 @@ pub(super) struct Ask {
     pub(super) occurrence: u32,
     /// The stretch it lies in.
     pub(super) stretch: usize,
-    /// What is asked for.
+    /// The requested bytes.
     pub(super) bytes: u64,
-    /// The dimensions, where they are told.
+    /// The dimensions, if known.
     pub(super) shape: Vec<u64>,
     /// What it is for.
     pub(super) role: Role,

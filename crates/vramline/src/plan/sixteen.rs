@@ -16,7 +16,7 @@ use crate::snapshot::Role;
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Becomes {
-    /// It is asked for in 16 bits.
+    /// It is requested in 16 bits.
     Half,
     /// It is made in 16 bits, and a copy in 32 takes its place.
     Widened,

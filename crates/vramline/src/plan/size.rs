@@ -68,7 +68,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The bytes at a batch; at least one, since nobody asks for nothing.
+    /// The bytes at a batch size; at least one, because requests are never empty.
     #[must_use]
     pub fn at(&self, batch: u64) -> Bytes {
         let bytes = match *self {

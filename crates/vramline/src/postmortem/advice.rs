@@ -169,10 +169,10 @@ fn fragmented(failure: &Failure, conclusion: &Conclusion, bridge: Option<&Bridge
         let live: Bytes = bridge.live.iter().map(|chunk| chunk.size).sum();
         list.say(
             format!(
-                "free the {} ({live}) between {}, or allocate them earlier: joined, the free blocks would be large enough for the \
-                 request",
-                counted(bridge.live.len() as u64, "live block"),
-                counted(bridge.holes as u64, "free block")
+                "free the {} ({live}) next to {}, or allocate the long-lived tensors earlier: joined, this memory would be large \
+                 enough for the request",
+                counted(bridge.live.len(), "live block"),
+                counted(bridge.holes, "free block")
             ),
             Some(live),
         );
@@ -190,8 +190,8 @@ fn fragmented(failure: &Failure, conclusion: &Conclusion, bridge: Option<&Bridge
     }
     if is_gpu {
         list.say(
-            "set TF_GPU_ALLOCATOR=cuda_malloc_async (JAX: XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async): it joins free memory that this \
-             pool cannot join",
+            "set TF_GPU_ALLOCATOR=cuda_malloc_async (JAX: XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async): it joins free memory that the \
+             framework's pool cannot join",
             None,
         );
     }
@@ -370,7 +370,7 @@ fn unknown(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
         _ => list.say(format!("{RECORD}. The text is incomplete: pass the whole log if you have it"), None),
     }
     if conclusion.unallocated.is_none() && failure.sums.is_some() {
-        list.say("pass the pool's limit with --limit: the text does not say it", None);
+        list.say("pass the limit of the pool with --limit: the input does not contain it", None);
     }
 }
 

@@ -25,7 +25,7 @@ impl Moment {
         }
     }
 
-    /// Now, on the clock that nobody sets.
+    /// The current time of the monotonic clock.
     #[must_use]
     pub fn monotonic_now() -> i64 {
         let time = rustix::time::clock_gettime(ClockId::Monotonic);

@@ -40,7 +40,7 @@ const MOST_OF_ONE_NAME: u32 = 10_000;
 pub struct Created {
     /// Where it is.
     pub path: PathBuf,
-    /// Whether the name asked for was taken, so that this is another one.
+    /// Whether the requested name was taken, so that this is another one.
     pub is_renamed: bool,
 }
 

@@ -45,7 +45,7 @@ pub struct Live {
     stamps: BTreeMap<PathBuf, Stamp>,
     streams: BTreeMap<(Part, ProcessId), Follower>,
     driver: Follower,
-    /// Files that could not be read, each told of once.
+    /// Files that could not be read, each reported once.
     failed: BTreeSet<PathBuf>,
     /// What could not be read.
     pub warnings: Warnings,

@@ -90,7 +90,7 @@ fn table(file: &Path, folder: &Path, warnings: &mut Warnings) -> Result<Table, R
     }
 }
 
-/// Files that are told by their names only.
+/// Files that are recognised by their names only.
 #[derive(Clone, Copy)]
 enum LastWords {
     /// `dump-ID_ALLOCATOR.MICROSECONDS`, by TensorFlow.

@@ -29,7 +29,7 @@ pub const SCHEMA: u32 = crate::recording::schema::VERSION;
 /// A manifest has a few kilobytes. What is larger is not one.
 const LARGEST: u64 = 16 << 20;
 
-/// What the parent of a run tells.
+/// What the launcher of a run reports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunManifest {
     /// Always [`KIND`].
@@ -48,13 +48,13 @@ pub struct RunManifest {
     pub parent_pid: u32,
     /// What the clocks showed.
     pub clocks: Clocks,
-    /// What was asked for.
+    /// The requested bytes.
     pub settings: Settings,
     /// The variables that the job got, as far as [`environment`] lets them through.
     pub environment: BTreeMap<String, String>,
     /// The GPUs of the machine, whether the job may use them or not.
     pub devices: Vec<Device>,
-    /// Who told of the devices, and what asking cost; nothing until somebody has been asked.
+    /// The source of the device figures, and the cost of reading them; `None` before the first reading.
     #[serde(default)]
     pub driver: Option<DriverRun>,
     /// How the job ended; nothing while it runs.
@@ -93,7 +93,7 @@ pub struct ClockPair {
 pub struct Settings {
     /// `auto`, `off`, `steps=N` or `all`.
     pub trace: String,
-    /// After so many seconds a trace ends in any case.
+    /// The longest duration of a trace in seconds.
     pub trace_seconds: u32,
     /// Samples a second; 0 is none.
     pub rate: f64,
@@ -116,7 +116,7 @@ pub struct Settings {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum StandIn {
-    /// On: no GPU was to be had, and nothing was said against it.
+    /// On: no GPU is visible, and the option is not disabled.
     SwitchedOn,
     /// On: the user had set `TF_CPU_ALLOCATOR_USE_BFC` himself.
     OnByUser,
@@ -165,7 +165,7 @@ pub struct Device {
     pub reserved_bytes: Option<Bytes>,
     /// Which sum of the driver's figures was its total when the run began.
     pub identity: Option<Identity>,
-    /// Why its memory is not told.
+    /// Why its memory is unknown.
     pub error: Option<DriverError>,
 }
 

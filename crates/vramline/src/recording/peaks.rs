@@ -4,7 +4,7 @@
 
 use super::rows::Counters;
 
-/// A rise counts from this share of the peak on: one in so many.
+/// The smallest rise that counts, as one part of the peak in this many.
 const RISE_SHARE: i64 = 20;
 
 /// The highest peak of each device.
@@ -33,7 +33,7 @@ impl PeakWatch {
                     known.highest = known.highest.max(peak);
                     has_risen |= known.highest > known.bar;
                 }
-                // A device that nobody has seen yet has nothing to rise over.
+                // A new device has no earlier peak to compare with.
                 None => self.devices.push(DevicePeak {
                     device: read.device.clone(),
                     highest: peak,

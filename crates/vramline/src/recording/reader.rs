@@ -56,7 +56,7 @@ pub struct RecordedProcess {
 }
 
 impl RecordedProcess {
-    /// A process of which nothing was read yet.
+    /// A process before anything was read.
     #[must_use]
     pub fn new(id: ProcessId) -> RecordedProcess {
         RecordedProcess {

@@ -42,7 +42,7 @@ pub struct Mark {
     pub label: Option<String>,
     /// What the program was doing.
     pub phase: Option<Phase>,
-    /// Who told.
+    /// How it is known.
     pub how: Option<How>,
     /// Number of the step, or of its last batch.
     pub step: Option<i64>,
@@ -203,7 +203,7 @@ pub struct DriverRow {
     pub start: Option<u64>,
     /// The process's command.
     pub command: Option<String>,
-    /// Whether it belongs to the job; `None` where that cannot be told.
+    /// Whether it belongs to the job; `None` if that is unknown.
     pub is_job: Option<bool>,
     /// compute, graphics or both.
     pub work: Option<String>,

@@ -91,7 +91,7 @@ fn seen_here(pid: u32, path: &Path) -> Option<PathBuf> {
 fn opened(pid: u32) -> Option<PathBuf> {
     let is_ours = |path: &PathBuf| {
         path.file_name().and_then(|name| Part::of_name(name.to_str()?)).is_some_and(|(_, id)| {
-            // A program that only reads a recording of others is none of it.
+            // A program that only reads a recording does not belong to its job.
             id.pid() == pid || procfs::pids_of(pid).contains(&id.pid())
         })
     };
@@ -107,7 +107,7 @@ pub enum State {
     Running,
     /// The job has ended so.
     Ended(Exit),
-    /// None of its processes is there any more, and nobody said how it ended.
+    /// All its processes have ended, and the exit was not recorded.
     Gone,
     /// Its processes are on another machine.
     Elsewhere,

@@ -40,7 +40,7 @@ const MOST_ROWS: usize = 4096;
 pub struct DriverFacts {
     /// The devices, with their figures when the run began.
     pub devices: Vec<Device>,
-    /// Who told of them, and what it cost so far.
+    /// The source of the figures, and what reading them has cost so far.
     pub run: DriverRun,
 }
 
@@ -87,7 +87,7 @@ impl Watch {
     }
 }
 
-/// A process on a device, as the last row told of it.
+/// A process on a device, as in its last row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Noted {
     start: Option<u64>,
@@ -388,7 +388,7 @@ impl Watcher {
     }
 }
 
-/// Whether a look at a list has told whose numbers it uses.
+/// Whether reading a list has shown which namespace its process ids belong to.
 fn is_told(standing: Standing) -> bool {
     matches!(standing, Standing::ByOwnNumber | Standing::ByOtherNumber)
 }

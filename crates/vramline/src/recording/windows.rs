@@ -12,7 +12,7 @@ pub struct RecordedWindow {
     pub number: u64,
     /// Why it was begun; `None` where a later Vramline wrote the word.
     pub reason: Option<WindowReason>,
-    /// When the profiler was started; `None` where it could not be, or nobody noted it.
+    /// When the profiler was started; `None` if it failed to start, or the start was not recorded.
     pub begun: Option<Moment>,
     /// When it was stopped.
     pub stopped: Option<Moment>,

@@ -57,7 +57,7 @@ pub struct Mismatch {
     pub act: usize,
     /// How many requests came before it.
     pub request: u64,
-    /// What was asked for.
+    /// The requested bytes.
     pub asked: Bytes,
     /// Where the trace has it; `None` where it failed there, or where only calls to the driver differ.
     pub address: Option<u64>,
@@ -74,7 +74,7 @@ pub struct Mismatch {
 pub struct GrowthAt {
     /// The act.
     pub act: usize,
-    /// What was asked for.
+    /// The requested bytes.
     pub asked: Bytes,
     /// The same, rounded.
     pub rounded: Bytes,

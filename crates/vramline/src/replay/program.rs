@@ -133,7 +133,7 @@ pub struct Earlier {
     pub address: u64,
     /// How large it is.
     pub chunk: Bytes,
-    /// What had been asked for, where told.
+    /// The requested bytes, if known.
     pub requested: Option<Bytes>,
     /// The slot that its free names.
     pub slot: u32,

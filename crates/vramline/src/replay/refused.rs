@@ -9,7 +9,7 @@ use crate::units::Bytes;
 /// A request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// What was asked for.
+    /// The requested bytes.
     pub bytes: Bytes,
     /// The act that would have come next.
     pub before: usize,

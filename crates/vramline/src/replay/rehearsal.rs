@@ -1,6 +1,6 @@
-//! A program that nobody recorded, through an allocator: how high each part of it goes, and what it needs to pass.
+//! Runs a predicted program through an allocator: the peak of each part, and the limit that it needs.
 //!
-//! Where the driver would put regions is made up, since nobody knows.
+//! The placement of regions by the driver is invented, because it is unknown.
 
 use super::program::{Act, Program};
 use super::torch_caching::{self, Before};
@@ -39,7 +39,7 @@ pub struct Rehearsed {
 }
 
 impl Rehearsal<'_> {
-    /// Runs it, and tells the peaks between acts in ascending order. `None` where no such pool can be made.
+    /// Runs it and returns the peaks between acts in ascending order. `None` if no such pool can exist.
     #[must_use]
     pub fn run(&self, cuts: &[usize]) -> Option<Rehearsed> {
         let mut peaks = vec![Bytes::ZERO; cuts.len() + 1];
@@ -146,7 +146,7 @@ const EARLIER: usize = usize::MAX;
 /// How a stretch of a program fares under a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fare {
-    /// Every request is served as it comes.
+    /// Every request is served without waiting.
     Passes,
     /// Some wait for other threads, as TensorFlow's do, and are served then.
     Waits,

@@ -30,7 +30,7 @@ pub(crate) const LIMIT_STEP: Bytes = Bytes(1 << 20);
 pub struct Failure {
     /// The act; none where it is a request for something from before.
     pub act: Option<usize>,
-    /// What was asked for.
+    /// The requested bytes.
     pub asked: Bytes,
     /// In use then.
     pub in_use: Bytes,
@@ -328,7 +328,7 @@ impl Cut {
 /// A program that can be asked what-if questions.
 #[derive(Clone, Debug)]
 pub struct Questions<'a> {
-    /// What was asked for.
+    /// The requested bytes.
     pub program: &'a Program,
     /// The allocator as it was.
     pub rules: &'a Rules,

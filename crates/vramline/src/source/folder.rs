@@ -29,7 +29,7 @@ pub(crate) fn find(folder: &Path) -> io::Result<FolderTraces> {
         let mut newest = SystemTime::UNIX_EPOCH;
         let entries = match std::fs::read_dir(&here) {
             Ok(entries) => entries,
-            // A folder inside that may not be read is not the one that was asked for.
+            // A subfolder without read permission is skipped: it is not the requested folder.
             Err(_) if depth > 0 => continue,
             Err(error) => return Err(error),
         };

@@ -99,7 +99,7 @@ impl Dump {
                 _ => {}
             }
         }
-        // A free chunk keeps the size that its last owner asked for.
+        // A free chunk keeps the requested size of its last owner.
         if !chunk.in_use {
             chunk.requested = None;
         }

@@ -207,7 +207,7 @@ fn still(profile: &Profile<'_>, bytes_at: usize, counts_at: Option<usize>, lengt
     for sample in &profile.samples {
         let sample = Sample::of(sample, profile);
         let value = |at: usize| sample.values.get(at).copied().filter(|&value| value <= i64::MAX as u64);
-        // Where nobody knows the size of an executable, it is -1 for each.
+        // The size is -1 if JAX does not know the size of executables.
         if let (b"executable", None, Some(count)) =
             (sample.kind, value(bytes_at), counts_at.map_or(Some(1), value))
         {

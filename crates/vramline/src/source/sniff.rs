@@ -81,7 +81,7 @@ fn of_bytes(bytes: &[u8]) -> Format {
 fn looks_like_old_pickle(bytes: &[u8]) -> bool {
     const BEGINNINGS: [&[u8]; 12] = [
         b"(dp0\n", b"(dp1\n", b"(lp0\n", b"(lp1\n", b"}q\0", b"]q\0",
-        // Without the number, where nobody refers to it.
+        // Without the memo number, if nothing refers to it.
         b"(dV", b"(dS'", b"(l(d", b"}(X", b"}(U", b"](}",
     ];
     if BEGINNINGS.iter().any(|begin| bytes.starts_with(begin)) {

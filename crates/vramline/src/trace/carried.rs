@@ -138,7 +138,7 @@ fn candidates<'a>(
     stayed.map(|variable| (variable, None)).collect()
 }
 
-/// What the events of a pool tell of addresses.
+/// What the events of a pool show about addresses.
 struct SeenBlocks {
     /// By address: the position of the first event there, and whether it frees.
     first: FxHashMap<u64, (usize, bool)>,

@@ -1,7 +1,7 @@
 //! The allocator's own count of its bytes in use: the peak, what was there before, and whether the events agree.
 //!
-//! After each event the allocator tells its count. The difference from one event to the next must be the block of that
-//! event: where it is not, events are missing or out of order, and the trace says how often and where first. The count
+//! Each event contains the allocator's count after it. The difference from one event to the next must be the block of that
+//! event: otherwise events are missing or out of order, and the trace says how many times and where first. The count
 //! before the first event is what was in use before the recording, exactly in bytes. The count is trusted; the events
 //! explain it.
 
@@ -21,7 +21,7 @@ pub struct Count {
     pub before: Bytes,
     /// The highest count, where it was first reached.
     pub peak: Option<Peak>,
-    /// Whether the recording began before the pool's first allocation; `None` where it cannot be told.
+    /// Whether the recording began before the pool's first allocation; `None` if that is unknown.
     pub from_start: Option<bool>,
     /// How often the allocator's count did not follow from the events.
     pub disagreements: u64,
@@ -51,7 +51,7 @@ pub struct Disagreement {
     pub time: Picos,
     /// What the events add up to.
     pub expected: Bytes,
-    /// What the allocator told.
+    /// The allocator's count.
     pub found: Bytes,
 }
 
@@ -107,7 +107,7 @@ impl Count {
             self.peak = Some(Peak { position: self.events, bytes: level });
         }
         if told.is_none() && self.added_up.len() < self.events {
-            // From the first event on that does not tell it; for those before it nobody asks.
+            // Kept from the first event without a count on; earlier events do not need it.
             self.added_up.resize(self.events, Bytes::ZERO);
         }
         if told.is_none() || !self.added_up.is_empty() {
@@ -130,7 +130,7 @@ fn began_at_start(history: &History, pool: PoolId, first: EventRef<'_>) -> Optio
     Some(first.is_alloc() && in_use == chunk && mark == chunk)
 }
 
-/// Events of one moment come from different threads in no order; the allocator's count tells it.
+/// Events of one moment come from different threads, unordered; the allocator's count shows their order.
 pub(crate) fn order_ties(events: &mut Events) {
     for tie in events.ties().to_vec() {
         if tie.len() <= LONGEST_TIE {
@@ -144,7 +144,7 @@ pub(crate) fn order_ties(events: &mut Events) {
 
 /// The events `begin..end` in an order in which each count follows from the one before, as far as there is one.
 fn chain(events: &Events, begin: usize, end: usize) -> Vec<usize> {
-    /// A pool that was quiet for so many events counts as unknown.
+    /// A pool without an event among this many events counts as unknown.
     const FARTHEST: usize = 10_000;
     let mut levels: FxHashMap<PoolId, Option<Bytes>> = FxHashMap::default();
     let mut left: Vec<usize> = (begin..end).collect();

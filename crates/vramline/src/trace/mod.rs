@@ -64,11 +64,11 @@ pub struct Trace {
     /// Calls of the training program, in order.
     pub steps: Vec<Step>,
     roles: role::Roles,
-    /// By the event of its birth: whose variable a block holds, where the program told.
+    /// By the event of its allocation: the variable that a block holds, if the program reported it.
     owned: FxHashMap<usize, Owner>,
     /// The values of those variables when they were last listed, as blocks.
     listed: Vec<recorded::Listed>,
-    /// Whose ops are, where the program told.
+    /// The owners of ops, if the program reported them.
     owners: owners::Owners,
     /// Variables that lay in its pools since before it began.
     carried: Vec<carried::Carried>,
@@ -160,7 +160,7 @@ impl Trace {
             self.owned.entry(birth).or_insert(owner);
         }
         self.owners = owners::Owners::of(process, &self.history);
-        // An earlier recorder listed the variables of Keras only, and told nothing else.
+        // An earlier recorder listed only the variables of Keras.
         self.roles.knows_variables = !process.inventories.is_empty() && !self.owners.is_empty();
         self
     }
@@ -363,7 +363,7 @@ impl Trace {
             && self.history.names.get(event.thread()).starts_with(COMPILER_THREADS)
     }
 
-    /// Whose an op is, as the program told: by its name in a graph, or by what the program's own thread was doing.
+    /// The owner of an op, as the program reported it: by its name in a graph, or by what the program's own thread was doing.
     fn owner(&self, birth: usize) -> Option<Owner> {
         let event = self.history.events.at(birth);
         match self.ran_alone(birth) {

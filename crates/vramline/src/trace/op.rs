@@ -1,4 +1,4 @@
-//! What an op's name tells: its scope, its layer, the part of a training step it belongs to.
+//! What the name of an op shows: its scope, its layer, and its part of a training step.
 //!
 //! Names are paths: `StatefulPartitionedCall/gradient_tape/sequential/dense/MatMul/MatMul`. Everything here is a
 //! function of the text alone.
@@ -6,7 +6,7 @@
 /// The part of a training program that an op belongs to, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Nothing in the name tells.
+    /// The name does not show it.
     Plain,
     /// Inside a model's scope.
     Forward,

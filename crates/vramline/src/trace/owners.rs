@@ -1,4 +1,4 @@
-//! Whose an op is, as the program told while it ran: a layer's, a variable's, a line's.
+//! The owner of an op, as the program reported it while it ran: a layer, a variable or a source line.
 //!
 //! Three sorts of rows, each certain by itself. A scope of a graph is a layer's: every op below it is. An op of a graph assigns to a
 //! variable, or works for one, or comes from a line. And what ran by itself in a span of time ran for a layer and a line.
@@ -19,7 +19,7 @@ use crate::recording::rows::{LayerPath, OwnerKind, OwnerRow};
 use crate::snapshot::Role;
 use crate::units::{Bytes, Picos};
 
-/// Names with more parts than this are cut: nobody nests as deep.
+/// Names with more parts than this are cut.
 const DEEPEST: usize = 32;
 
 /// What follows a variable's name in the names of the ops that compute its first value, and of the one that assigns it.
@@ -41,7 +41,7 @@ pub(crate) struct Owner {
     pub(crate) bytes: Option<Bytes>,
 }
 
-/// What the program told, by the names that ops have in the trace.
+/// What the program reported, by the op names of the trace.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     /// By op, in order of the moments from which on it holds.
@@ -61,7 +61,7 @@ struct Learned {
 }
 
 impl Owners {
-    /// Takes what a process told to the ops of its trace.
+    /// Assigns what a process reported to the ops of its trace.
     pub(crate) fn of(process: &RecordedProcess, history: &History) -> Owners {
         let told = Told::of(process, history);
         let mut owners = Owners { spans: told.spans(), calls: told.calls(), ..Owners::default() };
@@ -78,7 +78,7 @@ impl Owners {
         owners
     }
 
-    /// Whether the program told nothing.
+    /// Whether the program reported nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.ops.is_empty() && self.spans.is_empty()
     }
@@ -137,7 +137,7 @@ pub(crate) struct LayerNames {
 }
 
 impl LayerNames {
-    /// Of the layers that a process told of.
+    /// The layers that a process reported.
     pub(crate) fn of(process: &RecordedProcess) -> LayerNames {
         let listed = process.inventories.iter().flat_map(|inventory| &inventory.variables);
         let paths = process.owners.iter().map(|row| &row.layer).chain(listed.map(|variable| &variable.layer));
@@ -220,7 +220,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// What is told of an op, by the moments from which it holds.
+    /// What was reported about an op, by the time from which it applies.
     fn about(&self, op: &str) -> Vec<Learned> {
         let rows = self.rows_of_scope(op).into_iter().chain(self.rows_of_op(op));
         let learned = |(since, row): (Picos, &OwnerRow)| Learned {
@@ -301,7 +301,7 @@ pub(super) fn first_values(
 }
 
 impl Owner {
-    /// What tells a variable apart from others, as far as anything does.
+    /// What identifies a variable, as far as it is known.
     pub(crate) fn identity(&self) -> (String, String, String) {
         (self.variable.clone(), self.layer.clone(), self.source.clone())
     }

@@ -24,7 +24,7 @@ pub struct UnmatchedFree {
     pub time: Picos,
     /// The block.
     pub chunk: Bytes,
-    /// What had been asked for, where told.
+    /// The requested bytes, if known.
     pub requested: Option<Bytes>,
 }
 

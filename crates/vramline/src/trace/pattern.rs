@@ -12,13 +12,13 @@ use crate::units::Bytes;
 
 /// Fewer steps than this show no pattern: the first builds what the others use.
 const FEWEST_STEPS: usize = 4;
-/// A step is compared with so many before it.
+/// The number of earlier steps that a step is compared with.
 const LOOK_BACK: usize = 4;
-/// A step is like those before it when so much of its bytes is asked for in sizes that they asked for, in percent.
+/// A step repeats earlier ones if at least this share of its bytes, in percent, is requested in their sizes.
 const STEADY_PERCENT: u128 = 99;
 /// An op with fewer sizes than this takes turns between a few shapes, which a pool serves from what it has.
 const FEWEST_SIZES: usize = 3;
-/// Sizes of one op that are told apart.
+/// The number of different sizes that are counted for one op.
 const MAX_SIZES: usize = 4096;
 
 /// Requests with their bytes.
@@ -40,9 +40,9 @@ impl Tally {
 pub(crate) struct Pattern {
     /// How many steps were compared.
     pub(crate) steps: usize,
-    /// What all but the first asked for.
+    /// The requested bytes of all steps but the first.
     pub(crate) asked: Tally,
-    /// Of that, what a step before asked for too.
+    /// The part of it that an earlier step requested too.
     pub(crate) repeated: Tally,
     /// The number of the step from which on hardly any new size comes. Which op asks for a block may change from step to step: an op
     /// takes over the block of its input where no other still reads it.
@@ -53,7 +53,7 @@ pub(crate) struct Pattern {
     pub(crate) growing: Vec<OpSizes>,
 }
 
-/// What an op asked for in steps after the first.
+/// The requests of an op in steps after the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpSizes {
     pub(crate) op: Name,

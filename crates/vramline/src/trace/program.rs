@@ -1,4 +1,4 @@
-//! Which blocks of a pool a compiled program asked for, and what lies in them.
+//! The blocks of a pool that a compiled program requested, and their contents.
 //!
 //! JAX's pools carry no op names, but its programs do: the compiler decided what each one asks for, in which order, and
 //! what lies where. A call of a function makes the requests of its program one by one, so the blocks of a call are
@@ -33,7 +33,7 @@ pub(crate) struct Match {
     purpose: Purpose,
     /// The program's name.
     pub(crate) program: Name,
-    /// Adds up to what was asked for.
+    /// Adds up to the requested bytes.
     parts: Vec<(Bytes, Option<Buffer>, How)>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn find(history: &History, pool: &PoolTrace, births: &[usize]) -> FxH
     found
 }
 
-/// The call that a thread is in, and what that has asked for: events, and how much.
+/// The current call of a thread, and its requests: events and bytes.
 struct Open {
     number: usize,
     name: Name,
@@ -146,13 +146,13 @@ struct Finder<'a, 'f> {
     /// The function of a call, by the call's name.
     functions: FxHashMap<Name, Option<String>>,
     found: &'f mut FxHashMap<usize, Match>,
-    /// How much more may be compared, and told.
+    /// The remaining budget of comparisons and results.
     work: usize,
     parts: usize,
 }
 
 impl Finder<'_, '_> {
-    /// Matches what one call asked for.
+    /// Matches the requests of one call.
     fn settle(&mut self, history: &History, call: &Open) {
         let Open { name, asked, .. } = call;
         let function = self.functions.entry(*name).or_insert_with(|| function_of(history.names.get(*name)));

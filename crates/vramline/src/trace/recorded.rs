@@ -33,7 +33,7 @@ pub struct RecordedStep {
     pub epoch: Option<u64>,
     /// What it did.
     pub phase: Phase,
-    /// Who told.
+    /// How it is known.
     pub how: How,
     /// What was called.
     pub label: String,

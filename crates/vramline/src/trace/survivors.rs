@@ -53,7 +53,7 @@ impl SurvivorKind {
     }
 }
 
-/// Blocks that an op asked for in each step, and that are not freed.
+/// Blocks that an op requests in each step and that are not freed.
 #[derive(Clone, Debug)]
 pub(crate) struct Surviving {
     op: Name,

@@ -10,7 +10,7 @@ use crate::units::{Bytes, Nanos};
 /// What PyTorch reserves from the driver.
 #[derive(Debug, Serialize, Document)]
 pub struct CachingView {
-    /// Peak bytes that PyTorch reserved from the driver; if the pool's `moment` is `dump`, the reserved bytes at that moment. Only PyTorch snapshots have `caching`.
+    /// Peak bytes that PyTorch reserved from the driver; if the pool's `moment` is `dump`, the reserved bytes at the dump. Only PyTorch snapshots have `caching`.
     #[field(title = "reserved")]
     pub reserved_peak_bytes: Bytes,
     /// Time of that peak.

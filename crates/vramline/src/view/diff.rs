@@ -70,7 +70,7 @@ pub struct DiffRow {
     pub what: String,
     /// `device`, `role`, `op`, `layer` or `step`.
     pub by: DiffBy,
-    /// `peak`: peak in the trace or the step; `ever`: peak of the whole run; `at-peak`: bytes at the traced peak; `in-use`: bytes at the end of the step, if its peak is not known in every run.
+    /// `peak`: peak in the trace or the step; `ever`: peak of the whole run; `at-peak`: bytes at the traced peak; `in-use`: bytes at the end of the step, if its peak is unknown in a run.
     pub figure: Figure,
     /// The pool. If its names differ: its device, or its purpose if it has no device.
     pub pool: String,

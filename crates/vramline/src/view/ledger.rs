@@ -20,7 +20,7 @@ pub struct LedgerView {
     /// Time of the driver reading (for host memory: kernel reading) of the job's processes: the nearest one at which the pools had the same size. Figures are recorded when they change.
     #[field(null = "there is no reading from while the pools had this size; see the reason of `this job`")]
     pub told_at_ns: Option<Nanos>,
-    /// What it is: device total, driver reserved, free, processes, this job, other process, unattributed, context at start, pool, in use, cached free, a role, slack (rounding), before the recording, outside the pools (one line for each cause), unexplained. If the size of the pool is unknown: context, pool and outside, and in it context, cached and outside. If there is no earlier reading: context and outside the pools. On the CPU stand-in, which has no context: the program's own, pool not resident; if the size of the pool is unknown: pool and the program's own, and in it cached and the program's own.
+    /// What it is: `device total`, `driver reserved`, `free`, `processes`, `this job`, `other process`, `unattributed`, `context at start`, `pool`, `in use`, `cached free`, a role, `slack` (rounding), `before the recording`, `outside the pools` (one line for each cause), `unexplained`. If the size of the pool is unknown: `context, pool and outside`, and in it `context, cached and outside`. If there is no earlier reading: `context and outside the pools`. On the CPU stand-in, which has no context: `the program's own`, `pool not resident`; if the size of the pool is unknown: `pool and the program's own`, and in it `cached and the program's own`.
     #[field(unit = "text")]
     pub line: LineKind,
     /// The process, the pool, the cause of a change, or an explanation of the line.

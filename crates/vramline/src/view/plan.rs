@@ -172,7 +172,7 @@ pub struct PredictionView {
     #[field(null = "no probe is a recording on a GPU with driver figures for the process")]
     pub process_bytes: Option<Bytes>,
     /// The smallest limit with which every op order passes, in whole MiB.
-    #[field(title = "smallest limit that passes", null = "no limit was found with which it passes")]
+    #[field(title = "smallest limit that fits", null = "no limit was found with which it fits")]
     pub minimum_bytes: Option<Bytes>,
     /// False if a warning makes this batch size uncertain; `fits` is then null.
     pub certain: bool,
@@ -233,10 +233,10 @@ pub struct FixView {
     #[serde(skip)]
     pub saving: Saving,
     /// The peak with the fix.
-    #[field(title = "peak with it", null_with = Self::why_unmeasured)]
+    #[field(title = "new peak", null_with = Self::why_unmeasured)]
     pub peak_bytes: Option<Bytes>,
     /// What a pool without a limit reserves with the fix.
-    #[field(title = "reserved with it", null_with = Self::why_unmeasured)]
+    #[field(title = "new reserved", null_with = Self::why_unmeasured)]
     pub pool_bytes: Option<Bytes>,
     /// False if the peak with the fix is still above the limit.
     #[field(null_with = Self::why_open)]
@@ -279,6 +279,9 @@ pub struct LargestView {
     /// The largest batch size with which more runs pass than fail, even if threads have to wait.
     #[field(null_with = Self::why_not_likely)]
     pub likely: Option<u64>,
+    /// The same as a sentence.
+    #[field(null_with = Self::why_not_likely)]
+    pub text: Option<String>,
     /// Why there is no sure one.
     #[serde(skip)]
     not_sure: Option<NoLargest>,
@@ -327,7 +330,7 @@ impl From<PlanAnalysis> for PlanView {
             probes: plan.probes.into_iter().map(ProbeView::from).collect(),
             compiled: plan.compiled.into_iter().map(CompiledView::from).collect(),
             predictions: plan.predictions.into_iter().map(PredictionView::from).collect(),
-            largest_batch: plan.largest.into(),
+            largest_batch: LargestView::of(plan.largest, plan.largest_text),
             fixes: plan.fixes.into_iter().map(FixView::from).collect(),
             no_help: NO_HELP,
             curve: plan.curve.into_iter().map(CurvePoint::from).collect(),
@@ -403,11 +406,12 @@ impl From<PartPeak> for PartView {
     }
 }
 
-impl From<LargestBatch> for LargestView {
-    fn from(largest: LargestBatch) -> LargestView {
+impl LargestView {
+    fn of(largest: LargestBatch, text: Option<String>) -> LargestView {
         LargestView {
             sure: largest.sure.ok(),
             likely: largest.likely.ok(),
+            text,
             not_sure: largest.sure.err(),
             not_likely: largest.likely.err(),
         }

@@ -223,7 +223,8 @@ pub struct GrowthView {
     /// The largest free block that it may not use.
     #[field(title = "elsewhere")]
     pub largest_elsewhere_bytes: Bytes,
-    /// Rounded request minus the largest free block that it may use.
+    /// Rounded request minus the largest free block that it could use.
+    #[field(title = "too small by")]
     pub missed_by_bytes: Bytes,
     /// Bytes returned to the driver first, for this request.
     pub released_bytes: Bytes,

@@ -241,13 +241,13 @@ fn what_is_no_plan_is_said() {
     let none = r#","largest_batch":{"sure":null,"likely":null}}"#;
     assert!(PlanDocument::parse(&format!(r#"{whole},"limit_bytes":null{none}"#)).is_ok());
     for (text, said) in [
-        ("", "no JSON: "),
-        ("[]", "JSON that is no object"),
+        ("", "text that is not JSON: "),
+        ("[]", "JSON that is not an object"),
         ("{}", "a document without a kind"),
         (r#"{"kind":"report"}"#, "a document whose kind is 'report'"),
-        (r#"{"kind":"plan"}"#, "a plan that lacks something: "),
-        (r#"{"kind":"plan","headline":"","certain":1,"predictions":[]}"#, "a plan that lacks something: "),
-        (&format!("{whole}{none}"), "a plan that lacks something: "),
+        (r#"{"kind":"plan"}"#, "an incomplete plan: "),
+        (r#"{"kind":"plan","headline":"","certain":1,"predictions":[]}"#, "an incomplete plan: "),
+        (&format!("{whole}{none}"), "an incomplete plan: "),
         (&format!(r#"{whole},"limit_bytes":0{none}"#), "a plan whose limit_bytes is 0"),
         (
             &format!(r#"{whole},"limit_bytes":null,"largest_batch":{{"sure":0,"likely":1}}}}"#),

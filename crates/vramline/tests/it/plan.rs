@@ -330,7 +330,7 @@ fn memory_that_falls_is_not_said_to_stay() {
     let told = refusal(&probes);
     let NotPlanned::Falls { from, to } = &told else { panic!("{told}") };
     assert!((from.0, to.0) == (5, 20) && from.1 > to.1);
-    assert!(told.to_string().starts_with("memory falls where the batch grows"), "{told}");
+    assert!(told.to_string().starts_with("a larger batch size needs less memory: "), "{told}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Free chunks by size: 21 sets, and the best fit among them.
+//! Free chunks in 21 sets by size, and the search for the best fit.
 
 use super::chunk::{Chunks, NO_BIN, Tag};
 use crate::allocator::free_set::{Free, Set, key_from};
@@ -19,7 +19,7 @@ pub(super) struct Bins {
     sets: [Set; BINS],
     /// A bit for each set that is not empty.
     filled: u32,
-    /// How many chunks are of the upper end.
+    /// The number of chunks that belong to the upper end.
     uppers: usize,
 }
 
@@ -88,7 +88,7 @@ impl Bins {
         self.sets.get(usize::from(bin)).into_iter().flat_map(Set::ascending)
     }
 
-    /// The size of the largest chunk; 0 where there is none.
+    /// The size of the largest chunk; 0 if there is none.
     #[inline]
     pub(super) fn largest(&self) -> u64 {
         let Some(highest) = 31u32.checked_sub(self.filled.leading_zeros()) else { return 0 };
@@ -99,7 +99,7 @@ impl Bins {
         self.iter().filter(|free| chunks.at(free.handle).tag == tag).map(|free| free.size).max().unwrap_or(0)
     }
 
-    /// Every free chunk that is in a bin, in no order.
+    /// Every free chunk in a bin, unordered.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Free> {
         self.sets.iter().flat_map(Set::iter)
     }

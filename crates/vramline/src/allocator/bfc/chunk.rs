@@ -1,11 +1,11 @@
-//! Chunks: stretches of a region. A chunk knows its neighbours.
+//! Chunks: the parts of a region. A chunk links to the chunks next to it.
 
 use crate::allocator::slab::{Handle, Piece, Slab};
 
-/// The table.
+/// The table of pieces.
 pub(super) type Chunks = Slab<Chunk>;
 
-/// Which end of a pool a chunk belongs to. Without spatial partitioning all is lower.
+/// The end of a pool that a chunk belongs to; always the lower one without spatial partitioning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tag {
     Lower,
@@ -23,22 +23,22 @@ impl Tag {
     }
 }
 
-/// The bin of a chunk that is in none.
+/// The value for a chunk that is in no bin.
 pub(super) const NO_BIN: u8 = u8::MAX;
 
-/// A stretch of a region, in use or free.
+/// A part of a region, in use or free.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     pub(super) ptr: u64,
     pub(super) size: u64,
-    /// Never cleared: a free chunk keeps what an earlier owner of its handle asked for.
+    /// Never cleared: a free chunk keeps the requested size of the last owner of its handle.
     pub(super) requested: u64,
     /// Counts from 1; 0 is free.
     pub(super) id: u64,
     pub(super) freed_at: u64,
     pub(super) prev: Handle,
     pub(super) next: Handle,
-    /// Where it stands in its bin, while that is a small one.
+    /// Its place in its bin, while that is small.
     pub(super) place: u32,
     pub(super) bin: u8,
     pub(super) tag: Tag,

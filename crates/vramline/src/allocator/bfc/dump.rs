@@ -1,4 +1,4 @@
-//! What the allocator logs when it runs out of memory, line for line as the real one does, without the log's prefixes.
+//! The log of an out-of-memory error, line for line as the real allocator writes it, without the log's prefixes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,12 +9,12 @@ use super::{Bfc, Dialect, End, round_up};
 use crate::allocator::slab::Handle;
 use crate::units::Bytes;
 
-/// A handle as dumps print it.
+/// Formats a handle as dumps do.
 fn printed(handle: Handle) -> u64 {
     if handle.is_some() { u64::from(handle.0) } else { u64::MAX }
 }
 
-/// A size as these logs print it: whole bytes, or two decimals (one for KiB) of what integer division leaves.
+/// Formats a size as these logs do: whole bytes, or two decimals (one for KiB), with the rounding of their integer division.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "as the real one computes it")]
 pub fn human(bytes: Bytes) -> String {
@@ -42,7 +42,7 @@ struct BinSum {
 }
 
 impl Bfc {
-    /// Everything that is logged for a request that failed. Several lines may be one message.
+    /// The whole log of a failed request. One message may have several lines.
     #[must_use]
     pub fn dump(&self, request: Bytes, end: End, op: &str) -> String {
         let rounded = Bytes(round_up(request.0).unwrap_or(request.0));
@@ -221,7 +221,7 @@ impl Bfc {
             Dialect::RegionBytes | Dialect::PoolBytes => bytes.0.to_string(),
             Dialect::PoolSize | Dialect::Tagged => human(bytes),
         };
-        // Only the newest fills in the largest block.
+        // Only the newest version reports the largest block.
         let largest = if is_tagged { self.largest_free() } else { Bytes::ZERO };
         let _ = writeln!(out, "Stats: ");
         let mut line = |label: &str, value: String| {
@@ -242,7 +242,7 @@ impl Bfc {
         out.push('\n');
     }
 
-    /// A hundred characters over all regions: `*` asked for, `x` slack, `_` free.
+    /// A map of all regions in a hundred characters: `*` requested, `x` rounding, `_` free.
     fn occupancy(&self) -> String {
         const CELLS: u128 = 100;
         let total: u128 = self.regions.iter().map(|region| u128::from(region.size)).sum();

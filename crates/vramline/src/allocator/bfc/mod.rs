@@ -1,12 +1,12 @@
 //! BFC, "best fit with coalescing": the allocator of TensorFlow, XLA and JAX.
 //!
-//! Same requests, same addresses: regions that double, 21 bins, the smallest free chunk that fits and of those the
-//! lowest, split only where enough remains, neighbours joined when they are freed. Versions differ in [`Options`]; there
-//! is one type. One call of [`Bfc::allocate`] is everything that the real one does for a request, tries again included.
-//! Threads, waiting and time are not modelled: where the real one waits for others to free something, this one fails.
+//! The same requests give the same addresses: regions that double, 21 bins, the smallest free chunk that fits and among equals the
+//! lowest, split only if enough remains, joined with adjacent free chunks when freed. Versions are values of [`Options`]; there
+//! is one type. One call of [`Bfc::allocate`] does everything that the real allocator does for a request, including retries.
+//! Threads, waiting and time are not modelled: where the real allocator waits for other threads to free memory, this one fails.
 //!
-//! Constraint: a million requests take a few hundredths of a second, so nothing here is looked up by address. Whoever
-//! allocates keeps the [`Ticket`].
+//! Constraint: a million requests take a few hundredths of a second, so nothing here is looked up by address. The caller
+//! keeps the [`Ticket`].
 
 mod bins;
 mod chunk;
@@ -28,7 +28,7 @@ pub use options::{Backpedal, Dialect, Options, PRESETS, Preset};
 
 const GRANULE: u64 = 256;
 const FIRST_REGION: u64 = 2 << 20;
-/// How often the real one runs its search for a request that nobody's free can save: at once, as the first try of its
+/// The number of searches that the real allocator makes for a request that fails: at once, as the first try of its
 /// retry helper, after ten seconds, and once more with its dump.
 const TRIES: u32 = 4;
 
@@ -51,18 +51,18 @@ impl End {
     }
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// How many bytes.
+    /// The requested bytes.
     pub bytes: Bytes,
-    /// A power of two that the address is a multiple of, where the version keeps it.
+    /// A power of two that the address is a multiple of, if the version respects alignment.
     pub alignment: u64,
-    /// From which end.
+    /// The end of the pool to use.
     pub end: End,
-    /// Only chunks freed no later than this count; 0 is any.
+    /// Only chunks that were freed no later than this may be used; 0 means any.
     pub freed_before: u64,
-    /// Whether a failure is worth another try.
+    /// Whether a failed request is retried.
     pub retry: bool,
 }
 
@@ -74,98 +74,98 @@ impl Request {
     }
 }
 
-/// A request that was not served.
+/// The error of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Nothing was asked for, and nothing is counted.
+    /// A request for zero bytes, which is not counted.
     #[error("a request for no bytes gets no memory")]
     Nothing,
     /// No chunk is large enough, and no more can be had.
     #[error("no free chunk of {rounded} bytes, and the pool cannot grow by as much")]
     OutOfMemory {
-        /// The request, rounded.
+        /// The rounded request.
         rounded: u64,
     },
 }
 
-/// The allocator's own count.
+/// The allocator's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Requests served.
     pub allocs: u64,
-    /// In chunks that are in use.
+    /// Bytes of chunks in use.
     pub in_use: Bytes,
-    /// The most of that.
+    /// The highest value of that.
     pub peak_in_use: Bytes,
     /// The largest chunk ever handed out.
     pub largest_alloc: Bytes,
-    /// What the pool may take.
+    /// The limit of the pool.
     pub limit: Bytes,
-    /// What it has taken.
+    /// Reserved bytes.
     pub pool: Bytes,
-    /// The most of that.
+    /// The highest value of that.
     pub peak_pool: Bytes,
-    /// What those who hold the chunks in use asked for. The real one does not count this.
+    /// Requested bytes of the chunks in use. The real allocator does not count this.
     pub requested: Bytes,
-    /// Searches that failed and were run again.
+    /// Number of searches that failed and were repeated.
     pub retries: u64,
-    /// Regions given back.
+    /// Number of regions returned to the driver.
     pub regions_returned: u64,
 }
 
 impl Stats {
-    /// In the pool and not in use.
+    /// Bytes reserved and not in use.
     #[must_use]
     pub fn free(&self) -> Bytes {
         self.pool.saturating_sub(self.in_use)
     }
 
-    /// In use beyond what was asked for.
+    /// Bytes in use beyond the requests.
     #[must_use]
     pub fn slack(&self) -> Bytes {
         self.in_use.saturating_sub(self.requested)
     }
 }
 
-/// A time that the pool grew, and what was free just before.
+/// A growth of the pool, and what was free just before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The allocation that it grew for, counted from 1; one that failed all the same has none.
+    /// The number of the allocation that caused it, from 1; `None` if that allocation failed.
     pub allocation: u64,
-    /// The request, rounded.
+    /// The rounded request.
     pub rounded: Bytes,
-    /// Free in the pool then.
+    /// Free bytes of the pool at that time.
     pub free: Bytes,
-    /// The largest free chunk then.
+    /// The largest free chunk at that time.
     pub largest_free: Bytes,
-    /// What was taken.
+    /// The size of the growth.
     pub got: Bytes,
-    /// Where it begins.
+    /// Its address.
     pub base: u64,
 }
 
 /// A region of a pool, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionView {
-    /// Where it begins.
+    /// Its address.
     pub base: u64,
-    /// How large it is.
+    /// Its size.
     pub size: Bytes,
 }
 
 /// A chunk of a pool, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkView {
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
-    /// How large it is.
+    /// Its size.
     pub size: Bytes,
-    /// What was asked for; in a free chunk, by an earlier owner.
+    /// The requested bytes; for a free chunk, those of its last owner.
     pub requested: Bytes,
     /// Whether it is in use.
     pub in_use: bool,
-    /// To free it with; [`Ticket::NONE`] where it is free.
+    /// The ticket to free it with; [`Ticket::NONE`] if it is free.
     pub ticket: Ticket,
 }
 
@@ -198,7 +198,7 @@ pub struct Bfc {
     options: Options,
     stats: Stats,
     largest_slack: u64,
-    /// What the next region would be.
+    /// The size of the next region.
     region_size: u64,
     regions: Vec<Region>,
     chunks: Chunks,
@@ -215,7 +215,7 @@ fn round_up(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(GRANULE)
 }
 
-/// Nine tenths in single precision, as there: `f64` would differ in the last granules of large pools.
+/// Nine tenths in single precision, as in the real allocator: `f64` would differ in the last granules of large pools.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -227,9 +227,9 @@ fn nine_tenths(bytes: u64) -> u64 {
 }
 
 impl Bfc {
-    /// A pool that has taken nothing yet: even a preallocated one takes its memory at the first request.
+    /// An empty pool: even a preallocated pool reserves its memory at the first request.
     ///
-    /// `None` where the fragmentation fraction is so small that the real one would split off empty chunks.
+    /// `None` if the fragmentation fraction is so small that the real allocator would split off empty chunks.
     #[must_use]
     pub fn new(name: &str, limit: Bytes, options: Options) -> Option<Bfc> {
         let first = if options.growth { limit.0.min(FIRST_REGION) } else { limit.0 };
@@ -262,21 +262,21 @@ impl Bfc {
         &self.options
     }
 
-    /// Its own count.
+    /// Its counters.
     #[must_use]
     #[inline]
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// Each time it grew.
+    /// Its growths.
     #[must_use]
     #[inline]
     pub fn growths(&self) -> &[Growth] {
         &self.growths
     }
 
-    /// The size of the next region, if nothing larger is asked for.
+    /// The size of the next region, unless a request is larger.
     #[cfg(test)]
     #[must_use]
     pub(crate) fn next_region(&self) -> Bytes {
@@ -291,7 +291,7 @@ impl Bfc {
         Bytes(self.bins.largest().max(gap))
     }
 
-    /// The share of the free bytes that is outside the largest free chunk; not a number where nothing is free, as there.
+    /// The share of the free bytes outside the largest free chunk; NaN if nothing is free, as in the real allocator.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "as the real one computes it")]
     pub fn fragmentation(&self) -> f64 {
@@ -299,7 +299,7 @@ impl Bfc {
         (free - self.largest_free().0 as f64) / free
     }
 
-    /// Serves a request as the real one does when nobody frees anything meanwhile.
+    /// Serves a request as the real allocator does if no other thread frees memory meanwhile.
     #[inline]
     pub fn allocate(
         &mut self,
@@ -337,7 +337,7 @@ impl Bfc {
         Err(Refused::OutOfMemory { rounded })
     }
 
-    /// One search, with everything that may make room for it.
+    /// Makes one search, with everything that can make room for the request.
     fn try_once(&mut self, rounded: u64, request: &Request, supplier: &mut impl Supplier) -> Option<Handle> {
         if let Some(handle) = self.find(rounded, request) {
             return Some(handle);
@@ -469,7 +469,7 @@ impl Bfc {
         Allocation { ticket: Ticket { handle, id }, address, size }
     }
 
-    /// Gives a chunk back.
+    /// Frees a chunk.
     #[inline]
     pub fn free(&mut self, ticket: Ticket) -> Result<(), NotInUse> {
         let chunk = self.chunks.at_mut(ticket.handle);
@@ -493,18 +493,18 @@ impl Bfc {
         Ok(())
     }
 
-    /// Chunks freed before this count may be merged from now on.
+    /// Allows chunks that were freed before this count to be merged.
     pub fn set_safe_frontier(&mut self, count: u64) {
         self.timed.safe_frontier = self.timed.safe_frontier.max(count);
     }
 
-    /// How many timed frees there were.
+    /// The number of timed frees.
     #[must_use]
     pub fn freed_count(&self) -> u64 {
         self.timed.counter
     }
 
-    /// A boundary chunk of a partitioned pool becomes part of the gap.
+    /// Makes a boundary chunk of a partitioned pool part of the gap.
     #[inline]
     fn return_to_gap(&mut self, handle: Handle) {
         if !self.options.spatial {
@@ -521,7 +521,7 @@ impl Bfc {
         }
     }
 
-    /// Joins a free chunk that is in no bin with its free neighbours.
+    /// Joins a free chunk that is in no bin with adjacent free chunks.
     #[inline]
     fn coalesce(&mut self, handle: Handle, ignore_time: bool) -> Handle {
         let chunk = self.chunks.at(handle);
@@ -542,7 +542,7 @@ impl Bfc {
         handle
     }
 
-    /// Makes one of two neighbours; the higher one's handle is released.
+    /// Joins two adjacent chunks and releases the handle of the higher one.
     #[inline]
     fn merge(&mut self, low: Handle, high: Handle) {
         let Chunk { size, next, tag, freed_at, .. } = *self.chunks.at(high);
@@ -568,7 +568,7 @@ impl Bfc {
         chunk.size = at;
         chunk.next = rest;
         let new = self.chunks.at_mut(rest);
-        // What an earlier owner of the handle asked for stays.
+        // The requested size of the last owner of the handle stays.
         let requested = new.requested;
         *new = Chunk {
             ptr: ptr.saturating_add(at),
@@ -588,7 +588,7 @@ impl Bfc {
         rest
     }
 
-    /// Puts a free chunk where it is found again: in its bin, or as the gap.
+    /// Puts a free chunk into its bin, or makes it the gap.
     #[inline]
     fn put_back(&mut self, handle: Handle) {
         if self.chunks.at(handle).tag == Tag::Gap {
@@ -610,7 +610,7 @@ impl Bfc {
         self.bins.remove(handle, &mut self.chunks);
     }
 
-    /// Takes a new region that is large enough, if there may be one.
+    /// Reserves a new region that is large enough, if the limit allows it.
     fn extend(&mut self, rounded: u64, supplier: &mut impl Supplier) -> bool {
         let left = self.stats.limit.saturating_sub(self.stats.pool).0;
         let available = left - left % GRANULE;
@@ -658,7 +658,7 @@ impl Bfc {
         self.put_back(handle);
     }
 
-    /// Asks for a region, and for less where it is refused.
+    /// Requests a region from the supplier, and smaller ones if it is refused.
     fn take_region(&mut self, want: u64, least: u64, supplier: &mut impl Supplier) -> Option<(u64, u64)> {
         let granularity = self.options.granularity.0.max(1);
         let mut want = want;
@@ -674,7 +674,7 @@ impl Bfc {
             is_first = false;
             self.has_backpedalled = true;
             let less = round_up(nine_tenths(want))?;
-            // The oldest versions went on for ever where rounding up gave the same again; nothing is gained by that.
+            // The oldest versions loop forever if rounding up gives the same size again; this one stops.
             want = if less < want { less } else { want.saturating_sub(GRANULE) };
             if want < least || want == 0 {
                 return None;
@@ -682,7 +682,7 @@ impl Bfc {
         }
     }
 
-    /// Gives back every region without a live chunk, if that lets the request fit.
+    /// Returns every region without a live chunk to the driver, if the request then fits.
     fn collect_garbage(&mut self, rounded: u64, supplier: &mut impl Supplier) -> bool {
         if !self.options.garbage_collection {
             return false;
@@ -714,7 +714,7 @@ impl Bfc {
         })
     }
 
-    /// Merges chunks whose time has come or, where `required` bytes are needed, as many as that takes.
+    /// Merges freed chunks that may be merged or, if `required` bytes are needed, as many as are needed.
     fn merge_timed(&mut self, required: u64) -> bool {
         let mut is_satisfied = required == 0;
         let waiting = std::mem::take(&mut self.timed.queue);
@@ -735,7 +735,7 @@ impl Bfc {
             }
         }
         for (handle, ptr) in ready {
-            // It may have been merged away by one before it.
+            // An earlier merge may have removed it.
             let chunk = self.chunks.at(handle);
             if chunk.in_use() || chunk.bin == NO_BIN || chunk.ptr != ptr {
                 continue;
@@ -784,7 +784,7 @@ impl Bfc {
         })
     }
 
-    /// Where the chunk of a ticket begins; `None` where it is no longer in use.
+    /// The address of a ticket's chunk; `None` if it is no longer in use.
     #[must_use]
     pub(crate) fn address_of(&self, ticket: Ticket) -> Option<u64> {
         let chunk = self.chunks.at(ticket.handle);
@@ -797,17 +797,17 @@ impl Bfc {
         self.bins.iter().map(|free| free.size).chain(gap).map(Bytes)
     }
 
-    /// Whether bytes from `base` on are in a region already.
+    /// Whether the range from `base` overlaps a region.
     #[must_use]
     pub fn overlaps(&self, base: u64, size: Bytes) -> bool {
         let end = base.saturating_add(size.0);
         self.regions.iter().any(|region| base < region.end() && region.base < end)
     }
 
-    /// Puts a region into the pool with chunks that are in use already; what they leave is free. Requests that a
-    /// chunk's owner made may be unknown; then the chunk counts as asked for in full.
+    /// Adds a region with chunks that are already in use; the rest of it is free. The requested size of a
+    /// chunk may be unknown; the whole chunk then counts as requested.
     ///
-    /// `None`, and nothing is changed, where the chunks are not in order, overlap, or leave the region.
+    /// Returns `None` and changes nothing if the chunks are not in order, overlap, or exceed the region.
     pub fn seed(&mut self, region: RegionView, held: &[(u64, Bytes, Option<Bytes>)]) -> Option<Vec<Ticket>> {
         let mut at = region.base;
         let end = region.base.checked_add(region.size.0)?;
@@ -824,7 +824,7 @@ impl Bfc {
         let found = self.regions.iter().find(|known| known.base == region.base);
         let mut rest = found.map_or(Handle::NONE, |region| region.first);
         self.unbin(rest);
-        // The gap is what lies above all that is held.
+        // The gap is the free range above all chunks in use.
         if !held.is_empty() {
             self.chunks.at_mut(rest).tag = Tag::Lower;
         }
@@ -857,7 +857,7 @@ impl Bfc {
     }
 }
 
-/// What lies between an address and the next multiple of `alignment`, in whole granules.
+/// The distance from an address to the next multiple of `alignment`, in whole granules.
 fn padding(ptr: u64, alignment: u64) -> Option<u64> {
     if alignment <= GRANULE || !alignment.is_power_of_two() {
         return Some(0);
@@ -865,7 +865,7 @@ fn padding(ptr: u64, alignment: u64) -> Option<u64> {
     round_up(ptr.checked_next_multiple_of(alignment)?.checked_sub(ptr)?)
 }
 
-/// Where a request at the high end of a chunk would begin; `None` where it does not fit.
+/// The address of a request at the high end of a chunk; `None` if it does not fit.
 fn high_start(chunk: &Chunk, rounded: u64, alignment: u64) -> Option<u64> {
     let highest = chunk.end().checked_sub(rounded)?;
     let start = if alignment.is_power_of_two() { highest & !(alignment - 1) } else { highest };

@@ -1,8 +1,8 @@
-//! What differs between versions of the allocator, as explicit options, and the presets that frameworks use.
+//! The differences between versions of the allocator as explicit options, and the presets of the frameworks.
 
 use crate::units::Bytes;
 
-/// How the allocator describes itself when it runs out of memory.
+/// The format of the out-of-memory log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// TensorFlow 2.5 to 2.11: bytes as numbers, `total_region_allocated_bytes_`.
@@ -15,7 +15,7 @@ pub enum Dialect {
     Tagged,
 }
 
-/// How often a pool asks for less when it is refused.
+/// When a pool tries a smaller region after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backpedal {
     /// For the first refused region only (before February 2024).
@@ -24,30 +24,30 @@ pub enum Backpedal {
     Always,
 }
 
-/// Everything in which one BFC allocator differs from another, apart from its limit.
+/// The settings of a BFC allocator, except its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Whether it begins with 2 MiB and doubles, or takes its limit at the first request.
+    /// Whether it starts with 2 MiB and doubles, or reserves its limit at the first request.
     pub growth: bool,
-    /// Whether regions without a live chunk go back when a request would fail.
+    /// Whether regions without a live chunk are returned before a request fails.
     pub garbage_collection: bool,
     /// Whether a failed request is tried again.
     pub retry: bool,
-    /// The share of the limit that a chunk may be larger than its request; 128 MiB where it is zero.
+    /// The share of the limit by which a chunk may exceed its request; zero means 128 MiB.
     pub fragmentation_fraction: f64,
-    /// How often it asks for less.
+    /// When it tries smaller regions.
     pub backpedal: Backpedal,
-    /// Whether asking for less always asks for less: before August 2026, small sizes rounded up to themselves.
+    /// Whether the next size tried is always smaller: before August 2026, small sizes were rounded up to themselves.
     pub backpedal_shrinks: bool,
-    /// Whether a request's alignment is kept (since April 2026).
+    /// Whether the alignment of a request is respected (since April 2026).
     pub aligned: bool,
-    /// Regions, and the limit, are multiples of this; 1 where they are taken as asked for.
+    /// Regions and the limit are multiples of this; 1 means no rounding.
     pub granularity: Bytes,
     /// Whether ordinary memory is taken from the lower end and collective memory from the upper (since June 2026).
     pub spatial: bool,
     /// Whether freed chunks wait for a frontier before they are merged.
     pub timed: bool,
-    /// How it describes itself.
+    /// The format of its log.
     pub dialect: Dialect,
 }
 
@@ -85,7 +85,7 @@ const JAX: Options = Options {
     ..TENSORFLOW
 };
 
-/// Options with the name of the framework and version that uses them.
+/// Options with the name of the framework and version that use them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preset {
     /// Framework, version and kind of pool.
@@ -94,7 +94,7 @@ pub struct Preset {
     pub options: Options,
 }
 
-/// Every preset. A version stands for itself and those after it, up to the next one of its framework here.
+/// All presets. A version applies until the next listed version of the same framework.
 pub const PRESETS: &[Preset] = &[
     Preset { name: "tensorflow-2.15-gpu", options: TENSORFLOW_2_15 },
     Preset { name: "tensorflow-2.15-gpu-growth", options: Options { growth: true, ..TENSORFLOW_2_15 } },
@@ -130,19 +130,19 @@ impl Preset {
 }
 
 impl Options {
-    /// The word for the family, as documents name it.
+    /// The name of the allocator in documents.
     #[must_use]
     pub fn model(&self) -> &'static str {
         if self.spatial { "bfc-spatial" } else { "bfc-classic" }
     }
 
-    /// A limit as such a pool takes it: whole granules.
+    /// The limit, rounded to whole granules.
     #[must_use]
     pub fn limit(&self, asked: Bytes) -> Bytes {
         Bytes(asked.0.checked_next_multiple_of(self.granularity.0.max(1)).unwrap_or(asked.0))
     }
 
-    /// The most that a chunk may be larger than its request without being split; `None` where the fraction is so small
+    /// The most by which a chunk may exceed its request without being split; `None` if the fraction is so small
     /// that even empty chunks would be split off, which no real pool does.
     #[must_use]
     pub(crate) fn largest_slack(&self, limit: Bytes) -> Option<Bytes> {

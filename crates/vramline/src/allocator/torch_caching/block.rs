@@ -1,42 +1,42 @@
-//! Blocks in a table, by handle. A block knows its neighbours in its segment.
+//! The table of blocks by handle. A block links to the blocks next to it in its segment.
 
 use crate::allocator::slab::{Handle, Piece, Slab};
 
-/// The table.
+/// The table of pieces.
 pub(super) type Blocks = Slab<Block>;
 
-/// What a block is to its owner.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nobody's: it can be handed out.
+    /// Free: it can be handed out.
     Free,
-    /// Handed out.
+    /// In use.
     Allocated,
-    /// Its owner has let go of it, but another stream may still read it.
+    /// Freed by its owner, but another stream may still read it.
     Pending,
-    /// Address space of an expandable segment with no memory behind it.
+    /// Address space of an expandable segment without memory behind it.
     Unmapped,
 }
 
-/// A stretch of a segment.
+/// A part of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub(super) ptr: u64,
     pub(super) size: u64,
-    /// Never cleared: a free block keeps what an earlier owner asked for.
+    /// Never cleared: a free block keeps the requested size of its last owner.
     pub(super) requested: u64,
     /// Counts from 1; 0 is a block that is not handed out.
     pub(super) id: u64,
-    /// How often its pool had been searched when it became free.
+    /// The number of searches of its pool before it became free.
     pub(super) searched: u64,
     pub(super) prev: Handle,
     pub(super) next: Handle,
-    /// Where it stands among the few of its set, while it is free.
+    /// Its place in a small set, while it is free.
     pub(super) place: u32,
-    /// The free list it belongs to.
+    /// The shelf it belongs to.
     pub(super) shelf: u32,
-    /// From an address to a rank among blocks of the same size: nothing, or what puts a segment behind all that were
-    /// taken before it.
+    /// Added to an address, gives the rank among blocks of the same size: zero, or a value that sorts a segment after all that were
+    /// reserved before it.
     pub(super) shift: u64,
     pub(super) state: State,
     pub(super) is_expandable: bool,
@@ -72,7 +72,7 @@ impl Piece for Block {
 }
 
 impl Block {
-    /// Whether it is a part of its segment.
+    /// Whether it is only a part of its segment.
     #[inline]
     pub(super) fn is_split(&self) -> bool {
         self.prev.is_some() || self.next.is_some()

@@ -8,8 +8,8 @@ use crate::allocator::slab::Handle;
 use crate::units::Bytes;
 
 impl TorchCaching {
-    /// The block that is taken where segments grow: a block at the end of what is mapped counts with what it can grow
-    /// to, so that a hole in the middle is preferred to it.
+    /// The block that a request gets if segments grow: a block at the end of the mapped part counts with the size it can grow
+    /// to, so that a free block in the middle is preferred.
     pub(super) fn among_expandable(&self, shelf: &Shelf, best: Free) -> Option<Free> {
         let is_expandable = |free: &Free| self.blocks.at(free.handle).is_expandable;
         if !is_expandable(&best) {
@@ -17,7 +17,7 @@ impl TorchCaching {
         }
         let mut best = best;
         if !self.options.expandable {
-            // They were switched off: the real one looks only at the first block behind those of such segments.
+            // They were switched off: PyTorch then looks only at the first block after those of such segments.
             loop {
                 best = shelf.after(best)?;
                 if !is_expandable(&best) {
@@ -34,7 +34,7 @@ impl TorchCaching {
         Some(best)
     }
 
-    /// A block with what follows it unmapped.
+    /// The size of a block together with the unmapped block after it.
     fn grown_size(&self, handle: Handle) -> u64 {
         let block = self.blocks.at(handle);
         let next = self.blocks.at(block.next);
@@ -42,7 +42,7 @@ impl TorchCaching {
         block.size.saturating_add(more)
     }
 
-    /// Maps what a request misses behind a free block, or in a new segment; the block is on no shelf.
+    /// Maps the missing bytes of a request after a free block or in a new segment; the block is on no shelf.
     pub(super) fn grow_in_place(
         &mut self,
         wanted: &UnservedRequest,
@@ -69,7 +69,7 @@ impl TorchCaching {
         Some(handle)
     }
 
-    /// The lowest free or unmapped block from which on nobody holds enough bytes; else a new segment.
+    /// The lowest free or unmapped block that is followed by enough unused bytes, or a new segment.
     fn find_room(&mut self, wanted: &UnservedRequest, supplier: &mut impl Supplier) -> Option<Handle> {
         let is_open = |block: &Block| matches!(block.state, State::Free | State::Unmapped);
         let shelf = self.shelf(wanted.shelf)?;
@@ -99,7 +99,7 @@ impl TorchCaching {
         Some(handle)
     }
 
-    /// Maps at least `size` bytes of an unmapped block, in whole pages, and joins them with free neighbours.
+    /// Maps at least `size` bytes of an unmapped block, in whole pages, and joins them with adjacent free blocks.
     fn map_block(
         &mut self,
         handle: Handle,
@@ -128,7 +128,7 @@ impl TorchCaching {
         Some(joined)
     }
 
-    /// Joins a block that is on no shelf with neighbours of the same state, which it keeps.
+    /// Joins a block that is on no shelf with adjacent blocks of the same state.
     fn join_quietly(&mut self, handle: Handle) -> Handle {
         let Block { prev, next, state, requested, .. } = *self.blocks.at(handle);
         let mut joined = handle;
@@ -154,7 +154,7 @@ impl TorchCaching {
         }
     }
 
-    /// Gives back the whole pages inside a free block; an empty segment goes.
+    /// Returns the whole pages inside a free block to the driver, and removes the segment if it is empty.
     pub(super) fn unmap_pages(&mut self, handle: Handle, supplier: &mut impl Supplier) {
         let block = *self.blocks.at(handle);
         let Some(base) = self.segment_of(block.ptr).filter(|_| block.state == State::Free) else { return };
@@ -170,7 +170,7 @@ impl TorchCaching {
         let mut middle = handle;
         if ptr > block.ptr {
             middle = self.split(handle, ptr - block.ptr);
-            // The part before is new there, and the part that goes keeps what was asked for.
+            // PyTorch makes the part before a new block, and the returned part keeps the requested size.
             self.blocks.at_mut(handle).requested = 0;
             self.put_back(handle);
         }

@@ -1,15 +1,15 @@
 //! PyTorch's caching allocator for CUDA: same requests, same addresses.
 //!
-//! Segments come from the driver, 2 MiB for small requests, 20 MiB or what is asked for where they are large, and are
-//! cut into blocks: the smallest free block that fits, split where enough remains, joined with its neighbours when it is
-//! freed. Blocks are never shared between streams, size classes or pools ([`Lane`]). What is idle goes back only when
-//! the driver refuses, the cap is met, or someone asks. One call of [`TorchCaching::allocate`] is everything that the
-//! real one does for a request. Versions and settings differ in [`Options`]; there is one type.
+//! Segments come from the driver, 2 MiB for small requests, 20 MiB or the request's own size for large ones, and are
+//! cut into blocks: a request gets the smallest free block that fits, split if enough remains, and joined with adjacent free blocks when
+//! freed. Streams, size classes and pools never share blocks ([`Lane`]). Idle segments are returned only when
+//! the driver refuses, the cap is reached, or the program calls for it. One call of [`TorchCaching::allocate`] does everything that the
+//! real allocator does for a request. Versions and settings are values of [`Options`]; there is one type.
 //!
-//! Threads and streams' progress are not modelled: a block that waits for a stream is free when the caller says so, or
-//! when everything cached is given back, because then the real one waits for all streams.
+//! Threads and the progress of streams are not modelled: a block that waits for a stream becomes free when the caller says so, or
+//! when the whole cache is released, because the real allocator then waits for all streams.
 //!
-//! Constraint: a million requests take a tenth of a second, so nothing here is looked up by address. Whoever allocates
+//! Constraint: a million requests take a tenth of a second, so nothing here is looked up by address. The caller
 //! keeps the [`Ticket`].
 
 mod block;
@@ -39,7 +39,7 @@ pub use stats::{ByClass, Stat, Stats};
 pub struct PoolId(u32);
 
 impl PoolId {
-    /// The pool of all that name none.
+    /// The default pool.
     pub const DEFAULT: PoolId = PoolId(0);
 }
 
@@ -48,7 +48,7 @@ impl PoolId {
 pub(crate) struct PoolOptions {
     /// Whether its blocks are handed out whole.
     pub no_split: bool,
-    /// Whether it helps out when the default pool cannot grow.
+    /// Whether the default pool may use its blocks when it cannot grow.
     pub use_on_oom: bool,
 }
 
@@ -62,14 +62,14 @@ impl Lane {
     }
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// How many bytes.
+    /// The requested bytes.
     pub bytes: Bytes,
-    /// In which pool, for which stream.
+    /// Its pool and stream.
     pub lane: Lane,
-    /// Whether a CUDA graph is being captured, when nothing may be waited for.
+    /// Whether a CUDA graph is being captured; the allocator must not wait for streams then.
     pub capturing: bool,
 }
 
@@ -82,52 +82,52 @@ impl Request {
     }
 }
 
-/// A request that was not served.
+/// The error of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Nothing was asked for, and nothing is counted.
+    /// A request for zero bytes, which is not counted.
     #[error("a request for no bytes gets no memory")]
     Nothing,
-    /// No such lane was made.
+    /// The lane does not exist.
     #[error("a request for a pool and stream that were not named before")]
     UnknownLane,
-    /// No block is large enough, and no more can be had.
+    /// No free block is large enough, and the pool cannot grow.
     #[error("no free block of {rounded} bytes, and the driver or the cap refuses {segment} more")]
     OutOfMemory {
-        /// The request, rounded.
+        /// The rounded request.
         rounded: u64,
-        /// What would have been taken, which is what PyTorch's message calls "tried to allocate".
+        /// The segment size that was requested from the driver; PyTorch's message calls it "tried to allocate".
         segment: u64,
     },
 }
 
-/// A time that memory was taken from the driver, and what was free when the request found no block.
+/// A growth of the pool: when memory was reserved from the driver, and what was free when the request found no block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The allocation that it was taken for, counted from 1; one that failed all the same has none.
+    /// The number of the allocation that caused it, from 1; `None` if that allocation failed.
     pub allocation: u64,
-    /// For which pool and stream.
+    /// Its pool and stream.
     pub lane: Lane,
-    /// The request, rounded.
+    /// The rounded request.
     pub rounded: Bytes,
-    /// Taken from the driver and in nobody's hands then, anywhere.
+    /// Reserved and free at that time, in all pools.
     pub free: Bytes,
-    /// Of that, in the lane and size class of the request.
+    /// The part of it in the lane and size class of the request.
     pub reachable: Bytes,
     /// The largest free block there.
     pub largest_free: Bytes,
     /// The largest free block of other lanes and the other size class.
     pub largest_elsewhere: Bytes,
-    /// Given back to the driver for this request before it was served.
+    /// Bytes returned to the driver for this request before it was served.
     pub released: Bytes,
-    /// What was taken.
+    /// The size of the growth.
     pub got: Bytes,
-    /// Where it begins.
+    /// Its address.
     pub base: u64,
 }
 
-/// What a request met, before anything was done about it.
+/// What was free when a request came, before the allocator did anything.
 #[derive(Clone, Copy, Debug)]
 struct Met {
     free: u64,
@@ -140,11 +140,11 @@ struct Met {
 /// A segment, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentView {
-    /// Where it begins.
+    /// Its address.
     pub base: u64,
-    /// How large it is; of an expandable one, its address space.
+    /// Its size; for an expandable segment, its address space.
     pub size: Bytes,
-    /// Whose it is.
+    /// Its pool and stream.
     pub lane: Lane,
     /// Whether it serves small requests.
     pub is_small: bool,
@@ -155,15 +155,15 @@ pub struct SegmentView {
 /// A block, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockView {
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
-    /// How large it is.
+    /// Its size.
     pub size: Bytes,
-    /// What was asked for; in a free block, by an earlier owner.
+    /// The requested bytes; for a free block, those of its last owner.
     pub requested: Bytes,
-    /// What it is to its owner.
+    /// Its state.
     pub state: State,
-    /// To free it with; [`Ticket::NONE`] where nobody has it.
+    /// The ticket to free it with; [`Ticket::NONE`] if it is free.
     pub ticket: Ticket,
 }
 
@@ -179,11 +179,11 @@ struct Segment {
 #[derive(Clone, Debug, Default)]
 struct Pool {
     options: PoolOptions,
-    /// Whether nobody uses it any more, so that what is idle in it may go back.
+    /// Whether the program no longer uses it, so that its idle segments may be returned.
     is_freeable: bool,
-    /// Its lanes by stream, the order in which they are given back.
+    /// Its lanes by stream: the order in which their segments are returned.
     lanes: BTreeMap<u64, Lane>,
-    /// How often each size class was searched; counted only for garbage collection.
+    /// The number of searches of each size class; counted only for garbage collection.
     searched: [u64; 2],
 }
 
@@ -196,21 +196,21 @@ pub struct TorchCaching {
     shelves: Vec<Shelf>,
     pools: Vec<Pool>,
     segments: BTreeMap<u64, Segment>,
-    /// Blocks that wait for a stream, in the order in which they were handed out.
+    /// Blocks that wait for a stream, in order of allocation.
     pending: BTreeSet<(u64, Handle)>,
-    /// What their owners asked for.
+    /// The requested bytes of these blocks.
     pending_requested: u64,
     next_id: u64,
-    /// Where the ranks of the next segment begin.
+    /// The first rank of the next segment.
     next_rank: u64,
     has_expandable: bool,
-    /// Given back to the driver since the beginning.
+    /// Bytes returned to the driver so far.
     returned: u64,
     growths: Vec<Growth>,
 }
 
 impl TorchCaching {
-    /// Nothing taken yet.
+    /// An empty allocator.
     #[must_use]
     pub fn new(options: Options) -> TorchCaching {
         TorchCaching {
@@ -236,28 +236,28 @@ impl TorchCaching {
         &self.options
     }
 
-    /// Its own count.
+    /// Its counters.
     #[must_use]
     #[inline]
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// Each time it took memory from the driver.
+    /// Its growths.
     #[must_use]
     #[inline]
     pub fn growths(&self) -> &[Growth] {
         &self.growths
     }
 
-    /// One more private pool.
+    /// Adds a private pool.
     pub(crate) fn add_pool(&mut self, options: PoolOptions) -> PoolId {
         let id = PoolId(u32::try_from(self.pools.len()).unwrap_or(u32::MAX));
         self.pools.push(Pool { options, ..Pool::default() });
         id
     }
 
-    /// Nobody uses a private pool any more: what is idle in it goes back with the rest.
+    /// Marks a private pool as unused: its idle segments are returned with the others.
     #[cfg(test)]
     pub(crate) fn release_pool(&mut self, pool: PoolId) {
         if pool != PoolId::DEFAULT
@@ -267,7 +267,7 @@ impl TorchCaching {
         }
     }
 
-    /// The lane of a pool and a stream, given as its handle's value. `None` where there is no such pool.
+    /// The lane of a pool and a stream, which is given by the value of its handle. `None` if there is no such pool.
     pub fn lane(&mut self, pool: PoolId, stream: u64) -> Option<Lane> {
         let known = self.pools.get_mut(pool.0 as usize)?;
         if let Some(&lane) = known.lanes.get(&stream) {
@@ -287,7 +287,7 @@ impl TorchCaching {
         self.shelf(lane.shelf(true)).map(|shelf| (PoolId(shelf.pool), shelf.stream))
     }
 
-    /// Whether a free block would serve a request now.
+    /// Whether a free block can serve a request now.
     #[must_use]
     pub fn finds(&self, request: Request) -> bool {
         let Some(Bytes(rounded)) = self.options.rounded(request.bytes) else { return false };
@@ -332,7 +332,7 @@ impl TorchCaching {
         Err(Refused::OutOfMemory { rounded, segment: wanted.segment })
     }
 
-    /// Takes what no free block can serve from the driver, and gives back what is idle where it refuses.
+    /// Reserves a segment for a request that no free block can serve. Returns idle segments if the driver refuses.
     fn obtain(
         &mut self,
         wanted: &UnservedRequest,
@@ -387,7 +387,7 @@ impl TorchCaching {
             best = self.among_expandable(shelf, best)?;
         }
         if let Some(Bytes(most)) = self.options.max_split {
-            // Only this one is looked at, whatever comes after it.
+            // PyTorch looks only at this one, not at those after it.
             let is_oversize = best.size >= most;
             let largest = rounded.saturating_add(self.options.max_non_split_rounding.0);
             if (rounded < most && is_oversize) || (rounded >= most && best.size >= largest) {
@@ -418,14 +418,14 @@ impl TorchCaching {
         }
     }
 
-    /// How often the pool and size class of a shelf was searched.
+    /// The number of searches of the pool and size class of a shelf.
     fn searched(&self, number: u32) -> u64 {
         let Some(shelf) = self.shelf(number) else { return 0 };
         let pool = self.pools.get(shelf.pool as usize);
         pool.and_then(|pool| pool.searched.get(usize::from(shelf.is_small))).copied().unwrap_or_default()
     }
 
-    /// A free block of the same stream in a pool that helps out.
+    /// A free block of the same stream in a pool that lends its blocks.
     fn find_overflow(&mut self, wanted: &UnservedRequest) -> Option<Handle> {
         let shelf = self.shelf(wanted.shelf).filter(|shelf| shelf.pool == PoolId::DEFAULT.0)?;
         let (stream, is_small) = (shelf.stream, shelf.is_small);
@@ -488,7 +488,7 @@ impl TorchCaching {
         Allocation { ticket: Ticket { handle, id }, address: block.ptr, size: Bytes(size) }
     }
 
-    /// The block of a ticket, where it is in that state.
+    /// The block of a ticket, if it is in that state.
     #[inline]
     fn claimed(&self, ticket: Ticket, state: State) -> Result<Block, NotInUse> {
         let block = *self.blocks.at(ticket.handle);
@@ -507,7 +507,7 @@ impl TorchCaching {
         Ok(())
     }
 
-    /// The owner lets go of a block that another stream may still use.
+    /// Frees a block that another stream may still use.
     pub(crate) fn request_free(&mut self, ticket: Ticket) -> Result<(), NotInUse> {
         let block = self.claimed(ticket, State::Allocated)?;
         self.let_go(&block);
@@ -517,7 +517,7 @@ impl TorchCaching {
         Ok(())
     }
 
-    /// The last stream is done with a block. An error where it was waited for before, when everything was given back.
+    /// Ends the wait for the last stream of a block. An error if the release of the whole cache has already ended it.
     pub(crate) fn complete_free(&mut self, ticket: Ticket) -> Result<(), NotInUse> {
         let block = self.claimed(ticket, State::Pending)?;
         self.pending_requested = self.pending_requested.saturating_sub(block.requested);
@@ -526,7 +526,7 @@ impl TorchCaching {
         Ok(())
     }
 
-    /// What the owners of blocks that wait for a stream had asked for.
+    /// The requested bytes of the blocks that wait for a stream.
     #[must_use]
     pub(crate) fn pending_requested(&self) -> Bytes {
         Bytes(self.pending_requested)
@@ -548,7 +548,7 @@ impl TorchCaching {
         }
     }
 
-    /// Makes a block free and one with its free neighbours.
+    /// Frees a block and joins it with adjacent free blocks.
     #[inline]
     fn join(&mut self, handle: Handle) {
         let Block { size, requested, is_small, is_expandable, prev, next, .. } = *self.blocks.at(handle);
@@ -570,7 +570,7 @@ impl TorchCaching {
             self.merge(joined, next);
         }
         let block = self.blocks.at_mut(joined);
-        // What the block that was freed asked for stays.
+        // The requested size of the freed block stays.
         block.requested = requested;
         if !is_expandable {
             let (more, more_bytes) = if block.is_split() { (1, block.size) } else { (0, 0) };
@@ -583,7 +583,7 @@ impl TorchCaching {
         self.stats.requested_bytes.decrease(is_small, requested);
     }
 
-    /// Makes one of two neighbours that are on no shelf; the higher one's handle is released.
+    /// Joins two adjacent blocks that are on no shelf, and releases the handle of the higher one.
     #[inline]
     fn merge(&mut self, low: Handle, high: Handle) {
         let Block { size, next, .. } = *self.blocks.at(high);
@@ -618,7 +618,7 @@ impl TorchCaching {
         Free { size: block.size, rank: block.ptr.wrapping_add(block.shift), handle }
     }
 
-    /// Puts a free block where it is found again.
+    /// Puts a free block on its shelf.
     #[inline]
     fn put_back(&mut self, handle: Handle) {
         let number = self.blocks.at(handle).shelf;
@@ -641,7 +641,7 @@ impl TorchCaching {
         }
     }
 
-    /// Takes memory from the driver; the block is on no shelf.
+    /// Reserves a segment from the driver; its block is on no shelf.
     fn grow(&mut self, wanted: &UnservedRequest, supplier: &mut impl Supplier) -> Option<Handle> {
         let reserved = self.stats.reserved_bytes.current();
         if self.options.cap.is_some_and(|cap| reserved.saturating_add(wanted.segment) > cap.0) {
@@ -707,7 +707,7 @@ impl TorchCaching {
         Some(first)
     }
 
-    /// Whether bytes from `base` on are in a segment already, or beyond all addresses.
+    /// Whether the range from `base` overlaps a segment, or ends beyond the address space.
     #[must_use]
     pub fn overlaps(&self, base: u64, size: Bytes) -> bool {
         let Some(end) = base.checked_add(size.0) else { return true };
@@ -746,14 +746,14 @@ impl TorchCaching {
         })
     }
 
-    /// The base of the segment that an address lies in.
+    /// The base of the segment that contains an address.
     #[must_use]
     pub(crate) fn segment_of(&self, address: u64) -> Option<u64> {
         let (&base, segment) = self.segments.range(..=address).next_back()?;
         (address < base.saturating_add(segment.size)).then_some(base)
     }
 
-    /// Where the block of a ticket begins; `None` where it is no longer in use.
+    /// The address of a ticket's block; `None` if it is no longer in use.
     #[must_use]
     pub(crate) fn address_of(&self, ticket: Ticket) -> Option<u64> {
         let block = self.blocks.at(ticket.handle);
@@ -771,10 +771,10 @@ impl TorchCaching {
         self.shelves.iter().flat_map(Shelf::iter).map(|free| Bytes(free.size))
     }
 
-    /// Puts a segment into a lane with blocks that are in use already; what they leave is free. What an owner asked for
-    /// may be unknown; then the block counts as asked for in full.
+    /// Adds a segment with blocks that are already in use to a lane; the rest of it is free. The requested size of a
+    /// block may be unknown; the whole block then counts as requested.
     ///
-    /// `None`, and nothing is changed, where the blocks are not in order, overlap, or leave the segment.
+    /// Returns `None` and changes nothing if the blocks are not in order, overlap, or exceed the segment.
     pub fn seed(
         &mut self,
         lane: Lane,
@@ -845,7 +845,7 @@ impl TorchCaching {
 struct UnservedRequest {
     shelf: u32,
     rounded: u64,
-    /// What it takes from the driver where segments do not grow.
+    /// Its segment size, if segments do not grow.
     segment: u64,
     met: Met,
 }

@@ -2,48 +2,48 @@
 
 use crate::units::Bytes;
 
-/// The smallest block, and what sizes are rounded to.
+/// The smallest block; sizes are rounded up to a multiple of it.
 pub(super) const GRANULE: u64 = 512;
-/// Up to this a request is small.
+/// The largest small request.
 pub(super) const SMALL: u64 = 1 << 20;
-/// What a small request takes from the driver.
+/// The segment size of small requests.
 pub(super) const SMALL_SEGMENT: u64 = 2 << 20;
-/// From this on a request has a segment of its own.
+/// The smallest request that gets its own segment.
 const OWN_SEGMENT: u64 = 10 << 20;
-/// What such a segment is rounded to.
+/// The size of such a segment is a multiple of this.
 const SEGMENT_STEP: u64 = 2 << 20;
-/// A large block is split where more than this remains.
+/// A large block is split if more than this remains.
 pub(super) const LARGEST_SLACK: u64 = 1 << 20;
-/// More than any device has; sums of a few of these still fit.
+/// More than the memory of any device; the sum of a few of these does not overflow.
 pub(super) const LARGEST: u64 = 1 << 56;
 
 const LARGE_SEGMENT: u64 = 20 << 20;
 const MIB: u64 = 1 << 20;
 
-/// Which of several free blocks of the same size is taken.
+/// The order of free blocks of the same size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TieBreak {
-    /// The lowest.
+    /// The lowest address first.
     #[default]
     Address,
-    /// The lowest of the segment that was taken first (since May 2026).
+    /// The oldest segment first, then the lowest address (since May 2026).
     Segment,
 }
 
-/// Into how many parts the room between two powers of two is divided for rounding, by the size's power of two.
+/// The number of rounding steps between two powers of two, for each power of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Divisions([u32; Divisions::COUNT]);
 
 impl Divisions {
     const COUNT: usize = 16;
 
-    /// The same for all sizes; 0 and 1 are none.
+    /// The same number for all sizes; 0 and 1 mean no rounding.
     #[must_use]
     pub fn all(divisions: u32) -> Divisions {
         Divisions([divisions; Divisions::COUNT])
     }
 
-    /// Sets the entry of sizes from so many MiB, a power of two, on.
+    /// Sets the entry for sizes from a number of MiB, which is a power of two.
     pub fn set(&mut self, mebibytes: u64, divisions: u32) {
         let number = (mebibytes.max(1).ilog2() as usize).min(Divisions::COUNT - 1);
         if let Some(entry) = self.0.get_mut(number) {
@@ -57,7 +57,7 @@ impl Divisions {
         u64::from(self.0.get(number).copied().unwrap_or_default())
     }
 
-    /// From what stands behind `roundup_power2_divisions:`, a number or a list such as `[256:1,512:2,>:8]`.
+    /// Parses the value of `roundup_power2_divisions:`: a number, or a list such as `[256:1,512:2,>:8]`.
     fn parse(text: &str) -> Option<Divisions> {
         let number = |text: &str| {
             text.trim().parse::<u32>().ok().filter(|&parts| parts == 0 || parts.is_power_of_two())
@@ -76,7 +76,7 @@ impl Divisions {
                 (key.ilog2() as usize).min(Divisions::COUNT - 1)
             };
             let end = if key == ">" { Divisions::COUNT } else { begin + 1 };
-            // The first key speaks for all below it.
+            // The first key applies to all smaller sizes.
             let begin = if last.is_none() { 0 } else { begin };
             made.0.iter_mut().take(end).skip(begin).for_each(|entry| *entry = parts);
             last = Some(end - 1);
@@ -85,26 +85,26 @@ impl Divisions {
     }
 }
 
-/// Everything in which one such allocator differs from another.
+/// The settings of the allocator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Which of several blocks of the same size is taken.
+    /// The order of free blocks of the same size.
     pub tie_break: TieBreak,
-    /// Blocks of this size or more are not split, and serve only requests of as much (`max_split_size_mb`).
+    /// Blocks of at least this size are not split, and serve only requests of at least this size (`max_split_size_mb`).
     pub max_split: Option<Bytes>,
-    /// By how much less than this a block of that size may be larger than its request (`max_non_split_rounding_mb`).
+    /// Such a block may exceed its request by less than this (`max_non_split_rounding_mb`).
     pub max_non_split_rounding: Bytes,
     /// How sizes are rounded beyond 512 bytes (`roundup_power2_divisions`).
     pub divisions: Divisions,
-    /// The share of the cap from which on idle segments are given back (`garbage_collection_threshold`); 0 is never.
+    /// The share of the cap above which idle segments are returned (`garbage_collection_threshold`); 0 means never.
     pub garbage_collection_threshold: f64,
     /// Whether segments grow in place (`expandable_segments`).
     pub expandable: bool,
-    /// What a request below 10 MiB takes from the driver (`large_segment_size_mb`).
+    /// The segment size of large requests below 10 MiB (`large_segment_size_mb`).
     pub large_segment: Bytes,
-    /// The most that may be taken from the driver (`set_per_process_memory_fraction`).
+    /// The most that may be reserved from the driver (`set_per_process_memory_fraction`).
     pub cap: Option<Bytes>,
-    /// The device's memory, which the address space of an expandable segment follows from.
+    /// The memory of the device, which determines the address space of an expandable segment.
     pub device_total: Bytes,
 }
 
@@ -124,14 +124,14 @@ impl Default for Options {
     }
 }
 
-/// A setting that PyTorch would not take either.
+/// The error of a setting that PyTorch would reject too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected settings such as max_split_size_mb:128,expandable_segments:True, found '{0}'")]
 pub(crate) struct NotOptions(String);
 
 impl Options {
-    /// Takes over what a text of the form of `PYTORCH_CUDA_ALLOC_CONF` sets; keys that do not change where blocks are
-    /// put are passed over.
+    /// Applies a text in the format of `PYTORCH_CUDA_ALLOC_CONF`. Keys that do not affect where blocks are
+    /// placed are ignored.
     pub(crate) fn configured(self, text: &str) -> Result<Options, NotOptions> {
         let mut options = self;
         for (key, value) in pairs(text) {
@@ -167,7 +167,7 @@ impl Options {
         Ok(options)
     }
 
-    /// A request as the allocator rounds it; `None` where no device has as much.
+    /// The rounded size of a request; `None` if no device has that much memory.
     #[must_use]
     #[inline]
     pub fn rounded(&self, bytes: Bytes) -> Option<Bytes> {
@@ -187,7 +187,7 @@ impl Options {
         Some(Bytes(size.next_multiple_of(GRANULE)))
     }
 
-    /// What a rounded request takes from the driver.
+    /// The segment size for a rounded request.
     #[must_use]
     pub fn segment(&self, rounded: Bytes) -> Bytes {
         if rounded.0 <= SMALL {
@@ -199,13 +199,13 @@ impl Options {
         }
     }
 
-    /// Whether idle segments are given back before the cap is reached.
+    /// Whether idle segments are returned before the cap is reached.
     #[inline]
     pub(super) fn collects(&self) -> bool {
         self.cap.is_some() && self.garbage_collection_threshold > 0.0
     }
 
-    /// From how many bytes on.
+    /// The reserved bytes above which that happens.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -216,7 +216,7 @@ impl Options {
         (self.garbage_collection_threshold * self.cap.unwrap_or_default().0 as f64) as u64
     }
 
-    /// The size from which on blocks are not split.
+    /// The smallest size of blocks that are not split.
     #[inline]
     pub(super) fn split_below(&self) -> u64 {
         self.max_split.map_or(u64::MAX, |bytes| bytes.0)
@@ -234,7 +234,7 @@ impl Options {
     }
 }
 
-/// Keys and values; commas inside brackets do not part them.
+/// Splits keys and values at commas outside brackets.
 fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! What goes back to the driver, and when.
+//! Returning memory to the driver.
 
 use super::block::{Block, State};
 use super::{Lane, Supplier, TorchCaching, UnservedRequest};
@@ -7,7 +7,7 @@ use crate::allocator::slab::Handle;
 use crate::units::Bytes;
 
 impl TorchCaching {
-    /// Waits for all streams and gives back everything idle, as `torch.cuda.empty_cache()` does.
+    /// Waits for all streams and returns all idle segments, as `torch.cuda.empty_cache()` does.
     pub fn empty_cache(&mut self, supplier: &mut impl Supplier) {
         self.stats.num_sync_all_streams += 1;
         self.pending_requested = 0;
@@ -37,7 +37,7 @@ impl TorchCaching {
         }
     }
 
-    /// Gives back the segment of a free block that is the whole of it.
+    /// Returns the segment of a free block that fills it.
     fn release_whole(&mut self, handle: Handle, supplier: &mut impl Supplier) {
         let Block { ptr, size, is_small, state, .. } = *self.blocks.at(handle);
         if self.blocks.at(handle).is_split() || state != State::Free {
@@ -54,7 +54,7 @@ impl TorchCaching {
         }
     }
 
-    /// Gives back the oldest idle large segments of the default pool, where more is taken than the settings like.
+    /// Returns the oldest idle large segments of the default pool while more is reserved than the garbage collection threshold allows.
     pub(super) fn collect_garbage(&mut self, supplier: &mut impl Supplier) {
         let taken = self.stats.reserved_bytes.current();
         let Some(target) = taken.checked_sub(self.options.collects_from()).filter(|&target| target > 0)
@@ -82,7 +82,7 @@ impl TorchCaching {
         let mut reclaimed = 0u64;
         while reclaimed < target && count > 0 {
             let before = count;
-            // An age is at least the mean where it is that many times over at least the sum.
+            // Compares age times count with the sum, to avoid a division by the count.
             let (sum, number) = (u128::from(total_age), u128::from(count));
             idle.retain(|&(free, age)| {
                 if u128::from(age) * number < sum || self.blocks.at(free.handle).is_expandable {
@@ -100,7 +100,7 @@ impl TorchCaching {
         }
     }
 
-    /// Gives back blocks that are too large to be split, until a request has room; whether it has.
+    /// Returns blocks that are too large to be split until the request fits. Returns whether it does.
     pub(super) fn release_available(
         &mut self,
         wanted: &UnservedRequest,

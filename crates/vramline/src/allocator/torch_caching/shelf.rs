@@ -1,4 +1,4 @@
-//! Free blocks of one pool, stream and size class, and which of them is tried first.
+//! The free blocks of one pool, stream and size class, in the order in which they are tried.
 //!
 //! The order is size, then rank: an address, or a segment's age and then the address. A shelf is sets by power of two.
 
@@ -35,7 +35,7 @@ impl Shelf {
         Shelf { pool, stream, is_small, unmapped: BTreeMap::new(), sets, filled: 0, free: 0 }
     }
 
-    /// The bytes of all its free blocks.
+    /// The total size of its free blocks.
     pub(super) fn free(&self) -> u64 {
         self.free
     }
@@ -70,7 +70,7 @@ impl Shelf {
         self.first_from(key_from(size))
     }
 
-    /// The block after one in the order.
+    /// The block after another in the order.
     pub(super) fn after(&self, free: Free) -> Option<Free> {
         self.first_from(free.key().saturating_add(1))
     }
@@ -87,14 +87,14 @@ impl Shelf {
         self.sets.get(above.trailing_zeros() as usize)?.first_from(0).copied()
     }
 
-    /// The largest block's size; 0 where there is none.
+    /// The size of the largest block; 0 if there is none.
     #[inline]
     pub(super) fn largest(&self) -> u64 {
         let Some(highest) = 63u32.checked_sub(self.filled.leading_zeros()) else { return 0 };
         self.sets.get(highest as usize).map_or(0, Set::largest)
     }
 
-    /// Every block, in no order.
+    /// Every block, unordered.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Free> {
         self.sets.iter().flat_map(Set::iter)
     }

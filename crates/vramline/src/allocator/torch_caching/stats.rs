@@ -1,18 +1,18 @@
-//! The allocator's own count, with the names and the moments of `torch.cuda.memory_stats()`.
+//! The allocator's counters, with the names of `torch.cuda.memory_stats()`, updated at the same moments.
 
 /// One figure over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// Now.
+    /// The current value.
     pub current: u64,
-    /// The most ever.
+    /// The highest value.
     pub peak: u64,
-    /// All increases.
+    /// The sum of all increases.
     pub allocated: u64,
 }
 
 impl Stat {
-    /// All decreases.
+    /// The sum of all decreases.
     #[must_use]
     pub fn freed(&self) -> u64 {
         self.allocated.saturating_sub(self.current)
@@ -42,7 +42,7 @@ pub struct ByClass {
 }
 
 impl ByClass {
-    /// Of both: its peak is not the sum of theirs.
+    /// Both together: the peak is not the sum of their peaks.
     #[must_use]
     pub fn all(&self) -> Stat {
         Stat {
@@ -52,14 +52,14 @@ impl ByClass {
         }
     }
 
-    /// Of both, now.
+    /// The current value of both.
     #[must_use]
     #[inline]
     pub fn current(&self) -> u64 {
         self.small_pool.current.saturating_add(self.large_pool.current)
     }
 
-    /// The most ever of both.
+    /// The highest value of both.
     #[must_use]
     #[inline]
     pub fn peak(&self) -> u64 {
@@ -82,7 +82,7 @@ impl ByClass {
         self.class(is_small).decrease(amount);
     }
 
-    /// From one value to another in one go, as the net of several changes.
+    /// Changes the value once, by the net of several changes.
     #[inline]
     pub(super) fn change(&mut self, is_small: bool, more: u64, less: u64) {
         if more > less {
@@ -112,20 +112,20 @@ pub struct Stats {
     pub active_bytes: ByClass,
     /// Bytes of free parts of segments that are not wholly free.
     pub inactive_split_bytes: ByClass,
-    /// Bytes that were asked for.
+    /// Requested bytes.
     pub requested_bytes: ByClass,
     /// Blocks handed out that are too large to be split.
     pub oversize_allocations: Stat,
     /// Segments that are too large to be split.
     pub oversize_segments: Stat,
-    /// Requests that needed everything cached to be given back.
+    /// Number of requests for which the whole cache was released.
     pub num_alloc_retries: u64,
     /// Requests that failed.
     pub num_ooms: u64,
-    /// How often everything was waited for.
+    /// Number of times that all streams were waited for.
     pub num_sync_all_streams: u64,
     /// Calls to the driver that took memory.
     pub num_device_alloc: u64,
-    /// Calls to the driver that gave memory back.
+    /// Calls to the driver that returned memory.
     pub num_device_free: u64,
 }

@@ -279,10 +279,14 @@ impl fmt::Display for PeakCause {
         match self {
             PeakCause::TracedSame => out.write_str("; the traced steps use the same memory"),
             PeakCause::TracedOtherWay(traced) => {
-                write!(out, "; the traced steps differ in the other direction, by {}", change_text(*traced))
+                write!(
+                    out,
+                    "; the traced steps differ in the other direction, by {}",
+                    Bytes(traced.unsigned_abs())
+                )
             }
             PeakCause::TracedLess(traced) => {
-                write!(out, "; the traced steps differ by only {}", change_text(*traced))
+                write!(out, "; the traced steps differ by only {}", Bytes(traced.unsigned_abs()))
             }
             PeakCause::Traced { largest, slack } => {
                 if let Some(LargestPart { part, delta, is_most }) = largest {

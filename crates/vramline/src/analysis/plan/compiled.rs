@@ -85,6 +85,7 @@ pub fn of_compiled(compiled: &[Compiled], options: &PlanOptions) -> PlanAnalysis
         compiled,
         predictions: Vec::new(),
         largest: LargestBatch { sure: Err(NoLargest::NoRun), likely: Err(NoLargest::NoRun) },
+        largest_text: None,
         fixes: Vec::new(),
         curve: Vec::new(),
         not_modelled: NotModelled::of(None, false),

@@ -88,10 +88,10 @@ fn framework<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Framew
 #[non_exhaustive]
 pub enum NotAPlan {
     /// No JSON.
-    #[error("no JSON: {0}")]
+    #[error("text that is not JSON: {0}")]
     NotJson(serde_json::Error),
     /// JSON, but no document.
-    #[error("JSON that is no object")]
+    #[error("JSON that is not an object")]
     NotAnObject,
     /// A document of another kind, or of none.
     #[error("a document {}", kind.as_ref().map_or("without a kind".to_owned(), |kind| format!("whose kind is '{kind}'")))]
@@ -100,7 +100,7 @@ pub enum NotAPlan {
         kind: Option<String>,
     },
     /// A plan that somebody has changed, or of another version.
-    #[error("a plan that lacks something: {0}")]
+    #[error("an incomplete plan: {0}")]
     Incomplete(serde_json::Error),
     /// A plan with a figure that cannot be.
     #[error("a plan whose {field} is 0")]

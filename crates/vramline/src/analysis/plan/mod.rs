@@ -70,7 +70,7 @@ pub struct ProbeRead {
 #[non_exhaustive]
 pub enum NoPlan {
     /// A probe without a pool.
-    #[error("'{file}' holds no trace of a pool")]
+    #[error("'{file}' contains no trace of a memory pool")]
     NoPool {
         /// The file.
         file: String,
@@ -86,7 +86,7 @@ impl NoPlan {
     pub fn hint(&self) -> &'static str {
         match self {
             NoPlan::NoPool { .. } => {
-                "record the probe with `vramline run --trace steps=5 -- ...`; `vramline report` says what is in it. JAX has no such pool on the CPU: --compile-only tells what its programs take"
+                "record the probe with `vramline run --trace steps=5 -- ...`; `vramline report` says what is in it. JAX has no such pool on the CPU: --compile-only reports what its programs need"
             }
             NoPlan::NotPlanned(why) => why.hint(),
         }
@@ -126,6 +126,8 @@ pub struct PlanAnalysis {
     pub predictions: Vec<BatchPrediction>,
     /// The largest batch sizes under the limit.
     pub largest: LargestBatch,
+    /// The same as a sentence; `None` without a limit, or without a run.
+    pub largest_text: Option<String>,
     /// Fixes for the first batch size.
     pub fixes: Vec<OfferedFix>,
     /// Memory by batch size.
@@ -268,6 +270,7 @@ pub fn plan(prepared: &Plan, probes: &[ProbeRead], options: &PlanOptions) -> Pla
     let predictions: Vec<BatchPrediction> =
         batches.iter().filter_map(|&batch| answers.prediction(batch, outside)).collect();
     let largest = answers.largest(found, &predictions);
+    let largest_text = verdict::of_largest(options, &largest);
     let fixes = match predictions.first() {
         Some(first) if options.fixes => {
             let fitting = found.and_then(|largest| largest.sure);
@@ -293,6 +296,7 @@ pub fn plan(prepared: &Plan, probes: &[ProbeRead], options: &PlanOptions) -> Pla
         compiled,
         predictions,
         largest,
+        largest_text,
         fixes,
         curve: if options.curve { curve(prepared, options, &batches, found) } else { Vec::new() },
         not_modelled: NotModelled::of(framework, outside.is_some()),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::PlanOptions;
 use super::compiled::CompiledStep;
-use super::prediction::BatchPrediction;
+use super::prediction::{BatchPrediction, LargestBatch, NoLargest};
 use crate::units::{Bytes, capitalised};
 
 /// The answer of a plan, which is about the first batch.
@@ -81,6 +81,23 @@ fn of_program(options: &PlanOptions, last: Option<&CompiledStep>) -> (PlanVerdic
         }
         _ => (PlanVerdict::Compiled, format!("{about}. The process needs more than that.")),
     }
+}
+
+/// The largest batch size under the limit, as a sentence; `None` without a limit.
+pub(super) fn of_largest(options: &PlanOptions, largest: &LargestBatch) -> Option<String> {
+    let limit = options.limit?;
+    let name = variable_title(&options.variable);
+    Some(match (largest.sure, largest.likely) {
+        (Ok(sure), Ok(likely)) if likely > sure => {
+            format!("Largest {name} for {limit}: {sure} (sure); up to {likely} fits in most runs (likely).")
+        }
+        (Ok(sure), _) => format!("Largest {name} for {limit}: {sure} (sure)."),
+        (Err(_), Ok(likely)) => {
+            format!("Largest {name} for {limit}: none is sure; up to {likely} fits in most runs (likely).")
+        }
+        (Err(_), Err(NoLargest::NothingFits)) => format!("No {name} fits in {limit}."),
+        (Err(_), Err(why)) => format!("The largest {name} for {limit} is unknown: {}.", why.reason()),
+    })
 }
 
 /// What a batch takes, as the sentences begin.

@@ -1,4 +1,4 @@
-//! What a path held, rewritten: traces, moments, recordings and failures.
+//! Redaction of what was read from a path: traces, snapshots, recordings and failures.
 
 use rustc_hash::FxHashSet;
 
@@ -20,7 +20,7 @@ use crate::stack::Stacks;
 use crate::trace::Owner;
 
 impl Redaction {
-    /// Everything that a path held. To be called once, on a whole reading, before anything is concluded from it.
+    /// Redacts everything that was read from a path. Call it once, on a whole reading, before any analysis.
     pub fn reading(&mut self, reading: &mut Reading) {
         if let Some(recorded) = &mut reading.recorded {
             self.recorded(recorded);
@@ -39,13 +39,13 @@ impl Redaction {
         reading.unreadable = unreadable.into_iter().map(|error| self.source_error(error)).collect();
     }
 
-    /// The failed allocations that paths tell of, with the traces beside them.
+    /// Redacts failed allocations, with the traces of the same job.
     pub fn failures(&mut self, read: &mut OutOfMemory) {
         read.files.iter_mut().for_each(|path| *path = self.path(path));
         read.hosts.iter_mut().for_each(|host| self.trace(host));
         let Failures { list, names, warnings, soft } = &mut read.failures;
         soft.pools.iter_mut().for_each(|pool| *pool = self.pool(pool));
-        // What grew has the program's own names.
+        // Findings about growth contain names of the program.
         for finding in &mut read.growth {
             finding.text = format!("Memory grew by {} before the failure.", finding.bytes);
             finding.fix = "see the findings in the report on this recording".to_owned();
@@ -58,7 +58,7 @@ impl Redaction {
 
     fn trace(&mut self, host: &mut Host) {
         host.path = self.path(&host.path);
-        // Variables first: an op may have the name of one.
+        // Variables come first, because an op may have the name of a variable.
         let mut owners: Vec<&mut Owner> = host.trace.owners_mut().collect();
         owners.sort_unstable_by(|a, b| {
             (&a.variable, &a.layer, &a.source).cmp(&(&b.variable, &b.layer, &b.source))
@@ -103,7 +103,7 @@ impl Redaction {
         self.op_names(&mut history.names, &history.stacks, sources);
     }
 
-    /// A table of ops, in which frames of stacks and `sources` are places.
+    /// Redacts a table of ops, in which frames of stacks and `sources` are places.
     fn op_names(&mut self, names: &mut Names, stacks: &Stacks, sources: FxHashSet<Name>) {
         let mut places = sources;
         places.extend(stacks.calls().map(|(_, frame)| frame));
@@ -118,9 +118,9 @@ impl Redaction {
         let sources: FxHashSet<&str> = held().map(|held| held.source.as_str()).collect();
         let is_source = |(name, text): &(Name, &str)| !name.is_empty() && sources.contains(text);
         let sources: FxHashSet<Name> = still.names.iter().filter(is_source).map(|(name, _)| name).collect();
-        // Before the names of ops: pools may have those of programs.
+        // Pools come before ops, because pools may be named after programs.
         still.pools.iter_mut().for_each(|pool| pool.name = self.pool(&pool.name));
-        // Stacks of a compiled program stand beside the names of its ops; elsewhere they are all that names them.
+        // In a compiled program ops have names and stacks; elsewhere ops are named after their stacks.
         let has_places = still.format != "hlo" && still.stacks.calls().next().is_some();
         if has_places {
             self.place_names(&mut still.names, &ops, &FxHashSet::default());
@@ -167,7 +167,7 @@ impl Redaction {
         if is_bfc { self.name(text, Placeholder::Op) } else { self.frame(text) }
     }
 
-    /// `op_name="jit(step)/mul" source_file="/home/me/train.py" source_line=3`, each word for itself.
+    /// Redacts each value of `op_name="jit(step)/mul" source_file="/home/me/train.py" source_line=3`.
     fn operator(&mut self, text: &str) -> String {
         const NUMBERED: [&str; 4] = ["source_line", "source_end_line", "source_column", "source_end_column"];
         let mut shown: Vec<String> = Vec::new();
@@ -181,7 +181,7 @@ impl Redaction {
                 _ => shown.push(HIDDEN.to_owned()),
             }
             rest = behind.trim_start();
-            // Numbers stand without quotes.
+            // Numbers have no quotes.
             while let Some((key, number)) = rest.split(' ').next().and_then(|word| word.split_once('=')) {
                 if !NUMBERED.contains(&key) || !number.bytes().all(|byte| byte.is_ascii_digit()) {
                     break;
@@ -302,7 +302,7 @@ impl Redaction {
         });
     }
 
-    /// A shape, as long as it is one.
+    /// A shape stays; any other text is hidden.
     fn shape(&mut self, text: &str) -> String {
         if text.is_empty() || super::names::is_shape(text) {
             return text.to_owned();
@@ -310,7 +310,7 @@ impl Redaction {
         self.placeholder(Placeholder::Text, text)
     }
 
-    /// An element type, as long as it is one.
+    /// An element type stays; any other text is hidden.
     fn dtype(&mut self, text: &str) -> String {
         const KINDS: [&str; 13] = [
             "float", "bfloat", "half", "double", "int", "uint", "qint", "quint", "complex", "bool", "string",
@@ -323,7 +323,7 @@ impl Redaction {
         if is_known { text.to_owned() } else { self.placeholder(Placeholder::Text, text) }
     }
 
-    /// A device, as the driver names it for ever. Placeholders are of one length, because lists of devices may hold beginnings.
+    /// The UUID of a device. All placeholders have the same length, because lists of devices may contain prefixes of UUIDs.
     pub(super) fn uuid(&mut self, uuid: &str) -> String {
         if uuid.is_empty() {
             return String::new();
@@ -353,7 +353,7 @@ impl Redaction {
     }
 }
 
-/// What a driver failed with: what it said may name files.
+/// An error of the driver, whose message may contain file names.
 pub(super) fn driver_error(error: &mut DriverError) {
     if let DriverError::LibraryMissing { detail } | DriverError::Failed { detail } = error {
         HIDDEN.clone_into(detail);

@@ -1,4 +1,4 @@
-//! The live view, which follows recordings: the names of machines, jobs and processes.
+//! Redaction of the live view: the names of machines, jobs and processes.
 
 use super::{HIDDEN, Redaction, facts};
 use crate::analysis::top::TopAnalysis;
@@ -6,7 +6,7 @@ use crate::recording::rows::HOST;
 use crate::warning::Warning;
 
 impl Redaction {
-    /// What a machine's memory does right now. The histories of devices are looked up by their own names, so this comes after them.
+    /// Redacts the current state of a machine. Histories are looked up by the devices' real names, so this is called after that.
     pub fn top(&mut self, top: &mut TopAnalysis) {
         top.host = self.host(&top.host);
         top.driver.as_mut().err().into_iter().for_each(facts::driver_error);
@@ -32,12 +32,12 @@ impl Redaction {
         }
     }
 
-    /// `GPU 0.1` is Vramline's own name; others are a framework's.
+    /// `GPU 0.1` is Vramline's own name; other names come from a framework.
     fn shown_device(&mut self, name: &str) -> String {
         if self.words.is_pool(name) { name.to_owned() } else { self.device(name) }
     }
 
-    /// A warning of the live view: of the machine itself, or of a recording that is being read.
+    /// Redacts a warning of the live view, about the machine or a recording.
     fn live_warning(&mut self, warning: &mut Warning) {
         const OF_MACHINE: [&str; 10] = [
             "no-device",

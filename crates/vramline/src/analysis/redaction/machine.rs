@@ -1,4 +1,4 @@
-//! What is known of a machine, of jobs on it and of a plan, rewritten.
+//! Redaction of a machine, its jobs, and a plan.
 
 use super::{Placeholder, Redaction, facts};
 use crate::analysis::doctor::{DeviceLook, MachineLook};
@@ -6,7 +6,7 @@ use crate::analysis::pack::{KnownNeed, PackJob};
 use crate::analysis::plan::PlanAnalysis;
 
 impl Redaction {
-    /// What was found on a machine, before [`doctor`](crate::analysis::doctor::doctor) concludes from it.
+    /// Redacts what was found on a machine, before [`doctor`](crate::analysis::doctor::doctor) analyses it.
     pub fn machine(&mut self, machine: &mut MachineLook) {
         let mut uuids: Vec<String> = Vec::new();
         match &mut machine.driver {
@@ -41,7 +41,7 @@ impl Redaction {
         look.processes.as_mut().err().into_iter().for_each(facts::driver_error);
     }
 
-    /// A job, before it is added up with others.
+    /// Redacts a job, before the jobs are added up.
     pub fn job(&mut self, job: &mut PackJob) {
         job.name = self.placeholder(Placeholder::Job, &job.name);
         job.file = self.file(&job.file);
@@ -50,7 +50,7 @@ impl Redaction {
         }
     }
 
-    /// A plan. Its sentences hold no name but that of what it varies, which goes through [`Redaction::varied`] before the plan is made.
+    /// Redacts a plan. The only name in its sentences is that of the variable, which [`Redaction::varied`] redacts before the plan is made.
     pub fn plan(&mut self, plan: &mut PlanAnalysis) {
         plan.pool = self.pool(&plan.pool);
         plan.device = self.device(&plan.device);
@@ -63,7 +63,7 @@ impl Redaction {
         }
     }
 
-    /// The value of a variable of the environment: settings stay, everything else does not.
+    /// Redacts the value of an environment variable; only known settings stay.
     pub(super) fn variable_value(&mut self, name: &str, value: &str, uuids: &[String]) -> String {
         const SETTINGS: [&str; 26] = [
             "0",

@@ -1,11 +1,11 @@
 //! Private texts replaced by placeholders, so that a report can be shared.
 //!
-//! What was read is rewritten once it has been understood, and before anything is said of it: every sentence, document, page and
-//! export is then made from clean facts, and figures are what they were. Names keep their structure (`names`), because conclusions
-//! read them again. What was put into words while reading is replaced as a whole, unless it holds numbers only (`messages`).
+//! Facts are redacted after they are read and before they are analysed: every sentence, document, page and
+//! export is then made from clean facts, and the figures stay the same. Names keep their structure (`names`), because the analyses
+//! use it. Sentences that were made while reading are replaced, unless they contain only numbers (`messages`).
 //!
-//! Public is what frameworks, compilers and Vramline itself name (`words`); everything else is private. One text has one placeholder
-//! for as long as the [`Redaction`] lives, so that runs that are compared still meet.
+//! Names given by frameworks, compilers and Vramline itself are public (`words`); everything else is private. A text has the same
+//! placeholder as long as the [`Redaction`] exists, so that compared runs can still be matched.
 
 mod facts;
 #[cfg(feature = "recording")]
@@ -23,21 +23,21 @@ use rustc_hash::FxHashMap;
 use names::Rewritten;
 use words::Words;
 
-/// Stands for what is left out without a number.
+/// The placeholder without a number.
 pub const HIDDEN: &str = "(hidden)";
 
-/// Replaces what is private by numbered placeholders. The same text gets the same one in everything that it is shown.
+/// Replaces private texts with numbered placeholders. The same text always gets the same placeholder.
 #[derive(Debug, Default)]
 pub struct Redaction {
     words: Words,
     rewritten: Rewritten,
     numbers: FxHashMap<(Placeholder, Box<str>), u32>,
     counts: FxHashMap<Placeholder, u32>,
-    /// Pools by their own names, with those that are shown.
+    /// Names of pools, with their redacted names.
     pools: Vec<(String, String)>,
 }
 
-/// What a placeholder stands for.
+/// The kind of text that a placeholder replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Placeholder {
     Layer,
@@ -79,7 +79,7 @@ impl Placeholder {
     }
 }
 
-/// What the names of files end with that tell what they are.
+/// Endings of names that show the kind of a file.
 const ENDINGS: [&str; 19] = [
     ".vram",
     ".xplane.pb.gz",
@@ -103,12 +103,12 @@ const ENDINGS: [&str; 19] = [
 ];
 
 impl Redaction {
-    /// A file or folder: `file-1`, with the ending that tells what it is.
+    /// Redacts a file or folder: `file-1`, with the ending that shows its kind.
     pub fn path(&mut self, path: &Path) -> PathBuf {
         PathBuf::from(self.file(&path.to_string_lossy()))
     }
 
-    /// The same of a path that is text.
+    /// The same for a path that is text.
     pub fn file(&mut self, path: &str) -> String {
         if path.is_empty() {
             return String::new();
@@ -119,7 +119,7 @@ impl Redaction {
         format!("{}{ending}", self.placeholder(Placeholder::Path, path))
     }
 
-    /// A machine.
+    /// Redacts a host name.
     pub fn host(&mut self, host: &str) -> String {
         match host {
             "" | "localhost" => host.to_owned(),
@@ -127,17 +127,17 @@ impl Redaction {
         }
     }
 
-    /// A command with its arguments, as many as there were.
+    /// Redacts a command; the number of arguments stays.
     pub fn command(&mut self, command: &[String]) -> Vec<String> {
         command.iter().map(|word| self.placeholder(Placeholder::Word, word)).collect()
     }
 
-    /// The command line of a process.
+    /// Redacts the command line of a process.
     pub fn command_line(&mut self, command: &str) -> String {
         if command.is_empty() { String::new() } else { self.placeholder(Placeholder::Command, command) }
     }
 
-    /// What a program or a user called a moment, a step or a run.
+    /// Redacts a label: the name that a program or a user gave to a moment, a step or a run.
     pub fn label(&mut self, label: &str) -> String {
         if label.is_empty() || words::is_own_sentence(label) {
             return label.to_owned();
@@ -145,12 +145,12 @@ impl Redaction {
         self.placeholder(Placeholder::Label, label)
     }
 
-    /// The op that a user names for a request that a trace does not have.
+    /// Redacts the op name that a user gives to a hypothetical request.
     pub fn op(&mut self, op: &str) -> String {
         self.name(op, Placeholder::Op)
     }
 
-    /// What a plan varies, as the user calls it: `batch` stays, because plans know it.
+    /// Redacts the name of the varied quantity; `batch` stays.
     pub fn varied(&mut self, variable: &str) -> String {
         match variable {
             "batch" | "length" | "sequence" | "steps" | "size" | "width" | "height" | "depth" => {
@@ -160,7 +160,7 @@ impl Redaction {
         }
     }
 
-    /// A pool, a device or a compiled program, as the framework names it.
+    /// Redacts the framework's name of a pool, a device or a compiled program.
     pub fn pool(&mut self, name: &str) -> String {
         let shown = self.pool_text(name);
         if !self.pools.iter().any(|(known, _)| known == name) {
@@ -169,7 +169,7 @@ impl Redaction {
         shown
     }
 
-    /// What picks the pools in what was redacted that `part` picked before: those whose names contain it. To be asked after the reading.
+    /// A filter that selects the same pools after redaction that `part` selected before. Call it after the reading was redacted.
     #[must_use]
     pub fn pool_part(&self, part: &str) -> String {
         let picked: Vec<&str> = self
@@ -182,7 +182,7 @@ impl Redaction {
             self.pools.iter().all(|(name, shown)| shown.contains(candidate) == name.contains(part))
         };
         let first = picked.first().copied().unwrap_or_default();
-        // From the shortest beginning of the first that picks the same ones; names have no more than a few words.
+        // Tries prefixes of the first name, the shortest first, until one selects the same pools; names have few words.
         let beginnings =
             first.char_indices().map(|(at, sign)| first.get(..at + sign.len_utf8()).unwrap_or(first));
         let mut candidates = std::iter::once(part).chain(beginnings);
@@ -204,7 +204,7 @@ impl Redaction {
         if let Some((program, purpose)) = purpose {
             return format!("{}{purpose}", self.program(&program));
         }
-        // What later rules look for in a pool's name.
+        // Words in the name of a pool that later rules look for.
         let digits = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>();
         let before = ["GPU_", "gpu_async_", "cuda:", "TPU:"].into_iter().find_map(|before| {
             let number = digits(name.strip_prefix(before)?);
@@ -215,7 +215,7 @@ impl Redaction {
         format!("{}{}{after}", before.unwrap_or_default(), self.placeholder(Placeholder::Pool, name))
     }
 
-    /// A device as a framework names it: `GPU:0`, `/job:localhost/replica:0/task:0/device:GPU:0`.
+    /// Redacts the framework's name of a device: `GPU:0`, `/job:localhost/replica:0/task:0/device:GPU:0`.
     fn device(&mut self, name: &str) -> String {
         if self.words.is_pool(name) || matches!(name, "tensorflow" | "jax" | "torch") {
             return name.to_owned();

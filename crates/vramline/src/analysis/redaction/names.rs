@@ -1,8 +1,8 @@
-//! Names, rewritten: the same structure, with placeholders for what people chose.
+//! Redaction of names: the structure stays, and private parts become placeholders.
 //!
-//! Conclusions that are drawn later read names once more: the layer of an op, the role of a compiled instruction, the function of a call,
-//! whether two requests of a plan are of the same asker. So a rewritten name has the same scopes in the same places, keeps the words
-//! that these rules look for, and two names become one only where they were one.
+//! Later analyses use names: the layer of an op, the role of a compiled instruction, the function of a call,
+//! whether two requests of a plan have the same origin. So a redacted name has the same scopes in the same places, keeps the words
+//! that these rules look for, and different names stay different.
 
 use rustc_hash::FxHashMap;
 
@@ -13,30 +13,30 @@ use crate::snapshot::Role;
 use crate::source::hlo::role::argument_role;
 use crate::trace::{is_optimizer, without_number};
 
-/// Words in the names of layers by which a plan knows those that work in 32 bits.
+/// Words in layer names that tell a plan that the layer works in 32 bits.
 const WIDE: [&str; 7] =
     ["normalization", "batchnorm", "layer_norm", "layernorm", "embedding", "compile_loss", "crossentropy"];
 
-/// Parts of a compiled instruction's name that tell its role.
+/// Parts of the name of a compiled instruction that show its role.
 const MARKERS: [&str; 3] = ["rematted_computation", "transpose(", "jvp("];
 
-/// What TensorFlow puts before the name of a function that it traced.
+/// The prefix that TensorFlow gives to traced functions.
 const TRACED: [&str; 4] = ["__inference_", "__forward_", "__backward_", "a_inference_"];
 
-/// What XLA's compiler and tf.data put before the names of their threads.
+/// The prefixes of the threads of XLA's compiler and of tf.data.
 const THREADS: [&str; 2] = ["tf_pjrt_compile_thread_pool", "tf_data_"];
 
-/// What tells that an op reads data, or that it updates a weight.
+/// Words that show that an op reads data, or that it updates a weight.
 const LEADING: [&str; 4] = ["Iterator", "Optional", "ResourceApply", "ResourceSparseApply"];
 const TRAILING: &str = "Dataset";
 
-/// Brackets within each other that are taken apart; nobody writes more.
+/// The greatest depth of nested brackets that is parsed.
 const MAX_BRACKETS: usize = 64;
 
-/// Where in a name a part stands.
+/// The position of a part in a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Before the last: a layer, unless a framework opened it.
+    /// Before the last: a layer, unless it is a framework's scope.
     Scope,
     /// The last.
     Leaf,
@@ -50,7 +50,7 @@ pub(super) struct Rewritten {
     parts: FxHashMap<Box<str>, Box<str>>,
     /// Functions without their numbers.
     stems: FxHashMap<Box<str>, u32>,
-    /// Functions with them: which one of its stem each is.
+    /// Functions with their numbers: the index of each among those with the same stem.
     functions: FxHashMap<Box<str>, Box<str>>,
     counts: FxHashMap<Box<str>, u32>,
     /// Functions as they were written.
@@ -58,7 +58,7 @@ pub(super) struct Rewritten {
 }
 
 impl Redaction {
-    /// An op, a scope of a thread, a step or a variable; `kind` is what its last part is called where that is private.
+    /// Redacts the name of an op, a thread's scope, a step or a variable; `kind` names its last part if that is private.
     pub(super) fn name(&mut self, text: &str, kind: Placeholder) -> String {
         if let Some(known) = self.rewritten.names.get(text) {
             return known.clone().into_string();
@@ -83,7 +83,7 @@ impl Redaction {
             Some(function) => format!("jit_{}", self.function(function)),
             None => self.traced(name).unwrap_or_else(|| self.function(name)),
         };
-        // Blocks that are of no single instruction have the program's name.
+        // Blocks that belong to several instructions have the program's name.
         self.rewritten.names.insert(name.into(), shown.as_str().into());
         shown
     }
@@ -98,7 +98,7 @@ impl Redaction {
         if let Some(function) = text.strip_prefix("jit_").filter(|rest| !rest.contains('/')) {
             return format!("jit_{}", self.function(function));
         }
-        // Instructions that became one stand side by side.
+        // The names of fused instructions are listed one after the other.
         let sides: Vec<String> = text.split(';').map(|side| self.scoped(side, kind)).collect();
         with_markers(text, sides.join(";"))
     }
@@ -120,7 +120,7 @@ impl Redaction {
         self.public_or_parts(text, Place::Scope).unwrap_or_else(|| self.private(text, Placeholder::Layer))
     }
 
-    /// A part that is public, or that is put together from others; `None` where one placeholder has to do for all of it.
+    /// A part that is public or consists of other parts; `None` if a single placeholder must replace it.
     fn public_or_parts(&mut self, text: &str, place: Place) -> Option<String> {
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let number = text.strip_prefix(['_', '-']).unwrap_or(text);
@@ -140,7 +140,7 @@ impl Redaction {
             };
             return Some(format!("{}({inner})", self.transform(transform)));
         }
-        // Scopes within a transform that hold a slash themselves.
+        // Scopes within a transform that contain a slash.
         if let Some((transform, inner)) = text.split_once('(').filter(|(known, _)| TRANSFORMS.contains(known))
         {
             return Some(format!("{transform}({}", self.part(inner)));
@@ -172,7 +172,7 @@ impl Redaction {
             return text.to_owned();
         }
         let mut shown = self.private(text, Placeholder::Layer);
-        // "transpose(" and "jvp(" count, whatever stands before them.
+        // Rules look for "transpose(" and "jvp(", whatever precedes them.
         if let Some(known) = ["transpose", "jvp"].into_iter().find(|known| text.ends_with(known)) {
             shown.push('-');
             shown.push_str(known);
@@ -180,7 +180,7 @@ impl Redaction {
         shown
     }
 
-    /// A part of a name that nothing public is in. A text has one placeholder in every place; the first place decides what it is called.
+    /// A part of a name without public words. A text has the same placeholder everywhere; its first occurrence decides the placeholder's kind.
     fn private(&mut self, text: &str, kind: Placeholder) -> String {
         if let Some(known) = self.rewritten.parts.get(text) {
             return known.clone().into_string();
@@ -195,15 +195,15 @@ impl Redaction {
         shown
     }
 
-    /// A function that TensorFlow traced, with the number that it gave it.
+    /// A function that TensorFlow traced, with its number.
     fn traced(&mut self, text: &str) -> Option<String> {
         let (before, function) =
             TRACED.into_iter().find_map(|before| Some((before, text.strip_prefix(before)?)))?;
         Some(format!("{before}{}", self.function(function)))
     }
 
-    /// A function. Calls and modules write the same one in different letters, and put numbers behind it, which are left out of what
-    /// is compared; so placeholders of functions have letters, and numbers of their own.
+    /// A function. Calls and modules spell the same function differently and append numbers, which comparisons
+    /// ignore; so placeholders of functions have letters, and their own numbers.
     pub(super) fn function(&mut self, text: &str) -> String {
         let plain = function_of(&format!("jit_{text}")).unwrap_or_default();
         let stem = without_numbers(&plain);
@@ -224,14 +224,14 @@ impl Redaction {
                 again => format!("{shown}_{again}").into(),
             }
         });
-        // What is compared does not end with these.
+        // Comparisons ignore these endings.
         let more = nth(counts, &format!("{shown} "));
         let shown = format!("{shown}{}", "_".repeat(usize::try_from(more).unwrap_or(0)));
         spellings.insert(text.into(), shown.as_str().into());
         shown
     }
 
-    /// An argument by its place in what a program is given: `state.params['dense'][0]`.
+    /// An argument of a program, by its path: `state.params['dense'][0]`.
     fn argument(&mut self, text: &str) -> Option<String> {
         let (first, mut rest) = text.split_at(text.find(['.', '[']).filter(|&at| at > 0)?);
         if !is_word(first) {
@@ -265,7 +265,7 @@ impl Redaction {
         Some(shown)
     }
 
-    /// An op with its settings behind it, as older versions of JAX write it: `dot_general[precision=None]`.
+    /// An op followed by its settings, as older versions of JAX write it: `dot_general[precision=None]`.
     fn with_settings(&mut self, text: &str, place: Place) -> Option<String> {
         let (op, settings) = text.strip_suffix(']')?.split_once('[')?;
         let is_known = place == Place::Leaf && self.words.is_leaf(op);
@@ -273,7 +273,7 @@ impl Redaction {
     }
 }
 
-/// A count of its own for each text: how often it was asked for before.
+/// Counts how many times each text was requested before.
 fn nth(counts: &mut FxHashMap<Box<str>, u32>, text: &str) -> u32 {
     let count = counts.entry(text.into()).or_default();
     *count += 1;
@@ -292,13 +292,13 @@ fn letters(number: u32) -> String {
     letters.into_iter().rev().collect()
 }
 
-/// A program's name without the numbers that differ from process to process, as plans compare it.
+/// The name of a program without the numbers that differ between processes, which is what plans compare.
 fn without_numbers(name: &str) -> &str {
     let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').trim_end_matches('_');
     name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_')
 }
 
-/// A placeholder with what rules look for in a part of a name.
+/// A placeholder with the words that rules look for in a part of a name.
 fn dressed(kind: &str, number: u32, text: &str) -> String {
     let mark = ["_MklNative", "_MklEager", "_Mkl"].into_iter().find(|mark| text.starts_with(mark));
     let mark = mark.unwrap_or_default();
@@ -307,7 +307,7 @@ fn dressed(kind: &str, number: u32, text: &str) -> String {
     let after = if op.ends_with(TRAILING) { "-Dataset" } else { "" };
     let kind = match (before, text.chars().next(), kind.split_at_checked(1)) {
         (Some(before), ..) => format!("{before}-{kind}"),
-        // Scopes in camel case are ops' own, not layers.
+        // Scopes in camel case belong to ops and are not layers.
         (None, Some(first), Some((initial, rest))) if first.is_ascii_uppercase() => {
             format!("{}{rest}", initial.to_ascii_uppercase())
         }
@@ -317,7 +317,7 @@ fn dressed(kind: &str, number: u32, text: &str) -> String {
     format!("{mark}{kind}-{number}{}{after}", traits(text))
 }
 
-/// What else later rules look for in a part of a name.
+/// Other words that later rules look for in a part of a name.
 fn traits(text: &str) -> String {
     let mut traits: String =
         WIDE.into_iter().filter(|word| text.contains(word)).map(|word| format!("-{word}")).collect();
@@ -335,13 +335,13 @@ fn traits(text: &str) -> String {
     traits
 }
 
-/// The first word in a text that tells the role of an argument.
+/// The first word in a text that shows the role of an argument.
 fn role_word(text: &str) -> Option<&str> {
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.find(|word| argument_role(word) != Role::Unknown)
 }
 
-/// Adds what tells the role of an instruction where a rewritten name has lost it.
+/// Adds the part that shows the role of an instruction, if the redacted name has lost it.
 fn with_markers(text: &str, mut shown: String) -> String {
     for marker in MARKERS {
         if text.contains(marker) && !shown.contains(marker) {
@@ -362,7 +362,7 @@ fn is_word(text: &str) -> bool {
     text.chars().all(|c| c.is_alphanumeric() || c == '_') && !text.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Whether this is what Vramline calls a parameter of PyTorch: `parameter 3 exp_avg`.
+/// Whether a name is Vramline's own name for a PyTorch parameter: `parameter 3 exp_avg`.
 fn is_torch_parameter(words: &Words, text: &str) -> bool {
     let Some(rest) = text.strip_prefix("parameter ") else { return false };
     let (number, state) = rest.split_once(' ').unwrap_or((rest, "step"));
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(without_numbers(&one), without_numbers(&other));
     }
 
-    /// Names as frameworks put them together, with words of people's and some that look like rules' own.
+    /// Names as frameworks compose them, from private words and words that look like those of the rules.
     fn any_name() -> impl Strategy<Value = String> {
         let part = prop::sample::select(vec![
             "StatefulPartitionedCall",

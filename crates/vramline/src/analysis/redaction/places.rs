@@ -1,4 +1,4 @@
-//! Places in a program, rewritten: frames of call stacks, source lines, and ops that are named after them.
+//! Redaction of places in a program: frames of call stacks, source lines, and ops that are named after them.
 //!
 //! PyTorch's snapshots and JAX's memory profiles name an op by the end of one of its frames, and a trace finds that frame again by
 //! its end. So the placeholder of a place that ends with another one ends with that one's.
@@ -8,11 +8,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{Placeholder, Redaction};
 use crate::names::{Name, Names};
 
-/// Ends of a place that are looked up: an op is named after the last two parts of a path.
+/// The number of path endings to look up: an op is named after the last two parts of a path.
 const MAX_ENDS: usize = 64;
 
 impl Redaction {
-    /// Rewrites a table in which ops are named after places; `ops` are those that are.
+    /// Redacts a table in which some ops, `ops`, are named after places.
     pub(super) fn place_names(&mut self, names: &mut Names, ops: &FxHashSet<Name>, labels: &FxHashSet<Name>) {
         let texts: FxHashMap<String, Name> = names
             .iter()

@@ -1,14 +1,14 @@
-//! The words that anybody may read: what frameworks, compilers and Vramline itself give names to.
+//! Public words: names that frameworks, compilers and Vramline itself use.
 //!
-//! What is not here is private. A list that lacks a word costs a placeholder where a name would have done; a list that has one too
-//! many gives something away. So lists hold what is in the frameworks' own sources, and no words that people choose for their
+//! All other words are private. A missing word only costs readability: a placeholder appears instead of a public name. A word too
+//! many can reveal something. So the lists contain words of the frameworks' sources, and no words that people choose for their
 //! models, layers or functions.
 
 use rustc_hash::FxHashSet;
 
 use crate::trace::without_number;
 
-/// Ops of TensorFlow, and scopes that its optimizers of graphs open.
+/// TensorFlow ops, and scopes that its graph optimizers create.
 const TENSORFLOW_OPS: &str = "\
     Abs Acos Acosh Add AddN AddV2 All Any ApproximateEqual ArgMax ArgMin ArithmeticOptimizer Asin Asinh Assert Assign AssignAdd \
     AssignAddVariableOp AssignSub AssignSubVariableOp AssignVariableOp Atan Atan2 Atanh AutoReloadVariableOp AvgPool AvgPool3D \
@@ -72,7 +72,7 @@ AdamWeightDecay adam_weight_decay     cond then else while body training gradien
     tf_data_iterator_resource tf_data_private_threadpool tf_data_iterator_get_next py_xla_execute py_xla_callback EventFDAsyncWorker \
     PolynomialDecay CosineDecay ExponentialDecay PiecewiseConstantDecay CosineDecayRestarts InverseTimeDecay";
 
-/// Last parts of names that are no ops: constants and operands that frameworks make, and variables of their layers and optimizers.
+/// Last parts of names that are not ops: constants and operands of frameworks, and variables of their layers and optimizers.
 const LEAVES: &str = "\
     x y z a b begin end size dim start stop delta limit range stack scalar shape axis axes perm multiples paddings \
     reduction_indices input_sizes zeros ones zeros_like ones_like zeros_tensor tensor tensor_list element_shape num_elements \
@@ -83,7 +83,7 @@ const LEAVES: &str = "\
     iterations running_mean running_var num_batches_tracked recurrent_kernel depthwise_kernel pointwise_kernel mu nu count trace \
     exp_avg exp_avg_sq max_exp_avg_sq momentum_buffer square_avg grad_avg step";
 
-/// Words that XLA's instructions and JAX's primitives are put together from.
+/// Words in the names of XLA instructions and JAX primitives.
 const COMPILER_WORDS: &str = "\
     abs accumulate acos acosh add after all allreduce and approx arange arg argmax argmin argsort array asarray asin asinh associative \
     astype at atan atan2 atanh async average barrier batch batched bernoulli bessel bit bitcast bitwise bits block broadcast bw call \
@@ -109,7 +109,7 @@ const FUNCTIONS: &str = "\
     train_step test_step predict_step one_step_on_data one_step_on_iterator multi_step_on_iterator one_step_on_data_distributed \
     multi_step_on_data one_step_on_data_distributed initialize_variables";
 
-/// Functions that JAX puts around others.
+/// JAX functions that wrap other functions.
 pub(super) const TRANSFORMS: [&str; 20] = [
     "jit",
     "pjit",
@@ -133,12 +133,12 @@ pub(super) const TRANSFORMS: [&str; 20] = [
     "closed_call",
 ];
 
-/// Words of a program's arguments that tell what these are for.
+/// Words in the names of arguments that show their purpose.
 const ARGUMENTS: &str = "\
     params parameters weights batch_stats opt_state optimizer_state optimizer opt batch inputs labels images tokens state args kwargs \
     kernel bias scale embedding mean var mu nu count trace step inner_state hyperparams rng key dropout_rng";
 
-/// Words that the pools of frameworks are named with.
+/// Words in the names of the frameworks' pools.
 const POOLS: &str = "\
     gpu cpu tpu bfc allocator for host mklcpu mkl pool rdma async cuda hip rocm xla pinned device devices stream executor memory unified managed \
     cudamallocasync malloc executables unknown process tfrt streamexecutor pjrt metal npu collective hbm";
@@ -183,7 +183,7 @@ const TORCH_NODES: &str = "\
     Std Sub Sum T Tanh Threshold To ToCopy TopK Transpose Tril Triu Unbind Unfold Unsafe UnsafeSplit UnsafeView Unsqueeze UpsampleBilinear2D \
     UpsampleNearest2D Var VarMean View Where";
 
-/// What Vramline itself writes as a label or a reason, with `#` for each number.
+/// Labels and reasons that Vramline itself writes, with `#` for each number.
 const SENTENCES: [&str; 58] = [
     "attached",
     "exit",
@@ -245,7 +245,7 @@ const SENTENCES: [&str; 58] = [
     "vramline verify applies accumulate: #",
 ];
 
-/// The lists, ready to be asked.
+/// The lists as sets.
 #[derive(Debug)]
 pub(super) struct Words {
     ops: FxHashSet<&'static str>,
@@ -292,24 +292,24 @@ impl Words {
             || before.is_some_and(|before| self.scopes.contains(before))
     }
 
-    /// Whether a function is a framework's, or one that has no name.
+    /// Whether a function belongs to a framework or has no name.
     pub(super) fn is_function(&self, text: &str) -> bool {
         let stem = without_tail(text);
         self.functions.contains(stem) || self.is_of_compiler(stem.trim_start_matches('_'))
     }
 
-    /// Whether a word of an argument's name tells what it is for.
+    /// Whether a word of an argument's name shows its purpose.
     pub(super) fn is_argument(&self, text: &str) -> bool {
         self.arguments.contains(text)
     }
 
-    /// Whether all words of a pool's name are a framework's.
+    /// Whether all words in the name of a pool are public.
     pub(super) fn is_pool(&self, name: &str) -> bool {
         let is_known = |word: &str| {
             let letters = word.trim_matches(|c: char| c.is_ascii_digit()).to_ascii_lowercase();
             letters.is_empty() || self.pools.contains(letters.as_str())
         };
-        // Numbers alone may be an address; a single one is not.
+        // Several numbers may be an IP address; a single number is not.
         let has_word = name.contains(|c: char| c.is_ascii_alphabetic());
         let is_ordinal = name.len() < 6 && name.bytes().all(|byte| byte.is_ascii_digit());
         (has_word || is_ordinal)
@@ -317,12 +317,12 @@ impl Words {
             && name.split(|c: char| !c.is_ascii_alphanumeric()).all(is_known)
     }
 
-    /// Whether an exception is of a type that everybody has.
+    /// Whether an exception has a public type.
     pub(super) fn is_exception(&self, name: &str) -> bool {
         self.exceptions.contains(name)
     }
 
-    /// Whether a name is one that PyTorch's own C++ code has.
+    /// Whether a name belongs to PyTorch's own C++ code.
     pub(super) fn is_of_torch(&self, name: &str) -> bool {
         let node = name.trim_end_matches(|c: char| c.is_ascii_digit()).strip_suffix("Backward");
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
@@ -344,7 +344,7 @@ impl Words {
     }
 }
 
-/// Whether a label or a reason is one that Vramline itself writes.
+/// Whether Vramline itself writes this label or reason.
 pub(super) fn is_own_sentence(text: &str) -> bool {
     let mut shown = String::new();
     let mut letters = text.chars().peekable();
@@ -353,7 +353,7 @@ pub(super) fn is_own_sentence(text: &str) -> bool {
             shown.push(letter);
             continue;
         }
-        // A number with its point is one.
+        // A number with a decimal point counts as one number.
         let mut rest = letters.clone();
         while rest.next_if(|next| next.is_ascii_digit() || *next == '.').is_some() {}
         letters = rest;
@@ -362,7 +362,7 @@ pub(super) fn is_own_sentence(text: &str) -> bool {
     SENTENCES.contains(&text) || SENTENCES.contains(&shown.as_str())
 }
 
-/// `reduce_max.12.3` and `kernel:0` without the numbers that compilers and frameworks put behind a name.
+/// A name such as `reduce_max.12.3` or `kernel:0` without the numbers that compilers and frameworks append.
 fn without_tail(text: &str) -> &str {
     let mut stem = text;
     while let Some((before, number)) = stem.rsplit_once(['.', ':']) {

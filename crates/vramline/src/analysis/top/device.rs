@@ -26,7 +26,7 @@ pub struct DeviceUse {
     pub total: Option<Bytes>,
     /// What is not taken.
     pub free: Option<Bytes>,
-    /// Why its memory is not told.
+    /// Why its memory is unknown.
     pub error: Option<DriverError>,
     /// Its memory as a bar; empty where it is not told.
     pub bar: Vec<BarStretch>,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use crate::recording::room::{Refused, Room};
 
-/// A stream that has got so many messages will get more: room is made for them ahead of time.
+/// The number of messages after which a stream reserves space ahead of time, because more will follow.
 const FEW: u32 = 8;
 
 /// The file, and how much of it is whole.

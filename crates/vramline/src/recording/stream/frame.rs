@@ -58,7 +58,7 @@ impl Frame {
 
 /// The schema, which is the first message, and where it ends; `None` where it is not all there, an error where this is no stream.
 pub(in super::super) fn header(bytes: &[u8]) -> Result<Option<(SchemaRef, usize)>, String> {
-    let foreign = || "it is no Arrow stream".to_owned();
+    let foreign = || "it is not an Arrow stream".to_owned();
     let length = bytes.get(4..8).and_then(|length| length.try_into().ok()).map(u32::from_le_bytes);
     let is_mark = bytes.iter().zip(CONTINUATION).all(|(found, expected)| *found == expected);
     let is_small = length.is_none_or(|length| length > 0 && u64::from(length) < LARGEST_HEADER - 8);

@@ -113,7 +113,7 @@ impl Table {
 pub fn read(path: &Path) -> Result<Table, StreamError> {
     let failed = |error: io::Error| StreamError::Io { path: path.to_owned(), error };
     let file = open_plain(path).map_err(failed)?;
-    // The beginning tells what it is: a large file of something else is not read.
+    // The first bytes show the format, so that a large file of another format is not read.
     let mut bytes = Vec::new();
     (&file).take(LARGEST_HEADER).read_to_end(&mut bytes).map_err(failed)?;
     if header(&bytes).is_ok_and(|header| header.is_some()) {

@@ -1,4 +1,4 @@
-//! A driver that plays a script, for tests: processes come and go, devices fall off the bus, figures are not to be had.
+//! A driver that plays a script, for tests: processes come and go, devices fall off the bus, figures are unavailable.
 //!
 //! A script is plain data, written in Rust or as JSON:
 //!
@@ -66,11 +66,11 @@ pub struct FakeDevice {
     pub reserved: u64,
     /// How `used` is counted; [`Identity::Neither`] makes figures that do not add up.
     pub identity: Option<Identity>,
-    /// Held by nobody in the list.
+    /// Memory that no listed process holds.
     pub unlisted: u64,
-    /// Why its memory is not told.
+    /// Why its memory is unknown.
     pub memory_error: Option<DriverError>,
-    /// Why its processes are not told.
+    /// Why its processes are unknown.
     pub processes_error: Option<DriverError>,
     /// Whether peaks are kept.
     pub accounting: Option<bool>,
@@ -98,7 +98,7 @@ pub struct FakeProcess {
     pub used: Used,
     /// What it uses the device for; CUDA where it is left out.
     pub work: Option<Work>,
-    /// The peak that accounting tells.
+    /// The peak that accounting reports.
     pub peak: Option<u64>,
 }
 

@@ -319,7 +319,7 @@ mod tests {
             free: Bytes(free),
             used: Bytes(used),
         };
-        // As an H200 told.
+        // Figures of an H200.
         let h200 = memory(150_754_820_096, 644_939_776, 149_445_345_280, 664_535_040);
         assert_eq!(h200.identity(), Identity::UsedExcludesReserved);
         assert_eq!(h200.in_processes(), Some(Bytes(664_535_040)));

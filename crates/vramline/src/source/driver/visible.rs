@@ -59,7 +59,7 @@ pub fn visible(devices: &[DeviceFacts], list: Option<&str>, order: Option<&str>)
             None
         };
         match found {
-            // One that stands there twice ends the list too.
+            // A repeated device ends the list too.
             Some(at) if !seen.devices.contains(&at) => seen.devices.push(at),
             _ => {
                 if !entry.is_empty() && entry != "-1" {

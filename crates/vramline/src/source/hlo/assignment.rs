@@ -78,7 +78,7 @@ pub(super) fn read<'a>(
 ) -> Vec<Made<'a>> {
     let mut told = gather(assignments, root);
     executable.is_cut = told.is_cut;
-    // As they are asked for.
+    // In the order of the requests.
     told.allocations.sort_by_key(|(index, ..)| *index);
     let at_peak = simulate(&told);
     let mut made: Vec<Made<'a>> = Vec::new();
@@ -265,7 +265,7 @@ fn simulate(told: &AssignmentTables<'_>) -> Simulated {
     simulated
 }
 
-/// What lives in an allocation while a simulation goes on.
+/// The live contents of an allocation during a simulation.
 #[derive(Default)]
 struct Live {
     /// Each value with the one whose place it takes.
@@ -344,7 +344,7 @@ fn walk(trace: &[u8], home: &FxHashMap<i64, (usize, u64)>, mut after: impl FnMut
     }
 }
 
-/// Splits an allocation into what lies in it when it is fullest. Adds up to its size, whatever is told.
+/// Splits an allocation into its contents at its fullest moment. The parts always add up to its size.
 fn parts(
     size: Bytes,
     placed: &[Placed],

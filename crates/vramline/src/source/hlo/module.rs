@@ -26,7 +26,7 @@ use crate::names::{Name, Names};
 use crate::source::wire::{Cursor, Value};
 use crate::stack::{Stack, Stacks};
 
-/// A shape with more dimensions than this is told up to here.
+/// The number of dimensions of a shape that are kept.
 const MOST_DIMENSIONS: usize = 64;
 /// Calls of a stack, innermost first.
 const DEEPEST: usize = 64;

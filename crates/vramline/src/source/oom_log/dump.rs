@@ -1,6 +1,6 @@
-//! A dump of a BFC pool that is being told, line by line: its bins, its regions with their chunks, and its sums.
+//! A dump of a BFC pool, collected line by line: its bins, its regions with their chunks, and its sums.
 //!
-//! A list of chunks counts only where it is proved whole: its begin and its end were seen, the chunks fill their regions without a
+//! A list of chunks is used only if it is complete: its begin and its end were seen, the chunks fill their regions without a
 //! gap, and no other line contradicts their sums.
 
 use super::said::{Said, Stat};
@@ -14,7 +14,7 @@ use crate::warning::Warnings;
 /// Chunks are kept up to this many over all failures; of later ones only their sums.
 const MOST_CHUNKS: usize = 1 << 20;
 
-/// A dump that is being told.
+/// A dump that is not complete yet.
 #[derive(Debug)]
 pub(crate) struct Dump {
     pub(crate) failure: Failure,
@@ -24,7 +24,7 @@ pub(crate) struct Dump {
     pub(crate) is_list_ended: bool,
     is_broken: bool,
     is_in_stats: bool,
-    /// Where the line of a dump that says nothing else would go on.
+    /// The field that a continuation line would belong to.
     pub(crate) has_dump: bool,
     sum_total: Option<SizeRange>,
 }
@@ -129,7 +129,7 @@ impl Dump {
             }
             _ => true,
         };
-        // Lines of two dumps in one: none of it can be trusted to be of one pool.
+        // The lines of two dumps are mixed, so they may belong to different pools.
         dump.is_broken |= !is_consistent;
     }
 
@@ -139,7 +139,7 @@ impl Dump {
             self;
         let told: Vec<Bin> = bins.iter().flatten().copied().collect();
         if is_broken {
-            // Two dumps in one: only what the first line says is of one failure.
+            // The lines of two dumps are mixed: only the first line belongs to one failure for certain.
             let line = failure.witnesses.first().and_then(|witness| witness.line).unwrap_or(0);
             warnings.add(
                 "mixed-dump",
@@ -188,7 +188,7 @@ impl Dump {
             }
         }
         if let Some(sums) = &failure.sums {
-            // Each bin's own sum is known to the byte: only what was asked for is rounded.
+            // The sum of each bin is exact; only the requested bytes are rounded.
             let of_bin = |bin: &Bin| {
                 let exact = sums.in_use_of_bin.get(bin.number).copied().unwrap_or_default();
                 SizeRange { low: bin.requested.low, high: bin.requested.high.min(exact) }
@@ -211,7 +211,7 @@ impl Dump {
         if let (Some(pool), Some(limit)) = (failure.pool, failure.limit) {
             narrow(&mut failure.unallocated, Some(limit.minus(pool)));
         }
-        // Until 1.14 the sentence tells what was asked for only.
+        // Until 1.14 the sentence contains only the requested size.
         if failure.rounded.is_none()
             && let Some(requested) = failure.requested
         {
@@ -240,7 +240,7 @@ fn fills(size: Bytes, region: &Region) -> bool {
     touches && region.size() == size
 }
 
-/// Whether the bins count what the chunks are.
+/// Whether the counts of the bins match the chunks.
 fn bins_agree(bins: &[Bin], layout: &Layout) -> bool {
     let mut counts = [(0u64, 0u64); BINS];
     for chunk in layout.chunks().filter(|chunk| chunk.tag != Tag::Gap) {

@@ -1,18 +1,18 @@
-//! Whether a sentence tells a failure that was told before: an error is printed by each handler that passes it on, cut here and whole there.
+//! Recognises repeated failures: each handler that passes an error on prints it, sometimes shortened.
 
 use crate::failure::{Dialect, Failure, SizeRange};
 
-/// A failure without figures belongs to the one before it if that is at most so many lines away.
+/// A failure without figures belongs to the previous one if that is at most this many lines away.
 const NEAR_LINES: u64 = 60;
 
-/// What a failure is to one that is known.
+/// The relation of a failure to a known one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Echo {
     /// Another failure.
     Other,
     /// The same, and nothing new.
     Known,
-    /// The same, and it tells more.
+    /// The same, with more figures.
     Better,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn compare(known: &Failure, new: &Failure) -> Echo {
         (true, true) if is_near => Echo::Known,
         (true, false) if is_near && is_sentence(known) => Echo::Better,
         (false, false) if is_sentence(known) && agree(known, new) => {
-            // Libraries tell the same in several lines; anybody else repeats every figure.
+            // Libraries describe one failure in several lines; frameworks repeat every figure.
             let is_one = known.dialect != Dialect::Library || is_near;
             match (is_one, figures(new) > figures(known)) {
                 (false, _) => Echo::Other,
@@ -41,18 +41,18 @@ pub(crate) fn compare(known: &Failure, new: &Failure) -> Echo {
     }
 }
 
-/// Whether nothing is told but that it failed.
+/// Whether it has no figures.
 pub(crate) fn is_bare(failure: &Failure) -> bool {
     failure.rounded.is_none() && failure.requested.is_none() && is_sentence(failure)
 }
 
-/// Whether one sentence told it.
+/// Whether one sentence describes it.
 pub(crate) fn is_sentence(failure: &Failure) -> bool {
     use Dialect::{Library, PyTorch, TorchAsynchronous, Tpu};
     matches!(failure.dialect, Library | PyTorch | TorchAsynchronous | Tpu)
 }
 
-/// Whether no figure of one contradicts the other, and they ask for the same.
+/// Whether no figures contradict each other and the requests are the same.
 fn agree(known: &Failure, new: &Failure) -> bool {
     let is_one = |a: Option<SizeRange>, b: Option<SizeRange>| {
         a.zip(b).is_none_or(|(a, b)| a == b || a.and(b).is_some() && known.dialect == Dialect::Library)
@@ -69,7 +69,7 @@ fn agree(known: &Failure, new: &Failure) -> bool {
         && is_one(known.free, new.free)
 }
 
-/// How many figures are told; one that is exact counts twice.
+/// The number of known figures; an exact one counts twice.
 fn figures(failure: &Failure) -> usize {
     let told = [
         failure.rounded,

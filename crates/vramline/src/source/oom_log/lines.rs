@@ -1,4 +1,4 @@
-//! Lines as they were before a terminal, a pager or a chat window broke them.
+//! Restores lines that a terminal, a pager or a chat window wrapped.
 //!
 //! Colours are taken out, a carriage return ends a line like a line feed, and a line that was broken is put together
 //! again: it begins like one that matters and is not whole, and what follows has no prefix of its own. A logger's
@@ -6,16 +6,16 @@
 
 use super::said::{self, Line, Reading, Said};
 
-/// A line was broken into at most so many pieces.
+/// The largest number of pieces of a wrapped line.
 const MOST_PIECES: usize = 24;
 
-/// A job has at most so many processes in one log.
+/// The largest number of processes in one log.
 const MOST_TAGS: usize = 1024;
 
-/// Of so many of them a line may be unfinished.
+/// The largest number of processes with an unfinished line.
 const MOST_PENDING: usize = 64;
 
-/// Whoever wrote a line: threads of one process, or processes whose output a launcher marks.
+/// The writer of a line: a thread of one process, or a process whose output a launcher marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Speaker {
     /// What the launcher puts before each line, such as `[1,0]<stderr>:`.
@@ -280,7 +280,7 @@ impl Pending {
     }
 }
 
-/// A line that is longer than this is not a framework's.
+/// The longest line of a framework.
 pub(crate) const LONGEST_LINE: usize = 64 << 10;
 
 fn squeeze(text: &[u8], dense: &mut Vec<u8>) {
@@ -290,7 +290,7 @@ fn squeeze(text: &[u8], dense: &mut Vec<u8>) {
     }
 }
 
-/// Takes out what steers a terminal.
+/// Removes terminal control sequences.
 fn without_colours(bytes: &[u8], clean: &mut Vec<u8>) {
     clean.clear();
     let mut rest = bytes;

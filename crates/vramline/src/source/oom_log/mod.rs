@@ -41,7 +41,7 @@ const BACK: usize = 1024;
 const PATIENCE_WITHIN: u32 = 4000;
 const PATIENCE: u32 = 24;
 
-/// Reads every failure that a log tells of.
+/// Reads every failure in a log.
 pub(crate) fn read(input: &Input) -> io::Result<Failures> {
     let mut stream = input.stream(PIECE)?;
     let needles = Needles::new();
@@ -77,7 +77,7 @@ pub(crate) fn read(input: &Input) -> io::Result<Failures> {
         let Some(end) = end else {
             let before = window.len();
             if before >= LONGEST_LINE {
-                // Nobody's line. What is left of it is read like one more.
+                // No framework writes such a long line. Its rest is read like another line.
                 lines.finish(true, &mut messages);
                 stream.skip(LONGEST_LINE as u64)?;
                 patience -= 1;

@@ -1,15 +1,15 @@
-//! What the driver refused a pool that wanted to grow. A pool asks again, for a tenth less each time: that alone harms nobody.
+//! Refusals of the driver when a pool grows. A pool tries again with a tenth less each time, so a refusal alone does no harm.
 
 use crate::failure::{Dialect, Failure, SizeRange, SoftFailures, Witness};
 use crate::units::Bytes;
 
-/// Within so many lines of the last refusal a program dies of it.
+/// A program that dies within this many lines of the last refusal died of it.
 const DEADLY_LINES: u64 = 100;
 
 /// A log that goes on for more lines than these shows that the program did.
 const GOES_ON_LINES: u64 = 4;
 
-/// Refusals that belong to nothing yet.
+/// Refusals that are not assigned to a failure yet.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     first: Option<Witness>,
@@ -21,7 +21,7 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// One more.
+    /// Adds a refusal.
     pub(crate) fn add(&mut self, witness: Witness, line: u64, bytes: Bytes) {
         self.first.get_or_insert(witness);
         self.last_line = line;
@@ -40,7 +40,7 @@ impl Refusals {
         std::mem::take(self).largest
     }
 
-    /// They harmed nobody.
+    /// Marks them as harmless.
     pub(crate) fn forget(&mut self, soft: &mut SoftFailures) {
         let refusals = std::mem::take(self);
         soft.refusals += refusals.count;

@@ -1,7 +1,7 @@
-//! What one line says. Knows every shape of line that a framework writes about memory, and nothing of their order.
+//! The meaning of one line. Knows every form of line that a framework writes about memory, but not their order.
 //!
-//! Lines are taken without their blanks: then a line that a terminal broke anywhere reads like one that is whole. A
-//! figure counts only where what follows it shows that it is whole. Each family of programs has its own file: [`super::bfc`],
+//! Lines are read without blanks, so that a line that a terminal wrapped reads like a whole one. A
+//! figure is used only if the text after it shows that it is complete. Each family of programs has its own file: [`super::bfc`],
 //! [`super::tensorflow`], [`super::xla`], [`super::torch`], [`super::library`].
 
 use super::text::{Words, after};
@@ -22,18 +22,18 @@ pub(crate) struct Line<'a> {
     pub(crate) is_ended: bool,
 }
 
-/// What came of reading a line.
+/// The result of reading a line.
 #[derive(Debug)]
 pub(crate) enum Reading {
     /// It is about something else.
     Foreign,
-    /// It begins like a line that matters, and is not whole.
+    /// It begins like a line about memory, but is incomplete.
     Part,
     /// It says this.
     Says(Said),
-    /// It says this, and ends in digits: a line of digits would be its rest.
+    /// It says this, and ends in digits: a following line of digits would continue it.
     EndsInDigits(Said),
-    /// It says this, and ends in a name: a line of one word may be its rest.
+    /// It says this, and ends in a name: a following line of one word may continue it.
     EndsInName(Said),
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Said {
         end: Tag,
         op: Option<String>,
     },
-    /// A request that the program could do without.
+    /// A failed request without consequences for the program.
     Soft {
         allocator: Option<String>,
         requested: SizeRange,
@@ -111,13 +111,13 @@ pub(crate) enum Said {
     AsyncUsed(Bytes),
     /// A failure in a sentence of its own.
     Sentence(Box<Sentence>),
-    /// The program died: a fatal check, a signal, an exception that nobody caught.
+    /// The program died: a fatal check, a signal, an uncaught exception.
     Died,
-    /// The program goes on after the failure that it told of just before.
+    /// The program continues after the failure before this line.
     Retried,
     /// The system killed a process because the host's memory was full.
     HostKilled,
-    /// A kernel wanted more memory on the chip than there is.
+    /// A kernel requested more on-chip memory than the device has.
     OnChip,
     PeakBuffers,
     BufferBegins,
@@ -146,7 +146,7 @@ pub(crate) enum Stat {
     MaxInUse,
     LargestFreeBlock,
     NumAllocs,
-    /// One that says nothing about the failure.
+    /// A figure that is not needed.
     Other,
 }
 
@@ -160,7 +160,7 @@ pub(crate) struct TensorError {
     pub(crate) op: Option<String>,
 }
 
-/// A failure that one sentence tells, with the figures that it has.
+/// A failure that is described by one sentence, with its figures.
 #[derive(Clone, Debug)]
 pub(crate) struct Sentence {
     pub(crate) dialect: Dialect,
@@ -169,7 +169,7 @@ pub(crate) struct Sentence {
     pub(crate) library: Option<&'static str>,
     /// What the tensor needs.
     pub(crate) requested: Option<SizeRange>,
-    /// What the driver was asked for, where that is told instead.
+    /// The size that was requested from the driver, if the text contains that instead.
     pub(crate) tried: Option<SizeRange>,
     pub(crate) device: Option<String>,
     pub(crate) memory: DeviceMemory,
@@ -181,11 +181,11 @@ pub(crate) struct Sentence {
     pub(crate) reserved: Option<SizeRange>,
     /// Cached: reserved and not allocated.
     pub(crate) cached: Option<SizeRange>,
-    /// What may still be taken, by the text's own word.
+    /// What may still be reserved, according to the text.
     pub(crate) left: Option<SizeRange>,
-    /// The largest piece of what is free.
+    /// The largest free block.
     pub(crate) largest: Option<SizeRange>,
-    /// Whether the device was asked for the first time: nothing of the process was there yet.
+    /// Whether this was the first use of the device by the process.
     pub(crate) is_at_start: bool,
 }
 
@@ -217,7 +217,7 @@ impl Sentence {
 
 type Reader = fn(&Line<'_>, &Words<'_>) -> Reading;
 
-/// In this order: a line that several could read means what the first says.
+/// The readers in order; the first one that recognises a line decides.
 const READERS: [Reader; 21] = [
     bfc::ran_out,
     bfc::bin,
@@ -267,7 +267,7 @@ pub(crate) fn read(line: &Line<'_>) -> Reading {
     Reading::Foreign
 }
 
-/// What can be had of a line that was cut for good.
+/// Reads what is left of a line whose end is lost.
 pub(crate) fn salvage(line: &Line<'_>) -> Option<Said> {
     let message = Words::new(line.dense.get(line.message..)?);
     torch::salvage(&message)

@@ -1,10 +1,10 @@
-//! A sentence made into a failure: which of its figures are the pool's, and what they leave.
+//! Turns a sentence into a failure: which of its figures describe the pool, and what is left.
 
 use super::said::Sentence;
 use crate::failure::{Dialect, Failure, SizeRange, Witness};
 use crate::units::Bytes;
 
-/// The failure that a sentence tells.
+/// The failure that a sentence describes.
 pub(crate) fn failure_of(sentence: &Sentence, witness: Witness) -> Failure {
     let mut failure = Failure::new(sentence.dialect);
     failure.witnesses.push(witness);
@@ -12,7 +12,7 @@ pub(crate) fn failure_of(sentence: &Sentence, witness: Witness) -> Failure {
     failure.library = sentence.library;
     failure.is_at_start = sentence.is_at_start;
     failure.requested = sentence.requested;
-    // What PyTorch asked the driver for: the tensor may be smaller. Others do not tell how they round.
+    // PyTorch reports its request to the driver; the tensor may be smaller. Others do not report how they round.
     failure.rounded = sentence.tried.or(sentence.requested);
     failure.device.clone_from(&sentence.device);
     (failure.limit, failure.is_limit_set) = (sentence.limit, sentence.is_limit_set);
@@ -27,7 +27,7 @@ pub(crate) fn failure_of(sentence: &Sentence, witness: Witness) -> Failure {
     failure.pool = match (sentence.reserved, sentence.allocated, sentence.cached) {
         (Some(told), ..) => Some(told),
         (None, Some(allocated), Some(cached)) => Some(allocated.plus(cached)),
-        // What is cached is not told.
+        // The cached bytes are unknown.
         (None, allocated, _) => allocated,
     };
     let under_limit = sentence.limit.zip(failure.pool).map(|(limit, pool)| limit.minus(pool));
@@ -37,7 +37,7 @@ pub(crate) fn failure_of(sentence: &Sentence, witness: Witness) -> Failure {
     });
     let tells_pool = failure.pool.is_some() || sentence.left.is_some();
     if failure.free.is_none() && tells_pool && sentence.dialect != Dialect::PyTorch {
-        // Such pools join what they have, or do not tell of it.
+        // Such pools join free memory, or do not report it.
         failure.free = Some(SizeRange::exact(Bytes::ZERO));
     }
     failure

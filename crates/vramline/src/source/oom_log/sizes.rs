@@ -1,4 +1,4 @@
-//! Sizes as the frameworks write them, read back as what they may have been.
+//! Reads sizes as the frameworks write them, as a range of possible values.
 //!
 //! TensorFlow and XLA divide by 1024 in whole numbers until less than 1024 * 1024 is left, and print that as a number of
 //! the next unit, with one decimal for KiB and two above. PyTorch divides in floating point, always with two. A text of
@@ -37,7 +37,7 @@ pub(crate) fn size(text: &[u8], writer: Writer) -> Option<(SizeRange, &[u8])> {
             _ => None,
         });
         if let Some(rest) = behind {
-            // Longer numbers are not written by anybody.
+            // No framework writes longer numbers.
             let scale = 10u128.pow(u32::try_from(count).ok().filter(|count| *count <= 6 && whole < 1 << 40)?);
             let value = u128::from(whole) * scale + u128::from(decimals);
             return Some((between(value, scale, power, writer)?, rest));
@@ -58,7 +58,7 @@ pub(crate) fn size_or_bytes(text: &[u8], writer: Writer) -> Option<(SizeRange, &
     })
 }
 
-/// What prints as `value / scale` of the unit that is 1024 to the power of `power`.
+/// The range of sizes that print as `value / scale` of the unit 1024 to the power of `power`.
 fn between(value: u128, scale: u128, power: u32, writer: Writer) -> Option<SizeRange> {
     // Half of the last digit either way.
     let (low, high) = (2 * value).checked_sub(1).map_or((0, 1), |low| (low, 2 * value + 1));
@@ -141,7 +141,7 @@ mod tests {
                     told.low.0 <= bytes && bytes <= told.high.0,
                     "{bytes} is written {text}, read {told:?}"
                 );
-                // And nothing else is written so.
+                // No other text has this form.
                 for other in [told.low.0.saturating_sub(1024), told.high.0.saturating_add(1024)] {
                     let other =
                         if writer == Writer::Xla { written_by_xla(other) } else { written_by_torch(other) };

@@ -1,10 +1,10 @@
-//! Looking for words in a text without blanks.
+//! Searches for words in a text without blanks.
 
 use std::ops::Deref;
 
 use super::said::{Line, Reading};
 
-/// A line that begins as it should and does not go on so: what is missing may come with the next piece.
+/// The result for a line that begins as expected but ends too early: the next piece may contain the rest.
 pub(crate) fn cut(_: &Line<'_>) -> Reading {
     Reading::Part
 }
@@ -132,7 +132,7 @@ pub(crate) fn name_of(text: &[u8]) -> (&[u8], bool) {
     (text.get(..length).unwrap_or_default(), text.len() == length)
 }
 
-/// Names longer than this are not names.
+/// The longest text that can be a name.
 const LONGEST: usize = 4096;
 
 pub(crate) fn text(bytes: &[u8]) -> String {

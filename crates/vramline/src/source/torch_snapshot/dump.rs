@@ -1,6 +1,6 @@
-//! What was read of a snapshot, as JSON with the snapshot's own keys: for comparing with Python's reading.
+//! Writes a snapshot as JSON with the snapshot's own keys, to compare it with Python's unpickled one.
 //!
-//! Frames are written out wherever they are referred to, as `json.dumps` of the unpickled snapshot would. Keys that are
+//! Frames are repeated wherever they are referenced, as in `json.dumps` of the unpickled snapshot. Keys that are
 //! not read are not written; an integer of more than 128 bits is null.
 
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use super::reading::{Reading, Segment};
 use super::value::{ABSENT, Action, NO_STACK, NO_TIME, Value, Values, Word, key};
 use crate::names::Name;
 
-/// No deeper than what is read.
+/// The largest depth, the same as when reading.
 const DEEPEST: usize = 70;
 /// Values of the settings that are written.
 const MOST_SETTINGS: usize = 10_000;
@@ -143,7 +143,7 @@ impl Texts<'_> {
         object
     }
 
-    /// Any plain value, as far as there is room.
+    /// Any plain value, up to the bound on the number of values.
     fn any(&self, word: Word, deepest: usize, left: &mut usize) -> Json {
         let (Some(deeper), Some(less)) = (deepest.checked_sub(1), left.checked_sub(1)) else {
             return Json::Null;

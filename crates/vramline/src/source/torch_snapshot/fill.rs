@@ -1,10 +1,10 @@
-//! From the parts of a snapshot to a history: which blocks lived when, in which device's pool, asked for from where.
+//! Turns the parts of a snapshot into a history: the lifetime of each block, its device, and the place that requested it.
 //!
-//! A device is one pool, because the allocator counts by device. In use is what it calls allocated: a block leaves with
-//! the request to free it, even where another stream still holds it back.
+//! A device is one pool, because the allocator counts by device. "In use" is PyTorch's "allocated": a block leaves it with
+//! the request to free it, even if another stream still uses it.
 //!
-//! Of a device whose history is empty or too short to know the peak, the blocks of the final state are kept too: they are all that
-//! the snapshot tells of it.
+//! If the history of a device is empty or too short to contain the peak, the blocks of the final state are kept too: the snapshot has
+//! no other information about it.
 
 use rustc_hash::FxHashMap;
 
@@ -24,7 +24,7 @@ use crate::warning::Warnings;
 
 const PICOS_PER_MICRO: i64 = 1_000_000;
 
-/// Where tracebacks have been put.
+/// The stacks and names of tracebacks that were added already.
 struct Places {
     known: Vec<Option<(Stack, Name)>>,
     frames: Vec<Option<Name>>,
@@ -67,7 +67,7 @@ impl Places {
     }
 }
 
-/// Turns times into the axis of a history. Without times the order of the entries is all there is.
+/// Converts timestamps to the time axis of a history. Without timestamps, entries are numbered.
 struct Clock {
     origin: Option<i64>,
     last: Picos,
@@ -80,7 +80,7 @@ impl Clock {
         Picos(since.saturating_mul(PICOS_PER_MICRO))
     }
 
-    /// The time of the next entry of a device; a clock that was set back stands still instead.
+    /// The time of the next entry of a device; it never goes backwards, even if the clock was set back.
     fn next(&mut self, entry: &Entry) -> Picos {
         self.count += 1;
         let time = match (self.origin, entry.time_us) {
@@ -115,7 +115,7 @@ fn devices(traces: &[Vec<std::ops::Range<u32>>], segments: &[Segment]) -> Vec<u3
 /// if it also has fewer events than there are blocks.
 const LEAST_SHARE: u64 = 20;
 
-/// Whether a device's events are too few to know its peak: what they do not show is nearly all that it holds.
+/// Whether a device has too few events to know its peak, because they cover almost none of the memory in use.
 fn is_too_short(segments: &[Segment], events: usize, moved: u64) -> bool {
     let in_use = || segments.iter().flat_map(|segment| &segment.blocks).filter(|block| block.is_in_use());
     if segments.is_empty() || events == 0 {
@@ -135,7 +135,7 @@ fn cached_at_end(segments: &[Segment]) -> Cached {
         };
         let (allocated, pending) = (of(State::Allocated), of(State::Pending));
         let active = allocated + pending;
-        // Blocks fill their segment; of one that is damaged the larger figure counts, so that the parts add up.
+        // Blocks fill their segment. In a damaged snapshot the larger figure is used, so that the parts add up.
         let total = Bytes(segment.total).max(active);
         cached.reserved += total;
         cached.active += active;
@@ -198,11 +198,11 @@ pub(crate) fn history(reading: Reading) -> History {
         let mut clock = Clock { origin, last: Picos(0), count: 0 };
         let mut caching = Caching::default();
         let mut gathering = Gathering::new(mine, &layout, allocator.clone());
-        // A free that completes at once is one event, and nothing more.
+        // A free that completes at once is a single event.
         let mut completes_at_once = None;
         let mut numbers = ranges.iter().flat_map(Clone::clone).peekable();
         let (mut peak, mut moved) = (0, 0u64);
-        // What was there at first counts too.
+        // Blocks from before the trace count too.
         caching.see(&layout.now, None);
         while let Some(number) = numbers.next() {
             let Some(entry) = values.entries.get(number) else { continue };
@@ -339,7 +339,7 @@ impl Caching {
     }
 }
 
-/// Which streams and private pools hold the segments, the largest first.
+/// The streams and private pools of the segments, the largest first.
 fn streams(segments: &[Segment]) -> Vec<StreamUse> {
     let mut uses: std::collections::BTreeMap<((i64, i64), i64), StreamUse> =
         std::collections::BTreeMap::new();
@@ -371,7 +371,7 @@ fn streams(segments: &[Segment]) -> Vec<StreamUse> {
     uses
 }
 
-/// A number in the name of an annotation that calls itself a step: `## step 3 ##`, `ProfilerStep#3`.
+/// The step number in the name of an annotation: `## step 3 ##`, `ProfilerStep#3`.
 fn step_number(name: &str) -> Option<i64> {
     let is_step = !name.starts_with("Optimizer.") && name.to_ascii_lowercase().contains("step");
     let mut numbers = name.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
@@ -379,7 +379,7 @@ fn step_number(name: &str) -> Option<i64> {
     number.parse().ok()
 }
 
-/// The steps of the program, as marks: those that it names or, where it names none, the updates by its optimizer, each
+/// The steps of the program as marks: annotated steps or, if there are none, the updates of its optimizer, each
 /// from the end of the one before to its own end.
 fn marks(annotations: &[Annotation], origin: Option<i64>, values: &Values) -> Vec<Mark> {
     let Some(origin) = origin else { return Vec::new() };
@@ -406,13 +406,13 @@ fn marks(annotations: &[Annotation], origin: Option<i64>, values: &Values) -> Ve
         marks =
             updates_of_first(annotations, at, is_update, |one| name(one).starts_with("Optimizer.zero_grad#"));
     }
-    // Steps before the first entry have nothing to show.
+    // Steps that end before the first entry have no figures.
     marks.retain(|mark| mark.begin.after(mark.length) > Picos(0));
     marks.sort_by_key(|mark| mark.begin);
     marks
 }
 
-/// A program with several optimizers steps each, and one on several devices on each; the first one counts.
+/// A program with several optimizers or devices has an update for each; only the first one counts.
 fn updates_of_first(
     annotations: &[Annotation],
     at: impl Fn(&Annotation) -> Option<Picos>,
@@ -422,7 +422,7 @@ fn updates_of_first(
     let Some(first) = annotations.iter().find(|one| is_update(one)) else { return Vec::new() };
     let is_alike =
         |one: &&Annotation| one.name == first.name && one.device == first.device && one.stage == key::END;
-    // The first step begins with what the program does first of it, as far as that is marked.
+    // The first step begins with its first annotated part.
     let zeroed = annotations.iter().find(|one| is_zeroing(one) && one.stage == key::START).and_then(&at);
     let zeroed = zeroed.filter(|&zeroed| at(first).is_some_and(|end| zeroed < end));
     let mut begin = zeroed.unwrap_or(Picos(0));

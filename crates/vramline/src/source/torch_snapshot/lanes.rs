@@ -1,7 +1,7 @@
-//! What a replay needs besides the events: for which pool and stream each request was, and the allocator's calls.
+//! What a replay needs besides the events: the pool and stream of each request, and the allocator's calls to the driver.
 //!
-//! Before 2026 an entry does not name its pool. It is the pool of the segment that its address lies in, which the
-//! snapshot tells of segments that are still there; of others the default pool is assumed.
+//! Before 2026, entries do not contain their pool. It is the pool of the segment that contains their address, which the
+//! snapshot has for segments that still exist; for others the default pool is assumed.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use super::value::{ABSENT, Action, Entry, Kind, Value, Values, key};
 use crate::event::caching::{Call, CallKind, CallSettings, Calls, EarlierSegment};
 use crate::units::Bytes;
 
-/// Gathers the calls of one device while its entries go by.
+/// Collects the calls of one device, entry by entry.
 pub(super) struct Gathering {
     calls: Calls,
-    /// Where a segment of the final state ends, its pool and its stream, by where it begins.
+    /// The end, pool and stream of each segment of the final state, by its address.
     segments: BTreeMap<u64, (u64, u32, u64)>,
     pools: FxHashMap<(i64, i64), u32>,
     lanes: FxHashMap<(u32, u64), u16>,
-    /// Lanes of entries by their kind, where that decides it.
+    /// Lanes of entries by their kind, if the kind decides the lane.
     of_kind: Vec<Option<u16>>,
-    /// Whether an address may decide the pool.
+    /// Whether the address can decide the pool.
     has_private_pools: bool,
     last_lane: Option<u16>,
-    /// The owners of segments that went during the trace, by the entry that says so.
+    /// The owners of segments that were released during the trace, by the entry of the release.
     gone: FxHashMap<u64, u16>,
     earlier: Vec<EarlierSegment>,
 }
@@ -59,7 +59,7 @@ impl Gathering {
         *self.pools.entry(id).or_insert(next)
     }
 
-    /// Pool and stream of the segment that an address lies in.
+    /// Pool and stream of the segment that contains an address.
     fn owner(&self, address: u64) -> Option<(u32, u64)> {
         let (_, &(end, pool, stream)) = self.segments.range(..=address).next_back()?;
         (address < end).then_some((pool, stream))
@@ -109,7 +109,7 @@ impl Gathering {
         lane
     }
 
-    /// An entry that became the pool's event of this number.
+    /// Adds an entry that became the event with this number.
     #[inline]
     pub(super) fn allocated(&mut self, event: usize, entry: &Entry, values: &Values) {
         let lane = self.lane_of(entry, values);
@@ -119,12 +119,12 @@ impl Gathering {
         }
     }
 
-    /// A free that does not complete at once.
+    /// Adds a free that does not complete at once.
     pub(super) fn let_go(&mut self, event: usize, entry: &Entry) {
         self.push(event, CallKind::LetGo, 0, entry);
     }
 
-    /// An entry that is no event, and came before the pool's event of this number.
+    /// Adds an entry that is not an event and precedes the event with this number.
     #[inline]
     pub(super) fn note(&mut self, event: usize, entry: &Entry, action: Action, values: &Values) {
         let kind = match action {
@@ -171,7 +171,7 @@ impl Gathering {
     }
 }
 
-/// The allocator's settings, as the snapshot tells them.
+/// The allocator's settings in the snapshot.
 pub(super) fn settings(reading: &Reading) -> CallSettings {
     let Reading { values, settings, top, .. } = reading;
     let all = values.get(*top, key::ALLOCATOR_SETTINGS);

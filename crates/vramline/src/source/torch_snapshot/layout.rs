@@ -1,10 +1,10 @@
-//! The segments and blocks of one device while its trace goes by.
+//! The segments and blocks of one device, updated with each entry of its trace.
 //!
-//! An entry tells what was asked for, not what the allocator took for it. That follows from the addresses: requests are
+//! An entry has the requested size, not the size of the block. That follows from the addresses: requests are
 //! rounded up, and a large block keeps a remainder of at most 1 MiB, which the allocator does not split off. A free
-//! large block is always larger than that, so a smaller gap behind a block is its own slack.
+//! large block is always larger than that, so a smaller gap after a block is its rounding.
 //!
-//! What was there before the trace is the final state without the trace, walked backwards.
+//! The state before the trace is the final state with the trace undone, last entry first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ const QUANTUM: u64 = 512;
 /// Remainders up to this stay with a large block.
 const LARGEST_SLACK: u64 = 1 << 20;
 
-/// What was asked for, rounded up as the allocator does.
+/// The requested size, rounded up as the allocator does.
 pub(crate) fn rounded(size: u64, settings: &Settings) -> u64 {
     if size < QUANTUM {
         return QUANTUM;
@@ -44,23 +44,23 @@ pub(crate) fn rounded(size: u64, settings: &Settings) -> u64 {
 pub(crate) struct Live {
     pub(crate) requested: u64,
     pub(crate) size: u64,
-    /// The number of its segment; `u32::MAX` where none is known.
+    /// The number of its segment; `u32::MAX` if it is unknown.
     segment: u32,
     pub(crate) is_pending: bool,
-    /// Whether it was there before the trace.
+    /// Whether it existed before the trace.
     pub(crate) is_old: bool,
 }
 
-/// A block from before the trace, as far as the walk back has found out.
+/// A block from before the trace, as reconstructed so far.
 #[derive(Clone, Copy, Debug)]
 struct Old {
     requested: u64,
-    /// Where the final state tells it.
+    /// Its requested size, if the final state contains it.
     size: Option<u64>,
     is_pending: bool,
 }
 
-/// One piece that the allocator got from the driver.
+/// One piece of memory that the allocator reserved from the driver.
 #[derive(Clone, Debug)]
 struct Piece {
     end: u64,
@@ -68,11 +68,11 @@ struct Piece {
     /// Bytes of blocks in use or pending.
     active: u64,
     total: u64,
-    /// Where the blocks begin; kept of large pieces only.
+    /// The addresses of the blocks; only for large pieces.
     blocks: BTreeSet<u64>,
 }
 
-/// Ranges of addresses that touch but do not overlap.
+/// Address ranges that may be adjacent but do not overlap.
 #[derive(Clone, Debug, Default)]
 struct Ranges(BTreeMap<u64, u64>);
 
@@ -127,7 +127,7 @@ impl Counters {
     }
 }
 
-/// What an entry did to the bytes in use.
+/// The effect of an entry on the bytes in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     Alloc {
@@ -154,9 +154,9 @@ pub(crate) struct Layout<'a> {
     /// Bytes of segments that grow.
     pub(crate) expandable_total: u64,
     pub(crate) now: Counters,
-    /// Entries that do not follow from those before.
+    /// Entries that contradict earlier ones.
     pub(crate) contradictions: u64,
-    /// Blocks and segments that were there before the trace.
+    /// Blocks and segments from before the trace.
     pub(crate) old_blocks: u64,
     pub(crate) old_segments: u64,
     last: u32,
@@ -240,7 +240,7 @@ impl<'a> Layout<'a> {
         for (address, (total, is_large)) in pieces {
             layout.add_piece(address, total, is_large);
         }
-        // From the highest address down: the gap behind a block must be known when its size is asked for.
+        // From the highest address down, because the size of a block depends on the gap after it.
         let mut old: Vec<(u64, Old)> = old.into_iter().collect();
         old.sort_unstable_by_key(|&(address, _)| std::cmp::Reverse(address));
         for (address, old) in old {
@@ -256,12 +256,12 @@ impl<'a> Layout<'a> {
         layout
     }
 
-    /// Whether there was nothing before the trace.
+    /// Whether nothing was allocated before the trace.
     pub(crate) fn is_from_start(&self) -> bool {
         self.old_blocks == 0 && self.old_segments == 0
     }
 
-    /// The segments that do not grow, in order, with the blocks in use of each; whose they are is not known here.
+    /// The segments that do not grow, in order, with their blocks in use; their pools and streams are unknown here.
     pub(crate) fn pieces(&self) -> Vec<EarlierSegment> {
         let mut live: Vec<(u64, &Live)> = self.live.iter().map(|(&address, live)| (address, live)).collect();
         live.sort_unstable_by_key(|&(address, _)| address);
@@ -308,7 +308,7 @@ impl<'a> Layout<'a> {
         self.uncount(&gone);
     }
 
-    /// The piece that an address lies in.
+    /// The piece that contains an address.
     #[inline]
     fn piece_at(&mut self, address: u64) -> Option<u32> {
         let (&begin, &number) = self.places.range(..=address).next_back()?;
@@ -343,7 +343,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// A block comes into use.
+    /// Adds a block in use.
     fn take(&mut self, address: u64, requested: u64, told: Option<u64>) -> u64 {
         let rounded = rounded(requested, self.settings);
         let segment = self.piece_at(address).unwrap_or(u32::MAX);
@@ -377,7 +377,7 @@ impl<'a> Layout<'a> {
         size
     }
 
-    /// A block is free again. Where another took its place, the place stays.
+    /// Removes a freed block, unless another block has taken its place.
     fn leave(&mut self, address: u64, live: &Live, is_replaced: bool) {
         if !live.is_pending {
             self.now.allocated = self.now.allocated.saturating_sub(live.size);
@@ -394,7 +394,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The next entry.
+    /// Applies the next entry.
     pub(crate) fn step(&mut self, entry: &Entry, action: Action) -> Change {
         let (address, size) = (entry.address, entry.size);
         if address == ABSENT || size == ABSENT {
@@ -417,7 +417,7 @@ impl<'a> Layout<'a> {
             Action::FreeCompleted => match self.live.remove(&address) {
                 Some(live) => {
                     self.leave(address, &live, false);
-                    // A trace may have been told to skip the requests.
+                    // The recording may have skipped the requests (skip_actions).
                     if live.is_pending {
                         Change::Nothing
                     } else {

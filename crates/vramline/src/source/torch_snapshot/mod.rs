@@ -5,9 +5,9 @@
 //!       -> layout (segments and blocks over time) -> fill (a history)
 //! ```
 //!
-//! Nothing in a pickle is run: a class or function that it names stays a name. Trace entries are taken into columns
-//! while the pickle is read, so that memory grows with their number, not with the file, most of which is
-//! references to the same frames over and over.
+//! Nothing in a pickle is executed: a class or function that it refers to stays a name. Trace entries are read into columns
+//! while the pickle is read, so that memory grows with their number, not with the size of the file, most of which is
+//! repeated references to the same frames.
 
 mod dump;
 mod fault;
@@ -30,7 +30,7 @@ pub(crate) use fault::Fault;
 use machine::{Machine, Ran};
 use reading::Reading;
 
-/// What keeps a pickle from being read.
+/// The error of a pickle that cannot be read.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Io(io::Error),
@@ -49,7 +49,7 @@ impl From<Fault> for Failure {
     }
 }
 
-/// How the first pickle of an old checkpoint goes on: PyTorch's number for it.
+/// The magic number of PyTorch in the first pickle of an old checkpoint.
 const CHECKPOINT: &[u8] = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 
 /// Reads a snapshot.
@@ -76,7 +76,7 @@ fn unpickle(input: &Input, warnings: &mut Warnings) -> Result<Reading, Failure> 
     }
     let mut wanted = 1;
     let top = loop {
-        // A length is a claim: room is made for twice what is there, not for what is claimed.
+        // The length in the file may be false: the buffer grows to twice the bytes that exist, not to that length.
         let room = stream.window().len().saturating_mul(2).max(LARGE_PIECE);
         let have = stream.ensure(room)?;
         if have < room && have < wanted {

@@ -1,7 +1,7 @@
-//! Which frame of a traceback names an allocation: the innermost one that is not PyTorch's own.
+//! Chooses the frame of a traceback that names an allocation: the innermost one that is not PyTorch's own.
 //!
-//! Tracebacks hold Python's frames and, where asked for, C++'s. The place in the user's program is what people look
-//! for; where a thread runs no Python, as in the backward pass, the operator is.
+//! Tracebacks contain Python frames and, if requested, C++ frames. People look for the place in their own program;
+//! if a thread runs no Python, as in the backward pass, the operator names the allocation.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ const TORCH: [&str; 9] = [
     "/torch/_functorch/",
 ];
 
-/// Whose code a frame is.
+/// The owner of a frame's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     /// A program or a library that uses PyTorch.
@@ -32,7 +32,7 @@ enum Owner {
     Native,
 }
 
-/// A path with slashes, as rules want it: on Windows, Python writes backslashes.
+/// A path with slashes instead of the backslashes that Python writes on Windows.
 fn path(file: &str) -> Cow<'_, str> {
     if file.contains('\\') { Cow::Owned(file.replace('\\', "/")) } else { Cow::Borrowed(file) }
 }

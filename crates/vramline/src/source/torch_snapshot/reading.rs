@@ -1,7 +1,7 @@
-//! The parts of a snapshot, out of the values of its pickle: segments with their blocks, traces, settings, annotations.
+//! Extracts the parts of a snapshot from the values of its pickle: segments with their blocks, traces, settings, annotations.
 //!
-//! Layouts differ by version. What a version does not write is `None` here; what it writes and this does not know is
-//! left out. Whatever is shared so often that it unfolds beyond the size of the file is refused.
+//! Layouts differ between versions. A field that a version does not write is `None`; an unknown field is
+//! ignored. A file whose shared values unpack to far more than its size is refused.
 
 use std::ops::Range;
 
@@ -25,12 +25,12 @@ pub(crate) enum State {
 pub(crate) struct Block {
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// Of free blocks this is a left-over of an earlier owner.
+    /// In a free block, the value of its last owner.
     pub(crate) requested: Option<u64>,
     pub(crate) state: State,
-    /// The word for the state, as the file has it.
+    /// The word for the state in the file.
     pub(crate) word: Name,
-    /// Whether the file tells the address.
+    /// Whether the file contains the address.
     pub(crate) has_address: bool,
     pub(crate) stack: u32,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Segment {
     pub(crate) blocks: Vec<Block>,
 }
 
-/// A mark that the program set, or PyTorch did for it.
+/// A mark that the program or PyTorch itself set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Annotation {
     pub(crate) name: Name,
@@ -67,7 +67,7 @@ pub(crate) struct Annotation {
     pub(crate) time_us: Option<i64>,
 }
 
-/// What decides how blocks are cut.
+/// The settings that decide how blocks are split.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     /// Blocks of this size and more are not split.
@@ -87,7 +87,7 @@ pub(crate) struct Reading {
     pub(crate) settings: Settings,
     /// The top of the pickle.
     pub(crate) top: Word,
-    /// Room that reading took and nobody needs any more.
+    /// Memory that was needed only while reading.
     pub(crate) room: Vec<Page>,
 }
 
@@ -161,7 +161,7 @@ fn name_of(word: Option<Word>) -> Name {
     }
 }
 
-/// Looks a few keys up in one go through a dictionary.
+/// Looks up several keys in one pass over a dictionary.
 fn lookup<const N: usize>(values: &Values, dict: Word, keys: [Name; N]) -> Option<[Option<Word>; N]> {
     if !matches!(dict.value(), Value::Dict(_)) {
         return None;
@@ -252,7 +252,7 @@ fn segment(values: &mut Values, dict: Word) -> Result<Option<Segment>, Fault> {
 fn block(values: &Values, dict: Word, next: u64) -> Option<Block> {
     let keys = [key::ADDRESS, key::SIZE, key::REQUESTED_SIZE, key::STATE, key::FRAMES, key::HISTORY];
     let [address, size, requested, state, frames, history] = lookup(values, dict, keys)?;
-    // The first versions kept the history with the block; its last owner comes first.
+    // The first versions stored the history in the block, the last owner first.
     let owner = history.and_then(|history| values.items(history)?.first().copied());
     let owner = owner.and_then(|owner| lookup(values, owner, [key::REAL_SIZE, key::FRAMES]));
     let [real_size, old_frames] = owner.unwrap_or_default();
@@ -295,7 +295,7 @@ fn settings(values: &Values, top: Word) -> Settings {
         values.unsigned(values.get(divisions?, name)?)
     };
     Settings {
-        // All ones stand for "no limit", with or without a sign.
+        // A value of all ones means "no limit", signed or unsigned.
         max_split: max_split.filter(|&size| size != u64::MAX && size != i64::MAX.cast_unsigned()),
         divisions: (0..16).map(|power| of_power(power).unwrap_or(0)).collect(),
     }

@@ -1,11 +1,11 @@
 //! Lists of references to frames, known by their bytes.
 //!
-//! A snapshot holds millions of such lists and few thousand different ones. Where the very bytes were seen before, the
-//! references need not be followed. What is kept is bounded; a list that is not known is read the careful way.
+//! A snapshot has millions of such lists, but only a few thousand different ones. If the same bytes were seen before, the
+//! references need not be followed. The cache is bounded; an unknown list is read reference by reference.
 
 /// Bytes of lists that are kept.
 const MOST_BYTES: usize = 16 << 20;
-/// Places that are looked at; a list that stands farther is not found.
+/// The number of slots that a lookup tries.
 const FARTHEST: usize = 8;
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -22,11 +22,11 @@ struct Run {
 pub(crate) struct Runs {
     runs: Vec<Run>,
     bytes: Vec<u8>,
-    /// One more than the number of a run, by its hash; zero where there is none.
+    /// The number of a run plus one, by its hash; zero means empty.
     slots: Vec<u32>,
 }
 
-/// References up to the end of their list: their bytes with the end, a hash of them, and what follows. `None` where there
+/// Reads references up to the end of their list: their bytes with the end, their hash, and the rest. `None` if there
 /// is something else among them.
 #[inline]
 pub(crate) fn scan(args: &[u8]) -> Option<(&[u8], u32, &[u8])> {
@@ -43,7 +43,7 @@ pub(crate) fn scan(args: &[u8]) -> Option<(&[u8], u32, &[u8])> {
             }
             _ => return None,
         };
-        // No product waits for another.
+        // The multiplications are independent of each other.
         hash = hash.wrapping_add(u64::from(number).wrapping_mul(factor));
         factor = factor.wrapping_add(ODD << 1);
         rest = after;
@@ -70,7 +70,7 @@ impl Runs {
         self.bytes.get(begin..begin + run.length as usize).unwrap_or_default()
     }
 
-    /// Keeps a list that was not known, as far as there is room.
+    /// Adds a list to the cache, if there is room.
     #[cold]
     pub(crate) fn keep(&mut self, bytes: &[u8], hash: u32, stack: u32) {
         if self.bytes.len() + bytes.len() > MOST_BYTES {
@@ -99,7 +99,7 @@ impl Runs {
         }
     }
 
-    /// A reference may mean something else from now on.
+    /// Clears the cache, because a reference may have a new meaning.
     #[cold]
     pub(crate) fn forget(&mut self) {
         *self = Runs::default();

@@ -1,4 +1,4 @@
-//! Frames and the lists of them, each kept once, however often the file repeats it.
+//! Frames and lists of frames, each stored once even if the file repeats it.
 //!
 //! Most of a snapshot is lists of references to frames. Lists of equal frames get one number here, whether or not the
 //! file shares them; that number is what an entry keeps.
@@ -23,7 +23,7 @@ pub(crate) struct Tracebacks {
     /// The frames of all lists one after the other, and where each list ends.
     items: Vec<u32>,
     ends: Vec<usize>,
-    /// Numbers of lists by their hash, with open addressing; zero where there is none.
+    /// Numbers of lists by their hash, with open addressing; zero means empty.
     slots: Vec<u32>,
     hashes: Vec<u32>,
 }
@@ -44,7 +44,7 @@ impl Default for Tracebacks {
 impl Tracebacks {
     pub(crate) const EMPTY: u32 = 0;
 
-    /// The number of a frame, new or known; `None` where there are too many.
+    /// The number of a frame, which is added if it is new; `None` if there are too many.
     pub(crate) fn frame(&mut self, frame: Frame) -> Option<u32> {
         let next = u32::try_from(self.frames.len()).ok()?;
         let frames = &mut self.frames;
@@ -66,12 +66,12 @@ impl Tracebacks {
         self.items.get(begin..end).unwrap_or_default()
     }
 
-    /// How many lists there are, the empty one among them.
+    /// The number of lists, including the empty one.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// The number of a list of frames, new or known; `None` where there are too many.
+    /// The number of a list of frames, which is added if it is new; `None` if there are too many.
     pub(crate) fn intern(&mut self, frames: &[u32]) -> Option<u32> {
         if frames.is_empty() {
             return Some(Tracebacks::EMPTY);
@@ -120,7 +120,7 @@ impl Tracebacks {
     }
 }
 
-/// Two lanes, because one multiplication waits for the other.
+/// Two lanes, so that multiplications do not wait for each other.
 #[inline]
 fn hash(frames: &[u32]) -> u32 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -51,7 +51,7 @@ pub(crate) struct Decoded {
     pub(crate) open: Vec<OpenScope>,
     /// Allocations (in the decoder's batch) that no scope inside the block encloses, though one of an earlier may.
     pub(crate) unnamed: Vec<usize>,
-    /// For each pool of the block, its first event that tells the high-water mark, and that mark.
+    /// For each pool of the block, its first event with a high-water mark, and that mark.
     pub(crate) first_peaks: Vec<(PoolId, Picos, Bytes)>,
     /// The pools of the block, with the highest count of each so far.
     pub(super) pools: Vec<(Name, PoolId, Bytes)>,
@@ -200,7 +200,7 @@ impl<'a> Decoder<'a> {
         self.tally.events.push(&event);
     }
 
-    /// Takes in what a pool tells at a new height.
+    /// Adds the figures of a pool at a new maximum.
     #[cold]
     fn note_height(
         &mut self,

@@ -447,7 +447,7 @@ fn fact_of(fact: &[u8]) -> (u64, Option<u64>, Option<&[u8]>) {
     (id, number, bytes)
 }
 
-/// What the stats of a device's plane tell of it: `/device:GPU:0`.
+/// What the stats of a device's plane, `/device:GPU:0`, say about it.
 fn hardware(plane: &Plane, name: &[u8], names: &Names) -> Option<Hardware> {
     let ordinal = std::str::from_utf8(name).ok()?.strip_prefix("/device:GPU:")?.parse::<u32>().ok()?;
     let mut told = Hardware { device: format!("GPU:{ordinal}"), ..Hardware::default() };

@@ -22,7 +22,7 @@ use crate::source::wire::{Cursor, short_varint_at};
 use crate::units::{Nanos, Picos, plural};
 use crate::worker;
 
-/// An event longer than this is none of ours.
+/// A longer event is not a memory event.
 const LONGEST_EVENT: u64 = 16 << 20;
 
 /// A tag and a length.

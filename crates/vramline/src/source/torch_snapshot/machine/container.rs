@@ -1,4 +1,4 @@
-//! Lists, dictionaries, tuples and sets, and what is put into them.
+//! Instructions for lists, dictionaries, tuples and sets.
 
 use super::stack::EMPTY_STACK;
 use super::{Machine, Next};
@@ -40,7 +40,7 @@ impl Machine {
         Ok(args)
     }
 
-    /// Sets the keys and values from a place of the stack on in the dictionary below it.
+    /// Sets the keys and values above a position of the stack in the dictionary below it.
     #[inline]
     fn set_from(&mut self, place: usize) -> Result<(), Fault> {
         let target = self.below(place)?;
@@ -64,7 +64,7 @@ impl Machine {
         Ok(args)
     }
 
-    /// Appends the values from a place of the stack on to the list below it.
+    /// Appends the values above a position of the stack to the list below it.
     #[inline]
     fn append_from(&mut self, place: usize) -> Result<(), Fault> {
         let target = self.below(place)?;

@@ -100,7 +100,7 @@ impl Machine {
         self.push(word)
     }
 
-    /// Stores what is on top.
+    /// Stores the value on top of the stack.
     #[inline]
     fn store(&mut self, number: u32) -> Result<(), Fault> {
         let top = self.top()?;

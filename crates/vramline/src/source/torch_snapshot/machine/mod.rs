@@ -1,10 +1,10 @@
-//! The pickle machine: every instruction of protocols 0 to 5, and not one that runs anything.
+//! The pickle machine: every instruction of protocols 0 to 5. None of them runs code.
 //!
-//! A pickle is a program for a machine with a stack, marks on it and a memo. This one builds [`Values`]; a class or
-//! function that a pickle names stays a name, and what it would have returned is [`Value::Opaque`]. The program is
-//! given in windows of any size; an instruction that is not whole waits for the next.
+//! A pickle is a program for a machine with a stack, marks on it and a memo. This machine builds [`Values`]; a class or
+//! function that a pickle refers to stays a name, and its result is [`Value::Opaque`]. The program is
+//! given in windows of any size; an incomplete instruction waits for the next window.
 //!
-//! [`Machine::run`] tells the instructions apart. What one of them does is a method in the module of its concept.
+//! [`Machine::run`] dispatches the instructions. Each is implemented by a method in the module of its concept.
 //!
 //! [`Value::Opaque`]: super::value::Value::Opaque
 
@@ -29,20 +29,20 @@ use memo::Memo;
 /// How a run over a window ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ran {
-    /// So many bytes were used; the next instruction needs so many.
+    /// The number of bytes used, and the number that the next instruction needs.
     Hungry { used: usize, wanted: usize },
-    /// The pickle is over.
+    /// The pickle has ended.
     Stopped(Word),
 }
 
 /// Why a run ends at an instruction.
 #[derive(Debug)]
 enum Stop {
-    /// The instruction goes on for at least so many bytes behind the window.
+    /// The instruction needs at least this many bytes after the window.
     Short(usize),
-    /// It is the last one, with the value that the pickle is.
+    /// It is the last instruction, with the value of the pickle.
     End(Word),
-    /// No protocol has it.
+    /// The instruction does not exist in any protocol.
     UnknownOp(u8),
     Fault(Fault),
 }
@@ -54,7 +54,7 @@ impl From<Fault> for Stop {
     }
 }
 
-/// The program behind an instruction, or why the run ends there.
+/// The rest of the program after an instruction, or why the run ends there.
 type Next<'a> = Result<&'a [u8], Stop>;
 
 /// The state of the machine.
@@ -66,11 +66,11 @@ pub(crate) struct Machine {
     memo: Memo,
     /// Bytes before the current window.
     base: u64,
-    /// What the pickle wanted to be called, in order.
+    /// The functions that the pickle would call, in order.
     pub(crate) called: Vec<Name>,
     seen: FxHashSet<Name>,
     runs: Runs,
-    /// Room for the frames of one list.
+    /// A reused buffer for the frames of one list.
     frames: Vec<u32>,
 }
 
@@ -126,7 +126,7 @@ impl Machine {
                 b'C' => self.bytes::<u8>(args),
                 b'B' => self.bytes::<u32>(args),
                 0x8e | 0x96 => self.bytes::<u64>(args),
-                // Containers. A set, like a buffer from elsewhere (0x97), is nothing that a snapshot needs.
+                // Containers. A snapshot needs neither sets nor out-of-band buffers (0x97).
                 b'}' => self.empty_dict(args),
                 b']' => self.empty_list(args),
                 b')' => self.empty_tuple(args),
@@ -183,12 +183,12 @@ impl Machine {
         }
     }
 
-    /// Ends the pickle with what is on top.
+    /// Ends the pickle with the value on top of the stack.
     fn end(&mut self) -> Next<'static> {
         Err(Stop::End(self.pop()?))
     }
 
-    /// What was built, and the room of everything else.
+    /// The values, and the memory of everything else.
     pub(crate) fn into_parts(self) -> (Values, Vec<Page>) {
         (self.values, self.memo.into_pages())
     }

@@ -1,4 +1,4 @@
-//! Classes and functions that a pickle names: they stay names, and nothing is called.
+//! Classes and functions that a pickle refers to: only their names are kept, and nothing is called.
 
 use super::operand;
 use super::text::utf8;
@@ -42,7 +42,7 @@ impl Machine {
         Ok(args)
     }
 
-    /// Takes the callable and then so many values that hold its arguments; what it returns takes the place of all.
+    /// Replaces a callable and its arguments on the stack with an opaque result.
     pub(super) fn call_with<'a>(&mut self, values: usize, args: &'a [u8]) -> Next<'a> {
         for _ in 0..values {
             self.pop()?;
@@ -83,7 +83,7 @@ impl Machine {
         self.push(Word::opaque(name))
     }
 
-    /// Notes that the pickle wants what is on top to be called.
+    /// Records that the pickle would call the value on top of the stack.
     #[cold]
     fn call(&mut self) -> Result<(), Fault> {
         let callable = self.pop()?;

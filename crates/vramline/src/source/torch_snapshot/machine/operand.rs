@@ -1,8 +1,8 @@
-//! Operands: what follows the byte of an instruction.
+//! Operands: the bytes after an instruction.
 
 use super::Stop;
 
-/// An operand, and the program behind it.
+/// An operand, and the rest of the program.
 type Operand<'a, T> = Result<(T, &'a [u8]), Stop>;
 
 /// A number of fixed width, little end first.

@@ -1,4 +1,4 @@
-//! Shortcuts past the instructions that most of a snapshot consists of: whole lists of frames, whole trace entries.
+//! Fast paths for the most common instruction sequences of a snapshot: whole lists of frames, whole trace entries.
 
 use super::Machine;
 use super::scalar::short_long;
@@ -7,15 +7,15 @@ use crate::source::torch_snapshot::runs;
 use crate::source::torch_snapshot::value::{Draft, Value, Word};
 
 impl Machine {
-    /// What follows a mark, where that is a list of nothing but stored frames for the empty list below: most of every
-    /// snapshot. `None` where it is something else, or not whole.
+    /// Reads what follows a mark, if it fills the empty list below with stored frames only, as in most of every
+    /// snapshot. `None` if it is something else, or incomplete.
     pub(super) fn frames_at_once<'a>(&mut self, args: &'a [u8]) -> Result<Option<&'a [u8]>, Fault> {
         let Some((stack, after)) = self.run_of_frames(args)? else { return Ok(None) };
         let list = self.top()?;
         Ok(self.values.fill_stack(list, stack).then_some(after))
     }
 
-    /// References to stored frames up to the end of their list: the stack that they are, and what follows.
+    /// Reads references to stored frames up to the end of their list: their stack, and the rest of the program.
     #[inline]
     fn run_of_frames<'a>(&mut self, args: &'a [u8]) -> Result<Option<(u32, &'a [u8])>, Fault> {
         let Some((bytes, hash, after)) = runs::scan(args) else { return Ok(None) };
@@ -25,7 +25,7 @@ impl Machine {
         Ok(self.follow(bytes, hash)?.map(|stack| (stack, after)))
     }
 
-    /// The stack of a list of references that was not seen before.
+    /// The stack of a new list of references.
     fn follow(&mut self, bytes: &[u8], hash: u32) -> Result<Option<u32>, Fault> {
         let mut rest = bytes;
         self.frames.clear();
@@ -49,7 +49,7 @@ impl Machine {
         Ok(Some(stack))
     }
 
-    /// A dictionary became a frame after it was stored; from now on the memo knows.
+    /// Updates the memo after a stored dictionary was recognised as a frame.
     #[cold]
     fn learn_frame(&mut self, number: u32, word: Word) -> Option<u32> {
         let current = self.values.current(word);
@@ -58,8 +58,8 @@ impl Machine {
         Some(frame)
     }
 
-    /// What follows a new dictionary, where that is a whole trace entry as PyTorch and Python write it. `None` where it is
-    /// something else, or not whole; then nothing has happened.
+    /// Reads what follows a new dictionary, if it is a whole trace entry as PyTorch and Python write it. `None` if it is
+    /// something else, or incomplete; nothing has changed then.
     pub(super) fn entry_at_once<'a>(&mut self, args: &'a [u8]) -> Result<Option<&'a [u8]>, Fault> {
         let [0x94, b'(', b'h' | b'j', ..] = args else { return Ok(None) };
         if !self.memo.sparse.is_empty() {
@@ -112,7 +112,7 @@ impl Machine {
                     self.values.fill_stack(list, stack);
                     (Some(list), after)
                 }
-                // What follows an empty list may be its only item, but not if that is the end.
+                // The value after an empty list may be its only item, unless the entry ends there.
                 [b']', 0x94, after @ ..] if after.starts_with(b"u") => {
                     let list = self.values.list()?;
                     self.memo.push(list);
@@ -128,7 +128,7 @@ impl Machine {
         }
     }
 
-    /// A stored value that an entry may have: anything that needs no second look.
+    /// A stored value that can be used in an entry as it is.
     #[inline]
     fn stored(&self, number: u32) -> Option<Word> {
         let word = Word::from_bits(self.memo.dense.get(number as usize)?);

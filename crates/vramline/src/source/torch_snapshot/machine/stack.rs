@@ -22,7 +22,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Pushes what an instruction made; the program goes on behind it.
+    /// Pushes the result of an instruction and continues after it.
     #[inline]
     pub(super) fn push_before<'a>(&mut self, word: Word, after: &'a [u8]) -> Next<'a> {
         self.push(word)?;
@@ -31,7 +31,7 @@ impl Machine {
 
     #[inline]
     pub(super) fn top(&self) -> Result<Word, Fault> {
-        // What is below a mark is not for taking.
+        // Values below a mark cannot be popped.
         let floor = self.marks.last().copied().unwrap_or(0);
         self.stack.last().copied().filter(|_| self.stack.len() > floor).ok_or(EMPTY_STACK)
     }
@@ -47,7 +47,7 @@ impl Machine {
         self.marks.pop().filter(|&mark| mark <= self.stack.len()).ok_or(NO_MARK)
     }
 
-    /// The value just below a place on the stack.
+    /// The value just below a position of the stack.
     #[inline]
     pub(super) fn below(&self, place: usize) -> Result<Word, Fault> {
         place.checked_sub(1).and_then(|at| self.stack.get(at)).copied().ok_or(EMPTY_STACK)
@@ -66,7 +66,7 @@ impl Machine {
     }
 
     pub(super) fn pop_top<'a>(&mut self, args: &'a [u8]) -> Next<'a> {
-        // Python pops a mark where that is on top.
+        // Python pops the mark if it is on top.
         if self.marks.last() == Some(&self.stack.len()) {
             self.marks.pop();
         } else {

@@ -1,4 +1,4 @@
-//! Text in every form that pickles have, and bytes, which are left out.
+//! Text in every form that pickles have, and bytes, which are skipped.
 
 use std::borrow::Cow;
 
@@ -43,7 +43,7 @@ pub(super) fn utf8(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// The bytes of a string that Python 2 wrote as its source would have it.
+/// The bytes of a string literal of Python 2.
 fn unquoted(line: &[u8]) -> Option<Vec<u8>> {
     let line = line.trim_ascii();
     let inner = match line {
@@ -75,7 +75,7 @@ fn unquoted(line: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Text in Latin-1, with what is beyond it as `\uXXXX` or `\UXXXXXXXX`.
+/// Text in Latin-1, with other characters as `\uXXXX` or `\UXXXXXXXX`.
 fn raw_unicode(line: &[u8]) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;

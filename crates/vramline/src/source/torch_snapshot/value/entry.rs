@@ -4,7 +4,7 @@ use super::key;
 use crate::names::Name;
 use crate::pages::Page;
 
-/// What an entry of the trace says was done.
+/// The action of a trace entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Alloc,
@@ -16,7 +16,7 @@ pub(crate) enum Action {
     SegmentUnmap,
     Snapshot,
     Oom,
-    /// Something newer.
+    /// An action of a newer version.
     Other,
 }
 
@@ -37,11 +37,11 @@ impl Action {
     }
 }
 
-/// What most entries share with many others.
+/// The fields that many entries have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kind {
     pub(crate) action: Name,
-    /// `None` where not told, as everywhere here.
+    /// `None` if the file does not contain it, as for all fields here.
     pub(crate) stream: Option<i64>,
     pub(crate) compile_context: Option<Name>,
     pub(crate) user_metadata: Option<Name>,
@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// What stands in an entry for a number that is not told, or that no address and no size can be.
+/// The value of a number that is missing, or that cannot be an address or size.
 pub(crate) const ABSENT: u64 = u64::MAX;
 pub(crate) const NO_TIME: i64 = i64::MIN;
 pub(crate) const NO_STACK: u32 = u32::MAX;
@@ -62,13 +62,13 @@ pub(crate) const NO_STACK: u32 = u32::MAX;
 /// An entry of a device's trace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// On `oom`: what was free on the device.
+    /// For `oom`: the free bytes of the device.
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) time_us: i64,
     /// The number of its [`Kind`].
     pub(crate) kind: u32,
-    /// The number of its stack; [`NO_STACK`] where the entry has no frames, not even an empty list of them.
+    /// The number of its stack; [`NO_STACK`] if the entry has no list of frames.
     pub(crate) stack: u32,
 }
 
@@ -96,14 +96,14 @@ impl Draft {
         }
     }
 
-    /// Whether it says what was done: else it is no entry.
+    /// Whether it has an action; otherwise it is not an entry.
     #[inline]
     pub(crate) fn has_action(&self) -> bool {
         !self.kind.action.is_empty()
     }
 }
 
-/// Entries in columns of pages, so that what was dealt with can be given back.
+/// Entries in columns of pages, so that the memory of processed entries can be returned.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     pages: Vec<Option<Page>>,
@@ -145,7 +145,7 @@ impl Entries {
         Some(Entry { address, size, time_us: time.cast_signed(), kind, stack })
     }
 
-    /// Gives back the room of all entries before this one.
+    /// Returns the memory of all entries before this one.
     pub(crate) fn forget_before(&mut self, number: u32) -> Vec<Page> {
         let whole = number as usize / Entries::PIECE;
         let gone = self.pages.iter_mut().take(whole).rev().take_while(|page| page.is_some());

@@ -14,7 +14,7 @@ impl Values {
     pub(crate) fn append(&mut self, list: Word, words: &mut [Word]) -> Result<(), Fault> {
         let number = match list.value() {
             Value::List(number) => number,
-            // What a class would have made of it is not known.
+            // The effect on an instance of a class is unknown.
             Value::Opaque(_) | Value::Other => return Ok(()),
             _ => return Err(Fault::Mismatch("items are appended to a value that is not a list")),
         };
@@ -105,7 +105,7 @@ impl Values {
         Ok(())
     }
 
-    /// Sets keys of a dictionary: key and value by turns.
+    /// Sets keys of a dictionary from alternating keys and values.
     pub(crate) fn set(&mut self, dict: Word, words: &mut [Word]) -> Result<(), Fault> {
         let number = match dict.value() {
             Value::Dict(number) => number,
@@ -122,7 +122,7 @@ impl Values {
             }
         }
         match self.dicts.get(number) {
-            // A dictionary that is filled in one go is whole; one that gets a single key first may not be.
+            // A dictionary that is filled at once is complete; one that gets a single key may get more.
             Some(Dict::Empty) if words.len() > 2 && words.len() <= 2 * MAX_RECORD_KEYS => {
                 if let Some(told) = self.recognise(words)? {
                     return self.set_dict(number, told);
@@ -151,7 +151,7 @@ impl Values {
         Ok(())
     }
 
-    /// Fills a list that is still empty with the frames of a stack. False where it is something else.
+    /// Fills an empty list with the frames of a stack. Returns false if the value is not an empty list.
     #[inline]
     pub(crate) fn fill_stack(&mut self, list: Word, stack: u32) -> bool {
         let Value::List(number) = list.value() else { return false };

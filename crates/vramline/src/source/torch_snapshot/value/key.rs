@@ -2,7 +2,7 @@
 
 use crate::names::Name;
 
-/// Declares the texts in the order of their names in every table of names.
+/// Declares the texts; every table of names begins with them, in this order.
 macro_rules! known {
     ($($name:ident = $text:literal),* $(,)?) => {
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]

@@ -1,4 +1,4 @@
-//! Values looked at: numbers, items, and what a key has.
+//! Access to values: numbers, items, and the value of a key.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ impl Values {
     pub(super) fn signed(&self, word: Word) -> Option<i64> {
         match word.value() {
             Value::Int(value) => Some(value),
-            // A handle is as wide as a pointer, whether the writer gave it a sign or not.
+            // A handle is as wide as a pointer; some versions write it as a signed number.
             Value::Big(_) => {
                 let value = self.integer(word)?;
                 i64::try_from(value).ok().or_else(|| Some(u64::try_from(value).ok()?.cast_signed()))
@@ -58,7 +58,7 @@ impl Values {
         }
     }
 
-    /// The stack that a list of frames is; `None` where it is none.
+    /// The stack of a list of frames; `None` if the value is not one.
     pub(crate) fn stack_of(&self, word: Word) -> Option<u32> {
         let Value::List(number) = word.value() else { return None };
         match self.lists.get(number)? {
@@ -68,7 +68,7 @@ impl Values {
         }
     }
 
-    /// The items of a plain list or a tuple, or keys and values of a plain dictionary by turns.
+    /// The items of a plain list or a tuple, or the alternating keys and values of a plain dictionary.
     pub(crate) fn items(&self, word: Word) -> Option<&[Word]> {
         let of = |items: u32| Some(self.items.get(items as usize)?.words.as_slice());
         match word.value() {
@@ -90,12 +90,12 @@ impl Values {
         }
     }
 
-    /// The entries of a list of entries. `None` where it is something else.
+    /// The entries of a list of entries; `None` if the value is not one.
     pub(crate) fn entry_ranges(&mut self, word: Word) -> Option<Vec<Range<u32>>> {
         let Value::List(number) = word.value() else { return None };
         match self.lists.get(number)? {
             List::Empty => Some(Vec::new()),
-            // Taken: a list of entries is of one device only.
+            // Moved out, because a list of entries belongs to one device only.
             List::Entries(at) => {
                 let ranges = std::mem::take(self.ranges.get_mut(at as usize)?);
                 (!ranges.is_empty()).then_some(ranges)
@@ -104,7 +104,7 @@ impl Values {
         }
     }
 
-    /// The value of a key; the last one where there are several, as in Python.
+    /// The value of a key; the last one if there are several, as in Python.
     pub(crate) fn get(&self, dict: Word, key: Name) -> Option<Word> {
         if !matches!(dict.value(), Value::Dict(_)) {
             return None;
@@ -117,7 +117,7 @@ impl Values {
             .and_then(|pair| pair.get(1).copied())
     }
 
-    /// A dictionary that was put into the memo before it was filled, as what it became.
+    /// A dictionary that was stored in the memo before it was filled, in its final form.
     #[inline]
     pub(crate) fn current(&self, word: Word) -> Word {
         if word.tag() == Word::TAG_DICT

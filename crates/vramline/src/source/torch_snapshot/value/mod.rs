@@ -1,12 +1,12 @@
-//! Values of a pickle, in an arena: eight bytes each, and what does not fit there in tables.
+//! Values of a pickle in an arena: eight bytes each, with tables for those that need more.
 //!
-//! A snapshot of a gigabyte holds millions of trace entries, each a dictionary with a list of thirty frames. None of
-//! them is kept as such. A dictionary becomes a [`Frame`] or an [`Entry`] as soon as its keys tell that it is one, a
-//! list of frames becomes the number of a stack, a list of entries becomes ranges of their numbers. What is something
+//! A snapshot of a gigabyte has millions of trace entries, each a dictionary with a list of thirty frames. None of
+//! these dictionaries and lists is kept. A dictionary becomes a [`Frame`] or an [`Entry`] as soon as its keys show that it is one, a
+//! list of frames becomes the number of a stack, a list of entries becomes ranges of their numbers. Everything
 //! else stays a plain list or dictionary.
 //!
-//! Sharing is kept: a value that the pickle stores once is here once. So is its bound: whatever a file does, the work
-//! spent on looking at values again is limited by its size ([`Values::spend`]).
+//! Shared values stay shared: a value that the pickle stores once exists once here. The work is bounded: for any file, the work
+//! of reading values again is limited by the size of the file ([`Values::spend`]).
 //!
 //! [`Frame`]: super::traceback::Frame
 
@@ -31,11 +31,11 @@ pub(crate) use entry::{ABSENT, Action, Draft, Entry, Kind, NO_STACK, NO_TIME};
 use slot::{Dict, Items, List, Slots, numbered};
 pub(crate) use word::{Value, Word};
 
-/// Values looked at again, for each byte of the file.
+/// The number of values that may be read again for each byte of the file.
 const WORK_PER_BYTE: u64 = 16;
 const FREE_WORK: u64 = 1 << 20;
 
-/// Everything that a pickle holds.
+/// All values of a pickle.
 #[derive(Debug)]
 pub(crate) struct Values {
     pub(crate) names: Names,
@@ -45,7 +45,7 @@ pub(crate) struct Values {
     kind_numbers: FxHashMap<Kind, u32>,
     /// The last kind of each action, which is nearly always that of the next.
     last_kinds: [(u32, Option<Kind>); 8],
-    /// Entries that have forward frames too.
+    /// Entries that also have frames of the forward pass.
     pub(crate) forward: Vec<(u32, u32)>,
     bigs: Vec<i128>,
     floats: Vec<f64>,
@@ -55,7 +55,7 @@ pub(crate) struct Values {
     dicts: Slots<Dict>,
     items: Vec<Items>,
     ranges: Vec<Vec<Range<u32>>>,
-    /// Keys of frames and entries that are not kept, and numbers that cannot be what they are said to be.
+    /// Unknown keys of frames and entries, and numbers that are invalid as sizes or addresses.
     pub(crate) left_out: Vec<Name>,
     pub(crate) odd_numbers: u64,
     work: u64,
@@ -94,7 +94,7 @@ impl Values {
         }
     }
 
-    /// Accounts for looking at `count` values again. Files that ask for more than they paid for are bombs.
+    /// Counts `count` values that are read again. A file that requires more than its size allows is an attack.
     pub(crate) fn spend(&mut self, count: usize) -> Result<(), Fault> {
         self.work = self.work.saturating_add(count as u64);
         if self.work > self.paid.saturating_mul(WORK_PER_BYTE).saturating_add(FREE_WORK) {
@@ -149,19 +149,19 @@ impl Values {
         (self.lists.words.len(), self.dicts.words.len())
     }
 
-    /// Forgets the lists and dictionaries beyond so many.
+    /// Removes the lists and dictionaries after the first `count`.
     #[inline]
     pub(crate) fn roll_back(&mut self, (lists, dicts): (usize, usize)) {
         self.lists.words.truncate(lists);
         self.dicts.words.truncate(dicts);
     }
 
-    /// What only reading needs.
+    /// The parts that are needed only while reading.
     pub(crate) fn forget_reading(&mut self) {
         self.kind_numbers = FxHashMap::default();
     }
 
-    /// Forgets all plain values, and gives back the room of lists and dictionaries. Entries, stacks and names stay.
+    /// Removes all plain values and returns the memory of lists and dictionaries. Entries, stacks and names stay.
     pub(crate) fn forget_values(&mut self) -> Vec<Page> {
         self.bigs = Vec::new();
         self.floats = Vec::new();

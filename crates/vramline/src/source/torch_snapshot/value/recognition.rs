@@ -1,4 +1,4 @@
-//! What a list or dictionary is by its contents: a stack, an entry of a trace, a frame, or none of them.
+//! Recognises by its contents what a list or dictionary is: a stack, a trace entry, a frame, or none of them.
 
 use super::Values;
 use super::entry::{Draft, Kind, NO_STACK, NO_TIME};
@@ -13,7 +13,7 @@ use crate::source::torch_snapshot::traceback::Frame;
 pub(super) const MAX_RECORD_KEYS: usize = 64;
 
 impl Values {
-    /// A value that is about to be put into another: by now its keys or items tell what it is.
+    /// Recognises a value before it is put into another one: its keys or items are complete then.
     pub(super) fn settle(&mut self, word: Word) -> Result<Word, Fault> {
         match word.value() {
             Value::Dict(number) => self.settle_dict(word, number),
@@ -75,7 +75,7 @@ impl Values {
         self.stacks.intern(&self.scratch).ok_or(Fault::TooMany)
     }
 
-    /// What a dictionary is by its keys: a frame, an entry, or `None`.
+    /// Recognises a dictionary by its keys: a frame, an entry, or `None`.
     #[inline]
     pub(super) fn recognise(&mut self, words: &[Word]) -> Result<Option<Dict>, Fault> {
         let has = |wanted: Name| words.chunks_exact(2).any(|pair| pair.first() == Some(&Word::text(wanted)));
@@ -133,7 +133,7 @@ impl Values {
         self.add(draft).map(|number| Some(Dict::Entry(number)))
     }
 
-    /// Takes the value of a key into an entry. False where entries have no such key, or the value is no address or size.
+    /// Sets a field of an entry by its key. Returns false if entries have no such key, or the value is not an address or size.
     #[inline]
     pub(crate) fn draft(&self, draft: &mut Draft, key: Name, value: Word) -> bool {
         let Draft { entry, kind, forward } = draft;
@@ -167,7 +167,7 @@ impl Values {
         Ok(number)
     }
 
-    /// Makes an empty dictionary an entry.
+    /// Turns an empty dictionary into an entry.
     #[inline]
     pub(crate) fn become_entry(&mut self, dict: Word, draft: Draft) -> Result<(), Fault> {
         let number = self.add(draft)?;

@@ -1,4 +1,4 @@
-//! Lists and dictionaries, each one word of a column until it is known what it is.
+//! Lists and dictionaries: each is one word of a column until it is recognised.
 
 use std::marker::PhantomData;
 
@@ -6,29 +6,29 @@ use super::word::Word;
 use crate::pages::Words;
 use crate::source::torch_snapshot::fault::Fault;
 
-/// What became of a list.
+/// What a list was recognised as.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum List {
     Empty,
     /// The number of a stack.
     Stack(u32),
-    /// The number of some ranges of entries.
+    /// The number of a list of ranges of entries.
     Entries(u32),
     /// The number of plain items.
     Items(u32),
 }
 
-/// What became of a dictionary.
+/// What a dictionary was recognised as.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Dict {
     Empty,
     Entry(u32),
     Frame(u32),
-    /// The number of plain items, key and value by turns.
+    /// The number of plain items: keys and values alternate.
     Items(u32),
 }
 
-/// Lists and dictionaries are many, so that each is one word of a column: what became of it, and a number.
+/// One word of a column: what a list or dictionary was recognised as, and a number. There are too many for more.
 pub(super) trait Slot: Copy {
     const EMPTY: Self;
     fn word(self) -> u64;
@@ -119,7 +119,7 @@ impl<T: Slot> Slots<T> {
     }
 }
 
-/// The items of a plain list or dictionary, and how deep they are nested.
+/// The items of a plain list or dictionary, and their depth.
 #[derive(Debug, Default)]
 pub(super) struct Items {
     pub(super) words: Vec<Word>,

@@ -2,7 +2,7 @@
 
 use crate::names::Name;
 
-/// A value, told apart.
+/// A value by its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     None,
@@ -10,7 +10,7 @@ pub(crate) enum Value {
     Int(i64),
     /// An integer of more than 60 bits.
     Big(u32),
-    /// An integer of more than 128 bits, or bytes: nothing that a snapshot needs.
+    /// An integer of more than 128 bits, or bytes; a snapshot needs neither.
     Other,
     Float(u32),
     Text(Name),
@@ -18,11 +18,11 @@ pub(crate) enum Value {
     List(u32),
     Dict(u32),
     Frame(u32),
-    /// What would have been a class, a function or what it returns.
+    /// A class, a function or its result, none of which is evaluated.
     Opaque(Name),
 }
 
-/// A [`Value`] in eight bytes: four bits say what it is.
+/// A [`Value`] in eight bytes: four bits are its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(u64);
 
@@ -96,7 +96,7 @@ impl Word {
         Word(((value as i64) << Word::TAG_BITS).cast_unsigned() | Word::TAG_INT)
     }
 
-    /// What the value is, as its tag.
+    /// The tag of the value's type.
     #[inline]
     pub(super) const fn tag(self) -> u64 {
         self.0 & ((1 << Word::TAG_BITS) - 1)
