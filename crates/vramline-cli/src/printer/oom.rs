@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use vramline::analysis::oom::{MAP_WIDTH, OomWord};
+use vramline::failure::SizeRange;
 use vramline::postmortem::Verdict;
+use vramline::postmortem::advice::shown;
 use vramline::units::{Bytes, capitalised, counted, thousands};
 use vramline::view::oom::{FailureView, OomReport};
 
@@ -71,12 +73,17 @@ fn place(failure: &FailureView) -> String {
 fn figures(failure: &FailureView) -> Vec<String> {
     let both = |low: Option<Bytes>, high: Option<Bytes>| low.zip(high);
     let pool = both(failure.free_low_bytes, failure.free_high_bytes);
+    // Worth a line only if the free memory is in several blocks.
+    let largest = failure.largest_free_bytes.filter(|largest| pool != Some((*largest, *largest)));
+    let is_device_full =
+        failure.device_free_bytes.is_some() && failure.unallocated_bytes == failure.device_free_bytes;
+    let growth = if is_device_full { "all that is free on the device" } else { "" };
     let lines = [
         ("requested", both(failure.rounded_low_bytes, failure.rounded_high_bytes), ""),
         ("pool, in use", both(failure.in_use_low_bytes, failure.in_use_high_bytes), ""),
         ("pool, free", pool, "reserved from the driver, not in use"),
-        ("pool, largest free", failure.largest_free_bytes.map(|bytes| (bytes, bytes)), ""),
-        ("pool, can grow by", both(failure.unallocated_low_bytes, failure.unallocated_high_bytes), ""),
+        ("pool, largest free", largest.map(|bytes| (bytes, bytes)), ""),
+        ("pool, can grow by", both(failure.unallocated_low_bytes, failure.unallocated_high_bytes), growth),
         ("pool, limit", both(failure.limit_low_bytes, failure.limit_high_bytes), ""),
         (
             "pool, rounding",
@@ -87,6 +94,11 @@ fn figures(failure: &FailureView) -> Vec<String> {
         ("program, allowed", failure.program_budget_bytes.map(|bytes| (bytes, bytes)), ""),
         ("device, free", failure.device_free_bytes.map(|bytes| (bytes, bytes)), ""),
         (
+            "device, this process",
+            failure.this_process_bytes.map(|bytes| (bytes, bytes)),
+            "pool, CUDA context and libraries",
+        ),
+        (
             "device, other processes",
             both(failure.other_processes_low_bytes, failure.other_processes_high_bytes),
             "",
@@ -94,12 +106,15 @@ fn figures(failure: &FailureView) -> Vec<String> {
         ("device, total", failure.device_total_bytes.map(|bytes| (bytes, bytes)), ""),
     ];
     let line = |(name, range, meaning): (&str, Option<(Bytes, Bytes)>, &str)| {
-        let (low, high) = range?;
-        let (low, high) = (low.to_string(), high.to_string());
-        let size = if low == high { low } else { format!("{low} to {high}") };
+        let size = range_text(range?);
         Some(format!("  {name:<24} {size:>22}  {meaning}").trim_end().to_owned())
     };
     lines.into_iter().filter_map(line).collect()
+}
+
+/// A size for people. The text rounds its figures, so many sizes are ranges; their exact ends are in the JSON.
+fn range_text((low, high): (Bytes, Bytes)) -> String {
+    if low == Bytes::ZERO && high > low { format!("at most {high}") } else { shown(SizeRange { low, high }) }
 }
 
 fn what_to_do(failure: &FailureView, style: Style) -> Vec<String> {
@@ -117,14 +132,21 @@ fn what_to_do(failure: &FailureView, style: Style) -> Vec<String> {
 fn held_then(failure: &FailureView, style: Style) -> Vec<String> {
     let title = |text: &str| format!("{}{text}{}", style.bold, style.plain);
     if !failure.holders.is_empty() {
+        let has_ops = failure.holders.iter().take(SCREEN_HOLDERS).any(|holder| !holder.op.is_empty());
         let rows: Vec<Vec<String>> = failure
             .holders
             .iter()
             .take(SCREEN_HOLDERS)
-            .map(|holder| vec![holder.bytes.to_string(), thousands(holder.count), named(&holder.op)])
+            .map(|holder| {
+                let mut row =
+                    vec![holder.bytes.to_string(), thousands(holder.count), holder.chunk_bytes.to_string()];
+                row.extend(has_ops.then(|| named(&holder.op)));
+                row
+            })
             .collect();
-        let columns = [("total", true), ("blocks", true), ("op", false)];
-        let lines = fitting_table(&columns, &rows, &[2], style);
+        let mut columns = vec![("total", true), ("blocks", true), ("each", true)];
+        columns.extend(has_ops.then_some(("op", false)));
+        let lines = fitting_table(&columns, &rows, if has_ops { &[3] } else { &[] }, style);
         return std::iter::once(title("Largest in use (blocks of the same size are added up)"))
             .chain(lines)
             .collect();
@@ -185,12 +207,18 @@ fn without_failures(report: &OomReport, style: Style) -> String {
         let _ = writeln!(out, "{}{}{}", style.dim, cut(&printable(file), COLUMNS), style.plain);
     }
     let lines = wrapped(&report.headline, 0, 6).join("\n");
-    let _ = writeln!(
-        out,
-        "\n{}{lines}{}\nVramline looked for the out-of-memory messages of TensorFlow, JAX, XLA, PyTorch and other libraries,\n\
-         and for TensorFlow's memory dumps (docs/reference/dialects.md lists them).",
-        style.bold, style.plain
-    );
+    let _ = writeln!(out, "\n{}{lines}{}", style.bold, style.plain);
+    let meaning = match report.soft.text {
+        Some(_) => {
+            "If the job died, this log does not show that memory was the cause. Read its last lines, or run the job again under \
+             `vramline run -- ...`, which records how it ends."
+        }
+        None => {
+            "Vramline looked for the out-of-memory messages of TensorFlow, JAX, XLA, PyTorch and other libraries, and for \
+             TensorFlow's memory dumps (docs/reference/dialects.md lists them)."
+        }
+    };
+    let _ = writeln!(out, "{}", wrapped(meaning, 0, 3).join("\n"));
     notes_of(&mut out, &report.warnings, style);
     out
 }

@@ -320,18 +320,33 @@ fn raise_limit(failure: &Failure, short: Option<Bytes>, proof: Option<&Proof>, l
     let text = match (short, failure.limit) {
         (Some(short), Some(limit)) => {
             let wanted = whole_mib(limit.high + short);
-            format!("raise the limit ({by}) to {} MiB or more; it is {short} too low", wanted.0 >> 20)
+            // PyTorch's limit is a fraction of the device.
+            let total = failure.memory.total.filter(|_| by == TORCH_FRACTION);
+            let fraction = total.and_then(|total| fraction_of(wanted, total.low));
+            let fraction = fraction.map_or(String::new(), |fraction| format!(", a fraction of {fraction}"));
+            format!(
+                "raise the limit ({by}) to {} MiB or more{fraction}; it is {short} too low",
+                wanted.0 >> 20
+            )
         }
         _ => format!("raise the limit ({by})"),
     };
     list.0.push(Advice { text, raises_limit: true, bytes: short });
 }
 
+const TORCH_FRACTION: &str = "set_per_process_memory_fraction";
+
+/// A part of the whole in thousandths, rounded up: `0.156`. None if it is more than the whole.
+fn fraction_of(part: Bytes, whole: Bytes) -> Option<String> {
+    let thousandths = (u128::from(part.0) * 1000).div_ceil(u128::from(whole.0.max(1)));
+    (thousandths <= 1000).then(|| format!("{}.{:03}", thousandths / 1000, thousandths % 1000))
+}
+
 /// The setting that a text speaks of when it says that a limit was set.
 #[must_use]
 pub(crate) fn set_by(failure: &Failure) -> &'static str {
     match (failure.dialect, failure.library) {
-        (Dialect::PyTorch | Dialect::TorchAsynchronous, _) => "set_per_process_memory_fraction",
+        (Dialect::PyTorch | Dialect::TorchAsynchronous, _) => TORCH_FRACTION,
         (_, Some("ONNX Runtime")) => "gpu_mem_limit",
         (_, Some("CuPy")) => "the memory pool's set_limit, or CUPY_GPU_MEMORY_LIMIT",
         (_, Some("vLLM")) => "gpu_memory_utilization",

@@ -132,10 +132,20 @@ fn exhausted(failure: &Failure, conclusion: &Conclusion, request: &str) -> Strin
     // Enough is free, but too little of the pool to call it fragmented.
     let is_short = conclusion.short_by.is_none_or(|short| short.low > Bytes::ZERO);
     match conclusion.free.filter(|free| !is_short && free.low > Bytes::ZERO) {
-        Some(free) => format!(
-            "{what}. {share}; {} is free but fragmented, and joining it would only have delayed the failure",
-            shown(free)
-        ),
+        Some(free) => {
+            let more = conclusion.unallocated.filter(|more| more.low > Bytes::ZERO);
+            let with = more
+                .map_or(String::new(), |more| format!(" with the {} that the pool can grow by", shown(more)));
+            let left = conclusion.request.map_or(String::new(), |request| {
+                let joined = free.low + more.map_or(Bytes::ZERO, |more| more.low);
+                format!(" and left {}", joined.saturating_sub(request.high))
+            });
+            format!(
+                "{what}. {share}; {} is free but fragmented. Joining it{with} would have served this request{left}, so it would only \
+                 have delayed the failure",
+                shown(free)
+            )
+        }
         None => format!("{what}. {share}"),
     }
 }
@@ -180,7 +190,7 @@ pub fn without_harm(soft: &SoftFailures) -> Option<String> {
     }
     if soft.refusals > 0 {
         let times = if soft.refusals == 1 { "once".to_owned() } else { format!("{} times", soft.refusals) };
-        let most = soft.largest_refusal.map_or(String::new(), |bytes| format!(" (at most {bytes})"));
+        let most = soft.largest_refusal.map_or(String::new(), |bytes| format!(" (for {bytes} at most)"));
         parts.push(format!(
             "the driver refused to let the pool grow {times}{most}; other processes may hold the device"
         ));
