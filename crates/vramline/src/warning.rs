@@ -19,10 +19,40 @@ pub struct Warning {
     pub hint: String,
 }
 
+/// A name in the text of a warning that `--redact` replaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PrivateName {
+    /// A path, or the name of something on disk.
+    Path(String),
+    /// A pool.
+    Pool(String),
+}
+
+impl PrivateName {
+    fn text(&self) -> &str {
+        match self {
+            PrivateName::Path(name) | PrivateName::Pool(name) => name,
+        }
+    }
+}
+
+/// The text of a warning with one private name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamingText {
+    /// The text before the name.
+    pub(crate) before: String,
+    /// The name.
+    pub(crate) name: PrivateName,
+    /// The text after the name.
+    pub(crate) after: String,
+}
+
 /// Collects warnings while a source is read. If there are too many, the last one says how many are not listed.
 #[derive(Clone, Debug, Default)]
 pub struct Warnings {
     list: Vec<Warning>,
+    /// For each warning, its text in parts, if it contains a private name.
+    naming: Vec<Option<NamingText>>,
     left_out: u64,
 }
 
@@ -32,8 +62,20 @@ impl Warnings {
 
     /// Adds a warning, or counts it if the list is full.
     pub fn add(&mut self, code: &'static str, text: impl Into<String>, hint: impl Into<String>) {
+        self.push(Warning { code, text: text.into(), hint: hint.into() }, None);
+    }
+
+    /// Adds a warning whose text contains a private name, which a redaction replaces and the rest of the text not.
+    pub(crate) fn add_naming(&mut self, code: &'static str, text: NamingText, hint: impl Into<String>) {
+        let NamingText { before, name, after } = &text;
+        let shown = format!("{before}{}{after}", name.text());
+        self.push(Warning { code, text: shown, hint: hint.into() }, Some(text));
+    }
+
+    fn push(&mut self, warning: Warning, naming: Option<NamingText>) {
         if self.list.len() < Self::MAX_LISTED {
-            self.list.push(Warning { code, text: text.into(), hint: hint.into() });
+            self.list.push(warning);
+            self.naming.push(naming);
         } else {
             self.leave_out(1);
         }
@@ -43,8 +85,8 @@ impl Warnings {
     pub fn append(&mut self, mut other: Warnings) {
         // The last warning, which has the count, is replaced by one for both.
         other.list.truncate(Self::MAX_LISTED);
-        for Warning { code, text, hint } in other.list {
-            self.add(code, text, hint);
+        for (warning, naming) in other.list.into_iter().zip(other.naming) {
+            self.push(warning, naming);
         }
         self.leave_out(other.left_out);
     }
@@ -58,7 +100,9 @@ impl Warnings {
             count => format!("{count} more warnings are not listed"),
         };
         self.list.truncate(Self::MAX_LISTED);
+        self.naming.truncate(Self::MAX_LISTED);
         self.list.push(Warning { code: "more-warnings", text, hint: String::new() });
+        self.naming.push(None);
     }
 
     /// The warnings, in order.
@@ -67,9 +111,9 @@ impl Warnings {
         self.list
     }
 
-    /// The warnings so far, to be reworded.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Warning> {
-        self.list.iter_mut()
+    /// The warnings so far, to be reworded, with the parts of texts that contain a private name.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&mut Warning, Option<&NamingText>)> {
+        self.list.iter_mut().zip(self.naming.iter().map(Option::as_ref))
     }
 
     /// The warnings so far.
@@ -113,6 +157,30 @@ mod tests {
             assert_eq!(warnings.as_slice(), warnings.clone().into_vec());
         }
         assert_eq!(warnings(60).as_slice()[49].text, "cut at byte 49");
+    }
+
+    #[test]
+    fn names_stay_with_their_warnings() {
+        let text = |name: &str| NamingText {
+            before: "the end of ".to_owned(),
+            name: PrivateName::Path(name.to_owned()),
+            after: " is lost".to_owned(),
+        };
+        let mut mine = warnings(2);
+        let mut others = warnings(1);
+        others.add_naming("torn", text("marks"), "");
+        mine.append(others);
+        mine.append(warnings(60));
+        let named: Vec<(usize, String)> = mine
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(at, (warning, naming))| {
+                Some((at, format!("{} {}", naming?.name.text(), warning.text)))
+            })
+            .collect();
+        assert_eq!(named, [(3, "marks the end of marks is lost".to_owned())]);
+        assert_eq!(mine.as_slice().len(), 51);
+        assert_eq!(mine.iter_mut().count(), 51);
     }
 
     #[test]

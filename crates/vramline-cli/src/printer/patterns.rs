@@ -13,14 +13,14 @@ const ROWS: usize = 5;
 
 pub(super) fn patterns(out: &mut String, pool: &PoolView, style: Style) {
     let Some(patterns) = &pool.patterns else { return };
-    heading(out, &format!("Repeated requests in {}", pool.name), style);
+    heading(out, &format!("Requests from step to step in {}", pool.name), style);
     let steady = match patterns.steady_from_step {
-        Some(step) => format!("almost no new sizes from step {step} on"),
+        Some(step) => format!("sizes are steady from step {step} on"),
         None => "the last traced step still requests new sizes".to_owned(),
     };
     let _ = writeln!(
         out,
-        "  {} of the requests and {} of the bytes of a step repeat from step to step ({}); {steady}",
+        "  {} of the requests and {} of the bytes of a step repeat ({}); {steady}",
         percent(patterns.repeated_requests),
         percent(patterns.repeated_bytes),
         counted(patterns.steps, "traced step")

@@ -221,8 +221,7 @@ fn parts(pool: &ReplayPoolView, style: Style) -> Vec<DetailedLine> {
         format!("free; the largest free block is {}", moment.largest_free_bytes),
     );
     if moment.external_bytes > Bytes::ZERO {
-        let meaning =
-            format!("part of cached: too small for the next request of {}", moment.upcoming_bytes);
+        let meaning = format!("part of cached: too small for the next request of {}", moment.upcoming_bytes);
         line("fragmented", moment.external_bytes, meaning);
     }
     if moment.idle_bytes > Bytes::ZERO {

@@ -127,8 +127,7 @@ fn largest(pool: &PoolView, by: GroupBy, style: Style) -> Vec<String> {
         // A group may have several roles, and may be of no layer.
         let role = if row.role.is_empty() && by != GroupBy::Op { "several" } else { row.role };
         let layer = if row.layer.is_empty() && by == GroupBy::Layer { "(no layer)" } else { &row.layer };
-        let mut cells =
-            vec![row.bytes.to_string(), row.bytes.percent_of(held.in_use_bytes), role.to_owned()];
+        let mut cells = vec![row.bytes.to_string(), row.bytes.percent_of(held.in_use_bytes), role.to_owned()];
         cells.extend(has_layers.then(|| layer.to_owned()));
         cells.push(match (what(row), by) {
             (what, GroupBy::Op) if what.is_empty() => format!("{}, no name", counted(row.count, "block")),

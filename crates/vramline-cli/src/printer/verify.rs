@@ -3,7 +3,7 @@
 use vramline::units::Bytes;
 use vramline::view::verify::Verify;
 
-use super::screen::{Section, bold, fitting_table, notes, screen};
+use super::screen::{Section, bold, fitting_table, notes, screen, titled};
 use super::{Style, notes_of, or_dash};
 
 /// Notes of a first screen.
@@ -32,6 +32,8 @@ pub(crate) fn verify(document: &Verify, is_full: bool, style: Style) -> String {
     ];
     if !is_full {
         sections.push(Section::trimmed(notes(&document.warnings, SCREEN_NOTES, style), 0, 1));
+        let next = "--runs 8 (more measurements), --full (everything), --json";
+        sections.push(Section::whole(titled("Next", next, 1, style)));
     }
     let mut out = screen(sections);
     if is_full {

@@ -98,7 +98,10 @@ fn stumbles(text: &str) -> Vec<String> {
     for line in lower.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let is_wrong = |pair: &&[&str]| {
-            pair.first() == Some(&"1") && pair.last().is_some_and(|noun| COUNTED.contains(&noun.trim_matches(|c: char| !c.is_alphabetic())))
+            pair.first() == Some(&"1")
+                && pair
+                    .last()
+                    .is_some_and(|noun| COUNTED.contains(&noun.trim_matches(|c: char| !c.is_alphabetic())))
         };
         // A table has numbers in other columns; words of a sentence have one space between them.
         let wrong = words.windows(2).find(is_wrong).map(|pair| pair.join(" "));
@@ -207,7 +210,15 @@ fn every_help_page_is_plain() {
 /// Prose and outputs of the documentation, without what is quoted to explain it: code, tables of old words, and file names.
 #[test]
 fn every_page_of_the_documentation_is_plain() {
-    let of_root = ["README", "ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "RELEASING", "examples/README", "fixtures/README"];
+    let of_root = [
+        "README",
+        "ARCHITECTURE",
+        "CHANGELOG",
+        "CONTRIBUTING",
+        "RELEASING",
+        "examples/README",
+        "fixtures/README",
+    ];
     let mut pages: Vec<PathBuf> = of_root.iter().map(|name| root().join(format!("{name}.md"))).collect();
     let mut folders = vec![root().join("docs")];
     while let Some(folder) = folders.pop() {

@@ -276,7 +276,7 @@ pub(super) fn in_short(read: &OutOfMemory) -> Option<Warning> {
     let op = failure.op.as_deref().map_or(String::new(), |op| format!(" for {op}"));
     let pool = failure.allocator.as_deref().map_or(String::new(), |name| format!(" in {name}"));
     let short = conclusion.short_by.filter(|told| told.high > Bytes::ZERO);
-    let short = short.map_or(String::new(), |told| format!(", short by {}", advice::shown(told)));
+    let short = short.map_or(String::new(), advice::short_by);
     let why = conclusion.verdict.map_or("cause unknown".to_owned(), |verdict| verdict.title().to_owned());
     let more = match list.len() {
         1 => String::new(),

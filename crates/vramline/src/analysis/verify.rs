@@ -202,7 +202,7 @@ impl VerifyAnalysis {
         if self.fixes.is_empty() {
             let predicted = self.predicted.unwrap_or_default();
             return format!(
-                "{word}: batch size {batch} peaks at {measured}; the prediction was {predicted} ({off:.1} % off)."
+                "{word}: batch size {batch} peaks at {measured}; the prediction was {predicted} (off by {off:.1} %)."
             );
         }
         let size = |bytes: i64| Bytes(bytes.unsigned_abs());
@@ -211,7 +211,7 @@ impl VerifyAnalysis {
         match self.predicted_saving.map(size) {
             None => format!("Measured: {fix} {did} {saving} at batch size {batch}."),
             Some(predicted) => format!(
-                "{word}: {fix} {did} {saving} at batch size {batch}; the prediction was {predicted} ({off:.1} % of the peak off)."
+                "{word}: {fix} {did} {saving} at batch size {batch}; the prediction was {predicted} (off by {off:.1} % of the peak)."
             ),
         }
     }

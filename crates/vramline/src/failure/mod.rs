@@ -13,7 +13,7 @@ use crate::names::Names;
 use crate::snapshot::{Held, Snapshot, Still, StillPool};
 use crate::stack::Stacks;
 use crate::units::{Bytes, plural};
-use crate::warning::Warnings;
+use crate::warning::{NamingText, PrivateName, Warnings};
 
 pub(crate) use layout::{BINS, bin_of};
 pub use layout::{Bin, Chunk, Layout, Region, Sums, Tag};
@@ -483,12 +483,17 @@ impl Failures {
                 },
             });
             if let (None, Some(slack)) = (sums.requested, failure.slack()) {
-                warnings.add(
-                    "requests-unknown",
-                    format!(
-                        "the log shows block sizes but not requested sizes: {} to {} bytes of {name} are rounding",
+                let text = NamingText {
+                    before: format!(
+                        "the log shows block sizes but not requested sizes: {} to {} bytes of ",
                         slack.low.0, slack.high.0
                     ),
+                    name: PrivateName::Pool(name.clone()),
+                    after: " are rounding".to_owned(),
+                };
+                warnings.add_naming(
+                    "requests-unknown",
+                    text,
                     "set TF_BFC_MEMORY_DUMP=prefix to get a dump with both",
                 );
             }

@@ -393,7 +393,18 @@ fn whole_mib(bytes: Bytes) -> Bytes {
     Bytes(bytes.0.checked_next_multiple_of(1 << 20).unwrap_or(u64::MAX))
 }
 
-/// A size for people: what the text says, or both ends where they are far apart.
+/// How much a request was short by, as the end of a sentence.
+#[must_use]
+pub fn short_by(missing: SizeRange) -> String {
+    // The lower end is then only what follows from the failure itself.
+    if missing.low <= Bytes(1) && missing.high > Bytes(1) {
+        format!(", short by up to {}", missing.high)
+    } else {
+        format!(", short by {}", shown(missing))
+    }
+}
+
+/// A size for people: the figure of the text, or both ends if they are far apart.
 #[must_use]
 pub fn shown(told: SizeRange) -> String {
     // Half of a text's last digit to either side is how texts round; more is not known.

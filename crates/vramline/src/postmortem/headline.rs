@@ -1,6 +1,6 @@
 //! What happened, in a sentence that begins with the verdict.
 
-use super::advice::{set_by, shown};
+use super::advice::{set_by, short_by, shown};
 use super::need::LeastNeed;
 use super::outcome::FailureOutcome;
 use super::{Conclusion, DeviceCause, Told, Verdict};
@@ -71,7 +71,7 @@ fn request(failure: &Failure, conclusion: &Conclusion) -> String {
 /// How much was missing.
 fn short(conclusion: &Conclusion) -> String {
     let short = conclusion.short_by.filter(|short| short.high > Bytes::ZERO);
-    short.map_or(String::new(), |told| format!(", short by {}", shown(told)))
+    short.map_or(String::new(), short_by)
 }
 
 /// What the program will request at least.

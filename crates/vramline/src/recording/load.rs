@@ -13,7 +13,7 @@ use super::reader::{ProcessFacts, ReadError, Recorded, RecordedProcess};
 use super::rows::{DriverRow, Inventory, Mark, OwnerRow, Sample};
 use super::schema::VERSION;
 use super::stream::{self, StreamError, Table};
-use crate::warning::Warnings;
+use crate::warning::{NamingText, PrivateName, Warnings};
 
 /// What a process says of itself is small; what is larger is not its.
 const LARGEST_FACTS: u64 = 4 << 20;
@@ -68,13 +68,18 @@ fn table(file: &Path, folder: &Path, warnings: &mut Warnings) -> Result<Table, R
     match stream::read(file) {
         Ok(table) => {
             if table.torn_bytes > 0 {
-                warnings.add(
+                let (last, skipped) = match table.torn_bytes {
+                    1 => ("byte".to_owned(), "is incomplete and was skipped"),
+                    count => (format!("{count} bytes"), "are incomplete and were skipped"),
+                };
+                let text = NamingText {
+                    before: format!("the last {last} of '"),
+                    name: PrivateName::Path(name_of(file)),
+                    after: format!("' {skipped}"),
+                };
+                warnings.add_naming(
                     "torn-tail",
-                    format!(
-                        "the last {} bytes of '{}' are incomplete and were skipped",
-                        table.torn_bytes,
-                        name_of(file)
-                    ),
+                    text,
                     "the process was killed while it wrote; everything before that is intact",
                 );
             }

@@ -183,7 +183,7 @@ pub struct PredictionView {
     #[serde(skip)]
     no_fit: Option<NoFit>,
     /// Share of bytes at the peak with an exact size: three probes agree on it, the compiler reports it, or another request of the same size has it.
-    #[field(title = "exact", unit = "share")]
+    #[field(title = "sizes known exactly", unit = "share")]
     pub exact_share: f64,
     /// Requested bytes, by how their size is known.
     #[serde(serialize_with = "bases_by_word")]

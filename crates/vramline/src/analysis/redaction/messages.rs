@@ -4,7 +4,7 @@ use std::io;
 
 use super::{HIDDEN, Redaction, words};
 use crate::source::SourceError;
-use crate::warning::{Warning, Warnings};
+use crate::warning::{NamingText, PrivateName, Warning, Warnings};
 
 /// Warnings whose texts contain only Vramline's own words and numbers.
 const PLAIN: [&str; 24] = [
@@ -34,14 +34,17 @@ const PLAIN: [&str; 24] = [
     "truncated",
 ];
 
-/// Warnings whose texts contain paths, names or text of others, with their replacements.
-const REPLACED: [(&str, &str); 8] = [
+/// Warnings whose texts contain paths, names or text of others, with their replacements. A warning that knows its private name
+/// ([`NamingText`]) keeps the rest of its text.
+const REPLACED: [(&str, &str); 10] = [
     ("dump-disagrees", "the log and the dump of one failure differ; the dump is used"),
     (
         "pickle-calls",
         "the pickle wants Python to call functions. Vramline calls nothing and skips the results",
     ),
     ("profiler", "the profiler reported a message"),
+    ("requests-unknown", "the log shows block sizes but not requested sizes"),
+    ("torn-tail", "the end of a file of the recording is incomplete and was skipped"),
     ("unknown-keys", "keys of a newer PyTorch version were skipped"),
     ("unreadable", "a file cannot be read"),
     ("unreadable-facts", "a file with the facts of a process cannot be read"),
@@ -52,21 +55,27 @@ const REPLACED: [(&str, &str); 8] = [
 impl Redaction {
     /// Redacts warnings that were made while reading.
     pub(super) fn warnings(&mut self, warnings: &mut Warnings) {
-        warnings.iter_mut().for_each(|warning| self.warning(warning));
+        for (warning, naming) in warnings.iter_mut() {
+            match naming {
+                Some(NamingText { before, name, after }) => {
+                    let name = match name {
+                        PrivateName::Path(name) => self.file(name),
+                        PrivateName::Pool(name) => self.pool(name),
+                    };
+                    warning.text = format!("{before}{name}{after}");
+                }
+                None => self.warning(warning),
+            }
+        }
     }
 
     pub(super) fn warning(&mut self, warning: &mut Warning) {
         if PLAIN.contains(&warning.code) {
             return;
         }
-        warning.text = match warning.code {
-            "torn-tail" => self.quoted(&warning.text),
-            "requests-unknown" => self.slack_of_pool(&warning.text),
-            code => {
-                let known = REPLACED.iter().find(|(known, _)| *known == code);
-                known.map_or_else(|| format!("{code} {HIDDEN}"), |(_, text)| (*text).to_owned())
-            }
-        };
+        let known = REPLACED.iter().find(|(known, _)| *known == warning.code);
+        warning.text =
+            known.map_or_else(|| format!("{} {HIDDEN}", warning.code), |(_, text)| (*text).to_owned());
     }
 
     /// A sentence of Vramline in which only the quoted parts are private.
@@ -83,14 +92,6 @@ impl Redaction {
             }
         }
         shown
-    }
-
-    /// "... 1 to 2 bytes of POOL are rounding"
-    fn slack_of_pool(&mut self, text: &str) -> String {
-        let parts = text.rsplit_once(" bytes of ").zip(text.strip_suffix(" are rounding"));
-        let Some(((before, _), whole)) = parts else { return HIDDEN.to_owned() };
-        let pool = whole.get(before.len() + " bytes of ".len()..).unwrap_or_default();
-        format!("{before} bytes of {} are rounding", self.pool(pool))
     }
 
     /// An exception: its type stays if it is a public one, its message does not.
@@ -151,7 +152,8 @@ mod tests {
         }
         let text = fs::read_to_string(path).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap();
-        for call in code.split(".add(").skip(1) {
+        for call in code.split(".add").skip(1) {
+            let call = call.trim_start_matches("_naming").trim_start_matches('(');
             let Some(rest) = call.trim_start().strip_prefix('"') else { continue };
             found.extend(rest.split('"').next().map(str::to_owned));
         }
@@ -167,9 +169,31 @@ mod tests {
         assert!(found.len() > 30, "{found:?}");
         for code in found {
             let is_replaced = REPLACED.iter().any(|(known, _)| *known == code);
-            let is_known = PLAIN.contains(&code.as_str()) || is_replaced;
-            assert!(is_known || ["torn-tail", "requests-unknown"].contains(&code.as_str()), "{code}");
+            assert!(PLAIN.contains(&code.as_str()) || is_replaced, "{code}");
         }
+    }
+
+    #[test]
+    fn names_in_warnings_become_placeholders() {
+        let mut warnings = Warnings::default();
+        let text = |name: PrivateName| NamingText {
+            before: "1 to 2 bytes of ".to_owned(),
+            name,
+            after: " are lost".to_owned(),
+        };
+        warnings.add_naming("a", text(PrivateName::Path("marks-secret-1-2.arrows".to_owned())), "");
+        warnings.add_naming("b", text(PrivateName::Pool("GPU_0_bfc".to_owned())), "");
+        warnings.add_naming("c", text(PrivateName::Pool("secret".to_owned())), "");
+        Redaction::default().warnings(&mut warnings);
+        let texts: Vec<&str> = warnings.as_slice().iter().map(|warning| warning.text.as_str()).collect();
+        assert_eq!(
+            texts,
+            [
+                "1 to 2 bytes of file-1 are lost",
+                "1 to 2 bytes of GPU_0_bfc are lost",
+                "1 to 2 bytes of pool-1 are lost"
+            ]
+        );
     }
 
     #[test]
@@ -182,21 +206,8 @@ mod tests {
         };
         assert_eq!(said("truncated", "the file ends at byte 7"), "the file ends at byte 7");
         assert_eq!(said("profiler", "the profiler reported: secret"), "the profiler reported a message");
-        assert_eq!(
-            said(
-                "torn-tail",
-                "the last 3 bytes of 'marks-secret-1-2.arrows' are incomplete and were skipped"
-            ),
-            "the last 3 bytes of 'file-1' are incomplete and were skipped"
-        );
-        assert_eq!(
-            said("requests-unknown", "not requested sizes: 1 to 2 bytes of GPU_0_bfc are rounding"),
-            "not requested sizes: 1 to 2 bytes of GPU_0_bfc are rounding"
-        );
-        assert_eq!(
-            said("requests-unknown", "1 to 2 bytes of secret are rounding"),
-            "1 to 2 bytes of pool-1 are rounding"
-        );
+        // Names that are not marked as such hide the whole text.
+        assert!(!said("torn-tail", "the last 3 bytes of 'secret'").contains("secret"));
         assert_eq!(said("new-code", "secret"), "new-code (hidden)");
         assert_eq!(redaction.exception("ValueError: secret"), "ValueError: (hidden)");
         assert_eq!(
@@ -206,7 +217,7 @@ mod tests {
         assert_eq!(redaction.exception("MySecretError: x"), "(hidden)");
         assert_eq!(
             redaction.quoted("'/secret/python' is no Python, 'cut"),
-            "'file-2' is no Python, (hidden)"
+            "'file-1' is no Python, (hidden)"
         );
     }
 }
