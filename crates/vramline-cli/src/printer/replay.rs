@@ -39,7 +39,9 @@ pub(crate) fn first_screen(document: &Replay, style: Style) -> String {
     }
     let others = document.pools.iter().skip(1).take(SCREEN_POOLS);
     let others: Vec<String> = others.flat_map(|pool| titled("Also", &pool.headline, 2, style)).collect();
-    let next = "--what-if growth=off (other settings), --find limit (smallest limit), --full (everything)";
+    let setting = Words::of(main).setting;
+    let next =
+        format!("--what-if {setting} (other settings), --find limit (smallest limit), --full (everything)");
     let asked = document.asked.as_ref().map(|asked| {
         let answer = if asked.fits { "fits" } else { "does not fit" };
         titled("Request", &format!("another request of {} {answer}", asked.asked_bytes), 1, style)
@@ -54,7 +56,7 @@ pub(crate) fn first_screen(document: &Replay, style: Style) -> String {
         Section::trimmed(causes, 3, 3),
         Section::trimmed(others, 0, 5),
         Section::trimmed(notes(&document.warnings, SCREEN_NOTES, style), 0, 6),
-        Section::whole(titled("Next", next, 1, style)),
+        Section::whole(titled("Next", &next, 1, style)),
     ])
 }
 
@@ -228,7 +230,10 @@ fn parts(pool: &ReplayPoolView, style: Style) -> Vec<DetailedLine> {
         line(
             "idle",
             moment.idle_bytes,
-            format!("part of cached: in {}s that are completely free", words.region),
+            format!(
+                "part of cached (may overlap with fragmented): in {}s that are completely free",
+                words.region
+            ),
         );
     }
     let end = pool.at_end.as_ref();
@@ -242,14 +247,16 @@ fn parts(pool: &ReplayPoolView, style: Style) -> Vec<DetailedLine> {
 /// What the allocator calls its parts.
 struct Words {
     region: &'static str,
+    /// The setting to try first.
+    setting: &'static str,
 }
 
 impl Words {
     fn of(pool: &ReplayPoolView) -> Words {
         // Only PyTorch's allocator reports its calls to the driver.
         match pool.driver {
-            Some(_) => Words { region: "segment" },
-            None => Words { region: "region" },
+            Some(_) => Words { region: "segment", setting: "expandable=on" },
+            None => Words { region: "region", setting: "growth=off" },
         }
     }
 }

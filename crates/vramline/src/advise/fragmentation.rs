@@ -45,11 +45,11 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
         rule,
         bytes: wasted,
         text: format!(
-            "{} lost {wasted} ({} % of {} reserved) to fragmentation: at most {} was in use at once.{cause}",
+            "{} reserved {}, but at most {} was in use at once: {wasted} ({} %) more than the tensors needed.{cause}",
             device.name,
-            percent(wasted, fragments.pool),
             fragments.pool,
-            fragments.peak
+            fragments.peak,
+            percent(wasted, fragments.pool)
         ),
         fix,
         verify: "run `vramline replay` on the next recording".to_owned(),
