@@ -107,10 +107,13 @@ class Variables:
             variable = reference()
             if variable is not None:
                 listed.add([variable], "parameters" if key in self._trained else "state", source=source)
-        # Several owners may list the same variable: keep one row of each.
-        others = [(reference(), rows) for reference, rows in reversed(list(self._others.values()))]
-        found = {(row.name, row.address): row for owner, rows in others if owner is not None for row in rows(owner)}
+        # Several owners may list the same variable: keep the row of the first.
+        others = [(reference(), rows) for reference, rows in list(self._others.values())]
+        found: dict[tuple[Any, ...], Row] = {}
+        for row in [row for owner, rows in others if owner is not None for row in rows(owner)]:
+            found.setdefault((row.role, row.device, row.address) if row.address else (row.role, row.name), row)
         listed.rows += found.values()
+        listed.has_gradients = any(row.role == "gradients" for row in found.values())
         return listed
 
 
