@@ -20,6 +20,8 @@ words!(Phase { Train => "train", Validation => "validation", Predict => "predict
 pub enum How {
     /// Keras told.
     Keras,
+    /// A trainer of PyTorch told, such as Lightning's.
+    Trainer,
     /// The program told, through our own functions.
     Api,
     /// The trace marks it.
@@ -28,4 +30,4 @@ pub enum How {
     Inferred,
 }
 
-words!(How { Keras => "keras", Api => "api", Trace => "trace", Inferred => "inferred" });
+words!(How { Keras => "keras", Trainer => "trainer", Api => "api", Trace => "trace", Inferred => "inferred" });
