@@ -14,11 +14,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
 from vramline.attach.quiet import quietly
-from vramline.module_names import ModuleNames
+from vramline.module_names import ModuleNames, Scope
 
 # What the metadata of an entry begins with, then `forward` or `backward`, the name of the root module and the path below it.
 PREFIX = "vramline"
@@ -33,6 +34,9 @@ _LONGEST = 300
 # The key in the metadata of an autograd node that has a hook of ours.
 _MARK = "vramline"
 
+Before = Callable[[Any], None]
+"""A hook on an autograd node."""
+
 Inputs = Callable[[list[tuple[str, str | None, Any]]], None]
 """Takes arguments of a root module: the name of each, the name of the root, and the tensor."""
 
@@ -41,9 +45,11 @@ class _Local(threading.local):
     """What a thread is executing."""
 
     def __init__(self) -> None:
-        # The modules that run, outermost first: their identity, and the metadata before they began.
-        self.stack: list[tuple[int, str, tuple[str, str] | None]] = []
+        # The modules that run, outermost first: their identity, what held before they began, and their names.
+        self.stack: list[tuple[int, str, Before | None, Scope]] = []
         self.metadata = ""
+        # The hook for the backward pass of the module that runs.
+        self.before: Before | None = None
         self.is_backward = False
 
 
@@ -63,7 +69,11 @@ class ModuleHooks:
         self._compiled: dict[int, int] = {}
         # The hooks, with their places in PyTorch's tables.
         self._installed: list[tuple[Any, int, Any]] = []
-        self._befores: dict[str, Callable[[Any], None]] = {}
+        # The text and the hook for the backward pass of each module.
+        self._texts: dict[Scope, tuple[str, Before]] = {}
+        c = torch._C
+        self._is_tracing = (c._get_tracing_state, getattr(getattr(c, "_functorch", None), "peek_interpreter_stack", lambda: None))
+        self._count_modes = getattr(c, "_len_torch_dispatch_stack", int)
         self._handles: tuple[Any, Any] | None = None
         self._has_any: Any = None
         self._noted = 0
@@ -108,7 +118,7 @@ class ModuleHooks:
         if getattr(self._module, "_has_any_global_hook", None) == self._has_other_hook:
             self._module._has_any_global_hook = self._has_any  # type: ignore[attr-defined]
         self._set("")
-        self._befores.clear()
+        self._texts.clear()
 
     def abandon(self) -> None:
         """Removes the hooks in a forked child."""
@@ -124,6 +134,7 @@ class ModuleHooks:
                 table[key] = hook
         if local.stack:
             local.stack.clear()
+            local.before = None
             self._set("")
 
     # --- The program's own metadata ---
@@ -196,13 +207,23 @@ class ModuleHooks:
     def _enter(self, module: Any, args: Any) -> None:
         local = self._local
         stack = local.stack
-        parent = stack[-1][2] if stack else None
-        scope = self._names.scope(module, parent)
+        scope = self._names.scope(module, stack[-1][3] if stack else None)
+        text, before = self._texts.get(scope) or self._make_texts(scope)
         # What leads here in the backward pass belongs to the caller.
-        if parent is not None or local.metadata:
-            self._own(args, local.metadata)
-        stack.append((id(module), local.metadata, scope))
-        self._set(f"{PREFIX}:forward:{scope[0]}:{scope[1]}"[:_LONGEST])
+        if local.before is not None and args:
+            self._own(args, local.before)
+        stack.append((id(module), local.metadata, local.before, scope))
+        local.before = before
+        self._set(text)
+
+    def _make_texts(self, scope: Scope) -> tuple[str, Before]:
+        forward, backward = (f"{PREFIX}:{part}:{scope[0]}:{scope[1]}"[:_LONGEST] for part in ("forward", "backward"))
+
+        def before(_: Any) -> None:
+            if self._is_on:
+                quietly(self._backward)(backward)
+
+        return self._texts.setdefault(scope, (forward, before))
 
     def _leave(self, module: Any, args: Any, *rest: Any) -> None:
         # After an exception PyTorch passes no keyword arguments, and None as the result.
@@ -210,23 +231,29 @@ class ModuleHooks:
         local = self._local
         stack = local.stack
         # The hooks may have been absent when a module began or ended: go back to the one that ends here.
-        at = next((at for at in range(len(stack) - 1, -1, -1) if stack[at][0] == id(module)), None)
-        if at is None:
+        at = len(stack) - 1
+        while at >= 0 and stack[at][0] != id(module):
+            at -= 1
+        if at < 0:
             return
-        _, before, scope = stack[at]
+        _, metadata, outer, scope = stack[at]
         del stack[at:]
+        local.before = outer
         try:
-            if result is not None and scope is not None:
-                self._own(result, f"{PREFIX}:forward:{scope[0]}:{scope[1]}"[:_LONGEST])
-            if not stack and scope is not None and result is not None and not local.is_backward:
-                self._note_inputs(scope[0] or None, args, kwargs)
+            if result is not None:
+                self._own(result, (self._texts.get(scope) or self._make_texts(scope))[1])
+                if not stack and not local.is_backward:
+                    self._note_inputs(scope[0] or None, args, kwargs)
         finally:
-            self._set(before)
+            self._set(metadata)
 
     def _set(self, metadata: str) -> None:
         self._local.metadata = metadata
         if self._tell is not None:
-            self._tell(metadata)
+            try:
+                self._tell(metadata)
+            except Exception:  # This allocator takes no text: try no more.
+                self._tell = None
 
     def _note_inputs(self, root: str | None, args: Any, kwargs: Any) -> None:
         if self._noted >= _MOST_INPUTS:
@@ -255,46 +282,28 @@ class ModuleHooks:
 
     # --- The backward pass ---
 
-    def _own(self, value: Any, forward: str) -> None:
+    def _own(self, value: Any, before: Before) -> None:
         """Says whose the backward pass is from the nodes of these tensors on, unless it is known."""
-        if not forward.startswith(f"{PREFIX}:forward:") or not self._may_own():
+        if not self._may_own():
             return
-        text = f"{PREFIX}:backward:{forward[len(PREFIX) + 9 :]}"
-        for number, tensor in enumerate(self._tensors(value)):
-            if number >= _MOST_TENSORS:
-                return
+        # Most modules have one argument and one result.
+        one = value[0] if type(value) is tuple and len(value) == 1 else value
+        tensors = (one,) if isinstance(one, self._torch.Tensor) else islice(self._tensors(value), _MOST_TENSORS)
+        for tensor in tensors:
             node = tensor.grad_fn
-            if node is None:
-                continue
-            # Nodes have a dictionary for notes, which lives as long as they do.
-            notes = node.metadata
-            if _MARK not in notes:
-                notes[_MARK] = True
-                node.register_prehook(self._before(text))
+            if node is not None:
+                # Nodes have a dictionary for notes, which lives as long as they do.
+                notes = node.metadata
+                if _MARK not in notes:
+                    notes[_MARK] = True
+                    node.register_prehook(before)
 
     def _may_own(self) -> bool:
         """Whether nodes may get hooks: not while PyTorch traces, transforms or compiles."""
-        c = self._torch._C
-        if not self._torch.is_grad_enabled() or c._get_tracing_state() is not None:
-            return False
-        if getattr(c, "_len_torch_dispatch_stack", int)() > 0:
-            return False
-        functorch = getattr(c, "_functorch", None)
-        if functorch is not None and functorch.peek_interpreter_stack() is not None:
+        if not self._torch.is_grad_enabled() or self._count_modes() > 0 or any(ask() is not None for ask in self._is_tracing):
             return False
         compiled = sys.modules.get("torch._dynamo.compiled_autograd")
         return not (compiled is not None and getattr(compiled, "compiled_autograd_enabled", False))
-
-    def _before(self, text: str) -> Callable[[Any], None]:
-        known = self._befores.get(text)
-        if known is None:
-
-            def before(_: Any) -> None:
-                if self._is_on:
-                    quietly(self._backward)(text)
-
-            known = self._befores[text] = before
-        return known
 
     def _backward(self, text: str) -> None:
         local = self._local
