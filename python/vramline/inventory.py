@@ -95,7 +95,7 @@ def of_torch(optimizer: Any, names: ModuleNames | None = None) -> list[Row]:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             model, layer, name = known.get(id(parameter), (None, None, f"parameter {number}"))
-            parts += _of_parameter(model or owner, model, layer, name, parameter)
+            parts += _of_parameter(owner, model, layer, name, parameter)
             for key, state in optimizer.state.get(parameter, {}).items():
                 if hasattr(state, "data_ptr"):
                     parts.append(_Part(owner, model, layer, f"{name} {key}", "optimizer", state))
@@ -104,13 +104,13 @@ def of_torch(optimizer: Any, names: ModuleNames | None = None) -> list[Row]:
 
 
 def of_modules(names: ModuleNames) -> list[Row]:
-    """Returns the parameters of PyTorch's root modules, their gradients, and the buffers."""
+    """Returns the parameters of PyTorch's root modules, their gradients, and the buffers. They have no owner: no optimizer trains them."""
     parts: list[_Part] = []
     for tensor, model, layer, name, is_parameter in names.tensors():
         if is_parameter:
-            parts += _of_parameter(model, model, layer, name, tensor)
+            parts += _of_parameter(None, model, layer, name, tensor)
         else:
-            parts.append(_Part(model, model, layer, name, "state", tensor))
+            parts.append(_Part(None, model, layer, name, "state", tensor))
     return _torch_rows(parts)
 
 
@@ -122,7 +122,7 @@ def of_input(name: str, tensor: Any) -> Row:
 class _Part(NamedTuple):
     """A tensor of PyTorch, with what a row says of it."""
 
-    owner: str
+    owner: str | None
     model: str | None
     layer: str | None
     name: str
@@ -130,7 +130,7 @@ class _Part(NamedTuple):
     tensor: Any
 
 
-def _of_parameter(owner: str, model: str | None, layer: str | None, name: str, parameter: Any) -> list[_Part]:
+def _of_parameter(owner: str | None, model: str | None, layer: str | None, name: str, parameter: Any) -> list[_Part]:
     parts = [_Part(owner, model, layer, name, "parameters", parameter)]
     gradient = getattr(parameter, "grad", None)
     if gradient is not None:

@@ -329,6 +329,9 @@ def test_the_inventory_has_names_and_addresses(binary, recording):
     assert rows["layers.1.down.weight exp_avg"][:4] == ("optimizer", "Net", "layers.1.down", WIDTH)
     assert rows["layers.1.down.mask"][:4] == ("state", "Net", "layers.1.down", 512)
     assert all(address for *_, address in rows.values())
+    # What an optimizer trains belongs to it: what the job needs at least follows from that.
+    owners = set(zip(found["role"], found["owner"], strict=True))
+    assert owners == {("parameters", "Optimizer"), ("gradients", "Optimizer"), ("optimizer", "Optimizer"), ("state", None)}
 
 
 def snapshot(entries):

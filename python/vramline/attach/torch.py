@@ -40,7 +40,7 @@ def hook(torch: ModuleType, steps: Steps, options: RunOptions) -> None:
         limit = options.limit
         torch.cuda._lazy_call(lambda: _set_limit(torch, limit, steps))
     names = ModuleNames()
-    steps.variables.has_other(names, inventory.of_modules)
+    steps.variables.has_rest(functools.partial(inventory.of_modules, names))
     rows_of = functools.partial(inventory.of_torch, names=names)
     modules = _module_hooks(torch, names, steps)
     # The history begins after the limit is set, and before the program's first allocation.
