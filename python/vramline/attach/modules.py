@@ -64,7 +64,7 @@ class ModuleHooks:
         memory = torch.cuda.memory
         self._tell = getattr(torch._C, "_cuda_setMemoryMetadata", None) or getattr(memory, "_set_memory_metadata", None)
         self._local = _Local()
-        self._is_on = self._is_theirs = False
+        self._is_on = self._is_refused = False
         # The threads that run a compiled function, and the frame that called the compiler first.
         self._compiled: dict[int, int] = {}
         # The hooks, with their places in PyTorch's tables.
@@ -86,15 +86,22 @@ class ModuleHooks:
 
     def begin(self) -> None:
         """Installs the hooks."""
-        supports = getattr(self._torch._C, "_cuda_memoryMetadataSupported", None)
-        if self._is_on or self._is_theirs or self._tell is None or (supports is not None and not supports()):
+        if self._is_on or self._is_refused:
             return
+        supports = getattr(self._torch._C, "_cuda_memoryMetadataSupported", None)
+        if supports is not None and not supports():
+            # The modules still have names for what they own.
+            self._tell = None
         module = self._module
-        before = module.register_module_forward_pre_hook(quietly(self._enter))
+        leave = quietly(self._leave)
         try:
-            after = module.register_module_forward_hook(quietly(self._leave), with_kwargs=True, always_call=True)
+            after = module.register_module_forward_hook(leave, with_kwargs=True, always_call=True)
+        except TypeError:  # An older version.
+            after = module.register_module_forward_hook(leave)
+        try:
+            before = module.register_module_forward_pre_hook(quietly(self._enter))
         except BaseException:
-            before.remove()
+            after.remove()
             raise
         self._handles = (before, after)
         tables = (module._global_forward_pre_hooks, module._global_forward_hooks)
@@ -140,14 +147,13 @@ class ModuleHooks:
     # --- The program's own metadata ---
 
     def _make_way_for_theirs(self, memory: Any) -> None:
-        """Gives way if the program sets the metadata itself: there is only one."""
+        """Says nothing more if the program sets the metadata itself: there is only one."""
         tell = getattr(memory, "_set_memory_metadata", None)
         if tell is None:
             return
 
         def theirs(*args: Any, **kwargs: Any) -> Any:
-            self._is_theirs = True
-            quietly(self.end)()
+            self._tell = None
             return tell(*args, **kwargs)
 
         memory._set_memory_metadata = theirs
@@ -159,7 +165,7 @@ class ModuleHooks:
         skip = getattr(eval_frame, "skip_code", None)
         if skip is None:
             # An unknown version: the hooks stay away once the program uses the compiler.
-            self._is_theirs = True
+            self._is_refused = True
             self.end()
             return
         # Some versions have two names for the same function, or two functions.
@@ -226,8 +232,8 @@ class ModuleHooks:
         return self._texts.setdefault(scope, (forward, before))
 
     def _leave(self, module: Any, args: Any, *rest: Any) -> None:
-        # After an exception PyTorch passes no keyword arguments, and None as the result.
-        kwargs, result = rest if len(rest) == 2 else ({}, None)
+        # After an exception PyTorch passes no keyword arguments, and older versions never do.
+        kwargs, result = rest if len(rest) == 2 else ({}, rest[0])
         local = self._local
         stack = local.stack
         # The hooks may have been absent when a module began or ended: go back to the one that ends here.
@@ -284,7 +290,7 @@ class ModuleHooks:
 
     def _own(self, value: Any, before: Before) -> None:
         """Says whose the backward pass is from the nodes of these tensors on, unless it is known."""
-        if not self._may_own():
+        if self._tell is None or not self._may_own():
             return
         # Most modules have one argument and one result.
         one = value[0] if type(value) is tuple and len(value) == 1 else value
