@@ -75,3 +75,37 @@ def test_the_hooks_are_on_for_the_window_only(binary, tmp_path):
     assert named["2.weight.grad"] == ("gradients", "Sequential", "2")
     assert named["2.weight exp_avg"] == ("optimizer", "Sequential", "2")
     assert len({row["process"] for row in rows}) == 1
+
+
+COMPILES = """
+    import torch
+    import torch._dynamo.testing
+    from torch import nn
+
+    torch.manual_seed(0)
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-3)
+    counter = torch._dynamo.testing.CompileCounter()
+
+    @torch.compile(backend=counter)
+    def update():
+        optimizer.step()
+
+    for _ in range(4):
+        net(torch.ones(1, 4)).sum().backward()
+        update()
+        optimizer.zero_grad()
+    found = torch._dynamo.utils.counters
+    print(counter.frame_count, counter.op_count, dict(found["graph_break"]), dict(found["stats"]), net.weight.sum().item())
+"""
+
+
+def test_a_compiled_optimizer_is_compiled_as_without_us(binary, tmp_path):
+    (tmp_path / "job.py").write_text(textwrap.dedent(COMPILES))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VRAMLINE")} | {"CUDA_VISIBLE_DEVICES": ""}
+    job = [sys.executable, "job.py"]
+    outputs = []
+    for command in (job, [binary, "run", "--no-report", "-o", "job.vram", "--", *job]):
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300, check=True)
+        outputs.append(done.stdout.splitlines()[-1])
+    assert outputs[0] == outputs[1]

@@ -78,7 +78,15 @@ def hook(torch: ModuleType, steps: Steps, options: RunOptions) -> None:
         if history is not None:
             history.stepped()
 
-    register_optimizer_step_post_hook(stepped)
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+
+    # The compiler looks into this function if the program compiles its optimizer. It knows the answer to the question, so that nothing of
+    # us is compiled. Such updates are not seen.
+    def updated(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not is_compiling():
+            stepped(optimizer, args, kwargs)
+
+    register_optimizer_step_post_hook(updated)
     _hook_scaler(updates)
 
 
