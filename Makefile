@@ -9,6 +9,7 @@
 #   make docs    run the commands that README.md and docs/ show, and rewrite their outputs
 #   make proof   the long tables, written into docs/proof with versions and date, and outputs of commands that train
 #   make gpu-proof   the ledger on a real GPU, written into docs/proof/gpu-proof.md (vramline installed there, PyTorch, JAX)
+#   make gpu-owners  owners of PyTorch's memory on a real GPU, compared with the objects of eleven jobs (vramline installed there, PyTorch)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make doc     the manual of the Rust library, as its users see it: target/doc/vramline/index.html
 #   make web     the script of the report page, from web/src into crates/vramline-cli/web (needs Node; what is there is kept in git)
@@ -30,7 +31,7 @@ export VRAMLINE_BIN := $(abspath $(BINARY))
 
 .PHONY: all demo build package optimized older tools test lint lint-rust lint-python compile-tests test-rust test-python test-integrations \
   dist test-dist \
-  doc docs web browser screenshots bench proof gpu-proof fuzz fmt clean
+  doc docs web browser screenshots bench proof gpu-proof gpu-owners fuzz fmt clean
 
 all: build
 
@@ -158,6 +159,10 @@ proof: optimized
 gpu-proof:
 	$(PYTHON) tests/gpu/driver.py benches/out/driver
 	$(PYTHON) tests/gpu/proof.py benches/out/gpu --write docs/proof/gpu-proof.md
+
+# On a machine with a GPU and PyTorch; with transformers and Lightning for their jobs.
+gpu-owners:
+	$(PYTHON) tests/gpu/owners.py benches/out/owners
 
 # The oldest TensorFlow that is supported, with Keras 2. It needs Python 3.11 or older.
 older: package $(OLDER)/.installed

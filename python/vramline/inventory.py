@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from vramline import layers
 from vramline.counters import shape_text
+from vramline.module_names import ModuleNames
 from vramline.words import Role
 
 
@@ -34,6 +35,8 @@ class Inventory:
         self.rows: list[Row] = []
         self.by_value: dict[int, Row] = {}
         """Rows by the identity of the framework's own variable."""
+        self.has_gradients = False
+        """Whether gradients are listed."""
         self._layers = layers.variables(models)
 
     def add_model(self, model: Any, optimizer: Any = None) -> None:
@@ -83,19 +86,92 @@ def of_keras(model: Any) -> list[Row]:
     return inventory.rows
 
 
-def of_torch(optimizer: Any) -> list[Row]:
-    """Returns the parameters and the state of a PyTorch optimizer, without gradients."""
-    rows: list[Row] = []
+def of_torch(optimizer: Any, names: ModuleNames | None = None) -> list[Row]:
+    """Returns the parameters of a PyTorch optimizer, their gradients, and its state. `names` has the names of parameters."""
+    known = names.of_parameters() if names is not None else {}
     owner = type(optimizer).__name__
+    parts: list[_Part] = []
     number = 0
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            rows.append(_torch_row(owner, f"parameter {number}", "parameters", parameter))
-            for name, state in optimizer.state.get(parameter, {}).items():
+            model, layer, name = known.get(id(parameter), (None, None, f"parameter {number}"))
+            parts += _of_parameter(owner, model, layer, name, parameter)
+            for key, state in optimizer.state.get(parameter, {}).items():
                 if hasattr(state, "data_ptr"):
-                    rows.append(_torch_row(owner, f"parameter {number} {name}", "optimizer", state))
+                    parts.append(_Part(owner, model, layer, f"{name} {key}", "optimizer", state))
             number += 1
+    return _torch_rows(parts)
+
+
+def of_modules(names: ModuleNames) -> list[Row]:
+    """Returns the parameters of PyTorch's root modules, their gradients, and the buffers. They have no owner: no optimizer trains them."""
+    parts: list[_Part] = []
+    for tensor, model, layer, name, is_parameter in names.tensors():
+        if is_parameter:
+            parts += _of_parameter(None, model, layer, name, tensor)
+        else:
+            parts.append(_Part(None, model, layer, name, "state", tensor))
+    return _torch_rows(parts)
+
+
+def of_input(name: str, tensor: Any) -> Row:
+    """Returns an argument of a PyTorch module."""
+    return _torch_row(None, name, "inputs", tensor)
+
+
+class _Part(NamedTuple):
+    """A tensor of PyTorch, with what a row says of it."""
+
+    owner: str | None
+    model: str | None
+    layer: str | None
+    name: str
+    role: Role
+    tensor: Any
+
+
+def _of_parameter(owner: str | None, model: str | None, layer: str | None, name: str, parameter: Any) -> list[_Part]:
+    parts = [_Part(owner, model, layer, name, "parameters", parameter)]
+    gradient = getattr(parameter, "grad", None)
+    if gradient is not None:
+        parts.append(_Part(owner, model, layer, f"{name}.grad", "gradients", gradient))
+    return parts
+
+
+def _torch_rows(parts: list[_Part]) -> list[Row]:
+    """Returns a row for each block: several tensors may be views of one, such as the gradients in a bucket of DistributedDataParallel."""
+    blocks: dict[tuple[Any, ...], list[tuple[_Part, Row]]] = {}
+    for number, part in enumerate(parts):
+        try:
+            row = _torch_row(part.owner, part.name, part.role, part.tensor)
+        except Exception:  # A tensor without memory of its own, such as a sparse one.
+            continue
+        key: tuple[Any, ...] = (row.device, row.address, part.role) if row.address else (number,)
+        blocks.setdefault(key, []).append((part, row._replace(model=part.model, layer=part.layer)))
+    rows: list[Row] = []
+    for listed in blocks.values():
+        (_, row), more = listed[0], listed[1:]
+        # The same tensor under two names is one.
+        others = {id(part.tensor): other for part, other in more if part.tensor is not listed[0][0].tensor}
+        if others:
+            layer = _shared_path([part.layer for part, _ in listed])
+            size = row.bytes + sum(other.bytes for other in others.values())
+            row = row._replace(name=f"{row.name} and {len(others)} more", bytes=size, shape=None, layer=layer)
+        rows.append(row)
     return rows
+
+
+def _shared_path(paths: list[str | None]) -> str | None:
+    """Returns the module that contains all of these modules."""
+    if any(path is None for path in paths):
+        return None
+    parts = [(path or "").split(".") for path in paths]
+    shared: list[str] = []
+    for level in zip(*parts, strict=False):
+        if len(set(level)) > 1:
+            break
+        shared.append(level[0])
+    return ".".join(shared)
 
 
 def slots(states: Iterable[Any], weights: Iterable[Any]) -> dict[int, Any]:
@@ -130,10 +206,18 @@ def value_of(variable: Any) -> Any:
 
 
 def _torch_row(owner: str | None, name: str, role: Role, tensor: Any) -> Row:
+    # Of a distributed tensor, this process has a part.
+    tensor = getattr(tensor, "_local_tensor", tensor)
     device = f"GPU:{tensor.device.index or 0}" if tensor.device.type == "cuda" else "CPU:0"
     size = tensor.numel() * tensor.element_size()
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return Row(owner, name, role, shape_text(tensor.shape), dtype, size, device, tensor.data_ptr() or None)
+    return Row(owner, name, role, shape_text(tensor.shape), dtype, size, device, _block_of(tensor))
+
+
+def _block_of(tensor: Any) -> int | None:
+    """Returns where the memory of a tensor begins: of a view, where the tensor begins that it is a part of."""
+    storage = getattr(tensor, "untyped_storage", None)
+    return (storage().data_ptr() if storage is not None else tensor.data_ptr()) or None
 
 
 def _replicas(value: Any) -> list[Any]:

@@ -13,8 +13,8 @@ MarkKind = Literal["step", "call", "epoch", "phase", "mark", "trace", "retrace",
 Phase = Literal["train", "validation", "predict", "other"]
 """What a step was part of."""
 
-How = Literal["keras", "api", "trace", "inferred"]
-"""How Vramline learned of a step: from Keras, from `rec.step`, from a trace, or inferred from calls of the framework."""
+How = Literal["keras", "trainer", "api", "trace", "inferred"]
+"""How Vramline learned of a step: from Keras, from a trainer of PyTorch, from `rec.step`, from a trace, or inferred from calls of the framework."""
 
 Role = Literal["parameters", "gradients", "optimizer", "activations", "inputs", "state", "temporaries", "unknown"]
 """The role of a variable or a block."""

@@ -338,7 +338,7 @@ export interface PhaseView {
   pid: number | null;
   fit: number | null;
   phase: "train" | "validation" | "predict" | "other";
-  how: "keras" | "api" | "trace" | "inferred";
+  how: "keras" | "trainer" | "api" | "trace" | "inferred";
   steps: number;
   batches: number;
   first_peak_bytes: number | null;
@@ -506,7 +506,7 @@ export interface StepView {
   fit: number | null;
   epoch: number | null;
   phase: "train" | "validation" | "predict" | "other";
-  how: "keras" | "api" | "trace" | "inferred";
+  how: "keras" | "trainer" | "api" | "trace" | "inferred";
   name: string;
   begin_ns: number;
   peak_bytes: number | null;

@@ -98,7 +98,7 @@ impl Held {
     /// Whether anything says what it is: an op, a place in the program, a variable.
     #[must_use]
     pub fn is_named(&self) -> bool {
-        !self.op.is_empty() || !self.variable.is_empty() || !self.stack.is_empty()
+        !self.op.is_empty() || !self.variable.is_empty() || !self.stack.is_empty() || !self.layer.is_empty()
     }
 
     /// Bytes handed out beyond the request.

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from vramline import recorder, session
-from vramline.attach import ending, fixes, imports, jax, keras, settings, tensorflow, torch
+from vramline.attach import ending, fixes, imports, jax, keras, settings, tensorflow, torch, trainers
 from vramline.attach.steps import Steps
 from vramline.attach.window import Window
 
@@ -57,6 +57,7 @@ def begin() -> None:
     after("tf_keras", with_fixes)
     after("jax", lambda module: jax.hook(module, steps, options))
     after("torch", lambda module: torch.hook(module, steps, options))
+    trainers.hook(steps)
     os.register_at_fork(after_in_child=steps.after_fork)
     os.register_at_fork(after_in_child=lambda: _name_dumps(job))
 

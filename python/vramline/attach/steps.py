@@ -32,9 +32,12 @@ _GROWN = 1.25
 # variable a new value in a block that another op requested: then more steps are needed.
 _LISTED_STEPS = 2
 _LISTED_OWN_STEPS = 8
+# The same for PyTorch, which gives every step's gradients other blocks.
+_LISTED_UPDATES = 16
 # Variables of the program itself count only from this size on.
 _WORTH_LISTING = 1 << 10
 _MOST_EACH_STEP = 2_000
+_MOST_UPDATED = 20_000
 # The most inventories of a process; the last one is always taken.
 _MOST_INVENTORIES = 64
 # At the end of a phase, an inventory is taken only if the bytes in use have changed by more than this.
@@ -66,10 +69,16 @@ class Steps:
         self._largest: dict[str, int] = {}
         self.local = _Local()
 
-    def begin(self, is_eager: bool = False) -> int:
-        """Notes that a step begins, and returns the time. An eager step runs its ops one by one, without a graph."""
+    def begin(self, is_eager: bool = False, lists: bool = True) -> int:
+        """Notes that a step begins, and returns the time. An eager step runs its ops one by one, without a graph.
+
+        Args:
+            is_eager: Whether the step is eager.
+            lists: Whether to write the variables, if the window is open.
+        """
         if self.window.is_open:
-            self._list_for_window(_LISTED_OWN_STEPS if is_eager or self._has_own else _LISTED_STEPS)
+            if lists:
+                self._list_for_window(_LISTED_OWN_STEPS if is_eager or self._has_own else _LISTED_STEPS)
             self.owners.is_in_step = True
         if self._resets:
             counters.reset_all()
@@ -170,15 +179,22 @@ class Steps:
             self._largest[name] = elements or 0
             self.window.reopen("retrace")
 
-    def span(self, kind: MarkKind, label: str | None, phase: Phase, begin: int | None, epoch: int | None) -> None:
+    def span(
+        self, kind: MarkKind, label: str | None, phase: Phase, begin: int | None, epoch: int | None, how: How = "keras"
+    ) -> None:
         """Writes an epoch or a phase that ends now."""
         read = counters.read_all()
-        self.job.mark(kind, label, phase, "keras", None, None, epoch, begin, read)
+        self.job.mark(kind, label, phase, how, None, None, epoch, begin, read)
         ends_window = kind == "phase" and self.window.ends_with(phase)
         if ends_window or (kind == "phase" and _differ([each.current for each in read], self._in_use_then)):
             self.take_inventory()
         if ends_window:
             self.window.close(f"the {phase} phase ended")
+
+    def list_updated(self) -> None:
+        """Writes the variables right after an optimizer of PyTorch has updated them: the gradients still exist, and every step has new ones."""
+        if self.window.is_open:
+            self._list_for_window(_LISTED_UPDATES)
 
     def _list_for_window(self, most: int) -> None:
         if self.window.number != self._listed_window:
@@ -202,8 +218,8 @@ class Steps:
 
     def _write_inventory(self) -> None:
         listed = self.variables.listed()
-        if len(listed.rows) > _MOST_EACH_STEP:
-            self._listed_steps = _LISTED_OWN_STEPS
+        if len(listed.rows) > (_MOST_UPDATED if listed.has_gradients else _MOST_EACH_STEP):
+            self._listed_steps = max(_LISTED_OWN_STEPS, _LISTED_UPDATES)
         self._has_own = any(row.source and row.bytes >= _WORTH_LISTING for row in listed.rows)
         self.job.inventory(listed.rows)
         self.job.owners(self.owners.rows(listed))
@@ -233,6 +249,8 @@ class _Local(threading.local):
         # What was seen while the outermost compiled function ran.
         self.saw_update = False
         self.saw_gradient = False
+        # The trainers of other packages that run, such as Lightning's: they count the steps.
+        self.trainers = 0
         # When the current eager step began: at the first tape after the last update.
         self.boundary: int | None = None
         # Whether a trained variable was assigned since then without an optimizer.

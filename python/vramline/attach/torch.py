@@ -1,7 +1,8 @@
 """Hooks on PyTorch: steps, the trace, and the memory limit.
 
-A step ends with an optimizer's update. When PyTorch initialises CUDA, the limit is set and the trace begins. The trace is the memory
-history of PyTorch's allocator, saved as a snapshot. It is on only during the steps of the window.
+A step ends with an optimizer's update, unless a trainer counts the steps. When PyTorch initialises CUDA, the limit is set and the trace
+begins. The trace is the memory history of PyTorch's allocator, saved as a snapshot. It is on only during the steps of the window, and so
+are the hooks on modules.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ import functools
 import os
 import pathlib
 import pickle
+import sys
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from vramline import inventory
-from vramline.attach import ending
+from vramline.attach import ending, imports
+from vramline.attach.modules import ModuleHooks
 from vramline.attach.quiet import quietly
 from vramline.attach.settings import RunOptions
 from vramline.attach.steps import Steps
 from vramline.attach.window import available_bytes
+from vramline.module_names import ModuleNames
 
 # The most events that the allocator keeps, in a ring: a program with more events loses the oldest. An event takes this much memory,
 # including its copy in Python.
@@ -33,10 +39,14 @@ def hook(torch: ModuleType, steps: Steps, options: RunOptions) -> None:
     if options.limit is not None:
         limit = options.limit
         torch.cuda._lazy_call(lambda: _set_limit(torch, limit, steps))
+    names = ModuleNames()
+    steps.variables.has_rest(functools.partial(inventory.of_modules, names))
+    rows_of = functools.partial(inventory.of_torch, names=names)
+    modules = _module_hooks(torch, names, steps)
     # The history begins after the limit is set, and before the program's first allocation.
     history: _History | None = None
     try:
-        history = _History(torch, steps)
+        history = _History(torch, steps, modules)
         torch.cuda._lazy_call(quietly(history.begin))
         ending.at_exit_of(steps)
     except AttributeError:  # This version of PyTorch has no history.
@@ -49,31 +59,124 @@ def hook(torch: ModuleType, steps: Steps, options: RunOptions) -> None:
     @functools.wraps(make)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
-        quietly(steps.variables.has_other)(self, inventory.of_torch)
+        quietly(steps.variables.has_other)(self, rows_of)
 
     Optimizer.__init__ = init
+    updates = _Updates(steps)
 
     @quietly
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-        local = steps.local
-        if local.in_keras:
+        if steps.local.in_keras:
             return
-        steps.variables.has_other(optimizer, inventory.of_torch)
-        steps.end("train", "inferred", local.boundary)
+        steps.variables.has_other(optimizer, rows_of)
+        if modules is not None:
+            modules.stepped()
+        steps.list_updated()
         if not steps.window.is_open and not steps.is_counted:
             steps.take_inventory()
-        # Only the end of a step is visible: the next step begins there.
-        local.boundary = steps.begin()
+        updates.made(optimizer)
         if history is not None:
             history.stepped()
 
-    register_optimizer_step_post_hook(stepped)
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+
+    # The compiler looks into this function if the program compiles its optimizer. It knows the answer to the question, so that nothing of
+    # us is compiled. Such updates are not seen.
+    def updated(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not is_compiling():
+            stepped(optimizer, args, kwargs)
+
+    register_optimizer_step_post_hook(updated)
+    _hook_scaler(updates)
+
+
+def _module_hooks(torch: ModuleType, names: ModuleNames, steps: Steps) -> ModuleHooks | None:
+    """Returns the hooks on modules, which are not installed yet; None if this version of PyTorch has no place for them."""
+
+    def note(found: list[tuple[str, str | None, Any]]) -> None:
+        now = time.monotonic_ns()
+        rows = []
+        for name, root, tensor in found:
+            row = inventory.of_input(name, tensor)
+            if row.device != "CPU:0" and row.address:
+                rows.append(("value", "", now, root, None, name, "inputs", None, None, None, row.address, None))
+        steps.job.owners(rows)
+
+    try:
+        hooks = ModuleHooks(torch, names, note)
+    except (AttributeError, KeyError):
+        return None
+    imports.after("torch._dynamo.eval_frame", hooks.watch_compiled)
+    os.register_at_fork(after_in_child=quietly(hooks.abandon))
+    return hooks
+
+
+def _hook_scaler(updates: _Updates) -> None:
+    """Wraps the step of a gradient scaler: if gradients overflow, it skips the optimizer's update, and the step counts nevertheless."""
+    module = sys.modules.get("torch.amp.grad_scaler") or sys.modules.get("torch.cuda.amp.grad_scaler")
+    scaler = getattr(module, "GradScaler", None)
+    if scaler is None:
+        return
+    step = scaler.step
+
+    @functools.wraps(step)
+    def scaled(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        before = updates.count
+        result = step(self, optimizer, *args, **kwargs)
+        if updates.count == before:
+            quietly(updates.made)(optimizer)
+        return result
+
+    scaler.step = scaled
+
+
+class _Updates:
+    """The updates by optimizers. If a program has several, the updates of one of them are its steps."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._lead: Callable[[], Any] | None = None
+        # The optimizer that has updated its parameters since the lead's last update.
+        self._other: Callable[[], Any] | None = None
+        self.count = 0
+
+    def made(self, optimizer: Any) -> None:
+        """Notes an update. It ends a step, unless a trainer counts the steps."""
+        self.count += 1
+        for _ in range(0 if self._steps.local.trainers else self._steps_of(optimizer)):
+            self._end()
+
+    def _steps_of(self, optimizer: Any) -> int:
+        lead = self._lead() if self._lead is not None else None
+        other = self._other() if self._other is not None else None
+        if lead is not None and optimizer is not lead and optimizer is not other:
+            # In a step of two networks, such as a GAN, each has an optimizer.
+            self._other = _reference(optimizer)
+            return 0
+        # Twice without the lead: a training of its own, and its first update was a step too.
+        is_new = lead is not None and optimizer is other
+        self._lead, self._other = _reference(optimizer), None
+        return 2 if is_new else 1
+
+    def _end(self) -> None:
+        steps = self._steps
+        steps.end("train", "inferred", steps.local.boundary)
+        # Only the end of a step is visible: the next step begins there.
+        steps.local.boundary = steps.begin(lists=False)
+
+
+def _reference(value: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return lambda: value
 
 
 class _History:
     """The memory history of PyTorch's allocator. There is only one: if the program records its own, ours stops."""
 
-    def __init__(self, torch: ModuleType, steps: Steps) -> None:
+    def __init__(self, torch: ModuleType, steps: Steps, modules: ModuleHooks | None) -> None:
+        self._modules = modules
         self._memory = torch.cuda.memory
         self._record = record = self._memory._record_memory_history
         self._is_enabled = getattr(torch._C, "_cuda_isHistoryEnabled", lambda: False)
@@ -107,9 +210,13 @@ class _History:
         self._record(enabled="all", context="alloc", stacks="python", max_entries=most)
         self._is_on = True
         self._window.on_stop(quietly(self._stop))
+        if self._modules is not None:
+            quietly(self._modules.begin)()
         return self._save
 
     def _stop(self) -> None:
+        if self._modules is not None:
+            quietly(self._modules.end)()
         # Take the snapshot first: switching off discards the history.
         self._taken = self._memory._snapshot()
         # PyTorch warns if another thread switches the history off than switched it on. If that thread trains, it does so after its next

@@ -29,6 +29,7 @@ class Variables:
         self._optimizers: dict[int, tuple[weakref.ref[Any], list[weakref.ref[Any]]]] = {}
         self._trained: dict[int, weakref.ref[Any]] = {}
         self._others: dict[int, tuple[weakref.ref[Any], Callable[[Any], list[Row]]]] = {}
+        self._rest: Callable[[], list[Row]] = list
 
     def made(self, variable: Any, source: str | None) -> None:
         """Notes a new variable of TensorFlow."""
@@ -90,6 +91,10 @@ class Variables:
             key = id(owner)
             self._others[key] = (weakref.ref(owner, lambda _: self._others.pop(key, None)), rows)
 
+    def has_rest(self, rows: Callable[[], list[Row]]) -> None:
+        """Sets the function that lists variables of another framework, some of which may belong to an owner."""
+        self._rest = rows
+
     def listed(self) -> Inventory:
         """Returns all variables as they are now."""
         models = self.models()
@@ -107,10 +112,13 @@ class Variables:
             variable = reference()
             if variable is not None:
                 listed.add([variable], "parameters" if key in self._trained else "state", source=source)
-        # Several owners may list the same variable: keep one row of each.
-        others = [(reference(), rows) for reference, rows in reversed(list(self._others.values()))]
-        found = {(row.name, row.address): row for owner, rows in others if owner is not None for row in rows(owner)}
+        # Several owners may list the same variable: keep the row of the first.
+        others = [(reference(), rows) for reference, rows in list(self._others.values())]
+        found: dict[tuple[Any, ...], Row] = {}
+        for row in [row for owner, rows in others if owner is not None for row in rows(owner)] + self._rest():
+            found.setdefault((row.role, row.device, row.address) if row.address else (row.role, row.name), row)
         listed.rows += found.values()
+        listed.has_gradients = any(row.role == "gradients" for row in found.values())
         return listed
 
 

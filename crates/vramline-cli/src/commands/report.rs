@@ -131,10 +131,16 @@ pub(crate) struct Shown<'a> {
 /// Writes the report on a reading.
 pub(crate) fn answer(reading: &Reading, shown: &Shown<'_>, out: &mut Sink<'_>) -> Result<(), Failure> {
     let line = ProgressLine::timed("analysing");
+    // Who asks for rows or for a moment wants to see them, however many lines that takes.
+    let is_first_screen = !(shown.is_json || shown.is_full || shown.top.is_some() || shown.at.is_some());
+    let by = match shown.by {
+        GroupBy::Layer if is_first_screen => GroupBy::RepeatedLayer,
+        by => by,
+    };
     let document = Report::from(report(
         reading,
         &ReportOptions {
-            by: shown.by,
+            by,
             top: shown.top.or((!shown.is_json).then_some(SCREEN_ROWS)),
             at: shown.at,
             pool: shown.pool.map(str::to_owned),
@@ -143,11 +149,10 @@ pub(crate) fn answer(reading: &Reading, shown: &Shown<'_>, out: &mut Sink<'_>) -
     drop(line);
     check_pool(shown.pool, &document)?;
     out.answer(&document, shown.is_json, |style| {
-        // Who asks for rows or for a moment wants to see them, however many lines that takes.
-        if shown.is_full || shown.top.is_some() || shown.at.is_some() {
-            printer::report::full(&document, shown.by, style)
+        if is_first_screen {
+            printer::report::first_screen(&document, by, style)
         } else {
-            printer::report::first_screen(&document, shown.by, style)
+            printer::report::full(&document, by, style)
         }
     })
 }

@@ -79,7 +79,7 @@ fn held_rows(held: &HeldView, by: GroupBy) -> (Vec<Column>, Vec<Vec<String>>) {
             (titles.shape, false),
             (titles.op_time_ns, true),
         ]),
-        GroupBy::Layer => columns.push((titles.layer, false)),
+        GroupBy::Layer | GroupBy::RepeatedLayer => columns.push((titles.layer, false)),
         GroupBy::Role => columns.push((titles.role, false)),
         GroupBy::Stack => {}
     }
@@ -97,7 +97,7 @@ fn held_rows(held: &HeldView, by: GroupBy) -> (Vec<Column>, Vec<Vec<String>>) {
                 format!("{} {}", row.shape, row.dtype).trim().to_owned(),
                 row.op_time_ns.map_or(String::new(), |ns| Span(ns.saturating_mul(1000)).to_string()),
             ]),
-            GroupBy::Layer => {
+            GroupBy::Layer | GroupBy::RepeatedLayer => {
                 cells.push(if row.layer.is_empty() { "(no layer)".to_owned() } else { row.layer.clone() });
             }
             GroupBy::Role => cells.push(row.role.to_owned()),

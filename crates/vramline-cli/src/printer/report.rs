@@ -113,7 +113,7 @@ fn largest(pool: &PoolView, by: GroupBy, style: Style) -> Vec<String> {
     };
     let grouped = match by {
         GroupBy::Op => "",
-        GroupBy::Layer => ", by layer",
+        GroupBy::Layer | GroupBy::RepeatedLayer => ", by layer",
         GroupBy::Role => ", by role",
         GroupBy::Stack => ", by call stack",
     };

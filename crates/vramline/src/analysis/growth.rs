@@ -11,6 +11,7 @@ use crate::advise::{
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Inventory, Mark, RecordedMarkKind, Variable};
+use crate::snapshot::Role;
 use crate::trace::recorded::{self, RecordedStep};
 use crate::trace::{Phase, PoolTrace, StepBegins, Surviving, Trace};
 use crate::units::{Bytes, Picos};
@@ -77,8 +78,11 @@ impl GrowthFigures {
     /// What became more between two lists of variables: the first after the steps that build what others use, and the longest since. At the
     /// end of a program its variables may be gone.
     fn add_variables(&mut self, pool: &PoolAnalysis, process: &RecordedProcess) {
-        let is_here =
-            |variable: &&Variable| variable.device.as_ref().is_none_or(|device| *device == pool.device);
+        // PyTorch's gradients come and go in every step.
+        let is_here = |variable: &&Variable| {
+            let is_gradient = variable.role == Role::Gradients;
+            !is_gradient && variable.device.as_ref().is_none_or(|device| *device == pool.device)
+        };
         let count = |inventory: &Inventory| {
             let here = inventory.variables.iter().filter(is_here);
             let bytes = here.clone().map(|variable| variable.bytes).sum();

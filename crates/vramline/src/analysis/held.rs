@@ -1,5 +1,6 @@
 //! What a pool held at one moment, in rows: blocks grouped by op, layer, role or call stack, the most bytes first.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
@@ -21,6 +22,8 @@ pub enum GroupBy {
     Op,
     /// One row for each model layer.
     Layer,
+    /// The same, with one row for layers that a model repeats: `layers.*.mlp`.
+    RepeatedLayer,
     /// One row for each role.
     Role,
     /// One row for each call stack.
@@ -236,14 +239,14 @@ enum GroupKey<'a> {
         op: Name,
         shape: Name,
         dtype: Dtype,
-        layer: &'a str,
+        layer: Cow<'a, str>,
         role: Role,
         evidence: &'static str,
         source: &'a str,
-        variable: &'a str,
+        variable: Cow<'a, str>,
         size: Option<Bytes>,
     },
-    Layer(&'a str),
+    Layer(Cow<'a, str>),
     Role(Role),
     Stack(Stack),
 }
@@ -255,18 +258,30 @@ impl<'a> GroupKey<'a> {
                 op: held.op,
                 shape: held.shape,
                 dtype: held.dtype,
-                layer: &held.layer,
+                layer: folded(&held.layer),
                 role: held.role,
                 evidence: held.evidence,
                 source: &held.source,
-                variable: &held.variable,
+                variable: folded(&held.variable),
                 size: held.op.is_empty().then_some(held.requested),
             },
-            GroupBy::Layer => GroupKey::Layer(&held.layer),
+            GroupBy::Layer => GroupKey::Layer(Cow::Borrowed(&held.layer)),
+            GroupBy::RepeatedLayer => GroupKey::Layer(folded(&held.layer)),
             GroupBy::Role => GroupKey::Role(held.role),
             GroupBy::Stack => GroupKey::Stack(held.stack),
         }
     }
+}
+
+/// A path of PyTorch's modules without the numbers of layers that repeat: `layers.3.mlp` is `layers.*.mlp`.
+fn folded(path: &str) -> Cow<'_, str> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    // A path that is a number alone says nothing without it.
+    if !path.contains('.') || !path.split('.').any(is_number) {
+        return Cow::Borrowed(path);
+    }
+    let parts: Vec<&str> = path.split('.').map(|part| if is_number(part) { "*" } else { part }).collect();
+    Cow::Owned(parts.join("."))
 }
 
 impl HeldRows {
@@ -301,6 +316,12 @@ impl HeldRow {
                 mine.clear();
             }
         }
+        fn keep_path(mine: &mut String, theirs: &str) {
+            if mine != theirs {
+                let shared = folded(mine).into_owned();
+                *mine = if shared == folded(theirs) { shared } else { String::new() };
+            }
+        }
         self.bytes += other.bytes;
         self.count += other.count;
         self.slack += other.slack;
@@ -309,10 +330,10 @@ impl HeldRow {
             self.op.clear();
             (self.op_calls, self.op_time_ns) = (None, None);
         }
-        keep(&mut self.layer, &other.layer);
+        keep_path(&mut self.layer, &other.layer);
         keep(&mut self.shape, &other.shape);
         keep(&mut self.source, &other.source);
-        keep(&mut self.variable, &other.variable);
+        keep_path(&mut self.variable, &other.variable);
         if self.stack != other.stack {
             self.stack.clear();
         }

@@ -25,6 +25,8 @@ impl Traits {
     const REGION_AT: u32 = 2;
     /// The number is that of a stack, not of a run.
     const STACK: u32 = 1 << 5;
+    /// The second name is that of a module's call, not a shape.
+    const MODULE: u32 = 1 << 6;
     const DTYPE_AT: u32 = 8;
     const POOL_AT: u32 = 16;
 
@@ -33,9 +35,10 @@ impl Traits {
         let free = if event.kind == Kind::Free { Traits::FREE } else { 0 };
         let scope = if event.op.is_empty() && !event.context.is_empty() { Traits::SCOPE } else { 0 };
         let stack = if event.stack.is_empty() { 0 } else { Traits::STACK };
+        let module = if event.module.is_empty() { 0 } else { Traits::MODULE };
         let region = (event.region as u32) << Traits::REGION_AT;
         let dtype = (event.dtype as u32) << Traits::DTYPE_AT;
-        Traits(free | scope | stack | region | dtype | u32::from(event.pool.0) << Traits::POOL_AT)
+        Traits(free | scope | stack | module | region | dtype | u32::from(event.pool.0) << Traits::POOL_AT)
     }
 
     #[inline]
@@ -201,7 +204,8 @@ impl Segment {
         self.set(Column::Address, at, event.address.unwrap_or(ABSENT));
         self.set(Column::InUse, at, event.in_use.map_or(ABSENT, |bytes| bytes.0));
         self.set(Column::Sizes, at, word(requested.0, chunk.0));
-        self.set(Column::Names, at, word(op.0, event.shape.0));
+        let shape = if event.module.is_empty() { event.shape } else { event.module };
+        self.set(Column::Names, at, word(op.0, shape.0));
         self.set(Column::Traits, at, word(Traits::of(event).0, number));
         self.len += 1;
     }
@@ -498,7 +502,13 @@ impl EventRef<'_> {
     #[must_use]
     #[inline]
     pub fn shape(self) -> Name {
-        Name(high(self.get(Column::Names, 0)))
+        if self.traits().is(Traits::MODULE) { Name::EMPTY } else { Name(high(self.get(Column::Names, 0))) }
+    }
+
+    /// What ran when the event happened, as PyTorch's allocator was told; empty where it was not.
+    #[must_use]
+    pub fn module(self) -> Name {
+        if self.traits().is(Traits::MODULE) { Name(high(self.get(Column::Names, 0))) } else { Name::EMPTY }
     }
 
     /// The thread of the event.
@@ -592,6 +602,17 @@ mod tests {
             assert_eq!((with_stack.pool(), with_stack.region()), (PoolId(3), Region::Dynamic));
             assert!(with_stack.is(Traits::STACK));
         }
+    }
+
+    #[test]
+    fn shapes_and_modules_are_never_taken_for_each_other() {
+        let mut batch = Batch::default();
+        batch.push(&Event { shape: Name(7), ..at(0) });
+        batch.push(&Event { module: Name(8), ..at(1) });
+        let length = batch.len();
+        let events = Events::merge(vec![batch], &[vec![(0, 0..length)]]);
+        assert_eq!((events.at(0).shape(), events.at(0).module()), (Name(7), Name::EMPTY));
+        assert_eq!((events.at(1).shape(), events.at(1).module()), (Name::EMPTY, Name(8)));
     }
 
     #[test]

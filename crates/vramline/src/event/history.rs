@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Caching, Events, Hardware, PoolId};
+use super::{Caching, Events, Hardware, ModuleCall, PoolId};
 use crate::executable::Executable;
 use crate::names::{Name, Names};
 use crate::stack::Stacks;
@@ -125,6 +125,8 @@ pub struct History {
     pub pools: Vec<Pool>,
     /// The memory events, in order of time.
     pub events: Events,
+    /// What ran when PyTorch allocated, by the name that the events have for it.
+    pub module_calls: FxHashMap<Name, ModuleCall>,
     /// Calls of the training program, in order of time.
     pub marks: Vec<Mark>,
     /// Time by op.

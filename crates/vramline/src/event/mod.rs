@@ -9,6 +9,7 @@ mod columns;
 mod device;
 mod history;
 mod merge;
+mod module;
 mod step;
 
 use std::num::NonZero;
@@ -25,6 +26,7 @@ pub(crate) use device::{device_of, pool_name};
 pub use history::{Framework, History, Mark, MarkKind, OpTime, Pool, Recorder};
 pub use merge::Events;
 pub(crate) use merge::{Line, WORTH_A_THREAD};
+pub use module::{ModuleCall, ModulePass};
 pub use step::{How, Phase};
 
 /// What an event did.
@@ -93,6 +95,9 @@ pub struct Event {
     pub op: Name,
     /// The tensor's shape, as the framework writes it; empty if unknown.
     pub shape: Name,
+    /// What ran at the request, as PyTorch's allocator was told: the key of [`History::module_calls`]. A source has shapes or this,
+    /// never both: an event with it keeps no shape.
+    pub module: Name,
     /// If the op is unknown: the innermost named scope of the thread around the event; empty if there is none.
     pub context: Name,
     /// The executor's run this belongs to. Only TensorFlow reports it.
@@ -121,6 +126,7 @@ impl Event {
             fragmentation: None,
             op: Name::EMPTY,
             shape: Name::EMPTY,
+            module: Name::EMPTY,
             context: Name::EMPTY,
             executor_run: None,
             stack: Stack::EMPTY,

@@ -20,6 +20,8 @@ words!(Phase { Train => "train", Validation => "validation", Predict => "predict
 pub enum How {
     /// From Keras.
     Keras,
+    /// From a trainer of PyTorch, such as Lightning's.
+    Trainer,
     /// From the program, through Vramline's functions.
     Api,
     /// The trace marks it.
@@ -28,4 +30,4 @@ pub enum How {
     Inferred,
 }
 
-words!(How { Keras => "keras", Api => "api", Trace => "trace", Inferred => "inferred" });
+words!(How { Keras => "keras", Trainer => "trainer", Api => "api", Trace => "trace", Inferred => "inferred" });

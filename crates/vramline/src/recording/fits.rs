@@ -51,7 +51,7 @@ impl RecordedProcess {
         let mut found: Vec<(Fit, (i64, i64))> = Vec::new();
         for mark in &self.marks {
             let trains = mark.kind == RecordedMarkKind::Step
-                && mark.how == Some(How::Keras)
+                && matches!(mark.how, Some(How::Keras | How::Trainer))
                 && mark.phase == Some(Phase::Train);
             // `train_on_batch` has no epoch.
             let (true, Some(epoch), end) = (trains, mark.epoch, mark.time.monotonic) else { continue };

@@ -77,7 +77,7 @@ pub const MARKS: Stream = Stream {
         text("kind", "step, call, epoch, phase, mark, trace, retrace, setting, exception or end"),
         text("label", "label of the program, name of the called function, or what happened"),
         text("phase", "train, validation, predict or other"),
-        text("how", "how it is known: keras, api or inferred"),
+        text("how", "how it is known: keras, trainer, api or inferred"),
         int("step", "number of the step, or of its last batch"),
         int("batches", "number of batches in the step"),
         int("epoch", "number of the epoch, from zero"),

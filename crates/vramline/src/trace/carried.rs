@@ -65,7 +65,7 @@ pub(super) fn carried(
     device_of: impl Fn(&PoolTrace) -> String,
     end: Option<Picos>,
 ) -> Vec<Carried> {
-    let layers = LayerNames::of(process);
+    let layers = LayerNames::of(process, history);
     let roles = last_roles(process, &layers);
     let mut found = Vec::new();
     for pool in pools.iter().filter(|pool| pool.count.from_start == Some(false)) {

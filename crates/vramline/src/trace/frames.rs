@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::role::outlives_step;
 use super::step::Step;
-use crate::event::History;
+use crate::event::{EventRef, History, ModulePass};
 use crate::names::Name;
 use crate::snapshot::Role;
 use crate::stack::Stack;
@@ -26,6 +26,8 @@ enum Part {
     Workspace,
     /// A copy to the device by the program.
     Copy,
+    /// Buffers in which processes exchange gradients and parameters.
+    Communication,
     /// None of these.
     Plain,
     /// There are no frames.
@@ -41,6 +43,12 @@ fn bits_of(frame: &str) -> u16 {
     let tells = |part: Part| match part {
         Part::Workspace => any(&["getNewWorkspace", "getChosenWorkspaceSize", "_workspace"]),
         Part::Data => any(&["/torch/utils/data/"]),
+        Part::Communication => {
+            calls(
+                "/torch/nn/parallel/distributed.py",
+                &["_ddp_init_helper", "_pre_forward", "_rebuild_buckets"],
+            ) || calls("/torch/distributed/", BUFFERS)
+        }
         Part::Optimizer => any(&["/torch/optim/"]),
         Part::Backward => {
             any(&["torch::autograd::Engine::", "torch::autograd::python::PythonEngine"])
@@ -60,10 +68,26 @@ fn bits_of(frame: &str) -> u16 {
     ORDER.into_iter().filter(|&part| tells(part)).fold(0, |bits, part| bits | 1 << part as u16)
 }
 
+/// Functions of PyTorch's sharding that allocate what processes exchange.
+const BUFFERS: &[&str] = &[
+    "_alloc_padded_unsharded_flat_param",
+    "_alloc_storage",
+    "alloc_storage",
+    "_all_gather_flat_param",
+    "foreach_all_gather",
+    "foreach_reduce",
+    "_reduce_grad",
+];
+
+/// The evidence for such buffers.
+pub(crate) const COMMUNICATION: &str =
+    "frames: a buffer in which processes exchange gradients or parameters (DDP, FSDP)";
+
 /// The order of precedence, for stacks whose frames belong to several parts.
-const ORDER: [Part; 8] = [
+const ORDER: [Part; 9] = [
     Part::Workspace,
     Part::Data,
+    Part::Communication,
     Part::Optimizer,
     Part::Backward,
     Part::Weights,
@@ -108,7 +132,7 @@ impl StackRoles {
         roles.has_frames = roles.parts.iter().flatten().any(|&part| part != Part::Silent);
         let mut was_backward = false;
         for event in history.events.iter().filter(|event| event.is_alloc()) {
-            let is_backward = match roles.part(event.stack()) {
+            let is_backward = match roles.part_of_event(history, event) {
                 Part::Backward => true,
                 Part::Silent => roles.has_frames,
                 _ => false,
@@ -134,6 +158,7 @@ impl StackRoles {
         match self.at_dump.get(&stack).copied().unwrap_or(Part::Silent) {
             Part::Data => (Role::Inputs, "frames: allocated by torch.utils.data"),
             Part::Workspace => (Role::Temporaries, "frames: the workspace of a library"),
+            Part::Communication => (Role::State, COMMUNICATION),
             Part::Optimizer => (Role::Optimizer, "frames: allocated in torch.optim and alive at the dump"),
             Part::Backward => (Role::Gradients, "frames: the autograd engine, in the backward pass"),
             Part::Weights => (Role::Parameters, "frames: a module creates or moves its weights"),
@@ -148,6 +173,28 @@ impl StackRoles {
         self.parts.get(stack.number() as usize).copied().flatten().unwrap_or(Part::Silent)
     }
 
+    /// The part that an event belongs to. What the allocator was told of the pass counts more than frames that could be of either.
+    fn part_of_event(&self, history: &History, event: EventRef<'_>) -> Part {
+        let part = self.part(event.stack());
+        let pass = history.module_calls.get(&event.module()).map(|call| call.pass);
+        match (part, pass) {
+            (Part::Silent | Part::Plain | Part::Forward | Part::Backward, Some(ModulePass::Backward)) => {
+                Part::Backward
+            }
+            (Part::Silent | Part::Plain | Part::Backward, Some(ModulePass::Forward)) => Part::Forward,
+            _ => part,
+        }
+    }
+
+    /// Whether an allocation is of the backward pass.
+    pub(crate) fn is_backward(&self, history: &History, birth: usize) -> bool {
+        match self.part_of_event(history, history.events.at(birth)) {
+            Part::Backward => true,
+            Part::Silent => self.has_frames,
+            _ => false,
+        }
+    }
+
     /// The role of the block that event `birth` allocated and that was `freed`, and the evidence.
     pub(crate) fn of(
         &self,
@@ -159,18 +206,33 @@ impl StackRoles {
         let event = history.events.at(birth);
         let born = event.time();
         let outlives_step = outlives_step(steps, born, freed);
-        match self.part(event.stack()) {
+        let is_told = matches!(
+            history.module_calls.get(&event.module()).map(|call| call.pass),
+            Some(ModulePass::Forward | ModulePass::Backward)
+        );
+        match self.part_of_event(history, event) {
             Part::Data => (Role::Inputs, "frames: allocated by torch.utils.data"),
             Part::Workspace => (Role::Temporaries, "frames: the workspace of a library"),
+            Part::Communication => (Role::State, COMMUNICATION),
             Part::Optimizer if outlives_step => {
                 (Role::Optimizer, "frames: allocated in torch.optim and alive when the next step starts")
             }
             Part::Optimizer => (Role::Temporaries, "frames: a temporary result of the optimizer"),
+            Part::Backward if is_told => (Role::Gradients, "module hooks: the module's backward pass"),
             Part::Backward => (Role::Gradients, "frames: the autograd engine, in the backward pass"),
             Part::Weights => (Role::Parameters, "frames: a module creates or moves its weights"),
             Part::Forward => {
                 let next = self.backward.partition_point(|&begin| begin <= born);
                 match (self.backward.get(next), freed) {
+                    (Some(backward), Some(freed)) if freed < *backward && is_told => (
+                        Role::Temporaries,
+                        "module hooks: the module's forward pass; freed before the backward pass",
+                    ),
+                    (Some(_), _) if is_told => (
+                        Role::Activations,
+                        "module hooks: the module's forward pass; alive in the backward pass",
+                    ),
+                    (None, _) if is_told => (Role::Activations, "module hooks: the module's forward pass"),
                     (Some(backward), Some(freed)) if freed < *backward => {
                         (Role::Temporaries, "frames: a module's forward pass; freed before the backward pass")
                     }

@@ -24,7 +24,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::event::{Framework, History, Region, WORTH_A_THREAD};
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
-use crate::recording::rows::{Inventory, Moment};
+use crate::recording::rows::{Inventory, Moment, Variable};
 use crate::recording::windows::RecordedWindow;
 use crate::snapshot::{Held, Role, Snapshot};
 use crate::units::{Bytes, Picos};
@@ -52,6 +52,12 @@ const COMPILER_THREADS: &str = "tf_pjrt_compile_thread_pool";
 const INVENTORY: &str = "in the program's list of variables";
 const NEW_VALUE: &str = "new value of a variable in the program's list";
 const ASSIGNED: &str = "a result that is assigned to a variable in the program's list";
+const ARGUMENT: &str = "an argument of the model's forward pass";
+const NO_GRADIENT: &str =
+    "a result of the backward pass that is not the gradient of a parameter; freed within the step";
+/// The layer of buffers that processes exchange.
+const EXCHANGED: &str = "communication buckets";
+const BACKWARD_PASS: &str = "backward pass";
 const LOST: &str = "the allocator counts it, but its allocation event is missing from the trace";
 
 /// A history with everything that follows from it.
@@ -72,6 +78,9 @@ pub struct Trace {
     owners: owners::Owners,
     /// Variables that lay in its pools since before it began.
     carried: Vec<carried::Carried>,
+    /// When the gradients of PyTorch's parameters were listed, in order.
+    gradients_listed: Vec<Picos>,
+    names: owners::LayerNames,
 }
 
 /// An allocation with its whole life.
@@ -127,6 +136,8 @@ impl Trace {
         pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|peak| peak.bytes)));
         step::set_cut(&mut steps, &history, &roles, &pools);
         Trace {
+            names: owners::LayerNames::of_calls(&history),
+            gradients_listed: Vec::new(),
             history,
             pools,
             steps,
@@ -142,8 +153,16 @@ impl Trace {
     /// taken while it was traced.
     #[must_use]
     pub(crate) fn with_owners(mut self, process: &RecordedProcess, listed: &[&Inventory]) -> Trace {
-        let layers = owners::LayerNames::of(process);
+        let layers = owners::LayerNames::of(process, &self.history);
         let known = recorded::last_roles(process, &layers);
+        let is_gradient = |variable: &Variable| variable.role == Role::Gradients;
+        self.gradients_listed = listed
+            .iter()
+            .filter(|inventory| inventory.variables.iter().any(is_gradient))
+            .filter_map(|inventory| recorded::moment(&self.history, inventory.time))
+            .collect();
+        self.gradients_listed.sort_unstable();
+        self.names = layers.clone();
         for inventory in listed {
             let mut owned = recorded::owned(inventory, &layers, &self.history, &self.pools);
             // That a variable is trained shows with its first gradient.
@@ -249,7 +268,9 @@ impl Trace {
             }
         });
         let mut held: Vec<Held> = blocks.collect();
-        if self.owners.is_empty() {
+        if !self.gradients_listed.is_empty() {
+            // PyTorch changes variables in place: their addresses say all.
+        } else if self.owners.is_empty() {
             recorded::settle(&mut held, &self.listed);
         } else {
             recorded::settle_by_name(&mut held);
@@ -329,9 +350,21 @@ impl Trace {
         }
         let (role, evidence) = self.roles.of(&self.history, &self.steps, pool, birth, freed);
         match role {
+            Role::Gradients if self.is_no_gradient(birth, freed) => (Role::Temporaries, NO_GRADIENT),
             Role::Unknown if self.is_compiler(birth) => (Role::Temporaries, COMPILER),
             _ => (role, evidence),
         }
+    }
+
+    /// Whether a block of PyTorch's backward pass is not the gradient of a parameter: those live until the optimizer's update, when they
+    /// are listed.
+    fn is_no_gradient(&self, birth: usize, freed: Option<Picos>) -> bool {
+        let born = self.history.events.time(birth);
+        let next = self.gradients_listed.partition_point(|&time| time < born);
+        let (Some(&listed), Some(freed)) = (self.gradients_listed.get(next), freed) else { return false };
+        let step = self.steps.partition_point(|step| step.begin <= born).checked_sub(1);
+        let is_same_step = step.and_then(|at| self.steps.get(at)).is_some_and(|step| listed <= step.until);
+        is_same_step && freed < listed
     }
 
     /// The role of a block that an op asked for which the program says assigns to a variable, or works for one.
@@ -353,6 +386,11 @@ impl Trace {
         let outlives =
             event.region() != Region::Temp && role::outlives_step(&self.steps, event.time(), freed);
         outlives.then_some((role, ASSIGNED))
+    }
+
+    /// Whether PyTorch's backward pass allocated a block.
+    fn is_backward(&self, birth: usize) -> bool {
+        self.roles.stacks().is_some_and(|stacks| stacks.is_backward(&self.history, birth))
     }
 
     /// Whether a thread of XLA's compiler allocated a block that nothing else names.
@@ -400,9 +438,6 @@ impl Trace {
 
     /// The layer that a block belongs to, or the part of the program that is none: `input data`, `loss`, a function and its line.
     fn layer(&self, op: &str, role: Role, owned: Option<&Owner>, owner: Option<&Owner>) -> String {
-        if self.history.framework == Some(Framework::PyTorch) {
-            return String::new();
-        }
         let of_variable = owned.map(|owned| &owned.layer);
         let told = of_variable.into_iter().chain(owner.map(|owner| &owner.layer));
         if let Some(layer) = told.into_iter().find(|layer| !layer.is_empty()) {
@@ -416,6 +451,21 @@ impl Trace {
             (_, Some(owner)) if !owner.source.is_empty() => owner.source.clone(),
             _ => of_name,
         }
+    }
+
+    /// The module of PyTorch that a block belongs to, or the part of the program that is none.
+    fn module(&self, birth: usize, owned: Option<&Owner>, evidence: &'static str) -> String {
+        if owned.is_some_and(|owned| owned.role == Role::Inputs) {
+            return op::INPUT_DATA.to_owned();
+        }
+        if let Some(layer) = owned.map(|owned| &owned.layer).filter(|layer| !layer.is_empty()) {
+            return layer.clone();
+        }
+        if evidence == frames::COMMUNICATION {
+            return EXCHANGED.to_owned();
+        }
+        let call = self.history.module_calls.get(&self.history.events.at(birth).module());
+        call.map(|call| self.names.show_call(call)).unwrap_or_default()
     }
 
     /// Everything known of the block that event `birth` allocated and that was `freed`, as of `now`.
@@ -443,6 +493,7 @@ impl Trace {
         let source = if evidence == COMPILER { "XLA's compiler" } else { source };
         let owner = self.owner(birth);
         let evidence = match (op.is_empty(), role) {
+            _ if owned.is_some_and(|owned| is_torch && owned.role == Role::Inputs) => ARGUMENT,
             _ if owned.is_some() => INVENTORY,
             _ if is_compiler => COMPILER,
             _ if is_torch => evidence,
@@ -451,12 +502,19 @@ impl Trace {
             _ => evidence,
         };
         let chunk = events.at(birth).size().unwrap_or_default();
+        let layer = match is_torch {
+            true => self.module(birth, owned, evidence),
+            false => self.layer(text, role, owned, owner.as_ref()),
+        };
+        // Threads of the backward pass run no Python.
+        let is_silent = is_torch && op.is_empty() && stack.is_empty() && !layer.is_empty();
+        let source = if is_silent && self.is_backward(birth) { BACKWARD_PASS } else { source };
         Held {
             // A request that the source does not tell is at most the chunk; what is told can be no more than it.
             requested: events.at(birth).requested().unwrap_or(chunk).min(chunk),
             chunk,
             op,
-            layer: self.layer(text, role, owned, owner.as_ref()),
+            layer,
             role,
             shape: events.at(birth).shape(),
             dtype: events.at(birth).dtype(),

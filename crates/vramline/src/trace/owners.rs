@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::PoolTrace;
 use super::recorded::moment;
-use crate::event::History;
+use crate::event::{History, ModuleCall};
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{LayerPath, OwnerKind, OwnerRow};
@@ -131,18 +131,33 @@ fn at<T>(spans: &[(Picos, Picos, T)], time: Picos) -> Option<&T> {
 }
 
 /// The name of a layer as it is shown: with its model where there are several.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LayerNames {
     has_several_models: bool,
 }
 
 impl LayerNames {
-    /// The layers that a process reported.
-    pub(crate) fn of(process: &RecordedProcess) -> LayerNames {
+    /// The layers that a process and its allocator reported.
+    pub(crate) fn of(process: &RecordedProcess, history: &History) -> LayerNames {
         let listed = process.inventories.iter().flat_map(|inventory| &inventory.variables);
         let paths = process.owners.iter().map(|row| &row.layer).chain(listed.map(|variable| &variable.layer));
-        let models: FxHashSet<&str> = paths.filter_map(|path| path.model.as_deref()).collect();
+        let calls = history.module_calls.values().filter_map(|call| call.model.as_deref());
+        let models: FxHashSet<&str> = paths.filter_map(|path| path.model.as_deref()).chain(calls).collect();
         LayerNames { has_several_models: models.len() > 1 }
+    }
+
+    /// Of the modules that the allocator told of.
+    pub(crate) fn of_calls(history: &History) -> LayerNames {
+        let models = history.module_calls.values().filter_map(|call| call.model.as_deref());
+        LayerNames { has_several_models: models.collect::<FxHashSet<&str>>().len() > 1 }
+    }
+
+    /// The name of a module that ran.
+    pub(crate) fn show_call(&self, call: &ModuleCall) -> String {
+        match &call.model {
+            Some(_) => self.show(&LayerPath { model: call.model.clone(), layer: Some(call.path.clone()) }),
+            None => call.path.clone(),
+        }
     }
 
     pub(crate) fn show(&self, path: &LayerPath) -> String {
@@ -171,7 +186,7 @@ impl<'a> Told<'a> {
     fn of(process: &'a RecordedProcess, history: &History) -> Told<'a> {
         let listed = process.inventories.iter().flat_map(|inventory| &inventory.variables);
         let mut told = Told {
-            names: LayerNames::of(process),
+            names: LayerNames::of(process, history),
             scopes: FxHashMap::default(),
             ops: FxHashMap::default(),
             in_spans: Vec::new(),

@@ -70,6 +70,11 @@ impl Roles {
         roles
     }
 
+    /// The roles by call stacks, where the source has those.
+    pub(crate) fn stacks(&self) -> Option<&StackRoles> {
+        self.stacks.as_ref()
+    }
+
     fn learn(&mut self, history: &History, op: Name) -> Part {
         let part = || part_of(history.names.get(op));
         self.parts.get_mut(op.0 as usize).map_or(Part::Plain, |slot| *slot.get_or_insert_with(part))

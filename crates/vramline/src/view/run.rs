@@ -36,7 +36,7 @@ pub struct StepView {
     pub epoch: Option<u64>,
     /// `train`, `validation`, `predict` or `other`; in a trace, `train` where the step has a backward pass or an optimizer.
     pub phase: Phase,
-    /// How the step is known: `keras`, `api` (`rec.step`), `trace` (marked in the trace), or `inferred` from calls and repetition.
+    /// How the step is known: `keras`, `trainer` (Hugging Face's `Trainer`, Lightning), `api` (`rec.step`), `trace` (marked in the trace), or `inferred` from calls and repetition.
     pub how: How,
     /// The name of the called function.
     pub name: String,

@@ -211,7 +211,7 @@ const PACKAGE: Program = Program {
         &["_vramline", "words", "shown"],
         &["adapter", "batches", "driver", "ledger"],
         &["tensorflow", "jax", "torch"],
-        &["counters", "layers"],
+        &["counters", "layers", "module_names"],
         &["inventory"],
         &["session"],
         &["recorder", "attach"],

@@ -813,7 +813,7 @@ fn the_docs_hold_the_columns() {
     let words: [(&str, Vec<&str>); 5] = [
         ("kind", kinds.collect()),
         ("phase", Phase::ALL.map(Phase::word).to_vec()),
-        ("how", [How::Keras, How::Api, How::Inferred].map(How::word).to_vec()),
+        ("how", [How::Keras, How::Trainer, How::Api, How::Inferred].map(How::word).to_vec()),
         ("trace_state", TraceState::ALL.map(TraceState::word).to_vec()),
         ("opened_for", WindowReason::ALL.map(WindowReason::word).to_vec()),
     ];

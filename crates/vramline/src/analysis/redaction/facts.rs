@@ -4,7 +4,7 @@ use rustc_hash::FxHashSet;
 
 use super::{HIDDEN, Placeholder, Redaction, messages};
 use crate::analysis::reading::{Host, OutOfMemory, Reading};
-use crate::event::{Framework, History, MarkKind};
+use crate::event::{Framework, History, MarkKind, ModuleCall, ModulePass};
 use crate::failure::{Buffer, Failure, Failures, Witness};
 use crate::names::{Name, Names};
 use crate::postmortem::need::LeastNeed;
@@ -69,6 +69,15 @@ impl Redaction {
             *source = self.frame(source);
         }
         let history = &mut host.trace.history;
+        let mut calls: Vec<&mut ModuleCall> = history.module_calls.values_mut().collect();
+        calls.sort_unstable_by(|a, b| (&a.model, &a.path).cmp(&(&b.model, &b.path)));
+        for ModuleCall { pass, model, path } in calls {
+            // The names of regions are PyTorch's own.
+            if *pass != ModulePass::Compiled {
+                *path = self.layer(path);
+                *model = model.as_deref().map(|model| self.layer(model));
+            }
+        }
         history.host = self.host(&history.host);
         history.pools.iter_mut().for_each(|pool| pool.name = self.pool(&pool.name));
         self.warnings(&mut history.warnings);

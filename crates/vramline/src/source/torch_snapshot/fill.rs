@@ -15,7 +15,7 @@ use super::reading::{Annotation, Reading, Segment, State};
 use super::value::{ABSENT, Action, Entry, NO_STACK, NO_TIME, Values, key};
 use crate::event::{
     Batch, Cached, Caching, DumpBlock, DumpState, Event, Events, Framework, History, Kind, Line, Mark,
-    MarkKind, OutOfMemory, Pool, PoolId, StreamUse,
+    MarkKind, ModuleCall, OutOfMemory, Pool, PoolId, StreamUse,
 };
 use crate::names::Name;
 use crate::stack::{Stack, Stacks};
@@ -177,6 +177,7 @@ pub(crate) fn history(reading: Reading) -> History {
     let action = |entry: &Entry| actions.get(entry.kind as usize).copied().unwrap_or(Action::Other);
     let is_completion = |entry: &Entry| action(entry) == Action::FreeCompleted;
     let mut history = History { framework: Some(Framework::PyTorch), ..History::default() };
+    let modules = modules(&values, &mut history.module_calls);
     let mut places = Places::new(&values);
     let origin = first_time(&traces, &values);
     history.wall_clock_zero = origin.map(|micros| Nanos(micros.saturating_mul(1000)));
@@ -229,6 +230,7 @@ pub(crate) fn history(reading: Reading) -> History {
             };
             let mut event = Event {
                 pool: PoolId(id),
+                module: modules.get(entry.kind as usize).copied().unwrap_or(Name::EMPTY),
                 address: Some(entry.address),
                 requested: Some(Bytes(requested)),
                 chunk: Some(Bytes(size)),
@@ -283,6 +285,23 @@ pub(crate) fn history(reading: Reading) -> History {
     wrong.warn(&values, &mut history.warnings);
     history.names = values.names;
     history
+}
+
+/// What ran, by the kind of an entry: the text that the program or the recorder set, else the compiled region.
+fn modules(values: &Values, calls: &mut FxHashMap<Name, ModuleCall>) -> Vec<Name> {
+    let of_kind = |kind: &super::value::Kind| {
+        let metadata = kind.user_metadata.filter(|name| !name.is_empty());
+        let (name, call) = match (metadata, kind.compile_context) {
+            (Some(name), _) => (name, ModuleCall::of_metadata(values.names.get(name))),
+            (None, Some(name)) => (name, ModuleCall::of_region(values.names.get(name))),
+            (None, None) => (Name::EMPTY, None),
+        };
+        call.map_or(Name::EMPTY, |call| {
+            calls.entry(name).or_insert(call);
+            name
+        })
+    };
+    values.kinds().iter().map(of_kind).collect()
 }
 
 /// The earliest time of any entry.
