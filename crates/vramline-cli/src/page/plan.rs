@@ -53,7 +53,11 @@ fn largest(document: &PlanView) -> String {
         .largest_batch
         .sure
         .map_or("Vramline is sure of none".to_owned(), |sure| format!("{sure} fits for sure"));
-    format!("<p>Largest {} within {limit}: {sure}; up to {likely} probably fits.</p>", variable(document))
+    format!(
+        "<p>Largest {} within {limit}: {sure}; up to {likely} probably fits.</p><p>{}</p>",
+        variable(document),
+        escaped(&document.confirmation.text)
+    )
 }
 
 /// Memory against the batch size: the middle as a line, the interval as a band, the limit across.

@@ -34,6 +34,7 @@ pub(crate) fn first_screen(document: &PlanView, style: Style) -> String {
     screen(vec![
         Section::whole(bold(&document.headline, style)),
         Section::whole(largest(document).map(|text| wrapped(&text, 0, 2)).unwrap_or_default()).attached(),
+        Section::whole(confirmation(document).map(|text| wrapped(text, 0, 2)).unwrap_or_default()).attached(),
         Section::trimmed(predicted(document, style), 3, 1),
         Section::trimmed(parts, 0, 4),
         Section::trimmed(fixes_in_short(document, style), 4, 2),
@@ -152,6 +153,9 @@ pub(crate) fn full(document: &PlanView, curve: bool, style: Style) -> String {
     if let Some(text) = largest(document) {
         let _ = writeln!(out, "{text}");
     }
+    if let Some(text) = confirmation(document) {
+        let _ = writeln!(out, "{}", printable(text));
+    }
     for prediction in &document.predictions {
         batch(&mut out, document, prediction, style);
     }
@@ -184,6 +188,12 @@ fn largest(document: &PlanView) -> Option<String> {
         }
         (None, None) => format!("No {name} fits in {limit}."),
     })
+}
+
+/// Whether the answer ran.
+fn confirmation(document: &PlanView) -> Option<&str> {
+    let is_told = document.limit_bytes.is_some() && !document.probes.is_empty();
+    is_told.then_some(document.confirmation.text.as_str())
 }
 
 fn batch(out: &mut String, document: &PlanView, prediction: &PredictionView, style: Style) {
