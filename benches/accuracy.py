@@ -307,7 +307,8 @@ def gather(models, kinds, runs, clock):
             edges.add({"model": model, "number": number, "limit": limit, "runs": runs, "always": always, "last": last, "never": over})
     for model in models if "sure" in kinds else ():
         for edge in found_edges(edges, model):
-            sure = plan(model, "--limit", f"{edge['limit']}MiB")["largest_batch"]["sure"]
+            # The plan's own answer: what is called sure without a run ends at four times the largest probe.
+            sure = plan(model, "--limit", f"{edge['limit']}MiB")["largest_batch"]["expected"]
             if sure is not None:
                 kept.fill(model, sure, edge["limit"], runs, clock)
 
@@ -333,7 +334,7 @@ def found_edges(edges, model):
 
 def plan(model, *arguments):
     """What `vramline plan` says from the probes of a model. What XLA compiles it has to compile itself, so that gets the command."""
-    options, job = ["--steps", str(planned.STEPS), "--json"], []
+    options, job = ["--steps", str(planned.STEPS), "--json", "--no-confirm"], []
     if model in planned.COMPILED:
         options += ["--batches", ",".join(map(str, CASES[model][0])), "-o", str(OUT / "compiled" / model)]
         job = ["--", sys.executable, str(PROGRAM), model, "--batch", "{batch}", "--steps", str(planned.STEPS)]
@@ -408,7 +409,7 @@ def edges_of(kept, edges, model):
         rows.append(
             edge
             | {
-                "sure": told["sure"],
+                "sure": told["expected"],
                 "likely": told["likely"],
                 "line": int((edge["limit"] * MIB - base) / slope) if slope > 0 else None,
                 "failed": failed,

@@ -119,8 +119,14 @@ class PlanDocument:
     certain: bool
     sure: int | None
     """The largest batch size that always fits."""
+    expected: int | None
+    """The largest batch size that is expected to fit always, also beyond what is called sure without a run."""
     likely: int | None
     """The largest batch size that fits in some runs."""
+    confirmed: int | None
+    """The batch size that real runs under the limit have confirmed."""
+    passes: int
+    """The number of these runs."""
     predictions: list[PlannedBatch]
     doubts: list[str]
     """Warnings: why the plan may be wrong."""

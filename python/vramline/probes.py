@@ -78,14 +78,18 @@ class Probes:
             except Exception as error:
                 raise CannotPlan(f"the model cannot be saved for its probes: {error}\n{_BUILD}") from error
 
-    def plan(self, accumulate: int, batch: int, limit: int | None) -> _vramline.PlanDocument:
-        """Returns the plan for a batch size, from probes that accumulate over `accumulate` micro-batches. Runs those that are missing."""
+    def plan(self, accumulate: int, batch: int, limit: int | None, confirm: int = 0) -> _vramline.PlanDocument:
+        """Returns the plan for a batch size, from probes that accumulate over `accumulate` micro-batches. Runs those that are missing.
+
+        With `confirm`, the batch size itself runs that many times under the limit.
+        """
         (self._folder / "probe.json").write_text(json.dumps(self._told | {"accumulate": accumulate}), encoding="utf-8")
         script = Path(__file__).parent / "_probe" / "train.py"
         command = [
             *(_binary(), "plan", "--json", "--repeats", "1", "--trace-steps", str(_STEPS)),
             *("--batches", ",".join(map(str, self._batches)), "--batch", str(batch)),
             *(("--limit", str(limit)) if limit is not None else ()),
+            *(("--confirm", str(confirm)) if confirm else ("--no-confirm",)),
             *("--output", str(self._kept / f"accumulate-{accumulate}")),
             *("--", sys.executable, str(script), "{batch}"),
         ]

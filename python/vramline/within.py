@@ -21,6 +21,8 @@ from vramline.probes import PROBES, Probes
 from vramline.probes import CannotPlan as CannotPlan  # Part of the interface of fit_within.
 from vramline.shown import size_text
 
+# Micro-batches that are run under the limit before the choice stands without a confirmation.
+_TRIES = 3
 # TensorFlow's pool rounds every request up to a multiple of this.
 _ROUNDING = 256
 
@@ -45,6 +47,8 @@ class Within:
         predicted_high_bytes: Upper bound of the predicted peak.
         minimum_bytes: The smallest limit under which the plan expects every order of ops to pass.
         certain: False if the plan has too little data, or expects only some orders of ops to pass.
+        confirmed_runs: Number of short real runs with this micro-batch that passed under the limit, in separate processes. 0 if the
+            choice was not confirmed: a run failed, `confirm` is 0, or a plan was given.
         measured_peak_bytes: The peak that the framework measured during the training.
         stepped_down: True if memory ran out with the planned micro-batch and a smaller one was used.
         plan: The plan as a dict, as `vramline plan --json` prints it.
@@ -60,6 +64,7 @@ class Within:
     predicted_high_bytes: int | None
     minimum_bytes: int | None
     certain: bool
+    confirmed_runs: int
     measured_peak_bytes: int | None
     stepped_down: bool
     plan: dict[str, Any] = field(repr=False)
@@ -81,6 +86,8 @@ class Within:
             text += f", including {size_text(self.accumulator_bytes)} for accumulated gradients"
         if not self.certain:
             text += "; not certain"
+        runs = "1 run" if self.confirmed_runs == 1 else f"{self.confirmed_runs} runs"
+        text += f"; confirmed by {runs}" if self.confirmed_runs else "; not confirmed by a run"
         if self.measured_peak_bytes is not None:
             text += f"; measured peak {size_text(self.measured_peak_bytes)}"
         return text
@@ -120,6 +127,14 @@ def samples_of(batch: Any) -> int:
     return size
 
 
+def _runs(confirm: Any) -> int:
+    """Checks a number of runs, and converts it to int."""
+    runs = None if isinstance(confirm, float) else _whole(confirm)
+    if runs is None or not 0 <= runs <= 100:
+        raise ValueError(f"confirm: expected a number of runs from 0 to 100, found {confirm!r}")
+    return runs
+
+
 def parts_of(batch: int, largest: int) -> tuple[int, int]:
     """Divides a batch into micro-batches of at most `largest` samples: returns their size and their number.
 
@@ -153,6 +168,7 @@ def fit_within(
     plan: dict[str, Any] | str | os.PathLike[str] | None = None,
     probes: Sequence[int] = PROBES,
     keep: str | os.PathLike[str] | None = None,
+    confirm: int = 3,
     **fit_arguments: Any,
 ) -> Any:
     """Trains a compiled Keras 3 model with a given batch size within a memory limit.
@@ -165,7 +181,8 @@ def fit_within(
     micro-batches. `optimizer.iterations` and learning-rate schedules count updates; callbacks count micro-batches.
 
     Vramline chooses the micro-batch before the training: it runs the model with a few small batches in separate processes and predicts
-    the memory of larger ones. If memory still runs out before the first update, the model is restored and a smaller micro-batch
+    the memory of larger ones. Then it runs the chosen micro-batch under the limit, a few steps each time; if that fails, it tries a
+    smaller one, at most twice. If memory still runs out before the first update, the model is restored and a smaller micro-batch
     is tried, once.
 
     Args:
@@ -183,6 +200,8 @@ def fit_within(
             file. Its limit must not exceed `limit`.
         probes: The batch sizes to probe.
         keep: A folder to keep the probes in. Later calls with the same model use them again.
+        confirm: Number of runs under the limit that the micro-batch has to pass before the training; 0 to predict only. On a GPU nothing
+            is run: there is no room for a second process with the same limit.
         **fit_arguments: Other arguments of `Model.fit`, such as epochs, except steps_per_epoch.
 
     Returns:
@@ -208,7 +227,7 @@ def fit_within(
         model(keras.tree.map_structure(lambda array: array[:1], x))
     model.optimizer.build(model.trainable_variables)
     wanted = _Request(model, batch_size, limit_bytes)
-    chosen = _chosen(wanted, data, plan, build, probes, keep, fit_arguments.get("class_weight"))
+    chosen = _chosen(wanted, data, plan, build, probes, keep, fit_arguments.get("class_weight"), _runs(confirm))
     if verbose:
         print(f"vramline: {chosen}", flush=True)
 
@@ -376,6 +395,7 @@ def _chosen(
     probes: Sequence[int],
     keep: str | os.PathLike[str] | None,
     class_weight: dict[int, float] | None,
+    confirm: int,
 ) -> Within:
     room = wanted.limit - wanted.others
     if room <= 0:
@@ -392,6 +412,7 @@ def _chosen(
         folder = Path(temporary)
         made = Probes(wanted.model, folder, Path(keep) if keep is not None else None, tuple(probes))
         made.save(data, build, class_weight)
+        confirm = 0 if _has_gpu() else confirm
         told = made.plan(2, wanted.batch, room)
         direct = told.predictions[0]
         if direct.fits is not True:
@@ -400,11 +421,24 @@ def _chosen(
             if least - 3 * wanted.accumulators <= room:
                 alone = made.plan(1, wanted.batch, room)
                 if alone.predictions[0].fits is True:
-                    return _within(wanted, alone, wanted.batch, 1)
-        micro, steps = _parts(wanted, told)
-        if steps > 1:
-            told = made.plan(2, micro, room)
+                    alone = made.plan(1, wanted.batch, room, confirm) if confirm else alone
+                    if alone.predictions[0].fits is True:
+                        return _within(wanted, alone, wanted.batch, 1)
+        micro, steps = (wanted.batch, 1) if direct.fits is True else _parts(wanted, told)
+        for tried in range(_TRIES):
+            if confirm or steps > 1:
+                told = made.plan(2, micro, room, confirm)
+            if not confirm or told.confirmed == micro or micro == 1 or tried + 1 == _TRIES:
+                break
+            micro, steps = parts_of(wanted.batch, max(micro * 3 // 4, 1))
         return _within(wanted, told, micro, steps)
+
+
+def _has_gpu() -> bool:
+    """Whether the model trains on a GPU: there, a run under the whole limit has no room next to this process."""
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
 
 
 def _given(plan: dict[str, Any] | str | os.PathLike[str], limit: int) -> _vramline.PlanDocument:
@@ -437,7 +471,7 @@ def _limit_text(size: int) -> str:
 
 def _parts(wanted: _Request, plan: _vramline.PlanDocument) -> tuple[int, int]:
     # If no batch size is sure to fit, stay well below the largest that is likely to.
-    largest = plan.sure or (max(plan.likely * 3 // 4, 1) if plan.likely is not None else None)
+    largest = plan.expected or plan.sure or (max(plan.likely * 3 // 4, 1) if plan.likely is not None else None)
     if largest is None:
         doubts = "".join(f"\n  not certain: {text}" for text in plan.doubts)
         raise DoesNotFit(
@@ -466,7 +500,8 @@ def _within(wanted: _Request, plan: _vramline.PlanDocument, micro: int, steps: i
         predicted_low_bytes=with_others(lambda at: at.low),
         predicted_high_bytes=with_others(lambda at: at.high),
         minimum_bytes=with_others(lambda at: at.minimum),
-        certain=is_known and plan.certain and (plan.sure or 0) >= micro,
+        certain=is_known and plan.certain and (plan.confirmed == micro or (plan.expected or plan.sure or 0) >= micro),
+        confirmed_runs=plan.passes if plan.confirmed == micro else 0,
         measured_peak_bytes=None,
         stepped_down=False,
         plan=json.loads(plan.json),
@@ -479,7 +514,7 @@ def _smaller(chosen: Within, accumulators: int) -> Within | None:
     micro, steps = parts_of(chosen.batch_size, max(chosen.micro_batch * 3 // 4, 1))
     unknown = dict.fromkeys(["predicted_peak_bytes", "predicted_low_bytes", "predicted_high_bytes", "minimum_bytes"])
     changed = {"micro_batch": micro, "accumulation_steps": steps, "accumulator_bytes": accumulators}
-    return _replaced(chosen, stepped_down=True, certain=False, **changed, **unknown)
+    return _replaced(chosen, stepped_down=True, certain=False, confirmed_runs=0, **changed, **unknown)
 
 
 def _replaced(within: Within, **changes: Any) -> Within:

@@ -12,6 +12,7 @@ from conftest import job_environment
 
 JOB = Path(__file__).parent / "jobs" / "batched.py"
 COMPILED = JOB.with_name("compiled.py")
+EDGES = JOB.with_name("edges.py")
 MIB = 1 << 20
 TARGET = 104
 # Large enough that most of the peak grows with the batch, whichever kernels TensorFlow has for the processor.
@@ -53,7 +54,7 @@ def test_plan_makes_its_probes_smallest_first_and_ends_them(planned):
 
 def test_samples_in_the_pool_make_nothing_sure(binary, tmp_path):
     """Their number grows with the batch, and not their size: what that does to the pool no probe shows."""
-    command = ["plan", "--json", "--batches", "5,13,23", "--repeats", "1", "--limit", "100MiB", "--trace-steps", "6", "-o", tmp_path]
+    command = ["plan", "--json", "--batches", "5,13,23", "--repeats", "1", "--limit", "100MiB", "--trace-steps", "6", "--no-confirm", "-o", tmp_path]
     done = call(binary, *command, "--", sys.executable, JOB, "{batch}", "--shuffled", codes=(4,))
     document = json.loads(done.stdout)
     assert "once-per-sample" in [warning["code"] for warning in document["warnings"]]
@@ -111,12 +112,49 @@ def test_sure_passes_where_the_allocator_enforces_the_limit(binary, planned):
     limit = (largest_probe + told["peak_bytes"]) // 2 // MIB
     done = call(binary, "plan", "--json", *probes(folder), "--limit", f"{limit}MiB", codes=(0, 4))
     largest = json.loads(done.stdout)["largest_batch"]
-    assert 13 < largest["sure"] <= largest["likely"] < FAR
-    call(binary, "run", "--no-report", "--trace", "off", "--limit", f"{limit}MiB", "-o", folder / "sure.vram", "--", sys.executable, JOB, largest["sure"])
+    # Without a command nothing ran, so that only four times the largest probe is called sure.
+    assert 13 < largest["sure"] <= min(largest["expected"], 4 * 13) and largest["expected"] <= largest["likely"] < FAR
+    call(binary, "run", "--no-report", "--trace", "off", "--limit", f"{limit}MiB", "-o", folder / "sure.vram", "--", sys.executable, JOB, largest["expected"])
     done = call(binary, "plan", *probes(folder), "--limit", f"{limit}MiB", "--batch", FAR, codes=(3,))
     assert "does not fit" in done.stdout.splitlines()[0]
     done = call(binary, "plan", *probes(folder), "--limit", "4GiB", "--batch", TARGET, "--curve")
     assert "fits in 4.00 GiB" in done.stdout.splitlines()[0] and "Memory against batch" in done.stdout
+
+
+def confirmed(binary, folder, limit, *job, codes=(0, 4), **more):
+    command = ["plan", "--json", "--repeats", "1", "--trace-steps", "4", "--limit", limit, "-o", folder]
+    done = call(binary, *command, *job, codes=codes, **more)
+    return json.loads(done.stdout), done.stderr
+
+
+def test_what_is_sure_has_run_though_another_kernel_needs_more(binary, tmp_path):
+    """Above some size TensorFlow's own 3-D convolutions take scratch memory that no small probe shows."""
+    job = ["--batches", "3,5,7", "--confirm", "2", "--", sys.executable, EDGES, "volumes", "{batch}"]
+    document, said = confirmed(binary, tmp_path / "probes", "300MiB", *job, TF_ENABLE_ONEDNN_OPTS="0")
+    told, largest = document["confirmation"], document["largest_batch"]
+    assert told["state"] == "confirmed" and told["confirmed"], (told, said)
+    assert largest["sure"] == told["batch"] and told["passes"] == 2 and told["failures"] == 0 and told["steps"] == 4
+    counted = [run for run in told["runs"] if run["batch"] == told["batch"] and not run["only_measured"]]
+    assert [run["passed"] for run in counted] == [True, True] and all(run["limit_bytes"] == 300 * MIB for run in counted)
+    failed = [run["batch"] for run in told["runs"] if not run["passed"]]
+    assert told["nearest_failure_batch"] == min(failed, default=None)
+    assert "ran 2 times under 300 MiB, 4 steps each" in told["text"] and document["predictions"][0]["fits"]
+    # What it says is so in one more run, and running the same plan again runs nothing.
+    limit = ["--limit", "300MiB", "-o", tmp_path / "sure.vram"]
+    call(binary, "run", "--no-report", "--trace", "off", *limit, "--", sys.executable, EDGES, "volumes", largest["sure"], TF_ENABLE_ONEDNN_OPTS="0")
+    again, said = confirmed(binary, tmp_path / "probes", "300MiB", *job, TF_ENABLE_ONEDNN_OPTS="0")
+    assert again["largest_batch"] == largest and " after " not in said and "already recorded; it passed" in said
+
+
+def test_a_run_that_fails_for_another_reason_confirms_nothing(binary, tmp_path):
+    job = ["--batches", "7,11,13", "--", sys.executable, EDGES, "depthwise", "{batch}", "--fails-above", "13"]
+    document, _ = confirmed(binary, tmp_path / "probes", "100MiB", *job)
+    told = document["confirmation"]
+    assert told["state"] == "other-failure" and not told["confirmed"] and told["runs"] == [] and told["batch"] is None
+    assert "another reason than memory" in told["text"] and "no such batch" in told["text"]
+    # Requests that come once a sample, but add up to next to nothing, leave it certain.
+    assert document["certain"] and 13 < document["largest_batch"]["sure"] <= 4 * 13, document["warnings"]
+    assert "kernel-may-change" in [warning["code"] for warning in document["warnings"]]
 
 
 def test_the_page_of_a_plan_says_what_the_document_says(binary, planned, tmp_path):

@@ -80,6 +80,8 @@ def test_what_was_done_is_told(facts):
     assert told["batch_size"] == 256 == told["micro_batch"] * told["accumulation_steps"]
     assert told["accumulation_steps"] > 1
     assert not told["stepped_down"]
+    # It ran under the limit before the training, in a process of its own.
+    assert told["confirmed_runs"] == 1 and "confirmed by 1 run" in facts["within"]["printed"]
     # Weights and biases, each in whole chunks.
     sizes = [48 * 6000 * 4, 6000 * 4, 6000 * 10 * 4, 10 * 4]
     assert told["accumulator_bytes"] == sum(-(-size // 256) * 256 for size in sizes)
@@ -395,7 +397,7 @@ for _ in range(2):
     model = keras.Sequential([keras.Input((256,)), keras.layers.Dense(512)])
     model.compile("sgd", "mse")
     x, y = np.zeros((32, 256), "float32"), np.zeros((32, 512), "float32")
-    vramline.keras.fit_within(model, x, y, batch_size=16, limit="1GiB", probes=(3, 5), keep=sys.argv[1], verbose=0)
+    vramline.keras.fit_within(model, x, y, batch_size=16, limit="1GiB", probes=(3, 5), keep=sys.argv[1], confirm=1, verbose=0)
     print([(path.parent.name, path.stat().st_mtime_ns) for path in sorted(__import__("pathlib").Path(sys.argv[1]).glob("*/*/*/run.json"))])
 """
 
@@ -406,7 +408,7 @@ def test_kept_probes_are_not_run_again(binary, tmp_path):
     done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = done.stdout.splitlines()
-    assert "probe-5-0.vram" in first and first == second
+    assert "probe-5-0.vram" in first and "confirmed-16-0.vram" in first and first == second
 
 
 def test_a_peak_above_the_limit_is_said_to_be_of_more_memory():
@@ -421,17 +423,19 @@ def test_a_peak_above_the_limit_is_said_to_be_of_more_memory():
         predicted_high_bytes=18 * MIB,
         minimum_bytes=13 * MIB,
         certain=True,
+        confirmed_runs=0,
         measured_peak_bytes=None,
         stepped_down=False,
         plan={},
     )
     begin = "batch 256 as 16 micro-batches of 16 within"
     spare = "without a limit the peak would be 17 MiB (16 MiB to 18 MiB)"
-    assert str(told) == f"{begin} 14 MiB: needs at least 13 MiB; {spare}"
-    assert str(replace(told, minimum_bytes=None)) == f"{begin} 14 MiB; {spare}"
+    end = "; not confirmed by a run"
+    assert str(told) == f"{begin} 14 MiB: needs at least 13 MiB; {spare}{end}"
+    assert str(replace(told, minimum_bytes=None, confirmed_runs=2)) == f"{begin} 14 MiB; {spare}; confirmed by 2 runs"
     # An interval that reaches beyond the limit contradicts it as well.
     assert spare in str(replace(told, limit_bytes=17 * MIB))
-    assert str(replace(told, limit_bytes=18 * MIB)) == f"{begin} 18 MiB: predicted peak 17 MiB (16 MiB to 18 MiB)"
+    assert str(replace(told, limit_bytes=18 * MIB)) == f"{begin} 18 MiB: predicted peak 17 MiB (16 MiB to 18 MiB){end}"
 
 
 def test_whole_numbers_of_numpy_and_a_callback_alone():

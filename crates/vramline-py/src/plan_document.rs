@@ -13,7 +13,12 @@ pub(crate) struct PlanDocument {
     limit: Option<u64>,
     certain: bool,
     sure: Option<u64>,
+    expected: Option<u64>,
     likely: Option<u64>,
+    /// The batch size that real runs under the limit have confirmed.
+    confirmed: Option<u64>,
+    /// The number of these runs.
+    passes: u64,
     predictions: Vec<PlannedBatch>,
     doubts: Vec<String>,
     /// The JSON text that was read.
@@ -53,7 +58,10 @@ impl PlanDocument {
             limit: plan.limit_bytes.map(|bytes| bytes.0),
             certain: plan.certain,
             sure: plan.largest_batch.sure,
+            expected: plan.largest_batch.expected,
             likely: plan.largest_batch.likely,
+            confirmed: plan.confirmation.batch.filter(|_| plan.confirmation.confirmed),
+            passes: plan.confirmation.passes,
             predictions: plan.predictions.into_iter().map(batch).collect(),
             doubts: plan.warnings.into_iter().map(|warning| warning.text).collect(),
             json: text,

@@ -273,11 +273,12 @@ pub mod documents {
 
     // Of a plan.
     #[doc(inline)]
-    pub use crate::stages::analysis::plan::{PlanVerdict, Saving};
+    pub use crate::stages::analysis::plan::{ConfirmationState, PlanVerdict, Saving};
     #[doc(inline)]
     pub use crate::stages::plan::{Basis, Part};
     #[doc(inline)]
     pub use crate::stages::view::plan::{
-        CompiledView, CurvePoint, FixView, LargestView, PartView, PlanVerdictView, PredictionView, ProbeView,
+        CompiledView, ConfirmationView, CurvePoint, FixView, LargestView, PartView, PlanVerdictView,
+        PredictionView, ProbeView, RealRunView,
     };
 }

@@ -83,6 +83,7 @@ if __name__ == "__main__":
             if how == "reset":
                 settings["callbacks"] = [takes, Resets()]
             told = build if how == "build" else None
+            settings["confirm"] = 1
             history = vramline.keras.fit_within(model, x, y, limit=limit, plan=plan, build=told, verbose=2, **settings)
             facts["within"] = {name: value for name, value in vars(history.within).items() if name != "plan"}
             facts["seen"] = takes.seen

@@ -1,5 +1,7 @@
 //! `vramline plan`: predicts the memory of any batch size from a few small ones.
 
+mod confirm;
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
@@ -53,6 +55,11 @@ run. So the prediction is a range, and near the limit some runs fit and others d
     sure     nearly every run fits, with a margin for orders that no probe has shown
     likely   more than half of the runs fit
 
+With a command and --limit, Vramline then confirms the answer. It runs the largest batch size that
+is sure (or the first of --batch) for a few steps under the limit, several times for TensorFlow. If
+a run fails, Vramline corrects the plan and tries a smaller batch size, at most 8 in all. Without a
+command, nothing is called sure beyond 4 times the largest probe.
+
 If XLA compiled the program (JAX, or Keras with jit_compile=True), its working memory does not
 grow linearly. Vramline then runs the command again at each probe's batch size, at the batch sizes
 to predict and, with --limit, at a few near the limit, only until the program is compiled.
@@ -88,6 +95,13 @@ pub(crate) struct PlanArgs {
     pub(crate) batch: Vec<u64>,
     #[command(flatten)]
     pub(crate) job: ProbeArgs,
+    /// Number of runs under the limit that the batch size of the answer has to pass, with a command and --limit [default: 3 for TensorFlow,
+    /// whose runs differ; 1 otherwise].
+    #[arg(long, value_name = "N", requires = "command", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) confirm: Option<u32>,
+    /// Do not run the batch size of the answer: predict only.
+    #[arg(long, conflicts_with = "confirm")]
+    pub(crate) no_confirm: bool,
     /// Print memory as a function of the batch size, up to the largest that fits and beyond.
     #[arg(long)]
     pub(crate) curve: bool,
@@ -193,12 +207,13 @@ fn analysis(args: &PlanArgs, options: &PlanOptions) -> Result<PlanAnalysis, Fail
     if probes.is_empty() {
         return Ok(plan::of_compiled(&job.given()?, options));
     }
-    let (mut prepared, read) = job.prepared(&probes, options)?;
+    let (mut prepared, mut read) = job.prepared(&probes, options)?;
     if !job.command.is_empty() {
         compile(args, &mut prepared, &read)?;
     }
+    let confirmation = confirm::confirm(args, options, &mut prepared, &mut read)?;
     let line = ProgressLine::timed("planning");
-    let analysis = plan::plan(&prepared, &read, options);
+    let analysis = plan::plan_confirmed(&prepared, &read, options, confirmation);
     drop(line);
     let is_predicted = |batch: u64| analysis.predictions.iter().any(|each| each.taken.batch == batch);
     if let Some(batch) = args.batch.iter().find(|batch| !is_predicted(**batch)) {
@@ -314,6 +329,7 @@ impl ProbeArgs {
             label: "probe",
             more: &Variables::new(),
             allocator: None,
+            limit: None,
             is_anew: false,
         })
     }

@@ -118,7 +118,7 @@ fn from_plan(args: &VerifyArgs, batch: u64) -> Result<Predicted, Failure> {
             format!("check the value; give a smaller {} with --batch", job.variable),
         )
     })?;
-    let fitting = job.limit.and_then(|limit| plan.largest(limit, job.steps).sure);
+    let fitting = job.limit.and_then(|limit| plan.largest(limit, job.steps).to_confirm);
     let offered = plan.candidates(batch, fitting);
     let mut fixes = Vec::new();
     for name in args.fix.iter().flat_map(|fix| fix.split('+')) {
@@ -210,6 +210,7 @@ fn measure(args: &VerifyArgs, batch: u64, fixes: &[Fix]) -> Result<Measured, Fai
         label: &label,
         more: &more,
         allocator,
+        limit: None,
         // A measurement is always made now.
         is_anew: true,
     })?;

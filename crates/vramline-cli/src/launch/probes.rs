@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, anyhow};
 use vramline::recording::manifest::{self, Exit, RunManifest};
+use vramline::units::Bytes;
 
 use crate::exit::{Failure, JobEnd};
 use crate::launch::environment;
@@ -38,6 +39,8 @@ pub(crate) struct ProbeJob<'a> {
     /// Additional environment variables.
     pub(crate) more: &'a Variables,
     pub(crate) allocator: Option<Allocator>,
+    /// The limit of the pool.
+    pub(crate) limit: Option<Bytes>,
     /// Whether existing recordings are made again.
     pub(crate) is_anew: bool,
 }
@@ -51,6 +54,7 @@ impl ProbeJob<'_> {
             trace: Trace::Steps(self.trace_steps),
             stops: true,
             allocator: self.allocator,
+            limit: self.limit,
             more: self.more.clone(),
             must_obey: true,
             ..JobSpec::default()
@@ -75,6 +79,7 @@ pub(super) fn is_of(folder: &Path, spec: &JobSpec<'_>) -> bool {
         && std::env::current_dir().is_ok_and(|cwd| cwd.to_string_lossy() == kept.cwd)
         && kept.settings.trace == spec.trace.to_string()
         && kept.settings.allocator.as_deref() == spec.allocator.map(Allocator::word)
+        && kept.settings.limit_bytes == spec.limit
         && variables.iter().all(|(name, value)| kept.environment.get(name) == Some(value))
         && !spec.command.iter().any(is_newer)
 }
@@ -110,11 +115,15 @@ pub(crate) fn make(job: &ProbeJob<'_>) -> Result<Vec<(u64, PathBuf)>, Failure> {
             let began = Instant::now();
             let _ = fs::remove_dir_all(&part);
             let spec = JobSpec { progress: Some(begin.clone()), ..spec };
-            one(job, batch, spec, &path).inspect_err(|failure| {
-                if matches!(failure, Failure::Interrupted { .. }) {
-                    let _ = fs::remove_dir_all(&part);
-                }
-            })?;
+            let (end, recording) = one(spec, &path, &part)?;
+            if let Some(ended) = ended_by(end) {
+                let log = path.with_extension("log");
+                return Err(Failure::error(
+                    format!("the run with {} {batch} {ended}", job.variable),
+                    format!("the last lines of '{}':\n{}", log.display(), last_words(&log)),
+                ));
+            }
+            keep(recording, &path)?;
             say(format_args!("{begin} took {:.1} s", began.elapsed().as_secs_f64()));
             made.push((batch, path));
         }
@@ -134,40 +143,77 @@ pub(crate) fn check(command: &[OsString], variable: &str) -> Result<String, Fail
     Err(Failure::usage(format!("the command does not contain {braces}"), hint))
 }
 
-/// Records one probe.
-fn one(job: &ProbeJob<'_>, batch: u64, spec: JobSpec<'_>, path: &Path) -> Result<(), Failure> {
-    let log_path = path.with_extension("log");
-    let log = File::create(&log_path).with_context(|| format!("cannot write '{}'", log_path.display()))?;
-    let recorded = record(&JobSpec { log: Some(&log), ..spec })?;
-    if let Some(signal) = recorded.interrupted {
-        return Err(Failure::Interrupted { signal });
+/// A run at one batch size that may fail.
+pub(crate) struct Attempt {
+    pub(crate) recording: PathBuf,
+    pub(crate) log: PathBuf,
+    /// How it ended, if it failed: the rest of a sentence.
+    pub(crate) failed: Option<String>,
+}
+
+/// Makes one run that may fail, unless it exists already. Its recording is kept in any case, so that a later plan knows of a failure too.
+pub(crate) fn attempt(job: &ProbeJob<'_>, batch: u64, number: u32, begin: &str) -> Result<Attempt, Failure> {
+    let braces = check(job.command, job.variable)?;
+    let recording = job.folder.join(format!("{}-{batch}-{number}.vram", job.name));
+    let part = recording.with_extension("part.vram");
+    let log = recording.with_extension("log");
+    let spec = job.spec(batch, &braces, part.clone());
+    let known = RunManifest::read(&recording).ok().and_then(|manifest| manifest.exit);
+    if let Some(exit) = known.filter(|_| is_of(&recording, &spec)) {
+        let failed = ended_by(JobEnd::Ended(exit));
+        let word = if failed.is_some() { "failed" } else { "passed" };
+        say(format_args!("{begin}: already recorded; it {word}"));
+        return Ok(Attempt { recording, log, failed });
     }
-    let ended = match recorded.end {
+    let began = Instant::now();
+    let _ = fs::remove_dir_all(&part);
+    let (end, made) = one(JobSpec { progress: Some(begin.to_owned()), ..spec }, &recording, &part)?;
+    let failed = ended_by(end);
+    let word = if failed.is_some() { "failed" } else { "passed" };
+    say(format_args!("{begin} {word} after {:.1} s", began.elapsed().as_secs_f64()));
+    if matches!(end, JobEnd::Ended(_)) {
+        keep(made, &recording)?;
+    }
+    Ok(Attempt { recording, log, failed })
+}
+
+/// How a run failed; `None` if it did not.
+fn ended_by(end: JobEnd) -> Option<String> {
+    match end {
         JobEnd::Ended(Exit::Code(0)) => None,
         JobEnd::Ended(Exit::Code(code)) => Some(format!("failed with exit code {code}")),
         JobEnd::Ended(Exit::Signal(signal)) => Some(format!("was ended by signal {signal}")),
         JobEnd::NotFound | JobEnd::NotStarted => Some("could not be started".to_owned()),
-    };
-    if let Some(ended) = ended {
-        return Err(Failure::error(
-            format!("the run with {} {batch} {ended}", job.variable),
-            format!("the last lines of '{}':\n{}", log_path.display(), last_words(&log_path)),
-        ));
     }
-    let recording = recorded
-        .path
+}
+
+/// Records one run into `part`, with a log next to `path`. Returns how it ended, and its recording.
+fn one(spec: JobSpec<'_>, path: &Path, part: &Path) -> Result<(JobEnd, Option<PathBuf>), Failure> {
+    let log_path = path.with_extension("log");
+    let log = File::create(&log_path).with_context(|| format!("cannot write '{}'", log_path.display()))?;
+    let recorded = record(&JobSpec { log: Some(&log), ..spec })?;
+    if let Some(signal) = recorded.interrupted {
+        let _ = fs::remove_dir_all(part);
+        return Err(Failure::Interrupted { signal });
+    }
+    if let Some(recording) = &recorded.path {
+        let wrote = recorded.manifest.write(recording);
+        wrote.with_context(|| format!("cannot write to '{}'", recording.display()))?;
+    }
+    Ok((recorded.end, recorded.path))
+}
+
+/// Gives a complete recording its name.
+fn keep(recording: Option<PathBuf>, path: &Path) -> Result<(), Failure> {
+    let recording = recording
         .ok_or_else(|| anyhow!("cannot record '{}': the folder cannot be written", path.display()))?;
-    recorded
-        .manifest
-        .write(&recording)
-        .with_context(|| format!("cannot write to '{}'", recording.display()))?;
     let _ = fs::remove_dir_all(path);
     fs::rename(&recording, path)
         .with_context(|| format!("cannot rename '{}' to '{}'", recording.display(), path.display()))?;
     Ok(())
 }
 
-pub(super) fn last_words(log: &Path) -> String {
+pub(crate) fn last_words(log: &Path) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default().join("\n")

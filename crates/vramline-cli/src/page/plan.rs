@@ -26,11 +26,9 @@ pub(crate) fn page(document: &PlanView) -> String {
     let mut content = format!(
         "<section id=\"verdict\" aria-label=\"Verdict\"><p>{}</p>{}</section>\n<main id=\"page\">\n",
         escaped(&document.headline),
-        document
-            .largest_batch
-            .text
-            .as_ref()
-            .map_or(String::new(), |text| format!("<p>{}</p>", escaped(text)))
+        document.largest_batch.text.as_ref().map_or(String::new(), |text| {
+            format!("<p>{}</p><p>{}</p>", escaped(text), escaped(&document.confirmation.text))
+        })
     );
     content.push_str(&drawing(document));
     for prediction in &document.predictions {

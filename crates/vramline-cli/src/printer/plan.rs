@@ -37,6 +37,7 @@ pub(crate) fn first_screen(document: &PlanView, style: Style) -> String {
             document.largest_batch.text.as_ref().map(|text| wrapped(text, 0, 2)).unwrap_or_default(),
         )
         .attached(),
+        Section::whole(confirmation(document).map(|text| wrapped(text, 0, 2)).unwrap_or_default()).attached(),
         Section::trimmed(predicted(document, style), 3, 1),
         Section::trimmed(parts, 0, 4),
         Section::trimmed(fixes_in_short(document, style), 4, 2),
@@ -157,6 +158,9 @@ pub(crate) fn full(document: &PlanView, curve: bool, style: Style) -> String {
     if let Some(text) = &document.largest_batch.text {
         let _ = writeln!(out, "{}", printable(text));
     }
+    if let Some(text) = confirmation(document) {
+        let _ = writeln!(out, "{}", printable(text));
+    }
     for prediction in &document.predictions {
         batch(&mut out, document, prediction, style);
     }
@@ -172,6 +176,12 @@ pub(crate) fn full(document: &PlanView, curve: bool, style: Style) -> String {
     }
     notes_of(&mut out, &document.warnings, style);
     out
+}
+
+/// Whether the answer ran.
+fn confirmation(document: &PlanView) -> Option<&str> {
+    let is_told = document.limit_bytes.is_some() && !document.probes.is_empty();
+    is_told.then_some(document.confirmation.text.as_str())
 }
 
 fn batch(out: &mut String, document: &PlanView, prediction: &PredictionView, style: Style) {

@@ -52,9 +52,11 @@ pub struct Chance {
 /// The largest batches under a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Largest {
-    /// Nearly every run passes, at this and every smaller batch that was tried, with some room, and the probes tell that much. `None`
-    /// where not even the smallest does.
+    /// Nearly every run passes, at this and every smaller batch that was tried, with some room and without threads that wait, and a
+    /// probe is large enough to tell. `None` where not even the smallest does.
     pub sure: Option<u64>,
+    /// The same where real runs at that very batch are to follow: it may lie farther beyond the probes.
+    pub to_confirm: Option<u64>,
     /// The same if compiled programs take, between and beyond the batches that they were compiled at, what straight lines say.
     pub edge: Option<u64>,
     /// More runs pass than not.
@@ -105,7 +107,7 @@ impl Plan {
         Chance { run: of(steps), short: of(steps.min(2)) }
     }
 
-    /// Whether it fits: nearly every run does, none does, or some do.
+    /// Whether it fits: nearly every run does with room, and every order without threads that wait; no run does; or some do.
     #[must_use]
     pub fn fits(&self, batch: u64, limit: Bytes, steps: u64) -> Option<bool> {
         let with_room = batch.saturating_add(if self.is_ordered {
@@ -115,6 +117,7 @@ impl Plan {
         });
         if self.chance(with_room, limit, steps).run >= SURE
             && (self.is_ordered || self.chance(batch, tighter(limit), steps).run >= SURE)
+            && self.passes_in_every_order(batch, limit)
         {
             return Some(true);
         }
@@ -136,16 +139,20 @@ impl Plan {
         let passing = largest_where(guess, from, |batch| chance(batch, limit) >= SURE);
         let likely =
             largest_where(passing.unwrap_or(guess), u64::MAX, |batch| chance(batch, limit) >= LIKELY);
-        let edge = passing.map(|batch| self.less_room(batch)).and_then(|passing| {
+        let mut within = |most: u64| {
             // What passes farther beyond the probes than they tell is not called sure.
-            let most = passing.min(self.farthest());
-            if self.is_ordered && most == passing {
-                return Some(most);
-            }
-            let limit = if self.is_ordered { limit } else { tighter(limit) };
-            largest_where(most, from, |batch| batch <= most && chance(batch, limit) >= SURE)
-        });
-        Largest { sure: edge.and_then(|batch| self.known_at_most(batch)), edge, likely }
+            let most = passing.map(|batch| self.less_room(batch))?.min(most);
+            let tight = if self.is_ordered { limit } else { tighter(limit) };
+            let mut is_sure = |batch: u64| {
+                batch <= most && chance(batch, tight) >= SURE && self.passes_in_every_order(batch, limit)
+            };
+            largest_where(most, from, &mut is_sure)
+        };
+        let edge = within(self.farthest());
+        let far = self.farthest_without_run();
+        let near = if is_compiled || edge <= Some(far) { edge } else { within(far) };
+        let known = |batch: Option<u64>| batch.and_then(|batch| self.known_at_most(batch));
+        Largest { sure: known(near), to_confirm: known(edge), edge, likely }
     }
 
     /// About which batch a limit leaves room for: where the line through the probes' peaks meets it.
@@ -196,6 +203,17 @@ impl Plan {
         #[expect(clippy::cast_precision_loss, reason = "a share")]
         let share = count as f64 / ways.len().max(1) as f64;
         share
+    }
+
+    /// Whether every order passes under a limit without waiting: whether the limit is at least [`Plan::minimum`].
+    fn passes_in_every_order(&self, batch: u64, limit: Bytes) -> bool {
+        let passed = each(&self.ways(), |&(order, irregular, placement)| {
+            let (probe, program) = (self.probes.get(order)?, self.program_at(order, batch, irregular)?);
+            let rehearsal =
+                Rehearsal { program: &program, rules: &probe.ran.rules, limit: Some(limit), placement };
+            rehearsal.passes().then_some(())
+        });
+        passed.into_iter().collect::<Option<Vec<()>>>().is_some()
     }
 
     /// The smallest limit, in whole MiB, with which every order passes without waiting.

@@ -3,9 +3,10 @@
 use rustc_hash::FxHashSet;
 
 use super::by_sequence::Likeness;
+use super::predict::Prediction;
 use super::probe::{Key, Probe};
 use super::size::{Basis, Size};
-use super::{Form, Plan};
+use super::{Form, Plan, SizedKernel};
 use crate::replay::NotReplayed;
 use crate::units::Bytes;
 
@@ -137,8 +138,10 @@ pub enum Doubt {
     Far(u64),
     /// The batch size needs more than any pool can have.
     TooLarge(u64),
-    /// Larger batch sizes may fit, but are far beyond the probes.
+    /// Larger batch sizes may fit, but are far beyond the probes, and none of them ran.
     Beyond(u64),
+    /// The batch size is beyond every run, and the program has ops whose kernels, and so whose scratch memory, depend on the size.
+    KernelMayChange(Vec<SizedKernel>),
     /// Requests that occur once per sample: their number grows, not their size.
     OncePerSample {
         /// The mean size of a request.
@@ -166,7 +169,11 @@ impl Doubt {
             | Doubt::Far(_)
             | Doubt::TooLarge(_)
             | Doubt::OncePerSample { .. } => true,
-            Doubt::NotReproduced(_) | Doubt::FewSteps(_) | Doubt::TwoBatches | Doubt::Beyond(_) => false,
+            Doubt::NotReproduced(_)
+            | Doubt::FewSteps(_)
+            | Doubt::TwoBatches
+            | Doubt::Beyond(_)
+            | Doubt::KernelMayChange(_) => false,
         }
     }
 
@@ -188,6 +195,7 @@ impl Doubt {
             Doubt::Far(_) => "far",
             Doubt::TooLarge(_) => "too-large",
             Doubt::Beyond(_) => "beyond-probes",
+            Doubt::KernelMayChange(_) => "kernel-may-change",
             Doubt::OncePerSample { .. } => "once-per-sample",
         }
     }
@@ -242,8 +250,15 @@ impl Doubt {
             Doubt::Far(times) => format!("the batch size is {times} times that of the largest probe"),
             Doubt::TooLarge(batch) => format!("batch size {batch} needs more memory than any pool can have"),
             Doubt::Beyond(batch) => format!(
-                "batch sizes above {batch} may fit too, but they are at least {FAR} times the largest probe, too far to predict"
+                "batch sizes above {batch} may fit too, but they are more than {FAR_WITHOUT_RUN} times the largest probe, and none of them ran"
             ),
+            Doubt::KernelMayChange(kernels) => {
+                let names: Vec<&str> = kernels.iter().map(|kernel| kernel.word()).collect();
+                format!(
+                    "this size was not run, and the program has {}: at larger sizes such ops may use another kernel with more scratch memory, which small probes do not show",
+                    names.join(", ")
+                )
+            }
             Doubt::OncePerSample { bytes, from, to } => format!(
                 "requests of {bytes} occur once per sample, {} per step at batch size {} and {} at {}: the plan does not model how more of them fragment the pool",
                 from.1, from.0, to.1, to.0
@@ -279,7 +294,13 @@ impl Doubt {
             }
             Doubt::NotCompiled(_) => "pass the XLA dump of that batch size: --compiled N=FOLDER",
             Doubt::TooLarge(_) => "check the batch size",
-            Doubt::Far(_) | Doubt::Beyond(_) => "add a probe with a larger batch size",
+            Doubt::Far(_) => "add a probe with a larger batch size",
+            Doubt::Beyond(_) => {
+                "let the plan run the batch size itself (-- CMD {batch}), or add a probe with a larger batch size"
+            }
+            Doubt::KernelMayChange(_) => {
+                "let the plan run that size under a limit (--limit SIZE -- CMD {batch}), or add a probe near it"
+            }
             Doubt::OncePerSample { .. } => {
                 "the data pipeline allocates single samples in this pool: batch before shuffle, or keep the pipeline in host memory (on a GPU it is there anyway)"
             }
@@ -289,8 +310,15 @@ impl Doubt {
 
 /// The factor to the largest probe from which on a prediction is uncertain.
 const FAR: u64 = 64;
+/// The factor to the largest probe up to which a batch size may be called sure though no run was that large: libraries choose other
+/// kernels for larger sizes.
+const FAR_WITHOUT_RUN: u64 = 4;
 /// In percent of the peak at the smallest batch size: a peak above this at the largest is not a decrease, but another order of ops.
 const ORDERLY: u64 = 90;
+/// A batch size that is larger by at most one part in so many is near enough to have the same kernels.
+const NEAR: u64 = 16;
+/// What adds up to less than one part in so many of a peak does not decide what fits.
+const NEGLIGIBLE: u64 = 100;
 /// Smaller requests than this do not fragment a pool.
 const SMALL: u64 = 1024;
 /// In percent of the requested bytes: probes that have less in common are of different programs.
@@ -366,9 +394,10 @@ fn in_common(one: &Probe, other: &Probe) -> u64 {
 impl Plan {
     /// What makes answers for a batch uncertain.
     #[must_use]
-    pub fn doubts(&self, batch: u64, exact_share: f64) -> Vec<Doubt> {
+    pub fn doubts(&self, prediction: &Prediction) -> Vec<Doubt> {
+        let batch = prediction.batch;
         let mut doubts = Vec::new();
-        let exact_share = exact_share.min(self.share_of_lines());
+        let exact_share = prediction.known_share().min(self.share_of_lines());
         if exact_share < MOSTLY {
             doubts.push(Doubt::Inexact(exact_share));
         }
@@ -404,8 +433,11 @@ impl Plan {
         if batch > self.farthest() {
             doubts.push(Doubt::Far(batch / largest));
         }
-        doubts.extend(self.once_per_sample());
+        doubts.extend(self.once_per_sample(batch, prediction.peak));
         doubts.extend(self.compiled_doubt(batch));
+        if batch > largest.saturating_add(largest / NEAR) && !self.kernels.is_empty() {
+            doubts.push(Doubt::KernelMayChange(self.kernels.clone()));
+        }
         doubts
     }
 
@@ -438,8 +470,16 @@ impl Plan {
         largest.saturating_mul(FAR) - 1
     }
 
-    /// The largest requests of which a step has one more for nearly every sample more.
-    fn once_per_sample(&self) -> Option<Doubt> {
+    /// The largest batch that may be called sure without a run.
+    #[must_use]
+    pub(crate) fn farthest_without_run(&self) -> u64 {
+        let largest = self.probes.last().map_or(1, |probe| probe.batch).max(1);
+        largest.saturating_mul(FAR_WITHOUT_RUN)
+    }
+
+    /// The largest requests of which a step has one more for nearly every sample more, if all such requests of a step at a batch add up to
+    /// enough of its peak to matter.
+    fn once_per_sample(&self, batch: u64, peak: Bytes) -> Option<Doubt> {
         let (first, last) = (self.probes.first()?, self.probes.last()?);
         let more = last.batch.saturating_sub(first.batch);
         if self.is_ordered || more == 0 {
@@ -451,7 +491,18 @@ impl Plan {
             let grown = count.saturating_sub(before).saturating_mul(4) >= more.saturating_mul(3);
             grown.then_some((bytes, before, count))
         });
-        let (bytes, before, count) = grown.filter(|&(bytes, ..)| bytes >= SMALL).max()?;
+        let grown: Vec<(u64, u64, u64)> = grown.filter(|&(bytes, ..)| bytes >= SMALL).collect();
+        // If none of them were freed before the end of the step, and each sample more had as many more as between the probes.
+        let at_once = |&(bytes, before, count): &(u64, u64, u64)| {
+            let more_samples = u128::from(batch.saturating_sub(last.batch));
+            let more = more_samples * u128::from(count.saturating_sub(before)) / u128::from(more);
+            u128::from(bytes).saturating_mul(u128::from(count).saturating_add(more))
+        };
+        let cost = grown.iter().map(at_once).fold(0, u128::saturating_add);
+        if cost.saturating_mul(u128::from(NEGLIGIBLE)) < u128::from(peak.0) {
+            return None;
+        }
+        let (bytes, before, count) = grown.into_iter().max()?;
         let (from, to) = ((first.batch, before), (last.batch, count));
         Some(Doubt::OncePerSample { bytes: Bytes(bytes), from, to })
     }

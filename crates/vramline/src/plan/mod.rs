@@ -12,6 +12,7 @@ mod compiled;
 mod doubt;
 mod draws;
 mod fixes;
+mod kernels;
 pub mod pack;
 mod predict;
 mod probe;
@@ -32,6 +33,7 @@ pub use chance::{Chance, Largest};
 pub use compiled::{Compiled, ProgramRequest};
 pub use doubt::{Doubt, NotPlanned};
 pub use fixes::{Fix, Fixed};
+pub use kernels::SizedKernel;
 pub use predict::{PartPeak, Prediction};
 pub use probe::{Part, Probe, Source};
 pub use size::{Basis, Form, Point, Size};
@@ -58,6 +60,8 @@ pub struct Plan {
     /// What was compiled at several batches, where that was given.
     pub compiled: Vec<Compiled>,
     places: Vec<ProgramRequest>,
+    /// Ops whose kernels depend on the size.
+    kernels: Vec<SizedKernel>,
 }
 
 impl Plan {
@@ -75,7 +79,9 @@ impl Plan {
         let (sizes, alike) =
             if is_ordered { by_sequence::sizes(&probes) } else { (by_key::sizes(&probes), Vec::new()) };
         doubt::check(&probes, &sizes, is_ordered, &alike)?;
-        let mut plan = Plan { probes, sizes, is_ordered, alike, compiled: Vec::new(), places: Vec::new() };
+        let (compiled, places) = (Vec::new(), Vec::new());
+        let kernels = SizedKernel::among(keys.names());
+        let mut plan = Plan { probes, sizes, is_ordered, alike, compiled, places, kernels };
         // Traces hold the programs that ran in them.
         plan.add_compiled(sources.iter().filter_map(Compiled::of_probe).collect());
         Ok(plan)

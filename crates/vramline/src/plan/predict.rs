@@ -3,11 +3,11 @@
 use rustc_hash::FxHashMap;
 
 use super::draws::{Draws, Parts};
-use super::probe::Part;
+use super::probe::{Part, Probe};
 use super::size::Basis;
 use super::{Irregular, Plan, each};
 use crate::allocator::Placement;
-use crate::replay::{Program, Rehearsed};
+use crate::replay::{Program, Rehearsed, Rules};
 use crate::snapshot::Role;
 use crate::units::Bytes;
 
@@ -56,16 +56,25 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// The share of the bytes at the peak whose size three probes agree on, that a compiler told, or are the same as one of these.
+    /// The share of the bytes at the peak whose size three probes agree on, or that a compiler told.
     #[must_use]
     pub fn exact_share(&self) -> f64 {
+        self.share_of(&[Basis::Exact, Basis::Compiled])
+    }
+
+    /// The same, with those that are as large as one of these in their own probe.
+    pub(super) fn known_share(&self) -> f64 {
+        self.share_of(&[Basis::Exact, Basis::Compiled, Basis::Twin])
+    }
+
+    fn share_of(&self, bases: &[Basis]) -> f64 {
         let sum = |wanted: &[Basis]| -> u64 {
             let wanted = self.bases.iter().filter(|(basis, _)| wanted.contains(basis));
             wanted.map(|(_, bytes)| *bytes).sum::<Bytes>().0
         };
         let all = sum(&Basis::ALL);
         #[expect(clippy::cast_precision_loss, reason = "a share")]
-        let share = sum(&[Basis::Exact, Basis::Compiled, Basis::Twin]) as f64 / all.max(1) as f64;
+        let share = sum(bases) as f64 / all.max(1) as f64;
         share
     }
 }
@@ -96,7 +105,7 @@ impl Plan {
             for (stretch, &peak) in probe.stretches.iter().zip(&rehearsed.peaks) {
                 parts.add(stretch.part, peak, self.weight(probe.batch) * seldom);
             }
-            pools.push(rehearsed.pool);
+            pools.push(reserved(probe, &rehearsed));
             runs.push((number, program, rehearsed));
         }
         let peak = parts.quantile(0.5, steps)?;
@@ -204,6 +213,16 @@ impl Plan {
             asks.map(|(ask, _)| Bytes(ask.bytes)).sum::<Bytes>().0
         };
         bytes(|basis| basis == Basis::Held).saturating_mul(20) <= bytes(|_| true)
+    }
+}
+
+/// What a pool takes from the driver. One that takes all its memory at once takes its limit, whatever the batch.
+fn reserved(probe: &Probe, rehearsed: &Rehearsed) -> Bytes {
+    match &probe.ran.rules {
+        Rules::Bfc(preset) if !preset.options.growth => {
+            probe.ran.limit.unwrap_or(rehearsed.peak).max(rehearsed.peak)
+        }
+        _ => rehearsed.pool,
     }
 }
 

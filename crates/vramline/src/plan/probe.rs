@@ -29,6 +29,11 @@ impl Keys {
         let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         Key(*self.numbers.entry((name.to_owned(), region, dtype, rank)).or_insert(next))
     }
+
+    /// The names of the askers.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.numbers.keys().map(|(name, ..)| name.as_str())
+    }
 }
 
 /// A name without the number that TensorFlow gives a function in each process anew.

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 
 use crate::analysis::plan::{
-    BatchPrediction, CompiledStep, LargestBatch, NoFit, NoLargest, OfferedFix, PeakAtBatch, PlanAnalysis,
-    PlanDocument, PlanDoubt, PlanVerdict, PlannedBatch, PlannedLargest, ProbeFacts, Saving, UNMEASURED,
+    BatchPrediction, CompiledStep, Confirmation, ConfirmationState, LargestBatch, NoFit, NoLargest,
+    OfferedFix, PeakAtBatch, PlanAnalysis, PlanDocument, PlanDoubt, PlanVerdict, PlannedBatch,
+    PlannedConfirmation, PlannedLargest, ProbeFacts, RealRun, Saving, UNMEASURED,
 };
 use crate::document::{Document, Reason, Unknowns};
 use crate::event::Framework;
@@ -61,6 +62,8 @@ pub struct PlanView {
     pub predictions: Vec<PredictionView>,
     /// The largest batch size within the limit.
     pub largest_batch: LargestView,
+    /// Real runs under the limit: whether they confirm the answer.
+    pub confirmation: ConfirmationView,
     /// Fixes that need less memory.
     #[field(each)]
     pub fixes: Vec<FixView>,
@@ -182,7 +185,7 @@ pub struct PredictionView {
     /// Why that is unknown.
     #[serde(skip)]
     no_fit: Option<NoFit>,
-    /// Share of bytes at the peak with an exact size: three probes agree on it, the compiler reports it, or another request of the same size has it.
+    /// Share of bytes at the peak with an exact size: three probes agree on it, or the compiler reports it.
     #[field(title = "sizes known exactly", unit = "share")]
     pub exact_share: f64,
     /// Requested bytes, by how their size is known.
@@ -273,9 +276,12 @@ pub struct CurvePoint {
 /// The largest batch size within the limit.
 #[derive(Debug, Serialize, Document)]
 pub struct LargestView {
-    /// The largest batch size with which nearly every run of `steps` steps passes, as do all smaller ones that were tried, with room for op orders that no probe showed.
+    /// The largest batch size with which nearly every run of `steps` steps passes, as do all smaller ones that were tried, without threads that wait, and with room for op orders that no probe showed. Without a run at it (`confirmation`), at most 4 times the largest probe.
     #[field(null_with = Self::why_not_sure)]
     pub sure: Option<u64>,
+    /// The largest batch size that would be called sure if it ran: it may lie farther beyond the probes than `sure`.
+    #[field(null_with = Self::why_not_expected)]
+    pub expected: Option<u64>,
     /// The largest batch size with which more runs pass than fail, even if threads have to wait.
     #[field(null_with = Self::why_not_likely)]
     pub likely: Option<u64>,
@@ -285,9 +291,58 @@ pub struct LargestView {
     /// Why there is no sure one.
     #[serde(skip)]
     not_sure: Option<NoLargest>,
+    /// Why none is expected.
+    #[serde(skip)]
+    not_expected: Option<NoLargest>,
     /// Why there is no likely one.
     #[serde(skip)]
     not_likely: Option<NoLargest>,
+}
+
+/// Real runs under the limit at the batch size of the answer: the first of --batch, else the largest that is sure.
+#[derive(Debug, Serialize, Document)]
+pub struct ConfirmationView {
+    /// True if all runs at `batch` passed under the limit.
+    pub confirmed: bool,
+    /// `confirmed`, or why nothing is: `no-command`, `switched-off`, `no-limit`, `nothing-to-try`, `ran-out-of-memory`, `other-failure` (a run
+    /// failed for another reason than memory), `few-steps`, `not-started`, `not-a-probe`.
+    pub state: ConfirmationState,
+    /// The result as a sentence.
+    pub text: String,
+    /// The batch size that ran: the confirmed one, else the last.
+    #[field(null = "nothing ran")]
+    pub batch: Option<u64>,
+    /// Number of runs under the limit that a batch size has to pass.
+    pub wanted_runs: u32,
+    /// Runs at `batch` that passed under the limit.
+    pub passes: u64,
+    /// Runs at `batch` that ran out of memory.
+    pub failures: u64,
+    /// Training steps of each run that passed, at least.
+    #[field(null = "no run passed")]
+    pub steps: Option<usize>,
+    /// The smallest batch size at which a run ran out of memory.
+    #[field(null = "no run ran out of memory")]
+    pub nearest_failure_batch: Option<u64>,
+    /// All runs, in their order.
+    pub runs: Vec<RealRunView>,
+}
+
+/// A real run at a batch size.
+#[derive(Debug, Serialize, Document)]
+pub struct RealRunView {
+    /// Its batch size.
+    pub batch: u64,
+    /// The limit that it ran under; more than --limit if it only measured.
+    pub limit_bytes: Bytes,
+    /// Its recording.
+    pub file: String,
+    /// Its training steps.
+    pub steps: usize,
+    /// False if it ran out of memory.
+    pub passed: bool,
+    /// Whether it only measured, as a probe near the answer, and does not count as a pass.
+    pub only_measured: bool,
 }
 
 /// Bytes by basis, in the order of the words.
@@ -310,6 +365,7 @@ const NO_HELP: &str = "Pruning and quantization make a trained model smaller. Th
 
 impl From<PlanAnalysis> for PlanView {
     fn from(plan: PlanAnalysis) -> PlanView {
+        let confirmation = ConfirmationView::of(plan.confirmation, &plan.variable);
         let mut document = PlanView {
             kind: "plan",
             verdict: PlanVerdictView {
@@ -331,6 +387,7 @@ impl From<PlanAnalysis> for PlanView {
             compiled: plan.compiled.into_iter().map(CompiledView::from).collect(),
             predictions: plan.predictions.into_iter().map(PredictionView::from).collect(),
             largest_batch: LargestView::of(plan.largest, plan.largest_text),
+            confirmation,
             fixes: plan.fixes.into_iter().map(FixView::from).collect(),
             no_help: NO_HELP,
             curve: plan.curve.into_iter().map(CurvePoint::from).collect(),
@@ -410,10 +467,43 @@ impl LargestView {
     fn of(largest: LargestBatch, text: Option<String>) -> LargestView {
         LargestView {
             sure: largest.sure.ok(),
+            expected: largest.expected.ok(),
             likely: largest.likely.ok(),
             text,
             not_sure: largest.sure.err(),
+            not_expected: largest.expected.err(),
             not_likely: largest.likely.err(),
+        }
+    }
+}
+
+impl ConfirmationView {
+    fn of(confirmation: Confirmation, variable: &str) -> ConfirmationView {
+        let (batch, state) = (confirmation.batch(), confirmation.state());
+        ConfirmationView {
+            confirmed: state == ConfirmationState::Confirmed,
+            state,
+            text: confirmation.sentence(variable),
+            batch,
+            wanted_runs: confirmation.wanted,
+            passes: batch.map_or(0, |batch| confirmation.passes(batch)),
+            failures: batch.map_or(0, |batch| confirmation.failures(batch)),
+            steps: batch.and_then(|batch| confirmation.steps(batch)),
+            nearest_failure_batch: confirmation.nearest_failure(),
+            runs: confirmation.runs.into_iter().map(RealRunView::from).collect(),
+        }
+    }
+}
+
+impl From<RealRun> for RealRunView {
+    fn from(run: RealRun) -> RealRunView {
+        RealRunView {
+            batch: run.trial.batch,
+            limit_bytes: run.trial.limit,
+            file: run.file,
+            steps: run.steps,
+            passed: !run.ran_out,
+            only_measured: run.trial.only_measures,
         }
     }
 }
@@ -502,6 +592,10 @@ impl LargestView {
         self.not_sure.map(Reason::from).unwrap_or_default()
     }
 
+    fn why_not_expected(&self) -> Reason {
+        self.not_expected.map(Reason::from).unwrap_or_default()
+    }
+
     fn why_not_likely(&self) -> Reason {
         self.not_likely.map(Reason::from).unwrap_or_default()
     }
@@ -545,6 +639,15 @@ const _: fn(&PlanView, Vec<PlannedBatch>, Vec<PlanDoubt>) -> PlanDocument =
         outside_bytes: plan.outside_bytes,
         certain: plan.certain,
         predictions,
-        largest_batch: PlannedLargest { sure: plan.largest_batch.sure, likely: plan.largest_batch.likely },
+        largest_batch: PlannedLargest {
+            sure: plan.largest_batch.sure,
+            expected: plan.largest_batch.expected,
+            likely: plan.largest_batch.likely,
+        },
+        confirmation: PlannedConfirmation {
+            confirmed: plan.confirmation.confirmed,
+            batch: plan.confirmation.batch,
+            passes: plan.confirmation.passes,
+        },
         warnings,
     };

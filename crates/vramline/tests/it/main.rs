@@ -1,6 +1,7 @@
 //! The core's integration tests, in one binary. A new test goes into the module that is named after what it shows:
 //!
 //! - `caching`: PyTorch's caching allocator against real runs, address by address
+//! - `confirm`: real runs of a plan's answer, and the search that asks for them
 //! - `damage`: cut, flipped and lying input
 //! - `dependencies`: compilers and licences of what the project is built from
 //! - `diff`: comparisons of runs
@@ -38,6 +39,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod caching;
+mod confirm;
 mod damage;
 mod dependencies;
 mod diff;

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use vramline::analysis::plan::{self as analysis, NoPlan, PlanGate, PlanOptions, ProbeRead, prepare};
+use vramline::analysis::plan::{
+    self as analysis, ConfirmationState, NoPlan, PlanGate, PlanOptions, ProbeRead, prepare,
+};
 use vramline::analysis::report::{ReportOptions, report};
 use vramline::plan::{Basis, Compiled, Doubt, Fix, Largest, NotPlanned, Part, Plan};
 use vramline::recording::folder::{Part as Stream, ProcessId};
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::rows::{Mark, Moment, RecordedMarkKind, TraceState};
-use vramline::replay::Rehearsal;
+use vramline::replay::{Rehearsal, Rules};
 use vramline::snapshot::Role;
 use vramline::source::read_programs;
 use vramline::units::Bytes;
@@ -28,7 +30,7 @@ fn torch(case: &str) -> Vec<ProbeRead> {
     [2, 4, 8].map(|batch| probe(batch, &format!("{case}-{batch}.pickle.gz"))).into()
 }
 
-fn autoencoder() -> Vec<ProbeRead> {
+pub(crate) fn autoencoder() -> Vec<ProbeRead> {
     [5, 7, 13].map(|batch| probe(batch, &format!("tf221_cpu_autoencoder-{batch}.xplane.pb.gz"))).into()
 }
 
@@ -48,7 +50,7 @@ fn view(plan: &Plan, probes: &[ProbeRead], wanted: &PlanOptions) -> PlanView {
     PlanView::from(analysis::plan(plan, probes, wanted))
 }
 
-fn plan(probes: &[ProbeRead]) -> Plan {
+pub(crate) fn plan(probes: &[ProbeRead]) -> Plan {
     prepare(probes, &PlanOptions::default()).unwrap()
 }
 
@@ -66,7 +68,7 @@ fn answer(batches: &[u64], limit: Option<Bytes>) -> PlanView {
     view(&prepare(&probes, &wanted).unwrap(), &probes, &wanted)
 }
 
-fn reason_of<'a>(document: &'a PlanView, path: &str) -> &'a str {
+pub(crate) fn reason_of<'a>(document: &'a PlanView, path: &str) -> &'a str {
     document.unknowns.iter().find(|unknown| unknown.path == path).map_or("", |unknown| &unknown.reason)
 }
 
@@ -241,7 +243,25 @@ fn the_largest_batches_pass_and_twice_as_many_do_not() {
     // The longer a run, the surer it meets its worst order.
     assert!(plan.chance(likely, limit, 1000).run <= chance.run);
     assert!(plan.largest(limit, 1000).sure.unwrap() <= sure);
-    assert_eq!(plan.largest(Bytes(1 << 20), 4), Largest { sure: None, edge: None, likely: None });
+    let nothing = Largest { sure: None, to_confirm: None, edge: None, likely: None };
+    assert_eq!(plan.largest(Bytes(1 << 20), 4), nothing);
+    // What is sure passes in every order without threads that wait: by the criterion of the least limit.
+    for limit in [100, 128, 160, 200].map(|mebibytes| Bytes(mebibytes << 20)) {
+        let sure = plan.largest(limit, 1000).to_confirm.unwrap();
+        assert!(plan.minimum(sure).unwrap() <= limit, "{sure} under {limit}");
+    }
+}
+
+#[test]
+fn a_pool_that_takes_everything_at_once_takes_its_limit() {
+    let mut plan = plan(&autoencoder());
+    let limit = Bytes(1 << 30);
+    for probe in &mut plan.probes {
+        let Rules::Bfc(preset) = &mut probe.ran.rules else { panic!("TensorFlow's pool") };
+        preset.options.growth = false;
+        probe.ran.limit = Some(limit);
+    }
+    assert_eq!(plan.predict(20, 4).unwrap().pool, [limit; 3]);
 }
 
 #[test]
@@ -310,17 +330,22 @@ fn nothing_far_beyond_the_probes_is_called_sure() {
     let document = answer(&[10], Some(limit));
     let sure = document.largest_batch.sure.unwrap();
     // The same batch, asked for: the two agree.
-    let asked = answer(&[sure, sure * 2], Some(limit));
+    let asked = answer(&[sure, sure * 20], Some(limit));
     assert_eq!(asked.predictions.iter().map(|each| each.fits).collect::<Vec<_>>(), [Some(true), None]);
     assert_eq!(asked.predictions.iter().map(|each| each.certain).collect::<Vec<_>>(), [true, false]);
-    assert!(document.certain && (13 * 60..13 * 64).contains(&sure), "{sure}");
+    // Without a run, four times the largest probe are the most; what a run may try lies farther.
+    assert!(document.certain && sure == 13 * 4, "{sure}");
+    let expected = document.largest_batch.expected.unwrap();
+    assert!((13 * 60..13 * 64).contains(&expected), "{expected}");
+    assert_eq!(document.confirmation.state, ConfirmationState::NoCommand);
+    assert!(document.confirmation.text.starts_with("Not confirmed: without a command"));
     // Larger ones may fit, and that is said.
     assert!(document.largest_batch.likely > Some(sure * 4), "{:?}", document.largest_batch);
     assert!(document.warnings.iter().any(|warning| warning.code == "beyond-probes"), "{document:?}");
     // PyTorch's, whose order is always the same.
     let plan = plan(&torch("gpt-adamw"));
     let largest = plan.largest(Bytes(1 << 42), 4);
-    assert_eq!(largest.sure, Some(8 * 64 - 1), "{largest:?}");
+    assert_eq!((largest.sure, largest.to_confirm), (Some(8 * 4), Some(8 * 64 - 1)), "{largest:?}");
     assert!(largest.likely > Some(8 * 64));
 }
 
@@ -522,7 +547,7 @@ fn a_compiled_program_is_known_where_it_was_compiled_and_nowhere_else() {
     let mut plan = plan(&probes);
     let serious = |plan: &Plan, batch: u64| {
         let prediction = plan.predict(batch, 8).unwrap();
-        let doubts = plan.doubts(batch, prediction.exact_share()).into_iter();
+        let doubts = plan.doubts(&prediction).into_iter();
         (prediction, doubts.filter(Doubt::is_serious).collect::<Vec<_>>())
     };
     // The traces hold the programs that ran in them.
@@ -626,7 +651,7 @@ fn a_probe_that_ended_early_makes_answers_uncertain() {
     let document = |last: Option<&str>| {
         let probes = [5, 7, 13].map(|batch| recorded(folder.path(), batch, last.filter(|_| batch == 13)));
         let prepared = prepare(&probes, &asked).unwrap();
-        let doubts = prepared.doubts(40, 1.0);
+        let doubts = prepared.doubts(&prepared.predict(40, 4).unwrap());
         let early = doubts.into_iter().filter(|doubt| matches!(doubt, Doubt::EndedEarly(_))).collect();
         (early, view(&prepared, &probes, &asked))
     };

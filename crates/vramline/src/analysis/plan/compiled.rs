@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::confirm::{Confirmation, ConfirmationState};
 use super::prediction::{LargestBatch, NoFit, NoLargest};
 use super::{NotModelled, PlanAnalysis, PlanBasis, PlanOptions, verdict};
 use crate::event::Framework;
@@ -84,7 +85,12 @@ pub fn of_compiled(compiled: &[Compiled], options: &PlanOptions) -> PlanAnalysis
         probes: Vec::new(),
         compiled,
         predictions: Vec::new(),
-        largest: LargestBatch { sure: Err(NoLargest::NoRun), likely: Err(NoLargest::NoRun) },
+        confirmation: Confirmation::none(ConfirmationState::NothingToTry),
+        largest: LargestBatch {
+            sure: Err(NoLargest::NoRun),
+            expected: Err(NoLargest::NoRun),
+            likely: Err(NoLargest::NoRun),
+        },
         largest_text: None,
         fixes: Vec::new(),
         curve: Vec::new(),

@@ -30,8 +30,24 @@ pub struct PlanDocument {
     pub predictions: Vec<PlannedBatch>,
     /// The largest batch within the limit.
     pub largest_batch: PlannedLargest,
+    /// Which batch real runs have confirmed; nothing in documents of earlier versions.
+    #[serde(default)]
+    pub confirmation: PlannedConfirmation,
     /// What the reader should know.
     pub warnings: Vec<PlanDoubt>,
+}
+
+/// What real runs under the limit have shown.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct PlannedConfirmation {
+    /// Whether all runs of a batch passed.
+    pub confirmed: bool,
+    /// The batch.
+    #[serde(default)]
+    pub batch: Option<u64>,
+    /// How many of its runs passed.
+    #[serde(default)]
+    pub passes: u64,
 }
 
 /// What a plan says of one batch.
@@ -61,6 +77,9 @@ pub struct PlannedLargest {
     /// Always expected to pass.
     #[serde(deserialize_with = "Option::deserialize")]
     pub sure: Option<u64>,
+    /// The same if it ran; nothing in documents of earlier versions.
+    #[serde(default)]
+    pub expected: Option<u64>,
     /// The edge: more runs pass than not.
     #[serde(deserialize_with = "Option::deserialize")]
     pub likely: Option<u64>,
@@ -126,10 +145,10 @@ impl PlanDocument {
             fields.insert("headline".to_owned(), sentence);
         }
         let plan: PlanDocument = serde_json::from_value(document).map_err(NotAPlan::Incomplete)?;
-        let PlannedLargest { sure, likely } = plan.largest_batch;
+        let PlannedLargest { sure, expected, likely } = plan.largest_batch;
         let zero = [
             ("limit_bytes", plan.limit_bytes == Some(Bytes::ZERO)),
-            ("largest_batch", sure == Some(0) || likely == Some(0)),
+            ("largest_batch", [sure, expected, likely].contains(&Some(0))),
             ("batch", plan.predictions.iter().any(|each| each.batch == 0)),
         ];
         match zero.into_iter().find(|(_, is_zero)| *is_zero) {

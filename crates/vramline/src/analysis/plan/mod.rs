@@ -1,13 +1,15 @@
 //! The plan: what batch sizes need, what fits, which fixes need less, and how certain that is.
 
 mod compiled;
+mod confirm;
 mod document;
 mod fix;
 mod prediction;
 mod verdict;
 
 pub use compiled::{CompiledStep, of_compiled};
-pub use document::{NotAPlan, PlanDocument, PlanDoubt, PlannedBatch, PlannedLargest};
+pub use confirm::{Confirmation, ConfirmationState, MAX_BATCHES, RealRun, Trial, ran_out, traced_steps};
+pub use document::{NotAPlan, PlanDocument, PlanDoubt, PlannedBatch, PlannedConfirmation, PlannedLargest};
 pub(crate) use fix::UNMEASURED;
 pub use fix::{OfferedFix, Saving};
 pub use prediction::{BatchPrediction, LargestBatch, NoFit, NoLargest};
@@ -18,7 +20,7 @@ use crate::event::Framework;
 use crate::plan::{Doubt, Largest, NotPlanned, Plan, Prediction, Probe, Source};
 use crate::recording::rows::{DriverRow, Subject};
 use crate::units::Bytes;
-use crate::warning::{Warning, Warnings};
+use crate::warning::Warning;
 use prediction::Answers;
 
 /// The options of [`plan`](crate::plan()).
@@ -128,6 +130,8 @@ pub struct PlanAnalysis {
     pub largest: LargestBatch,
     /// The same as a sentence; `None` without a limit, or without a run.
     pub largest_text: Option<String>,
+    /// The real runs that confirm the answer.
+    pub confirmation: Confirmation,
     /// Fixes for the first batch size.
     pub fixes: Vec<OfferedFix>,
     /// Memory by batch size.
@@ -261,25 +265,38 @@ pub fn prepare(probes: &[ProbeRead], options: &PlanOptions) -> Result<Plan, NoPl
 /// Answers the options with a plan; `probes` are those that it was made from.
 #[must_use]
 pub fn plan(prepared: &Plan, probes: &[ProbeRead], options: &PlanOptions) -> PlanAnalysis {
+    let why = if options.limit.is_none() { ConfirmationState::NoLimit } else { ConfirmationState::NoCommand };
+    plan_confirmed(prepared, probes, options, Confirmation::none(why))
+}
+
+/// Answers the options with a plan and with real runs at the batch sizes that it answers with.
+#[must_use]
+pub fn plan_confirmed(
+    prepared: &Plan,
+    probes: &[ProbeRead],
+    options: &PlanOptions,
+    confirmation: Confirmation,
+) -> PlanAnalysis {
     let first = probes.iter().find_map(|probe| probe.reading.highest_pool(options.pool.as_deref()));
     let framework = first.and_then(|(host, _)| host.trace.history.framework);
     let outside = beside_pools(prepared, probes, options);
     let found = options.limit.map(|limit| prepared.largest(limit, options.steps));
-    let batches = batches(prepared, options, found);
-    let mut answers = Answers::new(prepared, options);
+    let batches = batches(prepared, options, found, &confirmation);
+    let mut answers = Answers::new(prepared, options, &confirmation);
     let predictions: Vec<BatchPrediction> =
         batches.iter().filter_map(|&batch| answers.prediction(batch, outside)).collect();
     let largest = answers.largest(found, &predictions);
     let largest_text = verdict::of_largest(options, &largest);
     let fixes = match predictions.first() {
         Some(first) if options.fixes => {
-            let fitting = found.and_then(|largest| largest.sure);
+            let fitting = largest.expected.ok().or(found.and_then(|largest| largest.to_confirm));
             fix::offered(prepared, options, first, fitting, framework)
         }
         _ => Vec::new(),
     };
     let compiled = compiled::steps(&prepared.compiled, options.limit);
     let (verdict, headline) = verdict::verdict(options, &predictions, &compiled);
+    let (is_certain, warnings) = (!answers.doubts.iter().any(Doubt::is_serious), answers.warnings());
     PlanAnalysis {
         made_from: PlanBasis::Runs,
         verdict,
@@ -291,16 +308,17 @@ pub fn plan(prepared: &Plan, probes: &[ProbeRead], options: &PlanOptions) -> Pla
         steps: options.steps,
         limit: options.limit,
         outside,
-        is_certain: !answers.doubts.iter().any(Doubt::is_serious),
+        is_certain,
         probes: probe_facts(prepared, probes),
         compiled,
         predictions,
         largest,
         largest_text,
+        confirmation,
         fixes,
         curve: if options.curve { curve(prepared, options, &batches, found) } else { Vec::new() },
         not_modelled: NotModelled::of(framework, outside.is_some()),
-        warnings: warnings(&answers.doubts),
+        warnings,
     }
 }
 
@@ -325,20 +343,20 @@ impl PlanAnalysis {
 }
 
 /// The batch sizes to predict: the requested ones, else the largest that is sure to fit, else that of the largest probe.
-fn batches(prepared: &Plan, options: &PlanOptions, found: Option<Largest>) -> Vec<u64> {
+fn batches(
+    prepared: &Plan,
+    options: &PlanOptions,
+    found: Option<Largest>,
+    confirmation: &Confirmation,
+) -> Vec<u64> {
     if !options.batches.is_empty() {
         return options.batches.clone();
     }
-    let sure = found.and_then(|largest| largest.sure);
+    let failed = confirmation.nearest_failure();
+    let sure =
+        found.and_then(|largest| largest.sure).filter(|sure| failed.is_none_or(|failed| *sure < failed));
+    let sure = confirmation.confirmed().or(sure);
     sure.or(prepared.probes.last().map(|probe| probe.batch)).into_iter().collect()
-}
-
-fn warnings(doubts: &[Doubt]) -> Vec<Warning> {
-    let mut warnings = Warnings::default();
-    for doubt in doubts {
-        warnings.add(doubt.code(), doubt.text(), doubt.hint());
-    }
-    warnings.into_vec()
 }
 
 /// Each probe as it was read, with the plan's version of it.

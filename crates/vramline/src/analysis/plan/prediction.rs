@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::confirm::Confirmation;
 use super::{PlanOptions, UNMEASURED};
 use crate::plan::{Basis, Chance, Doubt, Largest, Plan, Prediction};
 use crate::snapshot::Role;
 use crate::units::Bytes;
+use crate::warning::{Warning, Warnings};
 
 /// What a batch size needs, and whether that fits.
 #[derive(Clone, Debug)]
@@ -35,6 +37,8 @@ pub enum NoFit {
     NotCertain,
     /// Some orders pass and others do not.
     Chance(Chance),
+    /// A real run of this or a smaller batch size ran out of memory.
+    RanOut,
     /// A compiled program alone: memory outside it is unknown.
     ProgramOnly,
     /// A fix: the fragmentation of its pool is unknown.
@@ -57,6 +61,9 @@ impl NoFit {
                     chance.run * 100.0
                 );
             }
+            NoFit::RanOut => {
+                "a real run under the limit ran out of memory, at this batch size or a smaller one"
+            }
             NoFit::ProgramOnly => "a compiled program does not show what the process needs outside it",
             NoFit::HolesUnknown => "how much room fragmentation needs is known only after a measurement",
             NoFit::Unmeasured => UNMEASURED,
@@ -70,6 +77,8 @@ impl NoFit {
 pub struct LargestBatch {
     /// Nearly every run passes, and the plan is certain.
     pub sure: Result<u64, NoLargest>,
+    /// What the plan would call sure if it ran: it may lie farther beyond the probes.
+    pub expected: Result<u64, NoLargest>,
     /// More runs pass than not.
     pub likely: Result<u64, NoLargest>,
 }
@@ -89,6 +98,8 @@ pub enum NoLargest {
     NothingFits,
     /// There are compiled programs only.
     NoRun,
+    /// Real runs ran out of memory at every batch size that was tried.
+    RanOut,
 }
 
 impl NoLargest {
@@ -103,6 +114,7 @@ impl NoLargest {
                 "at any batch size some runs fail, or there is no room for orders of ops that no probe showed"
             }
             NoLargest::NothingFits => "not even batch size 1 fits",
+            NoLargest::RanOut => "real runs under the limit ran out of memory",
             NoLargest::NoRun => "no run shows what the process needs outside the compiled program",
         }
     }
@@ -112,13 +124,30 @@ impl NoLargest {
 pub(super) struct Answers<'a> {
     plan: &'a Plan,
     options: &'a PlanOptions,
+    confirmation: &'a Confirmation,
     /// Each once.
     pub(super) doubts: Vec<Doubt>,
+    /// Doubts about batch sizes that real runs have confirmed: worth a note, and no more.
+    settled: Vec<Doubt>,
 }
 
 impl<'a> Answers<'a> {
-    pub(super) fn new(plan: &'a Plan, options: &'a PlanOptions) -> Answers<'a> {
-        Answers { plan, options, doubts: Vec::new() }
+    pub(super) fn new(
+        plan: &'a Plan,
+        options: &'a PlanOptions,
+        confirmation: &'a Confirmation,
+    ) -> Answers<'a> {
+        Answers { plan, options, confirmation, doubts: Vec::new(), settled: Vec::new() }
+    }
+
+    /// The doubts as warnings, each once.
+    pub(super) fn warnings(&self) -> Vec<Warning> {
+        let mut warnings = Warnings::default();
+        let settled = self.settled.iter().filter(|doubt| !self.doubts.contains(doubt));
+        for doubt in self.doubts.iter().chain(settled) {
+            warnings.add(doubt.code(), doubt.text(), doubt.hint());
+        }
+        warnings.into_vec()
     }
 
     /// What a batch size needs; `None`, with a doubt, if no pool can be that large.
@@ -142,14 +171,17 @@ impl<'a> Answers<'a> {
 
     /// Adds what makes a prediction uncertain; whether it is certain nevertheless.
     fn is_certain(&mut self, prediction: &Prediction) -> bool {
-        let mut new = self.plan.doubts(prediction.batch, prediction.exact_share());
+        let mut new = self.plan.doubts(prediction);
         if self.options.variable == "batch" {
             new.extend(self.plan.not_in_shapes());
         }
-        let is_certain = !new.iter().any(Doubt::is_serious);
+        // Whatever the plan does not know about a batch size, its runs have shown.
+        let is_confirmed = self.confirmation.confirmed() == Some(prediction.batch);
+        let is_certain = is_confirmed || !new.iter().any(Doubt::is_serious);
+        let known = if is_confirmed { &mut self.settled } else { &mut self.doubts };
         for doubt in new {
-            if !self.doubts.contains(&doubt) {
-                self.doubts.push(doubt);
+            if !known.contains(&doubt) {
+                known.push(doubt);
             }
         }
         is_certain
@@ -158,6 +190,17 @@ impl<'a> Answers<'a> {
     fn fits(&self, batch: u64, is_certain: bool) -> Result<bool, NoFit> {
         let steps = self.options.steps;
         let limit = self.options.limit.ok_or(NoFit::NoLimit)?;
+        let confirmation = self.confirmation;
+        if confirmation.is_for_largest() && confirmation.confirmed() == Some(batch) {
+            return Ok(true);
+        }
+        if confirmation.nearest_failure().is_some_and(|failed| failed <= batch) {
+            return if self.plan.fits(batch, limit, steps) == Some(false) {
+                Ok(false)
+            } else {
+                Err(NoFit::RanOut)
+            };
+        }
         if !is_certain {
             return Err(NoFit::NotCertain);
         }
@@ -171,8 +214,9 @@ impl<'a> Answers<'a> {
         found: Option<Largest>,
         predictions: &[BatchPrediction],
     ) -> LargestBatch {
-        let Some(Largest { sure, likely, .. }) = found else {
-            return LargestBatch { sure: Err(NoLargest::NoLimit), likely: Err(NoLargest::NoLimit) };
+        let Some(Largest { sure, to_confirm, likely, .. }) = found else {
+            let none = Err(NoLargest::NoLimit);
+            return LargestBatch { sure: none, expected: none, likely: none };
         };
         let reason = if sure.is_some() {
             NoLargest::NotCertain
@@ -183,11 +227,32 @@ impl<'a> Answers<'a> {
         } else {
             NoLargest::SomeRunsFail
         };
-        let sure = sure.filter(|&sure| self.is_certain_at(sure, predictions));
-        if sure.is_some() && likely > Some(self.plan.farthest()) {
-            self.doubts.push(Doubt::Beyond(self.plan.farthest()));
+        let failed = self.confirmation.nearest_failure();
+        // Where more real runs fail than pass, the edge is passed.
+        let is_beyond =
+            |failed: &u64| self.confirmation.failures(*failed) >= self.confirmation.passes(*failed);
+        let most = failed.filter(is_beyond).map_or(u64::MAX, |failed| failed - 1);
+        let likely = likely.map(|likely| likely.min(most)).filter(|&likely| likely > 0);
+        if let Some(sure) = self.confirmation.confirmed().filter(|_| self.confirmation.is_for_largest()) {
+            let _ = self.is_certain_at(sure, predictions);
+            let likely = likely.map_or(sure, |likely| likely.max(sure));
+            return LargestBatch { sure: Ok(sure), expected: Ok(sure), likely: Ok(likely) };
         }
-        LargestBatch { sure: sure.ok_or(reason), likely: likely.ok_or(reason) }
+        if failed.is_some_and(|failed| sure >= Some(failed)) {
+            let none = Err(NoLargest::RanOut);
+            return LargestBatch { sure: none, expected: none, likely: likely.ok_or(NoLargest::RanOut) };
+        }
+        let sure = sure.filter(|&sure| self.is_certain_at(sure, predictions));
+        let far = self.plan.farthest_without_run();
+        if sure.is_some() && likely > Some(far) && self.plan.compiled_batches().is_none() {
+            self.doubts.push(Doubt::Beyond(far));
+        }
+        let expected = to_confirm.filter(|_| sure.is_some() || reason != NoLargest::NotCertain);
+        LargestBatch {
+            sure: sure.ok_or(reason),
+            expected: expected.ok_or(reason),
+            likely: likely.ok_or(reason),
+        }
     }
 
     fn is_certain_at(&mut self, batch: u64, predictions: &[BatchPrediction]) -> bool {

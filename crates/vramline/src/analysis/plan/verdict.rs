@@ -87,11 +87,17 @@ fn of_program(options: &PlanOptions, last: Option<&CompiledStep>) -> (PlanVerdic
 pub(super) fn of_largest(options: &PlanOptions, largest: &LargestBatch) -> Option<String> {
     let limit = options.limit?;
     let name = variable_title(&options.variable);
+    let predicted = |sure: u64| match largest.expected {
+        Ok(expected) if expected > sure => format!("{expected} (predicted, not run); "),
+        _ => String::new(),
+    };
     Some(match (largest.sure, largest.likely) {
-        (Ok(sure), Ok(likely)) if likely > sure => {
-            format!("Largest {name} for {limit}: {sure} (sure); up to {likely} fits in most runs (likely).")
+        (Ok(sure), likely) => {
+            let edge = likely.ok().filter(|likely| *likely > sure);
+            let edge =
+                edge.map_or(String::new(), |edge| format!("; up to {edge} fits in most runs (likely)"));
+            format!("Largest {name} for {limit}: {}{sure} (sure){edge}.", predicted(sure))
         }
-        (Ok(sure), _) => format!("Largest {name} for {limit}: {sure} (sure)."),
         (Err(_), Ok(likely)) => {
             format!("Largest {name} for {limit}: none is sure; up to {likely} fits in most runs (likely).")
         }

@@ -57,6 +57,10 @@ impl Redaction {
         for probe in &mut plan.probes {
             probe.file = self.file(&probe.file);
         }
+        plan.confirmation.forget_details();
+        for run in &mut plan.confirmation.runs {
+            run.file = self.file(&run.file);
+        }
         for step in &mut plan.compiled {
             step.file = self.file(&step.file);
             step.program = self.program(&step.program);

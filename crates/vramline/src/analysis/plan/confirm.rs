@@ -1,0 +1,407 @@
+//! Real runs at the batch size that a plan answers with: which one to make next, and what they show.
+//!
+//! A new batch size first runs once with a little more memory than the limit. That run shows the sizes of all tensors there, and orders
+//! of ops in which no thread waits for memory, so it becomes a probe and the plan is made again. Only runs under the limit itself count
+//! as passes. A batch size at which one of them runs out of memory is too large. The next one is the largest that the repaired plan has
+//! room for; if the plan has not learned enough, one between the largest that passed and the smallest that failed. The search ends after
+//! [`MAX_BATCHES`] batch sizes. Not its job: running anything.
+
+use std::collections::BTreeSet;
+
+use super::verdict::variable_title;
+use super::{PlanOptions, ProbeRead};
+use crate::analysis::reading::Reading;
+use crate::event::Framework;
+use crate::plan::{Largest, Plan};
+use crate::trace::Phase;
+use crate::units::{Bytes, capitalised};
+
+/// The number of batch sizes after which the search ends.
+pub const MAX_BATCHES: usize = 8;
+
+/// The limit of a run that only measures is larger than the limit by one part in so many.
+const ROOM_DIVISOR: u64 = 4;
+
+/// A run within one part in so many of a batch size shows what that batch size needs.
+const NEAR_DIVISOR: u64 = 16;
+
+/// What is tried next is smaller than every failed batch size by at least one part in so many.
+const FAILURE_MARGIN_DIVISOR: u64 = 20;
+
+/// The same after a failure of a batch size that the plan has a probe for: sizes are known, and only orders of ops are not.
+const STEP_DIVISOR: u64 = 10;
+
+/// The share of the likely batch size that is tried if the plan calls none sure, in quarters.
+const QUARTERS_OF_LIKELY: u64 = 3;
+
+/// The search between a batch size that passed and one that failed ends within one part in so many.
+const CLOSE_DIVISOR: u64 = 8;
+
+/// Number of runs that a batch size has to pass, unless the user says otherwise: executors with threads order ops differently each time.
+const RUNS: u32 = 3;
+const RUNS_IN_ORDER: u32 = 1;
+
+/// A run with fewer steps shows little: the first step is not like the others.
+const MIN_STEPS: usize = 2;
+
+/// A run to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// The batch size.
+    pub batch: u64,
+    /// The limit that the framework has to enforce.
+    pub limit: Bytes,
+    /// Whether it only measures, with more memory than the limit.
+    pub only_measures: bool,
+    /// Its number among the runs of its kind at this batch size, from 0.
+    pub number: u32,
+}
+
+/// A run that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RealRun {
+    /// What was run.
+    pub trial: Trial,
+    /// Its recording.
+    pub file: String,
+    /// Number of its training steps.
+    pub steps: usize,
+    /// Whether it ran out of memory.
+    pub ran_out: bool,
+}
+
+/// Whether real runs confirm the answer of a plan, and if not, why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfirmationState {
+    /// All runs of a batch size passed.
+    Confirmed,
+    /// The plan was made from existing runs.
+    NoCommand,
+    /// `--no-confirm`.
+    SwitchedOff,
+    /// There is no limit to stay within.
+    NoLimit,
+    /// The plan has no batch size to try.
+    NothingToTry,
+    /// Runs ran out of memory at every batch size that was tried.
+    RanOut,
+    /// A run failed for another reason than memory.
+    OtherFailure,
+    /// A run had too few training steps.
+    FewSteps,
+    /// A run could not be started under the limit.
+    NotStarted,
+    /// The plan could not be made again with a run.
+    NotAProbe,
+}
+
+words!(ConfirmationState {
+    Confirmed => "confirmed",
+    NoCommand => "no-command",
+    SwitchedOff => "switched-off",
+    NoLimit => "no-limit",
+    NothingToTry => "nothing-to-try",
+    RanOut => "ran-out-of-memory",
+    OtherFailure => "other-failure",
+    FewSteps => "few-steps",
+    NotStarted => "not-started",
+    NotAProbe => "not-a-probe",
+});
+
+/// The real runs of a plan, and the search for the batch size that they confirm.
+#[derive(Clone, Debug)]
+pub struct Confirmation {
+    /// The limit of the pool.
+    pub limit: Option<Bytes>,
+    /// The number of runs that a batch size has to pass; 0 if nothing is to be confirmed.
+    pub wanted: u32,
+    /// All runs, in their order.
+    pub runs: Vec<RealRun>,
+    /// The batch size to confirm; `None` for the largest that is sure.
+    target: Option<u64>,
+    /// Whether runs with more memory than the limit can be made.
+    has_room: bool,
+    /// Why there are no more runs, with details for the reader.
+    stopped: Option<(ConfirmationState, String)>,
+}
+
+impl Confirmation {
+    /// No runs at all, for a reason.
+    #[must_use]
+    pub fn none(why: ConfirmationState) -> Confirmation {
+        let stopped = Some((why, String::new()));
+        Confirmation { limit: None, wanted: 0, runs: Vec::new(), target: None, has_room: false, stopped }
+    }
+
+    /// The search for a plan that was made from probes. It has not begun yet. `wanted` is the number of runs that the user asked for.
+    #[must_use]
+    pub fn of(plan: &Plan, probes: &[ProbeRead], options: &PlanOptions, wanted: Option<u32>) -> Confirmation {
+        let Some(limit) = options.limit else { return Confirmation::none(ConfirmationState::NoLimit) };
+        let pool = probes.iter().find_map(|probe| probe.reading.highest_pool(options.pool.as_deref()));
+        let is_tensorflow =
+            pool.is_some_and(|(host, _)| host.trace.history.framework == Some(Framework::TensorFlow));
+        // A GPU need not have more memory than the limit. And what was compiled cannot be planned again from runs.
+        let is_on_host = pool.is_some_and(|(host, pool)| host.trace.device_of(pool).starts_with("CPU"));
+        let has_room = is_tensorflow && is_on_host && plan.compiled_batches().is_none();
+        Confirmation {
+            limit: Some(limit),
+            wanted: wanted.unwrap_or(if is_tensorflow { RUNS } else { RUNS_IN_ORDER }),
+            runs: Vec::new(),
+            target: options.batches.first().copied(),
+            has_room,
+            stopped: None,
+        }
+    }
+
+    /// Whether the search depends on the largest batch sizes of the plan.
+    #[must_use]
+    pub fn needs_largest(&self) -> bool {
+        self.stopped.is_none() && self.target.is_none()
+    }
+
+    /// Removes texts that come from the job.
+    pub(crate) fn forget_details(&mut self) {
+        if let Some((_, details)) = &mut self.stopped {
+            details.clear();
+        }
+    }
+
+    /// Ends the search for a reason.
+    pub fn stop(&mut self, why: ConfirmationState, details: impl Into<String>) {
+        self.stopped = Some((why, details.into()));
+    }
+
+    /// Adds a run.
+    pub fn add(&mut self, run: RealRun) {
+        if !run.ran_out && run.steps < MIN_STEPS {
+            let RealRun { trial: Trial { batch, .. }, steps, .. } = run;
+            self.stop(
+                ConfirmationState::FewSteps,
+                format!("{steps} at {batch}, where {MIN_STEPS} are needed"),
+            );
+        }
+        self.runs.push(run);
+    }
+
+    /// The next run to make; `None` if there is nothing more to learn.
+    #[must_use]
+    pub fn next(&self, plan: &Plan, found: Option<Largest>) -> Option<Trial> {
+        let limit = self.limit.filter(|_| self.stopped.is_none())?;
+        let batch = self.candidate(plan, found)?;
+        if self.passes(batch) >= u64::from(self.wanted) {
+            return None;
+        }
+        let tried: BTreeSet<u64> = self.runs.iter().map(|run| run.trial.batch).collect();
+        if tried.len() >= MAX_BATCHES && !tried.contains(&batch) {
+            return None;
+        }
+        let only_measures = self.has_room && !is_probed(plan, batch, NEAR_DIVISOR) && self.passes(batch) == 0;
+        let limit = if only_measures { limit + Bytes(limit.0 / ROOM_DIVISOR) } else { limit };
+        let alike = self
+            .runs
+            .iter()
+            .filter(|run| run.trial.batch == batch && run.trial.only_measures == only_measures);
+        let number = u32::try_from(alike.count()).unwrap_or(u32::MAX);
+        Some(Trial { batch, limit, only_measures, number })
+    }
+
+    /// Whether a run is worth adding to the probes: it passed, and no probe is near it.
+    #[must_use]
+    pub fn is_new(&self, plan: &Plan, run: &RealRun) -> bool {
+        !run.ran_out
+            && run.steps >= MIN_STEPS
+            && plan.compiled_batches().is_none()
+            && !is_probed(plan, run.trial.batch, NEAR_DIVISOR)
+    }
+
+    /// The batch size to run next.
+    fn candidate(&self, plan: &Plan, found: Option<Largest>) -> Option<u64> {
+        let failed = self.nearest_failure();
+        if let Some(target) = self.target {
+            return Some(target).filter(|&target| failed.is_none_or(|failed| failed > target));
+        }
+        let found = found?;
+        // Which batch sizes are compiled is known, and nothing between them.
+        if failed.is_some() && plan.compiled_batches().is_some() {
+            return None;
+        }
+        let likely = || found.likely.map(|likely| (likely / 4 * QUARTERS_OF_LIKELY).max(1));
+        let planned = found.to_confirm.or_else(likely)?;
+        let batch = match failed {
+            Some(failed) if planned > failed - failed / FAILURE_MARGIN_DIVISOR || planned == failed => {
+                self.below(plan, failed)?
+            }
+            _ => planned,
+        };
+        // A batch size that has begun is finished, if it is nearly the one.
+        let is_near = |tried: u64| tried <= batch && batch - tried <= batch / NEAR_DIVISOR;
+        let begun = self.runs.iter().filter(|run| !run.ran_out).map(|run| run.trial.batch);
+        let begun = begun.filter(|&tried| is_near(tried) && self.failures(tried) == 0).max();
+        Some(begun.unwrap_or(batch)).filter(|&batch| self.confirmed().is_none_or(|known| batch >= known))
+    }
+
+    /// A batch size below one that failed though the plan has room for it.
+    fn below(&self, plan: &Plan, failed: u64) -> Option<u64> {
+        if is_probed(plan, failed, STEP_DIVISOR) {
+            return Some(failed - failed.div_ceil(STEP_DIVISOR)).filter(|&batch| batch > 0);
+        }
+        let limit = self.limit?;
+        let probed =
+            plan.probes.iter().filter(|probe| probe.ran.exact.peak <= limit).map(|probe| probe.batch);
+        let ran = self.runs.iter().filter(|run| !run.ran_out).map(|run| run.trial.batch);
+        let passed = probed.chain(ran).filter(|&batch| batch < failed).max().unwrap_or(1);
+        // In the middle by factors: far beyond the probes most of what lies between would fail.
+        let middle = u64::try_from((u128::from(passed) * u128::from(failed)).isqrt()).unwrap_or(passed);
+        // Where hardly anything lies between, the one that passed it is.
+        Some(if middle - passed > passed / CLOSE_DIVISOR { middle } else { passed })
+            .filter(|&batch| batch < failed)
+    }
+
+    /// The largest batch size of which all runs under the limit passed, as many as wanted, while no smaller one failed.
+    #[must_use]
+    pub fn confirmed(&self) -> Option<u64> {
+        let failed = self.nearest_failure();
+        let passed = self.runs.iter().map(|run| run.trial.batch).filter(|&batch| {
+            self.wanted > 0
+                && self.passes(batch) >= u64::from(self.wanted)
+                && failed.is_none_or(|failed| batch < failed)
+        });
+        passed.max().filter(|_| !self.has_few_steps())
+    }
+
+    fn has_few_steps(&self) -> bool {
+        matches!(self.stopped, Some((ConfirmationState::FewSteps, _)))
+    }
+
+    /// Whether the search was for the largest batch size, not for one that was given.
+    #[must_use]
+    pub(super) fn is_for_largest(&self) -> bool {
+        self.wanted > 0 && self.target.is_none()
+    }
+
+    /// The runs of a batch size that passed under the limit.
+    #[must_use]
+    pub fn passes(&self, batch: u64) -> u64 {
+        let is_pass = |run: &&RealRun| run.trial.batch == batch && !run.ran_out && !run.trial.only_measures;
+        self.runs.iter().filter(is_pass).count() as u64
+    }
+
+    /// The runs of a batch size that ran out of memory.
+    #[must_use]
+    pub fn failures(&self, batch: u64) -> u64 {
+        self.runs.iter().filter(|run| run.trial.batch == batch && run.ran_out).count() as u64
+    }
+
+    /// The steps that each run of a batch size passed at least.
+    #[must_use]
+    pub fn steps(&self, batch: u64) -> Option<usize> {
+        let of_batch = self.runs.iter().filter(|run| run.trial.batch == batch && !run.ran_out);
+        of_batch.filter(|run| !run.trial.only_measures).map(|run| run.steps).min()
+    }
+
+    /// The smallest batch size at which a run ran out of memory.
+    #[must_use]
+    pub fn nearest_failure(&self) -> Option<u64> {
+        self.runs.iter().filter(|run| run.ran_out).map(|run| run.trial.batch).min()
+    }
+
+    /// The batch size that the runs are about: the confirmed one, the requested one, else the one that ran last.
+    #[must_use]
+    pub fn batch(&self) -> Option<u64> {
+        self.confirmed()
+            .or(self.target.filter(|_| self.wanted > 0))
+            .or(self.runs.last().map(|run| run.trial.batch))
+    }
+
+    /// Whether real runs confirm the answer, and if not, why.
+    #[must_use]
+    pub fn state(&self) -> ConfirmationState {
+        match &self.stopped {
+            _ if self.confirmed().is_some() => ConfirmationState::Confirmed,
+            Some((why, _)) => *why,
+            None if self.runs.is_empty() => ConfirmationState::NothingToTry,
+            None => ConfirmationState::RanOut,
+        }
+    }
+
+    /// The result in a sentence or two.
+    #[must_use]
+    pub fn sentence(&self, variable: &str) -> String {
+        let name = variable_title(variable);
+        let details = self.stopped.as_ref().map_or("", |(_, details)| details.as_str());
+        let limit = self.limit.unwrap_or_default();
+        let text = match (self.state(), self.batch()) {
+            (ConfirmationState::Confirmed, Some(batch)) => {
+                let (times, steps) = (self.passes(batch), self.steps(batch).unwrap_or_default());
+                let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+                format!(
+                    "confirmed: {name} {batch} ran {times} under {limit}, {steps} steps each, and passed."
+                )
+            }
+            (ConfirmationState::RanOut, Some(batch)) if self.target.is_some() => {
+                let (failures, passes) = (self.failures(batch), self.passes(batch));
+                format!(
+                    "not confirmed: {name} {batch} ran out of memory under {limit} in {failures} of {} runs.",
+                    failures + passes
+                )
+            }
+            (state, _) => format!("not confirmed: {}.", state.reason(details)),
+        };
+        let text = capitalised(&text);
+        match (self.nearest_failure(), self.confirmed()) {
+            (Some(failed), Some(confirmed)) => {
+                let more = (u128::from(failed) * 100)
+                    .checked_div(u128::from(confirmed))
+                    .unwrap_or_default()
+                    .saturating_sub(100);
+                format!("{text} The nearest failure seen is at {failed}, {more} % more.")
+            }
+            (Some(failed), None) if self.target != Some(failed) => {
+                format!("{text} The smallest {name} that failed is {failed}.")
+            }
+            (None, Some(_)) => format!("{text} No run failed."),
+            _ => text,
+        }
+    }
+}
+
+impl ConfirmationState {
+    /// Why nothing is confirmed, in words.
+    fn reason(self, details: &str) -> String {
+        let with =
+            |text: &str| if details.is_empty() { text.to_owned() } else { format!("{text}: {details}") };
+        match self {
+            ConfirmationState::Confirmed => "it ran".to_owned(),
+            ConfirmationState::NoCommand => "without a command nothing could be run".to_owned(),
+            ConfirmationState::SwitchedOff => "--no-confirm".to_owned(),
+            ConfirmationState::NoLimit => "no limit was given".to_owned(),
+            ConfirmationState::NothingToTry => "the plan has no batch size to try".to_owned(),
+            ConfirmationState::RanOut => format!(
+                "runs ran out of memory, and the search ended after {MAX_BATCHES} batch sizes at most"
+            ),
+            ConfirmationState::OtherFailure => with("a run failed for another reason than memory"),
+            ConfirmationState::FewSteps => with("a run had too few training steps"),
+            ConfirmationState::NotStarted => with("a run could not be started"),
+            ConfirmationState::NotAProbe => with("the plan could not be made again with a run"),
+        }
+    }
+}
+
+/// Whether a run ended because memory ran out.
+#[must_use]
+pub fn ran_out(reading: &Reading) -> bool {
+    let Some(read) = &reading.failures else { return false };
+    (0..read.failures.list.len()).any(|at| !read.outcome(at).is_survived())
+}
+
+/// Number of training steps in the trace of a run.
+#[must_use]
+pub fn traced_steps(reading: &Reading, pool: Option<&str>) -> usize {
+    let steps = reading.highest_pool(pool).map(|(host, _)| &host.trace.steps);
+    steps.map_or(0, |steps| steps.iter().filter(|step| step.phase == Phase::Train).count())
+}
+
+/// Whether a probe is within one part in so many of a batch size.
+fn is_probed(plan: &Plan, batch: u64, divisor: u64) -> bool {
+    plan.probes.iter().any(|probe| probe.batch.abs_diff(batch) <= batch / divisor)
+}

@@ -1,0 +1,88 @@
+//! Real runs of a plan's answer: which ones a search asks for, and what they change in the answer. The runs are made up here.
+
+use vramline::analysis::plan::{
+    self as analysis, Confirmation, ConfirmationState, PlanOptions, RealRun, Trial,
+};
+use vramline::units::Bytes;
+use vramline::view::plan::PlanView;
+
+use crate::plan::{autoencoder, plan, reason_of};
+
+/// Runs that pass up to a batch size, as a search asks for them. Returns the runs in its words.
+fn searched(truth: u64, batches: &[u64]) -> (Confirmation, Vec<(u64, bool)>) {
+    let (probes, limit) = (autoencoder(), Bytes(128 << 20));
+    let plan = plan(&probes);
+    let options = PlanOptions { batches: batches.to_vec(), limit: Some(limit), ..PlanOptions::default() };
+    let mut search = Confirmation::of(&plan, &probes, &options, None);
+    let found = search.needs_largest().then(|| plan.largest(limit, 1000));
+    let mut tried = Vec::new();
+    while let Some(trial) = search.next(&plan, found) {
+        tried.push((trial.batch, trial.only_measures));
+        // A measured run would join the probes here, so that it is not asked for again.
+        let trial = Trial { only_measures: false, ..trial };
+        search.add(RealRun { trial, file: String::new(), steps: 12, ran_out: trial.batch > truth });
+        assert!(tried.len() <= 32, "{tried:?}");
+    }
+    (search, tried)
+}
+
+#[test]
+fn a_search_confirms_what_passes_and_steps_down_from_what_fails() {
+    let expected = plan(&autoencoder()).largest(Bytes(128 << 20), 1000).to_confirm.unwrap();
+    let (search, tried) = searched(u64::MAX, &[]);
+    assert_eq!((search.confirmed(), search.state()), (Some(expected), ConfirmationState::Confirmed));
+    // The first run is far beyond the probes: it measures, with more memory than the limit.
+    assert_eq!(tried, [(expected, true), (expected, false), (expected, false)]);
+    let text = search.sentence("batch");
+    assert!(
+        text.contains("ran 3 times") && text.contains("12 steps each, and passed. No run failed."),
+        "{text}"
+    );
+
+    let truth = expected * 2 / 3;
+    let (search, _) = searched(truth, &[]);
+    let confirmed = search.confirmed().unwrap();
+    assert!(confirmed <= truth && confirmed > truth / 2, "{confirmed} of {truth}");
+    assert!(
+        search.nearest_failure().unwrap() > truth
+            && search.sentence("batch").contains("The nearest failure seen is at")
+    );
+    // Nothing but the probes passes.
+    let (search, tried) = searched(13, &[]);
+    assert!(search.confirmed().is_none_or(|confirmed| confirmed == 13), "{tried:?}");
+    // A batch that was asked for is run, whether it fits or not.
+    let (search, _) = searched(20, &[24]);
+    assert_eq!(
+        (search.confirmed(), search.state(), search.failures(24)),
+        (None, ConfirmationState::RanOut, 1)
+    );
+    assert!(search.sentence("batch").contains("24 ran out of memory under 128 MiB in 1 of 1 runs"));
+    let (search, _) = searched(20, &[20]);
+    assert_eq!((search.confirmed(), search.passes(20)), (Some(20), 3));
+}
+
+#[test]
+fn real_runs_decide_what_is_called_sure() {
+    let (probes, limit) = (autoencoder(), Bytes(128 << 20));
+    let plan = plan(&probes);
+    let options = PlanOptions { limit: Some(limit), ..PlanOptions::default() };
+    let (passed, _) = searched(u64::MAX, &[]);
+    let document = PlanView::from(analysis::plan_confirmed(&plan, &probes, &options, passed.clone()));
+    let sure = document.largest_batch.sure.unwrap();
+    assert_eq!(Some(sure), passed.confirmed());
+    assert!(document.confirmation.confirmed && document.confirmation.passes == 3);
+    assert_eq!((document.confirmation.steps, document.confirmation.nearest_failure_batch), (Some(12), None));
+    assert_eq!(document.predictions[0].fits, Some(true));
+    // A failure that the plan did not expect makes nothing sure that is not smaller.
+    let mut failed = Confirmation::of(&plan, &probes, &options, Some(2));
+    let trial = Trial { batch: 14, limit, only_measures: false, number: 0 };
+    failed.add(RealRun { trial, file: String::new(), steps: 0, ran_out: true });
+    failed.stop(ConfirmationState::OtherFailure, "the run failed with exit code 3");
+    let document = PlanView::from(analysis::plan_confirmed(&plan, &probes, &options, failed));
+    assert_eq!(document.largest_batch.sure, None);
+    assert_eq!(reason_of(&document, "largest_batch.sure"), "real runs under the limit ran out of memory");
+    assert!(
+        document.confirmation.text.contains("another reason than memory: the run failed with exit code 3")
+    );
+    assert!(document.largest_batch.likely < Some(14));
+}
