@@ -68,6 +68,8 @@ pub struct Held {
     pub age: Option<Span>,
     /// The variable whose value it is, where the program told; else empty.
     pub variable: String,
+    /// The number of that variable, which tells it from others of the same name; `None` where the program did not tell.
+    pub variable_number: Option<i64>,
     /// Where the program asked, with all callers; empty where not told.
     pub stack: Stack,
     /// How many blocks this is, where the source tells only their sum.
@@ -90,6 +92,7 @@ impl Held {
             evidence,
             age: None,
             variable: String::new(),
+            variable_number: None,
             stack: Stack::EMPTY,
             count: 1,
         }
