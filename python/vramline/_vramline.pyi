@@ -19,9 +19,9 @@ TRACE_STATES: tuple[str, ...]
 WINDOW_REASONS: tuple[str, ...]
 
 class Watched:
-    """Calls a function, then `after` with the time when the call began and its arguments. Adds no frame to a traceback."""
+    """Calls a function, then `after` with the time when the call began, its arguments and its result. Adds no frame to a traceback."""
 
-    def __init__(self, call: Callable[..., Any], after: Callable[[int, tuple[Any, ...]], None]) -> None: ...
+    def __init__(self, call: Callable[..., Any], after: Callable[[int, tuple[Any, ...], Any], None]) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 class Recorder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from vramline import layers
@@ -26,18 +26,25 @@ class Row(NamedTuple):
     model: str | None = None
     layer: str | None = None
     source: str | None = None
+    number: int | None = None
 
 
 class Inventory:
     """The variables of a program. Each is listed once, with the first owner that has it."""
 
-    def __init__(self, models: Iterable[Any] = ()) -> None:
+    def __init__(
+        self,
+        models: Iterable[Any] = (),
+        number_of: Callable[[Any], int | None] = lambda _: None,
+        labels: Mapping[int, str] | None = None,
+    ) -> None:
         self.rows: list[Row] = []
         self.by_value: dict[int, Row] = {}
         """Rows by the identity of the framework's own variable."""
         self.has_gradients = False
         """Whether gradients are listed."""
-        self._layers = layers.variables(models)
+        self._layers = layers.variables(models, labels)
+        self._number_of = number_of
 
     def add_model(self, model: Any, optimizer: Any = None) -> None:
         """Adds the variables of a Keras model and of its optimizer, for every version and backend of Keras."""
@@ -72,7 +79,7 @@ class Inventory:
             name = getattr(variable, "path", "") or getattr(variable, "name", "")
             place = self._layers.get(id(variable))
             for each in _replicas(value):
-                row = _row(owner, name, role, each)._replace(source=source)
+                row = _row(owner, name, role, each)._replace(source=source, number=self._number_of(each))
                 if place is not None:
                     row = row._replace(model=place.model, layer=place.layer)
                 self.by_value[id(value)] = row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 # A model that is nested deeper than this is assumed to contain itself.
@@ -28,18 +28,23 @@ def is_model(value: Any) -> bool:
     return hasattr(value, "layers") and hasattr(value, "fit")
 
 
-def places(roots: Iterable[Any]) -> dict[int, Place]:
+def places(roots: Iterable[Any], labels: Mapping[int, str] | None = None) -> dict[int, Place]:
     """Returns the place of each layer in these models and layers, by identity.
 
     A root that is part of another root is placed inside that one.
+
+    Args:
+        roots: The models and layers.
+        labels: Names to use for models instead of their own, by identity.
     """
+    labels = labels or {}
     trees = [(root, list(_below(root))) for root in roots]
     inside = {id(layer) for root, tree in trees for layer, _ in tree if layer is not root}
     found: dict[int, Place] = {}
     for root, tree in trees:
         if id(root) in inside:
             continue
-        model = root.name if is_model(root) else None
+        model = labels.get(id(root), root.name) if is_model(root) else None
         for layer, path in tree:
             names = path if model else (root.name, *path)
             # A shared layer keeps the first place found.
@@ -64,10 +69,10 @@ def _below(root: Any) -> Iterator[tuple[Any, tuple[str, ...]]]:
         level = inner
 
 
-def variables(roots: Iterable[Any]) -> dict[int, Place]:
+def variables(roots: Iterable[Any], labels: Mapping[int, str] | None = None) -> dict[int, Place]:
     """Returns the layer of each variable of these models, by the identity of the variable."""
     roots = list(roots)
-    where = places(roots)
+    where = places(roots, labels)
     found: dict[int, Place] = {}
     for root in roots:
         for layer, _ in _below(root):

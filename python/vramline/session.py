@@ -124,12 +124,12 @@ class Session:
             self.attempt(self._recorder.watch_peaks)
 
     def inventory(self, variables: Sequence[tuple]) -> None:
-        """Writes variables: (owner, name, role, shape, dtype, bytes, device, address, model, layer, source)."""
+        """Writes variables: (owner, name, role, shape, dtype, bytes, device, address, model, layer, source, number)."""
         if variables:
             self.attempt(lambda: (self._recorder or self._open()).inventory(variables))
 
     def owners(self, rows: Sequence[tuple]) -> None:
-        """Writes owners of ops: (kind, name, time, model, layer, variable, role, source, begin, end, address, function)."""
+        """Writes owners of ops: (kind, name, time, model, layer, (variable, its number), role, source, begin, end, address, function)."""
         if rows:
             self.attempt(lambda: (self._recorder or self._open()).owners(rows))
 

@@ -80,7 +80,7 @@ def test_every_word_is_written_and_read(tmp_path):
         recorder.mark("trace", None, None, None, None, None, None, None, [], (None, number, reason, "logs"))
     for phase in PHASES:
         recorder.mark("mark", None, phase, "api", None, None, None, None, [])
-    recorder.inventory([(None, "w", role, None, None, 1, None, None, None, None, None) for role in _vramline.ROLES])
+    recorder.inventory([(None, "w", role, None, None, 1, None, None, None, None, None, None) for role in _vramline.ROLES])
     recorder.close()
     run = vramline.load(tmp_path)
     count = len(MARK_KINDS)

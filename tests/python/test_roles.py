@@ -8,7 +8,7 @@ from conftest import recorded_truth
 JOB = Path(__file__).parent / "jobs" / "plain.py"
 
 
-@pytest.fixture(scope="module", params=["tensors", "eager", "function"])
+@pytest.fixture(scope="module", params=["tensors", "eager", "function", "eager without names", "function without names"])
 def run(request, binary, vramline, tmp_path_factory):
     folder = tmp_path_factory.mktemp("roles")
     told = recorded_truth(binary, folder, JOB, request.param)

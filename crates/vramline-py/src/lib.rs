@@ -59,14 +59,15 @@ fn failed(error: &StreamError) -> PyErr {
     PyOSError::new_err(error.to_string())
 }
 
-/// A row of the stream of owners: kind, name, time, model, layer, variable, role, source, begin, end, address, function.
+/// A row of the stream of owners: kind, name, time, model, layer, variable with its number, role, source, begin, end, address,
+/// function.
 type OwnerTuple = (
     String,
     String,
     i64,
     Option<String>,
     Option<String>,
-    Option<String>,
+    Option<(String, Option<i64>)>,
     String,
     Option<String>,
     Option<i64>,
@@ -162,7 +163,7 @@ impl Recorder {
         self.recorder.watch_peaks();
     }
 
-    /// Writes variables: (owner, name, role, shape, dtype, bytes, device, address, model, layer, source).
+    /// Writes variables: (owner, name, role, shape, dtype, bytes, device, address, model, layer, source, number).
     #[expect(clippy::type_complexity, reason = "one for each column")]
     fn inventory(
         &self,
@@ -178,32 +179,37 @@ impl Recorder {
             Option<String>,
             Option<String>,
             Option<String>,
+            Option<i64>,
         )>,
     ) -> PyResult<()> {
         let variables = variables.into_iter().map(
-            |(owner, name, role, shape, dtype, bytes, device, address, model, layer, source)| Variable {
-                owner,
-                name,
-                role: Role::of_word(&role).unwrap_or_default(),
-                shape,
-                dtype,
-                bytes: Bytes(bytes),
-                device,
-                address,
-                layer: LayerPath { model, layer },
-                source,
+            |(owner, name, role, shape, dtype, bytes, device, address, model, layer, source, number)| {
+                Variable {
+                    owner,
+                    name,
+                    role: Role::of_word(&role).unwrap_or_default(),
+                    shape,
+                    dtype,
+                    bytes: Bytes(bytes),
+                    device,
+                    address,
+                    layer: LayerPath { model, layer },
+                    source,
+                    number,
+                }
             },
         );
         let inventory = Inventory { time: Moment::now(), variables: variables.collect() };
         self.recorder.inventory(&inventory).map_err(|error| failed(&error))
     }
 
-    /// Writes owners of ops: (kind, name, time, model, layer, variable, role, source, begin, end, address, function). Times are of
-    /// the monotonic clock.
+    /// Writes owners of ops: (kind, name, time, model, layer, (variable, its number), role, source, begin, end, address, function).
+    /// Times are of the monotonic clock.
     fn owners(&self, rows: Vec<OwnerTuple>) -> PyResult<()> {
         let now = Moment::now();
         let row = |row: OwnerTuple| {
             let (kind, name, time, model, layer, variable, role, source, begin, end, address, function) = row;
+            let (variable, variable_number) = variable.unzip();
             OwnerRow {
                 time: Moment {
                     monotonic: time,
@@ -213,6 +219,7 @@ impl Recorder {
                 name,
                 layer: LayerPath { model, layer },
                 variable,
+                variable_number: variable_number.flatten(),
                 role: Role::of_word(&role).unwrap_or_default(),
                 source,
                 span: begin.zip(end),

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use vramline::recording::rows::Moment;
 
-/// Calls a function, then another one with the time when the call began and its arguments.
+/// Calls a function, then another one with the time when the call began, its arguments and its result; None if it failed.
 #[pyclass(module = "_vramline", frozen)]
 pub(crate) struct Watched {
     call: Py<PyAny>,
@@ -30,7 +30,7 @@ impl Watched {
         let begin = Moment::monotonic_now();
         let result = self.call.call(py, args, kwargs);
         // An error in the second function must not reach the caller.
-        let _ = self.after.call1(py, (begin, args));
+        let _ = self.after.call1(py, (begin, args, result.as_ref().ok()));
         result
     }
 }

@@ -68,6 +68,8 @@ pub struct Held {
     pub age: Option<Span>,
     /// The variable whose value it is; empty if unknown.
     pub variable: String,
+    /// The number of that variable, which tells it from others of the same name; `None` if the program did not report it.
+    pub variable_number: Option<i64>,
     /// The call stack of the request; empty if unknown.
     pub stack: Stack,
     /// The number of blocks, if the source contains only their sum.
@@ -90,6 +92,7 @@ impl Held {
             evidence,
             age: None,
             variable: String::new(),
+            variable_number: None,
             stack: Stack::EMPTY,
             count: 1,
         }

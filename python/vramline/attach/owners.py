@@ -6,7 +6,7 @@ Vramline notes three facts, each where it is certain:
   TensorFlow gave it.
 - After a graph has been traced, its ops show which variable each update assigns to.
 - An eager op belongs to the line of code, and to the layer, that the main thread is in. Eager ops are watched only while a trace
-  window is open.
+  window is open. An op of a gradient belongs to the layer whose op it differentiates, and one of an update to the layer of its variable.
 """
 
 from __future__ import annotations
@@ -19,17 +19,28 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from vramline import _vramline, layers, tensorflow
 from vramline.attach.quiet import quietly
 from vramline.attach.variables import Variables
-from vramline.inventory import Inventory
+from vramline.inventory import Inventory, value_of
 
 Row = tuple[
-    str, str, int, str | None, str | None, str | None, str, str | None, int | None, int | None, int | None, int | None
+    str,
+    str,
+    int,
+    str | None,
+    str | None,
+    tuple[str, int | None] | None,
+    str,
+    str | None,
+    int | None,
+    int | None,
+    int | None,
+    int | None,
 ]
-"""kind, name, time, model, layer, variable, role, source, begin, end, address, function"""
+"""kind, name, time, model, layer, variable with its number, role, source, begin, end, address, function"""
 
 # The most that is noted: of graphs and of eager ops.
 _MOST_SCOPES = 20_000
@@ -47,6 +58,10 @@ _GENERATED = "__autograph_generated_file"
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Prefixes of ops that assign to a variable.
 _UPDATES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
+# The name of spans that compute gradients.
+_GRADIENTS = "gradient_tape"
+# The method of an optimizer of Keras that updates one variable.
+_UPDATE = "update_step"
 # Ops that hold no memory of their own, or whose line of code is of no interest.
 _SILENT = frozenset({"Placeholder", "Const", "NoOp", "Identity", "IdentityN", "ReadVariableOp", "Shape", "VarHandleOp"})
 
@@ -63,7 +78,9 @@ class Owners:
         # By op, variable and function, then by op, line and function: when that was learned.
         self._ops: dict[tuple[str, int, int | None], tuple[int, weakref.ref[Any]]] = {}
         self._lines: dict[tuple[str, str, int | None], int] = {}
-        self._spans: list[list[Any]] = []
+        self._spans: list[_Span] = []
+        # By the number of a tensor, by op and the number of an input, and by scope: the layer whose eager op it is.
+        self._layer_of: dict[Any, _InLayer] = {}
         # Variables that a step created: when, and at which address.
         self._values: list[tuple[int, weakref.ref[Any], int]] = []
         # Calls of compiled functions: begin, end and number of the function.
@@ -81,7 +98,7 @@ class Owners:
 
     def hook(self, framework: Any) -> None:
         """Installs hooks for new graphs and variables on a TensorFlow that has just been imported."""
-        from tensorflow.python.eager import record
+        from tensorflow.python.eager import backprop, record
         from tensorflow.python.framework import func_graph, ops
         from tensorflow.python.ops import resource_variable_ops
 
@@ -107,9 +124,11 @@ class Owners:
 
         variable.__init__ = made
         self._hook_first_values()
+        self._differentiate = getattr(getattr(backprop, "_gradient_function", None), "__code__", None)
         self._without_tape = record.stop_recording
         self._is_eager = sys.modules["tensorflow.python.eager.context"].executing_eagerly
         self._graph = ops.get_default_graph
+        self._name_scope = ops.get_name_scope
 
     def _hook_first_values(self) -> None:
         """Installs hooks for variables that a function creates while it is traced: they get their first values later than others."""
@@ -167,7 +186,8 @@ class Owners:
         if self._stop is not None:
             return
         # TensorFlow uses the second for arguments that the first does not support, such as variables of Keras.
-        stops = [self._watch_ops(name) for name in ("TFE_Py_FastPathExecute", "TFE_Py_Execute")]
+        # The place of the op's name among the arguments differs.
+        stops = [self._watch_ops("TFE_Py_FastPathExecute", 1), self._watch_ops("TFE_Py_Execute", 2)]
 
         def stop() -> None:
             for each in stops:
@@ -175,14 +195,14 @@ class Owners:
 
         self._stop = stop
 
-    def _watch_ops(self, name: str) -> Callable[[], None]:
+    def _watch_ops(self, name: str, place: int) -> Callable[[], None]:
         """Watches the ops that run through a function of TensorFlow. Returns a function that stops it."""
         wrapped: Any = sys.modules["tensorflow.python.pywrap_tfe"]
         execute = getattr(wrapped, name)
 
-        def ran(begin: int, args: tuple[Any, ...]) -> None:
+        def ran(begin: int, args: tuple[Any, ...], result: Any) -> None:
             # `Watched` adds no Python frame, so the caller of this function is the caller of TensorFlow's function.
-            self._op_ran(begin, sys._getframe(1), args[2] if len(args) > 2 else None)
+            self._op_ran(begin, sys._getframe(1), args[place] if len(args) > place else None, args[3:], result)
 
         watched = _vramline.Watched(execute, ran)
 
@@ -198,6 +218,16 @@ class Owners:
         stop, self._stop = self._stop, None
         if stop is not None:
             stop()
+        self._layer_of.clear()
+
+    def gradient(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Calls a function of a tape that computes gradients, and notes that the thread does so."""
+        local = self._local
+        before, local.in_gradient = local.in_gradient, True
+        try:
+            return call(*args, **kwargs)
+        finally:
+            local.in_gradient = before
 
     def calls(self, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Calls a compiled function of the program and notes its number: ops with the same name in two functions are different ops."""
@@ -241,9 +271,14 @@ class Owners:
             return
         stack = self._local.layers
         stack.append(layer)
+        self._local.in_layer = None
         if len(stack) == 1:
             self._variables.has_model(layer)
-        if self._is_eager() or len(self._scopes) >= _MOST_SCOPES:
+        if self._is_eager():
+            if self._stop is not None:
+                self._layer_of[self._name_scope()] = self._local.in_layer = _in_layer(stack)
+            return
+        if len(self._scopes) >= _MOST_SCOPES:
             return
         name = self._graph().get_name_scope()
         key = (name, id(layer), self._local.function)
@@ -255,6 +290,7 @@ class Owners:
     @quietly
     def _layer_ends(self, layer: Any) -> None:
         stack = self._local.layers
+        self._local.in_layer = None
         if stack and stack[-1] is layer:
             stack.pop()
 
@@ -311,26 +347,67 @@ class Owners:
         self._is_over = True
 
     @quietly
-    def _op_ran(self, begin: int, frame: FrameType, op: Any) -> None:
+    def _op_ran(self, begin: int, frame: FrameType, op: Any, inputs: Any, result: Any) -> None:
         end = time.monotonic_ns()
         if threading.get_ident() != self._main or len(self._spans) >= _MOST_SPANS:
             return
+        name = op.decode() if isinstance(op, bytes) else str(op)
         # A call of a graph: its ops have names of their own.
-        if isinstance(op, str) and (op.startswith("__") or op.endswith("PartitionedCall")):
+        if name.startswith("__") or name.endswith("PartitionedCall"):
             return
-        stack = self._local.layers
-        layer = stack[-1] if stack else None
-        line = self._line(frame)
+        local = self._local
+        special: list[FrameType] = []
+        line = self._line(frame, special)
+        owner: _InLayer | None = None
+        if local.in_gradient:
+            owner = self._differentiated(special)
+        elif local.layers:
+            owner = local.in_layer = local.in_layer or _in_layer(local.layers)
+            self._note_tensors(name, inputs, result, owner)
+        elif special:
+            owner = _updated(special)
         last = self._spans[-1] if self._spans else None
         is_over, self._is_over = self._is_over, False
-        if last is not None and not is_over and last[2] == line and (last[3]() if last[3] else None) is layer:
-            last[1] = end
-        elif line or layer is not None:
-            names = tuple(each.name for each in stack)
-            self._spans.append([begin, end, line, weakref.ref(layer) if layer is not None else None, names])
+        if last is not None and not is_over and last.is_same(line, owner, local.in_gradient):
+            last.end = end
+        elif line or owner is not None:
+            self._spans.append(_Span(begin, end, line, owner, local.in_gradient))
 
-    def _line(self, frame: FrameType | None) -> str | None:
-        """Returns the innermost function and line of the program's own code in a call stack."""
+    def _note_tensors(self, op: str, inputs: Any, result: Any, owner: _InLayer) -> None:
+        """Notes the layer of an op by the tensors that it takes and creates. Its gradient gets some of them, but no name."""
+        if len(self._layer_of) >= _MOST_SPANS:
+            # Steps that are over need no gradients.
+            self._layer_of.clear()
+        for tensor in _tensors(inputs):
+            self._layer_of[op, tensor] = owner
+        for tensor in _tensors((result,)):
+            self._layer_of[tensor] = owner
+
+    def _differentiated(self, special: list[FrameType]) -> _InLayer | None:
+        """Returns the layer of the op whose gradient is computed."""
+        frame = next((frame for frame in special if frame.f_code is self._differentiate), None)
+        if frame is None:
+            return None
+        told = frame.f_locals
+        scope = told.get("forward_pass_name_scope")
+        if scope in self._layer_of:
+            return self._layer_of[scope]
+        for tensor in _tensors(told.get("outputs")):
+            if tensor in self._layer_of:
+                return self._layer_of[tensor]
+        # Weights are last among the inputs, and no other layer has read them into the same tensor.
+        for tensor in reversed(list(_tensors(told.get("inputs")))):
+            if (told.get("op_name"), tensor) in self._layer_of:
+                return self._layer_of[told.get("op_name"), tensor]
+        return None
+
+    def _line(self, frame: FrameType | None, special: list[FrameType] | None = None) -> str | None:
+        """Returns the innermost function and line of the program's own code in a call stack.
+
+        Args:
+            frame: The innermost frame.
+            special: Gets the frames on the way that compute the gradient of one op, or update one variable.
+        """
         while frame is not None:
             code = frame.f_code
             if code not in self._programs:
@@ -341,16 +418,18 @@ class Owners:
             file = self._programs[code]
             if file is not None:
                 return f"{file}:{frame.f_lineno} {code.co_name}"
+            if special is not None and (code is self._differentiate or code.co_name == _UPDATE):
+                special.append(frame)
             frame = frame.f_back
         return None
 
     def rows(self, listed: Inventory) -> list[Row]:
         """Returns rows that are new or have changed since the last call, with the layers and variables as they are now."""
-        where = layers.places(self._variables.models())
+        where = layers.places(self._variables.models(), self._variables.labels())
         lasting = [*self._scope_rows(where), *self._op_rows(listed)]
         new = [row for row in lasting if row not in self._told]
         self._told.update(new)
-        new += [*self._span_rows(where), *self._value_rows(listed), *self._call_rows()]
+        new += [*self._span_rows(where, listed), *self._value_rows(listed), *self._call_rows()]
         self._spans, self._values, self._calls = [], [], []
         return new
 
@@ -363,24 +442,73 @@ class Owners:
         for (name, _, function), (learned, reference) in list(self._ops.items()):
             row = listed.by_value.get(id(reference()))
             if row is not None:
-                yield ("op", name, learned, row.model, row.layer, row.name, row.role, None, None, None, None, function)
+                variable = (row.name, row.number)
+                yield ("op", name, learned, row.model, row.layer, variable, row.role, None, None, None, None, function)
         for (name, line, function), learned in list(self._lines.items()):
             yield ("op", name, learned, None, None, None, "unknown", line, None, None, None, function)
 
-    def _span_rows(self, where: dict[int, layers.Place]) -> Iterator[Row]:
-        for begin, end, line, reference, names in self._spans:
-            model, layer = _place(reference, names, where) if reference is not None else (None, None)
-            yield ("span", "", end, model, layer, None, "unknown", line, begin, end, None, None)
+    def _span_rows(self, where: dict[int, layers.Place], listed: Inventory) -> Iterator[Row]:
+        for span in self._spans:
+            model, layer = None, None
+            if span.owner is not None and span.owner.names is not None:
+                model, layer = _place(span.owner.reference, span.owner.names, where)
+            elif span.owner is not None:
+                variable = listed.by_value.get(id(span.owner.reference()))
+                model, layer = (variable.model, variable.layer) if variable is not None else (None, None)
+            name = _GRADIENTS if span.is_gradient else ""
+            yield ("span", name, span.end, model, layer, None, "unknown", span.line, span.begin, span.end, None, None)
 
     def _value_rows(self, listed: Inventory) -> Iterator[Row]:
         for made, reference, address in self._values:
             row = listed.by_value.get(id(reference()))
             if row is not None:
-                yield ("value", "", made, row.model, row.layer, row.name, row.role, row.source, None, None, address, None)
+                variable = (row.name, row.number)
+                yield ("value", "", made, row.model, row.layer, variable, row.role, row.source, None, None, address, None)
 
     def _call_rows(self) -> Iterator[Row]:
         for begin, end, function in self._calls:
             yield ("call", "", end, None, None, None, "unknown", None, begin, end, None, function)
+
+
+class _InLayer(NamedTuple):
+    """A layer with the names of the layers that called it, outermost first; or a variable, without names."""
+
+    reference: weakref.ref[Any]
+    names: tuple[str, ...] | None
+
+
+class _Span:
+    """Eager ops that ran one after another for the same line and the same layer."""
+
+    __slots__ = ("begin", "end", "is_gradient", "line", "owner")
+
+    def __init__(self, begin: int, end: int, line: str | None, owner: _InLayer | None, is_gradient: bool) -> None:
+        self.begin, self.end, self.line, self.owner, self.is_gradient = begin, end, line, owner, is_gradient
+
+    def is_same(self, line: str | None, owner: _InLayer | None, is_gradient: bool) -> bool:
+        """Returns whether another op belongs to this span."""
+        ours, theirs = self.owner and self.owner.reference(), owner and owner.reference()
+        return self.line == line and ours is theirs and self.is_gradient == is_gradient
+
+
+def _in_layer(stack: list[Any]) -> _InLayer:
+    """Returns the innermost layer that is running."""
+    return _InLayer(weakref.ref(stack[-1]), tuple(each.name for each in stack))
+
+
+def _updated(special: list[FrameType]) -> _InLayer | None:
+    """Returns the variable that an optimizer updates."""
+    variable = special[-1].f_locals.get("variable")
+    return _InLayer(weakref.ref(value_of(variable)), None) if variable is not None else None
+
+
+def _tensors(values: Any) -> Iterator[int]:
+    """Yields the numbers of the eager tensors among values. A value may be a list of tensors."""
+    for value in values if isinstance(values, (list, tuple)) else ():
+        for each in value if isinstance(value, (list, tuple)) else (value,):
+            number = getattr(each, "_id", None)
+            if isinstance(number, int):
+                yield number
 
 
 class _Local(threading.local):
@@ -388,6 +516,10 @@ class _Local(threading.local):
 
     def __init__(self) -> None:
         self.layers: list[Any] = []
+        # The innermost of them, once an op needs it.
+        self.in_layer: _InLayer | None = None
+        # Whether it computes gradients with a tape.
+        self.in_gradient = False
         # The number of the outermost compiled function that is running.
         self.function: int | None = None
 

@@ -146,7 +146,7 @@ def _hook_functions(steps: Steps) -> None:
     def seen(self: Any, *args: Any, **kwargs: Any) -> Any:
         steps.local.saw_gradient = True
         _note_sources(steps, args[1] if len(args) > 1 else kwargs.get("sources"))
-        return gradient(self, *args, **kwargs)
+        return steps.owners.gradient(gradient, (self, *args), kwargs)
 
     seen.autograph_info__ = {}  # type: ignore[attr-defined]
     backprop.GradientTape.gradient = seen

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vramline import inventory
+from vramline import inventory, layers
 from vramline.inventory import Inventory, Row
 
 # If a program has more, the list is incomplete.
@@ -23,9 +23,13 @@ class Variables:
     """The variables of this process."""
 
     def __init__(self) -> None:
-        self._made: dict[int, tuple[weakref.ref[Any], str | None]] = {}
+        # By identity: the variable, the line that created it, and its number.
+        self._made: dict[int, tuple[weakref.ref[Any], str | None, int]] = {}
+        self._numbers = 0
         self._handles: dict[int, weakref.ref[Any]] = {}
         self._models: dict[int, weakref.ref[Any]] = {}
+        # By the identity of a model: its name, with a number if a model of that name existed already.
+        self._labels: dict[int, str] = {}
         self._optimizers: dict[int, tuple[weakref.ref[Any], list[weakref.ref[Any]]]] = {}
         self._trained: dict[int, weakref.ref[Any]] = {}
         self._others: dict[int, tuple[weakref.ref[Any], Callable[[Any], list[Row]]]] = {}
@@ -43,7 +47,8 @@ class Variables:
             self._handles.pop(handle, None)
 
         reference = weakref.ref(variable, gone)
-        self._made[key] = (reference, source)
+        self._numbers += 1
+        self._made[key] = (reference, source, self._numbers)
         self._handles[handle] = reference
 
     def of_handle(self, handle: Any) -> Any:
@@ -51,13 +56,33 @@ class Variables:
         reference = self._handles.get(id(handle))
         return reference() if reference is not None else None
 
+    def number_of(self, variable: Any) -> int | None:
+        """Returns the number of a variable: variables that the program does not name have all the same name."""
+        made = self._made.get(id(variable))
+        return made[2] if made is not None else None
+
     def has_model(self, model: Any) -> bool:
         """Notes a Keras model that is used. Returns whether it is new."""
         if id(model) in self._models or len(self._models) >= _MOST_OWNERS:
             return False
         key = id(model)
-        self._models[key] = weakref.ref(model, lambda _: self._models.pop(key, None))
+
+        def gone(_: Any) -> None:
+            self._models.pop(key, None)
+            self._labels.pop(key, None)
+
+        self._models[key] = weakref.ref(model, gone)
+        if layers.is_model(model):
+            label, number = model.name, 1
+            while label in self._labels.values():
+                number += 1
+                label = f"{model.name} ({number})"
+            self._labels[key] = label
         return True
+
+    def labels(self) -> dict[int, str]:
+        """Returns the names of the models, by identity. Models with the same name have a number too, such as `net (2)`."""
+        return self._labels
 
     def models(self) -> list[Any]:
         """Returns the models and layers that the program called directly and that still exist."""
@@ -98,7 +123,7 @@ class Variables:
     def listed(self) -> Inventory:
         """Returns all variables as they are now."""
         models = self.models()
-        listed = Inventory(models)
+        listed = Inventory(models, self.number_of, self._labels)
         # Models with an optimizer first: a model inside another one has none.
         for model in sorted(models, key=lambda model: getattr(model, "optimizer", None) is None):
             listed.add_model(model)
@@ -108,7 +133,7 @@ class Variables:
                 inner = getattr(optimizer, "inner_optimizer", optimizer)
                 weights = getattr(inner, "_trainable_variables", None) or _alive(told)
                 listed.add_optimizer(optimizer, weights)
-        for key, (reference, source) in list(self._made.items()):
+        for key, (reference, source, _) in list(self._made.items()):
             variable = reference()
             if variable is not None:
                 listed.add([variable], "parameters" if key in self._trained else "state", source=source)

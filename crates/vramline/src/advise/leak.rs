@@ -4,7 +4,7 @@
 //! interval comes from Kendall's statistic (99 %). Training also grows for a while at the start and then stops. So both halves
 //! must grow at a similar rate, and the growth must be larger than the scatter around it.
 
-use super::{Device, Finding, StepFigures, percent, staircase};
+use super::{Device, Finding, StepFigures, Survivor, percent, staircase};
 use crate::trace::{Phase, SurvivorKind};
 use crate::units::Bytes;
 
@@ -23,6 +23,8 @@ const QUANTILE: f64 = 2.576;
 pub(super) const LEAST: f64 = 256.0 * 1024.0;
 /// The growth rates of the two halves differ at most by this factor.
 const ALIKE: f64 = 2.0;
+/// The factor by which scatter may hide growth that a trace shows.
+const BLURRED: f64 = 4.0;
 /// The maximum median distance from the line, as a share of the growth.
 const SCATTER: f64 = 0.2;
 /// The share of the growth that variables must explain to be named as its cause.
@@ -54,16 +56,9 @@ pub fn growth(points: &[(f64, f64)]) -> Option<Growth> {
 pub(super) fn growth_alike(points: &[(f64, f64)], alike: f64) -> Option<Growth> {
     let skipped = (points.len() / WARM_UP.0).max(WARM_UP.1);
     let seen = points.get(skipped..).filter(|seen| seen.len() >= FEWEST)?;
-    if !is_higher_later(seen) {
-        return None;
-    }
+    let found = risen(points)?;
+    let (slope, bytes) = (found.slope, found.bytes);
     let thinned: Vec<(f64, f64)> = seen.iter().step_by(seen.len().div_ceil(MAX_POINTS)).copied().collect();
-    let (slope, interval) = theil_sen(&thinned)?;
-    let (first, last) = (seen.first()?, seen.last()?);
-    let bytes = slope * (last.0 - first.0);
-    if interval.0 <= 0.0 || bytes < LEAST {
-        return None;
-    }
     let (begin, end) = thinned.split_at_checked(thinned.len() / 2)?;
     let (early, late) = (theil_sen(begin)?.0, theil_sen(end)?.0);
     // A cache that grows in jumps may be flat within one half; then this rule stays silent.
@@ -71,7 +66,39 @@ pub(super) fn growth_alike(points: &[(f64, f64)], alike: f64) -> Option<Growth> 
     let middle = median(thinned.iter().map(|(step, bytes)| bytes - slope * step).collect())?;
     let scatter =
         median(thinned.iter().map(|(step, bytes)| (bytes - slope * step - middle).abs()).collect())?;
-    (is_steady && scatter <= SCATTER * bytes).then_some(Growth { slope, interval, steps: seen.len(), bytes })
+    (is_steady && scatter <= SCATTER * bytes).then_some(found)
+}
+
+/// Growth that scatters too much to be proved by the figures of steps alone, if a trace shows blocks of about as many bytes that each step
+/// keeps.
+fn confirmed(points: &[(f64, f64)], survivors: &[Survivor]) -> Option<Growth> {
+    let found = risen(points)?;
+    let kept = survivors.iter().filter(|one| one.kind == SurvivorKind::Tensor);
+    let kept: Bytes = kept.map(|one| one.bytes_a_step).sum();
+    #[expect(clippy::cast_precision_loss, reason = "sizes far below 2^53")]
+    let kept = kept.0 as f64;
+    if found.slope > ALIKE * kept || kept > BLURRED * found.slope {
+        return None;
+    }
+    // What the trace shows is exact.
+    let (low, high) = found.interval;
+    let bytes = found.bytes / found.slope * kept;
+    Some(Growth { slope: kept, interval: (low.min(kept), high.max(kept)), bytes, ..found })
+}
+
+/// Whether memory in use at the end of steps rises on the whole, steadily or not. Then nobody can say that it does not grow.
+pub(crate) fn has_risen(steps: &[StepFigures]) -> bool {
+    risen(&points(&train_steps(steps), |step| step.current)).is_some()
+}
+
+/// A rise over all steps, without a test whether it is steady.
+fn risen(points: &[(f64, f64)]) -> Option<Growth> {
+    let skipped = (points.len() / WARM_UP.0).max(WARM_UP.1);
+    let seen = points.get(skipped..).filter(|seen| seen.len() >= FEWEST && is_higher_later(seen))?;
+    let thinned: Vec<(f64, f64)> = seen.iter().step_by(seen.len().div_ceil(MAX_POINTS)).copied().collect();
+    let (slope, interval) = theil_sen(&thinned)?;
+    let bytes = slope * (seen.last()?.0 - seen.first()?.0);
+    (interval.0 > 0.0 && bytes >= LEAST).then_some(Growth { slope, interval, steps: seen.len(), bytes })
 }
 
 /// Whether the last quarter is higher than the first. A cheap test, because most series do not grow and there are many pairs.
@@ -188,7 +215,8 @@ fn is_much(bytes: Bytes, whole: Bytes) -> bool {
 
 pub(super) fn check(device: &Device) -> Option<Finding> {
     let steps = train_steps(&device.steps);
-    let found = growth(&points(&steps, |step| step.current))?;
+    let points = points(&steps, |step| step.current);
+    let found = growth(&points).or_else(|| confirmed(&points, &device.survivors))?;
     if staircase::has_larger_models(device, found.bytes) {
         return None;
     }
@@ -248,6 +276,27 @@ mod tests {
         // A cache that grows every tenth step.
         let found = growth(&series(200, |step, _| 80.0 * MIB + 10.0 * MIB * (step / 10.0).floor())).unwrap();
         assert!((found.slope / MIB - 1.0).abs() < 0.02, "{found:?}");
+    }
+
+    #[test]
+    fn a_trace_confirms_growth_that_scatter_hides() {
+        // Every other step takes larger blocks.
+        let blurred = series(60, |step, _| 80.0 * MIB + 0.02 * MIB * step + 0.4 * MIB * (step % 2.0));
+        let keeps = |bytes| {
+            vec![Survivor {
+                op: "BiasAdd".to_owned(),
+                kind: SurvivorKind::Tensor,
+                bytes_a_step: Bytes(bytes),
+            }]
+        };
+        assert_eq!(growth(&blurred), None);
+        assert!(risen(&blurred).is_some());
+        let found = confirmed(&blurred, &keeps(20_480)).unwrap();
+        assert_eq!(whole(found.slope), Bytes(20_480));
+        assert!(found.interval.0 <= found.slope && found.slope <= found.interval.1);
+        assert_eq!(confirmed(&blurred, &keeps(20_480_000)), None);
+        assert_eq!(confirmed(&blurred, &[]), None);
+        assert_eq!(confirmed(&series(60, |_, by| 80.0 * MIB + by * MIB), &keeps(20_480)), None);
     }
 
     #[test]

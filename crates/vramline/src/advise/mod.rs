@@ -98,6 +98,8 @@ pub struct Survivor {
 pub struct Stayed {
     /// The op that requested them.
     pub op: String,
+    /// What they are.
+    pub kind: SurvivorKind,
     /// Their bytes.
     pub bytes: Bytes,
 }

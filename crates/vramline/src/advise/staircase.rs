@@ -5,7 +5,7 @@
 //! half, so neither its first steps nor outliers move it. It is a staircase if most groups are higher than the previous one by a
 //! similar amount, hardly any is lower, and little changes within groups. A single jump does not count, nor does a warm-up that ends.
 
-use super::leak::{FEWEST, LEAST, WARM_UP, median, named, train_steps, whole};
+use super::leak::{FEWEST, LEAST, WARM_UP, growth, median, named, points, train_steps, whole};
 use super::{Device, Finding, StepFigures, Survivor, numbers};
 use crate::trace::SurvivorKind;
 use crate::units::Bytes;
@@ -30,8 +30,9 @@ const FEWEST_IN_EPOCH: usize = 3;
 /// The minimum mean number of steps between jumps; with fewer it is a slope.
 const FEWEST_BETWEEN: usize = 3;
 
-/// The share of steps from which on a function counts as traced in every step.
+/// The share of steps from which on a function counts as traced in every step, and from which on growth per step may come from traces.
 const EVERY_STEP: f64 = 0.8;
+const MOST_STEPS: f64 = 0.5;
 
 /// The event with which memory jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +236,8 @@ fn found(device: &Device) -> Option<Stairs> {
     let kept: Bytes = device.kept.iter().map(|kept| kept.bytes).sum();
     let unconfirmed = stairs(&device.steps, false);
     let found = unconfirmed
-        .or_else(|| stairs(&device.steps, true).filter(|stairs| float(kept) >= stairs.bytes / 2.0))?;
+        .or_else(|| stairs(&device.steps, true).filter(|stairs| float(kept) >= stairs.bytes / 2.0))
+        .or_else(|| of_constants(device))?;
     // If every step traces a function, what is not freed decides between retraces and a leak.
     let traced = train_steps(&device.steps).iter().filter(|step| step.retraces > 0).count();
     let is_other = |one: &Survivor| one.kind != SurvivorKind::Constant;
@@ -245,6 +247,24 @@ fn found(device: &Device) -> Option<Stairs> {
         return None;
     }
     Some(found)
+}
+
+/// Growth from step to step that consists of constants of graphs, while most steps trace a function again. The jumps differ: constants of a
+/// larger shape are larger.
+fn of_constants(device: &Device) -> Option<Stairs> {
+    let steps = train_steps(&device.steps);
+    let at: Vec<i64> = steps.iter().filter(|step| step.retraces > 0).map(|step| step.number).collect();
+    let found = growth(&points(&steps, |step| step.current))?;
+    let all: Bytes = device.stayed.iter().map(|stayed| stayed.bytes).sum();
+    let constants = device.stayed.iter().filter(|stayed| stayed.kind == SurvivorKind::Constant);
+    let constants: Bytes = constants.map(|stayed| stayed.bytes).sum();
+    let is_of_constants = constants > Bytes::ZERO && float(constants) >= float(all) / 2.0;
+    (share(at.len(), steps.len()) >= MOST_STEPS && is_of_constants).then(|| Stairs {
+        with: Occasion::Retrace,
+        rise: found.slope / share(at.len(), steps.len()),
+        bytes: found.bytes,
+        at,
+    })
 }
 
 /// Whether larger models explain most of the growth: no more variables than before, but larger ones. Each fit then has a larger model, and the
@@ -334,6 +354,7 @@ fn fix(with: Occasion, has_variables: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advise::Stayed;
     use crate::trace::Phase;
 
     const MIB: u64 = 1 << 20;
@@ -412,6 +433,20 @@ mod tests {
         let first = |step: &&mut StepFigures| step.number < 30 && step.number % 7 == 0;
         steps.iter_mut().filter(first).for_each(|step| step.retraces = 1);
         assert_eq!(stairs(&steps, false), None);
+    }
+
+    #[test]
+    fn constants_of_graphs_that_differ_in_size_come_with_retraces() {
+        // The inputs differ from step to step, and so do the constants of their graphs.
+        let mut steps = program(1, 1, 60, |at| 80 * MIB + 2 * MIB * at.step + (at.step * 7 % 5) * MIB);
+        steps.iter_mut().for_each(|step| step.retraces = 1);
+        let stayed = |kind| vec![Stayed { op: "Tile/_0__cf__0".to_owned(), kind, bytes: Bytes(40 * MIB) }];
+        let device = |kind| Device { steps: steps.clone(), stayed: stayed(kind), ..Device::default() };
+        assert_eq!(found(&device(SurvivorKind::Constant)).map(|found| found.with), Some(Occasion::Retrace));
+        assert_eq!(found(&device(SurvivorKind::Tensor)), None);
+        let mut device = device(SurvivorKind::Constant);
+        device.steps.iter_mut().for_each(|step| step.retraces = 0);
+        assert_eq!(found(&device), None);
     }
 
     #[test]

@@ -8,12 +8,11 @@ use super::report::PoolAnalysis;
 use crate::advise::{
     Churn, ChurningOp, GrowingOp, KeptVariables, Stayed, StepFigures, Survivor, VariableCount, WindowGrowth,
 };
-use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Inventory, Mark, RecordedMarkKind, Variable};
 use crate::snapshot::Role;
 use crate::trace::recorded::{self, RecordedStep};
-use crate::trace::{Phase, PoolTrace, StepBegins, Surviving, Trace};
+use crate::trace::{Phase, PoolTrace, StayedBlocks, StepBegins, Surviving, Trace};
 use crate::units::{Bytes, Picos};
 
 /// What the rules about growth ask for.
@@ -143,9 +142,10 @@ impl GrowthFigures {
         }
         let stayed = trace.stayed(of_trace, &steps);
         if !stayed.is_empty() {
-            let named = |(op, bytes): (Name, Bytes)| {
-                let op = Some(trace.history.names.get(op)).filter(|op| !op.is_empty());
-                Stayed { op: op.unwrap_or("an unnamed op").to_owned(), bytes }
+            let named = |blocks: StayedBlocks| {
+                let op = Some(trace.history.names.get(blocks.op)).filter(|op| !op.is_empty());
+                let op = op.unwrap_or("an unnamed op").to_owned();
+                Stayed { op, kind: blocks.kind, bytes: blocks.bytes }
             };
             self.stayed = stayed.into_iter().map(named).collect();
         }
@@ -204,7 +204,7 @@ fn retraces(process: &RecordedProcess) -> Vec<(i64, &str)> {
     marks.map(|mark| (mark.time.monotonic, mark.label.as_deref().unwrap_or("a function"))).collect()
 }
 
-fn step_figures(step: &PoolStep) -> StepFigures {
+pub(super) fn step_figures(step: &PoolStep) -> StepFigures {
     StepFigures {
         number: step.number,
         phase: step.phase,

@@ -18,7 +18,7 @@ use crate::recording::windows::RecordedWindow;
 use crate::snapshot::Still;
 use crate::source::{self, Content, Progress, Source, SourceError};
 use crate::trace::recorded::TracedWindow;
-use crate::trace::{PoolTrace, Trace};
+use crate::trace::{PoolRange, PoolTrace, Trace};
 use crate::units::{Bytes, Nanos};
 use crate::worker;
 
@@ -212,6 +212,7 @@ fn traces_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> Tr
     let Some(process) = recorded.processes.get(number) else { return traces };
     let windows = process.windows();
     let mut of_program = 0;
+    let mut ranges = Vec::new();
     for (at, window) in windows.iter().enumerate() {
         let Some(place) = &window.place else { continue };
         if window.is_of_program() {
@@ -238,10 +239,11 @@ fn traces_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> Tr
             }
         };
         traces.unreadable.extend(read.unreadable);
-        let host = |(path, history)| host_of_window(process, number, window, path, history);
-        let hosts = read.histories.into_iter().map(host);
+        let host = |(path, history)| host_of_window(process, number, window, path, history, &ranges);
+        let hosts: Vec<Host> = read.histories.into_iter().map(host).collect();
+        ranges.extend(hosts.iter().flat_map(|host| host.trace.ranges()));
         if traces.first.is_empty() {
-            traces.first = hosts.collect();
+            traces.first = hosts;
         } else {
             traces.later.extend(hosts);
         }
@@ -266,6 +268,7 @@ fn host_of_window(
     window: &RecordedWindow,
     path: PathBuf,
     mut history: History,
+    earlier: &[PoolRange],
 ) -> Host {
     // Older profilers do not say when they began; the process noted it within microseconds.
     if let Some(began) = window.begun {
@@ -283,7 +286,7 @@ fn host_of_window(
     let listed = inventories_of(process, window);
     let mut trace = Trace::new(history).with_announced(process, window).with_owners(process, &listed);
     if window.number > 1 {
-        trace = trace.with_carried(process, window.stopped);
+        trace = trace.with_carried(process, window.stopped, earlier);
     }
     let window = RecordedWindow { place: None, ..window.clone() };
     Host { path, trace, process: Some(number), version, window: Some(window) }

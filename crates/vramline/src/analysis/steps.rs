@@ -1,5 +1,6 @@
 //! The steps of a pool in a sentence: how many of each phase, their peaks, and whether memory grows.
 
+use super::growth::step_figures;
 use super::process::{PoolPhase, PoolStep};
 use super::report::{PoolAnalysis, ReportAnalysis};
 use crate::advise;
@@ -74,7 +75,11 @@ fn of_trace(steps: &[&PoolStep]) -> Option<String> {
 fn growth(report: &ReportAnalysis, steps: &[&PoolStep]) -> String {
     let known = steps.iter().filter(|step| step.phase == Phase::Train && step.current.is_some()).count();
     let is_growing = report.findings.iter().any(|finding| advise::GROWTH_RULES.contains(&finding.rule));
-    if is_growing || known < advise::leak::FEWEST + advise::leak::WARM_UP.1 {
+    let figures: Vec<advise::StepFigures> = steps.iter().map(|step| step_figures(step)).collect();
+    if is_growing
+        || advise::leak::has_risen(&figures)
+        || known < advise::leak::FEWEST + advise::leak::WARM_UP.1
+    {
         String::new()
     } else {
         " No growth from step to step.".to_owned()

@@ -213,6 +213,7 @@ impl Inventory {
                 Cell::Text(variable.layer.model.as_deref()),
                 Cell::Text(variable.layer.layer.as_deref()),
                 Cell::Text(variable.source.as_deref()),
+                Cell::Int(variable.number),
             ]
         })
         .collect()
@@ -225,7 +226,7 @@ impl Inventory {
         let (mut times, mut walls, mut bytes) = (ints("time_ns"), ints("wall_ns"), ints("bytes"));
         let (mut owners, mut names, mut roles) = (texts("owner"), texts("name"), texts("role"));
         let (mut shapes, mut dtypes, mut devices) = (texts("shape"), texts("dtype"), texts("device"));
-        let mut addresses = ints("address");
+        let (mut addresses, mut numbers) = (ints("address"), ints("variable"));
         let (mut models, mut layers, mut sources) = (texts("model"), texts("layer"), texts("source"));
         let mut all: Vec<Inventory> = Vec::new();
         let mut last = None;
@@ -246,6 +247,7 @@ impl Inventory {
                     layer: owned(layers.next().flatten()),
                 },
                 source: owned(sources.next().flatten()),
+                number: numbers.next().flatten(),
             };
             let (Some(monotonic), Some(_)) = (monotonic, size) else { continue };
             if number.is_none() || number != last {
@@ -277,6 +279,7 @@ impl OwnerRow {
             Cell::Int(self.span.map(|(_, end)| end)),
             Cell::Int(self.address.map(u64::cast_signed)),
             Cell::Int(self.function),
+            Cell::Int(self.variable_number),
         ]
     }
 
@@ -289,6 +292,7 @@ impl OwnerRow {
         let (mut models, mut layers) = (texts("model"), texts("layer"));
         let (mut variables, mut sources) = (texts("variable"), texts("source"));
         let (mut addresses, mut functions) = (ints("address"), ints("function"));
+        let mut numbers = ints("variable_number");
         let row = |monotonic: Option<i64>| {
             let kind = kinds.next().flatten().and_then(OwnerKind::of_word);
             let row = OwnerRow {
@@ -308,6 +312,7 @@ impl OwnerRow {
                 span: begins.next().flatten().zip(ends.next().flatten()),
                 address: addresses.next().flatten().map(i64::cast_unsigned),
                 function: functions.next().flatten(),
+                variable_number: numbers.next().flatten(),
             };
             // A kind that a later Vramline writes is not for this one.
             (monotonic.is_some() && kind.is_some()).then_some(row)

@@ -110,6 +110,8 @@ pub struct Variable {
     pub layer: LayerPath,
     /// File and line where the program made it.
     pub source: Option<String>,
+    /// Its number in its process: several may have the same name.
+    pub number: Option<i64>,
 }
 
 /// A layer of a model.
@@ -152,6 +154,8 @@ pub struct OwnerRow {
     pub layer: LayerPath,
     /// The variable that the op assigns to, or works for.
     pub variable: Option<String>,
+    /// The number of that variable.
+    pub variable_number: Option<i64>,
     /// What that variable is for.
     pub role: Role,
     /// Function, file and line.

@@ -12,7 +12,7 @@
 pub const VERSION: u32 = 1;
 
 /// The number of revisions that added columns to that version. Files do not contain it: a stream has a column or it does not.
-pub const REVISION: u32 = 3;
+pub const REVISION: u32 = 4;
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +138,7 @@ pub const INVENTORY: Stream = Stream {
         text("model", "the outermost model of the layer").since(2),
         text("layer", "its layer in that model; for optimizer state, the layer of its weight").since(2),
         text("source", "file and line where the program created it").since(2),
+        int("variable", "number of the variable in its process: several may have the same name").since(4),
     ],
 };
 
@@ -153,7 +154,7 @@ pub const OWNERS: Stream = Stream {
              value: the first value of a variable that a step created; call: the compiled function that was called in a time span",
         )
         .since(2),
-        text("name", "name of the scope or op, as in the graph").since(2),
+        text("name", "name of the scope or op, as in the graph; gradient_tape: a span that computes gradients").since(2),
         text("model", "the outermost model of the layer").since(2),
         text("layer", "the layer, inside that model").since(2),
         text("variable", "variable that the op assigns or belongs to").since(2),
@@ -167,6 +168,7 @@ pub const OWNERS: Stream = Stream {
             "number of the compiled function that was called, or that was being traced when the scope or op was created",
         )
         .since(3),
+        int("variable_number", "number of that variable, as in the inventory").since(4),
     ],
 };
 

@@ -50,6 +50,7 @@ impl Carried {
             shape: self.shape,
             dtype: self.dtype,
             variable: self.owner.variable.clone(),
+            variable_number: self.owner.number,
             layer: self.owner.layer.clone(),
             source: self.owner.source.clone(),
             ..Held::bare(self.bytes(), self.bytes(), SINCE_BEFORE)
@@ -64,18 +65,21 @@ pub(super) fn carried(
     pools: &[PoolTrace],
     device_of: impl Fn(&PoolTrace) -> String,
     end: Option<Picos>,
+    earlier: &[PoolRange],
 ) -> Vec<Carried> {
     let layers = LayerNames::of(process, history);
     let roles = last_roles(process, &layers);
     let mut found = Vec::new();
     for pool in pools.iter().filter(|pool| pool.count.from_start == Some(false)) {
         let device = device_of(pool);
-        let seen = SeenBlocks::of(history, pool);
+        let mut seen = SeenBlocks::of(history, pool, device.clone());
+        // A short trace touches only a part of its pool.
+        earlier.iter().filter(|range| range.device == device).for_each(|range| seen.range.widen(range));
         let mut taken: FxHashSet<u64> = FxHashSet::default();
         for (variable, told_at) in candidates(&process.inventories, history, pool, end) {
             let Some(address) = variable.address else { continue };
             let is_here = variable.device.as_deref() == Some(device.as_str()) && variable.bytes > Bytes::ZERO;
-            let is_possible = is_here && (!device.starts_with("CPU") || seen.is_in_pool(address));
+            let is_possible = is_here && (!device.starts_with("CPU") || seen.range.has(address));
             let Some(freed_at) = seen.since_before(address, variable.bytes, told_at).filter(|_| is_possible)
             else {
                 continue;
@@ -144,19 +148,60 @@ struct SeenBlocks {
     first: FxHashMap<u64, (usize, bool)>,
     /// Where blocks were allocated, in order of addresses, each with its end.
     allocated: Vec<(u64, u64)>,
+    range: PoolRange,
+}
+
+/// Where a pool lies, as far as events show.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolRange {
+    device: String,
     lowest: u64,
     highest: u64,
+    /// What is left of its addresses after a division by [`CHUNK_STEP`].
     remainders: FxHashSet<u64>,
 }
 
+impl PoolRange {
+    fn nothing(device: String) -> PoolRange {
+        PoolRange { device, lowest: u64::MAX, highest: 0, remainders: FxHashSet::default() }
+    }
+
+    /// The range of a pool in a trace.
+    pub(super) fn of(history: &History, pool: &PoolTrace, device: String) -> PoolRange {
+        let mut range = PoolRange::nothing(device);
+        for event in pool.events_in_order() {
+            let event = history.events.at(event);
+            if let Some(address) = event.address() {
+                range.add(address, address.saturating_add(event.size().unwrap_or_default().0));
+            }
+        }
+        range
+    }
+
+    fn add(&mut self, address: u64, end: u64) {
+        self.lowest = self.lowest.min(address);
+        self.highest = self.highest.max(end);
+        self.remainders.insert(address % CHUNK_STEP);
+    }
+
+    fn widen(&mut self, other: &PoolRange) {
+        self.lowest = self.lowest.min(other.lowest);
+        self.highest = self.highest.max(other.highest);
+        self.remainders.extend(&other.remainders);
+    }
+
+    /// Whether an address of host memory may be one of the pool's: tensors on the host may also lie elsewhere.
+    fn has(&self, address: u64) -> bool {
+        (self.lowest..self.highest).contains(&address) && self.remainders.contains(&(address % CHUNK_STEP))
+    }
+}
+
 impl SeenBlocks {
-    fn of(history: &History, pool: &PoolTrace) -> SeenBlocks {
+    fn of(history: &History, pool: &PoolTrace, device: String) -> SeenBlocks {
         let mut seen = SeenBlocks {
             first: FxHashMap::default(),
             allocated: Vec::new(),
-            lowest: u64::MAX,
-            highest: 0,
-            remainders: FxHashSet::default(),
+            range: PoolRange::nothing(device),
         };
         for (position, event) in pool.events_in_order().enumerate() {
             let event = history.events.at(event);
@@ -166,9 +211,7 @@ impl SeenBlocks {
             if event.is_alloc() {
                 seen.allocated.push((address, end));
             }
-            seen.lowest = seen.lowest.min(address);
-            seen.highest = seen.highest.max(end);
-            seen.remainders.insert(address % CHUNK_STEP);
+            seen.range.add(address, end);
         }
         // Of blocks one after another in the same place the largest counts.
         seen.allocated.sort_unstable();
@@ -178,11 +221,6 @@ impl SeenBlocks {
             *end = reach;
         }
         seen
-    }
-
-    /// Whether an address of host memory may be one of the pool's: tensors on the host may also lie elsewhere.
-    fn is_in_pool(&self, address: u64) -> bool {
-        (self.lowest..self.highest).contains(&address) && self.remainders.contains(&(address % CHUNK_STEP))
     }
 
     /// Where a block that lay at an address when the position `told_at` was reached lies since before the trace: where it is freed in
@@ -203,5 +241,24 @@ impl SeenBlocks {
                 is_free.then_some(None)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_reaches_as_far_as_all_traces_saw_it() {
+        let mut short = PoolRange::nothing("CPU:0".to_owned());
+        short.add(0x4000, 0x5000);
+        let mut first = PoolRange::nothing("CPU:0".to_owned());
+        first.add(0x1000, 0x1100);
+        first.add(0x9040, 0x9100);
+        assert!(short.has(0x4f00) && !short.has(0x1000) && !short.has(0x9000));
+        short.widen(&first);
+        assert!(short.has(0x1000) && short.has(0x9000) && short.has(0x2040));
+        // Blocks of the pool begin elsewhere within their steps.
+        assert!(!short.has(0x2080) && !short.has(0x9100) && !short.has(0xf00));
     }
 }

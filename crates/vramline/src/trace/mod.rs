@@ -31,6 +31,7 @@ use crate::units::{Bytes, Picos};
 use crate::worker;
 
 pub use bands::Band;
+pub(crate) use carried::PoolRange;
 pub use count::{Count, Disagreement, Peak};
 pub(crate) use op::layer_of;
 use op::{Part, Update};
@@ -41,7 +42,7 @@ pub(crate) use pattern::OpSizes;
 pub(crate) use step::StepUse;
 pub use step::{How, Phase, Step};
 pub use survivors::SurvivorKind;
-pub(crate) use survivors::{StepBegins, Surviving};
+pub(crate) use survivors::{StayedBlocks, StepBegins, Surviving};
 
 /// Why an allocation has no name.
 const NO_NAME: &str = "the event names no op and is in no named scope of its thread";
@@ -58,6 +59,8 @@ const NO_GRADIENT: &str =
 /// The layer of buffers that processes exchange.
 const EXCHANGED: &str = "communication buckets";
 const BACKWARD_PASS: &str = "backward pass";
+const LINE_DONE: &str = "freed before its line of code was done";
+const HELD_ON: &str = "the program held it after its line of code was done";
 const LOST: &str = "the allocator counts it, but its allocation event is missing from the trace";
 
 /// A history with everything that follows from it.
@@ -179,19 +182,31 @@ impl Trace {
             self.owned.entry(birth).or_insert(owner);
         }
         self.owners = owners::Owners::of(process, &self.history);
+        self.roles.told_gradients.clone_from(&self.owners.gradients);
         // An earlier recorder listed only the variables of Keras.
         self.roles.knows_variables = !process.inventories.is_empty() && !self.owners.is_empty();
         self
     }
 
     /// Takes from all inventories of a process which variables lay in the pools since before the trace began. `end` is when the
-    /// profiler was stopped.
+    /// profiler was stopped; `earlier` is where earlier traces of the process saw its pools.
     #[must_use]
-    pub(crate) fn with_carried(mut self, process: &RecordedProcess, end: Option<Moment>) -> Trace {
+    pub(crate) fn with_carried(
+        mut self,
+        process: &RecordedProcess,
+        end: Option<Moment>,
+        earlier: &[PoolRange],
+    ) -> Trace {
         let end = end.and_then(|end| recorded::moment(&self.history, end));
         self.carried =
-            carried::carried(process, &self.history, &self.pools, |pool| self.device_of(pool), end);
+            carried::carried(process, &self.history, &self.pools, |pool| self.device_of(pool), end, earlier);
         self
+    }
+
+    /// Where the pools of this trace lie, as far as its events show.
+    pub(crate) fn ranges(&self) -> Vec<PoolRange> {
+        let range = |pool: &PoolTrace| PoolRange::of(&self.history, pool, self.device_of(pool));
+        self.pools.iter().map(range).collect()
     }
 
     /// Takes the steps that a process announced where the trace shows none: ops that are run one by one leave no call in it.
@@ -273,7 +288,7 @@ impl Trace {
         } else if self.owners.is_empty() {
             recorded::settle(&mut held, &self.listed);
         } else {
-            recorded::settle_by_name(&mut held);
+            recorded::settle_by_variable(&mut held);
         }
         for carried in self.carried.iter().filter(|carried| carried.is_at(pool, position)) {
             if carried.bytes() <= before_recording {
@@ -352,6 +367,9 @@ impl Trace {
         match role {
             Role::Gradients if self.is_no_gradient(birth, freed) => (Role::Temporaries, NO_GRADIENT),
             Role::Unknown if self.is_compiler(birth) => (Role::Temporaries, COMPILER),
+            Role::Unknown if self.steps.is_empty() => {
+                self.role_by_line(birth, freed).unwrap_or((role, evidence))
+            }
             _ => (role, evidence),
         }
     }
@@ -365,6 +383,16 @@ impl Trace {
         let step = self.steps.partition_point(|step| step.begin <= born).checked_sub(1);
         let is_same_step = step.and_then(|at| self.steps.get(at)).is_some_and(|step| listed <= step.until);
         is_same_step && freed < listed
+    }
+
+    /// The role of a block in a program without steps: whether the program holds it longer than its line of code takes.
+    fn role_by_line(&self, birth: usize, freed: Option<Picos>) -> Option<(Role, &'static str)> {
+        self.ran_alone(birth)?;
+        let end = self.owners.span_end(self.history.events.time(birth))?;
+        Some(match freed {
+            Some(freed) if freed <= end => (Role::Temporaries, LINE_DONE),
+            _ => (Role::State, HELD_ON),
+        })
     }
 
     /// The role of a block that an op asked for which the program says assigns to a variable, or works for one.
@@ -501,6 +529,11 @@ impl Trace {
             (true, Role::Unknown) => NO_NAME,
             _ => evidence,
         };
+        let of_variable = match (owned, &owner) {
+            (Some(owned), _) => Some(owned),
+            (None, Some(owner)) if evidence == NEW_VALUE || evidence == ASSIGNED => Some(owner),
+            _ => None,
+        };
         let chunk = events.at(birth).size().unwrap_or_default();
         let layer = match is_torch {
             true => self.module(birth, owned, evidence),
@@ -525,11 +558,8 @@ impl Trace {
             },
             evidence,
             age: Some(now.since(events.time(birth))),
-            variable: match (owned, owner) {
-                (Some(owned), _) => owned.variable.clone(),
-                (None, Some(owner)) if evidence == NEW_VALUE || evidence == ASSIGNED => owner.variable,
-                _ => String::new(),
-            },
+            variable_number: of_variable.and_then(|owner| owner.number),
+            variable: of_variable.map_or(String::new(), |owner| owner.variable.clone()),
             stack,
             count: 1,
         }

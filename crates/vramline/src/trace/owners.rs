@@ -26,6 +26,12 @@ const DEEPEST: usize = 32;
 const FIRST_VALUE: &str = "/Initializer/";
 const FIRST_ASSIGN: &str = "/cond/Assign";
 
+/// In the names of constants that TensorFlow computed while it prepared a graph.
+const FOLDED: &str = "__cf__";
+
+/// The name of spans in which the program computes gradients.
+const GRADIENTS: &str = "gradient_tape";
+
 /// Whose something is. Empty where that is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owner {
@@ -35,10 +41,21 @@ pub(crate) struct Owner {
     pub(crate) source: String,
     /// The variable that the op assigns to, or works for.
     pub(crate) variable: String,
+    /// The number of that variable.
+    pub(crate) number: Option<i64>,
     /// What that variable is for.
     pub(crate) role: Role,
     /// The bytes of its value, where it was listed.
     pub(crate) bytes: Option<Bytes>,
+}
+
+/// What tells a variable apart from others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Identity {
+    /// Its number in its process.
+    Number(i64),
+    /// Its name, layer and source: several variables may have the same.
+    Names(String, String, String),
 }
 
 /// What the program reported, by the op names of the trace.
@@ -50,6 +67,8 @@ pub(crate) struct Owners {
     spans: Vec<(Picos, Picos, Owner)>,
     /// Which function was called, from when to when, in order.
     calls: Vec<(Picos, Picos, i64)>,
+    /// When ops that ran by themselves computed gradients, in order.
+    pub(crate) gradients: Vec<(Picos, Picos)>,
 }
 
 /// Whose an op is, from when on, and in the graph of which function.
@@ -64,7 +83,8 @@ impl Owners {
     /// Assigns what a process reported to the ops of its trace.
     pub(crate) fn of(process: &RecordedProcess, history: &History) -> Owners {
         let told = Told::of(process, history);
-        let mut owners = Owners { spans: told.spans(), calls: told.calls(), ..Owners::default() };
+        let (spans, calls, gradients) = (told.spans(), told.calls(), told.gradients());
+        let mut owners = Owners { spans, calls, gradients, ..Owners::default() };
         let mut seen: FxHashSet<Name> = FxHashSet::default();
         for event in history.events.unordered().filter(|event| event.is_alloc()) {
             let op = event.op();
@@ -114,6 +134,13 @@ impl Owners {
     /// Whose what ran by itself at a moment is.
     pub(crate) fn at(&self, time: Picos) -> Option<&Owner> {
         at(&self.spans, time)
+    }
+
+    /// When the span ends in which something ran by itself at a moment.
+    pub(crate) fn span_end(&self, time: Picos) -> Option<Picos> {
+        let after = self.spans.partition_point(|(begin, ..)| *begin <= time);
+        let (_, end, _) = after.checked_sub(1).and_then(|last| self.spans.get(last))?;
+        (time <= *end).then_some(*end)
     }
 
     /// All of them.
@@ -178,20 +205,22 @@ struct Told<'a> {
     ops: FxHashMap<&'a str, Vec<(Picos, &'a OwnerRow)>>,
     in_spans: Vec<(Picos, Picos, &'a OwnerRow)>,
     in_calls: Vec<(Picos, Picos, i64)>,
-    /// Bytes of variables.
-    sizes: FxHashMap<(&'a str, &'a LayerPath), Bytes>,
+    /// Bytes of variables: by their numbers and, of an earlier recorder, by their names.
+    sizes: FxHashMap<i64, Bytes>,
+    sizes_by_name: FxHashMap<(&'a str, &'a LayerPath), Bytes>,
 }
 
 impl<'a> Told<'a> {
     fn of(process: &'a RecordedProcess, history: &History) -> Told<'a> {
-        let listed = process.inventories.iter().flat_map(|inventory| &inventory.variables);
+        let listed = || process.inventories.iter().flat_map(|inventory| &inventory.variables);
         let mut told = Told {
             names: LayerNames::of(process, history),
             scopes: FxHashMap::default(),
             ops: FxHashMap::default(),
             in_spans: Vec::new(),
             in_calls: Vec::new(),
-            sizes: listed.map(|each| ((each.name.as_str(), &each.layer), each.bytes)).collect(),
+            sizes: listed().filter_map(|each| Some((each.number?, each.bytes))).collect(),
+            sizes_by_name: listed().map(|each| ((each.name.as_str(), &each.layer), each.bytes)).collect(),
         };
         let now = |row: &OwnerRow| moment(history, row.time).unwrap_or(Picos(i64::MIN));
         for row in &process.owners {
@@ -219,6 +248,14 @@ impl<'a> Told<'a> {
         spans
     }
 
+    fn gradients(&self) -> Vec<(Picos, Picos)> {
+        let is_gradient = |row: &OwnerRow| row.name == GRADIENTS;
+        let spans = self.in_spans.iter().filter(|(.., row)| is_gradient(row));
+        let mut spans: Vec<(Picos, Picos)> = spans.map(|&(begin, end, _)| (begin, end)).collect();
+        spans.sort_unstable();
+        spans
+    }
+
     fn calls(&self) -> Vec<(Picos, Picos, i64)> {
         let mut calls = self.in_calls.clone();
         calls.sort_unstable();
@@ -230,13 +267,24 @@ impl<'a> Told<'a> {
             layer: self.names.show(&row.layer),
             source: row.source.clone().unwrap_or_default(),
             variable: row.variable.clone().unwrap_or_default(),
+            number: row.variable_number,
             role: row.role,
-            bytes: row.variable.as_deref().and_then(|name| self.sizes.get(&(name, &row.layer)).copied()),
+            bytes: self.bytes(row),
+        }
+    }
+
+    /// The bytes of a row's variable.
+    fn bytes(&self, row: &OwnerRow) -> Option<Bytes> {
+        match (row.variable_number, row.variable.as_deref()) {
+            (Some(number), _) => self.sizes.get(&number).copied(),
+            (None, Some(name)) => self.sizes_by_name.get(&(name, &row.layer)).copied(),
+            (None, None) => None,
         }
     }
 
     /// What was reported about an op, by the time from which it applies.
     fn about(&self, op: &str) -> Vec<Learned> {
+        let op = before_folding(op);
         let rows = self.rows_of_scope(op).into_iter().chain(self.rows_of_op(op));
         let learned = |(since, row): (Picos, &OwnerRow)| Learned {
             since,
@@ -316,9 +364,12 @@ pub(super) fn first_values(
 }
 
 impl Owner {
-    /// What identifies a variable, as far as it is known.
-    pub(crate) fn identity(&self) -> (String, String, String) {
-        (self.variable.clone(), self.layer.clone(), self.source.clone())
+    /// What tells a variable apart from others: its number; of an earlier recorder, as far as anything does.
+    pub(crate) fn identity(&self) -> Identity {
+        match self.number {
+            Some(number) => Identity::Number(number),
+            None => Identity::Names(self.variable.clone(), self.layer.clone(), self.source.clone()),
+        }
     }
 
     /// Takes what is not known from another.
@@ -329,11 +380,19 @@ impl Owner {
             }
         }
         if self.variable.is_empty() {
-            (self.role, self.bytes) = (other.role, other.bytes);
+            (self.role, self.bytes, self.number) = (other.role, other.bytes, other.number);
         }
         take(&mut self.variable, &other.variable);
         take(&mut self.layer, &other.layer);
         take(&mut self.source, &other.source);
+    }
+}
+
+/// The op that TensorFlow replaced by a constant: `gradient_tape/Tile/_0__cf__0` was `gradient_tape/Tile`.
+fn before_folding(op: &str) -> &str {
+    match op.rsplit_once('/') {
+        Some((folded, constant)) if constant.starts_with('_') && constant.contains(FOLDED) => folded,
+        _ => op,
     }
 }
 
@@ -346,6 +405,7 @@ fn starts(name: &str) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
     use crate::recording::folder::ProcessId;
+    use crate::recording::rows::{Inventory, Variable};
 
     fn path(model: Option<&str>, layer: &str) -> LayerPath {
         LayerPath { model: model.map(str::to_owned), layer: Some(layer.to_owned()) }
@@ -410,6 +470,27 @@ mod tests {
         assert_eq!(variable("adam/Sqrt_30"), "");
         assert_eq!(variable("adam/kernel_momentum_1/Initializer/zeros"), "momentum");
         assert_eq!(variable("adam/kernel_momentum/Initializer/zeros"), "");
+        assert_eq!(variable("adam/Sqrt_3/_12__cf__12"), "kernel");
+        assert_eq!(variable("__cf__/12"), "");
+    }
+
+    #[test]
+    fn variables_of_the_same_name_have_their_own_sizes() {
+        let variable = |number: i64, bytes: u64| Variable {
+            name: "Variable:0".to_owned(),
+            bytes: Bytes(bytes),
+            number: Some(number),
+            ..Variable::default()
+        };
+        let named =
+            |name: &str, number: i64| OwnerRow { variable_number: Some(number), ..op(name, "Variable:0") };
+        let mut process = process(vec![named("Assign", 1), named("Assign_1", 2)]);
+        let variables = vec![variable(1, 40), variable(2, 8)];
+        process.inventories = vec![Inventory { variables, ..Inventory::default() }];
+        let (history, size) = (History::default(), |told: &Told, name: &str| told.about(name)[0].owner.bytes);
+        let told = Told::of(&process, &history);
+        assert_eq!((size(&told, "Assign"), size(&told, "Assign_1")), (Some(Bytes(40)), Some(Bytes(8))));
+        assert_ne!(told.about("Assign")[0].owner.identity(), told.about("Assign_1")[0].owner.identity());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::owners::{LayerNames, Owner};
+use super::owners::{Identity, LayerNames, Owner};
 use super::step::{self, How, Phase, Step};
 use super::{PoolTrace, Trace};
 use crate::event::{Dtype, History};
@@ -62,7 +62,8 @@ pub struct TracedWindow<'a> {
 #[must_use]
 pub fn steps(process: &RecordedProcess, windows: &[TracedWindow<'_>]) -> Vec<RecordedStep> {
     let trains = |mark: &Mark| mark.phase == Some(Phase::Train);
-    let is_announced = |mark: &Mark| mark.kind == RecordedMarkKind::Step;
+    let within = api_steps(process);
+    let is_announced = |mark: &Mark| mark.kind == RecordedMarkKind::Step && !is_within(&within, mark);
     let is_call = |mark: &Mark| mark.kind == RecordedMarkKind::Call;
     let is_step: &dyn Fn(&Mark) -> bool = if process.marks.iter().any(is_announced) {
         &is_announced
@@ -72,6 +73,22 @@ pub fn steps(process: &RecordedProcess, windows: &[TracedWindow<'_>]) -> Vec<Rec
         &is_call
     };
     spans(process, windows, is_step)
+}
+
+/// From when to when the steps lasted that the program itself announced, in order.
+fn api_steps(process: &RecordedProcess) -> Vec<(i64, i64)> {
+    let is_api = |mark: &&Mark| mark.kind == RecordedMarkKind::Step && mark.how == Some(How::Api);
+    let span = |mark: &Mark| (mark.began().monotonic, mark.time.monotonic);
+    let mut spans: Vec<(i64, i64)> = process.marks.iter().filter(is_api).map(span).collect();
+    spans.sort_unstable();
+    spans
+}
+
+/// Whether a step was only inferred, in a step that the program announced: the update of an optimizer in it.
+fn is_within(announced: &[(i64, i64)], mark: &Mark) -> bool {
+    let after = announced.partition_point(|&(begin, _)| begin <= mark.time.monotonic);
+    let last = after.checked_sub(1).and_then(|last| announced.get(last));
+    mark.how == Some(How::Inferred) && last.is_some_and(|&(_, end)| mark.time.monotonic <= end)
 }
 
 /// The epochs of a process.
@@ -235,15 +252,13 @@ pub(super) fn owner_of(variable: &Variable, layers: &LayerNames) -> Owner {
         variable: variable.name.clone(),
         layer: layers.show(&variable.layer),
         source: variable.source.clone().unwrap_or_default(),
+        number: variable.number,
         bytes: Some(variable.bytes),
     }
 }
 
 /// What each variable is for, by the last inventory that lists it.
-pub(crate) fn last_roles(
-    process: &RecordedProcess,
-    layers: &LayerNames,
-) -> FxHashMap<(String, String, String), Role> {
+pub(crate) fn last_roles(process: &RecordedProcess, layers: &LayerNames) -> FxHashMap<Identity, Role> {
     let listed = process.inventories.iter().flat_map(|inventory| &inventory.variables);
     listed.map(|variable| (owner_of(variable, layers).identity(), variable.role)).collect()
 }
@@ -272,11 +287,15 @@ pub(crate) fn listed(owned: &FxHashMap<usize, Owner>, history: &History) -> Vec<
 }
 
 /// Of several blocks of one variable, the newest is its value; ops that still read an earlier one free it soon.
-pub(crate) fn settle_by_name(held: &mut [Held]) {
-    let mut values: FxHashSet<(String, String)> = FxHashSet::default();
+pub(crate) fn settle_by_variable(held: &mut [Held]) {
+    let mut values: FxHashSet<Identity> = FxHashSet::default();
     // Oldest first, as they are held.
     for block in held.iter_mut().rev().filter(|block| !block.variable.is_empty()) {
-        if !values.insert((block.variable.clone(), block.layer.clone())) {
+        let variable = match block.variable_number {
+            Some(number) => Identity::Number(number),
+            None => Identity::Names(block.variable.clone(), block.layer.clone(), String::new()),
+        };
+        if !values.insert(variable) {
             (block.role, block.evidence) = (Role::Temporaries, SUPERSEDED);
         }
     }
@@ -308,5 +327,38 @@ pub(crate) fn settle(held: &mut [Held], listed: &[Listed]) {
                 missing -= 1;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::folder::ProcessId;
+
+    fn step(number: i64, how: How, begin: i64, end: i64) -> Mark {
+        Mark {
+            kind: RecordedMarkKind::Step,
+            step: Some(number),
+            how: Some(how),
+            phase: Some(Phase::Train),
+            begin: Some(begin),
+            time: Moment { monotonic: end, wall: end },
+            ..Mark::default()
+        }
+    }
+
+    #[test]
+    fn an_update_in_a_step_of_the_program_is_no_step_of_its_own() {
+        let mut process = RecordedProcess::new(ProcessId::new("host", 1, 2));
+        process.marks = vec![
+            step(0, How::Inferred, 5, 8),
+            step(0, How::Inferred, 11, 18),
+            step(100, How::Api, 10, 20),
+            step(1, How::Inferred, 22, 28),
+            step(101, How::Api, 21, 30),
+            step(2, How::Inferred, 31, 38),
+        ];
+        let numbers: Vec<i64> = steps(&process, &[]).iter().map(|step| step.number).collect();
+        assert_eq!(numbers, [0, 100, 101, 2]);
     }
 }

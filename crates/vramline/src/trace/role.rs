@@ -10,7 +10,7 @@ use super::frames::StackRoles;
 use super::op::{Part, Update, has_scope, part_of};
 use super::pairing::PoolTrace;
 use super::step::Step;
-use crate::event::{ExecutorRun, Framework, History, Region};
+use crate::event::{EventRef, ExecutorRun, Framework, History, Region};
 use crate::names::Name;
 use crate::snapshot::Role;
 use crate::stack::Stack;
@@ -40,6 +40,8 @@ pub(crate) struct Roles {
     first_values: FxHashSet<usize>,
     /// Whether the program has listed all its variables.
     pub(crate) knows_variables: bool,
+    /// When ops ran by themselves that compute gradients, as the program told: begin and end, in order.
+    pub(crate) told_gradients: Vec<(Picos, Picos)>,
 }
 
 impl Roles {
@@ -124,8 +126,7 @@ impl Roles {
         let born = events.time(birth);
         let backward = event.executor_run().and_then(|run| self.training_runs.get(&run));
         let outlives_step = outlives_step(steps, born, freed);
-        // Allocated while the graph was prepared, outside any run.
-        let is_constant = event.executor_run().is_none() && !event.op().is_empty();
+        let is_constant = self.is_constant(event);
         let is_tensor = dtype.is_floating() && history.names.get(event.shape()) != "[]";
 
         if dtype.is_handle() {
@@ -214,6 +215,9 @@ impl Roles {
         if !event.context().is_empty() && history.framework == Some(Framework::TensorFlow) {
             return (Role::Inputs, "copied from the host by the named call");
         }
+        if !event.op().is_empty() && outlives_step && self.is_told_gradient(born) {
+            return (Role::Gradients, "a gradient that the program still holds");
+        }
         // An op without a scope ran eagerly. A block that the program frees after the last step seems to outlive it; if all variables are
         // known, only variables outlive it.
         let is_of_last = steps.last().is_some_and(|last| (last.begin..last.until).contains(&born));
@@ -236,7 +240,26 @@ impl Roles {
         }
         let of_eager_op =
             if event.op().is_empty() { None } else { self.of_eager_op(part, steps, born, freed) };
-        of_eager_op.unwrap_or((Role::Unknown, "neither the op's name nor the lifetime shows the role"))
+        let is_short = !event.op().is_empty() && !outlives_step && is_freed_in_time(steps, born, freed);
+        match of_eager_op {
+            Some(known) => known,
+            None if is_short => {
+                (Role::Temporaries, "allocated and freed within a step, or between two steps")
+            }
+            None => (Role::Unknown, "neither the op's name nor the lifetime shows the role"),
+        }
+    }
+
+    /// Whether a block is a constant: TensorFlow allocated it while it prepared the graph, outside any run.
+    pub(crate) fn is_constant(&self, event: EventRef<'_>) -> bool {
+        self.stacks.is_none() && event.executor_run().is_none() && !event.op().is_empty()
+    }
+
+    /// Whether the program computed gradients at a moment, as far as it told.
+    fn is_told_gradient(&self, time: Picos) -> bool {
+        let after = self.told_gradients.partition_point(|&(begin, _)| begin <= time);
+        let last = after.checked_sub(1).and_then(|last| self.told_gradients.get(last));
+        last.is_some_and(|&(_, end)| time <= end)
     }
 
     /// The role of a block in one of the program's own functions. Its ops have no scope; those before the backward pass are the forward
@@ -274,7 +297,13 @@ impl Roles {
         born: Picos,
         freed: Option<Picos>,
     ) -> Option<(Role, &'static str)> {
-        let step = &steps[steps.partition_point(|step| step.begin <= born).checked_sub(1)?];
+        let after = steps.partition_point(|step| step.begin <= born);
+        let step = &steps[after.checked_sub(1)?];
+        if !self.told_gradients.is_empty() {
+            // The trace may end in the middle of a step, which is not among them then.
+            let until = steps.get(after).map_or(Picos(i64::MAX), |next| next.begin);
+            return self.of_told_op(step.begin, until, born, freed);
+        }
         let begin = self.eager_gradients.partition_point(|&time| time < step.begin);
         let end = self.eager_gradients.partition_point(|&time| time < step.until);
         let backward = self.eager_gradients.get(begin..end)?;
@@ -289,6 +318,46 @@ impl Roles {
             _ => (Role::Activations, "allocated in the forward pass and alive in the backward pass"),
         })
     }
+}
+
+impl Roles {
+    /// The role of such a block where the program told when it computed gradients. A step may do so several times.
+    fn of_told_op(
+        &self,
+        step: Picos,
+        until: Picos,
+        born: Picos,
+        freed: Option<Picos>,
+    ) -> Option<(Role, &'static str)> {
+        if self.is_told_gradient(born) {
+            return Some((Role::Gradients, "allocated in the backward pass"));
+        }
+        let next = self.told_gradients.partition_point(|&(begin, _)| begin <= born);
+        let is_of_step = |begin: Picos| (step..until).contains(&begin);
+        match self.told_gradients.get(next).map(|&(begin, _)| begin).filter(|&begin| is_of_step(begin)) {
+            Some(begin) if freed.is_some_and(|freed| freed < begin) => {
+                Some((Role::Temporaries, "allocated and freed in the forward pass"))
+            }
+            Some(_) => {
+                Some((Role::Activations, "allocated in the forward pass and alive in the backward pass"))
+            }
+            None if next > 0 && is_of_step(self.told_gradients.get(next - 1)?.0) => {
+                Some((Role::Temporaries, "allocated after the backward pass, and freed with the step"))
+            }
+            None => None,
+        }
+    }
+}
+
+/// Whether a block is freed before the next step begins; after the last step, before that ends.
+fn is_freed_in_time(steps: &[Step], born: Picos, freed: Option<Picos>) -> bool {
+    let next = steps.partition_point(|step| step.begin <= born);
+    let boundary = match (steps.get(next), steps.last()) {
+        (Some(next), _) => next.begin,
+        (None, Some(last)) => last.until,
+        (None, None) => return false,
+    };
+    freed.is_some_and(|freed| freed <= boundary)
 }
 
 /// The first values of variables. TensorFlow computes a value, creates the variable's handle and assigns the value, all in one thread.

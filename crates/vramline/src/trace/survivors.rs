@@ -43,11 +43,12 @@ pub enum SurvivorKind {
 }
 
 impl SurvivorKind {
-    fn of(op: &str, is_variable: bool) -> SurvivorKind {
+    fn of(op: &str, is_variable: bool, is_constant: bool) -> SurvivorKind {
         match op.rsplit('/').next().map(without_number) {
             _ if is_variable => SurvivorKind::Variable,
             Some("VarHandleOp" | "VariableV2") => SurvivorKind::Variable,
             Some("Const") => SurvivorKind::Constant,
+            _ if is_constant => SurvivorKind::Constant,
             _ => SurvivorKind::Tensor,
         }
     }
@@ -85,6 +86,18 @@ struct Gathered {
     steps: Vec<Bytes>,
     shape: Option<(Dtype, Name)>,
     variable: Option<String>,
+    is_constant: bool,
+}
+
+/// What the steps that count did not free of an op's blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StayedBlocks {
+    /// The op.
+    pub(crate) op: Name,
+    /// What they are.
+    pub(crate) kind: SurvivorKind,
+    /// Their bytes.
+    pub(crate) bytes: Bytes,
 }
 
 impl Trace {
@@ -103,7 +116,9 @@ impl Trace {
                 steps: vec![Bytes::ZERO; counted],
                 shape,
                 variable: variable.clone(),
+                is_constant: true,
             });
+            gathered.is_constant &= self.roles.is_constant(event);
             gathered.shape = gathered.shape.filter(|_| gathered.shape == shape);
             gathered.variable = gathered.variable.take().filter(|known| Some(known) == variable.as_ref());
             if let Some(bytes) = gathered.steps.get_mut(place) {
@@ -113,9 +128,9 @@ impl Trace {
         let mut found: Vec<Surviving> = by_op
             .into_iter()
             .filter(|(_, gathered)| gathered.steps.iter().all(|&bytes| bytes > Bytes::ZERO))
-            .filter_map(|(op, Gathered { mut steps, shape, variable })| {
+            .filter_map(|(op, Gathered { mut steps, shape, variable, is_constant })| {
                 steps.sort_unstable();
-                let kind = SurvivorKind::of(self.history.names.get(op), variable.is_some());
+                let kind = SurvivorKind::of(self.history.names.get(op), variable.is_some(), is_constant);
                 Some(Surviving { op, kind, shape, variable, bytes_a_step: *steps.get(counted / 2)? })
             })
             .collect();
@@ -143,15 +158,22 @@ impl Trace {
 
     /// By op: bytes of the steps that count that are not freed in the trace; the most first. Variables that the program lists
     /// are left out: a step writes them anew, and does not add to them.
-    pub(crate) fn stayed(&self, pool: &PoolTrace, steps: &StepBegins) -> Vec<(Name, Bytes)> {
+    pub(crate) fn stayed(&self, pool: &PoolTrace, steps: &StepBegins) -> Vec<StayedBlocks> {
         let events = &self.history.events;
-        let mut by_op: FxHashMap<Name, Bytes> = FxHashMap::default();
+        let mut by_op: FxHashMap<Name, (Bytes, bool)> = FxHashMap::default();
         for (birth, _) in self.staying(pool, steps).filter(|(birth, _)| !self.owned.contains_key(birth)) {
             let event = events.at(birth);
-            *by_op.entry(event.op_or_scope()).or_default() += event.size().unwrap_or_default();
+            let (bytes, is_constant) = by_op.entry(event.op_or_scope()).or_insert((Bytes::ZERO, true));
+            *bytes += event.size().unwrap_or_default();
+            *is_constant &= self.roles.is_constant(event);
         }
-        let mut stayed: Vec<(Name, Bytes)> = by_op.into_iter().collect();
-        stayed.sort_unstable_by_key(|&(op, bytes)| (std::cmp::Reverse(bytes), self.history.names.get(op)));
+        let blocks = |(op, (bytes, is_constant))| StayedBlocks {
+            op,
+            kind: SurvivorKind::of(self.history.names.get(op), false, is_constant),
+            bytes,
+        };
+        let mut stayed: Vec<StayedBlocks> = by_op.into_iter().map(blocks).collect();
+        stayed.sort_unstable_by_key(|one| (std::cmp::Reverse(one.bytes), self.history.names.get(one.op)));
         stayed
     }
 

@@ -165,6 +165,7 @@ fn inventory() -> Inventory {
     all[1].device = Some("GPU:0".to_owned());
     all[1].layer = LayerPath { model: Some("net".to_owned()), layer: Some("block/dense".to_owned()) };
     all[1].source = Some("train.py:3 build".to_owned());
+    all[1].number = Some(7);
     Inventory { time: Moment { monotonic: -1, wall: 1 }, variables: all }
 }
 
@@ -175,6 +176,7 @@ fn owners() -> Vec<OwnerRow> {
         kind: OwnerKind::Op,
         name: "adam/AssignSubVariableOp".to_owned(),
         variable: Some("dense/kernel".to_owned()),
+        variable_number: Some(7),
         role: Role::Parameters,
         ..OwnerRow::default()
     };
