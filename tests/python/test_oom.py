@@ -225,7 +225,7 @@ def test_a_fragmented_pool_names_what_lies_between(ends):
         assert live[chunk["address"], chunk["bytes"]] == chunk["requested_bytes"]
     assert bridge["free_bytes"] + sum(chunk["bytes"] for chunk in bridge["live"]) == bridge["bytes"]
     assert bridge["bytes"] >= failure["rounded_bytes"]
-    assert "between" in failure["advice"][0]["text"]
+    assert "next to" in failure["advice"][0]["text"]
 
 
 def test_a_failure_inside_a_model_names_its_op_and_shape(ends):
