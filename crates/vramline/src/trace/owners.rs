@@ -487,7 +487,8 @@ mod tests {
         let mut process = process(vec![named("Assign", 1), named("Assign_1", 2)]);
         let variables = vec![variable(1, 40), variable(2, 8)];
         process.inventories = vec![Inventory { variables, ..Inventory::default() }];
-        let (history, size) = (History::default(), |told: &Told, name: &str| told.about(name)[0].owner.bytes);
+        let (history, size) =
+            (History::default(), |told: &Told<'_>, name: &str| told.about(name)[0].owner.bytes);
         let told = Told::of(&process, &history);
         assert_eq!((size(&told, "Assign"), size(&told, "Assign_1")), (Some(Bytes(40)), Some(Bytes(8))));
         assert_ne!(told.about("Assign")[0].owner.identity(), told.about("Assign_1")[0].owner.identity());

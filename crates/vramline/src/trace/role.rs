@@ -139,34 +139,8 @@ impl Roles {
         if history.names.get(event.thread()).starts_with(DATA_THREADS) {
             return (Role::Inputs, "allocated on a tf.data thread");
         }
-        match part {
-            Part::Input => return (Role::Inputs, "an op that reads training data"),
-            Part::Optimizer(Update::FirstSlot) => {
-                return (Role::Optimizer, "first value of an optimizer slot");
-            }
-            Part::Optimizer(Update::Apply) => {
-                return (Role::Temporaries, "scratch memory of an optimizer op");
-            }
-            // The step counter belongs to the optimizer, but is a scalar.
-            Part::Optimizer(Update::Model | Update::Slot) if !is_tensor => return (Role::State, NO_TENSOR),
-            Part::Optimizer(Update::Model) => {
-                return (Role::Parameters, "new value of a parameter; an op still read the old one");
-            }
-            Part::Optimizer(Update::Slot) => {
-                return (Role::Optimizer, "new value of an optimizer slot; an op still read the old one");
-            }
-            Part::Optimizer(Update::Other { .. }) if is_constant => return (Role::State, CONSTANT),
-            Part::Optimizer(Update::Other { is_weight }) => {
-                return match (outlives_step, is_weight) {
-                    (true, true) => (Role::Parameters, "a result that the optimizer assigns to a parameter"),
-                    (true, false) => {
-                        (Role::Optimizer, "a result in the optimizer's scope that outlives its step")
-                    }
-                    (false, _) => (Role::Temporaries, "a temporary result of the optimizer"),
-                };
-            }
-            Part::Initializer => return (Role::Parameters, "first value of a variable"),
-            Part::Gradient | Part::EagerGradient | Part::EagerProduct | Part::Forward | Part::Plain => {}
+        if let Some(known) = of_part(part, is_tensor, is_constant, outlives_step) {
+            return known;
         }
         if event.region() == Region::Temp {
             return (Role::Temporaries, "the op requested it as scratch memory");
@@ -347,6 +321,38 @@ impl Roles {
             None => None,
         }
     }
+}
+
+/// The role of a block that the part of the program which requested it decides, whatever its lifetime.
+fn of_part(
+    part: Part,
+    is_tensor: bool,
+    is_constant: bool,
+    outlives_step: bool,
+) -> Option<(Role, &'static str)> {
+    Some(match part {
+        Part::Input => (Role::Inputs, "an op that reads training data"),
+        Part::Optimizer(Update::FirstSlot) => (Role::Optimizer, "first value of an optimizer slot"),
+        Part::Optimizer(Update::Apply) => (Role::Temporaries, "scratch memory of an optimizer op"),
+        // The step counter belongs to the optimizer, but is a scalar.
+        Part::Optimizer(Update::Model | Update::Slot) if !is_tensor => (Role::State, NO_TENSOR),
+        Part::Optimizer(Update::Model) => {
+            (Role::Parameters, "new value of a parameter; an op still read the old one")
+        }
+        Part::Optimizer(Update::Slot) => {
+            (Role::Optimizer, "new value of an optimizer slot; an op still read the old one")
+        }
+        Part::Optimizer(Update::Other { .. }) if is_constant => (Role::State, CONSTANT),
+        Part::Optimizer(Update::Other { is_weight }) => match (outlives_step, is_weight) {
+            (true, true) => (Role::Parameters, "a result that the optimizer assigns to a parameter"),
+            (true, false) => (Role::Optimizer, "a result in the optimizer's scope that outlives its step"),
+            (false, _) => (Role::Temporaries, "a temporary result of the optimizer"),
+        },
+        Part::Initializer => (Role::Parameters, "first value of a variable"),
+        Part::Gradient | Part::EagerGradient | Part::EagerProduct | Part::Forward | Part::Plain => {
+            return None;
+        }
+    })
 }
 
 /// Whether a block is freed before the next step begins; after the last step, before that ends.
