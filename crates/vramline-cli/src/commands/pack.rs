@@ -113,7 +113,7 @@ fn job(input: &mut Input, text: &str) -> Result<PackJob, Failure> {
     let (name, path, batch) = parts(text, &|path| path.exists());
     let file = path.display().to_string();
     let known = if input::is_document(&path)? {
-        KnownNeed::Plan(input::plan(&path)?, batch)
+        KnownNeed::Plan(Box::new(input::plan(&path)?), batch)
     } else if batch.is_some() {
         let hint = "leave out '@' and the batch size, or give a plan: vramline plan --json ... > plan.json";
         return Err(Failure::usage(

@@ -20,7 +20,7 @@ pub enum KnownNeed {
     /// A recording, or a trace.
     Run(Box<Reading>),
     /// A document of `vramline plan --json`, and the batch size.
-    Plan(PlanDocument, Option<u64>),
+    Plan(Box<PlanDocument>, Option<u64>),
 }
 
 /// A job as it was given.

@@ -35,7 +35,7 @@ fn planned(minimum: &str, certain: bool, batch: Option<u64>) -> PackJob {
     PackJob {
         name: "planned".to_owned(),
         file: "plan.json".to_owned(),
-        known: KnownNeed::Plan(PlanDocument::parse(&text).unwrap(), batch),
+        known: KnownNeed::Plan(Box::new(PlanDocument::parse(&text).unwrap()), batch),
     }
 }
 
