@@ -428,10 +428,15 @@ def _chosen(
         for tried in range(_TRIES):
             if confirm or steps > 1:
                 told = made.plan(2, micro, room, confirm)
-            if not confirm or told.confirmed == micro or micro == 1 or tried + 1 == _TRIES:
+            # A smaller one helps only if memory ran out, not if the runs show nothing.
+            if not confirm or not _ran_out(told) or micro == 1 or tried + 1 == _TRIES:
                 break
             micro, steps = parts_of(wanted.batch, max(micro * 3 // 4, 1))
         return _within(wanted, told, micro, steps)
+
+
+def _ran_out(plan: _vramline.PlanDocument) -> bool:
+    return json.loads(plan.json).get("confirmation", {}).get("failures", 0) > 0
 
 
 def _has_gpu() -> bool:

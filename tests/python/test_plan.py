@@ -148,7 +148,7 @@ def test_what_is_sure_has_run_though_another_kernel_needs_more(binary, tmp_path)
 
 def test_a_run_that_fails_for_another_reason_confirms_nothing(binary, tmp_path):
     job = ["--batches", "7,11,13", "--", sys.executable, EDGES, "depthwise", "{batch}", "--fails-above", "13"]
-    document, _ = confirmed(binary, tmp_path / "probes", "100MiB", *job)
+    document, _ = confirmed(binary, tmp_path / "probes", "600MiB", *job)
     told = document["confirmation"]
     assert told["state"] == "other-failure" and not told["confirmed"] and told["runs"] == [] and told["batch"] is None
     assert "another reason than memory" in told["text"] and "no such batch" in told["text"]
