@@ -17,6 +17,7 @@
 //! - `jax`: memory profiles and compiled programs
 //! - `ledger`: sums
 //! - `live`: recordings that are read while they grow
+//! - `more_wordings`: no tests; more texts for `wordings`, of engines, other devices and people
 //! - `oom`: out-of-memory logs and dumps
 //! - `pack`: several jobs on one device
 //! - `page`: the data of the report page
@@ -55,6 +56,7 @@ mod house;
 mod jax;
 mod ledger;
 mod live;
+mod more_wordings;
 mod oom;
 mod pack;
 mod page;
