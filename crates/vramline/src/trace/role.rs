@@ -217,31 +217,29 @@ impl Roles {
         // known, only variables outlive it.
         let is_of_last = steps.last().is_some_and(|last| (last.begin..last.until).contains(&born));
         if !event.op().is_empty() && outlives_step && !(is_of_last && self.knows_variables) {
-            return if self.knows_variables {
-                (Role::State, NOT_LISTED)
-            } else if !is_tensor {
-                (Role::State, NO_TENSOR)
-            } else if self.first_values.contains(&birth) {
-                (
-                    Role::Parameters,
-                    "allocated just before a variable was created, and alive when a step starts",
-                )
-            } else {
-                (
-                    Role::State,
-                    "allocated outside steps by an op that creates no variable, and alive when a step starts",
-                )
-            };
+            return self.of_survivor(birth, is_tensor);
         }
-        let of_eager_op =
-            if event.op().is_empty() { None } else { self.of_eager_op(part, steps, born, freed) };
-        let is_short = !event.op().is_empty() && !outlives_step && is_freed_in_time(steps, born, freed);
-        match of_eager_op {
-            Some(known) => known,
-            None if is_short => {
-                (Role::Temporaries, "allocated and freed within a step, or between two steps")
-            }
-            None => (Role::Unknown, "neither the op's name nor the lifetime shows the role"),
+        let unknown = (Role::Unknown, "neither the op's name nor the lifetime shows the role");
+        if event.op().is_empty() {
+            return unknown;
+        }
+        let of_eager_op = self.of_eager_op(part, steps, born, freed);
+        of_eager_op.or_else(|| of_short_life(steps, born, freed)).unwrap_or(unknown)
+    }
+
+    /// The role of a block of an eager op that is alive when a step starts.
+    fn of_survivor(&self, birth: usize, is_tensor: bool) -> (Role, &'static str) {
+        if self.knows_variables {
+            (Role::State, NOT_LISTED)
+        } else if !is_tensor {
+            (Role::State, NO_TENSOR)
+        } else if self.first_values.contains(&birth) {
+            (Role::Parameters, "allocated just before a variable was created, and alive when a step starts")
+        } else {
+            (
+                Role::State,
+                "allocated outside steps by an op that creates no variable, and alive when a step starts",
+            )
         }
     }
 
@@ -344,15 +342,12 @@ impl Roles {
     }
 }
 
-/// Whether a block is freed before the next step begins; after the last step, before that ends.
-fn is_freed_in_time(steps: &[Step], born: Picos, freed: Option<Picos>) -> bool {
+/// The role of a block that is freed before the next step begins; after the last step, before that ends.
+fn of_short_life(steps: &[Step], born: Picos, freed: Option<Picos>) -> Option<(Role, &'static str)> {
     let next = steps.partition_point(|step| step.begin <= born);
-    let boundary = match (steps.get(next), steps.last()) {
-        (Some(next), _) => next.begin,
-        (None, Some(last)) => last.until,
-        (None, None) => return false,
-    };
-    freed.is_some_and(|freed| freed <= boundary)
+    let boundary = steps.get(next).map(|next| next.begin).or(steps.last().map(|last| last.until))?;
+    let is_short = freed.is_some_and(|freed| freed <= boundary);
+    is_short.then_some((Role::Temporaries, "allocated and freed within a step, or between two steps"))
 }
 
 /// The first values of variables. TensorFlow computes a value, creates the variable's handle and assigns the value, all in one thread.
