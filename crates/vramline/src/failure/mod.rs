@@ -313,6 +313,8 @@ pub struct Failure {
     pub library: Option<&'static str>,
     /// The request of the pool that the driver refused just before.
     pub refused: Option<Bytes>,
+    /// Whether the text does not speak of memory, which ran short just before.
+    pub is_inferred: bool,
     /// Whether the process had not allocated anything on the device yet.
     pub is_at_start: bool,
     /// The end of the pool that it is placed at.
@@ -352,6 +354,15 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Whether the memory is the host's: a framework's CPU allocator, which has no pool, takes it from the system.
+    #[must_use]
+    pub fn is_of_host(&self) -> bool {
+        let is_allocator = self.allocator.as_deref().is_some_and(|name| matches!(name, "cpu" | "mklcpu"));
+        let has_pool =
+            self.sums.is_some() || self.pool.is_some() || self.limit.is_some() || self.in_use.is_some();
+        self.platform == Some(Platform::Host) || is_allocator && !has_pool
+    }
+
     /// An empty failure.
     #[must_use]
     pub fn new(dialect: Dialect) -> Failure {
@@ -370,6 +381,7 @@ impl Failure {
             platform: None,
             library: None,
             refused: None,
+            is_inferred: false,
             is_at_start: false,
             end: Tag::Lower,
             limit: None,

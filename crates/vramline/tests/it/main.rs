@@ -16,6 +16,7 @@
 //! - `jax`: memory profiles and compiled programs
 //! - `ledger`: sums
 //! - `live`: recordings that are read while they grow
+//! - `more_wordings`: no tests; more texts for `wordings`, of engines, other devices and people
 //! - `oom`: out-of-memory logs and dumps
 //! - `pack`: several jobs on one device
 //! - `page`: the data of the report page
@@ -53,6 +54,7 @@ mod house;
 mod jax;
 mod ledger;
 mod live;
+mod more_wordings;
 mod oom;
 mod pack;
 mod page;

@@ -4,12 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::more_wordings;
 use vramline::analysis::oom::oom;
 use vramline::view::oom::OomReport;
 use vramline::{OutOfMemory, Progress, read_failures};
 
 /// What is right for a text.
-struct Row {
+pub(crate) struct Row {
     /// Who writes so, and in which versions.
     by: &'static str,
     text: &'static str,
@@ -23,7 +24,7 @@ struct Row {
     others_mib: Option<u64>,
 }
 
-const fn row(
+pub(crate) const fn row(
     by: &'static str,
     text: &'static str,
     failures: usize,
@@ -37,11 +38,11 @@ const fn crowded(by: &'static str, text: &'static str, others_mib: u64) -> Row {
     Row { by, text, failures: 1, verdicts: &["device"], requested: None, others_mib: Some(others_mib) }
 }
 
-const NONE: &[&str] = &["none"];
-const EXHAUSTED: &[&str] = &["exhausted"];
-const FRAGMENTED: &[&str] = &["fragmented"];
-const DEVICE: &[&str] = &["device"];
-const LIMIT: &[&str] = &["limit"];
+pub(crate) const NONE: &[&str] = &["none"];
+pub(crate) const EXHAUSTED: &[&str] = &["exhausted"];
+pub(crate) const FRAGMENTED: &[&str] = &["fragmented"];
+pub(crate) const DEVICE: &[&str] = &["device"];
+pub(crate) const LIMIT: &[&str] = &["limit"];
 
 const ROWS: &[Row] = &[
     // --- PyTorch on CUDA ---
@@ -807,9 +808,10 @@ fn of_bytes(bytes: &[u8]) -> OomReport {
 
 #[test]
 fn every_wording_is_recognised() {
-    assert!(ROWS.len() >= 90);
+    let rows = || ROWS.iter().chain(more_wordings::ROWS);
+    assert!(rows().count() >= 150);
     let mut wrong = Vec::new();
-    for row in ROWS {
+    for row in rows() {
         // Alone, and in the middle of a log of something else.
         let noise = "step 17, loss 0.25\n".repeat(200);
         for text in [row.text.to_owned(), format!("{noise}{}", row.text)] {
@@ -850,7 +852,7 @@ fn every_wording_is_recognised() {
 #[test]
 fn what_looks_alike_is_no_failure() {
     let mut wrong = Vec::new();
-    for text in HARMLESS {
+    for text in HARMLESS.iter().chain(more_wordings::HARMLESS) {
         let report = report(text);
         if !report.failures.is_empty() {
             wrong.push(format!("{text}: {}", report.headline));

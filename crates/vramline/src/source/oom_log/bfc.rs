@@ -1,9 +1,9 @@
 //! What BFC's pool and CUDA's asynchronous pool write under TensorFlow and XLA: the failed request, the dump, its statistics.
 
-use super::said::{Line, Reading, Said, Stat};
+use super::said::{Line, Reading, Refused, Said, Stat};
 use super::sizes::{self, Writer, hex, number, size, size_or_bytes};
 use super::text::{after, before, cut, cut_or, find, part_begins, part_if_empty, part_of, text};
-use crate::failure::{BINS, Bin, Dialect, Tag, bin_of};
+use crate::failure::{BINS, Bin, Dialect, Platform, Tag, bin_of};
 use crate::units::Bytes;
 
 pub(crate) fn chunk(rest: &[u8], in_use: bool, is_oldest: bool) -> Reading {
@@ -135,8 +135,7 @@ pub(crate) fn driver_refused(line: &Line<'_>, message: &[u8]) -> Reading {
         let read = || {
             let (bytes, rest) = number(rest.get(find(rest, b"(")? + 1..)?)?;
             let rest = rest.strip_prefix(b"bytes):")?;
-            let is_memory = after(rest, b"OUT_OF_MEMORY").or_else(|| after(rest, b"OutOfMemory")).is_some();
-            is_memory.then_some(Said::DriverRefused(Bytes(bytes)))
+            refused(line, Bytes(bytes), rest)
         };
         return match read() {
             Some(said) => Reading::Says(said),
@@ -161,11 +160,29 @@ pub(crate) fn driver_refused(line: &Line<'_>, message: &[u8]) -> Reading {
     let Some(rest) = rest.strip_prefix(b"bytes)fromdevice:") else {
         return cut_or(line, rest, b"bytes)fromdevice:");
     };
-    let is_memory = after(rest, b"OUT_OF_MEMORY").is_some() || after(rest, b"OutOfMemory").is_some();
-    if is_memory {
-        return Reading::Says(Said::DriverRefused(Bytes(bytes)));
+    if let Some(said) = refused(line, Bytes(bytes), rest) {
+        return Reading::Says(said);
     }
     if rest.len() < 80 && !rest.contains(&b'(') { cut(line) } else { Reading::Foreign }
+}
+
+/// What a driver's answer says of a request: CUDA's and HIP's names, and the number that HIP had for it at first.
+fn refused(line: &Line<'_>, bytes: Bytes, answer: &[u8]) -> Option<Said> {
+    const ANSWERS: [(&[u8], Option<Platform>); 5] = [
+        (b"HIP_ERROR_OutOfMemory", Some(Platform::Hip)),
+        (b"hipErrorOutOfMemory", Some(Platform::Hip)),
+        (b"hipError_t(1002)", Some(Platform::Hip)),
+        (b"OUT_OF_MEMORY", None),
+        (b"OutOfMemory", None),
+    ];
+    let (_, platform) = ANSWERS.iter().find(|(words, _)| find(answer, words).is_some())?;
+    Some(Said::DriverRefused(Refused { bytes, platform: *platform, is_info: is_info(line) }))
+}
+
+/// Whether a logger's prefix says that a line is for information: `2020-01-02 03:04:05.678901: I some/file.cc:12] `.
+fn is_info(line: &Line<'_>) -> bool {
+    let prefix = line.dense.get(..line.message).unwrap_or_default();
+    prefix.windows(3).any(|signs| matches!(signs, [b'0'..=b'9', b':', b'I']))
 }
 
 pub(crate) fn bin(line: &Line<'_>, message: &[u8]) -> Reading {

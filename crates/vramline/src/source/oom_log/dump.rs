@@ -27,6 +27,10 @@ pub(crate) struct Dump {
     /// Where the line of a dump that says nothing else would go on.
     pub(crate) has_dump: bool,
     sum_total: Option<SizeRange>,
+    /// Whether its sums are told: what comes before them has ended.
+    has_totals: bool,
+    /// Whether it is of a pool with one end: those with two write their sums in other words.
+    is_classic: bool,
 }
 
 impl Dump {
@@ -43,7 +47,14 @@ impl Dump {
             is_in_stats: false,
             has_dump: false,
             sum_total: None,
+            has_totals: false,
+            is_classic: false,
         }
+    }
+
+    /// Whether an error line may follow: its list of chunks is told, or was never begun.
+    pub(crate) fn is_told(&self) -> bool {
+        self.is_list_ended || self.has_totals || !self.has_dump
     }
 
     /// A line of it.
@@ -95,9 +106,12 @@ impl Dump {
                 dump.is_list_ended = true;
                 true
             }
-            Said::SumTotal(total) => narrow(&mut dump.sum_total, Some(*total)),
+            Said::SumTotal(total) => {
+                dump.has_totals = true;
+                narrow(&mut dump.sum_total, Some(*total))
+            }
             Said::Pool { pool, limit, available } => {
-                dump.has_dump = true;
+                (dump.has_dump, dump.has_totals, dump.is_classic) = (true, true, true);
                 narrow(&mut failure.pool, Some(*pool))
                     && narrow(&mut failure.limit, Some(*limit))
                     && narrow(&mut failure.unallocated, Some(*available))
@@ -135,8 +149,8 @@ impl Dump {
 
     /// The failure that a dump describes, combined from all its lines.
     pub(crate) fn concluded(self, warnings: &mut Warnings, kept_chunks: &mut usize) -> Failure {
-        let Dump { mut failure, bins, regions, is_list_begun, is_list_ended, is_broken, sum_total, .. } =
-            self;
+        let Dump { mut failure, bins, regions, is_list_begun, is_list_ended, .. } = self;
+        let Dump { is_broken, sum_total, is_classic, .. } = self;
         let told: Vec<Bin> = bins.iter().flatten().copied().collect();
         if is_broken {
             // Two dumps in one: only what the first line says is of one failure.
@@ -220,7 +234,7 @@ impl Dump {
         }
         // Without tags every free chunk can be used.
         if failure.free.is_none()
-            && matches!(failure.dialect, Dialect::BfcA | Dialect::BfcB | Dialect::BfcC)
+            && (is_classic || matches!(failure.dialect, Dialect::BfcA | Dialect::BfcB | Dialect::BfcC))
             && let (Some(pool), Some(in_use)) = (failure.pool, failure.in_use)
         {
             failure.free = Some(pool.minus(in_use));

@@ -5,6 +5,9 @@ use crate::failure::{Dialect, Failure, SizeRange};
 /// A failure without figures belongs to the one before it if that is at most so many lines away.
 const NEAR_LINES: u64 = 60;
 
+/// One that not even names who says so is a summary of what was told before: it may be farther away.
+const SUMMARY_LINES: u64 = 500;
+
 /// What a failure is to one that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Echo {
@@ -23,7 +26,9 @@ pub(crate) fn may_be_one(known: &[u8], tag: &[u8]) -> bool {
 
 /// Compares a failure with one that is known, of the same process.
 pub(crate) fn compare(known: &Failure, new: &Failure) -> Echo {
-    let is_near = first_line(new).saturating_sub(last_line(known)) <= NEAR_LINES;
+    let is_summary = new.dialect == Dialect::Library && new.library.is_none();
+    let near = if is_summary { SUMMARY_LINES } else { NEAR_LINES };
+    let is_near = first_line(new).saturating_sub(last_line(known)) <= near;
     match (is_bare(known), is_bare(new)) {
         (false, true) if is_near => Echo::Known,
         (true, true) if is_near => Echo::Known,

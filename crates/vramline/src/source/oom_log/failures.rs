@@ -8,13 +8,14 @@ use rustc_hash::FxHashMap;
 
 use super::dump::Dump;
 use super::echo::{self, Echo};
+use super::library;
 use super::lines::{Message, Speaker};
-use super::refusals::Refusals;
-use super::said::{Said, Sentence, TensorError};
+use super::refusals::{DEADLY_LINES, Refusals};
+use super::said::{Refused, Said, Sentence, TensorError};
 use super::sentences::failure_of;
 use crate::failure::{
-    Buffer, Dialect, Failure, Failures, ProgramNeed, SizeRange, Witness, narrow, rounded, size_of_tensor,
-    sizes_of_tensor,
+    Buffer, Dialect, Failure, Failures, Platform, ProgramNeed, SizeRange, Witness, narrow, rounded,
+    size_of_tensor, sizes_of_tensor,
 };
 use crate::units::{Bytes, plural};
 
@@ -43,10 +44,14 @@ pub(crate) struct Collector {
     refusals: Refusals,
     /// The last request that the program was said to do without: an error may follow that tells the same.
     last_soft: Option<LastSoft>,
+    /// The last failure after which the program said that it goes on: it may die of it all the same.
+    survived: Option<Survived>,
     /// What XLA said of a program whose failure has not come yet.
     program: Option<ProgramNeed>,
     host_kills: u64,
     on_chip: u64,
+    /// Where pinned memory of the host was refused last: the next line may say why.
+    host_refused: Option<u64>,
     /// The failure that XLA's list of buffers belongs to, and the buffer it is at.
     buffers_of: Option<usize>,
     buffer: Option<Buffer>,
@@ -65,6 +70,18 @@ struct LastSoft {
     allocator: Option<String>,
     requested: SizeRange,
     refusals: Refusals,
+    line: u64,
+}
+
+/// A program that says it goes on, and dies within so many lines, did not.
+const RELAPSE_LINES: u64 = 40;
+
+/// A failure after which the program said that it goes on.
+#[derive(Debug)]
+struct Survived {
+    failure: Failure,
+    tag: Vec<u8>,
+    line: u64,
 }
 
 /// Where the failure of an error line is kept.
@@ -95,13 +112,17 @@ impl Collector {
         let nameless = self.nameless.take();
         match &message.said {
             Said::Node(op) => self.name(nameless, op),
-            Said::Soft { allocator, requested } => self.hear_soft(allocator.as_ref(), *requested),
+            Said::Soft { allocator, requested } => {
+                self.hear_soft(allocator.as_ref(), *requested, message.line);
+            }
             Said::SeeLogs(requested) => self.hear_see_logs(&message, *requested),
-            Said::DriverRefused(bytes) => self.refusals.add(witness(&message), message.line, *bytes),
-            // Pinned memory of the host: TensorFlow goes on with less.
-            Said::HostRefused => {}
+            Said::DriverRefused(refused) => self.refusals.add(witness(&message), message.line, *refused),
+            // Pinned memory of the host: programs go on with less.
+            Said::HostRefused => self.host_refused = Some(message.line),
+            Said::NoHandle(name) => self.hear_no_handle(name, &message),
             Said::Died => {
                 self.refusals.died(message.line);
+                self.relapse(message.line);
             }
             Said::Retried => self.hear_retried(&message),
             Said::HostKilled => self.host_kills += 1,
@@ -125,7 +146,7 @@ impl Collector {
                 }
                 dump.failure.end = *end;
                 dump.failure.op.clone_from(op);
-                dump.failure.refused = self.refused_for(*requested);
+                blame(&mut dump.failure, self.refused_for(*requested));
                 dump.failure.program = self.program;
                 self.begin(message.speaker, dump);
             }
@@ -238,16 +259,16 @@ impl Collector {
         Some(self.failures.list.len() - 1)
     }
 
-    fn hear_soft(&mut self, allocator: Option<&String>, requested: SizeRange) {
+    fn hear_soft(&mut self, allocator: Option<&String>, requested: SizeRange, line: u64) {
         self.count_soft();
         // What the driver refused was for this.
         let refusals = std::mem::take(&mut self.refusals);
-        self.last_soft = Some(LastSoft { allocator: allocator.cloned(), requested, refusals });
+        self.last_soft = Some(LastSoft { allocator: allocator.cloned(), requested, refusals, line });
     }
 
     /// The last request that the program could do without did no harm.
     fn count_soft(&mut self) {
-        if let Some(LastSoft { allocator, requested, mut refusals }) = self.last_soft.take() {
+        if let Some(LastSoft { allocator, requested, mut refusals, .. }) = self.last_soft.take() {
             let soft = &mut self.failures.soft;
             soft.add(allocator.as_ref(), Some(requested));
             refusals.forget(soft);
@@ -255,21 +276,38 @@ impl Collector {
     }
 
     /// What the driver had refused for a request that an error line tells; also where it was said to do no harm first.
-    fn refused_for(&mut self, requested: Option<SizeRange>) -> Option<Bytes> {
+    fn refused_for(&mut self, requested: Option<SizeRange>) -> Option<Refused> {
         let is_it = |soft: &LastSoft| requested.is_some_and(|told| told.and(soft.requested).is_some());
         let soft = self.last_soft.take_if(|soft| is_it(soft)).and_then(|mut soft| soft.refusals.take());
         soft.or_else(|| self.refusals.take())
+    }
+
+    /// The program says that it goes on after this failure, if there is one.
+    fn survive(&mut self, told: Option<(Failure, Vec<u8>)>, line: u64) {
+        if let Some(before) = self.survived.take() {
+            self.failures.soft.add(None, before.failure.requested.or(before.failure.rounded));
+        }
+        self.survived = told.map(|(failure, tag)| Survived { failure, tag, line });
+    }
+
+    /// The program died: of what it said to go on after, if that was just before.
+    fn relapse(&mut self, line: u64) {
+        let is_near = |survived: &mut Survived| line.saturating_sub(survived.line) <= RELAPSE_LINES;
+        if let Some(Survived { failure, tag, .. }) = self.survived.take_if(is_near) {
+            self.add(failure, tag);
+        }
     }
 
     /// What failed just before did no harm.
     fn hear_retried(&mut self, message: &Message) {
         let Some(last) = self.failures.list.last() else { return };
         let line = last.witnesses.last().and_then(|witness| witness.line).unwrap_or(0);
-        if echo::is_sentence(last) && message.line.saturating_sub(line) <= RETRY_LINES {
-            let requested = last.requested.or(last.rounded);
-            self.failures.list.pop();
-            self.tags.pop();
-            self.failures.soft.add(None, requested);
+        // Said of one that was told to be survived already.
+        let is_told = self.survived.as_ref().is_some_and(|survived| survived.line >= line);
+        if !is_told && echo::is_sentence(last) && message.line.saturating_sub(line) <= RETRY_LINES {
+            let failure = self.failures.list.pop();
+            let tag = self.tags.pop();
+            self.survive(failure.zip(tag), message.line);
         }
     }
 
@@ -284,7 +322,7 @@ impl Collector {
         }
         if let Some(dump) = self.open.get_mut(&message.speaker) {
             narrow(&mut dump.failure.requested, Some(requested));
-            dump.failure.refused = dump.failure.refused.or(self.refusals.take());
+            blame(&mut dump.failure, self.refusals.take());
         }
     }
 
@@ -309,7 +347,7 @@ impl Collector {
                 let mut failure = Failure::new(Dialect::TensorFlowError);
                 failure.witnesses.push(witness);
                 failure.op = Some(op);
-                failure.refused = self.refusals.take();
+                blame(&mut failure, self.refusals.take());
                 self.add(failure, tag);
             }
             Said::JaxError { requested, allocator, device, executable } => {
@@ -350,7 +388,7 @@ impl Collector {
                     failure.device = failure.device.take().or(device);
                     failure.executable = failure.executable.take().or(executable);
                     failure.program = failure.program.or(program);
-                    failure.refused = failure.refused.or(refused);
+                    blame(failure, refused);
                 }
             }
             Said::Sentence(sentence) => self.hear_sentence(&sentence, witness, tag),
@@ -417,7 +455,8 @@ impl Collector {
         failure.device = failure.device.take().or(device);
         if is_new {
             new.witnesses.push(witness);
-            new.refused = self.refused_for(new.requested);
+            let refused = self.refused_for(new.requested);
+            blame(&mut new, refused);
             place = self.add(new, tag).map(Nameless::Listed);
         }
         self.nameless = place.filter(|_| is_nameless);
@@ -426,9 +465,16 @@ impl Collector {
     /// A failure in a sentence of its own, unless it is the echo of one that was told: each handler that passes an error on prints it.
     fn hear_sentence(&mut self, sentence: &Sentence, witness: Witness, tag: Vec<u8>) {
         let mut failure = failure_of(sentence, witness);
+        if sentence.is_survived {
+            let line = failure.witnesses.first().and_then(|witness| witness.line).unwrap_or(0);
+            self.survive(Some((failure, tag)), line);
+            return;
+        }
         // The error of a dump that is not told to its end yet.
         let is_open = |speaker: &Speaker| echo::may_be_one(&speaker.tag, &tag);
-        if echo::is_bare(&failure) && self.open.keys().any(is_open) {
+        let line = failure.witnesses.first().and_then(|witness| witness.line);
+        let is_of_host = self.host_refused.zip(line).is_some_and(|(refused, line)| line == refused + 1);
+        if echo::is_bare(&failure) && (is_of_host || self.open.keys().any(is_open)) {
             return;
         }
         let from = self.failures.list.len().saturating_sub(NEAR);
@@ -449,14 +495,23 @@ impl Collector {
                 }
             }
         }
-        failure.refused = self.refusals.take();
+        blame(&mut failure, self.refusals.take());
         self.add(failure, tag);
+    }
+
+    /// A library that could not start, where memory was short just before.
+    fn hear_no_handle(&mut self, name: &'static str, message: &Message) {
+        let is_soft = |soft: &LastSoft| message.line.saturating_sub(soft.line) <= DEADLY_LINES;
+        if self.refusals.are_near(message.line) || self.last_soft.as_ref().is_some_and(is_soft) {
+            let sentence = Sentence { is_inferred: true, ..library::bare(name, Platform::Cuda) };
+            self.hear_sentence(&sentence, witness(message), message.speaker.tag.clone());
+        }
     }
 
     /// The last speaker whose failure is that, and whose list of chunks is told or has not begun. It stays open: another
     /// thread's error may come between its lines.
     fn told(&self, is_it: impl Fn(&Failure) -> bool) -> Option<Speaker> {
-        let is_it = |dump: &Dump| (dump.is_list_ended || !dump.has_dump) && is_it(&dump.failure);
+        let is_it = |dump: &Dump| dump.is_told() && is_it(&dump.failure);
         self.order.iter().rev().find(|speaker| self.open.get(speaker).is_some_and(is_it)).cloned()
     }
 
@@ -521,6 +576,17 @@ impl Collector {
         }
     }
 
+    /// Two streams in one log may be out of order: what the driver refused is told after the error that it led to.
+    fn blame_the_last(&mut self) {
+        let Some(last) = self.failures.list.last_mut().filter(|last| last.refused.is_none()) else { return };
+        let line = last.witnesses.last().and_then(|witness| witness.line).unwrap_or(0);
+        if let Some(requested) = last.requested
+            && self.refusals.are_of(requested, line)
+        {
+            blame(last, self.refusals.take());
+        }
+    }
+
     /// Ends at the last line of the log.
     pub(crate) fn finish(mut self, last_line: u64) -> Failures {
         for speaker in self.order.clone() {
@@ -532,6 +598,8 @@ impl Collector {
             failure.buffers.push(buffer);
         }
         self.count_soft();
+        self.survive(None, 0);
+        self.blame_the_last();
         if let Some(failure) = self.refusals.conclude(last_line, &mut self.failures.soft) {
             self.add(failure, Vec::new());
         }
@@ -583,6 +651,13 @@ impl Collector {
         }
         self.failures
     }
+}
+
+/// Says of a failure what the driver had refused before it.
+fn blame(failure: &mut Failure, refused: Option<Refused>) {
+    let Some(refused) = refused else { return };
+    failure.refused = failure.refused.or(Some(refused.bytes));
+    failure.platform = failure.platform.or(refused.platform);
 }
 
 fn witness(message: &Message) -> Witness {

@@ -5,11 +5,12 @@
 use super::said::{Line, Reading, Said, Sentence};
 use super::sizes::{Writer, number, size};
 use super::text::{after, cut, find, part_begins};
+use super::{engines, prose};
 use crate::failure::{Dialect, Platform, SizeRange};
 use crate::units::Bytes;
 
 /// Sentences without figures, and whose they are.
-const BARE: [(&[u8], &str, Platform); 33] = [
+const BARE: [(&[u8], &str, Platform); 42] = [
     (b"CUDAerror:outofmemory", "CUDA", Platform::Cuda),
     (b"CUDAdrivererror:outofmemory", "CUDA", Platform::Cuda),
     (b"cudaruntimeerror(2):outofmemory", "CUDA", Platform::Cuda),
@@ -40,26 +41,35 @@ const BARE: [(&[u8], &str, Platform); 33] = [
     (b"Cudafailure2'outofmemory'", "NCCL", Platform::Cuda),
     (b"Dsttensorisnotinitialized", "TensorFlow", Platform::Cuda),
     (b"Failedtoallocatescratchbufferfordevice", "TensorFlow", Platform::Cuda),
+    (b"failedtoallocatethescratchspace", "cuDNN", Platform::Cuda),
+    (b"Erroroutofmemoryatline", "bitsandbytes", Platform::Cuda),
+    (b"Domain=MTLCommandBufferErrorDomainCode=8", "Metal", Platform::Metal),
+    (b"Allocationisoutofdevicememoryoncurrentplatform", "SYCL", Platform::Xpu),
+    (b"UR_RESULT_ERROR_OUT_OF_RESOURCES", "Level Zero", Platform::Xpu),
+    (b"PI_ERROR_OUT_OF_RESOURCES", "Level Zero", Platform::Xpu),
+    (b"MEM_OBJECT_ALLOCATION_FAILURE", "OpenCL", Platform::Other),
+    (b"CNMEM_STATUS_OUT_OF_MEMORY", "CNMeM", Platform::Cuda),
     (b"Noexecutablebatchsizefound,reachedzero", "Accelerate", Platform::Cuda),
     (b"Noavailablememoryforthecacheblocks", "vLLM", Platform::Cuda),
     (b"Triedtoallocatemorethan1EBmemory", "PyTorch", Platform::Cuda),
+    (b"prefilltokens.Youneedtodecrease", "Text Generation Inference", Platform::Cuda),
 ];
 
 /// A failure in a library's own words.
 pub(crate) fn sentence(line: &Line<'_>, message: &[u8]) -> Reading {
     const READERS: [fn(&Line<'_>, &[u8]) -> Reading; 11] =
-        [nccl, cupy, onnx, ggml, paddle, xgboost, julia, serving, gaudi, metal, host];
+        [nccl, cupy, onnx, engines::sentence, paddle, xgboost, julia, serving, gaudi, metal, host];
     for reader in READERS {
         match reader(line, message) {
             Reading::Foreign => {}
             found => return found,
         }
     }
-    without_figures(message).map_or(Reading::Foreign, says)
+    without_figures(line, message).map_or(Reading::Foreign, says)
 }
 
 /// What a sentence tells that was cut for good.
-pub(crate) fn salvage(message: &[u8]) -> Option<Said> {
+pub(crate) fn salvage(line: &Line<'_>, message: &[u8]) -> Option<Said> {
     const WHOSE: [(&[u8], &str, Platform); 5] = [
         (b"OutofmemoryerroronGPU", "PaddlePaddle", Platform::Cuda),
         (b"OutofGPUmemorytryingtoallocate", "CUDA.jl", Platform::Cuda),
@@ -69,20 +79,21 @@ pub(crate) fn salvage(message: &[u8]) -> Option<Said> {
     ];
     let known = WHOSE.iter().find(|(words, ..)| find(message, words).is_some());
     let cut = known.map(|(_, library, platform)| bare(library, *platform));
-    without_figures(message).or(cut).map(Sentence::said)
+    without_figures(line, message).or(cut).map(Sentence::said)
 }
 
-fn without_figures(message: &[u8]) -> Option<Sentence> {
-    // In quotes it is a program's text, not an event.
-    let is_quoted = |at: usize| matches!(at.checked_sub(1).and_then(|at| message.get(at)), Some(b'"' | b'`'));
+fn without_figures(line: &Line<'_>, message: &[u8]) -> Option<Sentence> {
     for (words, library, platform) in BARE {
         if let Some(at) = find(message, words) {
-            return (!is_quoted(at)).then(|| bare(library, platform));
+            let is_survived = goes_on(message);
+            let is_event = !prose::is_about(line, at, words.len());
+            return is_event.then(|| Sentence { is_survived, ..bare(library, platform) });
         }
     }
     // Whoever calls the driver passes its code on; starting the driver needs the host's memory.
-    let at = find(message, b"CUDA_ERROR_OUT_OF_MEMORY")?;
-    if is_quoted(at) || find(message, b"cuInit").is_some() {
+    const CODE: &[u8] = b"CUDA_ERROR_OUT_OF_MEMORY";
+    let at = find(message, CODE)?;
+    if find(message, b"cuInit").is_some() || prose::is_about(line, at, CODE.len()) {
         return None;
     }
     let mut sentence = bare("CUDA", Platform::Cuda);
@@ -91,27 +102,27 @@ fn without_figures(message: &[u8]) -> Option<Sentence> {
     Some(sentence)
 }
 
-fn bare(library: &'static str, platform: Platform) -> Sentence {
+pub(crate) fn bare(library: &'static str, platform: Platform) -> Sentence {
     Sentence { library: Some(library), platform: Some(platform), ..Sentence::new(Dialect::Library) }
 }
 
-fn says(sentence: Sentence) -> Reading {
+pub(crate) fn says(sentence: Sentence) -> Reading {
     Reading::Says(sentence.said())
 }
 
 /// A whole number, perhaps with separators of thousands, and what follows it.
-fn grouped(text: &[u8]) -> Option<(Bytes, &[u8])> {
+pub(crate) fn grouped(text: &[u8]) -> Option<(Bytes, &[u8])> {
     let length = text.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b',').count();
     let digits: Vec<u8> = text.get(..length)?.iter().copied().filter(u8::is_ascii_digit).collect();
     let (value, rest) = number(&digits)?;
     rest.is_empty().then_some((Bytes(value), text.get(length..)?))
 }
 
-fn exact_after(text: &[u8], word: &[u8]) -> Option<SizeRange> {
+pub(crate) fn exact_after(text: &[u8], word: &[u8]) -> Option<SizeRange> {
     grouped(after(text, word)?).map(|(bytes, _)| SizeRange::exact(bytes))
 }
 
-fn size_after(text: &[u8], word: &[u8]) -> Option<SizeRange> {
+pub(crate) fn size_after(text: &[u8], word: &[u8]) -> Option<SizeRange> {
     size(after(text, word)?, Writer::Torch).map(|(told, _)| told)
 }
 
@@ -167,35 +178,6 @@ fn onnx(_: &Line<'_>, message: &[u8]) -> Reading {
     sentence.left = Some(SizeRange::exact(left));
     sentence.is_limit_set = true;
     says(sentence)
-}
-
-/// `allocating 9866.00 MiB on device 1: cudaMalloc failed: out of memory`, `failed to allocate CUDA1 buffer of size 10345253120`.
-fn ggml(_: &Line<'_>, message: &[u8]) -> Reading {
-    let mut sentence = bare("ggml", Platform::Cuda);
-    if let Some(at) = find(message, b"Mallocfailed:outofmemory")
-        && let Some(rest) = message.get(..at).and_then(|head| after(head, b":allocating"))
-        && let Some((requested, behind)) = size(rest, Writer::Torch)
-    {
-        sentence.requested = Some(requested);
-        sentence.device = behind.strip_prefix(b"ondevice").and_then(number).map(|(n, _)| format!("GPU:{n}"));
-        return says(sentence);
-    }
-    let buffer = after(message, b"failedtoallocateCUDA").and_then(|rest| {
-        let (_, rest) = number(rest).unwrap_or((0, rest));
-        exact_after(rest.strip_prefix(b"bufferofsize").map(|_| rest)?, b"bufferofsize")
-    });
-    // Of SYCL.
-    let buffer = buffer.or_else(|| {
-        let (bytes, rest) = grouped(after(message, b"can'tallocate")?)?;
-        rest.starts_with(b"Bytesofmemoryondevice").then_some(SizeRange::exact(bytes))
-    });
-    match buffer {
-        Some(requested) => {
-            sentence.requested = Some(requested);
-            says(sentence)
-        }
-        None => Reading::Foreign,
-    }
 }
 
 /// `Out of memory error on GPU 0. Cannot allocate 145.468994MB memory on GPU 0, 23.431824GB memory has been allocated and available memory is only 72.312500MB.`
@@ -305,6 +287,9 @@ fn serving(line: &Line<'_>, message: &[u8]) -> Reading {
         sentence.is_limit_set = true;
         return says(sentence);
     }
+    if find(message, b"maximumnumberoftokensthatcanbestoredinKVcache").is_some() {
+        return says(Sentence { is_limit_set: true, ..bare("vLLM", Platform::Cuda) });
+    }
     if find(message, b"Notenoughmemory.Pleasetrytoincrease--mem-fraction-static").is_some() {
         return says(Sentence { is_limit_set: true, ..bare("SGLang", Platform::Cuda) });
     }
@@ -354,7 +339,15 @@ fn host(_: &Line<'_>, message: &[u8]) -> Reading {
     if find(message, b"posix_memalign(&data,gAlignment,nbytes)==0.12vs0").is_some() {
         return says(bare("PyTorch", Platform::Host));
     }
-    const KILLED: [&[u8]; 7] = [
+    // Pinned memory, which makes copies faster: programs go on without.
+    if find(message, b"Failedtoallocatepinnedmemory").is_some() {
+        return Reading::Says(Said::HostRefused);
+    }
+    if find(message, b"[Errno12]Cannotallocatememory").is_some() {
+        return says(bare("the system", Platform::Host));
+    }
+    const KILLED: [&[u8]; 8] = [
+        b"iskilledbysignal:Killed",
         b"oom-killevent",
         b"oom_killevent",
         b"Outofmemory:Killedprocess",
@@ -378,16 +371,50 @@ pub(crate) fn on_chip(_: &Line<'_>, message: &[u8]) -> Reading {
         b"outofresource:registers",
         b"Sharedmemorysizelimitexceeded",
     ];
-    let is_it = WORDS.iter().any(|words| find(message, words).is_some());
+    let is_on_chip =
+        |rest| [&b"space=vmem"[..], b"space=smem"].iter().any(|space| find(rest, space).is_some());
+    let is_it = WORDS.iter().any(|words| find(message, words).is_some())
+        || after(message, b"wouldexceedmemory(size=").is_some_and(is_on_chip);
     if is_it { Reading::Says(Said::OnChip) } else { Reading::Foreign }
+}
+
+/// A library could not start, which it does not blame on memory.
+pub(crate) fn no_handle(_: &Line<'_>, message: &[u8]) -> Reading {
+    const WORDS: [(&[u8], &str); 5] = [
+        (b"failedtocreatecublashandle", "cuBLAS"),
+        (b"Couldnotcreatecudnnhandle", "cuDNN"),
+        (b"couldnotcreatecudnnhandle", "cuDNN"),
+        (b"gpusolverDnCreate(&handle)failed", "cuSOLVER"),
+        (b"FailedtocreatecuSolverDNinstance", "cuSOLVER"),
+    ];
+    let found = WORDS.iter().find(|(words, _)| find(message, words).is_some());
+    found.map_or(Reading::Foreign, |(_, library)| Reading::Says(Said::NoHandle(library)))
 }
 
 /// The program says that it goes on after the failure before.
 pub(crate) fn retried(_: &Line<'_>, message: &[u8]) -> Reading {
-    const WORDS: [&[u8]; 4] =
-        [b"retryingwithoutpipelineparallelism", b"Skippingbatch", b"skippingbatch", b"Skippingtactic"];
-    let is_it = WORDS.iter().any(|words| find(message, words).is_some());
-    if is_it { Reading::Says(Said::Retried) } else { Reading::Foreign }
+    if goes_on(message) { Reading::Says(Said::Retried) } else { Reading::Foreign }
+}
+
+/// Whether a program says that it goes on without what failed: it leaves a batch out, or tries a smaller one.
+pub(crate) fn goes_on(message: &[u8]) -> bool {
+    const WORDS: [&[u8]; 13] = [
+        b"retryingwithoutpipelineparallelism",
+        b"Skippingbatch",
+        b"skippingbatch",
+        b"Skippingthisbatch",
+        b"skippingthisbatch",
+        b"Skippingtactic",
+        b"Ranoutofmemorywithexception",
+        b"recoverfromOOM",
+        b"Decreasingbatchsizeto",
+        b"Reducingbatchsizeto",
+        b"retryingwithasmaller",
+        b"retryingwithtiled",
+        b"fallingbackto",
+    ];
+    let has = |words: &[&[u8]]| words.iter().any(|words| find(message, words).is_some());
+    has(&WORDS) || has(&[b"OOM"]) && has(&[b"skipping", b"Skipping", b"retrying", b"Retrying"])
 }
 
 /// The program died.

@@ -5,6 +5,7 @@
 //! prefix tells the thread, so that the dumps of two threads can be told apart.
 
 use super::said::{self, Line, Reading, Said};
+use super::text::find;
 
 /// A line was broken into at most so many pieces.
 const MOST_PIECES: usize = 24;
@@ -241,18 +242,26 @@ impl Pending {
     }
 
     fn finish(self, is_ended: bool, out: &mut Vec<Message>) {
-        let said = match self.read(is_ended) {
-            Reading::Says(said) | Reading::EndsInName(said) => Some(said),
-            // Digits at the very end of a file may be cut.
-            Reading::EndsInDigits(said) => is_ended.then_some(said),
-            Reading::Part => {
-                let line = Line { raw: &self.raw, dense: &self.dense, message: self.message, is_ended };
-                said::salvage(&line)
-            }
-            Reading::Foreign => None,
-        };
-        if let Some(said) = said {
-            out.push(Message { said, speaker: self.speaker, line: self.number, time: self.time });
+        let mut parts = parts(&self.dense).into_iter().peekable();
+        let mut message = self.message;
+        while let Some(dense) = parts.next() {
+            let is_ended = is_ended || parts.peek().is_some();
+            let line = Line { raw: &self.raw, dense, message, is_ended };
+            let said = match said::read(&line) {
+                Reading::Says(said) | Reading::EndsInName(said) => Some(said),
+                // Digits at the very end of a file may be cut.
+                Reading::EndsInDigits(said) => is_ended.then_some(said),
+                Reading::Part => said::salvage(&line),
+                Reading::Foreign => None,
+            };
+            let told = |said| Message {
+                said,
+                speaker: self.speaker.clone(),
+                line: self.number,
+                time: self.time.clone(),
+            };
+            out.extend(said.map(told));
+            message = 0;
         }
     }
 
@@ -265,6 +274,25 @@ impl Pending {
         let has_time = shared.get(..end)?.iter().any(u8::is_ascii_digit);
         has_time.then_some(end)
     }
+}
+
+/// A table or a document may hold several of PyTorch's sentences in one line: each is a part.
+fn parts(dense: &[u8]) -> Vec<&[u8]> {
+    const WORDS: &[u8] = b"outofmemory.Triedtoallocate";
+    let mut parts = Vec::new();
+    let (mut begin, mut from) = (0, 0);
+    while let Some(at) = dense.get(from..).and_then(|rest| find(rest, WORDS)).map(|at| from + at) {
+        if from > 0 && parts.len() < MOST_PIECES {
+            // The name of the platform belongs to it.
+            let head = dense.get(begin..at).unwrap_or_default();
+            let name = head.iter().rev().take(12).take_while(|byte| byte.is_ascii_alphanumeric()).count();
+            parts.extend(dense.get(begin..at - name));
+            begin = at - name;
+        }
+        from = at + WORDS.len();
+    }
+    parts.extend(dense.get(begin..));
+    parts
 }
 
 /// A line that is longer than this is not a framework's.

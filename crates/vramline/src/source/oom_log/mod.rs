@@ -1,7 +1,7 @@
 //! Out-of-memory errors in a log of any size and state.
 //!
 //! Most of a log is skipped: [`needles`] finds the places that may matter, [`lines`] puts together there what was broken,
-//! [`said`] reads each line with the words of each family of programs ([`bfc`], [`tensorflow`], [`xla`], [`torch`], [`library`]), and
+//! [`said`] reads each line with the words of each family of programs ([`bfc`], [`tensorflow`], [`xla`], [`torch`], [`library`], [`engines`]; [`general`] for the rest, [`prose`] against talk), and
 //! [`failures`] makes failures of what was said: [`dump`] those of a pool's dump, [`sentences`] those that one sentence tells, [`refusals`] those of the driver; [`echo`]
 //! knows what was said before. Memory is one buffer and the failures; of those the chunks are kept for the first ones only.
 //!
@@ -10,10 +10,13 @@
 mod bfc;
 mod dump;
 mod echo;
+mod engines;
 mod failures;
+mod general;
 mod library;
 mod lines;
 mod needles;
+mod prose;
 mod refusals;
 mod said;
 mod sentences;

@@ -5,7 +5,7 @@
 //! such windows.
 
 /// What a text about memory has somewhere, even where its lines are broken or its first half is missing.
-const WORDS: [&[u8; LENGTH]; 35] = [
+const WORDS: [&[u8; LENGTH]; 48] = [
     b"of memory", // ran out of memory, CUDA out of memory, Out of memory while
     b"d to allo", // failed to allocate, Tried to allocate
     b"g to allo", // trying to allocate, Attempting to allocate
@@ -41,6 +41,19 @@ const WORDS: [&[u8; LENGTH]; 35] = [
     b"Next regi", // Next region of size
     b"Tried to ", // Tried to allocate
     b"ient-requ", // client-requested in use in bin
+    b"y_limit_:", // memory_limit_: of a dump whose list is missing
+    b"tOfMemory", // Error Code 2: OutOfMemory, OutOfMemoryError
+    b"iceMemory", // ErrorOutOfDeviceMemory
+    b"nt Memory", // Insufficient Memory
+    b"MemoryErr", // MemoryError
+    b"OF_RESOUR", // UR_RESULT_ERROR_OUT_OF_RESOURCES
+    b"N_FAILURE", // MEM_OBJECT_ALLOCATION_FAILURE
+    b"t of devi", // out of device memory
+    b" KV cache", // tokens that can be stored in KV cache
+    b"n early b", // compilation early because it's unlikely to have enough device memory
+    b"n't enoug", // memory isn't enough
+    b"g <= avai", // enforce allocating <= available failed
+    b"nvalid bu", // Invalid buffer size
 ];
 
 const LENGTH: usize = 9;
@@ -51,12 +64,21 @@ const TABLE: usize = 4096;
 pub(crate) struct Needles {
     /// By a window's last two bytes: how far the window can move without missing a word.
     skip: Box<[u8; TABLE]>,
+    /// By the same: which words end so, a bit for each.
+    ends: Box<[u64; TABLE]>,
 }
+
+const _: () = assert!(WORDS.len() <= u64::BITS as usize, "each word has a bit");
 
 impl Needles {
     pub(crate) fn new() -> Needles {
         let mut skip = Box::new([(LENGTH - 1) as u8; TABLE]);
-        for word in WORDS {
+        let mut ends = Box::new([0u64; TABLE]);
+        for (number, word) in WORDS.iter().enumerate() {
+            let [.., first, second] = **word;
+            if let Some(entry) = ends.get_mut(slot(first, second)) {
+                *entry |= 1 << number;
+            }
             for (end, pair) in (2u8..).zip(word.windows(2)) {
                 if let [first, second] = *pair
                     && let Some(entry) = skip.get_mut(slot(first, second))
@@ -65,7 +87,7 @@ impl Needles {
                 }
             }
         }
-        Needles { skip }
+        Needles { skip, ends }
     }
 
     /// Where in `bytes` the first word from `from` on begins. The last eight bytes may begin one that is not whole.
@@ -73,10 +95,15 @@ impl Needles {
         let mut at = from;
         while let Some(window) = bytes.get(at..).and_then(|rest| rest.first_chunk::<LENGTH>()) {
             let [.., first, second] = *window;
-            let skip = self.skip.get(slot(first, second)).copied().unwrap_or(1);
+            let slot = slot(first, second);
+            let skip = self.skip.get(slot).copied().unwrap_or(1);
             if skip == 0 {
-                if WORDS.contains(&window) {
-                    return Some(at);
+                let mut ends = self.ends.get(slot).copied().unwrap_or_default();
+                while ends != 0 {
+                    if WORDS.get(ends.trailing_zeros() as usize) == Some(&window) {
+                        return Some(at);
+                    }
+                    ends &= ends - 1;
                 }
                 at += 1;
             } else {

@@ -2,10 +2,10 @@
 //!
 //! Lines are taken without their blanks: then a line that a terminal broke anywhere reads like one that is whole. A
 //! figure counts only where what follows it shows that it is whole. Each family of programs has its own file: [`super::bfc`],
-//! [`super::tensorflow`], [`super::xla`], [`super::torch`], [`super::library`].
+//! [`super::tensorflow`], [`super::xla`], [`super::torch`], [`super::library`]; [`super::general`] reads what none of them knows.
 
 use super::text::after;
-use super::{bfc, library, tensorflow, torch, xla};
+use super::{bfc, general, library, tensorflow, torch, xla};
 use crate::failure::{Bin, DeviceMemory, Dialect, Platform, ProgramNeed, SizeRange, Tag};
 use crate::units::Bytes;
 
@@ -55,9 +55,11 @@ pub(crate) enum Said {
     /// `Ran out of memory trying to allocate 1.0MiB.  See logs for memory state`: the last word of a failure.
     SeeLogs(SizeRange),
     /// The driver refused to give the pool that much.
-    DriverRefused(Bytes),
+    DriverRefused(Refused),
     /// The driver refused pinned memory of the host.
     HostRefused,
+    /// A library could not start. Where memory is short, that is why.
+    NoHandle(&'static str),
     DumpFor(String),
     Bin(Bin),
     BinFor,
@@ -138,6 +140,16 @@ impl Said {
     }
 }
 
+/// What a driver refused a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) bytes: Bytes,
+    /// Whose driver, where its words tell.
+    pub(crate) platform: Option<Platform>,
+    /// Whether the line is for information only, as TensorFlow writes it since 2.2.
+    pub(crate) is_info: bool,
+}
+
 /// A figure of the block of statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stat {
@@ -187,6 +199,12 @@ pub(crate) struct Sentence {
     pub(crate) largest: Option<SizeRange>,
     /// Whether the device was asked for the first time: nothing of the process was there yet.
     pub(crate) is_at_start: bool,
+    /// Whether the program says in the same line that it goes on.
+    pub(crate) is_survived: bool,
+    /// Whether the text does not speak of memory, which ran short just before.
+    pub(crate) is_inferred: bool,
+    /// What a compiled program needs, and what it may use.
+    pub(crate) program: Option<ProgramNeed>,
 }
 
 impl Sentence {
@@ -207,6 +225,9 @@ impl Sentence {
             left: None,
             largest: None,
             is_at_start: false,
+            is_survived: false,
+            is_inferred: false,
+            program: None,
         }
     }
 
@@ -218,7 +239,7 @@ impl Sentence {
 type Reader = fn(&Line<'_>, &[u8]) -> Reading;
 
 /// In this order: a line that several could read means what the first says.
-const READERS: [Reader; 21] = [
+const READERS: [Reader; 23] = [
     bfc::ran_out,
     bfc::bin,
     bfc::region,
@@ -236,7 +257,9 @@ const READERS: [Reader; 21] = [
     torch::sentence,
     torch::asynchronous,
     library::sentence,
+    library::no_handle,
     library::retried,
+    general::sentence,
     library::died,
     xla::buffers,
     bfc::stat,
@@ -263,8 +286,9 @@ pub(crate) fn read(line: &Line<'_>) -> Reading {
 /// What can be had of a line that was cut for good.
 pub(crate) fn salvage(line: &Line<'_>) -> Option<Said> {
     let message = line.dense.get(line.message..)?;
-    torch::salvage(message)
+    torch::salvage(line, message)
         .or_else(|| tensorflow::salvage(message))
         .or_else(|| bfc::salvage(message))
-        .or_else(|| library::salvage(message))
+        .or_else(|| library::salvage(line, message))
+        .or_else(|| general::salvage(line, message))
 }

@@ -11,6 +11,8 @@ pub(crate) fn failure_of(sentence: &Sentence, witness: Witness) -> Failure {
     failure.platform = sentence.platform;
     failure.library = sentence.library;
     failure.is_at_start = sentence.is_at_start;
+    failure.is_inferred = sentence.is_inferred;
+    failure.program = sentence.program;
     failure.requested = sentence.requested;
     // What PyTorch asked the driver for: the tensor may be smaller. Others do not tell how they round.
     failure.rounded = sentence.tried.or(sentence.requested);

@@ -3,12 +3,21 @@
 use super::said::{Line, Reading, Said, TensorError};
 use super::text::{after, before, cut, find, last_after, name_of, part_begins, text};
 
-const TENSOR: &[u8] = b"OOMwhenallocatingtensorwithshape";
+/// A kernel's words, and those of an op that only makes a tensor.
+const TENSOR: [&[u8]; 2] = [b"OOMwhenallocatingtensorwithshape", b"OOMwhenallocatingtensorofshape"];
+
+fn tensor(message: &[u8]) -> Option<&[u8]> {
+    TENSOR.iter().find_map(|words| after(message, words))
+}
 
 /// `OOM when allocating tensor with shape[2,3] and type float on DEVICE by allocator NAME`.
 pub(crate) fn tensor_error(line: &Line<'_>, message: &[u8]) -> Reading {
-    let Some(rest) = after(message, TENSOR) else { return Reading::Foreign };
+    let Some(rest) = tensor(message) else { return Reading::Foreign };
     let Some((shape, rest)) = shape_of(rest) else { return cut(line) };
+    // Somebody's `[batch, ...]` is no shape.
+    if !shape.iter().all(|byte| byte.is_ascii_digit() || b"[],".contains(byte)) {
+        return Reading::Foreign;
+    }
     if part_begins(rest, b"andtype") {
         return cut(line);
     }
@@ -16,6 +25,11 @@ pub(crate) fn tensor_error(line: &Line<'_>, message: &[u8]) -> Reading {
         // Until 2017 the shape was all.
         return Reading::Says(Said::TensorError(shape_alone(shape)));
     };
+    // An op that only makes a tensor says no more.
+    if find(message, TENSOR[1]).is_some() && !rest.is_empty() && rest.iter().all(u8::is_ascii_alphanumeric) {
+        let dtype = line.is_ended.then(|| text(rest));
+        return Reading::Says(Said::TensorError(TensorError { dtype, ..shape_alone(shape) }));
+    }
     let read = || {
         let at = find(rest, b"on/").or_else(|| find(rest, b"on"))?;
         let (dtype, rest) = rest.split_at_checked(at)?;
@@ -48,7 +62,7 @@ pub(crate) fn tensor_error(line: &Line<'_>, message: &[u8]) -> Reading {
 
 /// What an error line tells that was cut for good.
 pub(crate) fn salvage(message: &[u8]) -> Option<Said> {
-    let (shape, _) = shape_of(after(message, TENSOR)?)?;
+    let (shape, _) = shape_of(tensor(message)?)?;
     Some(Said::TensorError(shape_alone(shape)))
 }
 

@@ -3,6 +3,7 @@
 use super::said::{Line, Reading, Said, Sentence};
 use super::sizes::{Writer, number, size};
 use super::text::{after, cut, find, part_begins, text};
+use super::{library, prose};
 use crate::failure::{Dialect, Platform, SizeRange};
 use crate::units::Bytes;
 
@@ -11,8 +12,8 @@ const NO_LIMIT: Bytes = Bytes(1 << 50);
 
 /// `CUDA out of memory. Tried to allocate`. The sentence has grown since 2018; its parts are looked for one by one.
 pub(crate) fn sentence(line: &Line<'_>, message: &[u8]) -> Reading {
-    let Some((platform, rest)) = begin(message) else {
-        return match head_alone(message) {
+    let Some((platform, rest)) = begin(line, message) else {
+        return match head_alone(line, message) {
             // The rest may come with the next piece.
             Some((_, rest)) if part_begins(rest, b".Triedtoallocate") => cut(line),
             Some((platform, _)) => Reading::Says(alone(platform).said()),
@@ -31,15 +32,22 @@ pub(crate) fn sentence(line: &Line<'_>, message: &[u8]) -> Reading {
     } else {
         !may_go_on(behind) || find(behind, b"reservedbyPyTorchbutunallocated").is_some()
     };
-    if is_whole { Reading::Says(figures(platform, rest).said()) } else { cut(line) }
+    if !is_whole {
+        return cut(line);
+    }
+    let mut sentence = figures(platform, rest);
+    sentence.is_survived = library::goes_on(message);
+    Reading::Says(sentence.said())
 }
 
 /// What a sentence tells that was cut for good.
-pub(crate) fn salvage(message: &[u8]) -> Option<Said> {
-    if let Some((platform, rest)) = begin(message) {
-        return Some(figures(platform, rest).said());
+pub(crate) fn salvage(line: &Line<'_>, message: &[u8]) -> Option<Said> {
+    if let Some((platform, rest)) = begin(line, message) {
+        let mut sentence = figures(platform, rest);
+        sentence.is_survived = library::goes_on(message);
+        return Some(sentence.said());
     }
-    if let Some((platform, _)) = head_alone(message) {
+    if let Some((platform, _)) = head_alone(line, message) {
         return Some(alone(platform).said());
     }
     let rest = after(message, ASYNCHRONOUS).or_else(|| after(message, ON_DEVICE))?;
@@ -52,9 +60,13 @@ fn alone(platform: Option<Platform>) -> Sentence {
 }
 
 /// What follows `Tried to allocate`, and who says it.
-fn begin(message: &[u8]) -> Option<(Option<Platform>, &[u8])> {
+fn begin<'a>(line: &Line<'_>, message: &'a [u8]) -> Option<(Option<Platform>, &'a [u8])> {
     const TRIED: &[u8] = b"Triedtoallocate";
     let at = find(message, TRIED)?;
+    let words = b"CUDAoutofmemory.".len();
+    if at >= words && prose::is_literal(line, at - words, words) {
+        return None;
+    }
     let (head, rest) = (message.get(..at)?, message.get(at + TRIED.len()..)?);
     if let Some(head) = head.strip_suffix(b"outofmemory.") {
         return Some((platform_before(head), rest));
@@ -73,11 +85,18 @@ fn begin(message: &[u8]) -> Option<(Option<Platform>, &[u8])> {
     is_sentence.then_some((None, rest))
 }
 
-/// `CUDA out of memory`, and what follows it: nothing more may come.
-fn head_alone(message: &[u8]) -> Option<(Option<Platform>, &[u8])> {
+/// `CUDA out of memory`, and what follows it: nothing more may come. The name of the error alone says as much.
+fn head_alone<'a>(line: &Line<'_>, message: &'a [u8]) -> Option<(Option<Platform>, &'a [u8])> {
+    const NAMES: [&[u8]; 2] = [b"torch.cuda.OutOfMemoryError", b"torch.OutOfMemoryError"];
+    if NAMES.contains(&message) && line.is_ended {
+        return Some((None, b"."));
+    }
     const SAYS: [&[u8]; 4] =
         [b"Error:CUDAoutofmemory", b"Error:HIPoutofmemory", b"Error:XPUoutofmemory", b"Error:NPUoutofmemory"];
     let (at, words) = SAYS.iter().find_map(|words| Some((find(message, words)?, words)))?;
+    if prose::is_about(line, at, words.len()) {
+        return None;
+    }
     let (head, rest) = message.split_at_checked(at + words.len())?;
     Some((platform_before(head.strip_suffix(b"outofmemory")?), rest))
 }

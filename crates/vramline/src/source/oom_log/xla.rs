@@ -14,7 +14,13 @@ pub(crate) fn jax_error(line: &Line<'_>, message: &[u8]) -> Reading {
         b"Outofmemoryallocating",
         b"Failedtoallocaterequestfor",
     ];
-    let Some(rest) = WORDS.iter().find_map(|word| after(message, word)) else { return Reading::Foreign };
+    let constant = || {
+        let rest = after(message, b"RESOURCE_EXHAUSTED:Failedtoallocate")?;
+        find(rest, b"bytesfornewconstant").map(|_| rest)
+    };
+    let Some(rest) = WORDS.iter().find_map(|word| after(message, word)).or_else(constant) else {
+        return Reading::Foreign;
+    };
     let Some((mut requested, rest)) = size(rest, Writer::Xla) else {
         let is_cut = rest.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'.');
         return if is_cut { cut(line) } else { Reading::Foreign };
@@ -73,10 +79,10 @@ pub(crate) fn program(line: &Line<'_>, message: &[u8]) -> Reading {
     read().map_or_else(|| cut(line), |need| Reading::Says(Said::Program(need)))
 }
 
-/// A program that needs more than the device has; nothing of the device counts as free in pieces.
-fn fill(sentence: &mut Sentence, needed: SizeRange, of: SizeRange) {
-    (sentence.requested, sentence.limit, sentence.left) = (Some(needed), Some(of), Some(of));
-    sentence.cached = Some(SizeRange::exact(Bytes::ZERO));
+/// A program that needs more than the device has.
+fn fill(sentence: &mut Sentence, needed: SizeRange, budget: SizeRange) {
+    (sentence.requested, sentence.limit) = (Some(needed), Some(budget));
+    sentence.program = Some(ProgramNeed { needed, budget });
 }
 
 /// What TPUs say: at compiling, at loading a program and at allocating.
@@ -105,6 +111,15 @@ pub(crate) fn tpu(line: &Line<'_>, message: &[u8]) -> Reading {
             Some((needed, of_core(b"exceedingavailablebytes:")?))
         };
         let Some((needed, of)) = read() else { return cut(line) };
+        fill(&mut sentence, needed, of);
+        return Reading::Says(sentence.said());
+    }
+    // At compiling, where its own estimate is beyond the device.
+    if let Some(rest) = after(message, b"enoughdevicememory.Requires") {
+        let mut sentence = sentence();
+        let Some((needed, of)) = short(rest).zip(after(rest, b",has").and_then(short)) else {
+            return cut(line);
+        };
         fill(&mut sentence, needed, of);
         return Reading::Says(sentence.said());
     }
