@@ -85,7 +85,12 @@ fn tools(platform: Option<Platform>) -> Tools {
         Some(Platform::Musa) => ("mthreads-gmi", "MUSA_VISIBLE_DEVICES", None),
         Some(Platform::Tpu) => ("tpu-info", "TPU_VISIBLE_CHIPS", None),
         Some(Platform::Metal | Platform::Host) => ("the system's monitor", "another machine", None),
-        Some(Platform::Cuda | Platform::Other) | None => {
+        Some(Platform::Other) => (
+            "the device's monitor, such as nvidia-smi, rocm-smi or the task manager",
+            "its driver's setting",
+            None,
+        ),
+        Some(Platform::Cuda) | None => {
             ("nvidia-smi", "CUDA_VISIBLE_DEVICES", Some("PYTORCH_CUDA_ALLOC_CONF"))
         }
     };
@@ -259,10 +264,14 @@ fn less(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
         );
         return;
     }
+    if let Some(instead) = settings(failure.library) {
+        list.say(instead, short);
+        return;
+    }
     // A process that holds nothing cannot hold less.
     let is_empty = failure.in_use.is_some_and(|held| held.high == Bytes::ZERO);
     let asked = conclusion.request.map_or("this much".to_owned(), shown);
-    if is_empty || failure.dialect == Dialect::Tpu && failure.limit.is_some() {
+    if is_empty {
         let by = short.map_or(String::new(), |short| format!(" ({short} too much)"));
         list.say(
             format!("request less than {asked} at once{by}: a smaller batch size or a smaller model"),
@@ -345,7 +354,7 @@ pub(crate) fn set_by(failure: &Failure) -> &'static str {
 fn unknown(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
     const RECORD: &str = "run the job under `vramline run -- ...`, which records what holds the memory";
     match (failure.dialect, failure.library) {
-        _ if failure.platform == Some(Platform::Host) => list.say(
+        _ if failure.is_of_host() => list.say(
             "give the job more host memory, or load less at once: smaller batches in the input pipeline, fewer workers",
             None,
         ),
@@ -358,20 +367,57 @@ fn unknown(failure: &Failure, conclusion: &Conclusion, list: &mut List) {
              smaller batch size",
             None,
         ),
-        (Dialect::Library, _) => list.say(
-            format!("{RECORD}. This text has no figures; check with nvidia-smi whether another process uses the device"),
-            None,
-        ),
-        (dialect, _) if dialect.is_bfc() && failure.sums.is_none() => list.say(
-            "run the job under `vramline run`, or set TF_BFC_MEMORY_DUMP=/tmp/dump for a binary dump, or TF_CPP_MIN_LOG_LEVEL=0: this \
-             log does not have the pool's list of blocks",
-            None,
-        ),
+        (Dialect::Library, _) => library(failure, conclusion, RECORD, list),
+        (dialect, _) if dialect.is_bfc() && failure.sums.is_none() => {
+            list.say(
+                "run the job under `vramline run`, or set TF_BFC_MEMORY_DUMP=/tmp/dump for a binary dump, or TF_CPP_MIN_LOG_LEVEL=0: \
+                 this log does not have the pool's list of blocks",
+                None,
+            );
+            if let Some(asked) = conclusion.request {
+                list.say(format!("or use a smaller batch size: {} did not fit", shown(asked)), None);
+            }
+        }
         _ => list.say(format!("{RECORD}. The text is incomplete: pass the whole log if you have it"), None),
     }
     if conclusion.unallocated.is_none() && failure.sums.is_some() {
         list.say("pass the pool's limit with --limit: the text does not say it", None);
     }
+}
+
+/// A library that says at most what it asked for.
+fn library(failure: &Failure, conclusion: &Conclusion, record: &str, list: &mut List) {
+    if let Some(instead) = settings(failure.library) {
+        list.say(instead, None);
+    }
+    let said = match (failure.memory.free, conclusion.request) {
+        (Some(free), _) => format!("only {} was free", shown(free)),
+        (None, Some(_)) => "the text does not say how much was free".to_owned(),
+        (None, None) => "the text has no figures".to_owned(),
+    };
+    let monitor = tools(failure.platform).monitor;
+    list.say(format!("check with {monitor} whether another process uses the device: {said}"), None);
+    if settings(failure.library).is_none() {
+        let asked =
+            conclusion.request.map_or(String::new(), |asked| format!(" ({} was requested)", shown(asked)));
+        list.say(format!("if none does, use a smaller batch size or a smaller model{asked}"), None);
+    }
+    if matches!(failure.platform, Some(Platform::Cuda | Platform::Other) | None) {
+        list.say(record, None);
+    }
+}
+
+/// What a library's own settings can do.
+fn settings(library: Option<&str>) -> Option<&'static str> {
+    Some(match library? {
+        "ggml" => "put fewer layers on the device (-ngl), use a shorter context (-c), or a smaller model",
+        "vLLM" => "lower max_model_len, use a smaller model, or raise gpu_memory_utilization",
+        "SGLang" => "lower --context-length, use a smaller model, or raise --mem-fraction-static",
+        "Text Generation Inference" => "lower --max-batch-prefill-tokens, or use a smaller model",
+        "TensorRT" => "lower the memory limit of the workspace or the largest batch of the profile",
+        "Accelerate" => "use a smaller model or shorter inputs: even a batch size of 1 did not fit",
+        _ => return None,
+    })
 }
 
 fn whole_mib(bytes: Bytes) -> Bytes {

@@ -4,7 +4,7 @@ use super::advice::{set_by, shown};
 use super::need::LeastNeed;
 use super::outcome::FailureOutcome;
 use super::{Conclusion, DeviceCause, Told, Verdict};
-use crate::failure::{Dialect, Failure, Platform, SizeRange, SoftFailures};
+use crate::failure::{Dialect, Failure, SizeRange, SoftFailures};
 use crate::units::{Bytes, capitalised, counted};
 
 /// What happened: the verdict, how much was requested where, and why it failed.
@@ -118,17 +118,21 @@ fn exhausted(failure: &Failure, conclusion: &Conclusion, request: &str) -> Strin
         return format!("{what}. The request is larger than the whole device ({})", shown(total));
     }
     if let Some(program) = failure.program {
+        // A compiler that refuses a program asks for nothing else.
+        let asked = match conclusion.request == Some(program.needed) {
+            true => String::new(),
+            false => format!(". {} failed", capitalised(request)),
+        };
         return format!(
-            "the compiled program needs {}, {} more than the {} that it is allowed. {} failed",
+            "the compiled program needs {}, {} more than the {} that it is allowed{asked}",
             shown(program.needed),
             shown(program.needed.minus(program.budget)),
             shown(program.budget),
-            capitalised(request)
         );
     }
     let share = in_use_share(failure);
     let share =
-        share.map_or("Its memory is in use".to_owned(), |share| format!("{share} of the pool is in use"));
+        share.map_or("The rest is in use".to_owned(), |share| format!("{share} of the pool is in use"));
     // Enough is free, but too little of the pool to call it fragmented.
     let is_short = conclusion.short_by.is_none_or(|short| short.low > Bytes::ZERO);
     match conclusion.free.filter(|free| !is_short && free.low > Bytes::ZERO) {
@@ -150,9 +154,14 @@ fn unknown(failure: &Failure, conclusion: &Conclusion, request: &str) -> String 
     let why = conclusion.why_none.as_deref().unwrap_or("the text does not say enough");
     let op = failure.op.as_ref().map_or(String::new(), |op| format!(" for op {op}"));
     let library = failure.library.map_or(String::new(), |library| format!(", reported by {library}"));
-    match failure.platform {
-        Some(Platform::Host) => {
+    match failure.library {
+        _ if failure.is_of_host() => {
             format!("{request}{op} failed{library}. This is host memory, not GPU memory")
+        }
+        Some(name) if failure.is_inferred => {
+            format!(
+                "{name} could not start, just after memory ran short. It does not say more, so the cause is unknown"
+            )
         }
         _ if conclusion.request.is_none() && failure.dialect == Dialect::Library => {
             let library = failure.library.map_or(String::new(), |library| format!("{library} reports that "));

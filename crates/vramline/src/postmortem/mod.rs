@@ -20,7 +20,7 @@ pub mod outcome;
 pub mod traced;
 pub mod witness;
 
-use crate::failure::{Dialect, Failure, Platform, SizeRange};
+use crate::failure::{Dialect, Failure, SizeRange};
 use crate::units::Bytes;
 
 /// Why an allocation failed.
@@ -193,7 +193,7 @@ fn unallocated(failure: &Failure) -> Option<SizeRange> {
 /// All verdicts that the figures allow, the likeliest first; or why there is none.
 fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>, String> {
     let missing = |what: &str| format!("the input does not say {what}");
-    if failure.platform == Some(Platform::Host) {
+    if failure.is_of_host() {
         return Err("this is host memory, not device memory".to_owned());
     }
     if failure.is_at_start {
@@ -252,7 +252,7 @@ fn without_pool(
     request: SizeRange,
 ) -> Result<Vec<Verdict>, String> {
     let at_hand = failure.limit.zip(failure.in_use).map(|(limit, in_use)| limit.minus(in_use));
-    let at_hand = at_hand.ok_or_else(|| "the input does not say how much the limit leaves".to_owned())?;
+    let at_hand = at_hand.ok_or_else(|| "the input does not say how much memory was left".to_owned())?;
     conclusion.short_by = Some(request.minus(at_hand));
     match is_at_least(at_hand, request) {
         Some(false) => match conclusion.slack.zip(conclusion.short_by) {
