@@ -118,8 +118,12 @@ fn of_json(bytes: &[u8]) -> Format {
     if has(b"\"memoryProfilePerAllocator\"") {
         Format::MemoryProfile
     } else if has(b"\"traceEvents\"") || has(b"\"ph\"") && has(b"\"pid\"") {
-        // PyTorch describes the devices first.
-        if has(b"\"deviceProperties\"") { Format::TorchTrace } else { Format::ChromeTrace }
+        // PyTorch describes the devices first; older versions only name their ops.
+        if has(b"\"deviceProperties\"") || has(b"\"aten::") {
+            Format::TorchTrace
+        } else {
+            Format::ChromeTrace
+        }
     } else if has(b"\"deviceProperties\"") && has(b"\"schemaVersion\"") {
         Format::TorchTrace
     } else {
@@ -222,6 +226,7 @@ mod tests {
         assert_eq!(of_bytes(b"PK\x03\x04rest"), Format::Zip);
         assert_eq!(of_bytes(b"{\"traceEvents\": []}"), Format::ChromeTrace);
         assert_eq!(of_bytes(b"[{\"ph\": \"X\", \"pid\": 1}]"), Format::ChromeTrace);
+        assert_eq!(of_bytes(b"[{\"name\": \"aten::mm\", \"ph\": \"X\", \"pid\": 1}]"), Format::TorchTrace);
         assert_eq!(
             of_bytes(b"{\"schemaVersion\": 1, \"deviceProperties\": [], \"traceEvents\": []}"),
             Format::TorchTrace
