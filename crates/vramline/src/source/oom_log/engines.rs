@@ -10,8 +10,8 @@ use crate::units::Bytes;
 
 /// A failure of an engine.
 pub(crate) fn sentence(_: &Line<'_>, message: &Words<'_>) -> Reading {
-    const READERS: [fn(&Words<'_>) -> Option<Sentence>; 8] =
-        [ggml, tensorrt, directml, theano, nd4j, mindspore, others, numpy];
+    type Reader = fn(&Words<'_>) -> Option<Sentence>;
+    const READERS: [Reader; 8] = [ggml, tensorrt, directml, theano, nd4j, mindspore, others, numpy];
     READERS.iter().find_map(|reader| reader(message)).map_or(Reading::Foreign, says)
 }
 
