@@ -30,7 +30,7 @@ pub(crate) fn first_screen(document: &PlanView, style: Style) -> String {
         }
         _ => Vec::new(),
     };
-    let next = "--full (everything), --curve (memory against batch size), --json";
+    let next = "--full (everything, with the code of each fix), --curve (chart), --json";
     screen(vec![
         Section::whole(bold(&document.headline, style)),
         Section::whole(
@@ -107,16 +107,20 @@ fn fixes_in_short(document: &PlanView, style: Style) -> Vec<String> {
     let Some(first) = document.fixes.first() else { return Vec::new() };
     let row = |fix: &FixView| {
         let time = fix.time_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
-        vec![fix.saving_in_words(), or_dash(fix.peak_bytes), time, fix.name.clone(), fix.snippet.clone()]
+        vec![fix.saving_in_words(), or_dash(fix.peak_bytes), time, fix.name.clone()]
     };
     let is_worth_it = |fix: &&FixView| {
         let share =
             fix.saves_bytes.zip(fix.peak_bytes).and_then(|(saves, peak)| saves.share_of(peak + saves));
         share.is_none_or(|share| share >= MIN_SAVING)
     };
-    let fixes = document.fixes.iter().filter(is_worth_it);
-    let rows: Vec<Vec<String>> = fixes.take(SCREEN_FIXES).map(row).collect();
-    let columns = [("saves", true), ("peak", true), ("time", true), ("fix", false), ("how", false)];
+    let worth: Vec<&FixView> = document.fixes.iter().filter(is_worth_it).collect();
+    // A fix without a prediction is worth a line only if there is no other.
+    let predicted: Vec<&FixView> = worth.iter().copied().filter(|fix| fix.saves_bytes.is_some()).collect();
+    let chosen = if predicted.is_empty() { worth } else { predicted };
+    let Some(best) = chosen.first() else { return Vec::new() };
+    let rows: Vec<Vec<String>> = chosen.iter().take(SCREEN_FIXES).map(|fix| row(fix)).collect();
+    let columns = [("saves", true), ("peak", true), ("time", true), ("fix", false)];
     let title = format!(
         "{}How to use less memory at {} {}{}",
         style.bold,
@@ -124,7 +128,10 @@ fn fixes_in_short(document: &PlanView, style: Style) -> Vec<String> {
         first.batch,
         style.plain
     );
-    std::iter::once(title).chain(fitting_table(&columns, &rows, &[3, 4], style)).collect()
+    // The code of one fix fits the screen; cut in the middle, none could be used.
+    let code = printable(&best.snippet.split_whitespace().collect::<Vec<_>>().join(" "));
+    let code = wrapped(&format!("  {}: {code}", best.name), 4, 3);
+    std::iter::once(title).chain(fitting_table(&columns, &rows, &[3], style)).chain(code).collect()
 }
 
 /// What varies between the probes.

@@ -126,7 +126,8 @@ fn largest(pool: &PoolView, by: GroupBy, style: Style) -> Vec<String> {
     let row = |row: &Row| {
         // A group may have several roles, and may be of no layer.
         let role = if row.role.is_empty() && by != GroupBy::Op { "several" } else { row.role };
-        let layer = if row.layer.is_empty() && by == GroupBy::Layer { "(no layer)" } else { &row.layer };
+        let is_of_layers = matches!(by, GroupBy::Layer | GroupBy::RepeatedLayer);
+        let layer = if row.layer.is_empty() && is_of_layers { "(no layer)" } else { &row.layer };
         let mut cells = vec![row.bytes.to_string(), row.bytes.percent_of(held.in_use_bytes), role.to_owned()];
         cells.extend(has_layers.then(|| layer.to_owned()));
         cells.push(match (what(row), by) {
