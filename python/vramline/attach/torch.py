@@ -99,7 +99,7 @@ def _module_hooks(torch: ModuleType, names: ModuleNames, steps: Steps) -> Module
         for name, root, tensor in found:
             row = inventory.of_input(name, tensor)
             if row.device != "CPU:0" and row.address:
-                rows.append(("value", "", now, root, None, name, "inputs", None, None, None, row.address, None))
+                rows.append(("value", "", now, root, None, (name, None), "inputs", None, None, None, row.address, None))
         steps.job.owners(rows)
 
     try:

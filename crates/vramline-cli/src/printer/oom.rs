@@ -84,7 +84,12 @@ fn figures(failure: &FailureView) -> Vec<String> {
         ("pool, free", pool, "reserved from the driver, not in use"),
         ("pool, largest free", largest.map(|bytes| (bytes, bytes)), ""),
         ("pool, can grow by", both(failure.unallocated_low_bytes, failure.unallocated_high_bytes), growth),
-        ("pool, limit", both(failure.limit_low_bytes, failure.limit_high_bytes), ""),
+        (
+            "pool, limit",
+            both(failure.limit_low_bytes, failure.limit_high_bytes)
+                .filter(|_| failure.program_budget_bytes.is_none()),
+            "",
+        ),
         (
             "pool, rounding",
             both(failure.slack_low_bytes, failure.slack_high_bytes),

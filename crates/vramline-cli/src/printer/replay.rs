@@ -40,8 +40,7 @@ pub(crate) fn first_screen(document: &Replay, style: Style) -> String {
     let others = document.pools.iter().skip(1).take(SCREEN_POOLS);
     let others: Vec<String> = others.flat_map(|pool| titled("Also", &pool.headline, 2, style)).collect();
     let setting = Words::of(main).setting;
-    let next =
-        format!("--what-if {setting} (other settings), --find limit (smallest limit), --full (everything)");
+    let next = format!("--what-if {setting} (another setting), --find limit (smallest limit), --full");
     let asked = document.asked.as_ref().map(|asked| {
         let answer = if asked.fits { "fits" } else { "does not fit" };
         titled("Request", &format!("another request of {} {answer}", asked.asked_bytes), 1, style)
@@ -230,10 +229,7 @@ fn parts(pool: &ReplayPoolView, style: Style) -> Vec<DetailedLine> {
         line(
             "idle",
             moment.idle_bytes,
-            format!(
-                "part of cached (may overlap with fragmented): in {}s that are completely free",
-                words.region
-            ),
+            format!("part of cached (overlaps): {}s that are completely free", words.region),
         );
     }
     let end = pool.at_end.as_ref();

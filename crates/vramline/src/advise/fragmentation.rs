@@ -45,7 +45,7 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
         rule,
         bytes: wasted,
         text: format!(
-            "{} reserved {}, but at most {} was in use at once: {wasted} ({} %) more than the tensors needed.{cause}",
+            "{} reserved {}, but at most {} was in use at once: {wasted} ({} % of the pool) more than the tensors needed.{cause}",
             device.name,
             fragments.pool,
             fragments.peak,

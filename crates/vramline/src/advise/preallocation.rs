@@ -35,7 +35,7 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
             device.name,
             percent(peak, taken)
         ),
-        fix: format!("{fix}. This leaves {idle} to other processes; this job itself needs no less"),
+        fix: format!("{fix}. This leaves {idle} to other processes; this job's own use stays the same"),
         verify: "the cached memory in the ledger must shrink".to_owned(),
     })
 }

@@ -202,7 +202,7 @@ impl OomAnalysis<'_> {
     pub fn headline(&self) -> String {
         match (self.failures.first(), self.failures.len()) {
             (None, _) => match headline::without_harm(&self.read.failures.soft) {
-                Some(what) => format!("No fatal failure: {what}."),
+                Some(what) => format!("Memory was short, but no failure was fatal: {what}."),
                 None => "No out-of-memory error found.".to_owned(),
             },
             (Some(first), _) if first.outcome.is_survived() => {

@@ -95,7 +95,7 @@ fn moment(report: &ReportAnalysis, pool: &PoolAnalysis) -> &'static str {
     let ledger = report.ledgers.iter().find(|each| each.ledger.device == pool.device);
     match ledger.map(|each| each.moment) {
         Some(LedgerMoment::TracedPeak) => "At that traced moment,",
-        Some(LedgerMoment::HighestReading) => "At the highest counter reading,",
+        Some(LedgerMoment::HighestReading) => "At the highest sample (the peak may lie between two samples),",
         Some(LedgerMoment::LastReading) => "At the last reading of the driver,",
         Some(LedgerMoment::Peak | LedgerMoment::Asked) | None => "At the peak,",
     }

@@ -89,7 +89,7 @@ fn device(failure: &Failure, conclusion: &Conclusion, request: &str) -> String {
     if let Some(others) = conclusion.others.filter(|others| others.low > Bytes::ZERO) {
         let is_enough = |free: &SizeRange| conclusion.request.is_some_and(|request| free.low >= request.high);
         let free = failure.memory.free.map_or(String::new(), |free| match is_enough(&free) {
-            true => format!(", although {} was free by then", shown(free)),
+            true => format!(", although {} was free when the message was written", shown(free)),
             false => format!(" with {} free", shown(free)),
         });
         return format!("other processes hold {}{of}. {} failed{free}", shown(others), capitalised(request));

@@ -88,7 +88,7 @@ pub(super) fn of_largest(options: &PlanOptions, largest: &LargestBatch) -> Optio
     let limit = options.limit?;
     let name = variable_title(&options.variable);
     let predicted = |sure: u64| match largest.expected {
-        Ok(expected) if expected > sure => format!("{expected} (predicted, not run); "),
+        Ok(expected) if expected > sure => format!("{expected} (predicted, not run), "),
         _ => String::new(),
     };
     Some(match (largest.sure, largest.likely) {
