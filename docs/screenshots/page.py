@@ -31,13 +31,13 @@ def main():
         chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for name, scheme in (("page", "light"), ("page-dark", "dark")):
-            page = browser.new_page(viewport={"width": WIDTH, "height": 900}, color_scheme=scheme, device_scale_factor=1.25, reduced_motion="reduce")
+            page = browser.new_page(viewport={"width": WIDTH, "height": 900}, color_scheme=scheme, device_scale_factor=1, reduced_motion="reduce")
             page.goto(file.as_uri())
             page.wait_for_selector("#notes")
             # What one sees first, and the two pictures; the tables between them are long and say little at this size.
             page.evaluate(
                 """() => {
-                const unseen = '#timeline .held, #ledger details, #ledger .hint, #timeline > .hint, #map .hint, .ask, .missing';
+                const unseen = '#job, #timeline .held, #ledger details, #ledger .hint, #timeline > .hint, #map .hint, .ask, .missing';
                 for (const one of document.querySelectorAll(unseen)) one.hidden = true;
                 for (const one of document.querySelectorAll('section')) one.style.marginBottom = '1.6rem';
                 document.body.style.paddingTop = '1.6rem';

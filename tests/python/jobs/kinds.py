@@ -253,11 +253,13 @@ def truth(model, calls):
     """What the objects themselves say."""
     peak = tf.config.experimental.get_memory_info("CPU:0")["peak"]
     paths = {id(layer): path for layer, path in tree(model)}
-    own, of_variable = Counter(), {}
+    own, of_variable, begin_as_zeros = Counter(), {}, set()
     for layer, path in tree(model):
         for variable in [*layer._trainable_variables, *layer._non_trainable_variables]:
             own[path] += size(variable)
             of_variable[id(variable)] = path
+            if variable.name in ("bias", "beta", "moving_mean"):
+                begin_as_zeros.add(tuple(variable.shape))
     slots, shapes = Counter(), {}
     optimizers = [value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer)]
     for optimizer in {id(each): each for each in optimizers}.values():
@@ -291,8 +293,8 @@ def truth(model, calls):
         "layers": sorted(paths.values()),
         "own": own,
         "slots": slots,
-        # Those of one shape share a value as long as it is the first.
-        "least_slots": sum(shapes.values()),
+        # Those of one shape share a value as long as it is the first. They share it with parameters that begin as zeros, too.
+        "least_slots": sum(bytes for shape, bytes in shapes.items() if shape not in begin_as_zeros),
         "scalars": sum(size(variable) for variable in model.variables) - sum(own.values()),
         "passed": {path: sorted(sizes) for path, sizes in passed.items() if path},
     }

@@ -228,13 +228,16 @@ fn device_total(report: &ReportAnalysis, pool: &PoolAnalysis) -> Option<Bytes> {
 fn beyond_the_trace(report: &ReportAnalysis, pool: &PoolAnalysis, highest: Bytes, peak: Bytes) -> String {
     let when = within(pool.rose_in.as_ref());
     let traced = within(pool.peak_in.as_ref());
-    let is_near = highest.saturating_sub(peak).0 <= peak.0 / NEAR_SHARE;
-    let covered =
-        if is_near { "" } else { " No trace covers that moment (`vramline run --trace all` would)." };
-    format!(
-        "Peak memory: {}{when}.{covered} The details below are for the highest traced moment: {peak}{traced}.",
-        at_place(report, pool, highest)
-    )
+    let lower = highest.saturating_sub(peak);
+    let details = if lower.0 <= peak.0 / NEAR_SHARE {
+        format!("The details below are for the highest traced moment{traced}, which is {lower} lower.")
+    } else {
+        format!(
+            "No trace covers that moment (`vramline run --trace all` would). The details below are for the highest traced moment: \
+             {peak}{traced}."
+        )
+    };
+    format!("Peak memory: {}{when}. {details}", at_place(report, pool, highest))
 }
 
 /// Where in the program a peak was; empty where that says nothing.
