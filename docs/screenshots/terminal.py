@@ -108,7 +108,7 @@ def main():
                 while time.monotonic() < end:
                     screen.read()
                 screen.keys("\r")
-                screen.until(lambda text: "At the peak of the traced steps" in text and "activations" in text)
+                screen.until(lambda text: "at the peak of the traced steps" in text and "activations" in text)
                 screen.until(lambda text: text.count(" train ") >= 12)
                 screen.settle()
                 output.parent.mkdir(parents=True, exist_ok=True)
