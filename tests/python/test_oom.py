@@ -94,7 +94,8 @@ def verdict(request, limit, chunks):
     if left >= request:
         return "device", 0
     if free + left >= request:
-        return "fragmented", 0
+        # Less than a twentieth of the pool in pieces: joining it would only have delayed the failure.
+        return ("fragmented" if free * 20 >= pool else "exhausted"), 0
     short = request - free - left
     return ("slack" if slack >= short else "exhausted"), short
 
@@ -172,7 +173,8 @@ def test_the_verdict_is_the_true_one(ended, situation):
             # The text rounds the limit, and within that the pool is short or it is not.
             assert failure["short_by_low_bytes"] == 0 < failure["short_by_high_bytes"]
         else:
-            assert failure["verdict"] == word
+            # The text rounds the limit: within that, two may be possible.
+            assert word in failure["open_verdicts"] and failure["verdict"] == failure["open_verdicts"][0]
         # TensorFlow 2.21 rounds the limit in its text; where the pool has not reached it, it is known within a few KiB.
         for figure, truth in ("limit", ended.limit), ("short_by", short):
             low, high = failure[f"{figure}_low_bytes"], failure[f"{figure}_high_bytes"]
