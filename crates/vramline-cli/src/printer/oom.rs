@@ -101,7 +101,7 @@ fn figures(failure: &FailureView) -> Vec<String> {
         (
             "device, this process",
             failure.this_process_bytes.map(|bytes| (bytes, bytes)),
-            "pool, CUDA context and libraries",
+            "pool, context and libraries",
         ),
         (
             "device, other processes",
