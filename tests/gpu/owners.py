@@ -10,6 +10,7 @@ ends with 1 if a comparison fails. Jobs whose packages are missing are skipped. 
 check the script itself; there the allocator records nothing.
 """
 
+import concurrent.futures
 import hashlib
 import importlib.util
 import json
@@ -91,9 +92,13 @@ def hf_checkpointing():
 
 
 def lightning_amp():
-    import lightning
     import torch
     from torch import nn
+
+    try:
+        import lightning
+    except ImportError:
+        import pytorch_lightning as lightning
 
     class Model(lightning.LightningModule):
         def __init__(self):
@@ -281,7 +286,14 @@ JOBS = {
     "lstm": lstm,
     "unet": unet,
 }
-NEEDS = {"hf_trainer": "transformers", "hf_checkpointing": "transformers", "generate": "transformers", "lightning_amp": "lightning"}
+NEEDS = {
+    "hf_trainer": ("transformers",),
+    "hf_checkpointing": ("transformers",),
+    "generate": ("transformers",),
+    "lightning_amp": ("lightning", "pytorch_lightning"),
+}
+# Jobs that run at the same time. They share the GPU, but nothing that is compared.
+AT_ONCE = int(os.environ.get("VRAMLINE_OWNERS_AT_ONCE", "4"))
 # Steps of the report: `generate` trains nothing.
 TRAINS = {name: 0 if name == "generate" else STEPS for name in JOBS}
 
@@ -302,10 +314,10 @@ def job(name):
     print(json.dumps(told))
 
 
-def run(command, folder):
+def run(command, folder, say):
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=900, check=False)
     if done.returncode != 0:
-        print(done.stdout[-2000:], done.stderr[-4000:])
+        say(done.stdout[-2000:], done.stderr[-4000:])
         return None, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
@@ -330,17 +342,18 @@ def listed(folder):
     return best
 
 
-def compare(name, out):
+def compare(name, out, say):
+    """Returns what is wrong with one job, and passes the lines for people to `say`."""
     folder = out / f"{name}.vram"
     own = [sys.executable, str(pathlib.Path(__file__).resolve()), "--job", name]
-    plain, _ = run(own, out)
+    plain, _ = run(own, out, say)
     shutil.rmtree(folder, ignore_errors=True)
-    told, noise = run(["vramline", "run", "--no-report", "-o", str(folder), "--", *own], out)
+    told, noise = run(["vramline", "run", "--no-report", "-o", str(folder), "--", *own], out, say)
     if plain is None or told is None:
         return [f"{name}: the job failed"]
     wrong = []
     report = json.loads(subprocess.run(["vramline", "report", str(folder), "--json"], capture_output=True, text=True, check=True).stdout)
-    print(f"== {name}: {told}")
+    say(f"== {name}: {told}")
     if "vramline: the recording" in noise or "a hook failed" in noise:
         wrong.append(f"{name}: {noise[-500:]}")
     if plain["digest"] != told["digest"]:
@@ -355,7 +368,7 @@ def compare(name, out):
         wrong.append(f"{name}: {count} steps, expected {TRAINS[name]}")
     rows = listed(folder)
     for role in ("parameters", "gradients", "optimizer"):
-        print(f"   {role:12} recorded {rows.get(role, 0):>12}  objects {told[role]:>12}")
+        say(f"   {role:12} recorded {rows.get(role, 0):>12}  objects {told[role]:>12}")
         if rows.get(role, 0) != told[role]:
             wrong.append(f"{name}: {role} are {rows.get(role, 0)} bytes in the recording, {told[role]} by the objects")
     for pool in report["pools"]:
@@ -365,12 +378,21 @@ def compare(name, out):
         requested = held["named_bytes"] + held["unnamed_bytes"]
         known = sum(row["bytes"] for row in held["rows"] if (row["layer"] or row["variable"]) and row["role"] != "unknown")
         share = known / requested if requested else 0.0
-        print(f"   {pool['name']}: peak {pool['peak_bytes']}, owner and role {share:.2%} of {requested}, by role {held['by_role']}")
+        say(f"   {pool['name']}: peak {pool['peak_bytes']}, owner and role {share:.2%} of {requested}, by role {held['by_role']}")
         for row in [row for row in held["rows"] if not (row["layer"] or row["variable"]) or row["role"] == "unknown"][:5]:
-            print(f"      without: {row['bytes']:>12} {row['role']} {row['op'] or '(no frames)'} {row['evidence']}")
+            say(f"      without: {row['bytes']:>12} {row['role']} {row['op'] or '(no frames)'} {row['evidence']}")
         if share < LEAST_SHARE:
             wrong.append(f"{name}: {share:.2%} of the peak has an owner and a role")
     return wrong
+
+
+def tried(name, out):
+    """Returns the lines that a job gives, and what is wrong with it."""
+    lines = []
+    packages = NEEDS.get(name, ())
+    if packages and not any(importlib.util.find_spec(package) for package in packages):
+        return [f"== {name}: skipped, {packages[0]} is not installed"], []
+    return lines, compare(name, out, lambda *words: lines.append(" ".join(words)))
 
 
 def main(arguments):
@@ -380,12 +402,10 @@ def main(arguments):
     out = pathlib.Path(arguments[0]).resolve()
     out.mkdir(parents=True, exist_ok=True)
     wrong = []
-    for name in arguments[1:] or JOBS:
-        package = NEEDS.get(name)
-        if package and importlib.util.find_spec(package) is None:
-            print(f"== {name}: skipped, {package} is not installed")
-            continue
-        wrong += compare(name, out)
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        for lines, found in pool.map(lambda name: tried(name, out), arguments[1:] or JOBS):
+            print(*lines, sep="\n", flush=True)
+            wrong += found
     print("\n".join(["", *wrong]) if wrong else "\nall comparisons hold")
     return 1 if wrong else 0
 
