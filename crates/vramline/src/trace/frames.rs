@@ -79,6 +79,8 @@ const BUFFERS: &[&str] = &[
     "_reduce_grad",
 ];
 
+/// The evidence for results that an optimizer frees in its update.
+pub(crate) const UPDATE: &str = "frames: a temporary result of the optimizer";
 /// The evidence for such buffers.
 pub(crate) const COMMUNICATION: &str =
     "frames: a buffer in which processes exchange gradients or parameters (DDP, FSDP)";
@@ -100,6 +102,14 @@ fn part_of(bits: u16) -> Part {
     ORDER.into_iter().find(|&part| bits & 1 << part as u16 != 0).unwrap_or(Part::Silent)
 }
 
+/// What a training program does, by its allocations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    Forward,
+    Backward,
+    Update,
+}
+
 /// The parts of all stacks of a history.
 #[derive(Debug, Default)]
 pub(crate) struct StackRoles {
@@ -107,6 +117,8 @@ pub(crate) struct StackRoles {
     parts: Vec<Option<Part>>,
     /// Start times of backward passes, in order.
     backward: Vec<Picos>,
+    /// When the program changed from one pass to another, in order.
+    passes: Vec<(Picos, Pass)>,
     /// Whether any stack has frames; only then does a stack without frames mean the backward pass.
     has_frames: bool,
     /// The parts of blocks that were alive when the snapshot was taken and have no history.
@@ -132,15 +144,22 @@ impl StackRoles {
         roles.has_frames = roles.parts.iter().flatten().any(|&part| part != Part::Silent);
         let mut was_backward = false;
         for event in history.events.iter().filter(|event| event.is_alloc()) {
-            let is_backward = match roles.part_of_event(history, event) {
-                Part::Backward => true,
-                Part::Silent => roles.has_frames,
-                _ => false,
+            let pass = match roles.part_of_event(history, event) {
+                Part::Backward => Some(Pass::Backward),
+                Part::Silent if roles.has_frames => Some(Pass::Backward),
+                Part::Forward => Some(Pass::Forward),
+                Part::Optimizer => Some(Pass::Update),
+                _ => None,
             };
+            let is_backward = pass == Some(Pass::Backward);
             if is_backward && !was_backward {
                 roles.backward.push(event.time());
             }
             was_backward = is_backward;
+            if let Some(pass) = pass.filter(|&pass| roles.passes.last().is_none_or(|&(_, last)| last != pass))
+            {
+                roles.passes.push((event.time(), pass));
+            }
         }
         let states = history.pools.iter().filter_map(|pool| pool.caching.as_ref()?.state.as_ref());
         for block in states.flat_map(|state| &state.blocks) {
@@ -186,6 +205,12 @@ impl StackRoles {
         }
     }
 
+    /// Whether an allocation is of the forward or the backward pass, or of the program's own code.
+    pub(crate) fn is_pass(&self, history: &History, birth: usize) -> bool {
+        let part = self.part_of_event(history, history.events.at(birth));
+        matches!(part, Part::Forward | Part::Backward | Part::Silent | Part::Plain)
+    }
+
     /// Whether an allocation is of the backward pass.
     pub(crate) fn is_backward(&self, history: &History, birth: usize) -> bool {
         match self.part_of_event(history, history.events.at(birth)) {
@@ -217,7 +242,7 @@ impl StackRoles {
             Part::Optimizer if outlives_step => {
                 (Role::Optimizer, "frames: allocated in torch.optim and alive when the next step starts")
             }
-            Part::Optimizer => (Role::Temporaries, "frames: a temporary result of the optimizer"),
+            Part::Optimizer => (Role::Temporaries, UPDATE),
             Part::Backward if is_told => (Role::Gradients, "module hooks: the module's backward pass"),
             Part::Backward => (Role::Gradients, "frames: the autograd engine, in the backward pass"),
             Part::Weights => (Role::Parameters, "frames: a module creates or moves its weights"),
@@ -247,8 +272,51 @@ impl StackRoles {
                 (Role::Gradients, "no frames: a thread without Python, which runs the backward pass")
             }
             Part::Silent => (Role::Unknown, "the entries of this snapshot have no frames"),
-            Part::Plain => (Role::Unknown, "no frame is in a module, an optimizer or the backward pass"),
+            Part::Plain => self.of_program(steps, born, freed),
         }
+    }
+
+    /// The role of a block that the program's own code allocated, outside of modules, optimizers and the backward pass: by what ran before
+    /// it and what runs next.
+    fn of_program(&self, steps: &[Step], born: Picos, freed: Option<Picos>) -> (Role, &'static str) {
+        if outlives_steps(steps, born, freed) {
+            return (Role::State, "the program's own code; alive for more than a training step");
+        }
+        let after = self.passes.partition_point(|&(begin, _)| begin <= born);
+        let last = after.checked_sub(1).and_then(|at| self.passes.get(at)).map(|&(_, pass)| pass);
+        let next = self.passes.get(after).copied();
+        let is_in_step = steps.first().is_some_and(|step| step.begin <= born);
+        let is_freed_by = |moment: Picos| freed.is_some_and(|freed| freed < moment);
+        match (last, next) {
+            (Some(Pass::Forward), Some((backward, Pass::Backward))) if is_freed_by(backward) => (
+                Role::Temporaries,
+                "the program's own code after the forward pass; freed before the backward pass",
+            ),
+            (Some(Pass::Forward), Some((_, Pass::Backward))) => (
+                Role::Activations,
+                "the program's own code after the forward pass; alive in the backward pass",
+            ),
+            (_, Some((forward, Pass::Forward))) if is_freed_by(forward) => {
+                (Role::Temporaries, "the program's own code; freed before the forward pass")
+            }
+            // What was there before the first step and stays may be anything.
+            (_, Some((_, Pass::Forward))) if freed.is_some() || is_in_step => {
+                (Role::Inputs, "the program's own code before the forward pass; alive in the forward pass")
+            }
+            (Some(Pass::Backward), Some((update, Pass::Update))) if is_freed_by(update) => {
+                (Role::Temporaries, "the program's own code after the backward pass; freed before the update")
+            }
+            _ => (Role::Unknown, "no frame is in a module, an optimizer or the backward pass"),
+        }
+    }
+}
+
+/// Whether a block is alive in a step after the next one: a loop frees the inputs of a step while it makes those of the next.
+fn outlives_steps(steps: &[Step], born: Picos, freed: Option<Picos>) -> bool {
+    let begun = |moment: Picos| steps.partition_point(|step| step.begin <= moment);
+    match freed {
+        Some(freed) => begun(freed) > begun(born) + 1,
+        None => steps.len() > begun(born) + 1,
     }
 }
 

@@ -18,6 +18,7 @@ mod role;
 mod step;
 mod survivors;
 mod why;
+mod workspaces;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -58,6 +59,8 @@ const NO_GRADIENT: &str =
     "a result of the backward pass that is not the gradient of a parameter; freed within the step";
 /// The layer of buffers that processes exchange.
 const EXCHANGED: &str = "communication buckets";
+/// The layer of results that an optimizer frees in its update.
+const UPDATE: &str = "optimizer update";
 const BACKWARD_PASS: &str = "backward pass";
 const LINE_DONE: &str = "freed before its line of code was done";
 const HELD_ON: &str = "the program held it after its line of code was done";
@@ -83,6 +86,8 @@ pub struct Trace {
     carried: Vec<carried::Carried>,
     /// When the gradients of PyTorch's parameters were listed, in order.
     gradients_listed: Vec<Picos>,
+    /// The events that allocated workspaces of cuBLAS.
+    workspaces: FxHashSet<usize>,
     names: owners::LayerNames,
 }
 
@@ -138,9 +143,10 @@ impl Trace {
         }
         pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|peak| peak.bytes)));
         step::set_cut(&mut steps, &history, &roles, &pools);
-        Trace {
+        let mut trace = Trace {
             names: owners::LayerNames::of_calls(&history),
             gradients_listed: Vec::new(),
+            workspaces: FxHashSet::default(),
             history,
             pools,
             steps,
@@ -149,7 +155,9 @@ impl Trace {
             listed: Vec::new(),
             owners: owners::Owners::default(),
             carried: Vec::new(),
-        }
+        };
+        trace.workspaces = trace.workspaces();
+        trace
     }
 
     /// Takes from what a process told whose memory each block is: it knows better than any rule. `listed` are the inventories that were
@@ -185,6 +193,7 @@ impl Trace {
         self.roles.told_gradients.clone_from(&self.owners.gradients);
         // An earlier recorder listed only the variables of Keras.
         self.roles.knows_variables = !process.inventories.is_empty() && !self.owners.is_empty();
+        self.workspaces = self.workspaces();
         self
     }
 
@@ -215,6 +224,7 @@ impl Trace {
         if !self.steps.iter().any(|step| step.phase == Phase::Train) {
             let announced = recorded::announced(process, &self.history, window);
             self.steps = if announced.is_empty() { self.steps } else { announced };
+            self.workspaces = self.workspaces();
         }
         self
     }
@@ -360,6 +370,9 @@ impl Trace {
         if let Some(owned) = owned {
             return (owned.role, INVENTORY);
         }
+        if self.workspaces.contains(&birth) {
+            return (Role::Temporaries, workspaces::WORKSPACE);
+        }
         if let Some(known) = self.role_of_owner(birth, freed) {
             return known;
         }
@@ -482,18 +495,32 @@ impl Trace {
     }
 
     /// The module of PyTorch that a block belongs to, or the part of the program that is none.
-    fn module(&self, birth: usize, owned: Option<&Owner>, evidence: &'static str) -> String {
+    fn module(&self, birth: usize, owned: Option<&Owner>, role: Role, evidence: &'static str) -> String {
         if owned.is_some_and(|owned| owned.role == Role::Inputs) {
             return op::INPUT_DATA.to_owned();
         }
         if let Some(layer) = owned.map(|owned| &owned.layer).filter(|layer| !layer.is_empty()) {
             return layer.clone();
         }
-        if evidence == frames::COMMUNICATION {
-            return EXCHANGED.to_owned();
+        match evidence {
+            frames::COMMUNICATION => return EXCHANGED.to_owned(),
+            frames::UPDATE => return UPDATE.to_owned(),
+            workspaces::WORKSPACE => return workspaces::OWNER.to_owned(),
+            _ => {}
         }
-        let call = self.history.module_calls.get(&self.history.events.at(birth).module());
-        call.map(|call| self.names.show_call(call)).unwrap_or_default()
+        let event = self.history.events.at(birth);
+        if let Some(call) = self.history.module_calls.get(&event.module()) {
+            return self.names.show_call(call);
+        }
+        match role {
+            // Without module hooks nothing tells what is outside of modules.
+            _ if self.history.module_calls.is_empty() => String::new(),
+            Role::Unknown => String::new(),
+            Role::Inputs => op::INPUT_DATA.to_owned(),
+            // A backward pass begins with what the program computed from the results of its modules.
+            _ if self.is_backward(birth) => op::LOSS.to_owned(),
+            _ => self.history.names.get(event.op()).to_owned(),
+        }
     }
 
     /// Everything known of the block that event `birth` allocated and that was `freed`, as of `now`.
@@ -536,7 +563,7 @@ impl Trace {
         };
         let chunk = events.at(birth).size().unwrap_or_default();
         let layer = match is_torch {
-            true => self.module(birth, owned, evidence),
+            true => self.module(birth, owned, role, evidence),
             false => self.layer(text, role, owned, owner.as_ref()),
         };
         // Threads of the backward pass run no Python.

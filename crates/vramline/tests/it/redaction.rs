@@ -353,7 +353,7 @@ fn is_public(word: &str) -> bool {
         // Words of placeholders and of Vramline's own, of PyTorch's own code, and those by which plans know layers.
         const OWN: &str = "function layer variable frame python PjitFunction XLA compiler xplane memorydump snapshot pickle prof vramline \
                            vram jit lambda torch framework program driver replay trace bool _ops redispatch empty_strided sum_dim_IntList \
-                           normalization batchnorm layer_norm layernorm embedding compile_loss crossentropy";
+                           normalization batchnorm layer_norm layernorm embedding compile_loss crossentropy backward";
         let letters = word.trim_end_matches(char::is_numeric);
         let is_type = ["int", "uint", "float", "bfloat"].contains(&letters);
         let is_own = OWN.split_whitespace().any(|own| own == word) || letters.ends_with("Backward");
