@@ -284,3 +284,48 @@ fn a_snapshot_without_a_history_shows_its_moment() {
     assert_eq!(caching.moments[0].split_remainders_bytes, Bytes(2_096_128));
     assert_cached_adds_up(pool);
 }
+
+/// Real jobs on an H200, recorded by `vramline run`: each block of the peak has an owner and a role, and what the objects hold is there to
+/// the byte. `tests/gpu/owners.py` compares the same with the objects where there is a GPU.
+#[test]
+fn every_block_of_a_recorded_job_has_an_owner_and_a_role() {
+    // Parameters, gradients and state of the optimizer on the GPU at the peak: in `loop` the backward pass has just begun.
+    let truths = [
+        ("loop", 8_427_560, 1_059_880, 16_855_120),
+        ("compiled", 8_427_560, 8_427_560, 16_855_120),
+        ("lightning_amp", 3_172_352, 3_172_352, 6_344_704),
+        ("hf_trainer", 20_980_736, 20_980_736, 41_961_628),
+    ];
+    for (name, parameters, gradients, optimizer) in truths {
+        let report = report_of(&format!("owners/{name}.vram"), &ReportOptions::default());
+        let held = pool(&report, "cuda:0").at_peak.as_ref().unwrap();
+        for (role, bytes) in
+            [(Role::Parameters, parameters), (Role::Gradients, gradients), (Role::Optimizer, optimizer)]
+        {
+            let of_role = held.rows.iter().filter(|row| row.role == role.word());
+            assert_eq!(of_role.map(|row| row.bytes.0).sum::<u64>(), bytes, "{name}: {}", role.word());
+        }
+        let named = held.rows.iter().filter(|row| !row.layer.is_empty() && row.role != Role::Unknown.word());
+        let (named, all) =
+            (named.map(|row| row.bytes.0).sum::<u64>(), (held.named_bytes + held.unnamed_bytes).0);
+        assert!(named * 1000 >= all * 999, "{name}: {named} of {all}");
+        // PyTorch keeps one workspace for the forward and one for the backward pass, each in a thread of its own.
+        let workspaces = held.rows.iter().filter(|row| row.layer == "cuBLAS workspace");
+        assert_eq!(workspaces.map(|row| row.bytes.0).sum::<u64>(), 2 * (32 << 20), "{name}");
+        let steps = report.steps.iter().filter(|step| step.phase == vramline::Phase::Train).count();
+        assert_eq!(steps, 8, "{name}");
+    }
+}
+
+/// A compiled function is named by the line of the program that was compiled, not by the generated file.
+#[test]
+fn compiled_blocks_have_lines_of_the_program() {
+    let report = report_of("owners/compiled.vram", &ReportOptions::default());
+    let rows = &pool(&report, "cuda:0").at_peak.as_ref().unwrap().rows;
+    let compiled: Vec<&str> =
+        rows.iter().filter(|row| row.layer == "Blocks").map(|row| row.op.as_str()).collect();
+    assert!(
+        !compiled.is_empty() && compiled.iter().all(|op| op.starts_with("gpu/owners.py:")),
+        "{compiled:?}"
+    );
+}

@@ -42,6 +42,18 @@ fn has_drive(file: &str) -> bool {
     matches!(file.as_bytes(), [drive, b':', b'/', ..] if drive.is_ascii_alphabetic())
 }
 
+/// Whether `torch.compile` generated a file: the cache names it by a digest, in a folder of two letters of that digest. PyTorch puts the
+/// lines of the program that the generated line comes from behind its frame.
+fn is_generated(file: &str) -> bool {
+    let mut parts = file.rsplit('/');
+    let (Some(name), Some(folder)) = (parts.next(), parts.next()) else { return false };
+    let Some(digest) = name.strip_suffix(".py") else { return false };
+    digest.len() > 40
+        && digest.bytes().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit())
+        && folder.len() == 2
+        && digest.get(1..3) == Some(folder)
+}
+
 fn owner(file: &str) -> Owner {
     let file = &*path(file);
     if !file.ends_with(".py") && !file.starts_with('<') {
@@ -49,7 +61,8 @@ fn owner(file: &str) -> Owner {
     }
     let is_library = file.contains("/lib/python3") || has_drive(file) && file.contains("/Lib/");
     let is_python = file.starts_with("<frozen") || is_library && !file.contains("-packages/");
-    if is_python || TORCH.iter().any(|part| file.contains(part)) { Owner::Torch } else { Owner::User }
+    let is_torch = is_python || is_generated(file) || TORCH.iter().any(|part| file.contains(part));
+    if is_torch { Owner::Torch } else { Owner::User }
 }
 
 /// A frame as one line: `file:line function`, or the function alone where there is no line.
@@ -157,6 +170,20 @@ mod tests {
         );
         assert_eq!(named(&[("at::_ops::empty::call(long)", "??", 0)]), "at::_ops::empty::call");
         assert_eq!(named(&[]), "");
+    }
+
+    #[test]
+    fn a_compiled_function_is_named_by_the_line_that_was_compiled() {
+        let digest = "yx/cyxcmef53lcsnpnmrsnerafwrxwc5ig4ck5y2eo7v7t66yjjxh4m.py";
+        let frames = [
+            ("call", &*format!("/tmp/torchinductor_me/{digest}"), 560),
+            ("forward", "/home/me/model.py", 33),
+            ("run", "/v/lib/python3.12/site-packages/torch/_inductor/utils.py", 3401),
+            ("main", "/home/me/train.py", 12),
+        ];
+        assert_eq!(named(&frames), "me/model.py:33 forward");
+        assert_eq!(named(&frames[..1]), format!("{digest}:560 call"));
+        assert!(!is_generated("/home/me/yx/model.py") && !is_generated(&digest.replace("yx/", "zz/")));
     }
 
     #[test]
