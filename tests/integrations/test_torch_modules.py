@@ -4,10 +4,12 @@ On the CPU the allocator records nothing, so a list stands in for it. PyTorch is
 """
 
 import copy
+import itertools
 import os
 import pickle
 import sys
 import threading
+import time
 import warnings
 
 import pytest
@@ -50,8 +52,8 @@ class Told:
     def __init__(self, monkeypatch):
         monkeypatch.setattr(torch._C, "_cuda_memoryMetadataSupported", lambda: True, raising=False)
         monkeypatch.setattr(torch.cuda.memory, "_set_memory_metadata", lambda text: None, raising=False)
-        self.names, self.inputs, self.by_thread = ModuleNames(), [], {}
-        self.hooks = ModuleHooks(torch, self.names, self.inputs.extend)
+        self.names, self.inputs, self.by_thread, self.spans = ModuleNames(), [], {}, []
+        self.hooks = ModuleHooks(torch, self.names, self.inputs.extend, self.spans.extend)
         self.hooks._tell = lambda text: self.by_thread.setdefault(threading.get_ident(), []).append(text)
 
     @property
@@ -93,6 +95,31 @@ def test_forward_and_backward_have_the_modules_paths(told):
     assert backward[at + 1 : at + 3] == ["backward:Net:layers.1", "backward:Net:layers.1.up"]
     assert backward[-1] == ""
     assert [(name, root) for name, root, _ in told.inputs] == [("argument 0", "Net"), ("argument 1", None)]
+
+
+def test_an_allocator_that_takes_no_text_gets_times(told, monkeypatch):
+    monkeypatch.setattr(torch._C, "_cuda_memoryMetadataSupported", lambda: False, raising=False)
+    net = Net()
+    told.hooks.begin()
+    begun = time.monotonic_ns()
+    for _ in range(2):
+        net(batch()).sum().backward()
+        told.hooks.stepped()
+    told.hooks.end()
+    ended = time.monotonic_ns()
+    assert not told.by_thread
+    # One after the other, without gaps inside of modules and without overlaps.
+    assert all(begun <= begin <= end <= ended for begin, end, _ in told.spans)
+    assert all(one[1] <= two[0] for one, two in itertools.pairwise(told.spans))
+    texts = [text.removeprefix("vramline:") for *_, text in told.spans]
+    blocks = [f"Net:layers.{n}{part}" for n in (0, 1) for part in ("", ".norm", ".up", ".down")]
+    assert in_order(texts, "forward:") == ["Net:", "Net:emb", *blocks, "Net:head"]
+    parts = [f"Net:layers.{n}{part}" for n in (1, 0) for part in ("", ".down", ".up", ".norm")]
+    assert in_order(texts, "backward:") == ["Net:head", *parts, "Net:emb"]
+    # Nothing more after the end.
+    count = len(told.spans)
+    net(batch()).sum().backward()
+    assert len(told.spans) == count
 
 
 @pytest.mark.parametrize("recomputes", [True, False])

@@ -1,9 +1,9 @@
 """Whose memory PyTorch allocates while the trace is on: the path of the module that runs, in the forward and in the backward pass.
 
 Hooks on all modules keep the path of the running module for each thread, and give it to PyTorch's allocator, which writes it to the
-entries of its history. The backward pass runs in threads of its own. There a hook on the autograd node of a module's output says whose
-backward pass begins, and a hook on the node of its input says that it is over. PyTorch's own backward hooks of modules are not used: they
-add nodes to the graph and take half a step.
+entries of its history. Older allocators take no text: for them, the times between which each module ran are noted. The backward pass runs
+in threads of its own. There a hook on the autograd node of a module's output says whose backward pass begins, and a hook on the node of
+its input says that it is over. PyTorch's own backward hooks of modules are not used: they add nodes to the graph and take half a step.
 
 Nothing here changes a value: every hook returns None. The hooks do not exist while `torch.compile` traces or runs a compiled function,
 so that what it compiles, and the conditions under which it compiles again, stay the same.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from types import ModuleType
@@ -29,6 +30,9 @@ _DEEPEST = 3
 # The most inputs that are noted.
 _MOST_INPUTS = 4_000
 _MOST_BETWEEN = 256
+# The most spans of time in which modules ran that are noted, and how many are written at a time.
+_MOST_SPANS = 400_000
+_SPANS_AT_ONCE = 8_192
 # Longer paths are cut.
 _LONGEST = 300
 # The key in the metadata of an autograd node that has a hook of ours.
@@ -41,6 +45,10 @@ Inputs = Callable[[list[tuple[str, str | None, Any]]], None]
 """Takes arguments of a root module: the name of each, the name of the root, and the tensor."""
 
 
+Spans = Callable[[list[tuple[int, int, str]]], None]
+"""Takes the times that modules ran: begin and end in nanoseconds of the monotonic clock, and the text that the allocator would have got."""
+
+
 class _Local(threading.local):
     """What a thread is executing."""
 
@@ -48,6 +56,8 @@ class _Local(threading.local):
         # The modules that run, outermost first: their identity, what held before they began, and their names.
         self.stack: list[tuple[int, str, Before | None, Scope]] = []
         self.metadata = ""
+        # Since when, if times are noted.
+        self.since = 0
         # The hook for the backward pass of the module that runs.
         self.before: Before | None = None
         self.is_backward = False
@@ -56,10 +66,14 @@ class _Local(threading.local):
 class ModuleHooks:
     """The hooks on the modules of this process. They exist between `begin` and `end`."""
 
-    def __init__(self, torch: ModuleType, names: ModuleNames, inputs: Inputs) -> None:
+    def __init__(self, torch: ModuleType, names: ModuleNames, inputs: Inputs, spans: Spans) -> None:
         self._torch = torch
         self._names = names
         self._inputs = inputs
+        self._write_spans = spans
+        # The spans that are not written yet; None if the allocator takes texts.
+        self._spans: list[tuple[int, int, str]] | None = None
+        self._span_count = 0
         self._module = sys.modules["torch.nn.modules.module"]
         memory = torch.cuda.memory
         self._tell = getattr(torch._C, "_cuda_setMemoryMetadata", None) or getattr(memory, "_set_memory_metadata", None)
@@ -90,8 +104,9 @@ class ModuleHooks:
             return
         supports = getattr(self._torch._C, "_cuda_memoryMetadataSupported", None)
         if supports is not None and not supports():
-            # The modules still have names for what they own.
             self._tell = None
+        if self._tell is None:
+            self._spans = []
         module = self._module
         leave = quietly(self._leave)
         try:
@@ -125,11 +140,14 @@ class ModuleHooks:
         if getattr(self._module, "_has_any_global_hook", None) == self._has_other_hook:
             self._module._has_any_global_hook = self._has_any  # type: ignore[attr-defined]
         self._set("")
+        spans, self._spans = self._spans, None
+        if spans:
+            self._write_spans(spans)
         self._texts.clear()
 
     def abandon(self) -> None:
         """Removes the hooks in a forked child."""
-        self._tell = None
+        self._tell = self._spans = None
         self._local = _Local()
         self.end()
 
@@ -153,7 +171,7 @@ class ModuleHooks:
             return
 
         def theirs(*args: Any, **kwargs: Any) -> Any:
-            self._tell = None
+            self._tell = self._spans = None
             return tell(*args, **kwargs)
 
         memory._set_memory_metadata = theirs
@@ -254,12 +272,25 @@ class ModuleHooks:
             self._set(metadata)
 
     def _set(self, metadata: str) -> None:
-        self._local.metadata = metadata
+        local = self._local
+        if self._spans is not None:
+            self._note_span(local)
+        local.metadata = metadata
         if self._tell is not None:
             try:
                 self._tell(metadata)
             except Exception:  # This allocator takes no text: try no more.
                 self._tell = None
+
+    def _note_span(self, local: _Local) -> None:
+        now, spans = time.monotonic_ns(), self._spans
+        if local.metadata and spans is not None and self._span_count < _MOST_SPANS:
+            self._span_count += 1
+            spans.append((local.since, now, local.metadata))
+            if len(spans) >= _SPANS_AT_ONCE:
+                self._spans = []
+                self._write_spans(spans)
+        local.since = now
 
     def _note_inputs(self, root: str | None, args: Any, kwargs: Any) -> None:
         if self._noted >= _MOST_INPUTS:
@@ -290,7 +321,7 @@ class ModuleHooks:
 
     def _own(self, value: Any, before: Before) -> None:
         """Says whose the backward pass is from the nodes of these tensors on, unless it is known."""
-        if self._tell is None or not self._may_own():
+        if (self._tell is None and self._spans is None) or not self._may_own():
             return
         # Most modules have one argument and one result.
         one = value[0] if type(value) is tuple and len(value) == 1 else value

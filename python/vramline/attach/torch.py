@@ -102,8 +102,15 @@ def _module_hooks(torch: ModuleType, names: ModuleNames, steps: Steps) -> Module
                 rows.append(("value", "", now, root, None, (name, None), "inputs", None, None, None, row.address, None))
         steps.job.owners(rows)
 
+    def note_spans(found: list[tuple[int, int, str]]) -> None:
+        rows = []
+        for begin, end, text in found:
+            _, part, root, path = text.split(":", 3)
+            rows.append(("module", part, end, root or None, path, None, "unknown", None, begin, end, None, None))
+        steps.job.owners(rows)
+
     try:
-        hooks = ModuleHooks(torch, names, note)
+        hooks = ModuleHooks(torch, names, note, note_spans)
     except (AttributeError, KeyError):
         return None
     imports.after("torch._dynamo.eval_frame", hooks.watch_compiled)

@@ -21,6 +21,17 @@ pub enum ModulePass {
     Program,
 }
 
+impl ModulePass {
+    /// The pass that the recorder wrote.
+    pub(crate) fn of_word(word: &str) -> Option<ModulePass> {
+        match word {
+            "forward" => Some(ModulePass::Forward),
+            "backward" => Some(ModulePass::Backward),
+            _ => None,
+        }
+    }
+}
+
 /// What ran when a block was allocated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleCall {
@@ -40,11 +51,7 @@ impl ModuleCall {
             return (!text.is_empty()).then(|| own(text));
         };
         let mut parts = told.splitn(3, ':');
-        let pass = match parts.next() {
-            Some("forward") => ModulePass::Forward,
-            Some("backward") => ModulePass::Backward,
-            _ => return Some(own(text)),
-        };
+        let Some(pass) = parts.next().and_then(ModulePass::of_word) else { return Some(own(text)) };
         let (Some(model), Some(path)) = (parts.next(), parts.next()) else { return Some(own(text)) };
         let model = (!model.is_empty()).then(|| model.to_owned());
         Some(ModuleCall { pass, model, path: path.to_owned() })

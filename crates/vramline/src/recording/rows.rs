@@ -137,9 +137,11 @@ pub enum OwnerKind {
     Value,
     /// The compiled function that the program's own thread called in a span of time.
     Call,
+    /// The module of PyTorch that ran in a span of time, for an allocator that could not be told.
+    Module,
 }
 
-words!(OwnerKind { Scope => "scope", Op => "op", Span => "span", Value => "value", Call => "call" });
+words!(OwnerKind { Scope => "scope", Op => "op", Span => "span", Value => "value", Call => "call", Module => "module" });
 
 /// Whose ops are: a layer's, a variable's, a line's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -509,12 +509,13 @@ impl Trace {
             _ => {}
         }
         let event = self.history.events.at(birth);
-        if let Some(call) = self.history.module_calls.get(&event.module()) {
+        let told = self.history.module_calls.get(&event.module());
+        if let Some(call) = told.or_else(|| self.owners.module_at(event.time())) {
             return self.names.show_call(call);
         }
         match role {
             // Without module hooks nothing tells what is outside of modules.
-            _ if self.history.module_calls.is_empty() => String::new(),
+            _ if self.history.module_calls.is_empty() && !self.owners.has_modules() => String::new(),
             Role::Unknown => String::new(),
             Role::Inputs => op::INPUT_DATA.to_owned(),
             // A backward pass begins with what the program computed from the results of its modules.

@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::PoolTrace;
 use super::recorded::moment;
-use crate::event::{History, ModuleCall};
+use crate::event::{History, ModuleCall, ModulePass};
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{LayerPath, OwnerKind, OwnerRow};
@@ -69,6 +69,8 @@ pub(crate) struct Owners {
     calls: Vec<(Picos, Picos, i64)>,
     /// When ops that ran by themselves computed gradients, in order.
     pub(crate) gradients: Vec<(Picos, Picos)>,
+    /// The module of PyTorch that ran, from when to when, in order.
+    modules: Vec<(Picos, Picos, ModuleCall)>,
 }
 
 /// Whose an op is, from when on, and in the graph of which function.
@@ -84,7 +86,8 @@ impl Owners {
     pub(crate) fn of(process: &RecordedProcess, history: &History) -> Owners {
         let told = Told::of(process, history);
         let (spans, calls, gradients) = (told.spans(), told.calls(), told.gradients());
-        let mut owners = Owners { spans, calls, gradients, ..Owners::default() };
+        let modules = modules(process, history);
+        let mut owners = Owners { spans, calls, gradients, modules, ..Owners::default() };
         let mut seen: FxHashSet<Name> = FxHashSet::default();
         for event in history.events.unordered().filter(|event| event.is_alloc()) {
             let op = event.op();
@@ -143,11 +146,35 @@ impl Owners {
         (time <= *end).then_some(*end)
     }
 
+    /// The module of PyTorch that ran at a moment, by what the program noted.
+    pub(crate) fn module_at(&self, time: Picos) -> Option<&ModuleCall> {
+        at(&self.modules, time)
+    }
+
+    /// Whether the program noted which modules ran.
+    pub(crate) fn has_modules(&self) -> bool {
+        !self.modules.is_empty()
+    }
+
     /// All of them.
     pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Owner> {
         let of_ops = self.ops.values_mut().flatten().map(|learned| &mut learned.owner);
         of_ops.chain(self.spans.iter_mut().map(|(.., owner)| owner))
     }
+}
+
+/// When which module of PyTorch ran, in order.
+fn modules(process: &RecordedProcess, history: &History) -> Vec<(Picos, Picos, ModuleCall)> {
+    let ran = |row: &OwnerRow| {
+        let pass = ModulePass::of_word(&row.name)?;
+        let (begin, end) = lasted(history, row)?;
+        let path = row.layer.layer.clone().unwrap_or_default();
+        Some((begin, end, ModuleCall { pass, model: row.layer.model.clone(), path }))
+    };
+    let rows = process.owners.iter().filter(|row| row.kind == OwnerKind::Module);
+    let mut ran: Vec<(Picos, Picos, ModuleCall)> = rows.filter_map(ran).collect();
+    ran.sort_by_key(|&(begin, end, _)| (begin, end));
+    ran
 }
 
 /// What holds at a moment, of spans in order that do not overlap.
@@ -234,8 +261,8 @@ impl<'a> Told<'a> {
                     let call = lasted(history, row).zip(row.function);
                     told.in_calls.extend(call.map(|((begin, end), function)| (begin, end, function)));
                 }
-                // Blocks, and no ops.
-                OwnerKind::Value => {}
+                // Blocks and modules, and no ops.
+                OwnerKind::Value | OwnerKind::Module => {}
             }
         }
         told
@@ -405,7 +432,8 @@ fn starts(name: &str) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
     use crate::recording::folder::ProcessId;
-    use crate::recording::rows::{Inventory, Variable};
+    use crate::recording::rows::{Inventory, Moment, Variable};
+    use crate::units::Nanos;
 
     fn path(model: Option<&str>, layer: &str) -> LayerPath {
         LayerPath { model: model.map(str::to_owned), layer: Some(layer.to_owned()) }
@@ -460,6 +488,38 @@ mod tests {
         assert_eq!(layer("net_10/add"), "");
         assert_eq!(layer("MatMul"), "");
         assert_eq!(layer(""), "");
+    }
+
+    #[test]
+    fn a_module_is_found_by_the_time_it_ran() {
+        let ran = |part: &str, layer: &str, begin: i64, end: i64| OwnerRow {
+            kind: OwnerKind::Module,
+            name: part.to_owned(),
+            layer: path(Some("Net"), layer),
+            time: Moment { monotonic: end, wall: end },
+            span: Some((begin, end)),
+            ..OwnerRow::default()
+        };
+        // They are written when they end: the inner module comes first.
+        let rows = vec![
+            ran("forward", "layers.0", 20, 30),
+            ran("forward", "", 10, 20),
+            ran("backward", "layers.0", 40, 50),
+            ran("sideways", "layers.0", 60, 70),
+        ];
+        let history = History { wall_clock_zero: Some(Nanos(0)), ..History::default() };
+        let owners = Owners::of(&process(rows), &history);
+        let at = |nanos: i64| {
+            let call = owners.module_at(Picos(nanos * 1000))?;
+            Some((call.pass, call.path.clone()))
+        };
+        assert_eq!(at(9), None);
+        assert_eq!(at(15), Some((ModulePass::Forward, String::new())));
+        assert_eq!(at(25), Some((ModulePass::Forward, "layers.0".to_owned())));
+        assert_eq!(at(35), None);
+        assert_eq!(at(45), Some((ModulePass::Backward, "layers.0".to_owned())));
+        assert_eq!(at(65), None);
+        assert!(owners.has_modules() && owners.is_empty());
     }
 
     #[test]
