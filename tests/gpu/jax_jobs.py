@@ -4,6 +4,7 @@
 that Vramline finds.
 """
 
+import itertools
 import json
 import sys
 
@@ -103,7 +104,7 @@ def jax_scan_mlp():
 
     draw = np.random.default_rng(0)
     sizes = [784, 2048, 2048, 2048, 10]
-    weights = [(jnp.asarray(draw.normal(size=(a, b)) / a**0.5, jnp.float32), jnp.zeros(b)) for a, b in zip(sizes, sizes[1:], strict=False)]
+    weights = [(jnp.asarray(draw.normal(size=(a, b)) / a**0.5, jnp.float32), jnp.zeros(b)) for a, b in itertools.pairwise(sizes)]
     momentum = jax.tree.map(jnp.zeros_like, weights)
 
     def predict(weights, images):
@@ -236,7 +237,8 @@ def keras_jax():
     for role, variables in (("parameters", model.trainable_variables), ("optimizer", model.optimizer.variables)):
         for variable in variables:
             value = variable.value
-            found[f"{role} {variable.path}"] = [value.unsafe_buffer_pointer() if hasattr(value, "unsafe_buffer_pointer") else value.data_ptr(), int(value.nbytes)]
+            address = value.unsafe_buffer_pointer() if hasattr(value, "unsafe_buffer_pointer") else value.data_ptr()
+            found[f"{role} {variable.path}"] = [address, int(value.nbytes)]
     return [found], 0.0
 
 

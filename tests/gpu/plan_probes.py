@@ -1,6 +1,6 @@
 """Probes and truths for `vramline plan` from a real GPU.
 
-    python tests/gpu/plan_probes.py OUT [--only torch,vramline,jax] [--cases A,B] [--workers N]
+    python tests/gpu/plan_probes.py OUT [--only torch,vramline,jax,held-out] [--cases A,B] [--workers N]
 
 Needs PyTorch and JAX with CUDA; no network. OUT gets, each from a process of its own, because an allocator remembers:
 - `torch/CASE-BATCH.pickle.gz`: PyTorch's memory snapshot of a few steps at a small batch, from the first allocation on;
@@ -48,8 +48,22 @@ CASES = {
     "gpt-adamw": ("gpt", "adamw", False, 260),
     "gpt-adam": ("gpt", "adam", False, 260),
 }
+# Models that nobody tuned for: recorded by `vramline run`, as `vramline plan -- CMD` does, and not as bare snapshots.
+HELD_OUT = {
+    "lstm-adam": ("lstm", "adam", False, 40),
+    "gru-adamw": ("gru", "adamw", False, 40),
+    "swin-amp": ("swin", "adamw", False, 120),
+    "vit-amp": ("vit", "adamw", False, 120),
+    "efficientnet-sgd": ("efficientnet", "sgd", False, 110),
+    "densenet-sgd": ("densenet", "sgd", False, 140),
+    "gpt-compiled": ("gpt", "adamw", False, 260),
+    "unet-adam": ("unet", "adam", False, 200),
+    "bert-trainer": ("bert", "adamw", False, 150),
+}
+HELD_OUT_PROBES = {"lstm-adam": (3, 6, 12), "gru-adamw": (5, 10, 15)}
+CASES |= HELD_OUT
 # Also recorded by `vramline run`.
-RECORDED = ("resnet50-sgd", "gpt-adamw")
+RECORDED = ("resnet50-sgd", "gpt-adamw", *HELD_OUT)
 JAX_CASES = ("mlp", "convolution")
 
 
@@ -173,6 +187,94 @@ def gpt(torch):
     return Model(), text
 
 
+def recurrent(torch, kind):
+    nn, length, words, width = torch.nn, 128, 8000, 512
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.head = nn.Embedding(words, width), nn.Linear(width, words)
+            self.body = getattr(nn, kind)(width, width, 3, batch_first=True, dropout=0.1)
+
+        def forward(self, x):
+            return self.head(self.body(self.words(x))[0]).flatten(0, 1)
+
+    def text(batch):
+        told = torch.randint(0, words, (batch, length + 1))
+        return told[:, :-1].contiguous(), told[:, 1:].flatten()
+
+    return Model(), text
+
+
+def lstm(torch):
+    return recurrent(torch, "LSTM")
+
+
+def gru(torch):
+    return recurrent(torch, "GRU")
+
+
+def of_torchvision(name):
+    import torchvision
+
+    return getattr(torchvision.models, name)(weights=None), images
+
+
+def swin(torch):
+    return of_torchvision("swin_t")
+
+
+def vit(torch):
+    return of_torchvision("vit_b_16")
+
+
+def efficientnet(torch):
+    return of_torchvision("efficientnet_b0")
+
+
+def densenet(torch):
+    return of_torchvision("densenet121")
+
+
+def unet(torch):
+    """As diffusion models use it: norms over groups, attention in the middle."""
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self, inputs, width):
+            super().__init__()
+            self.body = nn.Sequential(
+                *(nn.GroupNorm(8, inputs), nn.SiLU(), nn.Conv2d(inputs, width, 3, padding=1)),
+                *(nn.GroupNorm(8, width), nn.SiLU(), nn.Conv2d(width, width, 3, padding=1)),
+            )
+            self.short = nn.Conv2d(inputs, width, 1)
+
+        def forward(self, x):
+            return self.body(x) + self.short(x)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, widths = nn.Conv2d(3, 64, 3, padding=1), (64, 128, 256)
+            self.down = nn.ModuleList([Block(a, b) for a, b in zip((64, *widths), widths, strict=False)])
+            self.attention, self.middle = nn.MultiheadAttention(256, 4, batch_first=True), Block(256, 256)
+            self.up = nn.ModuleList([Block(a + b, b) for a, b in zip((256, 256, 128), reversed(widths), strict=False)])
+            self.last = nn.Conv2d(64, 3, 3, padding=1)
+
+        def forward(self, x):
+            x, kept = self.first(x), []
+            for block in self.down:
+                kept.append(block(x))
+                x = nn.functional.avg_pool2d(kept[-1], 2)
+            flat = x.flatten(2).transpose(1, 2)
+            x = self.middle(x + self.attention(flat, flat, flat)[0].transpose(1, 2).view_as(x))
+            for block in self.up:
+                x = block(torch.cat([nn.functional.interpolate(x, scale_factor=2), kept.pop()], 1))
+            return self.last(x).permute(0, 2, 3, 1).reshape(-1, 3)
+
+    return Model(), lambda batch: (torch.randn(batch, 3, 64, 64), torch.randint(0, 3, (batch * 64 * 64,)))
+
+
 def images(batch):
     import torch
 
@@ -197,6 +299,8 @@ def job_torch(case, batch, snapshot):
     """Trains. `snapshot` is the file for one from the first allocation on, or None."""
     import torch
 
+    if case == "bert-trainer":
+        return job_trainer(batch)
     model, optimizer, is_tried, _ = CASES[case]
     assert not torch.cuda.is_initialized()
     torch.backends.cudnn.benchmark = is_tried
@@ -212,13 +316,17 @@ def job_torch(case, batch, snapshot):
         "adamw": lambda p: torch.optim.AdamW(p, 1e-4),
     }
     stepper = optimizers[optimizer](made.parameters())
+    scaler = torch.amp.GradScaler("cuda", enabled=case.endswith("-amp"))
+    called = torch.compile(made) if case.endswith("-compiled") else made
     peaks = []
     for _ in range(STEPS):
         x, y = (each.cuda() for each in samples(batch))
-        loss = torch.nn.functional.cross_entropy(made(x), y)
+        with torch.autocast("cuda", enabled=case.endswith("-amp")):
+            loss = torch.nn.functional.cross_entropy(called(x), y)
         stepper.zero_grad()
-        loss.backward()
-        stepper.step()
+        scaler.scale(loss).backward()
+        scaler.step(stepper)
+        scaler.update()
         peaks.append((torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()))
     torch.cuda.synchronize()
     told = {
@@ -237,6 +345,29 @@ def job_torch(case, batch, snapshot):
         with gzip.open(snapshot, "wb", 6) as file:
             pickle.dump(taken, file)
     return told
+
+
+def job_trainer(batch):
+    """Trains BERT with the Trainer of Hugging Face."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=8000, hidden_size=512, num_hidden_layers=6, num_attention_heads=8, intermediate_size=2048)
+    model = BertForSequenceClassification(config)
+    rows = [{"input_ids": torch.randint(0, 8000, (256,)), "labels": torch.tensor(each % 2)} for each in range(batch * STEPS)]
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(folder, per_device_train_batch_size=batch, max_steps=STEPS, report_to=[],
+            save_strategy="no", disable_tqdm=True)  # fmt: skip
+        Trainer(model, arguments, train_dataset=rows).train()
+    return {
+        "allocated_bytes": torch.cuda.max_memory_allocated(),
+        "reserved_bytes": torch.cuda.max_memory_reserved(),
+        "retries": torch.cuda.memory_stats()["num_alloc_retries"],
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "versions": [torch.__version__, torch.version.cuda, torch.backends.cudnn.version(), torch.cuda.get_device_name(0)],
+        **nvml_figures(),
+    }
 
 
 def made_jax(case, batch):
@@ -344,6 +475,12 @@ def jobs(asked):
     cases = [case for case in CASES if not asked.cases or case in asked.cases.split(",")]
     for case in cases:
         per_sample = CASES[case][3] / 1024
+        if case in HELD_OUT:
+            if "held-out" in kinds:
+                probes = HELD_OUT_PROBES.get(case, PROBES)
+                listed += [("vramline", case, batch, 3 + batch * per_sample) for batch in probes]
+                listed += [("free", case, batch * probes[-1], 3 + batch * probes[-1] * per_sample) for batch in (2, 4, 8)]
+            continue
         if "torch" in kinds:
             listed += [("snapshot", case, batch, 3 + batch * per_sample) for batch in PROBES]
             listed += [("free", case, batch, 3 + batch * per_sample) for batch in TRUTHS]
@@ -385,7 +522,7 @@ def run(out, kind, case, batch):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--only", default="torch,vramline,jax")
+    parser.add_argument("--only", default="torch,vramline,jax,held-out")
     parser.add_argument("--cases", default="")
     parser.add_argument("--workers", type=int, default=6)
     asked = parser.parse_args()
