@@ -8,6 +8,7 @@
 mod by_key;
 mod by_sequence;
 mod chance;
+mod check;
 mod compiled;
 mod doubt;
 mod draws;
@@ -22,6 +23,7 @@ mod size;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use by_sequence::Likeness;
+use check::Check;
 
 use crate::allocator::Placement;
 use crate::event::Framework;
@@ -62,11 +64,19 @@ pub struct Plan {
     places: Vec<ProgramRequest>,
     /// Ops whose kernels depend on the size.
     kernels: Vec<SizedKernel>,
+    /// How well the smaller probes predict the largest.
+    check: Option<Check>,
 }
 
 impl Plan {
-    /// Aligns probes.
+    /// Aligns probes, and predicts the largest of them from the others.
     pub fn new(sources: &[Source<'_>]) -> Result<Plan, NotPlanned> {
+        let mut plan = Plan::aligned(sources)?;
+        plan.check = Check::of(&plan, sources);
+        Ok(plan)
+    }
+
+    fn aligned(sources: &[Source<'_>]) -> Result<Plan, NotPlanned> {
         let mut keys = probe::Keys::default();
         let probes = sources.iter().map(|&source| {
             let refused = |why| NotPlanned::NotReplayed { batch: source.batch, why };
@@ -81,7 +91,7 @@ impl Plan {
         doubt::check(&probes, &sizes, is_ordered, &alike)?;
         let (compiled, places) = (Vec::new(), Vec::new());
         let kernels = SizedKernel::among(keys.names());
-        let mut plan = Plan { probes, sizes, is_ordered, alike, compiled, places, kernels };
+        let mut plan = Plan { probes, sizes, is_ordered, alike, compiled, places, kernels, check: None };
         // Traces hold the programs that ran in them.
         plan.add_compiled(sources.iter().filter_map(Compiled::of_probe).collect());
         Ok(plan)

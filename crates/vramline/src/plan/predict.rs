@@ -83,6 +83,24 @@ impl Plan {
     /// What a batch takes in runs of so many steps; `None` where that is more than any pool can have.
     #[must_use]
     pub fn predict(&self, batch: u64, steps: u64) -> Option<Prediction> {
+        let mut prediction = self.predict_orders(batch, steps)?;
+        let (low, high) = (prediction.low, prediction.high);
+        if self.is_ordered {
+            (prediction.low, prediction.high) = self.with_margin(batch, low, high);
+            prediction.pool = self.with_pool_margin(batch, prediction.pool);
+        } else {
+            (prediction.low, prediction.high) = widened(low, high);
+        }
+        Some(prediction)
+    }
+
+    /// What a batch takes in as many steps as a probe has, as the orders of the probes show it.
+    pub(super) fn predict_as_is(&self, batch: u64) -> Option<Prediction> {
+        let steps = self.probes.last()?.stretches.iter().filter(|stretch| stretch.part == Part::Step).count();
+        self.predict_orders(batch, 1 + u64::try_from(steps).ok()?)
+    }
+
+    fn predict_orders(&self, batch: u64, steps: u64) -> Option<Prediction> {
         let mut parts = Parts::default();
         let mut pools = Vec::new();
         let mut runs: Vec<(usize, Program, Rehearsed)> = Vec::new();
@@ -116,7 +134,6 @@ impl Plan {
         let (roles, bases, slack) = self.at_peak(middle.0, &middle.1, &middle.2);
         let of_part = |(part, draws): (Part, &Draws)| Some(PartPeak { part, range: draws.range()? });
         let parts = parts.iter().filter_map(of_part).collect();
-        let (low, high) = self.widened(low, high);
         Some(Prediction { batch, peak, low, high, pool, parts, roles, slack, bases })
     }
 
@@ -126,16 +143,6 @@ impl Plan {
         #[expect(clippy::cast_precision_loss, reason = "a weight")]
         let halvings = (largest as f64 / batch.max(1) as f64).log2();
         HALF_AS_LARGE.powf(halvings)
-    }
-
-    /// An interval with room for what no probe has shown.
-    fn widened(&self, low: Bytes, high: Bytes) -> (Bytes, Bytes) {
-        /// In thousandths, on each side: the orders of a few probes are not all there are.
-        const MARGIN_PER_MILLE: u64 = 15;
-        if self.is_ordered {
-            return (low, high);
-        }
-        (Bytes(low.0 - low.0 / 1000 * MARGIN_PER_MILLE), Bytes(high.0 + high.0 / 1000 * MARGIN_PER_MILLE))
     }
 
     /// Roles, bases and slack where a run is highest.
@@ -214,6 +221,13 @@ impl Plan {
         };
         bytes(|basis| basis == Basis::Held).saturating_mul(20) <= bytes(|_| true)
     }
+}
+
+/// An interval with room for orders that no probe has shown.
+fn widened(low: Bytes, high: Bytes) -> (Bytes, Bytes) {
+    /// In thousandths, on each side: the orders of a few probes are not all there are.
+    const MARGIN_PER_MILLE: u64 = 15;
+    (Bytes(low.0 - low.0 / 1000 * MARGIN_PER_MILLE), Bytes(high.0 + high.0 / 1000 * MARGIN_PER_MILLE))
 }
 
 /// What a pool takes from the driver. One that takes all its memory at once takes its limit, whatever the batch.

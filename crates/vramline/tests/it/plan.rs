@@ -115,8 +115,14 @@ fn large_batches_of_real_models_on_an_h200_are_predicted_from_2_4_and_8() {
             let found = plan.predict(batch, 3).unwrap();
             allocated.push(off(found.peak, truth).abs());
             reserved.push(off(found.pool[1], pool).abs());
+            let [low, _, high] = found.pool;
+            assert!(found.low.0 <= truth && truth <= found.high.0, "{case} at {batch}: {found:?}");
+            assert!(low.0 <= pool && pool <= high.0, "{case} at {batch}: {found:?}");
             if case.starts_with("gpt") {
                 assert_eq!((found.peak.0, found.pool[1].0), (truth, pool), "{case} at {batch}");
+                // The largest probe is predicted to the byte: so the interval is hardly more than a point.
+                assert!(off(found.high, found.low.0) < 0.001, "{case} at {batch}: {found:?}");
+                assert!(off(high, low.0) < 0.001, "{case} at {batch}: {found:?}");
             }
         }
     }
