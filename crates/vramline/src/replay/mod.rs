@@ -427,13 +427,17 @@ fn run_torch(trace: &Trace, pool: &PoolTrace, caching: &Caching) -> Result<PoolR
         exact.assumed = torch_caching::assumed(&caching.calls);
     }
     // If the driver refused more, the peak of the pool was certainly available.
-    let least_limit = rules.driver.refused.map(|_| exact.pool).filter(|_| told.is_none());
+    let mut least_limit = rules.driver.refused.map(|_| exact.pool).filter(|_| told.is_none());
     if least_limit.is_some() {
         // Idle segments that were returned below that limit were returned by a call of `empty_cache()`.
         let capped = Options { cap: least_limit, ..rules.options };
         let (again, driver, _) = torch_caching::compare(&program, capped);
         if again.is_whole() && driver.is_whole() {
-            rules.driver = DriverExact { refused: rules.driver.refused, ..driver };
+            let is_refused = driver.stats.num_alloc_retries > 0 || driver.failures > 0;
+            let refused = rules.driver.refused.filter(|_| is_refused);
+            rules.driver = DriverExact { refused, ..driver };
+            // If it never had to return anything for a request, nothing shows a limit.
+            least_limit = least_limit.filter(|_| is_refused);
         }
     }
     Ok(PoolRun {

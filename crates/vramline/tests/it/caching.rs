@@ -42,6 +42,7 @@ fn replayed(trace: &Trace) -> PoolReplay {
 fn cap_of(name: &str) -> Option<Bytes> {
     match name {
         "out_of_memory" => Some(Bytes(1024 * MIB)),
+        "graph_crowded" => Some(Bytes(220 * MIB)),
         name if name.starts_with("random") => Some(Bytes(256 * MIB)),
         _ => None,
     }

@@ -179,8 +179,6 @@ struct Segment {
 #[derive(Clone, Debug, Default)]
 struct Pool {
     options: PoolOptions,
-    /// Whether the program no longer uses it, so that its idle segments may be returned.
-    is_freeable: bool,
     /// Its lanes by stream: the order in which their segments are returned.
     lanes: BTreeMap<u64, Lane>,
     /// The number of searches of each size class; counted only for garbage collection.
@@ -195,6 +193,8 @@ pub struct TorchCaching {
     blocks: Blocks,
     shelves: Vec<Shelf>,
     pools: Vec<Pool>,
+    /// Private pools that the program no longer uses, in the order in which their idle segments are returned.
+    unused_pools: Vec<PoolId>,
     segments: BTreeMap<u64, Segment>,
     /// Blocks that wait for a stream, in order of allocation.
     pending: BTreeSet<(u64, Handle)>,
@@ -219,6 +219,7 @@ impl TorchCaching {
             blocks: Blocks::new(),
             shelves: Vec::new(),
             pools: vec![Pool::default()],
+            unused_pools: Vec::new(),
             segments: BTreeMap::new(),
             pending: BTreeSet::new(),
             pending_requested: 0,
@@ -257,14 +258,34 @@ impl TorchCaching {
         id
     }
 
-    /// Marks a private pool as unused: its idle segments are returned with the others.
-    #[cfg(test)]
+    /// Marks a private pool as unused: from now on its idle segments are returned with those of the default pool, after those of
+    /// pools that were marked before.
     pub(crate) fn release_pool(&mut self, pool: PoolId) {
         if pool != PoolId::DEFAULT
-            && let Some(pool) = self.pools.get_mut(pool.0 as usize)
+            && (pool.0 as usize) < self.pools.len()
+            && !self.unused_pools.contains(&pool)
         {
-            pool.is_freeable = true;
+            self.unused_pools.push(pool);
         }
+    }
+
+    /// Puts unused private pools in the order in which their segments are returned. PyTorch has them in a hash table.
+    pub(crate) fn order_unused_pools(&mut self, order: &[PoolId]) {
+        let place = |pool: &PoolId| order.iter().position(|other| other == pool).unwrap_or(order.len());
+        self.unused_pools.sort_by_key(place);
+    }
+
+    /// The pool of a lane.
+    #[must_use]
+    pub(crate) fn pool_of(&self, lane: Lane) -> PoolId {
+        self.shelf(lane.shelf(true)).map_or(PoolId::DEFAULT, |shelf| PoolId(shelf.pool))
+    }
+
+    /// The pool of the segment that contains an address.
+    #[must_use]
+    pub(crate) fn pool_at(&self, address: u64) -> Option<PoolId> {
+        let segment = self.segments.get(&self.segment_of(address)?)?;
+        self.shelf(segment.shelf).map(|shelf| PoolId(shelf.pool))
     }
 
     /// The lane of a pool and a stream, which is given by the value of its handle. `None` if there is no such pool.
@@ -325,7 +346,9 @@ impl TorchCaching {
     ) -> Result<Allocation, Refused> {
         let Some(met) = self.meet(shelf) else { return Err(Refused::UnknownLane) };
         let wanted = UnservedRequest { shelf, rounded, segment: self.options.segment(Bytes(rounded)).0, met };
-        if let Some(handle) = self.obtain(&wanted, request.capturing, supplier) {
+        // PyTorch diverts requests to a private pool while a graph is captured, or as if one were.
+        let capturing = request.capturing || self.pool_of(request.lane) != PoolId::DEFAULT;
+        if let Some(handle) = self.obtain(&wanted, capturing, supplier) {
             return Ok(self.finish(handle, request.bytes.0, rounded));
         }
         self.stats.num_ooms += 1;

@@ -1,7 +1,9 @@
 //! Returning memory to the driver.
 
+use rustc_hash::FxHashSet;
+
 use super::block::{Block, State};
-use super::{Lane, Supplier, TorchCaching, UnservedRequest};
+use super::{Lane, PoolId, Supplier, TorchCaching, UnservedRequest};
 use crate::allocator::free_set::Free;
 use crate::allocator::slab::Handle;
 use crate::units::Bytes;
@@ -15,13 +17,11 @@ impl TorchCaching {
             self.join(handle);
         }
         // Large blocks first; of private pools, small ones.
+        let unused = self.unused_pools.iter().map(|&pool| (pool, [true, false]));
+        let pools = [(PoolId::DEFAULT, [false, true])].into_iter().chain(unused);
         let mut order = Vec::new();
-        for (number, pool) in self.pools.iter().enumerate() {
-            let classes = match (number, pool.is_freeable) {
-                (0, _) => [false, true],
-                (_, true) => [true, false],
-                (_, false) => continue,
-            };
+        for (pool, classes) in pools {
+            let Some(pool) = self.pools.get(pool.0 as usize) else { continue };
             for is_small in classes {
                 order.push(pool.lanes.values().map(|lane| lane.shelf(is_small)).collect::<Vec<u32>>());
             }
@@ -34,6 +34,12 @@ impl TorchCaching {
             let (grown, whole): (Vec<Handle>, Vec<Handle>) = free.into_iter().partition(is_expandable);
             whole.into_iter().for_each(|handle| self.release_whole(handle, supplier));
             grown.into_iter().for_each(|handle| self.unmap_pages(handle, supplier));
+        }
+        if !self.unused_pools.is_empty() {
+            // PyTorch forgets an unused pool without segments; a capture that names it again makes a new one.
+            let held: FxHashSet<u32> =
+                self.segments.values().filter_map(|segment| self.shelf(segment.shelf)).map(|shelf| shelf.pool).collect();
+            self.unused_pools.retain(|pool| held.contains(&pool.0));
         }
     }
 

@@ -11,6 +11,7 @@
 
 mod driver;
 mod heap;
+mod pools;
 mod program;
 mod run;
 mod trial;
@@ -25,7 +26,7 @@ pub use driver::DriverExact;
 pub use program::program;
 pub(crate) use run::Run;
 pub use run::compare;
-pub(super) use trial::{Before, drive, most_taken};
+pub(super) use trial::{Before, Returns, drive, most_taken};
 
 /// An allocator with every lane.
 fn prepare(program: &Program, options: Options) -> (TorchCaching, Vec<Option<Lane>>) {

@@ -118,8 +118,8 @@ impl Building {
             | CallKind::SegmentMap
             | CallKind::SegmentUnmap => {
                 let before = u32::try_from(self.program.acts.len()).unwrap_or(u32::MAX);
-                let (kind, address, size) = (call.kind, call.address, call.size.0);
-                self.program.driver.calls.push(DriverCall { before, kind, address, size });
+                let (kind, address, size, lane) = (call.kind, call.address, call.size.0, call.lane);
+                self.program.driver.calls.push(DriverCall { before, kind, address, size, lane });
             }
         }
     }
@@ -182,5 +182,9 @@ pub fn program(events: &Events, pool: &PoolTrace, calls: &Calls) -> Program {
         rest = later;
     }
     building.push_deferred();
-    building.program
+    let mut program = building.program;
+    if !calls.tells_pools && calls.lanes.iter().any(|lane| lane.0 != 0) {
+        program.driver.inferred = super::pools::infer(&mut program, &super::options(&calls.settings));
+    }
+    program
 }

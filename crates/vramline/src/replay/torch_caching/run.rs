@@ -2,7 +2,7 @@
 
 use super::driver::{DriverExact, InStep, is_flush};
 use super::{give, prepare, seed};
-use crate::allocator::torch_caching::{Lane, Options, Request, Ticket, TorchCaching};
+use crate::allocator::torch_caching::{Lane, Options, PoolId, Request, Ticket, TorchCaching};
 use crate::replay::exact::{self, Exact, GrowthAt, Replaying, Stepped};
 use crate::replay::program::{Act, ActKind, Program};
 use crate::units::Bytes;
@@ -46,9 +46,26 @@ impl<'a> Run<'a> {
         (found, self.allocator)
     }
 
+    /// Marks the private pools as unused whose segments the trace returns now, in the order of the trace: their order is that of a
+    /// hash table of PyTorch's, by ids that the trace may not have.
+    fn release_pools(&mut self) {
+        let returned = self.driver.group().iter().filter(|call| call.gives_back());
+        let pools = returned.filter_map(|call| self.allocator.pool_at(call.address));
+        let mut order: Vec<PoolId> = pools.filter(|&pool| pool != PoolId::DEFAULT).collect();
+        order.dedup();
+        for &pool in &order {
+            self.allocator.release_pool(pool);
+            self.found.unused_pools.push((self.at, pool));
+        }
+        if order.len() > 1 {
+            self.allocator.order_unused_pools(&order);
+        }
+    }
+
     /// Gives back everything idle where the trace does so without need.
     #[cold]
     fn flush(&mut self, act: Option<Act>, lane: Option<Lane>) {
+        self.release_pools();
         if is_flush(&self.allocator, self.driver.group(), act, lane) {
             self.found.flushes.push(self.at);
             self.allocator.empty_cache(&mut self.driver);

@@ -14,6 +14,7 @@ mod fault;
 mod fill;
 mod lanes;
 mod layout;
+mod owners;
 mod machine;
 mod place;
 mod reading;
