@@ -186,6 +186,8 @@ pub struct DriverSide {
     pub failures: u64,
     /// Segments of private pools whose pool the trace does not name: it is inferred.
     pub(crate) inferred: u64,
+    /// Acts that restore private pools, in order.
+    pub(crate) restores: Vec<std::ops::Range<u32>>,
 }
 
 impl Program {

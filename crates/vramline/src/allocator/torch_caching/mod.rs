@@ -15,6 +15,7 @@
 mod block;
 mod expandable;
 mod options;
+mod private;
 mod release;
 mod shelf;
 mod stats;
@@ -27,30 +28,15 @@ use crate::allocator::slab::{Handle, Piece};
 use crate::units::Bytes;
 use block::{Block, Blocks};
 use options::{GRANULE, LARGEST, LARGEST_SLACK, SMALL};
+use private::Pool;
 use shelf::Shelf;
 
 pub use crate::allocator::slab::{Allocation, NotInUse, Ticket};
 pub use block::State;
 pub use options::{Divisions, Options, TieBreak};
+pub use private::PoolId;
+pub(crate) use private::PoolOptions;
 pub use stats::{ByClass, Stat, Stats};
-
-/// A pool of blocks: the default one, or one of a CUDA graph or of `torch.cuda.MemPool`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PoolId(u32);
-
-impl PoolId {
-    /// The default pool.
-    pub const DEFAULT: PoolId = PoolId(0);
-}
-
-/// How a private pool differs from the default one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PoolOptions {
-    /// Whether its blocks are handed out whole.
-    pub no_split: bool,
-    /// Whether the default pool may use its blocks when it cannot grow.
-    pub use_on_oom: bool,
-}
 
 /// A pool and a stream: only requests of the same lane share blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,15 +162,6 @@ struct Segment {
     is_expandable: bool,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Pool {
-    options: PoolOptions,
-    /// Its lanes by stream: the order in which their segments are returned.
-    lanes: BTreeMap<u64, Lane>,
-    /// The number of searches of each size class; counted only for garbage collection.
-    searched: [u64; 2],
-}
-
 /// The allocator of one device.
 #[derive(Clone, Debug)]
 pub struct TorchCaching {
@@ -249,43 +226,6 @@ impl TorchCaching {
     #[inline]
     pub fn growths(&self) -> &[Growth] {
         &self.growths
-    }
-
-    /// Adds a private pool.
-    pub(crate) fn add_pool(&mut self, options: PoolOptions) -> PoolId {
-        let id = PoolId(u32::try_from(self.pools.len()).unwrap_or(u32::MAX));
-        self.pools.push(Pool { options, ..Pool::default() });
-        id
-    }
-
-    /// Marks a private pool as unused: from now on its idle segments are returned with those of the default pool, after those of
-    /// pools that were marked before.
-    pub(crate) fn release_pool(&mut self, pool: PoolId) {
-        if pool != PoolId::DEFAULT
-            && (pool.0 as usize) < self.pools.len()
-            && !self.unused_pools.contains(&pool)
-        {
-            self.unused_pools.push(pool);
-        }
-    }
-
-    /// Puts unused private pools in the order in which their segments are returned. PyTorch has them in a hash table.
-    pub(crate) fn order_unused_pools(&mut self, order: &[PoolId]) {
-        let place = |pool: &PoolId| order.iter().position(|other| other == pool).unwrap_or(order.len());
-        self.unused_pools.sort_by_key(place);
-    }
-
-    /// The pool of a lane.
-    #[must_use]
-    pub(crate) fn pool_of(&self, lane: Lane) -> PoolId {
-        self.shelf(lane.shelf(true)).map_or(PoolId::DEFAULT, |shelf| PoolId(shelf.pool))
-    }
-
-    /// The pool of the segment that contains an address.
-    #[must_use]
-    pub(crate) fn pool_at(&self, address: u64) -> Option<PoolId> {
-        let segment = self.segments.get(&self.segment_of(address)?)?;
-        self.shelf(segment.shelf).map(|shelf| PoolId(shelf.pool))
     }
 
     /// The lane of a pool and a stream, which is given by the value of its handle. `None` if there is no such pool.
@@ -448,15 +388,6 @@ impl TorchCaching {
         pool.and_then(|pool| pool.searched.get(usize::from(shelf.is_small))).copied().unwrap_or_default()
     }
 
-    /// A free block of the same stream in a pool that lends its blocks.
-    fn find_overflow(&mut self, wanted: &UnservedRequest) -> Option<Handle> {
-        let shelf = self.shelf(wanted.shelf).filter(|shelf| shelf.pool == PoolId::DEFAULT.0)?;
-        let (stream, is_small) = (shelf.stream, shelf.is_small);
-        let helping = self.pools.iter().filter(|pool| pool.options.use_on_oom);
-        let lanes: Vec<Lane> = helping.filter_map(|pool| pool.lanes.get(&stream).copied()).collect();
-        lanes.into_iter().find_map(|lane| self.find(lane.shelf(is_small), wanted.rounded))
-    }
-
     #[inline]
     fn should_split(&self, block: &Block, rounded: u64) -> bool {
         let remaining = block.size.saturating_sub(rounded);
@@ -476,11 +407,17 @@ impl TorchCaching {
     /// Hands out a block that is on no shelf.
     #[inline]
     fn finish(&mut self, handle: Handle, requested: u64, rounded: u64) -> Allocation {
+        let splits = self.should_split(self.blocks.at(handle), rounded);
+        self.hand_out(handle, requested, rounded, splits)
+    }
+
+    #[inline]
+    fn hand_out(&mut self, handle: Handle, requested: u64, rounded: u64, splits: bool) -> Allocation {
         let block = *self.blocks.at(handle);
         let was_split = block.is_split();
         let (is_small, counts) = (block.is_small, !block.is_expandable);
         let mut size = block.size;
-        if self.should_split(&block, rounded) {
+        if splits {
             size = rounded;
             let rest = self.split(handle, rounded);
             self.put_back(rest);

@@ -1,7 +1,5 @@
 //! Returning memory to the driver.
 
-use rustc_hash::FxHashSet;
-
 use super::block::{Block, State};
 use super::{Lane, PoolId, Supplier, TorchCaching, UnservedRequest};
 use crate::allocator::free_set::Free;
@@ -35,12 +33,7 @@ impl TorchCaching {
             whole.into_iter().for_each(|handle| self.release_whole(handle, supplier));
             grown.into_iter().for_each(|handle| self.unmap_pages(handle, supplier));
         }
-        if !self.unused_pools.is_empty() {
-            // PyTorch forgets an unused pool without segments; a capture that names it again makes a new one.
-            let held: FxHashSet<u32> =
-                self.segments.values().filter_map(|segment| self.shelf(segment.shelf)).map(|shelf| shelf.pool).collect();
-            self.unused_pools.retain(|pool| held.contains(&pool.0));
-        }
+        self.forget_empty_pools();
     }
 
     /// Returns the segment of a free block that fills it.

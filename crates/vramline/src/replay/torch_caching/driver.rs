@@ -25,6 +25,8 @@ pub struct DriverExact {
     pub stats: Stats,
     /// Acts before which everything idle was given back without need.
     pub flushes: Vec<usize>,
+    /// Requests that restored a private pool, at the address of the trace.
+    pub(crate) restored: u64,
     /// Private pools that the program no longer used from an act on.
     pub(crate) unused_pools: Vec<(usize, PoolId)>,
     /// The least that the driver did not give: what was taken then, and what was asked for.

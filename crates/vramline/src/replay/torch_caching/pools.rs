@@ -163,7 +163,8 @@ impl Walk {
                 }
                 let others = self.shelves.get(&(stream, is_small)).cloned().unwrap_or_default();
                 let mapped = call.size;
-                let site = Site { end, stream, pool, is_small, is_expandable: true, mapped, ..Site::default() };
+                let site =
+                    Site { end, stream, pool, is_small, is_expandable: true, mapped, ..Site::default() };
                 let Some(number) = self.add(call.address, site) else { return };
                 for other in others {
                     if self.site(other).is_some_and(|site| site.is_expandable) {
@@ -253,7 +254,9 @@ impl Walk {
         }
         self.visits += shelf.len() as u64;
         for &other in shelf.iter().filter(|&&other| other != number) {
-            let Some(best) = self.sites.get(other as usize).and_then(|site| site.best(rounded)) else { continue };
+            let Some(best) = self.sites.get(other as usize).and_then(|site| site.best(rounded)) else {
+                continue;
+            };
             let is_better = match size {
                 // Of equal blocks, versions choose differently.
                 Some(size) => best < size,
@@ -387,7 +390,8 @@ impl Groups {
 pub(super) fn infer(program: &mut Program, options: &Options) -> u64 {
     let walk = walk(program, options);
     let mut groups = Groups::new(&walk);
-    let mut edges: Vec<((u32, u32), u32)> = walk.alternate.iter().map(|(&pair, &count)| (pair, count)).collect();
+    let mut edges: Vec<((u32, u32), u32)> =
+        walk.alternate.iter().map(|(&pair, &count)| (pair, count)).collect();
     edges.sort_unstable_by_key(|&(pair, count)| (std::cmp::Reverse(count), pair));
     for &((one, other), _) in edges.iter().filter(|(_, count)| *count > 1) {
         if groups.may_join(one, other) {
@@ -406,8 +410,17 @@ pub(super) fn infer(program: &mut Program, options: &Options) -> u64 {
         let pool = if groups.differs_from_default(root, default_site) {
             let beside = edges.iter().find_map(|&((one, other), _)| {
                 let (inside, outside) = (groups.root(one), groups.root(other));
-                let outside = if inside == root { outside } else if outside == root { inside } else { return None };
-                groups.pool(outside).filter(|&pool| pool != 0 && groups.may_join(root, outside)).map(|_| outside)
+                let outside = if inside == root {
+                    outside
+                } else if outside == root {
+                    inside
+                } else {
+                    return None;
+                };
+                groups
+                    .pool(outside)
+                    .filter(|&pool| pool != 0 && groups.may_join(root, outside))
+                    .map(|_| outside)
             });
             if let Some(beside) = beside {
                 groups.join(beside, root);

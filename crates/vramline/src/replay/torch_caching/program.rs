@@ -136,9 +136,36 @@ impl Building {
     }
 }
 
-/// The program of a pool: its events, and the calls between them.
+/// The program of a pool: its events, and the calls between them. Private pools that the trace does not name are inferred if it
+/// names others.
 #[must_use]
 pub fn program(events: &Events, pool: &PoolTrace, calls: &Calls) -> Program {
+    build(events, pool, calls, names_private_pools(calls))
+}
+
+/// The program with the other assumption about pools that the trace does not name: all of them are the default pool, or they are
+/// inferred. `None` if the trace names them all.
+pub(in super::super) fn other_program(events: &Events, pool: &PoolTrace, calls: &Calls) -> Option<Program> {
+    let returns = |call: &Call| matches!(call.kind, CallKind::SegmentFree | CallKind::SegmentUnmap);
+    let is_untold = !calls.tells_pools && calls.list.iter().any(returns);
+    is_untold.then(|| build(events, pool, calls, !names_private_pools(calls)))
+}
+
+fn names_private_pools(calls: &Calls) -> bool {
+    calls.lanes.iter().any(|lane| lane.0 != 0)
+}
+
+fn build(events: &Events, pool: &PoolTrace, calls: &Calls, infers_pools: bool) -> Program {
+    let mut program = recorded(events, pool, calls);
+    if infers_pools && !calls.tells_pools {
+        program.driver.inferred = super::pools::infer(&mut program, &super::options(&calls.settings));
+    }
+    program.driver.restores = super::restore::restores(&program);
+    program
+}
+
+/// The program as the trace has it.
+fn recorded(events: &Events, pool: &PoolTrace, calls: &Calls) -> Program {
     let mut building = Building::default();
     building.program.driver.lanes.clone_from(&calls.lanes);
     for segment in &calls.earlier {
@@ -182,9 +209,5 @@ pub fn program(events: &Events, pool: &PoolTrace, calls: &Calls) -> Program {
         rest = later;
     }
     building.push_deferred();
-    let mut program = building.program;
-    if !calls.tells_pools && calls.lanes.iter().any(|lane| lane.0 != 0) {
-        program.driver.inferred = super::pools::infer(&mut program, &super::options(&calls.settings));
-    }
-    program
+    building.program
 }

@@ -1,8 +1,10 @@
 //! A replay in step with the driver's calls, compared with the trace.
 
+use std::ops::Range;
+
 use super::driver::{DriverExact, InStep, is_flush};
 use super::{give, prepare, seed};
-use crate::allocator::torch_caching::{Lane, Options, PoolId, Request, Ticket, TorchCaching};
+use crate::allocator::torch_caching::{Allocation, Lane, Options, PoolId, Request, Ticket, TorchCaching};
 use crate::replay::exact::{self, Exact, GrowthAt, Replaying, Stepped};
 use crate::replay::program::{Act, ActKind, Program};
 use crate::units::Bytes;
@@ -15,6 +17,8 @@ pub(crate) struct Run<'a> {
     tickets: Vec<Ticket>,
     driver: InStep<'a>,
     found: DriverExact,
+    /// What is left of the acts that restore private pools.
+    restores: &'a [Range<u32>],
     at: usize,
 }
 
@@ -31,7 +35,8 @@ impl<'a> Run<'a> {
             calls: program.driver.calls.len() as u64,
             ..DriverExact::default()
         };
-        Run { program, allocator, lanes, tickets, driver, found, at: 0 }
+        let restores = &program.driver.restores;
+        Run { program, allocator, lanes, tickets, driver, found, restores, at: 0 }
     }
 
     /// How the driver's side came out, and the allocator as it is now.
@@ -70,6 +75,20 @@ impl<'a> Run<'a> {
             self.found.flushes.push(self.at);
             self.allocator.empty_cache(&mut self.driver);
         }
+    }
+
+    /// The block of a request that restores a private pool.
+    #[inline]
+    fn restored(&mut self, act: usize, request: Request) -> Option<Allocation> {
+        while self.restores.first()?.end as usize <= act {
+            self.restores = self.restores.get(1..)?;
+        }
+        if act < self.restores.first()?.start as usize {
+            return None;
+        }
+        let made = self.allocator.allocate_at(request, self.program.answers.get(act)?.address);
+        self.found.restored += u64::from(made.is_some());
+        made
     }
 
     /// A request that failed in the trace. Where it is served here, nobody has what it gets.
@@ -119,7 +138,8 @@ impl Replaying for Run<'_> {
             if act.kind() == ActKind::Fail {
                 made = self.fail(request);
             } else {
-                let allocation = self.allocator.allocate(request, &mut self.driver).ok();
+                let restored = self.restored(self.at - 1, request);
+                let allocation = restored.or_else(|| self.allocator.allocate(request, &mut self.driver).ok());
                 if let Some(ticket) = self.tickets.get_mut(act.slot()) {
                     *ticket = allocation.map_or(Ticket::NONE, |made| made.ticket);
                 }

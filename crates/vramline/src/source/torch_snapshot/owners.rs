@@ -35,10 +35,7 @@ pub(super) struct DriverEntry {
 
 /// Whether an entry is a call to the driver.
 pub(super) fn is_driver_call(action: Action) -> bool {
-    matches!(
-        action,
-        Action::SegmentAlloc | Action::SegmentFree | Action::SegmentMap | Action::SegmentUnmap
-    )
+    matches!(action, Action::SegmentAlloc | Action::SegmentFree | Action::SegmentMap | Action::SegmentUnmap)
 }
 
 /// The owners of segments, moving along the trace.
