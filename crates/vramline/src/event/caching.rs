@@ -192,6 +192,9 @@ pub struct Calls {
     pub earlier_expandable: Bytes,
     /// The allocator's settings.
     pub settings: CallSettings,
+    /// Whether the entries of the source name their pools. Otherwise only the pools of segments that exist at the end are known, and
+    /// all others count to the default pool.
+    pub tells_pools: bool,
 }
 
 impl Calls {

@@ -407,33 +407,50 @@ fn run_torch(trace: &Trace, pool: &PoolTrace, caching: &Caching) -> Result<PoolR
     }
     let told = facts.and_then(|facts| facts.limit);
     let settings = Options { cap: told, ..torch_caching::options(&caching.calls.settings) };
-    let mut best: Option<(Exact, TorchRules)> = None;
-    let totals = torch_caching::device_total(&program).into_iter().chain([settings.device_total]);
-    let tries = totals.flat_map(|total| ORDERS.map(|(preset, order)| (preset, order, total)));
-    for (preset, tie_break, device_total) in tries {
-        let options = Options { tie_break, device_total, ..settings };
-        let (exact, driver, _) = torch_caching::compare(&program, options);
-        let is_whole = exact.is_whole() && driver.is_whole();
-        if best.as_ref().is_none_or(|(best, _)| exact.address_matches > best.address_matches) {
-            best = Some((exact, TorchRules { preset, options, driver }));
+    let totals: Vec<Bytes> =
+        torch_caching::device_total(&program).into_iter().chain([settings.device_total]).collect();
+    let best_of = |program: &Program| {
+        let mut best: Option<(Exact, TorchRules)> = None;
+        let tries = totals.iter().flat_map(|&total| ORDERS.map(|(preset, order)| (preset, order, total)));
+        for (preset, tie_break, device_total) in tries {
+            let options = Options { tie_break, device_total, ..settings };
+            let (exact, driver, _) = torch_caching::compare(program, options);
+            let is_whole = exact.is_whole() && driver.is_whole();
+            if best.as_ref().is_none_or(|(best, _)| exact.address_matches > best.address_matches) {
+                best = Some((exact, TorchRules { preset, options, driver }));
+            }
+            if is_whole {
+                break;
+            }
         }
-        if is_whole {
-            break;
-        }
+        best
+    };
+    let mut best = best_of(&program).map(|(exact, rules)| (program, exact, rules));
+    if best.as_ref().is_some_and(|(_, exact, rules)| !exact.is_whole() || !rules.driver.is_whole())
+        && let Some(other) = torch_caching::other_program(&trace.history.events, pool, &caching.calls)
+        && let Some((exact, rules)) = best_of(&other)
+        && best.as_ref().is_none_or(|(_, best, _)| exact.address_matches > best.address_matches)
+    {
+        best = Some((other, exact, rules));
     }
-    let Some((mut exact, mut rules)) = best else { return Err(NotReplayed::Empty { pool: name }) };
+    let Some((program, mut exact, mut rules)) = best else { return Err(NotReplayed::Empty { pool: name }) };
     let from_start = pool.count.from_start;
     if from_start != Some(true) {
-        exact.assumed = torch_caching::assumed(&caching.calls);
+        exact.assumed = torch_caching::assumed_before(&caching.calls);
     }
+    exact.assumed.extend(torch_caching::inferred_pools(&program, &rules.driver));
     // If the driver refused more, the peak of the pool was certainly available.
-    let least_limit = rules.driver.refused.map(|_| exact.pool).filter(|_| told.is_none());
+    let mut least_limit = rules.driver.refused.map(|_| exact.pool).filter(|_| told.is_none());
     if least_limit.is_some() {
         // Idle segments that were returned below that limit were returned by a call of `empty_cache()`.
         let capped = Options { cap: least_limit, ..rules.options };
         let (again, driver, _) = torch_caching::compare(&program, capped);
         if again.is_whole() && driver.is_whole() {
-            rules.driver = DriverExact { refused: rules.driver.refused, ..driver };
+            let is_refused = driver.stats.num_alloc_retries > 0 || driver.failures > 0;
+            let refused = rules.driver.refused.filter(|_| is_refused);
+            rules.driver = DriverExact { refused, ..driver };
+            // If it never had to return anything for a request, nothing shows a limit.
+            least_limit = least_limit.filter(|_| is_refused);
         }
     }
     Ok(PoolRun {

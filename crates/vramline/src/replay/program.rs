@@ -170,6 +170,8 @@ pub(crate) struct DriverCall {
     pub(crate) kind: CallKind,
     pub(crate) address: u64,
     pub(crate) size: u64,
+    /// For which pool and stream.
+    pub(crate) lane: u16,
 }
 
 /// What only a caching allocator's history has: pools and streams, calls to the driver, failures.
@@ -182,6 +184,10 @@ pub struct DriverSide {
     pub(crate) segments: Vec<(EarlierSegment, Vec<u32>)>,
     /// Requests that failed.
     pub failures: u64,
+    /// Segments of private pools whose pool the trace does not name: it is inferred.
+    pub(crate) inferred: u64,
+    /// Acts that restore private pools, in order.
+    pub(crate) restores: Vec<std::ops::Range<u32>>,
 }
 
 impl Program {

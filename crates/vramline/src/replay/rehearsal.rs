@@ -3,7 +3,7 @@
 //! The placement of regions by the driver is invented, because it is unknown.
 
 use super::program::{Act, Program};
-use super::torch_caching::{self, Before};
+use super::torch_caching::{self, Before, DriverExact, Returns};
 use super::what_if::{self, Driven, Failure};
 use super::{NO_LIMIT, Rules};
 use crate::allocator::bfc::{Bfc, Ticket};
@@ -72,8 +72,9 @@ impl Rehearsal<'_> {
             Rules::Torch(rules) => {
                 let mut options = rules.options;
                 options.cap = self.limit;
-                let (before, flushes) = (Before::Asked(&[]), &rules.driver.flushes);
-                Some(torch_caching::drive(self.program, acts, before, options, flushes, &mut supplier, tell))
+                let DriverExact { flushes, unused_pools, .. } = &rules.driver;
+                let (before, returns) = (Before::Asked(&[]), Returns { flushes, unused_pools });
+                Some(torch_caching::drive(self.program, acts, before, options, &returns, &mut supplier, tell))
             }
         }
     }

@@ -17,7 +17,7 @@ use super::exact::Heap;
 use super::packing;
 use super::program::{Act, ActKind, Program};
 use super::setting::Setting;
-use super::torch_caching::{self, Before};
+use super::torch_caching::{self, Before, Returns};
 use crate::allocator::bfc::{Bfc, Options, Request, Ticket};
 use crate::allocator::{Placed, Placement, Scripted, Supplier};
 use crate::units::Bytes;
@@ -405,8 +405,12 @@ impl Questions<'_> {
             None => Some(flush),
         };
         let flushes: Vec<usize> = rules.driver.flushes.iter().filter_map(moved).collect();
+        let unused_pools = rules.driver.unused_pools.iter();
+        let unused_pools: Vec<_> =
+            unused_pools.map(|(from, pool)| (moved(from).unwrap_or_default(), *pool)).collect();
+        let returns = Returns { flushes: &flushes, unused_pools: &unused_pools };
         let runs = self.over_placements(|supplier| {
-            Some(torch_caching::drive(self.program, acts, before, options, &flushes, supplier, |_, _| ()))
+            Some(torch_caching::drive(self.program, acts, before, options, &returns, supplier, |_, _| ()))
         });
         self.answered(setting, limit, &runs.unwrap_or_default(), cut)
     }

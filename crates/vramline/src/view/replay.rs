@@ -82,7 +82,7 @@ pub struct ReplayPoolView {
     /// The request that ended the run. The figures then cover only a part of the program, and answers are lower bounds.
     #[field(null = "the input does not show that the run ended out of memory")]
     pub ended_early: Option<EndedEarlyView>,
-    /// Assumptions about a trace that begins late.
+    /// Assumptions about a trace that begins late, and about private pools that a snapshot does not name.
     pub assumes: Vec<String>,
     /// The limit of the pool.
     #[field(null_with = Self::why_no_limit)]

@@ -172,6 +172,6 @@ fn snapshots_with_truths() -> Vec<(String, serde_json::Value)> {
         })
         .collect();
     found.sort_by(|one, other| one.0.cmp(&other.0));
-    assert_eq!(found.len(), 15);
+    assert_eq!(found.len(), 24);
     found
 }

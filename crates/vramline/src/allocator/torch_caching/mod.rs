@@ -15,6 +15,7 @@
 mod block;
 mod expandable;
 mod options;
+mod private;
 mod release;
 mod shelf;
 mod stats;
@@ -27,30 +28,15 @@ use crate::allocator::slab::{Handle, Piece};
 use crate::units::Bytes;
 use block::{Block, Blocks};
 use options::{GRANULE, LARGEST, LARGEST_SLACK, SMALL};
+use private::Pool;
 use shelf::Shelf;
 
 pub use crate::allocator::slab::{Allocation, NotInUse, Ticket};
 pub use block::State;
 pub use options::{Divisions, Options, TieBreak};
+pub use private::PoolId;
+pub(crate) use private::PoolOptions;
 pub use stats::{ByClass, Stat, Stats};
-
-/// A pool of blocks: the default one, or one of a CUDA graph or of `torch.cuda.MemPool`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PoolId(u32);
-
-impl PoolId {
-    /// The default pool.
-    pub const DEFAULT: PoolId = PoolId(0);
-}
-
-/// How a private pool differs from the default one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PoolOptions {
-    /// Whether its blocks are handed out whole.
-    pub no_split: bool,
-    /// Whether the default pool may use its blocks when it cannot grow.
-    pub use_on_oom: bool,
-}
 
 /// A pool and a stream: only requests of the same lane share blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,17 +162,6 @@ struct Segment {
     is_expandable: bool,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Pool {
-    options: PoolOptions,
-    /// Whether the program no longer uses it, so that its idle segments may be returned.
-    is_freeable: bool,
-    /// Its lanes by stream: the order in which their segments are returned.
-    lanes: BTreeMap<u64, Lane>,
-    /// The number of searches of each size class; counted only for garbage collection.
-    searched: [u64; 2],
-}
-
 /// The allocator of one device.
 #[derive(Clone, Debug)]
 pub struct TorchCaching {
@@ -195,6 +170,8 @@ pub struct TorchCaching {
     blocks: Blocks,
     shelves: Vec<Shelf>,
     pools: Vec<Pool>,
+    /// Private pools that the program no longer uses, in the order in which their idle segments are returned.
+    unused_pools: Vec<PoolId>,
     segments: BTreeMap<u64, Segment>,
     /// Blocks that wait for a stream, in order of allocation.
     pending: BTreeSet<(u64, Handle)>,
@@ -219,6 +196,7 @@ impl TorchCaching {
             blocks: Blocks::new(),
             shelves: Vec::new(),
             pools: vec![Pool::default()],
+            unused_pools: Vec::new(),
             segments: BTreeMap::new(),
             pending: BTreeSet::new(),
             pending_requested: 0,
@@ -248,23 +226,6 @@ impl TorchCaching {
     #[inline]
     pub fn growths(&self) -> &[Growth] {
         &self.growths
-    }
-
-    /// Adds a private pool.
-    pub(crate) fn add_pool(&mut self, options: PoolOptions) -> PoolId {
-        let id = PoolId(u32::try_from(self.pools.len()).unwrap_or(u32::MAX));
-        self.pools.push(Pool { options, ..Pool::default() });
-        id
-    }
-
-    /// Marks a private pool as unused: its idle segments are returned with the others.
-    #[cfg(test)]
-    pub(crate) fn release_pool(&mut self, pool: PoolId) {
-        if pool != PoolId::DEFAULT
-            && let Some(pool) = self.pools.get_mut(pool.0 as usize)
-        {
-            pool.is_freeable = true;
-        }
     }
 
     /// The lane of a pool and a stream, which is given by the value of its handle. `None` if there is no such pool.
@@ -325,7 +286,9 @@ impl TorchCaching {
     ) -> Result<Allocation, Refused> {
         let Some(met) = self.meet(shelf) else { return Err(Refused::UnknownLane) };
         let wanted = UnservedRequest { shelf, rounded, segment: self.options.segment(Bytes(rounded)).0, met };
-        if let Some(handle) = self.obtain(&wanted, request.capturing, supplier) {
+        // PyTorch diverts requests to a private pool while a graph is captured, or as if one were.
+        let capturing = request.capturing || self.pool_of(request.lane) != PoolId::DEFAULT;
+        if let Some(handle) = self.obtain(&wanted, capturing, supplier) {
             return Ok(self.finish(handle, request.bytes.0, rounded));
         }
         self.stats.num_ooms += 1;
@@ -425,15 +388,6 @@ impl TorchCaching {
         pool.and_then(|pool| pool.searched.get(usize::from(shelf.is_small))).copied().unwrap_or_default()
     }
 
-    /// A free block of the same stream in a pool that lends its blocks.
-    fn find_overflow(&mut self, wanted: &UnservedRequest) -> Option<Handle> {
-        let shelf = self.shelf(wanted.shelf).filter(|shelf| shelf.pool == PoolId::DEFAULT.0)?;
-        let (stream, is_small) = (shelf.stream, shelf.is_small);
-        let helping = self.pools.iter().filter(|pool| pool.options.use_on_oom);
-        let lanes: Vec<Lane> = helping.filter_map(|pool| pool.lanes.get(&stream).copied()).collect();
-        lanes.into_iter().find_map(|lane| self.find(lane.shelf(is_small), wanted.rounded))
-    }
-
     #[inline]
     fn should_split(&self, block: &Block, rounded: u64) -> bool {
         let remaining = block.size.saturating_sub(rounded);
@@ -453,11 +407,17 @@ impl TorchCaching {
     /// Hands out a block that is on no shelf.
     #[inline]
     fn finish(&mut self, handle: Handle, requested: u64, rounded: u64) -> Allocation {
+        let splits = self.should_split(self.blocks.at(handle), rounded);
+        self.hand_out(handle, requested, rounded, splits)
+    }
+
+    #[inline]
+    fn hand_out(&mut self, handle: Handle, requested: u64, rounded: u64, splits: bool) -> Allocation {
         let block = *self.blocks.at(handle);
         let was_split = block.is_split();
         let (is_small, counts) = (block.is_small, !block.is_expandable);
         let mut size = block.size;
-        if self.should_split(&block, rounded) {
+        if splits {
             size = rounded;
             let rest = self.split(handle, rounded);
             self.put_back(rest);

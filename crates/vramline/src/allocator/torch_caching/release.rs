@@ -1,7 +1,7 @@
 //! Returning memory to the driver.
 
 use super::block::{Block, State};
-use super::{Lane, Supplier, TorchCaching, UnservedRequest};
+use super::{Lane, PoolId, Supplier, TorchCaching, UnservedRequest};
 use crate::allocator::free_set::Free;
 use crate::allocator::slab::Handle;
 use crate::units::Bytes;
@@ -15,13 +15,11 @@ impl TorchCaching {
             self.join(handle);
         }
         // Large blocks first; of private pools, small ones.
+        let unused = self.unused_pools.iter().map(|&pool| (pool, [true, false]));
+        let pools = [(PoolId::DEFAULT, [false, true])].into_iter().chain(unused);
         let mut order = Vec::new();
-        for (number, pool) in self.pools.iter().enumerate() {
-            let classes = match (number, pool.is_freeable) {
-                (0, _) => [false, true],
-                (_, true) => [true, false],
-                (_, false) => continue,
-            };
+        for (pool, classes) in pools {
+            let Some(pool) = self.pools.get(pool.0 as usize) else { continue };
             for is_small in classes {
                 order.push(pool.lanes.values().map(|lane| lane.shelf(is_small)).collect::<Vec<u32>>());
             }
@@ -35,6 +33,7 @@ impl TorchCaching {
             whole.into_iter().for_each(|handle| self.release_whole(handle, supplier));
             grown.into_iter().for_each(|handle| self.unmap_pages(handle, supplier));
         }
+        self.forget_empty_pools();
     }
 
     /// Returns the segment of a free block that fills it.

@@ -1,6 +1,6 @@
 //! The driver as the trace saw it: gives what it gave there, and counts what differs.
 
-use crate::allocator::torch_caching::{Lane, Request, Stats, TorchCaching};
+use crate::allocator::torch_caching::{Lane, PoolId, Request, Stats, TorchCaching};
 use crate::allocator::{Placed, Placement, Supplier};
 use crate::event::caching::CallKind;
 use crate::replay::program::{Act, ActKind, DriverCall};
@@ -25,6 +25,10 @@ pub struct DriverExact {
     pub stats: Stats,
     /// Acts before which everything idle was given back without need.
     pub flushes: Vec<usize>,
+    /// Requests that restored a private pool, at the address of the trace.
+    pub(crate) restored: u64,
+    /// Private pools that the program no longer used from an act on.
+    pub(crate) unused_pools: Vec<(usize, PoolId)>,
     /// The least that the driver did not give: what was taken then, and what was asked for.
     pub refused: Option<Bytes>,
 }
@@ -41,7 +45,7 @@ impl DriverExact {
 }
 
 impl DriverCall {
-    fn gives_back(&self) -> bool {
+    pub(super) fn gives_back(&self) -> bool {
         matches!(self.kind, CallKind::SegmentFree | CallKind::SegmentUnmap)
     }
 }
@@ -166,11 +170,10 @@ impl Supplier for InStep<'_> {
     }
 
     fn reserve(&mut self, size: Bytes) -> Option<u64> {
-        // An address space is mapped from its beginning on.
-        match self.front() {
-            Some(front) if front.kind == CallKind::SegmentMap => Some(front.address),
-            // Address space alone costs nothing.
-            _ => self.otherwise.reserve(size),
+        // An address space is mapped from its beginning on, perhaps only after something was returned: it costs nothing itself.
+        match self.group().iter().find(|call| call.kind == CallKind::SegmentMap) {
+            Some(map) => Some(map.address),
+            None => self.otherwise.reserve(size),
         }
     }
 
@@ -204,6 +207,10 @@ pub(super) fn is_flush(
         return false;
     }
     let Some((act, lane)) = act.zip(lane) else { return true };
+    // While a graph is captured, nothing is returned to make room.
+    if allocator.pool_of(lane) != PoolId::DEFAULT {
+        return true;
+    }
     let grows = group.iter().any(|call| !call.gives_back());
     let request = Request::of(act.asked().unwrap_or_default(), lane);
     let options = allocator.options();

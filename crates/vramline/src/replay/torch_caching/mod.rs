@@ -11,8 +11,12 @@
 
 mod driver;
 mod heap;
+mod pools;
 mod program;
+mod restore;
 mod run;
+#[cfg(test)]
+mod tests;
 mod trial;
 
 use rustc_hash::FxHashMap;
@@ -22,10 +26,11 @@ use crate::allocator::torch_caching::{Divisions, Lane, Options, PoolId, PoolOpti
 use crate::event::caching::{CallKind, CallSettings, Calls, EarlierSegment};
 use crate::units::{Bytes, plural};
 pub use driver::DriverExact;
+pub(super) use program::other_program;
 pub use program::program;
 pub(crate) use run::Run;
 pub use run::compare;
-pub(super) use trial::{Before, drive, most_taken};
+pub(super) use trial::{Before, Returns, drive, most_taken};
 
 /// An allocator with every lane.
 fn prepare(program: &Program, options: Options) -> (TorchCaching, Vec<Option<Lane>>) {
@@ -56,7 +61,7 @@ fn seed(program: &Program, allocator: &mut TorchCaching, lanes: &[Option<Lane>],
 
 /// The assumptions for a trace that begins late, in words.
 #[must_use]
-pub(super) fn assumed(calls: &Calls) -> Vec<String> {
+pub(super) fn assumed_before(calls: &Calls) -> Vec<String> {
     let held = calls.earlier.iter().flat_map(|segment| &segment.held);
     let (mut blocks, mut bytes) = (0_u64, Bytes::ZERO);
     for (_, size, _) in held {
@@ -73,6 +78,25 @@ pub(super) fn assumed(calls: &Calls) -> Vec<String> {
         words.push(format!(
             "{} in expandable segments before the trace are not modelled: their layout is unknown",
             calls.earlier_expandable
+        ));
+    }
+    words
+}
+
+/// What is inferred about private pools, in words.
+#[must_use]
+pub(super) fn inferred_pools(program: &Program, driver: &DriverExact) -> Vec<String> {
+    let mut words = Vec::new();
+    if program.driver.inferred > 0 {
+        words.push(format!(
+            "the private pools of {} are inferred, because the snapshot only names the pools of segments that exist at its end",
+            plural(program.driver.inferred, "segment that was returned", "segments that were returned")
+        ));
+    }
+    if driver.restored > 0 {
+        words.push(format!(
+            "{} restored a private pool to a checkpoint: PyTorch does not search for a block then, so the addresses come from the trace",
+            plural(driver.restored, "allocation", "allocations")
         ));
     }
     words

@@ -118,8 +118,8 @@ impl Building {
             | CallKind::SegmentMap
             | CallKind::SegmentUnmap => {
                 let before = u32::try_from(self.program.acts.len()).unwrap_or(u32::MAX);
-                let (kind, address, size) = (call.kind, call.address, call.size.0);
-                self.program.driver.calls.push(DriverCall { before, kind, address, size });
+                let (kind, address, size, lane) = (call.kind, call.address, call.size.0, call.lane);
+                self.program.driver.calls.push(DriverCall { before, kind, address, size, lane });
             }
         }
     }
@@ -136,9 +136,36 @@ impl Building {
     }
 }
 
-/// The program of a pool: its events, and the calls between them.
+/// The program of a pool: its events, and the calls between them. Private pools that the trace does not name are inferred if it
+/// names others.
 #[must_use]
 pub fn program(events: &Events, pool: &PoolTrace, calls: &Calls) -> Program {
+    build(events, pool, calls, names_private_pools(calls))
+}
+
+/// The program with the other assumption about pools that the trace does not name: all of them are the default pool, or they are
+/// inferred. `None` if the trace names them all.
+pub(in super::super) fn other_program(events: &Events, pool: &PoolTrace, calls: &Calls) -> Option<Program> {
+    let returns = |call: &Call| matches!(call.kind, CallKind::SegmentFree | CallKind::SegmentUnmap);
+    let is_untold = !calls.tells_pools && calls.list.iter().any(returns);
+    is_untold.then(|| build(events, pool, calls, !names_private_pools(calls)))
+}
+
+fn names_private_pools(calls: &Calls) -> bool {
+    calls.lanes.iter().any(|lane| lane.0 != 0)
+}
+
+fn build(events: &Events, pool: &PoolTrace, calls: &Calls, infers_pools: bool) -> Program {
+    let mut program = recorded(events, pool, calls);
+    if infers_pools && !calls.tells_pools {
+        program.driver.inferred = super::pools::infer(&mut program, &super::options(&calls.settings));
+    }
+    program.driver.restores = super::restore::restores(&program);
+    program
+}
+
+/// The program as the trace has it.
+fn recorded(events: &Events, pool: &PoolTrace, calls: &Calls) -> Program {
     let mut building = Building::default();
     building.program.driver.lanes.clone_from(&calls.lanes);
     for segment in &calls.earlier {

@@ -1,8 +1,10 @@
 //! A replay in step with the driver's calls, compared with the trace.
 
+use std::ops::Range;
+
 use super::driver::{DriverExact, InStep, is_flush};
 use super::{give, prepare, seed};
-use crate::allocator::torch_caching::{Lane, Options, Request, Ticket, TorchCaching};
+use crate::allocator::torch_caching::{Allocation, Lane, Options, PoolId, Request, Ticket, TorchCaching};
 use crate::replay::exact::{self, Exact, GrowthAt, Replaying, Stepped};
 use crate::replay::program::{Act, ActKind, Program};
 use crate::units::Bytes;
@@ -15,6 +17,8 @@ pub(crate) struct Run<'a> {
     tickets: Vec<Ticket>,
     driver: InStep<'a>,
     found: DriverExact,
+    /// What is left of the acts that restore private pools.
+    restores: &'a [Range<u32>],
     at: usize,
 }
 
@@ -31,7 +35,8 @@ impl<'a> Run<'a> {
             calls: program.driver.calls.len() as u64,
             ..DriverExact::default()
         };
-        Run { program, allocator, lanes, tickets, driver, found, at: 0 }
+        let restores = &program.driver.restores;
+        Run { program, allocator, lanes, tickets, driver, found, restores, at: 0 }
     }
 
     /// How the driver's side came out, and the allocator as it is now.
@@ -46,13 +51,44 @@ impl<'a> Run<'a> {
         (found, self.allocator)
     }
 
+    /// Marks the private pools as unused whose segments the trace returns now, in the order of the trace: their order is that of a
+    /// hash table of PyTorch's, by ids that the trace may not have.
+    fn release_pools(&mut self) {
+        let returned = self.driver.group().iter().filter(|call| call.gives_back());
+        let pools = returned.filter_map(|call| self.allocator.pool_at(call.address));
+        let mut order: Vec<PoolId> = pools.filter(|&pool| pool != PoolId::DEFAULT).collect();
+        order.dedup();
+        for &pool in &order {
+            self.allocator.release_pool(pool);
+            self.found.unused_pools.push((self.at, pool));
+        }
+        if order.len() > 1 {
+            self.allocator.order_unused_pools(&order);
+        }
+    }
+
     /// Gives back everything idle where the trace does so without need.
     #[cold]
     fn flush(&mut self, act: Option<Act>, lane: Option<Lane>) {
+        self.release_pools();
         if is_flush(&self.allocator, self.driver.group(), act, lane) {
             self.found.flushes.push(self.at);
             self.allocator.empty_cache(&mut self.driver);
         }
+    }
+
+    /// The block of a request that restores a private pool.
+    #[inline]
+    fn restored(&mut self, act: usize, request: Request) -> Option<Allocation> {
+        while self.restores.first()?.end as usize <= act {
+            self.restores = self.restores.get(1..)?;
+        }
+        if act < self.restores.first()?.start as usize {
+            return None;
+        }
+        let made = self.allocator.allocate_at(request, self.program.answers.get(act)?.address);
+        self.found.restored += u64::from(made.is_some());
+        made
     }
 
     /// A request that failed in the trace. Where it is served here, nobody has what it gets.
@@ -102,7 +138,8 @@ impl Replaying for Run<'_> {
             if act.kind() == ActKind::Fail {
                 made = self.fail(request);
             } else {
-                let allocation = self.allocator.allocate(request, &mut self.driver).ok();
+                let restored = self.restored(self.at - 1, request);
+                let allocation = restored.or_else(|| self.allocator.allocate(request, &mut self.driver).ok());
                 if let Some(ticket) = self.tickets.get_mut(act.slot()) {
                     *ticket = allocation.map_or(Ticket::NONE, |made| made.ticket);
                 }

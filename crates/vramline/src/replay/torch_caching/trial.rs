@@ -1,7 +1,7 @@
 //! Acts tried with other settings or another driver.
 
 use super::{give, prepare, seed};
-use crate::allocator::torch_caching::{Options, Request, Ticket};
+use crate::allocator::torch_caching::{Options, PoolId, Request, Ticket};
 use crate::allocator::{Placed, Placement, Supplier};
 use crate::replay::program::{Act, ActKind, Program};
 use crate::replay::what_if::{Driven, Failure};
@@ -10,7 +10,8 @@ use crate::units::Bytes;
 /// The most that other settings take from a driver that has enough.
 pub(in super::super) fn most_taken(program: &Program, options: Options) -> Bytes {
     let supplier = &mut Placed::new(Placement::Ascending);
-    drive(program, &program.acts, Before::Asked(&[]), options, &[], supplier, |_, _| ()).pool
+    let returns = Returns::default();
+    drive(program, &program.acts, Before::Asked(&[]), options, &returns, supplier, |_, _| ()).pool
 }
 
 /// How what was there before the trace comes into a pool with other settings.
@@ -22,14 +23,23 @@ pub(in super::super) enum Before<'a> {
     Asked(&'a [bool]),
 }
 
+/// What the program gave back without need.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in super::super) struct Returns<'a> {
+    /// The acts before which everything idle goes.
+    pub(in super::super) flushes: &'a [usize],
+    /// Private pools that are not used from an act on.
+    pub(in super::super) unused_pools: &'a [(usize, PoolId)],
+}
+
 /// Runs acts with other settings or another driver until the first request that fails; one that failed in the trace may
-/// fail again. `flushes` are the acts before which everything idle is given back. Tells what is allocated after each request.
+/// fail again. Tells what is allocated after each request.
 pub(in super::super) fn drive(
     program: &Program,
     acts: &[Act],
     before: Before<'_>,
     options: Options,
-    flushes: &[usize],
+    returns: &Returns<'_>,
     supplier: &mut impl Supplier,
     mut tell: impl FnMut(usize, Bytes),
 ) -> Driven {
@@ -60,9 +70,13 @@ pub(in super::super) fn drive(
             }
         }
     }
-    let mut flushes = flushes.iter().copied().peekable();
+    let mut flushes = returns.flushes.iter().copied().peekable();
+    let mut unused_pools = returns.unused_pools.iter().copied().peekable();
     let acts = if failure.is_none() { acts } else { &[] };
     for (at, &act) in acts.iter().enumerate() {
+        while let Some((_, pool)) = unused_pools.next_if(|&(from, _)| from <= at) {
+            allocator.release_pool(pool);
+        }
         while flushes.next_if(|&flush| flush <= at).is_some() {
             allocator.empty_cache(supplier);
         }

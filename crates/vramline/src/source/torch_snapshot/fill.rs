@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::lanes::{self, Gathering};
 use super::layout::{Change, Counters, Layout};
+use super::owners::is_driver_call;
 use super::place;
 use super::reading::{Annotation, Reading, Segment, State};
 use super::value::{ABSENT, Action, Entry, NO_STACK, NO_TIME, Values, key};
@@ -192,13 +193,18 @@ pub(crate) fn history(reading: Reading) -> History {
         let Ok(id) = u16::try_from(history.pools.len()) else { break };
         let entry = |number: u32| values.entries.get(number);
         let backwards = ranges.iter().rev().flat_map(|range| range.clone().rev()).filter_map(entry);
-        let mut layout =
-            Layout::before(mine.iter(), backwards.map(|entry| (entry, action(&entry))), &settings);
+        let mut driver_calls: Vec<(Entry, Action)> = Vec::new();
+        let backwards = backwards.map(|entry| (entry, action(&entry))).inspect(|&(entry, action)| {
+            if is_driver_call(action) {
+                driver_calls.push((entry, action));
+            }
+        });
+        let mut layout = Layout::before(mine.iter(), backwards, &settings);
         let is_from_start = layout.is_from_start();
         let begin = batch.len();
         let mut clock = Clock { origin, last: Picos(0), count: 0 };
         let mut caching = Caching::default();
-        let mut gathering = Gathering::new(mine, &layout, allocator.clone());
+        let mut gathering = Gathering::new(mine, &layout, allocator.clone(), &driver_calls, &values);
         // A free that completes at once is a single event.
         let mut completes_at_once = None;
         let mut numbers = ranges.iter().flat_map(Clone::clone).peekable();

@@ -1,13 +1,13 @@
 //! What a replay needs besides the events: the pool and stream of each request, and the allocator's calls to the driver.
 //!
-//! Before 2026, entries do not contain their pool. It is the pool of the segment that contains their address, which the
-//! snapshot has for segments that still exist; for others the default pool is assumed.
-
-use std::collections::BTreeMap;
+//! Before 2026, entries do not contain their pool. It is the pool of the segment that contains their address at that moment, which
+//! the snapshot has for segments that still exist at its end ([`Owners`]). For others the default pool is assumed here, and
+//! `Calls::tells_pools` says that a replay may have to infer it.
 
 use rustc_hash::FxHashMap;
 
 use super::layout::Layout;
+use super::owners::{self, DriverEntry, Owners};
 use super::reading::{Reading, Segment};
 use super::value::{ABSENT, Action, Entry, Kind, Value, Values, key};
 use crate::event::caching::{Call, CallKind, CallSettings, Calls, EarlierSegment};
@@ -16,8 +16,7 @@ use crate::units::Bytes;
 /// Collects the calls of one device, entry by entry.
 pub(super) struct Gathering {
     calls: Calls,
-    /// The end, pool and stream of each segment of the final state, by its address.
-    segments: BTreeMap<u64, (u64, u32, u64)>,
+    owners: Owners,
     pools: FxHashMap<(i64, i64), u32>,
     lanes: FxHashMap<(u32, u64), u16>,
     /// Lanes of entries by their kind, if the kind decides the lane.
@@ -31,10 +30,23 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
-    pub(super) fn new(segments: &[Segment], before: &Layout<'_>, settings: CallSettings) -> Gathering {
+    /// `driver_calls` are the entries that are calls to the driver, last one first.
+    pub(super) fn new(
+        segments: &[Segment],
+        before: &Layout<'_>,
+        settings: CallSettings,
+        driver_calls: &[(Entry, Action)],
+        values: &Values,
+    ) -> Gathering {
+        let tells_pools = values.kinds().iter().any(|kind| kind.pool.is_some());
         let mut made = Gathering {
-            calls: Calls { settings, earlier_expandable: Bytes(before.expandable_total), ..Calls::default() },
-            segments: BTreeMap::new(),
+            calls: Calls {
+                settings,
+                earlier_expandable: Bytes(before.expandable_total),
+                tells_pools,
+                ..Calls::default()
+            },
+            owners: Owners::default(),
             pools: FxHashMap::default(),
             lanes: FxHashMap::default(),
             of_kind: Vec::new(),
@@ -44,14 +56,26 @@ impl Gathering {
             earlier: before.pieces(),
         };
         made.pools.insert((0, 0), 0);
-        for segment in segments {
-            let pool = made.pool(segment.pool.unwrap_or_default());
-            let stream = segment.stream.unwrap_or_default().cast_unsigned();
-            let end = segment.address.saturating_add(segment.total);
-            made.has_private_pools |= pool != 0;
-            made.segments.insert(segment.address, (end, pool, stream));
+        let pools: Vec<u32> =
+            segments.iter().map(|segment| made.pool(segment.pool.unwrap_or_default())).collect();
+        made.has_private_pools = pools.iter().any(|&pool| pool != 0);
+        made.owners = Owners::at_end(segments.iter().zip(pools));
+        for (entry, action) in driver_calls {
+            let entry = made.driver_entry(entry, *action, values);
+            made.owners.undo(&entry);
         }
         made
+    }
+
+    fn driver_entry(&mut self, entry: &Entry, action: Action, values: &Values) -> DriverEntry {
+        let kind = values.kind(entry.kind);
+        DriverEntry {
+            action,
+            address: entry.address,
+            size: entry.size,
+            pool: kind.and_then(|kind| kind.pool).map(|id| self.pool(id)),
+            stream: kind.and_then(|kind| kind.stream).map(i64::cast_unsigned),
+        }
     }
 
     fn pool(&mut self, id: (i64, i64)) -> u32 {
@@ -61,8 +85,7 @@ impl Gathering {
 
     /// Pool and stream of the segment that contains an address.
     fn owner(&self, address: u64) -> Option<(u32, u64)> {
-        let (_, &(end, pool, stream)) = self.segments.range(..=address).next_back()?;
-        (address < end).then_some((pool, stream))
+        self.owners.at(address).map(|owner| (owner.pool, owner.stream))
     }
 
     fn lane(&mut self, pool: u32, stream: u64) -> u16 {
@@ -139,9 +162,18 @@ impl Gathering {
         if entry.size == ABSENT || (entry.address == ABSENT && action != Action::Oom) {
             return;
         }
+        let is_driver_call = owners::is_driver_call(action);
+        if is_driver_call && matches!(kind, CallKind::SegmentAlloc | CallKind::SegmentMap) {
+            let entry = self.driver_entry(entry, action, values);
+            self.owners.redo(&entry);
+        }
         let lane = if kind == CallKind::Complete { 0 } else { self.lane_of(entry, values) };
         if kind == CallKind::SegmentFree {
             self.gone.entry(entry.address).or_insert(lane);
+        }
+        if is_driver_call && matches!(kind, CallKind::SegmentFree | CallKind::SegmentUnmap) {
+            let entry = self.driver_entry(entry, action, values);
+            self.owners.redo(&entry);
         }
         self.push(event, kind, lane, entry);
     }

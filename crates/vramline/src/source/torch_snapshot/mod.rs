@@ -15,6 +15,7 @@ mod fill;
 mod lanes;
 mod layout;
 mod machine;
+mod owners;
 mod place;
 mod reading;
 mod runs;
