@@ -147,6 +147,8 @@ pub struct Call {
     pub address: u64,
     /// The size that was reserved, returned or requested.
     pub size: Bytes,
+    /// Whether its stack shows that the program called `empty_cache()`.
+    pub is_asked: bool,
 }
 
 /// A segment from before the events.

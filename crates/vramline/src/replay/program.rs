@@ -172,6 +172,8 @@ pub(crate) struct DriverCall {
     pub(crate) size: u64,
     /// For which pool and stream.
     pub(crate) lane: u16,
+    /// Whether its stack shows that the program called `empty_cache()`.
+    pub(crate) is_asked: bool,
 }
 
 /// What only a caching allocator's history has: pools and streams, calls to the driver, failures.

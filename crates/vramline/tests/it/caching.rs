@@ -272,6 +272,7 @@ fn calls_that_make_no_sense() {
             lane: [0, 1, 2, 7, u16::MAX][below(5)],
             address: addresses[below(addresses.len())],
             size: Bytes(sizes[below(sizes.len())]),
+            is_asked: below(9) == 0,
         });
         let list = list.collect();
         let earlier = vec![EarlierSegment {

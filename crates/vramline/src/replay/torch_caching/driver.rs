@@ -203,8 +203,9 @@ pub(super) fn is_flush(
     act: Option<Act>,
     lane: Option<Lane>,
 ) -> bool {
-    if !group.first().is_some_and(DriverCall::gives_back) {
-        return false;
+    let Some(first) = group.first().filter(|first| first.gives_back()) else { return false };
+    if first.is_asked {
+        return true;
     }
     let Some((act, lane)) = act.zip(lane) else { return true };
     // While a graph is captured, nothing is returned to make room.

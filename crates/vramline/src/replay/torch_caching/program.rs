@@ -118,8 +118,8 @@ impl Building {
             | CallKind::SegmentMap
             | CallKind::SegmentUnmap => {
                 let before = u32::try_from(self.program.acts.len()).unwrap_or(u32::MAX);
-                let (kind, address, size, lane) = (call.kind, call.address, call.size.0, call.lane);
-                self.program.driver.calls.push(DriverCall { before, kind, address, size, lane });
+                let Call { kind, address, size: Bytes(size), lane, is_asked, .. } = *call;
+                self.program.driver.calls.push(DriverCall { before, kind, address, size, lane, is_asked });
             }
         }
     }

@@ -104,7 +104,7 @@ impl Process {
     fn take_calls(&mut self, lane: u16) {
         let before = u32::try_from(self.program.acts.len()).unwrap();
         for (kind, address, size) in std::mem::take(&mut self.driver.calls) {
-            self.program.driver.calls.push(DriverCall { before, kind, address, size, lane });
+            self.program.driver.calls.push(DriverCall { before, kind, address, size, lane, is_asked: false });
         }
     }
 

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::layout::Layout;
 use super::owners::{self, DriverEntry, Owners};
 use super::reading::{Reading, Segment};
-use super::value::{ABSENT, Action, Entry, Kind, Value, Values, key};
+use super::value::{ABSENT, Action, Entry, Kind, NO_STACK, Value, Values, key};
 use crate::event::caching::{Call, CallKind, CallSettings, Calls, EarlierSegment};
 use crate::units::Bytes;
 
@@ -144,7 +144,7 @@ impl Gathering {
 
     /// Adds a free that does not complete at once.
     pub(super) fn let_go(&mut self, event: usize, entry: &Entry) {
-        self.push(event, CallKind::LetGo, 0, entry);
+        self.push(event, CallKind::LetGo, 0, entry, false);
     }
 
     /// Adds an entry that is not an event and precedes the event with this number.
@@ -175,16 +175,18 @@ impl Gathering {
             let entry = self.driver_entry(entry, action, values);
             self.owners.redo(&entry);
         }
-        self.push(event, kind, lane, entry);
+        let gives_back = matches!(kind, CallKind::SegmentFree | CallKind::SegmentUnmap);
+        self.push(event, kind, lane, entry, gives_back && calls_empty_cache(entry, values));
     }
 
-    fn push(&mut self, event: usize, kind: CallKind, lane: u16, entry: &Entry) {
+    fn push(&mut self, event: usize, kind: CallKind, lane: u16, entry: &Entry, is_asked: bool) {
         self.calls.list.push(Call {
             event: u32::try_from(event).unwrap_or(u32::MAX),
             kind,
             lane,
             address: if kind == CallKind::OutOfMemory { 0 } else { entry.address },
             size: Bytes(entry.size),
+            is_asked,
         });
     }
 
@@ -201,6 +203,14 @@ impl Gathering {
         }
         self.calls
     }
+}
+
+/// Whether the stack of an entry has PyTorch's `empty_cache`.
+fn calls_empty_cache(entry: &Entry, values: &Values) -> bool {
+    entry.stack != NO_STACK
+        && values.stacks.frames(entry.stack).iter().any(|&frame| {
+            values.stacks.get(frame).is_some_and(|frame| values.names.get(frame.function) == "empty_cache")
+        })
 }
 
 /// The allocator's settings in the snapshot.
