@@ -20,6 +20,7 @@ use crate::event::{self, Framework, Hardware, History};
 use crate::ledger::Line;
 use crate::ledger::moments::HighestFigures;
 use crate::recording::reader::Recorded;
+use crate::recording::rows::{PINNED, WindowReason};
 use crate::recording::windows::RecordedWindow;
 use crate::snapshot::Still;
 use crate::trace::recorded::RecordedStep;
@@ -199,6 +200,11 @@ impl PoolAnalysis {
         self.lifetime_peak.max(self.peak)
     }
 
+    /// The highest peak comes first. Pinned memory of the host comes after memory of devices.
+    fn order(&self) -> (bool, std::cmp::Reverse<Option<Bytes>>) {
+        (self.device == PINNED, std::cmp::Reverse(self.highest()))
+    }
+
     /// The device, or the pool's own name where that is unknown.
     #[must_use]
     pub(super) fn place(&self) -> &str {
@@ -263,6 +269,7 @@ pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
     if let Some(recorded) = &reading.recorded {
         report.add_recorded(reading, recorded, options);
     }
+    report.add_moments(reading, options);
     limit::name_setters(&mut report.pools, reading);
     if let Some(accounts) = Accounts::of(reading, &report.pools) {
         let (ledgers, highest) = (accounts.at_peaks(), accounts.highest());
@@ -381,7 +388,7 @@ impl ReportAnalysis {
                 caching: Some(CachingAnalysis::of(caching, history)),
                 ..PoolAnalysis::bare(&pool.name, &event::device_of(&pool.name))
             });
-            self.pools.sort_by_key(|pool| std::cmp::Reverse(pool.highest()));
+            self.pools.sort_by_key(PoolAnalysis::order);
         }
     }
 
@@ -485,6 +492,47 @@ impl ReportAnalysis {
         self.warnings.extend(doubts(history, pool, name));
     }
 
+    /// Shows a snapshot of one moment instead of the peak of a pool's trace, if more was in use then.
+    fn add_moments(&mut self, reading: &Reading, options: &ReportOptions) {
+        let Some(recorded) = &reading.recorded else { return };
+        for host in &reading.moments {
+            let Some((number, process)) = host.process.and_then(|at| Some((at, recorded.processes.get(at)?)))
+            else {
+                continue;
+            };
+            let story = ProcessStory::with_windows(process, reading.windows_of(number));
+            let steps = story.recorded_steps();
+            let window = host.window.as_ref();
+            let at = window.and_then(|window| window.begun).map(|begun| story.clock(begun));
+            let is_failure = window.is_some_and(|window| window.reason == Some(WindowReason::Oom));
+            let (trace, history) = (&host.trace, &host.trace.history);
+            let states = history.pools.iter().filter_map(|pool| Some((pool, pool.caching.as_ref()?)));
+            for (facts, caching) in states.filter(|(pool, _)| options.is_asked(&pool.name)) {
+                let Some(snapshot) = caching.state.as_ref().map(|state| trace.dumped(state)) else {
+                    continue;
+                };
+                let (pid, device) = (story.pid(), event::device_of(&facts.name));
+                let is_it = |pool: &&mut PoolAnalysis| {
+                    pool.pid == Some(pid) && (pool.name == facts.name || pool.name == device)
+                };
+                let Some(pool) = self.pools.iter_mut().find(is_it) else { continue };
+                if pool.at_peak.is_some() && pool.peak >= Some(snapshot.in_use) {
+                    continue;
+                }
+                pool.name.clone_from(&facts.name);
+                pool.peak = Some(snapshot.in_use);
+                pool.moment = if is_failure { HeldMoment::Failure } else { HeldMoment::Dump };
+                pool.at_peak = Some(NameTables::of_history(history).rows(&snapshot, options.by, options.top));
+                pool.caching = Some(CachingAnalysis::of(caching, history));
+                pool.fragmentation_at_peak = None;
+                pool.peak_at = at;
+                pool.peak_in = at.map(|at| story.place_at(at, &device, &steps));
+                pool.window = window.map(|window| window.number);
+            }
+        }
+        self.pools.sort_by_key(PoolAnalysis::order);
+    }
+
     /// Adds a file that shows one moment.
     fn add_still(&mut self, still: &Still, options: &ReportOptions) {
         self.warnings.extend(still.warnings.as_slice().iter().cloned());
@@ -522,7 +570,7 @@ impl ReportAnalysis {
             self.inventory.extend(story.inventory());
             self.source.framework = self.source.framework.or_else(|| process.facts.known_framework());
         }
-        self.pools.sort_by_key(|pool| std::cmp::Reverse(pool.highest()));
+        self.pools.sort_by_key(PoolAnalysis::order);
         self.windows = windows::windows(reading, recorded);
         self.warnings.extend(windows::warnings(&self.windows, reading));
     }
