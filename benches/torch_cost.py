@@ -200,10 +200,9 @@ class Job:
         """Returns how many blocks a step allocates."""
         if not self.is_cuda:
             return None
-        count = lambda: self.torch.cuda.memory_stats()["allocation.all.allocated"]
-        before = count()
+        before = self.torch.cuda.memory_stats()["allocation.all.allocated"]
         self.step()
-        return count() - before
+        return self.torch.cuda.memory_stats()["allocation.all.allocated"] - before
 
 
 def interval(values):

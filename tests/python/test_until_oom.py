@@ -214,7 +214,7 @@ def test_a_failure_in_the_window_is_explained_by_the_trace(jobs):
 
 def test_a_job_that_is_killed_says_what_it_held(jobs):
     script = LEAKS.replace("kept.append", "step == 80 and os.kill(os.getpid(), signal.SIGKILL)\n        step > 8 and time.sleep(0.01)\n        kept.append")
-    done = jobs.run(script, "killed")
+    done = jobs.run("from vramline.attach import history\nhistory._FIRST_RISE = 0.0\n" + textwrap.dedent(script), "killed")
     assert done.returncode == 128 + signal.SIGKILL, done.stderr
     document = jobs.read("oom", "killed")
     assert document["verdict"]["word"] == "killed" and not document["failures"]
@@ -370,3 +370,83 @@ def test_a_job_that_cannot_answer_is_said(jobs):
         assert job.wait(timeout=60) == 0
     assert ask(jobs, "nowhere").returncode == 1
     assert ask(jobs, "silent", "--timeout", "0").returncode == 2
+
+
+def started(jobs, command, ready, environment):
+    """Starts a job and waits until it writes the file `ready`."""
+    job = subprocess.Popen(command, env=environment, cwd=jobs.folder, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (jobs.folder / ready).exists():
+        assert job.poll() is None and time.monotonic() < deadline, job.stderr.read()
+        time.sleep(0.05)
+    return job
+
+
+def test_jax_answers_with_its_live_arrays(jobs):
+    pytest.importorskip("jax")
+    (jobs.folder / "jax_job.py").write_text(
+        "import os, time, jax.numpy as jnp\n"
+        "x = jnp.ones((1 << 20,), jnp.float32)\n"
+        "open('ready3', 'w').close()\n"
+        "while not os.path.exists('enough3'): time.sleep(0.05)\n"
+    )
+    command = [jobs.binary, "run", "--no-report", "-o", jobs.folder / "jax.vram", "--", sys.executable, jobs.folder / "jax_job.py"]
+    job = started(jobs, command, "ready3", job_environment(lean=False, JAX_PLATFORMS="cpu"))
+    try:
+        done = ask(jobs, "jax", "--json")
+        assert done.returncode == 0, done.stderr
+        (process,) = json.loads(done.stdout)["processes"]
+        assert (process["state"], process["framework"]) == ("taken", "jax"), process
+        report = jobs.read("report", "jax")
+        (asked,) = [window for window in report["windows"] if window["opened_for"] == "request"]
+        assert asked["is_read"] and asked["peak_bytes"] >= 4 * MIB
+    finally:
+        (jobs.folder / "enough3").touch()
+        assert job.wait(timeout=60) == 0
+
+
+def test_tensorflow_answers_with_a_trace_of_its_next_steps(jobs):
+    pytest.importorskip("tensorflow")
+    (jobs.folder / "tf_job.py").write_text(
+        "import os, time, tensorflow as tf\n"
+        "x = tf.Variable(tf.ones([1 << 20]))\n"
+        "@tf.function\n"
+        "def step():\n"
+        "    x.assign_add(tf.random.normal([1 << 20]))\n"
+        "for _ in range(4): step()\n"
+        "open('ready4', 'w').close()\n"
+        "while not os.path.exists('enough4'):\n"
+        "    step(); time.sleep(0.02)\n"
+    )
+    command = [jobs.binary, "run", "--no-report", "--trace-seconds", "1", "-o", jobs.folder / "tf.vram", "--", sys.executable, jobs.folder / "tf_job.py"]
+    job = started(jobs, command, "ready4", job_environment())
+    try:
+        deadline, state = time.monotonic() + 60, None
+        # The first window is open for some seconds, because the loop has no optimizer.
+        while time.monotonic() < deadline and state != "opened":
+            done = ask(jobs, "tf", "--json")
+            assert done.returncode == 0, done.stderr
+            (process,) = json.loads(done.stdout)["processes"]
+            state = process["state"] if process["reason"] is None else None
+            time.sleep(0.3)
+        assert (state, process["framework"]) == ("opened", "tensorflow")
+    finally:
+        time.sleep(1)
+        (jobs.folder / "enough4").touch()
+        assert job.wait(timeout=60) == 0
+    asked = [window for window in jobs.read("report", "tf")["windows"] if window["opened_for"] == "request"]
+    assert asked and asked[-1]["window"] == process["window"]
+
+
+def test_pinned_memory_has_a_ledger_of_its_own(jobs):
+    script = "import torch.pinning\ntrained(6, lambda step: 16384)\ntime.sleep(0.5)"
+    done = jobs.run(script, "pinned")
+    assert done.returncode == 0, done.stderr
+    report = jobs.read("report", "pinned")
+    # It comes last, although it is larger than the pool of the device.
+    assert [pool["device"] for pool in report["pools"]] == ["GPU:0", "HOST:pinned"]
+    assert report["pools"][1]["peak_bytes"] == 4 * MIB
+    lines = {line["line"]: line for line in report["ledger"] if line["device"] == "HOST:pinned"}
+    assert (lines["pool"]["bytes"], lines["pool"]["source"]) == (8 * MIB, "framework")
+    assert (lines["in use"]["bytes"], lines["in use"]["source"]) == (3 * MIB, "framework")
+    assert lines["device total"]["bytes"] is None and "pinned memory is memory of the host" in lines["device total"]["reason"]

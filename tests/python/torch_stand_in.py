@@ -95,6 +95,12 @@ STAND_IN = {
             count = {"all": {"current": sum(map(rounded, live.values())), "peak": highest}}
             return {"allocated_bytes": count, "reserved_bytes": count, "allocation": {"all": {"allocated": allocated}}}
     """,
+    "pinning.py": """
+        # Imported by programs that pin memory: older versions of PyTorch do not count it.
+        from torch import _C
+        count = {"current": 3 << 20, "peak": 4 << 20}
+        _C._cuda_hostMemoryStats = lambda: {"active_bytes": count, "allocated_bytes": {"current": 8 << 20, "peak": 8 << 20}}
+    """,
     "autograd.py": """
         class Node:
             def __init__(self):

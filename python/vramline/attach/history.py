@@ -35,6 +35,8 @@ _COUNTED_SECONDS = 3.0
 _GATHERED = 64
 # A rise of the peak is written only if the run has become this many times longer since the last one.
 _LONGER = 1.5
+# Seconds after the import of PyTorch in which the peak rises anyway, because the program builds its model.
+_FIRST_RISE = 5.0
 
 
 class History:
@@ -175,7 +177,7 @@ class History:
     def _rose(self) -> None:
         """Writes a snapshot, because the peak has risen: the process may be killed, and then nothing else shows what it held."""
         now = time.monotonic() - self._begun
-        if now >= self._rose_at * _LONGER and self._is_kept and self._moments.may_take("rise"):
+        if now >= max(self._rose_at * _LONGER, _FIRST_RISE) and self._is_kept and self._moments.may_take("rise"):
             self._rose_at = now
             self._moments.take("rise", "snapshot: the peak has risen", self._save_now)
         self._steps.job.watch_peaks()

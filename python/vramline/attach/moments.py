@@ -40,6 +40,7 @@ class Moments:
         self._spent = 0.0
         self._owner = os.getpid()
         self._taken: dict[WindowReason, list[pathlib.Path]] = {}
+        self._noted = 0
         self._is_busy = threading.Lock()
 
     def may_take(self, reason: WindowReason) -> bool:
@@ -68,8 +69,10 @@ class Moments:
 
     def note(self, what: str) -> None:
         """Writes the variables and the counters of a moment that the open trace shows."""
-        self._job.mark("mark", what, read=_read_all())
-        quietly(self._steps.take_inventory)(True)
+        self._noted += 1
+        if self._noted <= _KEPT["oom"]:
+            self._job.mark("mark", what, read=_read_all())
+            quietly(self._steps.take_inventory)(True)
 
     def _take(self, reason: WindowReason, what: str, save: Save) -> tuple[int | None, str | None]:
         number = self._steps.window.next_number()

@@ -26,6 +26,7 @@ from vramline.attach.settings import RunOptions
 from vramline.attach.steps import Steps
 from vramline.module_names import ModuleNames
 
+
 def hook(torch: ModuleType, steps: Steps, options: RunOptions, requests: Requests) -> None:
     """Installs the hooks on a PyTorch that has just been imported."""
     if options.limit is not None:

@@ -7,6 +7,7 @@
 pub mod accounts;
 #[cfg(feature = "recording")]
 pub mod asked;
+mod at_moment;
 pub mod caching;
 pub mod causes;
 pub mod diff;

@@ -259,6 +259,18 @@ fn traces_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> Tr
                 continue;
             }
         }
+        if window.is_moment {
+            for (path, content) in source::read_each(place, progress, &mut traces.unreadable) {
+                let own = RecordedWindow { place: None, ..window.clone() };
+                match content {
+                    Content::History(history) => moments.push((window, path, *history)),
+                    Content::Still(still) => {
+                        traces.stills.push(StillMoment { path, process: number, window: own, still: *still });
+                    }
+                }
+            }
+            continue;
+        }
         let read = match source::read(place, progress) {
             Ok(read) => read,
             // A window that was opened and never written leaves its folder; the marks say why.
@@ -271,15 +283,6 @@ fn traces_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> Tr
             }
         };
         traces.unreadable.extend(read.unreadable);
-        if window.is_moment {
-            moments.extend(read.histories.into_iter().map(|(path, history)| (window, path, history)));
-            let still = |(path, still)| {
-                let window = RecordedWindow { place: None, ..window.clone() };
-                StillMoment { path, process: number, window, still }
-            };
-            traces.stills.extend(read.stills.into_iter().map(still));
-            continue;
-        }
         let host = |(path, history)| host_of_window(process, number, window, path, history, &ranges);
         let hosts: Vec<Host> = read.histories.into_iter().map(host).collect();
         ranges.extend(hosts.iter().flat_map(|host| host.trace.ranges()));

@@ -20,7 +20,7 @@ use crate::event::{self, Framework, Hardware, History};
 use crate::ledger::Line;
 use crate::ledger::moments::HighestFigures;
 use crate::recording::reader::Recorded;
-use crate::recording::rows::{PINNED, WindowReason};
+use crate::recording::rows::PINNED;
 use crate::recording::windows::RecordedWindow;
 use crate::snapshot::Still;
 use crate::trace::recorded::RecordedStep;
@@ -42,7 +42,7 @@ pub struct ReportOptions {
 }
 
 impl ReportOptions {
-    fn is_asked(&self, pool: &str) -> bool {
+    pub(super) fn is_asked(&self, pool: &str) -> bool {
         self.pool.as_ref().is_none_or(|part| pool.contains(part.as_str()))
     }
 }
@@ -201,7 +201,7 @@ impl PoolAnalysis {
     }
 
     /// The highest peak comes first. Pinned memory of the host comes after memory of devices.
-    fn order(&self) -> (bool, std::cmp::Reverse<Option<Bytes>>) {
+    pub(super) fn order(&self) -> (bool, std::cmp::Reverse<Option<Bytes>>) {
         (self.device == PINNED, std::cmp::Reverse(self.highest()))
     }
 
@@ -492,47 +492,6 @@ impl ReportAnalysis {
         self.warnings.extend(doubts(history, pool, name));
     }
 
-    /// Shows a snapshot of one moment instead of the peak of a pool's trace, if more was in use then.
-    fn add_moments(&mut self, reading: &Reading, options: &ReportOptions) {
-        let Some(recorded) = &reading.recorded else { return };
-        for host in &reading.moments {
-            let Some((number, process)) = host.process.and_then(|at| Some((at, recorded.processes.get(at)?)))
-            else {
-                continue;
-            };
-            let story = ProcessStory::with_windows(process, reading.windows_of(number));
-            let steps = story.recorded_steps();
-            let window = host.window.as_ref();
-            let at = window.and_then(|window| window.begun).map(|begun| story.clock(begun));
-            let is_failure = window.is_some_and(|window| window.reason == Some(WindowReason::Oom));
-            let (trace, history) = (&host.trace, &host.trace.history);
-            let states = history.pools.iter().filter_map(|pool| Some((pool, pool.caching.as_ref()?)));
-            for (facts, caching) in states.filter(|(pool, _)| options.is_asked(&pool.name)) {
-                let Some(snapshot) = caching.state.as_ref().map(|state| trace.dumped(state)) else {
-                    continue;
-                };
-                let (pid, device) = (story.pid(), event::device_of(&facts.name));
-                let is_it = |pool: &&mut PoolAnalysis| {
-                    pool.pid == Some(pid) && (pool.name == facts.name || pool.name == device)
-                };
-                let Some(pool) = self.pools.iter_mut().find(is_it) else { continue };
-                if pool.at_peak.is_some() && pool.peak >= Some(snapshot.in_use) {
-                    continue;
-                }
-                pool.name.clone_from(&facts.name);
-                pool.peak = Some(snapshot.in_use);
-                pool.moment = if is_failure { HeldMoment::Failure } else { HeldMoment::Dump };
-                pool.at_peak = Some(NameTables::of_history(history).rows(&snapshot, options.by, options.top));
-                pool.caching = Some(CachingAnalysis::of(caching, history));
-                pool.fragmentation_at_peak = None;
-                pool.peak_at = at;
-                pool.peak_in = at.map(|at| story.place_at(at, &device, &steps));
-                pool.window = window.map(|window| window.number);
-            }
-        }
-        self.pools.sort_by_key(PoolAnalysis::order);
-    }
-
     /// Adds a file that shows one moment.
     fn add_still(&mut self, still: &Still, options: &ReportOptions) {
         self.warnings.extend(still.warnings.as_slice().iter().cloned());
@@ -624,7 +583,7 @@ impl ReportAnalysis {
 
 impl PoolAnalysis {
     /// A pool of which only the name is known.
-    fn bare(name: &str, device: &str) -> PoolAnalysis {
+    pub(super) fn bare(name: &str, device: &str) -> PoolAnalysis {
         PoolAnalysis {
             name: name.to_owned(),
             device: device.to_owned(),

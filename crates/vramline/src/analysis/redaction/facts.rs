@@ -288,7 +288,8 @@ impl Redaction {
             *variable = variable.as_deref().map(|variable| self.name(variable, Placeholder::Variable));
             *source = source.as_deref().map(|source| self.frame(source));
         }
-        let paths = process.trace.iter_mut().chain(&mut process.exception).chain(&mut process.dumps);
+        let words = process.exception.iter_mut().chain(&mut process.dumps);
+        let paths = process.trace.iter_mut().chain(words).chain(process.moments.values_mut());
         paths.for_each(|path| *path = self.path(path));
     }
 
