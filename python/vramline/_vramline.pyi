@@ -63,7 +63,9 @@ class Recorder:
         """Writes variables."""
     def owners(self, rows: Sequence[tuple[Any, ...]]) -> None:
         """Writes owners of ops."""
-    def start_sampling(self, pace: float, read: Callable[[], Sequence[tuple[Any, ...]]]) -> bool:
+    def start_sampling(
+        self, pace: float, read: Callable[[], Sequence[tuple[Any, ...]]], on_request: Callable[[], None] | None = None
+    ) -> bool:
         """Samples every `pace` seconds in a thread. Returns whether the thread could be started."""
     def stop_sampling(self) -> None:
         """Stops the sampling thread."""

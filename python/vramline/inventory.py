@@ -103,7 +103,8 @@ def of_torch(optimizer: Any, names: ModuleNames | None = None) -> list[Row]:
         for parameter in group["params"]:
             model, layer, name = known.get(id(parameter), (None, None, f"parameter {number}"))
             parts += _of_parameter(owner, model, layer, name, parameter)
-            for key, state in optimizer.state.get(parameter, {}).items():
+            # A copy: another thread may be training.
+            for key, state in list(optimizer.state.get(parameter, {}).items()):
                 if hasattr(state, "data_ptr"):
                     parts.append(_Part(owner, model, layer, f"{name} {key}", "optimizer", state))
             number += 1

@@ -40,6 +40,8 @@ class Session:
         self._recorder: Any = None
         self._name = ""
         self._pace: float | None = None
+        self.on_request: Callable[[], None] | None = None
+        """Called in the sampling thread when somebody requests a snapshot of the job."""
 
     @property
     def name(self) -> str:
@@ -52,7 +54,7 @@ class Session:
         self._recorder = _vramline.Recorder(self.folder, self.name)
         self._write_facts()
         if self._pace:
-            self._recorder.start_sampling(self._pace, counters.read_all)
+            self._recorder.start_sampling(self._pace, counters.read_sampled, self.on_request)
         return self._recorder
 
     def attempt(self, write: Callable[[], object]) -> None:
@@ -136,7 +138,9 @@ class Session:
     def sample(self, pace: float) -> None:
         """Samples the counters in a background thread, every `pace` seconds."""
         self._pace = pace
-        self.attempt(lambda: self._recorder.start_sampling(pace, counters.read_all) if self._recorder else self._open())
+        self.attempt(
+            lambda: self._recorder.start_sampling(pace, counters.read_sampled, self.on_request) if self._recorder else self._open()
+        )
 
     def note(self, **facts: Any) -> None:
         """Adds facts about this process to its file."""

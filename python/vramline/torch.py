@@ -37,6 +37,20 @@ def read(device: str) -> Counters:
     return Counters(device, allocated["current"], allocated["peak"], _reset_at.get(device), reserved["current"])
 
 
+def pinned() -> list[Counters]:
+    """Returns the counters of pinned host memory; nothing if this version of PyTorch does not count it. CUDA must be in use."""
+    ask = getattr(_torch()._C, "_cuda_hostMemoryStats", None)
+    told = ask() if ask is not None else None
+    if not told or "active_bytes" not in told or "allocated_bytes" not in told:
+        return []
+    active, owned = told["active_bytes"], told["allocated_bytes"]
+    if not owned["peak"]:
+        # The program has pinned nothing.
+        return []
+    # Peaks are a best effort of PyTorch: a sum over sizes, which may have been reached at different times.
+    return [Counters("HOST:pinned", active["current"], active["peak"], None, owned["current"])]
+
+
 def ordinal(device: str) -> int:
     """Returns CUDA's number of a device."""
     return int(device.partition(":")[2])

@@ -19,11 +19,11 @@ How = Literal["keras", "trainer", "api", "trace", "inferred"]
 Role = Literal["parameters", "gradients", "optimizer", "activations", "inputs", "state", "temporaries", "unknown"]
 """The role of a variable or a block."""
 
-WindowReason = Literal["start", "fit", "validation", "predict", "retrace", "rise", "program"]
+WindowReason = Literal["start", "fit", "validation", "predict", "retrace", "rise", "program", "oom", "request"]
 """Why a trace was started.
 
-`start`: with the process. `rise`: the peak of the process had risen. `program`: the program started its own profiler. The others: the
-program began to fit, validate, predict, or traced a function again.
+`start`: with the process. `rise`: the peak of the process had risen. `program`: the program started its own profiler. `oom`: an
+allocation failed. `request`: `vramline snapshot` asked for it. The others: the program began to fit, validate, predict, or traced a function again.
 """
 
 TraceState = Literal["begun", "stopped", "written", "failed", "lost"]

@@ -1,5 +1,5 @@
-"""Owners in PyTorch, from the hooks to the report. There is no GPU here, so a stand-in for PyTorch allocates: its history has the shape of
-PyTorch's, and its backward pass runs in a thread without Python frames. The real modules and autograd: tests/integrations.
+"""Owners in PyTorch, from the hooks to the report. There is no GPU here, so a stand-in for PyTorch allocates. The real modules and autograd:
+tests/integrations.
 """
 
 import json
@@ -9,170 +9,8 @@ import sys
 import textwrap
 
 import pytest
+import torch_stand_in
 from conftest import job_environment
-
-STAND_IN = {
-    "__init__.py": """
-        __version__ = "2.11.0"
-        from torch import _C, cuda
-        class Tensor:
-            is_leaf = True
-            requires_grad = False
-            def __init__(self, size, grad_fn=None, frames=()):
-                self.size, self.grad_fn, self.grad = size, grad_fn, None
-                self.shape, self.dtype = (size // 4,), "torch.float32"
-                self.address = _C.allocate(size, frames)
-                self.device = type("device", (), {"type": "cuda", "index": 0})
-            numel = lambda self: self.size // 4
-            element_size = lambda self: 4
-            data_ptr = lambda self: self.address
-            def free(self):
-                _C.free(self.address)
-        is_grad_enabled = lambda: True
-        from torch import autograd, nn, optim
-    """,
-    "_C.py": """
-        import threading, time
-        local = threading.local()
-        entries, live = [], {}
-        base = 0x7f0000000000
-        top = base
-        is_on = False
-        def entry(action, address, size, frames=()):
-            if is_on:
-                frames = [{"name": name, "filename": file, "line": line} for name, file, line in frames]
-                metadata = getattr(local, "metadata", "")
-                entries.append({"action": action, "addr": address, "size": size, "stream": 0, "time_us": time.time_ns() // 1000,
-                    "compile_context": "N/A", "user_metadata": metadata, "frames": frames})
-                time.sleep(2e-5)
-        def allocate(size, frames):
-            global top
-            address, top = top, top + (size + 511) // 512 * 512
-            live[address] = size
-            entry("alloc", address, size, frames)
-            return address
-        def free(address):
-            size = live.pop(address)
-            entry("free_requested", address, size)
-            entry("free_completed", address, size)
-        def _cuda_setMemoryMetadata(text):
-            local.metadata = text
-        _get_tracing_state = lambda: None
-        def _cuda_memoryStats(number):
-            count = {"all": {"current": sum(live.values()), "peak": 0}}
-            return {"allocated_bytes": count, "reserved_bytes": count}
-    """,
-    "autograd.py": """
-        class Node:
-            def __init__(self):
-                self.metadata, self.hooks = {}, []
-            def register_prehook(self, hook):
-                self.hooks.append(hook)
-            def run(self):
-                for hook in self.hooks:
-                    assert hook(()) is None
-        class Variable:
-            class _execution_engine:
-                waiting = []
-                @staticmethod
-                def queue_callback(call):
-                    Variable._execution_engine.waiting.append(call)
-    """,
-    "cuda/__init__.py": """
-        from torch.cuda import memory
-        is_up, waiting = False, []
-        is_initialized = lambda: is_up
-        device_count = lambda: 1
-        reset_peak_memory_stats = lambda number: None
-        def _lazy_call(call, **_):
-            call() if is_up else waiting.append(call)
-        def init():
-            global is_up
-            for call in waiting:
-                call()
-            is_up = True
-    """,
-    "cuda/memory.py": """
-        from torch import _C
-        SIZE = 1 << 26
-        def _record_memory_history(enabled="all", context="all", stacks="all", max_entries=0):
-            _C.is_on = bool(enabled)
-            if enabled:
-                _C.entry("segment_alloc", _C.base, SIZE)
-        def _snapshot():
-            blocks, at = [], _C.base
-            def block(address, size, requested, state):
-                blocks.append({"address": address, "size": size, "requested_size": requested, "state": state, "frames": []})
-            for address, size in sorted(_C.live.items()):
-                if address > at:
-                    block(at, address - at, 0, "inactive")
-                at = address + (size + 511) // 512 * 512
-                block(address, at - address, size, "active_allocated")
-            block(at, _C.base + SIZE - at, 0, "inactive")
-            active = sum(each["size"] for each in blocks if each["state"] != "inactive")
-            segment = {"device": 0, "address": _C.base, "total_size": SIZE, "allocated_size": active, "active_size": active,
-                "requested_size": sum(_C.live.values()), "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0),
-                "is_expandable": False, "frames": [], "blocks": blocks}
-            return {"segments": [segment], "device_traces": [list(_C.entries)], "allocator_settings": {}, "external_annotations": []}
-    """,
-    "nn/__init__.py": "from torch.nn.modules.module import Module\n",
-    "nn/modules/__init__.py": "from torch.nn.modules import module\n",
-    "nn/modules/module.py": """
-        import itertools
-        _global_forward_pre_hooks, _global_forward_hooks, _global_forward_hooks_with_kwargs = {}, {}, {}
-        numbers = itertools.count()
-        class Handle:
-            def __init__(self, table, hook):
-                self.table, self.id = table, next(numbers)
-                table[self.id] = hook
-            def remove(self):
-                self.table.pop(self.id, None)
-        def register_module_forward_pre_hook(hook):
-            return Handle(_global_forward_pre_hooks, hook)
-        def register_module_forward_hook(hook, with_kwargs=False, always_call=False):
-            return Handle(_global_forward_hooks, hook)
-        class Module:
-            def __init__(self):
-                self._parameters, self._buffers, self._modules = {}, {}, {}
-            def __setattr__(self, name, value):
-                if isinstance(value, Module):
-                    self._modules[name] = value
-                object.__setattr__(self, name, value)
-            def named_modules(self, prefix=""):
-                yield prefix, self
-                for name, module in self._modules.items():
-                    yield from module.named_modules(f"{prefix}.{name}" if prefix else name)
-            def modules(self):
-                return (module for _, module in self.named_modules())
-            def parameters(self):
-                return (each for module in self.modules() for each in module._parameters.values())
-            def buffers(self):
-                return (each for module in self.modules() for each in module._buffers.values())
-            def __call__(self, *args, **kwargs):
-                for hook in list(_global_forward_pre_hooks.values()):
-                    assert hook(self, args) is None
-                result = self.forward(*args, **kwargs)
-                for hook in list(_global_forward_hooks.values()):
-                    assert hook(self, args, kwargs, result) is None
-                return result
-    """,
-    "optim/__init__.py": "",
-    "optim/optimizer.py": """
-        import torch
-        hooks = []
-        register_optimizer_step_post_hook = hooks.append
-        class Optimizer:
-            def __init__(self, parameters):
-                self.param_groups, self.state = [{"params": list(parameters)}], {}
-            def step(self):
-                frames = [("adam", "/v/site-packages/torch/optim/adam.py", 9), ("main", "/me/train.py", 50)]
-                for parameter in self.param_groups[0]["params"]:
-                    if parameter not in self.state:
-                        self.state[parameter] = {"exp_avg": torch.Tensor(parameter.size, frames=frames)}
-                for hook in hooks:
-                    hook(self, (), {})
-    """,
-}
 
 JOB = """
     import threading
@@ -243,13 +81,10 @@ JOB = """
 @pytest.fixture(scope="module")
 def recording(binary, tmp_path_factory):
     folder = tmp_path_factory.mktemp("owners")
-    for name, text in STAND_IN.items():
-        path = folder / "stand_in" / "torch" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(text))
+    stand_in = torch_stand_in.install(folder)
     (folder / "job.py").write_text(textwrap.dedent(JOB))
     command = [binary, "run", "--no-report", "-o", "job.vram", "--trace", "steps=3", "--", sys.executable, "job.py"]
-    environment = job_environment(folder / "stand_in")
+    environment = job_environment(stand_in)
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "hook" not in done.stderr, done.stderr

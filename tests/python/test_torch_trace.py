@@ -84,9 +84,9 @@ def snapshots(case="gpt-adam"):
     return {row["batch"]: row for row in truths if row["kind"] == "snapshot" and row["case"] == case}
 
 
-def test_the_history_is_on_for_the_window_only(binary, recorded, tmp_path):
+def test_the_full_history_is_on_for_the_window_only(binary, recorded, tmp_path):
     printed = recorded(TRAINS, "gpt-adam-4", "job.vram", "--trace", "steps=3")
-    assert printed.strip() == "['all', 'snapshot', None]"
+    assert printed.strip() == "['all', 'snapshot', None, 'state']"
     (file,) = (tmp_path / "job.vram").glob("trace-*/*.snapshot.pickle")
     assert not list(file.parent.glob("*.part"))
     document = report(binary, tmp_path / "job.vram")
@@ -113,19 +113,19 @@ def test_a_program_with_a_history_of_its_own_gets_it(recorded, tmp_path, script,
     assert printed == str(calls) if calls else printed.endswith("'state']")
 
 
-def test_a_program_that_only_infers_switches_it_off_too(recorded, tmp_path):
+def test_a_program_that_only_infers_ends_the_window_too(recorded, tmp_path):
     """Time ends the window, in a thread of its own."""
     script = TRAINS.replace("    for _ in range(9):\n        torch.optim.step()\n", "    import time\n    time.sleep(8)\n")
     assert "sleep" in script
     printed = recorded(script, "gpt-adam-4", "job.vram", "--trace-seconds", "1")
-    assert printed.strip() == "['all', 'snapshot', None]"
+    assert printed.strip() == "['all', 'snapshot', None, 'state']"
     assert list((tmp_path / "job.vram").glob("trace-*/*.snapshot.pickle"))
 
 
 def test_a_snapshot_that_fails_costs_the_trace_only(recorded, tmp_path):
     script = TRAINS.replace("    torch.cuda.init()", "    def none(): raise RuntimeError('no')\n    torch.cuda.memory._snapshot = none\n    torch.cuda.init()")
     printed = recorded(script, "gpt-adam-4", "job.vram", "--trace", "steps=3")
-    assert printed.strip() == "['all', None]"
+    assert printed.strip() == "['all', None, 'state']"
     assert not list((tmp_path / "job.vram").glob("trace-*/*"))
 
 

@@ -38,15 +38,15 @@ export function numbers(report: Report, pool: Pool): HTMLElement {
   // A default that nobody set and no memory backs is no limit.
   const isBuiltIn = pool.limit_by === "built-in", limit = isBuiltIn ? null : pool.limit_bytes;
   const higher = pool.lifetime_peak_bytes !== null && pool.lifetime_peak_bytes > (pool.peak_bytes ?? 0) && report.run ? pool.lifetime_peak_bytes : null;
-  const title = { peak: higher ? "Peak of the traced steps" : "Peak in use", dump: "In use at the dump", program: "Requested by the program" }[pool.moment];
-  const peak = card("peak", title, { peak: "peak", dump: "in use", program: "requested" }[pool.moment], pool.peak_bytes,
+  const title = { peak: higher ? "Peak of the traced steps" : "Peak in use", dump: "In use at the dump", program: "Requested by the program", failure: "In use at the failure" }[pool.moment];
+  const peak = card("peak", title, { peak: "peak", dump: "in use", program: "requested", failure: "in use" }[pool.moment], pool.peak_bytes,
     pool.peak_bytes === null ? capital(reasonOf(report, `pools[${at}].peak_bytes`))
       : (pool.peak_at_ns === null ? `in ${pool.name}` : `in ${pool.name}, at ${time(pool.peak_at_ns)}`) + (higher ? `; peak of the process: ${bytes(higher)}` : ""));
   const reserved = "Reserved by the pool";
   const held = ofJob && ofJob.bytes !== null ? card("taken", "Held by the process", "", ofJob.bytes, `${source(ofJob)}, everything included`)
     : taken && taken.bytes !== null ? card("taken", reserved, "reserved", taken.bytes, source(taken))
     : pool.replay?.exact ? card("taken", reserved, "reserved", pool.replay.pool_bytes, "at most, by exact replay")
-    : pool.caching ? card("taken", reserved, "reserved", pool.caching.reserved_peak_bytes, pool.moment === "dump" ? "at the dump, by the snapshot" : "at most, by the snapshot")
+    : pool.caching ? card("taken", reserved, "reserved", pool.caching.reserved_peak_bytes, pool.moment === "peak" ? "at most, by the snapshot" : "at the dump, by the snapshot")
     : card("taken", reserved, "reserved", null, capital(ofJob?.reason || taken?.reason || "the file does not say, and there is no replay from the start"));
   const free = line("free");
   const left = free && free.bytes !== null ? card("free", isHost ? "Available host memory" : "Free on the device", "", free.bytes, source(free))
@@ -60,7 +60,7 @@ export function numbers(report: Report, pool: Pool): HTMLElement {
 // The parts of the peak as bars, the largest first; together they are the peak.
 export function parts(pool: Pool): HTMLElement | null {
   const held = pool.at_peak;
-  const out = section("parts", { peak: "What the peak is made of", dump: "What was in use at the dump", program: "What the compiled program requests" }[pool.moment]);
+  const out = section("parts", { peak: "What the peak is made of", dump: "What was in use at the dump", program: "What the compiled program requests", failure: "What was in use when an allocation failed" }[pool.moment]);
   if (!held) {
     if (pool.peak_bytes === null) return null;
     out.append(missing("No trace: the peak is known, what it is made of is not. Record a trace with {run}."), ask());

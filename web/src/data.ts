@@ -142,7 +142,7 @@ export function momentAt(held: Held): Moment {
 
 // "at the peak" is said only where a history knows the peak.
 export function whenHeld(pool: Pool, atPeak: string): string {
-  return { peak: atPeak, dump: "at the moment of the dump", program: "as compiled" }[pool.moment];
+  return { peak: atPeak, dump: "at the moment of the dump", program: "as compiled", failure: "at the failed allocation" }[pool.moment];
 }
 
 export function unpack(raw: Raw): Data {

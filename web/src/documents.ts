@@ -195,6 +195,7 @@ export interface FailureView {
   regions: RegionView[];
   bridge: BridgeView | null;
   holders: HolderView[];
+  held: HeldThenView | null;
   buffers: BufferView[];
   advice: AdviceView[];
 }
@@ -216,6 +217,24 @@ export interface HardwareView {
   vendor: "AMD" | "NVIDIA" | null;
   architecture: string;
   memory_bytes: number | null;
+}
+
+export interface HeldThenView {
+  pid: number;
+  pool: string;
+  device: string;
+  shown_by: "failure" | "snapshot" | "trace" | "newest-trace";
+  window: number | null;
+  after_step: number | null;
+  in_use_bytes: number;
+  slack_bytes: number;
+  owners: OwnerView[];
+  other_owners: number;
+  other_owners_bytes: number;
+  before_bytes: number | null;
+  growth: string | null;
+  signal: number | null;
+  last_in_use_bytes: number | null;
 }
 
 export interface HeldView {
@@ -297,16 +316,28 @@ export interface OomReport {
   files: string[];
   failures: FailureView[];
   groups: GroupView[];
+  killed: HeldThenView | null;
   soft: SoftView;
   warnings: Warning[];
   unknowns: Unknown[];
 }
 
 export interface OomVerdictView {
-  word: "none" | "unknown" | "went-on" | "device" | "fragmented" | "slack" | "exhausted" | "limit";
+  word: "none" | "unknown" | "went-on" | "killed" | "device" | "fragmented" | "slack" | "exhausted" | "limit";
   failures: number;
   requested_bytes: number | null;
   short_by_bytes: number | null;
+}
+
+export interface OwnerView {
+  role: "parameters" | "gradients" | "optimizer" | "activations" | "inputs" | "state" | "temporaries" | "unknown";
+  layer: string;
+  source: string;
+  bytes: number;
+  count: number;
+  before_bytes: number | null;
+  before_count: number | null;
+  evidence: string;
 }
 
 export interface PatternsView {
@@ -362,7 +393,7 @@ export interface PoolView {
   peak_bytes: number | null;
   lifetime_peak_bytes: number | null;
   peak_at_ns: number | null;
-  moment: "peak" | "dump" | "program";
+  moment: "peak" | "dump" | "program" | "failure";
   window: number | null;
   peak_in: PeakPlaceView | null;
   rose_in?: PeakPlaceView;
@@ -539,7 +570,7 @@ export interface WindowView {
   host: string;
   pid: number;
   window: number;
-  opened_for: "start" | "fit" | "validation" | "predict" | "retrace" | "rise" | "program" | null;
+  opened_for: "start" | "fit" | "validation" | "predict" | "retrace" | "rise" | "program" | "oom" | "request" | null;
   state: "begun" | "stopped" | "written" | "failed" | "lost" | null;
   begin_ns: number | null;
   end_ns: number | null;

@@ -39,10 +39,10 @@ function ofJob(lines: LedgerLine[], first: number): Entry[] {
 // Where there is no ledger: the pool as its replay or its snapshot knows it. Without either there is nothing around the bytes in use.
 function ofPool(pool: Pool): Entry[] {
   const held = pool.at_peak;
-  const moment = pool.caching?.moments.find((one) => one.when === (pool.moment === "dump" ? "end" : "peak"));
+  const moment = pool.caching?.moments.find((one) => one.when === (pool.moment === "peak" ? "peak" : "end"));
   const reserved = pool.replay?.exact ? pool.replay.pool_at_peak_bytes : moment?.reserved_bytes ?? null;
   if (!held || reserved === null) return [];
-  const source = pool.replay?.exact ? "exact replay" : "snapshot", trace = pool.moment === "dump" ? "snapshot" : "trace";
+  const source = pool.replay?.exact ? "exact replay" : "snapshot", trace = pool.moment === "peak" ? "trace" : "snapshot";
   const out: Entry[] = [];
   const add = (name: string, part: string, amount: number, source: string, of: number | null) => {
     if (amount > 0 || of === null) out.push({ name, part, bytes: amount, source, reason: "", of });

@@ -30,6 +30,8 @@ pub(crate) const RECORD: &str = "VRAMLINE_RECORD";
 pub(crate) const TRACE: &str = "VRAMLINE_TRACE";
 /// Set: the longest duration of one trace, in seconds.
 pub(crate) const TRACE_SECONDS: &str = "VRAMLINE_TRACE_SECONDS";
+/// Set: `auto`, `on` or `off`.
+pub(crate) const UNTIL_OOM: &str = "VRAMLINE_UNTIL_OOM";
 /// Set: samples per second, 0 for none.
 pub(crate) const RATE: &str = "VRAMLINE_RATE";
 /// Set to 1: reset the peak counter at each step.
@@ -48,8 +50,20 @@ pub(crate) const FIX: &str = "VRAMLINE_FIX";
 pub(crate) const STAND_IN: &str = "VRAMLINE_STAND_IN";
 
 /// The settings for the Python side. Those that are not set for this job are removed, because they belong to an outer run.
-pub(crate) const TO_PYTHON: [&str; 11] =
-    [RECORD, TRACE, TRACE_SECONDS, RATE, STEP_PEAKS, LIMIT, GROWTH, ALLOCATOR, STOP, FIX, STAND_IN];
+pub(crate) const TO_PYTHON: [&str; 12] = [
+    RECORD,
+    TRACE,
+    TRACE_SECONDS,
+    UNTIL_OOM,
+    RATE,
+    STEP_PEAKS,
+    LIMIT,
+    GROWTH,
+    ALLOCATOR,
+    STOP,
+    FIX,
+    STAND_IN,
+];
 
 /// Read and set: Python's module path; ours comes first.
 pub(crate) const PYTHONPATH: &str = "PYTHONPATH";

@@ -232,15 +232,28 @@ impl Recorder {
     }
 
     /// Samples every `pace` seconds in a thread. The thread holds the GIL only while it calls `read` for the framework's
-    /// counters. Returns whether the thread could be started.
-    fn start_sampling(&self, py: Python<'_>, pace: f64, read: Py<PyAny>) -> PyResult<bool> {
+    /// counters, and `on_request` where somebody requests a snapshot. Returns whether the thread could be started.
+    #[pyo3(signature = (pace, read, on_request = None))]
+    fn start_sampling(
+        &self,
+        py: Python<'_>,
+        pace: f64,
+        read: Py<PyAny>,
+        on_request: Option<Py<PyAny>>,
+    ) -> PyResult<bool> {
         let pace =
             Duration::try_from_secs_f64(pace).map_err(|error| PyValueError::new_err(error.to_string()))?;
         self.stop_sampling(py);
-        let ask = move || {
+        let ask = move |is_requested: bool| {
             // Attaching fails while the interpreter shuts down: there is nothing to read then.
             let answer = forking::between_forks(|| {
-                Python::try_attach(|py| read.call0(py).and_then(|found| found.extract::<Vec<Read>>(py)).ok())
+                Python::try_attach(|py| {
+                    if let Some(tell) = on_request.as_ref().filter(|_| is_requested) {
+                        // It starts a thread; without one there is no answer.
+                        let _ = tell.call0(py);
+                    }
+                    read.call0(py).and_then(|found| found.extract::<Vec<Read>>(py)).ok()
+                })
             });
             answer.flatten().unwrap_or_default().into_iter().map(counters).collect()
         };

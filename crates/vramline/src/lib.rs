@@ -258,6 +258,8 @@ pub mod documents {
 
     // Of a post-mortem.
     #[doc(inline)]
+    pub use crate::stages::analysis::moments::HeldSource;
+    #[doc(inline)]
     pub use crate::stages::analysis::oom::OomWord;
     #[doc(inline)]
     pub use crate::stages::failure::{Dialect, Platform};
@@ -265,6 +267,8 @@ pub mod documents {
     pub use crate::stages::postmortem::Verdict;
     #[doc(inline)]
     pub use crate::stages::postmortem::outcome::FailureOutcome;
+    #[doc(inline)]
+    pub use crate::stages::view::moments::{HeldThenView, OwnerView};
     #[doc(inline)]
     pub use crate::stages::view::oom::{
         AdviceView, BridgeView, BufferView, ChunkView, FailureView, GroupView, HolderView, OomVerdictView,

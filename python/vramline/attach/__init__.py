@@ -16,6 +16,7 @@ from types import ModuleType
 
 from vramline import recorder, session
 from vramline.attach import ending, fixes, imports, jax, keras, settings, tensorflow, torch, trainers
+from vramline.attach.requests import Requests
 from vramline.attach.steps import Steps
 from vramline.attach.window import Window
 
@@ -29,6 +30,8 @@ def begin() -> None:
     _name_dumps(job)
     window = Window(job, options)
     steps = Steps(job, window, options.step_peaks, options.stop)
+    requests = Requests(job)
+    job.on_request = requests.noticed
     if options.rate > 0:
         job.sample(1.0 / options.rate)
     else:
@@ -45,7 +48,7 @@ def begin() -> None:
 
         imports.after(name, call)
 
-    after("tensorflow", lambda module: tensorflow.hook(module, steps, options))
+    after("tensorflow", lambda module: tensorflow.hook(module, steps, options, requests))
 
     def with_fixes(module: ModuleType) -> None:
         # Apply the fixes first, so that the hooks see what the job will use.
@@ -55,10 +58,11 @@ def begin() -> None:
 
     after("keras", with_fixes)
     after("tf_keras", with_fixes)
-    after("jax", lambda module: jax.hook(module, steps, options))
-    after("torch", lambda module: torch.hook(module, steps, options))
+    after("jax", lambda module: jax.hook(module, steps, options, requests))
+    after("torch", lambda module: torch.hook(module, steps, options, requests))
     trainers.hook(steps)
     os.register_at_fork(after_in_child=steps.after_fork)
+    os.register_at_fork(after_in_child=requests.after_fork)
     os.register_at_fork(after_in_child=lambda: _name_dumps(job))
 
 

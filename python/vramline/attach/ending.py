@@ -31,6 +31,9 @@ def watch(job: Session, steps: Steps) -> None:
         if told[0] is error:
             return
         told[0] = error
+        # The cause of the last error may be the one that PyTorch raised.
+        for each in (error, *_before(error)):
+            steps.on_exception(each)
         text = f"{kind.__name__}: {error}"
         job.mark("exception", text[:4000], read=counters.read_all())
         path = job.folder / f"exception-{job.name}.txt"

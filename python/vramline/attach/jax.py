@@ -12,6 +12,8 @@ from typing import Any
 
 from vramline.attach import ending
 from vramline.attach.driver import total_memory
+from vramline.attach.moments import Moments
+from vramline.attach.requests import Answer, Requests
 from vramline.attach.settings import RunOptions
 from vramline.attach.steps import Steps
 from vramline.attach.window import write_whole
@@ -20,12 +22,30 @@ from vramline.session import warn
 _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
-def hook(jax: ModuleType, steps: Steps, options: RunOptions) -> None:
+def hook(jax: ModuleType, steps: Steps, options: RunOptions, requests: Requests) -> None:
     """Installs the hooks on a JAX that has just been imported."""
     if options.limit is not None:
         _set_limit(options.limit, steps)
     _hook_profiler(steps)
+    moments = Moments(steps)
+    requests.add("jax", lambda: _asked(moments))
     ending.at_exit_of(steps)
+
+
+def _asked(moments: Moments) -> Answer:
+    """Answers `vramline snapshot` with JAX's profile of live arrays."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if getattr(bridge, "_default_backend", None) is None:
+        return Answer("counters", reason="JAX has not opened a device in this process")
+    profiler = sys.modules.get("jax.profiler")
+    if profiler is None:
+        return Answer("counters", reason="JAX has no profiler here")
+
+    def save(folder: pathlib.Path) -> None:
+        write_whole(folder / f"{os.uname().nodename}.memory.prof", profiler.device_memory_profile())
+
+    number, why = moments.take("request", "snapshot: requested by vramline snapshot", save)
+    return Answer("taken", number) if number is not None else Answer("failed", reason=why)
 
 
 def _set_limit(limit: int, steps: Steps) -> None:

@@ -18,6 +18,8 @@ class RunOptions:
     step_peaks: bool = False
     limit: int | None = None
     """The most bytes that a pool may reserve."""
+    until_oom: str = "off"
+    """Whether PyTorch's allocator records where live blocks were requested after the trace: auto, on or off."""
     stop: bool = False
     """Whether the process ends after its trace."""
 
@@ -38,5 +40,6 @@ def options() -> RunOptions:
         rate=number("VRAMLINE_RATE"),
         step_peaks=os.environ.get("VRAMLINE_STEP_PEAKS") == "1",
         limit=int(limit) if limit.isdigit() else None,
+        until_oom=os.environ.get("VRAMLINE_UNTIL_OOM", "off"),
         stop=os.environ.get("VRAMLINE_STOP") == "1",
     )

@@ -68,6 +68,10 @@ class Steps:
         # By function: the number of input elements when a window was last opened for a retrace.
         self._largest: dict[str, int] = {}
         self.local = _Local()
+        self.rose: Callable[[], None] = lambda: None
+        """Called after a step in which the peak has risen, if no window opens for it."""
+        self.on_exception: Callable[[BaseException], None] = lambda _: None
+        """Called with the exception that ends the program."""
 
     def begin(self, is_eager: bool = False, lists: bool = True) -> int:
         """Notes that a step begins, and returns the time. An eager step runs its ops one by one, without a graph.
@@ -103,7 +107,8 @@ class Steps:
         if self.window.is_open:
             self._counted_for_window(phase)
         elif has_risen:
-            self.window.reopen("rise")
+            if not self.window.reopen("rise") and not self.window.wanted:
+                self.rose()
         elif self.window.wanted:
             self.window.reopen()
         if self._stops and phase == "train" and self.window.is_over:

@@ -13,6 +13,7 @@ from typing import Any
 
 from vramline.attach import ending, keras, own_profile, owners, quiet, raised
 from vramline.attach.quiet import quietly
+from vramline.attach.requests import Answer, Requests
 from vramline.attach.settings import RunOptions
 from vramline.attach.steps import Steps
 from vramline.session import warn
@@ -22,7 +23,7 @@ _MIB = 1 << 20
 _MOST_SOURCES = 20_000
 
 
-def hook(tensorflow: ModuleType, steps: Steps, options: RunOptions) -> None:
+def hook(tensorflow: ModuleType, steps: Steps, options: RunOptions, requests: Requests) -> None:
     """Installs the hooks on a TensorFlow that has just been imported."""
     if options.limit is not None:
         _hook_limit(sys.modules["tensorflow.python.eager.context"].Context, options.limit, steps)
@@ -32,7 +33,18 @@ def hook(tensorflow: ModuleType, steps: Steps, options: RunOptions) -> None:
     _hook_tracing(steps)
     _hide()
     raised.hook(tensorflow.errors.ResourceExhaustedError, steps.job)
+    requests.add("tensorflow", lambda: _asked(steps))
     ending.at_exit_of(steps)
+
+
+def _asked(steps: Steps) -> Answer:
+    """Answers `vramline snapshot` with a trace of the next steps: TensorFlow tells what its pool holds only in a trace."""
+    window = steps.window
+    if window.is_open:
+        return Answer("opened", window.number, "a trace was open already")
+    if window.reopen("request"):
+        return Answer("opened", window.number)
+    return Answer("counters", reason="no trace can be opened: the budget of --trace auto is spent, or the program traces itself")
 
 
 def _hook_profiler(steps: Steps) -> None:

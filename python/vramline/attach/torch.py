@@ -1,18 +1,15 @@
 """Hooks on PyTorch: steps, the trace, and the memory limit.
 
 A step ends with an optimizer's update, unless a trainer counts the steps. When PyTorch initialises CUDA, the limit is set and the trace
-begins. The trace is the memory history of PyTorch's allocator, saved as a snapshot. It is on only during the steps of the window, and so
-are the hooks on modules.
+begins. The trace is the memory history of PyTorch's allocator, saved as a snapshot. It is complete only during the steps of the window, and
+the hooks on modules exist only then. `history` says what goes on afterwards.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import pathlib
-import pickle
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -21,20 +18,16 @@ from typing import Any
 
 from vramline import inventory
 from vramline.attach import ending, imports
+from vramline.attach.history import History
 from vramline.attach.modules import ModuleHooks
 from vramline.attach.quiet import quietly
+from vramline.attach.requests import Requests
 from vramline.attach.settings import RunOptions
 from vramline.attach.steps import Steps
-from vramline.attach.window import available_bytes
 from vramline.module_names import ModuleNames
 
-# The most events that the allocator keeps, in a ring: a program with more events loses the oldest. An event takes this much memory,
-# including its copy in Python.
-_MOST_EVENTS = 500_000
-_EVENT_BYTES = 3000
 
-
-def hook(torch: ModuleType, steps: Steps, options: RunOptions) -> None:
+def hook(torch: ModuleType, steps: Steps, options: RunOptions, requests: Requests) -> None:
     """Installs the hooks on a PyTorch that has just been imported."""
     if options.limit is not None:
         limit = options.limit
@@ -44,9 +37,10 @@ def hook(torch: ModuleType, steps: Steps, options: RunOptions) -> None:
     rows_of = functools.partial(inventory.of_torch, names=names)
     modules = _module_hooks(torch, names, steps)
     # The history begins after the limit is set, and before the program's first allocation.
-    history: _History | None = None
+    history: History | None = None
     try:
-        history = _History(torch, steps, modules)
+        history = History(torch, steps, modules, options)
+        requests.add("torch", history.asked)
         torch.cuda._lazy_call(quietly(history.begin))
         ending.at_exit_of(steps)
     except AttributeError:  # This version of PyTorch has no history.
@@ -177,83 +171,6 @@ def _reference(value: Any) -> Callable[[], Any]:
         return weakref.ref(value)
     except TypeError:
         return lambda: value
-
-
-class _History:
-    """The memory history of PyTorch's allocator. There is only one: if the program records its own, ours stops."""
-
-    def __init__(self, torch: ModuleType, steps: Steps, modules: ModuleHooks | None) -> None:
-        self._modules = modules
-        self._memory = torch.cuda.memory
-        self._record = record = self._memory._record_memory_history
-        self._is_enabled = getattr(torch._C, "_cuda_isHistoryEnabled", lambda: False)
-        self._window = steps.window
-        # The thread that switched the history on, and the thread that trains.
-        self._thread = self._trains = 0
-        self._taken: Any = None
-        self._is_on = self._is_theirs = False
-
-        @functools.wraps(record)
-        def theirs(*args: Any, **kwargs: Any) -> Any:
-            quietly(self._make_way)()
-            return record(*args, **kwargs)
-
-        self._memory._record_memory_history = theirs
-
-    def begin(self) -> None:
-        """Opens the window. CUDA is being initialised, so nothing is allocated yet."""
-        if not self._is_theirs and not self._is_enabled():
-            self._window.open("torch", self._start)
-
-    def _make_way(self) -> None:
-        self._is_theirs = True
-        if self._is_on:
-            self._window.close("the program records its own memory history")
-        self._is_on = False
-
-    def _start(self, _: pathlib.Path) -> Callable[[pathlib.Path], None]:
-        self._thread = threading.get_ident()
-        most = min(_MOST_EVENTS, max(available_bytes() // 4 // _EVENT_BYTES, 10_000))
-        self._record(enabled="all", context="alloc", stacks="python", max_entries=most)
-        self._is_on = True
-        self._window.on_stop(quietly(self._stop))
-        if self._modules is not None:
-            quietly(self._modules.begin)()
-        return self._save
-
-    def _stop(self) -> None:
-        if self._modules is not None:
-            quietly(self._modules.end)()
-        # Take the snapshot first: switching off discards the history.
-        self._taken = self._memory._snapshot()
-        # PyTorch warns if another thread switches the history off than switched it on. If that thread trains, it does so after its next
-        # step.
-        if self._trains != self._thread or threading.get_ident() == self._thread:
-            self._switch_off()
-
-    def stepped(self) -> None:
-        """Notes the end of a step, and switches the history off if the window has closed meanwhile."""
-        self._trains = threading.get_ident()
-        if self._window.is_over and self._trains == self._thread:
-            self._switch_off()
-
-    def _switch_off(self) -> None:
-        if self._is_on:
-            self._is_on = False
-            self._record(enabled=None)
-
-    def _save(self, folder: pathlib.Path) -> None:
-        taken, self._taken = self._taken, None
-        if taken is None:
-            raise RuntimeError("PyTorch returned no snapshot")
-        path = folder / f"{os.uname().nodename}.snapshot.pickle"
-        part = path.with_suffix(".part")
-        try:
-            with part.open("wb") as file:
-                pickle.dump(taken, file)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
 
 
 def _set_limit(torch: ModuleType, limit: int, steps: Steps) -> None:

@@ -85,6 +85,13 @@ class Window:
         # The reason for a window that has to wait, because the trace before it is still being written.
         self.wanted: WindowReason | None = None
         self.is_open = False
+        self.is_ended = False
+        """Whether the program has ended, or is about to."""
+
+    def next_number(self) -> int:
+        """Returns a number for a moment, which share their numbers with the windows. 1 is the first window, even if there is none."""
+        self._numbers = max(self._numbers, 1) + 1
+        return self._numbers
 
     @property
     def number(self) -> int:
@@ -173,7 +180,8 @@ class Window:
         if reason is None or not self.may_reopen:
             self.wanted = None
             return False
-        is_rise = reason == "rise"
+        # What somebody asked for, or a rise, is no guess.
+        is_rise = reason in ("rise", "request")
         if not is_rise and self._unprovoked >= _MOST_UNPROVOKED - 1:
             self.wanted = None
             return False
@@ -290,7 +298,7 @@ class Window:
 
     def end(self, why: str) -> None:
         """Closes the window and waits for its trace. No window opens afterwards."""
-        self._is_again, self.wanted = False, None
+        self._is_again, self.wanted, self.is_ended = False, None, True
         self.close(why, wait=True)
 
     def _write(self) -> None:

@@ -13,6 +13,7 @@ mod replay;
 mod report;
 mod run;
 mod serve;
+mod snapshot;
 mod top;
 mod unpickle;
 mod verify;
@@ -73,6 +74,7 @@ verbs! {
     run: Run(RunArgs),
     report: Report(ReportArgs),
     oom: Oom(OomArgs),
+    snapshot: Snapshot(SnapshotArgs),
     replay: Replay(ReplayArgs),
     diff: Diff(DiffArgs),
     plan: Plan(PlanArgs),

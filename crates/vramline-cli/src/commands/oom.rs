@@ -28,7 +28,10 @@ If the log does not say enough for a verdict, the answer says what is missing.
 
 TensorFlow's memory dump says more than its log. To get one for each failed allocation:
     TF_BFC_MEMORY_DUMP=/tmp/dump python train.py 2> train.log
-`vramline run` does this automatically, and prints this answer at the end.
+`vramline run` does this automatically, and prints this answer at the end. For PyTorch it writes a
+snapshot at the failure: the answer then says who held the memory, by module, parameter or line of
+code, and what grew since the first steps. If a signal ended the job, it says what the job held
+when that was last known.
 
 Examples:
     vramline oom train.log
@@ -37,6 +40,7 @@ Examples:
     vramline oom snapshot.pickle                        # failures in a PyTorch snapshot
     vramline oom train.log --limit 8GiB                 # you limited the pool to 8 GiB
     vramline oom train.vram --json | jq '.failures[0].verdict'
+    vramline oom train.vram --json | jq '.failures[0].held.growth'
 
 Exit codes: 0 done, also if no failure was found; 1 a file cannot be read; 2 usage.";
 

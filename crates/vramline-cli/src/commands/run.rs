@@ -16,7 +16,7 @@ use crate::answer::Sink;
 use crate::commands::{oom, report};
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
-use crate::launch::values::{Allocator, Gpus, Switch, Trace};
+use crate::launch::values::{Allocator, Gpus, Switch, Trace, UntilOom};
 use crate::launch::{self, JobSpec, Recorded, say};
 use crate::output::OutputFile;
 use crate::printer::oom::OomDetail;
@@ -40,6 +40,11 @@ that conflict with each other, or with a variable that is already set, before th
 and none is longer than --trace-seconds. All later traces together take at most twice that time.
 Trace files take at most 256 MiB. An open trace uses at most a quarter of the free host memory,
 and at most 2 GiB. JAX and PyTorch are traced only once.
+
+After its trace, PyTorch's allocator goes on recording where each live block was requested. If an
+allocation fails, a snapshot of that moment is written: `vramline oom NAME.vram` says who held the
+memory, and what grew since the first steps. `--until-oom auto` drops the call stacks if they would
+take more than 1 % of the time; `off` records nothing after the trace.
 
 Examples:
     vramline run -- python train.py --epochs 3
@@ -65,6 +70,9 @@ pub(crate) struct RunArgs {
     /// Longest duration of one trace, in seconds from its first step. Ignored by `--trace all`.
     #[arg(long, value_name = "N", default_value_t = JobSpec::default().trace_seconds, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) trace_seconds: u32,
+    /// PyTorch: after the trace, keep recording where each live block was requested, so that a later failure can be explained.
+    #[arg(long, value_name = "auto|on|off", hide_possible_values = true, value_enum, default_value = JobSpec::default().until_oom.word())]
+    pub(crate) until_oom: UntilOom,
     /// Record the peak of every step, by resetting the framework's peak counter at each step. The script sees the reset too.
     #[arg(long)]
     pub(crate) step_peaks: bool,
@@ -112,6 +120,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit, Failure> {
         output: args.output.clone(),
         trace: args.trace,
         trace_seconds: args.trace_seconds,
+        until_oom: args.until_oom,
         step_peaks: args.step_peaks,
         rate: args.rate,
         gpus: args.gpus.clone(),

@@ -15,7 +15,7 @@ use crate::launch::values::{Allocator, Switch, Variables};
 use crate::variables::{
     ALLOCATOR, CUDA_VISIBLE_DEVICES, GROWTH, LIMIT, RATE, STAND_IN, STEP_PEAKS, STOP, TF_CPU_BFC,
     TF_CPU_BFC_LIMIT, TF_FORCE_GPU_ALLOW_GROWTH, TF_GPU_ALLOCATOR, TORCH_CONF, TRACE, TRACE_SECONDS,
-    XLA_ALLOCATOR, XLA_FRACTIONS, XLA_PREALLOCATE,
+    UNTIL_OOM, XLA_ALLOCATOR, XLA_FRACTIONS, XLA_PREALLOCATE,
 };
 
 /// The variables of this process, which the job inherits.
@@ -110,6 +110,7 @@ fn to_python(spec: &JobSpec<'_>) -> Variables {
     let settings = [
         (TRACE, Some(spec.trace.to_string())),
         (TRACE_SECONDS, Some(spec.trace_seconds.to_string())),
+        (UNTIL_OOM, Some(spec.until_oom.word().to_owned())),
         (RATE, Some(spec.rate.to_string())),
         (STEP_PEAKS, spec.step_peaks.then(|| "1".to_owned())),
         (STOP, spec.stops.then(|| "1".to_owned())),
@@ -303,7 +304,8 @@ mod tests {
                 "VRAMLINE_RATE=10",
                 "VRAMLINE_STEP_PEAKS=1",
                 "VRAMLINE_TRACE=steps=3",
-                "VRAMLINE_TRACE_SECONDS=60"
+                "VRAMLINE_TRACE_SECONDS=60",
+                "VRAMLINE_UNTIL_OOM=auto"
             ]
         );
     }

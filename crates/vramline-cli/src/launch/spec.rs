@@ -9,7 +9,7 @@ use vramline::recording::manifest::{self, StandIn};
 use vramline::units::Bytes;
 
 use crate::exit::Failure;
-use crate::launch::values::{Allocator, Gpus, Switch, Trace, Variables};
+use crate::launch::values::{Allocator, Gpus, Switch, Trace, UntilOom, Variables};
 
 /// The unit of limits: pools are limited to a whole number of MiB.
 pub(crate) const MIB: Bytes = Bytes(1 << 20);
@@ -27,6 +27,8 @@ pub(crate) struct JobSpec<'a> {
     pub(crate) trace: Trace,
     /// The longest duration of one trace, in seconds.
     pub(crate) trace_seconds: u32,
+    /// Whether PyTorch's allocator records live blocks after the trace.
+    pub(crate) until_oom: UntilOom,
     /// Whether the framework's peak counter is reset at each step.
     pub(crate) step_peaks: bool,
     /// Samples per second; 0 turns sampling off.
@@ -62,6 +64,7 @@ impl Default for JobSpec<'_> {
             output: None,
             trace: Trace::Auto,
             trace_seconds: 60,
+            until_oom: UntilOom::Auto,
             step_peaks: false,
             rate: 10.0,
             gpus: None,

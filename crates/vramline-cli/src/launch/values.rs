@@ -115,6 +115,27 @@ impl Switch {
     }
 }
 
+/// Whether PyTorch's allocator records live blocks after the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UntilOom {
+    /// Yes if the job is traced; without call stacks if these would take more than 1 % of the time.
+    Auto,
+    /// Yes, with call stacks, also without a trace.
+    On,
+    /// No: nothing goes on after the trace.
+    Off,
+}
+
+impl UntilOom {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            UntilOom::Auto => "auto",
+            UntilOom::On => "on",
+            UntilOom::Off => "off",
+        }
+    }
+}
+
 /// How the framework gets memory from the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Allocator {

@@ -14,6 +14,7 @@ pub(crate) mod replay;
 pub(crate) mod report;
 mod run;
 mod screen;
+pub(crate) mod snapshot;
 pub(crate) mod top;
 pub(crate) mod verify;
 

@@ -2,11 +2,13 @@
 
 use std::fmt::Write;
 
+use vramline::analysis::moments::HeldSource;
 use vramline::analysis::oom::{MAP_WIDTH, OomWord};
 use vramline::failure::SizeRange;
 use vramline::postmortem::Verdict;
 use vramline::postmortem::advice::shown;
 use vramline::units::{Bytes, capitalised, counted, thousands};
+use vramline::view::moments::{HeldThenView, OwnerView};
 use vramline::view::oom::{FailureView, OomReport};
 
 use super::screen::{COLUMNS, Section, again, cut, fitting_table, screen, titled, wrapped};
@@ -56,7 +58,8 @@ fn first_screen(report: &OomReport, first: &FailureView, style: Style) -> String
         Section::whole(headline),
         Section::trimmed(figures(first), 3, 3),
         Section::trimmed(what_to_do(first, style), 3, 1),
-        Section::trimmed(held_then(first, style), 0, 4),
+        Section::trimmed(owned_then(first.held.as_ref(), SCREEN_HOLDERS, style), 0, 4),
+        Section::trimmed(if first.held.is_some() { Vec::new() } else { held_then(first, style) }, 0, 4),
         Section::trimmed(others(report), 2, 2),
         Section::trimmed(soft, 0, 5),
         Section::trimmed(notes, 0, 6),
@@ -131,6 +134,37 @@ fn what_to_do(failure: &FailureView, style: Style) -> Vec<String> {
         lines.extend(wrapped(&format!("  {}. {}", number + 1, capitalised(&advice.text)), 5, 3));
     }
     lines
+}
+
+/// Who held the memory, by owner, and how much of it in the first steps.
+fn owned_then(held: Option<&HeldThenView>, most: usize, style: Style) -> Vec<String> {
+    let Some(held) = held.filter(|held| !held.owners.is_empty()) else { return Vec::new() };
+    let when = match held.shown_by {
+        HeldSource::Failure | HeldSource::Trace => "when the allocation failed",
+        HeldSource::Snapshot => "at the last snapshot",
+        HeldSource::NewestTrace => "at the peak of the newest trace",
+    };
+    let step = held.after_step.map_or(String::new(), |step| format!(", after step {step}"));
+    let title = format!("{}Held {when}{step}: {}{}", style.bold, held.in_use_bytes, style.plain);
+    let has_before = held.before_bytes.is_some();
+    let row = |owner: &OwnerView| {
+        let mut row = vec![owner.bytes.to_string()];
+        row.extend(has_before.then(|| owner.before_bytes.map_or("-".to_owned(), |bytes| bytes.to_string())));
+        row.extend([thousands(owner.count), owner.role.word().to_owned(), named(owner_text(owner))]);
+        row
+    };
+    let rows: Vec<Vec<String>> = held.owners.iter().take(most).map(row).collect();
+    let mut columns = vec![("size", true)];
+    columns.extend(has_before.then_some(("first steps", true)));
+    columns.extend([("blocks", true), ("role", false), ("owner", false)]);
+    let last = columns.len() - 1;
+    let lines = fitting_table(&columns, &rows, &[last], style);
+    std::iter::once(title).chain(lines).collect()
+}
+
+/// An owner in words: the layer, else the place in the program.
+fn owner_text(owner: &OwnerView) -> &str {
+    if owner.layer.is_empty() { &owner.source } else { &owner.layer }
 }
 
 /// What held the pool, or what the compiled program needs.
@@ -213,6 +247,12 @@ fn without_failures(report: &OomReport, style: Style) -> String {
     }
     let lines = wrapped(&report.headline, 0, 6).join("\n");
     let _ = writeln!(out, "\n{}{lines}{}", style.bold, style.plain);
+    if let Some(killed) = &report.killed {
+        let lines = owned_then(Some(killed), LISTED, style).join("\n");
+        let _ = writeln!(out, "\n{lines}");
+        notes_of(&mut out, &report.warnings, style);
+        return out;
+    }
     let meaning = match report.soft.text {
         Some(_) => {
             "If the job died, this log does not show that memory was the cause. Read its last lines, or run the job again under \
@@ -301,6 +341,10 @@ fn details(out: &mut String, failure: &FailureView, style: Style) {
     arithmetic(out, failure, style);
     picture(out, failure, style);
     bridge(out, failure, style);
+    let owned = owned_then(failure.held.as_ref(), usize::MAX, style);
+    if !owned.is_empty() {
+        let _ = writeln!(out, "\n{}", owned.join("\n"));
+    }
     holders(out, failure, style);
     buffers(out, failure, style);
     if !failure.advice.is_empty() {

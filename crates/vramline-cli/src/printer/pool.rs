@@ -50,6 +50,7 @@ pub(super) fn pools(out: &mut String, report: &Report, style: Style) {
             match pool.moment {
                 HeldMoment::Peak => or_dash(pool.peak_at_ns),
                 HeldMoment::Dump => "the dump".to_owned(),
+                HeldMoment::Failure => "the failure".to_owned(),
                 HeldMoment::Program => "-".to_owned(),
             },
             or_dash(pool.allocs.map(thousands)),

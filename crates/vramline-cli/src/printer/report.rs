@@ -109,6 +109,7 @@ fn largest(pool: &PoolView, by: GroupBy, style: Style) -> Vec<String> {
         HeldMoment::Peak if pool.lifetime_peak_bytes > pool.peak_bytes => "at the highest traced moment",
         HeldMoment::Peak => "at the peak",
         HeldMoment::Dump => "at the moment of the dump",
+        HeldMoment::Failure => "at the failed allocation",
         HeldMoment::Program => "in the compiled program",
     };
     let grouped = match by {
@@ -236,6 +237,7 @@ pub(crate) fn full(report: &Report, by: GroupBy, style: Style) -> String {
             let when = match pool.moment {
                 HeldMoment::Peak => "at the peak",
                 HeldMoment::Dump => "at the moment of the dump",
+                HeldMoment::Failure => "at the failed allocation",
                 HeldMoment::Program => "in the compiled program",
             };
             held::held_at(&mut out, pool, held, when, by, style);

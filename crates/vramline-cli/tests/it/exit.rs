@@ -7,6 +7,9 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use vramline::recording::folder::{Part, ProcessId};
+use vramline::recording::request::{RequestWatch, SnapshotRequest};
+
 use crate::{root, top};
 
 const CNN: &str = "fixtures/tf221_cpu_cnn_from_start.xplane.pb";
@@ -75,6 +78,40 @@ fn plan(options: &[&str]) -> Vec<String> {
     args.extend(probes.into_iter().flat_map(|probe| ["--probe".to_owned(), probe]));
     args.extend(options.iter().map(|&option| option.to_owned()));
     args
+}
+
+/// Asks a recording for a snapshot: this process answers as one of a job, and as many others that run do not.
+fn asked(folder: &Path, silent: usize) -> i32 {
+    let recording = folder.join("job.vram");
+    std::fs::create_dir(&recording).unwrap();
+    let mut others: Vec<Child> =
+        (0..silent).map(|_| Command::new("sleep").arg("100").spawn().unwrap()).collect();
+    let own = std::process::id();
+    for pid in others.iter().map(Child::id).chain([own]) {
+        let id = ProcessId::of_running(pid).unwrap();
+        std::fs::write(recording.join(Part::Process.name(&id)), "{}").unwrap();
+    }
+    let mut watch = RequestWatch::new(&recording);
+    let mut command = vramline(&["snapshot", recording.to_str().unwrap(), "--timeout", "2"], folder);
+    let mut child = command.spawn().unwrap();
+    let begin = Instant::now();
+    while !watch.has_new() {
+        assert!(begin.elapsed() < PATIENCE, "there is no request");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let request = std::fs::read_to_string(recording.join("request.json")).unwrap();
+    let request: SnapshotRequest = serde_json::from_str(&request).unwrap();
+    let answer = format!("{{\"request\": \"{}\"}}", request.request);
+    let id = ProcessId::of_running(own).unwrap();
+    // Moved into place, as a process does it: half an answer is none.
+    std::fs::write(recording.join(".answer"), answer).unwrap();
+    std::fs::rename(recording.join(".answer"), recording.join(format!("answer-{id}.json"))).unwrap();
+    let status = ended(&mut child);
+    for other in &mut others {
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+    status.code().unwrap()
 }
 
 /// Runs a command that should end with the code of a row, and gives the code that it ends with.
@@ -182,6 +219,8 @@ fn ends_with(verb: &str, code_of_row: &str, folder: &Path) -> i32 {
             code(command)
         }
         ("completions", "0") => simple(&["completions", "bash"]),
+        ("snapshot", "0") => asked(folder, 0),
+        ("snapshot", "4") => asked(folder, 1),
         (verb, "1") => simple(&[verb, "/no/such/file"]),
         (verb, "2") => simple(&[verb, "--no-such-option"]),
         (verb, other) => panic!("no command is known here that ends {verb} with {other}"),

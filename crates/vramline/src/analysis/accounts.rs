@@ -7,7 +7,7 @@ use crate::analysis::caching::CachedWhen;
 use crate::ledger::moments::{Books, Did, DriverMoment, HighestFigures, LedgerMoment, PoolSeries};
 use crate::ledger::{Cause, Ledger, Parts, SourcedBytes, Teller, What};
 use crate::recording::reader::{Recorded, RecordedProcess};
-use crate::recording::rows::{Counters, DriverRow, HOST, Mark, RecordedMarkKind};
+use crate::recording::rows::{Counters, DriverRow, HOST, Mark, PINNED, RecordedMarkKind};
 use crate::snapshot::Role;
 use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
@@ -91,6 +91,9 @@ impl<'a> Accounts<'a> {
         let error = driver.and_then(|driver| driver.error.as_ref()).map(ToString::to_string);
         let is_stand_in = device.starts_with("CPU");
         let no_rows = match (self.recorded.driver.is_empty(), error) {
+            _ if device == PINNED => {
+                "pinned memory is memory of the host: the driver does not count it for a device".to_owned()
+            }
             (true, _) if is_stand_in => {
                 "host memory was not recorded; only `vramline run` records it".to_owned()
             }

@@ -192,6 +192,14 @@ fn about_pool(report: &ReportAnalysis, pool: &PoolAnalysis) -> Vec<String> {
             ));
             sentences.push("The peak is unknown, because the file has no history of it.".to_owned());
         }
+        (HeldMoment::Failure, highest) => {
+            let when = within(pool.peak_in.as_ref());
+            let beyond = highest.map_or(String::new(), |highest| {
+                format!(" The peak of the process was {}, {} higher.", highest, highest.saturating_sub(peak))
+            });
+            let peak = at_place(report, pool, peak);
+            sentences.push(format!("Memory in use when an allocation failed{when}: {peak}.{beyond}"));
+        }
         (HeldMoment::Program, _) => {
             sentences.push(format!("The compiled program needs {peak} for {place}."));
         }
@@ -215,7 +223,7 @@ fn at_place(report: &ReportAnalysis, pool: &PoolAnalysis, bytes: Bytes) -> Strin
 
 /// All memory of a pool's device. Host memory that stands in for a device is not the pool's own.
 fn device_total(report: &ReportAnalysis, pool: &PoolAnalysis) -> Option<Bytes> {
-    if pool.device.starts_with("CPU") || pool.device == "HOST" {
+    if pool.device.starts_with("CPU") || pool.device.starts_with("HOST") {
         return None;
     }
     let mut lines = report.ledger_lines(&pool.device);
@@ -278,7 +286,9 @@ fn unnamed(held: &HeldRows, peak: Bytes, moment: HeldMoment) -> Option<String> {
     let is_worth_a_word = held.unnamed.share_of(requested).is_some_and(|share| share >= 0.01);
     let (whole, known) = match moment {
         HeldMoment::Peak => ("the peak", "only size and time of these blocks are known"),
-        HeldMoment::Dump => ("the memory in use", "only the size of these blocks is known"),
+        HeldMoment::Dump | HeldMoment::Failure => {
+            ("the memory in use", "only the size of these blocks is known")
+        }
         HeldMoment::Program => ("the program", "only the size of these buffers is known"),
     };
     (held.unnamed > Bytes::ZERO && is_worth_a_word).then(|| {

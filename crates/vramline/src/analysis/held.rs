@@ -39,9 +39,11 @@ pub enum HeldMoment {
     Dump,
     /// None: it is what a compiled program asks for.
     Program,
+    /// A failed allocation, at which a snapshot was taken: more was in use than at any traced moment.
+    Failure,
 }
 
-words!(HeldMoment { Peak => "peak", Dump => "dump", Program => "program" });
+words!(HeldMoment { Peak => "peak", Dump => "dump", Program => "program", Failure => "failure" });
 
 /// What a pool held: named + unnamed + slack + before the recording = in use, and the roles add up to named + unnamed.
 #[derive(Clone, Debug)]
@@ -274,7 +276,7 @@ impl<'a> GroupKey<'a> {
 }
 
 /// A path of PyTorch's modules without the numbers of layers that repeat: `layers.3.mlp` is `layers.*.mlp`.
-fn folded(path: &str) -> Cow<'_, str> {
+pub(super) fn folded(path: &str) -> Cow<'_, str> {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     // A path that is a number alone says nothing without it.
     if !path.contains('.') || !path.split('.').any(is_number) {

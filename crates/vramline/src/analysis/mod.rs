@@ -5,6 +5,9 @@
 //! sentences that a document carries as data (headline, warnings, findings).
 
 pub mod accounts;
+#[cfg(feature = "recording")]
+pub mod asked;
+mod at_moment;
 pub mod caching;
 pub mod causes;
 pub mod diff;
@@ -15,6 +18,7 @@ mod growth;
 pub mod headline;
 pub mod held;
 pub mod limit;
+pub mod moments;
 pub mod oom;
 pub mod pack;
 pub mod patterns;

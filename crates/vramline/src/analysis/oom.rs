@@ -5,6 +5,7 @@ use std::fmt::Write;
 use rustc_hash::FxHashMap;
 
 use super::causes;
+use super::moments::HeldAtFailure;
 use super::reading::OutOfMemory;
 use super::replayed::{self, RemedyKind};
 use crate::advise::Finding;
@@ -57,6 +58,8 @@ pub struct FailureAnalysis<'a> {
     pub holders: Vec<Holder>,
     /// What the program needs at least, where a recording tells.
     pub need: Option<&'a LeastNeed>,
+    /// Who held the memory then, where a recording shows it.
+    pub held: Option<&'a HeldAtFailure>,
     /// What memory grew by until the failure, where a recording shows it.
     pub growth: Option<&'a Finding>,
     /// What would help.
@@ -136,19 +139,26 @@ impl<'a> FailureAnalysis<'a> {
         let mut advice = if is_served { Vec::new() } else { advice::advice(&told, bridge.as_ref()) };
         // Where memory grows, less of it at this moment only delays the failure.
         let is_own = conclusion.verdict != Some(Verdict::Device);
-        let growth = causes::growth(read).filter(|_| is_own && !outcome.is_survived());
+        let held = read.held.get(at).and_then(Option::as_ref);
+        let led = is_own && !outcome.is_survived();
+        // What the moment itself shows says more than the counters of the steps before it.
+        let grown = held.filter(|_| led).and_then(|held| held.growth.as_ref().zip(held.advice.as_ref()));
+        let growth = causes::growth(read).filter(|_| led && grown.is_none());
+        let mut headline = headline::headline(&told, outcome);
+        if let Some((sentence, what_to_do)) = grown {
+            advice.insert(0, Advice { text: what_to_do.clone(), raises_limit: false, bytes: None });
+            let _ = write!(headline, " {sentence}");
+        }
         if let Some(finding) = growth {
             let bytes = Some(finding.bytes);
             advice.insert(0, Advice { text: finding.fix.clone(), raises_limit: false, bytes });
-        }
-        let mut headline = headline::headline(&told, outcome);
-        if let Some(finding) = growth {
             let _ = write!(headline, " {}", finding.text);
         }
         FailureAnalysis {
             headline,
             advice,
             need,
+            held,
             growth,
             at,
             outcome,
@@ -171,11 +181,13 @@ pub enum OomWord {
     Unknown,
     /// Some did, and the job went on.
     WentOn,
+    /// None does, and a signal ended the job.
+    Killed,
     /// As in [`Verdict`].
     Verdict(Verdict),
 }
 
-written_as!(OomWord ["none", "unknown", "went-on", "device", "fragmented", "slack", "exhausted", "limit"]);
+written_as!(OomWord ["none", "unknown", "went-on", "killed", "device", "fragmented", "slack", "exhausted", "limit"]);
 
 impl OomWord {
     /// The word for it.
@@ -185,6 +197,7 @@ impl OomWord {
             OomWord::None => "none",
             OomWord::Unknown => "unknown",
             OomWord::WentOn => "went-on",
+            OomWord::Killed => "killed",
             OomWord::Verdict(verdict) => verdict.word(),
         }
     }
@@ -201,6 +214,7 @@ impl OomAnalysis<'_> {
     #[must_use]
     pub fn headline(&self) -> String {
         match (self.failures.first(), self.failures.len()) {
+            (None, _) if self.killed().is_some() => self.killed().map(killed).unwrap_or_default(),
             (None, _) => match headline::without_harm(&self.read.failures.soft) {
                 Some(what) => format!("Memory was short, but no failure was fatal: {what}."),
                 None => "No out-of-memory error found.".to_owned(),
@@ -219,11 +233,36 @@ impl OomAnalysis<'_> {
     #[must_use]
     pub fn word(&self) -> OomWord {
         match self.failures.first() {
+            None if self.killed().is_some() => OomWord::Killed,
             None => OomWord::None,
             Some(first) if first.outcome.is_survived() => OomWord::WentOn,
             Some(first) => first.conclusion.verdict.map_or(OomWord::Unknown, OomWord::Verdict),
         }
     }
+}
+
+impl OomAnalysis<'_> {
+    /// The process that a signal ended, with the most memory; `None` if an allocation failed.
+    #[must_use]
+    pub fn killed(&self) -> Option<&HeldAtFailure> {
+        let killed = self.read.killed.iter().filter(|_| self.failures.is_empty());
+        killed.max_by_key(|held| held.last_in_use.max(Some(held.in_use)))
+    }
+}
+
+/// A process that a signal ended, in a sentence.
+fn killed(held: &HeldAtFailure) -> String {
+    let signal = held.signal.unwrap_or_default();
+    let by = match signal {
+        9 => "signal 9 (SIGKILL) ended the job: the kernel, a scheduler or a person sent it".to_owned(),
+        15 => "signal 15 (SIGTERM) ended the job: a scheduler or a person sent it".to_owned(),
+        other => format!("signal {other} ended the job"),
+    };
+    let device = &held.device;
+    let last =
+        held.last_in_use.map_or(String::new(), |bytes| format!(" {bytes} were in use on {device} at last."));
+    let growth = held.growth.as_ref().map_or(String::new(), |growth| format!(" {growth}"));
+    format!("No allocation failed; {by}.{last}{growth}")
 }
 
 /// What a replay adds, where there is a trace: for the first failure of each that it knows.
@@ -239,7 +278,8 @@ fn advise_by_replay(read: &OutOfMemory, analysed: &mut [FailureAnalysis<'_>]) {
         });
         let Some(((kind, advice), analysed)) = found else { continue };
         // It knows the order of requests; the arithmetic beside it only the bytes. What led to the failure comes before both.
-        let first = usize::from(analysed.growth.is_some());
+        let has_moment = analysed.held.is_some_and(|held| held.growth.is_some());
+        let first = usize::from(analysed.growth.is_some() || has_moment);
         match kind {
             RemedyKind::Setting => analysed.advice.insert(first, advice),
             RemedyKind::Limit => {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::moments::{self, HeldAtFailure, ProcessMoments};
 use crate::advise::Finding;
 use crate::event::{self, Framework, History};
 use crate::failure::{Dialect, Failure, Failures, SizeRange};
@@ -18,7 +19,7 @@ use crate::recording::windows::RecordedWindow;
 use crate::snapshot::Still;
 use crate::source::{self, Content, Progress, Source, SourceError};
 use crate::trace::recorded::TracedWindow;
-use crate::trace::{PoolRange, PoolTrace, Trace};
+use crate::trace::{Places, PoolRange, PoolTrace, Trace};
 use crate::units::{Bytes, Nanos};
 use crate::worker;
 
@@ -30,6 +31,10 @@ opaque! {
         hosts: Vec<Host>,
         /// Later traces of processes of a recording, on the clock of the first.
         later: Vec<Host>,
+        /// What PyTorch's allocator held at single moments, in the order of processes and moments.
+        moments: Vec<Host>,
+        /// What JAX held at single moments.
+        still_moments: Vec<StillMoment>,
         /// Profiles by the program's own profiler that no longer exist.
         missing: Vec<PathBuf>,
         /// One for each file that shows a single moment.
@@ -94,6 +99,8 @@ impl Reading {
         Reading {
             hosts: Vec::new(),
             later: Vec::new(),
+            moments: Vec::new(),
+            still_moments: Vec::new(),
             missing: Vec::new(),
             stills: Vec::new(),
             other_runs: Vec::new(),
@@ -102,6 +109,19 @@ impl Reading {
             failures: None,
         }
     }
+}
+
+/// A file of one moment of a process, without a history.
+#[derive(Debug)]
+pub struct StillMoment {
+    /// The file.
+    pub path: PathBuf,
+    /// Its process in the recording.
+    pub process: usize,
+    /// Which moment it is.
+    pub window: RecordedWindow,
+    /// What it says.
+    pub still: Still,
 }
 
 /// One host's trace.
@@ -179,10 +199,14 @@ fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, Sour
     let mut reading = Reading::empty();
     let mut found = OutOfMemory::default();
     for (number, process) in recorded.processes.iter().enumerate() {
-        let TracesOfProcess { first, later, unreadable, missing } = traces_of(&recorded, number, progress);
-        found.add(&recorded, number, told_by(process, progress), &first);
+        let TracesOfProcess { first, later, moments, stills, unreadable, missing } =
+            traces_of(&recorded, number, progress);
+        let told = told_by(process, &moments, progress);
+        found.add(&recorded, number, told, &Shown { first: &first, later: &later, moments: &moments });
         reading.hosts.extend(first);
         reading.later.extend(later);
+        reading.moments.extend(moments);
+        reading.still_moments.extend(stills);
         reading.unreadable.extend(unreadable);
         reading.missing.extend(missing);
     }
@@ -198,6 +222,10 @@ struct TracesOfProcess {
     first: Vec<Host>,
     /// The traces of later windows.
     later: Vec<Host>,
+    /// What PyTorch's allocator held at single moments.
+    moments: Vec<Host>,
+    /// What JAX held at single moments.
+    stills: Vec<StillMoment>,
     /// Those that cannot be read.
     unreadable: Vec<SourceError>,
     /// Profiles by the program's own profiler that no longer exist.
@@ -213,8 +241,12 @@ fn traces_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> Tr
     let windows = process.windows();
     let mut of_program = 0;
     let mut ranges = Vec::new();
+    let mut moments = Vec::new();
     for (at, window) in windows.iter().enumerate() {
         let Some(place) = &window.place else { continue };
+        if window.is_moment && moments.len() >= MOST_MOMENTS {
+            continue;
+        }
         if window.is_of_program() {
             // Two profiles within a second are written to the same place; the second is what lies there.
             let is_lost = windows.iter().skip(at + 1).any(|later| later.place.as_ref() == Some(place));
@@ -226,6 +258,18 @@ fn traces_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> Tr
                 traces.missing.push(place.clone());
                 continue;
             }
+        }
+        if window.is_moment {
+            for (path, content) in source::read_each(place, progress, &mut traces.unreadable) {
+                let own = RecordedWindow { place: None, ..window.clone() };
+                match content {
+                    Content::History(history) => moments.push((window, path, *history)),
+                    Content::Still(still) => {
+                        traces.stills.push(StillMoment { path, process: number, window: own, still: *still });
+                    }
+                }
+            }
+            continue;
         }
         let read = match source::read(place, progress) {
             Ok(read) => read,
@@ -252,7 +296,31 @@ fn traces_of(recorded: &Recorded, number: usize, progress: &Arc<Progress>) -> Tr
         let zeros = (first.trace.history.monotonic_zero, first.trace.history.wall_clock_zero);
         traces.later.iter_mut().for_each(|host| set_zeros(&mut host.trace.history, zeros));
     }
+    // What places hold is asked only where there is a moment to explain.
+    let places = traces.first.first().filter(|_| !moments.is_empty()).map(|host| Places::of(&host.trace));
+    let moment =
+        |(window, path, history)| host_of_moment(process, number, window, path, history, places.as_ref());
+    traces.moments = moments.into_iter().map(moment).collect();
     traces
+}
+
+/// The maximum number of moments of a process that are read. A recorder writes fewer.
+const MOST_MOMENTS: usize = 64;
+
+fn host_of_moment(
+    process: &RecordedProcess,
+    number: usize,
+    window: &RecordedWindow,
+    path: PathBuf,
+    mut history: History,
+    places: Option<&Places>,
+) -> Host {
+    set_clock(&mut history, window);
+    let listed = inventories_of(process, window);
+    let version = version_of(process, &history);
+    let trace = Trace::new(history).with_moment(process, &listed, places);
+    let window = RecordedWindow { place: None, ..window.clone() };
+    Host { path, trace, process: Some(number), version, window: Some(window) }
 }
 
 /// Puts a trace on the clock of another of the same process.
@@ -270,19 +338,8 @@ fn host_of_window(
     mut history: History,
     earlier: &[PoolRange],
 ) -> Host {
-    // Older profilers do not say when they began; the process noted it within microseconds.
-    if let Some(began) = window.begun {
-        let zero = history.wall_clock_zero.get_or_insert(Nanos(began.wall)).0;
-        let since = began.wall.saturating_sub(zero);
-        history.monotonic_zero = Some(Nanos(began.monotonic.saturating_sub(since)));
-    }
-    let version = history.framework.and_then(|framework| {
-        let name = match framework {
-            Framework::PyTorch => "torch",
-            other => other.word(),
-        };
-        process.facts.frameworks.get(name).cloned()
-    });
+    set_clock(&mut history, window);
+    let version = version_of(process, &history);
     let listed = inventories_of(process, window);
     let mut trace = Trace::new(history).with_announced(process, window).with_owners(process, &listed);
     if window.number > 1 {
@@ -290,6 +347,24 @@ fn host_of_window(
     }
     let window = RecordedWindow { place: None, ..window.clone() };
     Host { path, trace, process: Some(number), version, window: Some(window) }
+}
+
+/// Sets the zero points of a trace's times. Older profilers do not say when they began; the process noted it within microseconds.
+fn set_clock(history: &mut History, window: &RecordedWindow) {
+    if let Some(began) = window.begun {
+        let zero = history.wall_clock_zero.get_or_insert(Nanos(began.wall)).0;
+        let since = began.wall.saturating_sub(zero);
+        history.monotonic_zero = Some(Nanos(began.monotonic.saturating_sub(since)));
+    }
+}
+
+/// The version of the framework that wrote a trace.
+fn version_of(process: &RecordedProcess, history: &History) -> Option<String> {
+    let name = match history.framework? {
+        Framework::PyTorch => "torch",
+        other => other.word(),
+    };
+    process.facts.frameworks.get(name).cloned()
 }
 
 /// The inventories that name the blocks of a window: those taken in it; for the first window, otherwise the next one.
@@ -321,6 +396,10 @@ opaque! {
         outcomes: Vec<FailureOutcome>,
         /// For each of them, a lower bound of what its program needs.
         needs: Vec<Option<LeastNeed>>,
+        /// For each of them, who held the memory then.
+        held: Vec<Option<HeldAtFailure>>,
+        /// Who held the memory of processes that a signal ended, when that was last known.
+        killed: Vec<HeldAtFailure>,
         /// Findings about growth before one of them.
         growth: Vec<Finding>,
         /// Traces that may show what led to them.
@@ -347,14 +426,18 @@ pub(super) fn read_told(
             let recorded = recorded(path)?;
             let mut found = OutOfMemory::default();
             for (number, process) in recorded.processes.iter().enumerate() {
-                let told = told_by(process, progress);
                 // A trace is read only where there is something to explain.
-                let hosts = match told.list.as_slice() {
-                    [] => Vec::new(),
-                    _ => traces_of(&recorded, number, progress).first,
+                let has_moments = !process.moments.is_empty();
+                let has_died = end_of(&recorded, process) == ProcessEnd::Died;
+                let is_quiet = !has_moments && !has_died && told_by(process, &[], progress).list.is_empty();
+                let traces = match is_quiet {
+                    true => TracesOfProcess::default(),
+                    false => traces_of(&recorded, number, progress),
                 };
-                found.add(&recorded, number, told, &hosts);
-                found.hosts.extend(hosts);
+                let told = told_by(process, &traces.moments, progress);
+                let shown = Shown { first: &traces.first, later: &traces.later, moments: &traces.moments };
+                found.add(&recorded, number, told, &shown);
+                found.hosts.extend(traces.first);
             }
             all.append(found);
         } else if source::is_pickle(path) {
@@ -391,6 +474,8 @@ impl OutOfMemory {
         self.outcomes.extend(other.outcomes);
         self.needs.extend(other.needs);
         self.growth.extend(other.growth);
+        self.held.extend(other.held);
+        self.killed.extend(other.killed);
         let hosts = other.hosts.into_iter();
         self.hosts.extend(hosts.map(|host| Host { process: moved(host.process), ..host }));
     }
@@ -400,7 +485,8 @@ impl OutOfMemory {
         let count = failures.list.len();
         let (proofs, of_process) = (vec![None; count], vec![process; count]);
         let (outcomes, needs) = (vec![FailureOutcome::Unknown; count], vec![None; count]);
-        OutOfMemory { failures, proofs, of_process, outcomes, needs, ..OutOfMemory::default() }
+        let held = vec![None; count];
+        OutOfMemory { failures, proofs, of_process, outcomes, needs, held, ..OutOfMemory::default() }
     }
 
     /// A lower bound of what the program of a failure needs, by its index.
@@ -421,7 +507,7 @@ impl OutOfMemory {
     }
 
     /// Adds the failures of a process of a recording, with what its traces show.
-    fn add(&mut self, recorded: &Recorded, number: usize, told: Failures, hosts: &[Host]) {
+    fn add(&mut self, recorded: &Recorded, number: usize, told: Failures, shown: &Shown<'_>) {
         let Some(process) = recorded.processes.get(number) else { return };
         let mut failures = told;
         let set_limit = |failure: &mut Failure| {
@@ -432,7 +518,9 @@ impl OutOfMemory {
         failures.list.iter_mut().for_each(|failure| {
             set_limit(failure);
         });
-        let traces: Vec<&Trace> = hosts.iter().map(|host| &host.trace).collect();
+        // The newest trace knows the chunks of a dump best.
+        let traces: Vec<&Trace> =
+            shown.first.iter().chain(shown.later).rev().map(|host| &host.trace).collect();
         let served = traced::explain(&traces, &mut failures);
         for failure in &mut failures.list {
             let has_limit = set_limit(failure);
@@ -450,6 +538,9 @@ impl OutOfMemory {
             .collect();
         self.outcomes.extend(outcome::outcomes(&ended, end_of(recorded, process)));
         self.of_process.extend(std::iter::repeat_n(Some(number), failures.list.len()));
+        let story = ProcessMoments::of(recorded, process, shown);
+        self.held.extend(failures.list.iter().map(|failure| story.at_failure(failure)));
+        self.killed.extend(story.when_killed());
         self.failures.append(failures);
     }
 
@@ -488,8 +579,8 @@ fn snapshot_failures(path: &Path, progress: &Arc<Progress>) -> Result<OutOfMemor
     Ok(all)
 }
 
-/// Failed allocations of a process of a recording: its error messages and TensorFlow's dumps, joined.
-fn told_by(process: &RecordedProcess, progress: &Arc<Progress>) -> Failures {
+/// Failed allocations of a process of a recording: its error messages, TensorFlow's dumps and PyTorch's snapshots, joined.
+fn told_by(process: &RecordedProcess, moments: &[Host], progress: &Arc<Progress>) -> Failures {
     let mut failures = Failures::default();
     let read = |path: &Path, into: &mut Failures| match source::read_failures(path, progress) {
         Ok(found) => into.append(found),
@@ -514,7 +605,15 @@ fn told_by(process: &RecordedProcess, progress: &Arc<Progress>) -> Failures {
     }
     process.dumps.iter().for_each(|path| read(path, &mut failures));
     witness::join(&mut failures);
+    moments::add_failures(&mut failures, moments);
     failures
+}
+
+/// What the traces and snapshots of a process show.
+pub(super) struct Shown<'a> {
+    pub(super) first: &'a [Host],
+    pub(super) later: &'a [Host],
+    pub(super) moments: &'a [Host],
 }
 
 /// Whether two texts are about the same request.

@@ -20,6 +20,7 @@ use crate::event::{self, Framework, Hardware, History};
 use crate::ledger::Line;
 use crate::ledger::moments::HighestFigures;
 use crate::recording::reader::Recorded;
+use crate::recording::rows::PINNED;
 use crate::recording::windows::RecordedWindow;
 use crate::snapshot::Still;
 use crate::trace::recorded::RecordedStep;
@@ -41,7 +42,7 @@ pub struct ReportOptions {
 }
 
 impl ReportOptions {
-    fn is_asked(&self, pool: &str) -> bool {
+    pub(super) fn is_asked(&self, pool: &str) -> bool {
         self.pool.as_ref().is_none_or(|part| pool.contains(part.as_str()))
     }
 }
@@ -199,6 +200,11 @@ impl PoolAnalysis {
         self.lifetime_peak.max(self.peak)
     }
 
+    /// The highest peak comes first. Pinned memory of the host comes after memory of devices.
+    pub(super) fn order(&self) -> (bool, std::cmp::Reverse<Option<Bytes>>) {
+        (self.device == PINNED, std::cmp::Reverse(self.highest()))
+    }
+
     /// The device, or the pool's own name where that is unknown.
     #[must_use]
     pub(super) fn place(&self) -> &str {
@@ -263,6 +269,7 @@ pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
     if let Some(recorded) = &reading.recorded {
         report.add_recorded(reading, recorded, options);
     }
+    report.add_moments(reading, options);
     limit::name_setters(&mut report.pools, reading);
     if let Some(accounts) = Accounts::of(reading, &report.pools) {
         let (ledgers, highest) = (accounts.at_peaks(), accounts.highest());
@@ -381,7 +388,7 @@ impl ReportAnalysis {
                 caching: Some(CachingAnalysis::of(caching, history)),
                 ..PoolAnalysis::bare(&pool.name, &event::device_of(&pool.name))
             });
-            self.pools.sort_by_key(|pool| std::cmp::Reverse(pool.highest()));
+            self.pools.sort_by_key(PoolAnalysis::order);
         }
     }
 
@@ -522,7 +529,7 @@ impl ReportAnalysis {
             self.inventory.extend(story.inventory());
             self.source.framework = self.source.framework.or_else(|| process.facts.known_framework());
         }
-        self.pools.sort_by_key(|pool| std::cmp::Reverse(pool.highest()));
+        self.pools.sort_by_key(PoolAnalysis::order);
         self.windows = windows::windows(reading, recorded);
         self.warnings.extend(windows::warnings(&self.windows, reading));
     }
@@ -576,7 +583,7 @@ impl ReportAnalysis {
 
 impl PoolAnalysis {
     /// A pool of which only the name is known.
-    fn bare(name: &str, device: &str) -> PoolAnalysis {
+    pub(super) fn bare(name: &str, device: &str) -> PoolAnalysis {
         PoolAnalysis {
             name: name.to_owned(),
             device: device.to_owned(),

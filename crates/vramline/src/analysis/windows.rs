@@ -130,10 +130,21 @@ pub(super) fn windows(reading: &Reading, recorded: &Recorded) -> Vec<WindowFacts
     let mut all = Vec::new();
     for (number, process) in recorded.processes.iter().enumerate() {
         let story = ProcessStory::with_windows(process, reading.windows_of(number));
-        let hosts = || reading.hosts.iter().chain(&reading.later).filter(|host| host.process == Some(number));
+        let traces = || reading.hosts.iter().chain(&reading.later).chain(&reading.moments);
+        let hosts = || traces().filter(|host| host.process == Some(number));
         for window in process.windows() {
             let is_it = |host: &&Host| host.window.as_ref().is_some_and(|own| own.number == window.number);
             let pools = hosts().filter(is_it).flat_map(|host| &host.trace.pools);
+            let states = hosts().filter(is_it).flat_map(|host| &host.trace.history.pools);
+            let state = states
+                .filter_map(|pool| pool.caching.as_ref()?.state.as_ref())
+                .map(|state| state.blocks.iter().map(|block| block.size).sum::<Bytes>());
+            let of_file = reading
+                .still_moments
+                .iter()
+                .find(|moment| moment.process == number && moment.window.number == window.number);
+            let stills =
+                of_file.iter().flat_map(|moment| &moment.still.pools).map(|pool| pool.snapshot.in_use);
             all.push(WindowFacts {
                 host: story.host(),
                 pid: story.pid(),
@@ -143,8 +154,13 @@ pub(super) fn windows(reading: &Reading, recorded: &Recorded) -> Vec<WindowFacts
                 begin: window.begun.map(|begun| story.clock(begun)),
                 end: window.stopped.map(|stopped| story.clock(stopped)),
                 path: window.place.as_ref().map(|place| place.display().to_string()),
-                is_read: hosts().any(|host| is_it(&host)),
-                peak: pools.filter_map(PoolTrace::peak).map(|peak| peak.bytes).max(),
+                is_read: hosts().any(|host| is_it(&host)) || of_file.is_some(),
+                peak: pools
+                    .filter_map(PoolTrace::peak)
+                    .map(|peak| peak.bytes)
+                    .chain(state)
+                    .chain(stills)
+                    .max(),
             });
         }
     }

@@ -48,6 +48,8 @@ pub struct DumpState {
 /// A block that was in use then.
 #[derive(Clone, Copy, Debug)]
 pub struct DumpBlock {
+    /// Where it lies; `None` in snapshots of older versions.
+    pub address: Option<u64>,
     /// The requested bytes; the block size if the snapshot does not contain them.
     pub requested: Bytes,
     /// What the allocator took for it.

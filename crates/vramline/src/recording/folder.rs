@@ -11,6 +11,7 @@
 //!   owners-ID.arrows       whose the ops of the program are
 //!   trace-ID/              what the framework's profiler wrote, untouched
 //!   trace-ID.2/ ...        the same of later windows; their marks tell of them
+//!   moment-ID.3/ ...       what a framework said of its pool at one moment; marks tell of it as of a window
 //! ```
 //!
 //! ID is `host-pid-starttime`: a pid alone comes back in a long run, and several hosts may share the folder. What the
@@ -209,6 +210,16 @@ pub fn parts(folder: &Path) -> io::Result<Vec<(Part, ProcessId)>> {
     Ok(found)
 }
 
+/// Which moment of which process a name stands for; `None` for what is none.
+#[must_use]
+pub(crate) fn moment_of_name(name: &str) -> Option<(ProcessId, u64)> {
+    let (id, number) = name.strip_prefix("moment-")?.rsplit_once('.')?;
+    Some((
+        id.parse().ok()?,
+        number.parse().ok().filter(|_| number.bytes().all(|sign| sign.is_ascii_digit()))?,
+    ))
+}
+
 /// The name of this machine; empty where the kernel does not tell.
 #[must_use]
 pub fn host_name() -> String {
@@ -293,6 +304,15 @@ mod tests {
             "marks-b_se_.._host_name-1-2.arrows"
         );
         assert_eq!(ProcessId::new(" \n", 1, 2).host(), "localhost");
+    }
+
+    #[test]
+    fn a_moment_has_a_process_and_a_number() {
+        let id = ProcessId::new("gpu.cluster-7", 4711, 98);
+        assert_eq!(moment_of_name("moment-gpu.cluster-7-4711-98.12"), Some((id, 12)));
+        for other in ["moment-h-1-2", "moment-h-1-2.", "moment-h-1-2.+3", "moment-h-1.3", "trace-h-1-2.3"] {
+            assert_eq!(moment_of_name(other), None, "{other}");
+        }
     }
 
     #[test]

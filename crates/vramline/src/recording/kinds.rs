@@ -106,6 +106,10 @@ pub enum WindowReason {
     Rise,
     /// The program started its own profiler.
     Program,
+    /// An allocation failed: the snapshot of that moment.
+    Oom,
+    /// `vramline snapshot` asked for it.
+    Request,
 }
 
 words!(WindowReason {
@@ -116,6 +120,8 @@ words!(WindowReason {
     Retrace => "retrace",
     Rise => "rise",
     Program => "program",
+    Oom => "oom",
+    Request => "request",
 });
 
 /// What became of a process's trace.

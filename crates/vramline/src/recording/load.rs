@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::folder::{DRIVER, Part, ProcessId, open_plain, parts};
+use super::folder::{DRIVER, Part, ProcessId, moment_of_name, open_plain, parts};
 use super::manifest::{ManifestError, RunManifest};
 use super::reader::{ProcessFacts, ReadError, Recorded, RecordedProcess};
 use super::rows::{DriverRow, Inventory, Mark, OwnerRow, Sample};
@@ -106,13 +106,21 @@ enum LastWords {
     Raised,
 }
 
-/// What others than the recorder put there: texts of errors, and TensorFlow's dumps.
+/// What others than the recorder put there: texts of errors, TensorFlow's dumps, and what frameworks said of single moments.
 fn add_last_words(recorded: &mut Recorded) {
     const KINDS: [(&str, LastWords); 3] =
         [("dump-", LastWords::Dump), ("exception-", LastWords::Exception), ("raised-", LastWords::Raised)];
     let Ok(entries) = std::fs::read_dir(&recorded.path) else { return };
     let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     names.sort();
+    for (path, (id, number)) in names.iter().filter_map(|path| Some((path, moment_of_name(&name_of(path))?)))
+    {
+        if path.is_dir()
+            && let Some(process) = recorded.processes.iter_mut().find(|process| process.id == id)
+        {
+            process.moments.insert(number, path.clone());
+        }
+    }
     for path in names.into_iter().filter(|path| path.is_file()) {
         let name = name_of(&path);
         let known = KINDS.iter().find_map(|(prefix, kind)| Some((name.strip_prefix(prefix)?, *kind)));

@@ -27,6 +27,8 @@ mod peaks;
 pub mod process;
 pub mod reader;
 #[cfg(feature = "recording")]
+pub mod request;
+#[cfg(feature = "recording")]
 mod room;
 pub mod rows;
 #[cfg(feature = "recording")]

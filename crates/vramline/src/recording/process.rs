@@ -56,6 +56,12 @@ impl ProcessRecorder {
         }
     }
 
+    /// The folder of the recording.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Writes a mark down; it is on its way to the disk when this returns. True where a peak has risen since
     /// [`ProcessRecorder::watch_peaks`], once.
     pub fn mark(&self, mark: &Mark) -> Result<bool, StreamError> {

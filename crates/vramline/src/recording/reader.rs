@@ -47,6 +47,8 @@ pub struct RecordedProcess {
     pub owners: Vec<OwnerRow>,
     /// The folder of its profiler.
     pub trace: Option<PathBuf>,
+    /// The folders of its moments, by their numbers.
+    pub moments: BTreeMap<u64, PathBuf>,
     /// The text of the exception that ended it.
     pub exception: Option<PathBuf>,
     /// The texts of out-of-memory errors that were raised in it, caught or not, in order.
@@ -67,6 +69,7 @@ impl RecordedProcess {
             inventories: Vec::new(),
             owners: Vec::new(),
             trace: None,
+            moments: BTreeMap::new(),
             exception: None,
             raised: Vec::new(),
             dumps: Vec::new(),
@@ -88,7 +91,12 @@ impl RecordedProcess {
     }
 
     fn trace_mark(&self, state: TraceState) -> Option<Moment> {
-        self.marks.iter().find(|mark| mark.trace_state == Some(state)).map(|mark| mark.time)
+        let is_moment = |mark: &Mark| {
+            let number = mark.window.and_then(|number| u64::try_from(number).ok());
+            number.is_some_and(|number| self.moments.contains_key(&number))
+        };
+        let mut of_traces = self.marks.iter().filter(|mark| mark.trace_state == Some(state));
+        of_traces.find(|mark| !is_moment(mark)).map(|mark| mark.time)
     }
 }
 

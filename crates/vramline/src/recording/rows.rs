@@ -194,6 +194,9 @@ pub enum Subject {
 /// The name that the machine's own memory has among the devices.
 pub const HOST: &str = "CPU";
 
+/// The name that the host memory has which a program pinned for its devices.
+pub const PINNED: &str = "HOST:pinned";
+
 /// What the driver or the kernel said of a device, or of one process on it. It holds until the next row of the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverRow {

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::process::ProcessRecorder;
+use super::request::RequestWatch;
 use super::rows::{Counters, Moment, Sample};
 
 /// A thread that samples until it is stopped or dropped.
@@ -20,16 +21,18 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Samples every `pace` into `recorder`. `None` where the system gives no thread.
+    /// Samples every `pace` into `recorder`. `counters` is told whether a new request for a snapshot lies in the folder. `None` where the
+    /// system gives no thread.
     pub fn start(
         recorder: Arc<ProcessRecorder>,
         pace: Duration,
-        mut counters: impl FnMut() -> Vec<Counters> + Send + 'static,
+        mut counters: impl FnMut(bool) -> Vec<Counters> + Send + 'static,
     ) -> Option<Sampler> {
         let (stop, stopped) = channel();
+        let mut requests = RequestWatch::new(recorder.folder());
         let sample = move || {
             while stopped.recv_timeout(pace) == Err(RecvTimeoutError::Timeout) {
-                let read = counters();
+                let read = counters(requests.has_new());
                 let (time, resident) = (Moment::now(), resident_bytes());
                 let row = |counters| Sample { time, resident, counters };
                 let samples: Vec<Sample> = if read.is_empty() {

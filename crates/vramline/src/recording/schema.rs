@@ -97,7 +97,7 @@ pub const MARKS: Stream = Stream {
         int(WINDOW, "kind trace: number of the trace in its process, from 1").since(2),
         text(
             OPENED_FOR,
-            "kind trace: why it was started: start, fit, validation, predict, retrace, rise or program (the program's own profiler)",
+            "kind trace: why it was started: start, fit, validation, predict, retrace, rise, program (the program's own profiler), oom (an allocation failed) or request (`vramline snapshot`)",
         )
         .since(2),
         text(PATH, "kind trace: output folder of the program's own profiler").since(2),

@@ -20,6 +20,8 @@ pub struct RecordedWindow {
     pub state: Option<TraceState>,
     /// Its folder, whether or not it is there.
     pub place: Option<PathBuf>,
+    /// Whether it shows one moment only.
+    pub is_moment: bool,
 }
 
 impl RecordedWindow {
@@ -77,13 +79,17 @@ impl RecordedProcess {
                 trace.with_file_name(name)
             }
         });
+        let moment = self.moments.get(&number);
         RecordedWindow {
+            is_moment: moment.is_some() || first.opened_for == Some(WindowReason::Oom),
             number,
             reason: first.opened_for.or(is_unnumbered.then_some(WindowReason::Start)),
             begun: None,
             stopped: None,
             state: None,
-            place: place.filter(|_| first.opened_for != Some(WindowReason::Program)),
+            place: moment
+                .cloned()
+                .or_else(|| place.filter(|_| first.opened_for != Some(WindowReason::Program))),
         }
     }
 }

@@ -435,3 +435,34 @@ pub(crate) fn logs_in(folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
     found.retain(is_log);
     Ok(found)
 }
+
+/// The content of each file of a folder, whatever its format. A file that cannot be read becomes an error in the list.
+pub(crate) fn read_each(
+    place: &Path,
+    progress: &Arc<Progress>,
+    unreadable: &mut Vec<SourceError>,
+) -> Vec<(PathBuf, Content)> {
+    /// A folder of one moment has one.
+    const MOST_FILES: usize = 8;
+    let Ok(entries) = std::fs::read_dir(place) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+    paths.sort();
+    let mut found = Vec::new();
+    for path in paths.into_iter().take(MOST_FILES) {
+        match read(&path, progress) {
+            Ok(read) => {
+                unreadable.extend(read.unreadable);
+                let histories = read
+                    .histories
+                    .into_iter()
+                    .map(|(path, history)| (path, Content::History(Box::new(history))));
+                let stills =
+                    read.stills.into_iter().map(|(path, still)| (path, Content::Still(Box::new(still))));
+                found.extend(histories.chain(stills));
+            }
+            Err(error) => unreadable.push(error),
+        }
+    }
+    found
+}

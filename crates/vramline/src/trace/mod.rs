@@ -34,6 +34,7 @@ use crate::worker;
 pub use bands::Band;
 pub(crate) use carried::PoolRange;
 pub use count::{Count, Disagreement, Peak};
+pub(crate) use dump::Places;
 pub(crate) use op::layer_of;
 use op::{Part, Update};
 pub(crate) use op::{is_optimizer, without_number};
@@ -88,6 +89,8 @@ pub struct Trace {
     gradients_listed: Vec<Picos>,
     /// The events that allocated workspaces of cuBLAS.
     workspaces: FxHashSet<usize>,
+    /// Whose the blocks are that a snapshot of one moment lists.
+    at_moment: dump::MomentOwners,
     names: owners::LayerNames,
 }
 
@@ -147,6 +150,7 @@ impl Trace {
             names: owners::LayerNames::of_calls(&history),
             gradients_listed: Vec::new(),
             workspaces: FxHashSet::default(),
+            at_moment: dump::MomentOwners::default(),
             history,
             pools,
             steps,
@@ -232,7 +236,8 @@ impl Trace {
     /// Whose blocks and ops are.
     pub(crate) fn owners_mut(&mut self) -> impl Iterator<Item = &mut Owner> {
         let carried = self.carried.iter_mut().map(|carried| &mut carried.owner);
-        self.owned.values_mut().chain(self.owners.all_mut()).chain(carried)
+        let at_moment = self.at_moment.all_mut();
+        self.owned.values_mut().chain(self.owners.all_mut()).chain(carried).chain(at_moment)
     }
 
     /// Bytes of a role that an inventory lists and that lie in the pools of this trace.

@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod export;
 pub mod findings;
 pub mod ledger;
+pub mod moments;
 pub mod oom;
 pub mod pack;
 mod packed;
@@ -18,6 +19,8 @@ pub mod replay;
 pub mod replayed;
 pub mod report;
 pub mod run;
+#[cfg(feature = "recording")]
+pub mod snapshot;
 pub mod tile;
 // It follows recordings.
 #[cfg(feature = "recording")]

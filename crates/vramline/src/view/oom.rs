@@ -15,6 +15,7 @@ use crate::postmortem::need::LeastNeed;
 use crate::postmortem::outcome::FailureOutcome;
 use crate::postmortem::{Proof, Verdict};
 use crate::units::Bytes;
+use crate::view::moments::HeldThenView;
 use crate::warning::{Unknown, Warning};
 
 /// The answer of [`oom`](crate::oom()): why each allocation failed, and what helps.
@@ -34,6 +35,9 @@ pub struct OomReport {
     pub failures: Vec<FailureView>,
     /// Similar failures.
     pub groups: Vec<GroupView>,
+    /// If no allocation failed and a signal ended the job: who held the memory when that was last known.
+    #[field(null = "an allocation failed, or no signal ended the job")]
+    pub killed: Option<HeldThenView>,
     /// Requests that failed without ending the job.
     pub soft: SoftView,
     /// Notes for the reader.
@@ -45,7 +49,7 @@ pub struct OomReport {
 /// The answer as a word, with its figures.
 #[derive(Debug, Serialize, Document)]
 pub struct OomVerdictView {
-    /// The verdict on the first failure; `unknown` if the input does not decide it, `went-on` if the job continued after all failures, `none` if no allocation failed.
+    /// The verdict on the first failure; `unknown` if the input does not decide it, `went-on` if the job continued after all failures, `killed` if no allocation failed and a signal ended the job, `none` if no allocation failed.
     #[field(title = "verdict")]
     pub word: OomWord,
     /// Number of failed allocations.
@@ -241,6 +245,9 @@ pub struct FailureView {
     pub bridge: Option<BridgeView>,
     /// Blocks in use by size and name, most bytes first.
     pub holders: Vec<HolderView>,
+    /// Who held the memory at that moment, by owner.
+    #[field(null = "only recordings of `vramline run` show it")]
+    pub held: Option<HeldThenView>,
     /// The buffers that a compiled program lists.
     pub buffers: Vec<BufferView>,
     /// What helps.
@@ -394,6 +401,7 @@ impl From<&OomAnalysis<'_>> for OomReport {
             },
             files: analysis.read.files.iter().map(|path| path.display().to_string()).collect(),
             groups: analysis.groups.iter().map(group).collect(),
+            killed: analysis.killed().map(HeldThenView::from),
             soft: SoftView::from(&analysis.read.failures.soft),
             failures,
             warnings: analysis.read.failures.warnings.as_slice().to_vec(),
@@ -482,6 +490,7 @@ fn failure_view(analysed: &FailureAnalysis<'_>, names: &Names) -> FailureView {
         regions: analysed.regions.iter().map(RegionView::from).collect(),
         bridge: analysed.bridge.as_ref().map(|bridge| bridge_view(bridge, names)),
         holders: analysed.holders.iter().map(HolderView::from).collect(),
+        held: analysed.held.map(HeldThenView::from),
         buffers: failure.buffers.iter().map(BufferView::from).collect(),
         advice: analysed.advice.iter().map(AdviceView::from).collect(),
         no_verdict: conclusion.why_none.clone().unwrap_or_default(),

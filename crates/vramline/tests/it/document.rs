@@ -27,12 +27,13 @@ use vramline::view::pack::PackView;
 use vramline::view::plan::PlanView;
 use vramline::view::replay::Replay;
 use vramline::view::report::Report;
+use vramline::view::snapshot::SnapshotReport;
 use vramline::view::top::Top;
 use vramline::view::verify::Verify;
 use vramline::warning::Warnings;
 
 use crate::growth::ragged_steps;
-use crate::{checked_analysis, checked_report, fixture, report_on, root, table};
+use crate::{checked_analysis, checked_report, fixture, moments, report_on, root, table};
 
 /// The paths of all values in a document.
 pub(crate) fn paths(value: &Value, at: &str, found: &mut BTreeSet<String>) {
@@ -204,7 +205,11 @@ fn post_mortems() -> Vec<Value> {
         let found = vramline::read_failures(std::slice::from_ref(path), None, &Default::default()).unwrap();
         serde_json::to_value(OomReport::from(&oom(&found))).unwrap()
     };
-    files.iter().chain([&peak, &fragmented]).map(read).collect()
+    let (held, killed) = (scratch.path().join("held.vram"), scratch.path().join("killed.vram"));
+    [&held, &killed].into_iter().for_each(|folder| fs::create_dir(folder).unwrap());
+    moments::ran_out(&held);
+    moments::was_killed(&killed);
+    files.iter().chain([&peak, &fragmented, &held, &killed]).map(read).collect()
 }
 
 #[test]
@@ -451,6 +456,7 @@ fn the_docs_hold_the_tables() {
     for (name, entries) in [
         ("report", entries::<Report>()),
         ("oom", entries::<OomReport>()),
+        ("snapshot", entries::<SnapshotReport>()),
         ("replay", entries::<Replay>()),
         ("doctor", entries::<Doctor>()),
         ("diff", entries::<Diff>()),

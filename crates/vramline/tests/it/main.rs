@@ -17,6 +17,7 @@
 //! - `jax`: memory profiles and compiled programs
 //! - `ledger`: sums
 //! - `live`: recordings that are read while they grow
+//! - `moments`: who held the memory when it ran out, or when a job was killed
 //! - `more_wordings`: no tests; more texts for `wordings`, of engines, other devices and people
 //! - `oom`: out-of-memory logs and dumps
 //! - `pack`: several jobs on one device
@@ -56,6 +57,7 @@ mod house;
 mod jax;
 mod ledger;
 mod live;
+mod moments;
 mod more_wordings;
 mod oom;
 mod pack;

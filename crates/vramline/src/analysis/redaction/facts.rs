@@ -3,6 +3,7 @@
 use rustc_hash::FxHashSet;
 
 use super::{HIDDEN, Placeholder, Redaction, messages};
+use crate::analysis::moments::HeldAtFailure;
 use crate::analysis::reading::{Host, OutOfMemory, Reading};
 use crate::event::{Framework, History, MarkKind, ModuleCall, ModulePass};
 use crate::failure::{Buffer, Failure, Failures, Witness};
@@ -25,7 +26,12 @@ impl Redaction {
         if let Some(recorded) = &mut reading.recorded {
             self.recorded(recorded);
         }
-        reading.hosts.iter_mut().chain(&mut reading.later).for_each(|host| self.trace(host));
+        let traces = reading.hosts.iter_mut().chain(&mut reading.later).chain(&mut reading.moments);
+        traces.for_each(|host| self.trace(host));
+        for moment in &mut reading.still_moments {
+            moment.path = self.path(&moment.path);
+            self.still(&mut moment.still);
+        }
         reading.missing.iter_mut().for_each(|path| *path = self.path(path));
         for (path, still) in &mut reading.stills {
             *path = self.path(path);
@@ -51,9 +57,27 @@ impl Redaction {
             finding.fix = "see the findings in the report on this recording".to_owned();
         }
         read.needs.iter_mut().flatten().for_each(LeastNeed::hide_class);
+        for held in read.held.iter_mut().flatten().chain(&mut read.killed) {
+            self.held(held);
+        }
         list.iter_mut().for_each(|failure| self.failure(failure));
         names.rewrite(|_, text| self.name(text, Placeholder::Op));
         self.warnings(warnings);
+    }
+
+    fn held(&mut self, held: &mut HeldAtFailure) {
+        held.pool = self.pool(&held.pool);
+        for owner in &mut held.owners {
+            owner.layer = self.layer(&owner.layer);
+            owner.source = self.frame(&owner.source);
+        }
+        // The sentence contains names of the program.
+        held.growth = held.growth.as_ref().map(|_| match held.before {
+            Some(before) => {
+                format!("Memory in use grew from {before} in the first steps to {}.", held.in_use)
+            }
+            None => format!("Memory in use grew to {}.", held.in_use),
+        });
     }
 
     fn trace(&mut self, host: &mut Host) {
@@ -264,7 +288,8 @@ impl Redaction {
             *variable = variable.as_deref().map(|variable| self.name(variable, Placeholder::Variable));
             *source = source.as_deref().map(|source| self.frame(source));
         }
-        let paths = process.trace.iter_mut().chain(&mut process.exception).chain(&mut process.dumps);
+        let words = process.exception.iter_mut().chain(&mut process.dumps);
+        let paths = process.trace.iter_mut().chain(words).chain(process.moments.values_mut());
         paths.for_each(|path| *path = self.path(path));
     }
 

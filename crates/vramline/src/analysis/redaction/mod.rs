@@ -23,6 +23,8 @@ use rustc_hash::FxHashMap;
 use names::Rewritten;
 use words::Words;
 
+use crate::recording::rows::PINNED;
+
 /// The placeholder without a number.
 pub const HIDDEN: &str = "(hidden)";
 
@@ -217,7 +219,7 @@ impl Redaction {
 
     /// Redacts the framework's name of a device: `GPU:0`, `/job:localhost/replica:0/task:0/device:GPU:0`.
     fn device(&mut self, name: &str) -> String {
-        if self.words.is_pool(name) || matches!(name, "tensorflow" | "jax" | "torch") {
+        if self.words.is_pool(name) || matches!(name, "tensorflow" | "jax" | "torch" | PINNED) {
             return name.to_owned();
         }
         let part = |part: &str, redaction: &mut Redaction| -> String {

@@ -163,7 +163,8 @@ fn blocks_at_end(
         .map(|block| {
             let (stack, op) = places.of(block.stack, values, stacks);
             let requested = block.requested.unwrap_or(block.size).min(block.size);
-            DumpBlock { requested: Bytes(requested), size: Bytes(block.size), op, stack }
+            let address = block.has_address.then_some(block.address);
+            DumpBlock { address, requested: Bytes(requested), size: Bytes(block.size), op, stack }
         })
         .collect()
 }
