@@ -35,9 +35,10 @@ export VRAMLINE_BIN := $(abspath $(BINARY))
 
 all: build
 
-# One command for library and binary: apart, cargo would compile what they share twice.
+# One command for library and binary: apart, cargo would compile what they share twice. The library that is preloaded shares nothing.
 build: tools
 	cargo build --release --locked -p vramline-cli -p vramline-py
+	cargo build --profile interposer --locked -p vramline-driver
 
 # A linker is the one thing that a Rust toolchain may lack.
 tools:
