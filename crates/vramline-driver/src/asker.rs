@@ -159,10 +159,11 @@ extern "C" fn visit(object: *const sys::ObjectInfo, _: usize, data: *mut c_void)
     1
 }
 
-/// Whether the library asks on behalf of another: the driver, CUDA's runtime where it is a library of its own, and this one.
+/// Whether the library asks on behalf of another: the driver, CUDA's runtime where it is a library of its own, `libffi`, through which Python's
+/// ctypes calls, and this one.
 fn only_passes(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    [&b"libcuda.so"[..], b"libcudart.so", b"libcudart-", b"libvramline_driver"]
+    [&b"libcuda.so"[..], b"libcudart.so", b"libcudart-", b"libffi", b"libvramline_driver"]
         .iter()
         .any(|start| name.starts_with(start))
 }

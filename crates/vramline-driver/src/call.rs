@@ -1,5 +1,6 @@
 //! Before and after a call: whether it is measured, what is measured, and what is written.
 
+use core::ffi::c_void;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
@@ -100,6 +101,11 @@ fn used_place(handle: usize) -> Option<(&'static AtomicUsize, bool)> {
     None
 }
 
+/// A handle as it is kept: its attributes may be asked for before it is launched, and both may take memory. Handles have 47 bits.
+fn key(function: usize, handle: usize) -> usize {
+    if handle == 0 { 0 } else { handle.wrapping_add(function.wrapping_shl(48)) }
+}
+
 fn is_used(handle: usize) -> bool {
     handle == 0 || used_place(handle).is_none_or(|(_, is_known)| is_known)
 }
@@ -110,9 +116,15 @@ fn keep_used(handle: usize) {
     }
 }
 
-/// Begins to record this process.
+/// Begins to record this process, until it exits.
 pub(crate) fn begin() {
     PROCESS.store(sys::process(), Relaxed);
+    sys::at_exit(end);
+}
+
+/// Libraries end one after the other, and may call the driver while they do. NVML may have ended by then, so nothing is measured any more.
+extern "C" fn end(_: *mut c_void) {
+    STATE.store(OFF, Release);
 }
 
 /// A forked child has its own file and counts, and no other threads.
@@ -198,7 +210,7 @@ pub(crate) extern "C" fn enter(kept: &mut Kept) -> Next {
     // Cheap reasons to pass come first: launches are here millions of times.
     let nth = match function.pace {
         Pace::FirstUse(argument) => {
-            if is_used(kept.argument(argument)) {
+            if is_used(key(number, kept.argument(argument))) {
                 return pass;
             }
             calls.fetch_add(1, Relaxed)
@@ -275,7 +287,7 @@ fn record(kept: &mut Kept, number: usize, function: &Function, end: u64) {
     let has_succeeded = result == 0;
     if has_succeeded {
         match function.pace {
-            Pace::FirstUse(argument) => keep_used(kept.argument(argument)),
+            Pace::FirstUse(argument) => keep_used(key(number, kept.argument(argument))),
             _ if number == INIT => device::initialized(),
             _ if function.forgets => forget(),
             _ => {}

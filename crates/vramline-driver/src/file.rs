@@ -178,11 +178,14 @@ const CLOSED: i64 = -1;
 /// It cannot be opened, or somebody else has closed it.
 const LOST: i64 = -2;
 
-/// Keeps the folder. Called once, by the thread that prepares everything.
+/// Keeps the folder, once. Called by the thread that prepares everything.
 pub(crate) fn record_into(folder: &CStr) -> bool {
+    if IS_SET.load(Relaxed) {
+        return true;
+    }
     let bytes = folder.to_bytes();
     // 200 bytes for the name of the file.
-    if IS_SET.load(Relaxed) || bytes.is_empty() || bytes.len() > 3800 {
+    if bytes.is_empty() || bytes.len() > 3800 {
         return false;
     }
     // SAFETY: nobody reads before `IS_SET`, and one thread prepares.

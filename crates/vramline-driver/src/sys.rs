@@ -43,6 +43,7 @@ unsafe extern "C" {
     fn clock_gettime(clock: c_int, time: *mut [i64; 2]) -> c_int;
     fn dl_iterate_phdr(visit: Visit, data: *mut c_void) -> c_int;
     fn __errno_location() -> *mut c_int;
+    fn __cxa_atexit(end: extern "C" fn(*mut c_void), data: *mut c_void, library: *mut c_void) -> c_int;
 }
 
 /// The `dlsym` that the job would have without this library: that of the C library, or of another preloaded library.
@@ -80,6 +81,12 @@ pub(crate) fn clock(clock: c_int) -> u64 {
 pub(crate) fn each_object(visit: Visit, data: *mut c_void) {
     // SAFETY: `visit` takes what the C library gives it, and `data` outlives this call.
     unsafe { dl_iterate_phdr(visit, data) };
+}
+
+/// Calls `end` when the process exits, before what was registered earlier.
+pub(crate) fn at_exit(end: extern "C" fn(*mut c_void)) {
+    // SAFETY: the function takes any pointer, and this library is never unloaded.
+    unsafe { __cxa_atexit(end, core::ptr::null_mut(), core::ptr::null_mut()) };
 }
 
 /// The job's `errno`.

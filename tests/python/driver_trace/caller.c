@@ -29,7 +29,7 @@ enum { MIB = 1 << 20 };
     USE(cuEventCreate, "cuEventCreate") USE(cuEventDestroy_v2, "cuEventDestroy") \
     USE(cuModuleLoadData, "cuModuleLoadData") USE(cuLaunchKernel, "cuLaunchKernel") \
     USE(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle") USE(cuMemAllocAsync, "cuMemAllocAsync") \
-    USE(cuMemFreeAsync, "cuMemFreeAsync") USE(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags")
+    USE(cuMemFreeAsync, "cuMemFreeAsync") USE(cuFuncGetAttribute, "cuFuncGetAttribute") USE(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags")
 
 DECLARE(int, cuInit, unsigned)
 DECLARE(int, cuDevicePrimaryCtxRetain, void **, int)
@@ -47,6 +47,7 @@ DECLARE(int, cuEventCreate, void **, unsigned)
 DECLARE(int, cuEventDestroy_v2, void *)
 DECLARE(int, cuModuleLoadData, void **, const void *)
 DECLARE(int, cuLaunchKernel, void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)
+DECLARE(int, cuFuncGetAttribute, int *, int, void *)
 DECLARE(int, cuIpcOpenMemHandle_v2, u64 *, Handle, unsigned)
 DECLARE(int, cuMemAllocAsync, u64 *, size_t, void *)
 DECLARE(int, cuMemFreeAsync, u64, void *)
@@ -99,6 +100,8 @@ static void use_all(void) {
     NEED(handle == (void *)0xc0ffee);
     MUST(p_cuCtxSetLimit(2, 4 * MIB));
     MUST(p_cuModuleLoadData(&handle, "image"));
+    int attribute;
+    MUST(p_cuFuncGetAttribute(&attribute, 1, (void *)0xb16));
     for (int turn = 0; turn < 10; turn++) launch(0xb16), launch(0x5a11);
     for (int turn = 0; turn < 4; turn++) MUST(p_cuStreamCreate(&handle, 0));
     MUST(p_cuStreamDestroy_v2(handle));
@@ -180,9 +183,16 @@ static void *allocate(void *unused) {
     return 0;
 }
 
+static void at_end(void) {
+    u64 address;
+    MUST(p_cuMemAlloc_v2(&address, 2 * MIB));
+}
+
 int main(int count, char **words) {
     const char *way = words[1], *what = count > 2 ? words[2] : "all";
     int number = count > 3 ? atoi(words[3]) : 0;
+    // Registered before the driver is used, so it is called late.
+    if (!strcmp(what, "exit")) atexit(at_end);
     find(way);
     if (!strcmp(what, "all")) use_all();
     if (!strcmp(what, "soak")) soak(way, number);

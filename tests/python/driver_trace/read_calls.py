@@ -6,10 +6,10 @@ import struct
 UNKNOWN = (1 << 64) - 1
 HEAD = struct.Struct("<IIHH")
 CALL = struct.Struct("<I5QiI2Q2q2QHHIBBHHxxIxxxx")
-FIELDS = (
-    "thread begin end bytes handle other result flags before after gap grew pool_reserved pool_used library device nth reason depth "
-    "file_length name_length line"
-).split()
+FIELDS = [
+    "thread", "begin", "end", "bytes", "handle", "other", "result", "flags", "before", "after", "gap", "grew", "pool_reserved",
+    "pool_used", "library", "device", "nth", "reason", "depth", "file_length", "name_length", "line",
+]
 
 
 @dataclasses.dataclass
