@@ -47,6 +47,11 @@ pub(crate) const FIX: &str = "VRAMLINE_FIX";
 /// Set to 1: `run` switched on TensorFlow's pool allocator for the CPU.
 pub(crate) const STAND_IN: &str = "VRAMLINE_STAND_IN";
 
+/// Set (`--driver-trace`): the absolute path of the recording, for the library that records calls of the driver.
+pub(crate) const DRIVER_TRACE: &str = "VRAMLINE_DRIVER_TRACE";
+/// Read and set (`--driver-trace`): libraries that the loader puts before all others; ours comes first.
+pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
+
 /// The settings for the Python side. Those that are not set for this job are removed, because they belong to an outer run.
 pub(crate) const TO_PYTHON: [&str; 11] =
     [RECORD, TRACE, TRACE_SECONDS, RATE, STEP_PEAKS, LIMIT, GROWTH, ALLOCATOR, STOP, FIX, STAND_IN];
