@@ -379,11 +379,11 @@ fn record(kept: &mut Kept, number: usize, function: &Function, end: u64) {
 
 fn write_notes() {
     if MISSES_UNWINDER.swap(0, Relaxed) != 0 {
-        file::write_note(Note::NoUnwinder, 0);
+        file::write_note(Note::MissingUnwinder, 0);
     }
     let unwrapped = UNWRAPPED.swap(0, Relaxed);
     if unwrapped != 0 {
-        file::write_note(Note::NoPlace, unwrapped);
+        file::write_note(Note::FullTable, unwrapped);
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn prepare(look: &dyn Fn(usize, &CStr) -> usize, driver: usize) {
 pub(crate) fn forked() {
     if STATE.load(Relaxed) != 0 {
         STATE.store(3, Relaxed);
-        file::write_note(Note::NoNvml, FORKED);
+        file::write_note(Note::MissingNvml, FORKED);
     }
     IS_INITIALIZED.store(0, Relaxed);
     LAST.store(0, Relaxed);
@@ -113,7 +113,7 @@ fn is_started() -> bool {
         unsafe { core::mem::transmute::<usize, unsafe extern "C" fn() -> i32>(init)() }
     };
     if error != 0 {
-        file::write_note(Note::NoNvml, error.cast_unsigned());
+        file::write_note(Note::MissingNvml, error.cast_unsigned());
     }
     STATE.store(if error == 0 { 2 } else { 3 }, Release);
     error == 0

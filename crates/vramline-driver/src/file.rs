@@ -51,11 +51,11 @@ const CALL: u16 = 6;
 #[derive(Clone, Copy)]
 pub(crate) enum Note {
     /// NVML could not be loaded (-1) or started (its error), or must not be used, because this process was forked from one that uses it (-2).
-    NoNvml = 1,
+    MissingNvml = 1,
     /// There is no way to walk a stack, because the library for it is not loaded.
-    NoUnwinder = 2,
+    MissingUnwinder = 2,
     /// There are more wrapped functions than places for them: the function is not recorded.
-    NoPlace = 3,
+    FullTable = 3,
 }
 
 /// A call: what stands in its frame, from byte 12 on, in this order.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::launch::spec::JobSpec;
 use crate::launch::values::DriverTraceMode;
+use crate::variables::PATH;
 
 /// Its name in the package.
 const LIBRARY: &str = "libvramline_driver.so";
@@ -66,7 +67,7 @@ fn program(word: &OsStr) -> Option<PathBuf> {
     if word.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(word));
     }
-    let path = std::env::var_os("PATH")?;
+    let path = std::env::var_os(PATH)?;
     std::env::split_paths(&path).map(|folder| folder.join(word)).find(|file| file.is_file())
 }
 

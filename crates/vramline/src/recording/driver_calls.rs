@@ -240,7 +240,7 @@ struct Names {
 fn whole_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut head = Cursor(bytes);
     let (length, sum) = (head.u32()? as usize, head.u32()?);
-    if length < 16 || length > LONGEST_FRAME || !length.is_multiple_of(8) {
+    if !(16..=LONGEST_FRAME).contains(&length) || !length.is_multiple_of(8) {
         return None;
     }
     let frame = bytes.get(8..length)?;
