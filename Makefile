@@ -10,6 +10,7 @@
 #   make proof   the long tables, written into docs/proof with versions and date, and outputs of commands that train
 #   make gpu-proof   the ledger on a real GPU, written into docs/proof/gpu-proof.md (vramline installed there, PyTorch, JAX)
 #   make gpu-owners  owners of PyTorch's memory on a real GPU, compared with the objects of eleven jobs (vramline installed there, PyTorch)
+#   make gpu-beside  memory beside the pool by name, on a real GPU (vramline installed there, PyTorch, JAX, CuPy)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make doc     the manual of the Rust library, as its users see it: target/doc/vramline/index.html
 #   make web     the script of the report page, from web/src into crates/vramline-cli/web (needs Node; what is there is kept in git)
@@ -31,13 +32,14 @@ export VRAMLINE_BIN := $(abspath $(BINARY))
 
 .PHONY: all demo build package optimized older tools test lint lint-rust lint-python compile-tests test-rust test-python test-integrations \
   dist test-dist \
-  doc docs web browser screenshots bench proof gpu-proof gpu-owners fuzz fmt clean
+  doc docs web browser screenshots bench proof gpu-proof gpu-owners gpu-beside fuzz fmt clean
 
 all: build
 
-# One command for library and binary: apart, cargo would compile what they share twice.
+# One command for library and binary: apart, cargo would compile what they share twice. The library that is preloaded shares nothing.
 build: tools
 	cargo build --release --locked -p vramline-cli -p vramline-py
+	cargo build --profile interposer --locked -p vramline-driver
 
 # A linker is the one thing that a Rust toolchain may lack.
 tools:
@@ -164,6 +166,10 @@ gpu-proof:
 gpu-owners:
 	$(PYTHON) tests/gpu/owners.py benches/out/owners
 
+# On a machine with a GPU. Each job that its packages allow.
+gpu-beside:
+	$(PYTHON) tests/gpu/beside.py benches/out/beside --all --cost
+
 # The oldest TensorFlow that is supported, with Keras 2. It needs Python 3.11 or older.
 older: package $(OLDER)/.installed
 	$(OLDER)/bin/python $(INSTALL) --no-deps --force-reinstall --no-build-isolation .
@@ -177,6 +183,7 @@ fuzz:
 	cd fuzz && cargo +nightly fuzz run hlo -- -max_total_time=600 -max_len=65536
 	mkdir -p fuzz/corpus/recording && cp fixtures/*.vram/*.arrows fuzz/corpus/recording/
 	cd fuzz && cargo +nightly fuzz run recording -- -max_total_time=600 -max_len=16384
+	cd fuzz && cargo +nightly fuzz run driver_calls -- -max_total_time=600 -max_len=4096
 	mkdir -p fuzz/corpus/pickle && for file in fixtures/torch/*.pickle.gz; do gunzip -c $$file > fuzz/corpus/pickle/$$(basename $$file .gz); done
 	cd fuzz && cargo +nightly fuzz run pickle -- -max_total_time=600 -max_len=65536
 	mkdir -p fuzz/corpus/oom_log fuzz/corpus/memory_dump && cp fixtures/*oom*.log fuzz/corpus/oom_log/ && cp fixtures/*.memorydump.pb fuzz/corpus/memory_dump/

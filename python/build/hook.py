@@ -1,6 +1,7 @@
-"""Builds the compiled parts of the wheel: the library that a training process loads, and the `vramline` binary.
+"""Builds the compiled parts of the wheel: the library that a training process loads, the `vramline` binary, and the library that
+`vramline run --driver-trace` preloads.
 
-One wheel holds both, so that their versions always match. The binary writes its manual pages and shell completions.
+One wheel holds them, so that their versions always match. The binary writes its manual pages and shell completions.
 
 Hatchling runs this file. `VRAMLINE_BUILD` selects the build: `local` (the default) compiles quickly, `optimized` optimises for speed
 at run time, and `dist` does the same for the old C library that a release supports.
@@ -18,6 +19,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 # The library uses only Python's stable ABI, so one wheel works with this version and every later one.
 PYTHON = "cp310-abi3"
 LIBRARY = "_vramline.abi3.so"
+PRELOADED = "libvramline_driver.so"
 COMPLETIONS = {
     "bash": "share/bash-completion/completions/vramline",
     "zsh": "share/zsh/site-functions/_vramline",
@@ -40,38 +42,48 @@ class Compiled(BuildHookInterface):
         if version == "editable":
             # Python imports the source files, and looks for the library next to them.
             replace(artifacts["_vramline"], root / "python" / "vramline" / LIBRARY)
+            replace(artifacts["vramline_driver"], root / "python" / "vramline" / PRELOADED)
         else:
             build_data["force_include"][str(artifacts["_vramline"])] = f"vramline/{LIBRARY}"
+            build_data["force_include"][str(artifacts["vramline_driver"])] = f"vramline/{PRELOADED}"
 
     def finalize(self, version, build_data, artifact_path):
         self._folder.cleanup()
 
 
 def compile_workspace(root):
-    """Compiles library and binary. Returns the platform of the wheel, and the files by the name of their target.
+    """Compiles libraries and binary. Returns the platform of the wheel, and the files by the name of their target.
 
-    One command compiles both: with two commands, cargo would compile shared dependencies twice, with different features.
+    One command compiles library and binary: with two commands, cargo would compile shared dependencies twice, with different features. The
+    library that is preloaded shares nothing and has a profile of its own, which does without the standard library.
     """
     here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    build, target, profile, platform = "build", [], "dist", here
     match os.environ.get("VRAMLINE_BUILD", "local"):
         case "local":
-            command, platform = ["cargo", "build", "--release"], here
+            profile = "release"
         case "optimized":
-            command, platform = ["cargo", "build", "--profile", "dist"], here
+            pass
         case "dist":
             # Zig links against the symbols of an old glibc, independent of the installed one.
-            command = ["cargo", "zigbuild", "--profile", "dist", "--target", "x86_64-unknown-linux-gnu.2.17"]
+            build, target = "zigbuild", ["--target", "x86_64-unknown-linux-gnu.2.17"]
             platform = "manylinux_2_17_x86_64"
         case other:
             raise SystemExit(f"error: VRAMLINE_BUILD is {other!r}\nhint: use local, optimized or dist")
-    command += ["--locked", "-p", "vramline-cli", "-p", "vramline-py", "--message-format=json-render-diagnostics"]
+    both = compiled(root, [build, "--profile", profile, *target, "-p", "vramline-cli", "-p", "vramline-py"])
+    return platform, both | compiled(root, [build, "--profile", "interposer", *target, "-p", "vramline-driver"])
+
+
+def compiled(root, words):
+    """Runs cargo. Returns the files that it made, by the name of their target."""
+    command = ["cargo", *words, "--locked", "--message-format=json-render-diagnostics"]
     try:
         done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True)
     except FileNotFoundError:
         raise SystemExit("error: cargo was not found\nhint: install Rust, or install a released wheel of vramline") from None
     messages = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     made = [message for message in messages if message["reason"] == "compiler-artifact"]
-    return platform, {
+    return {
         message["target"]["name"]: pathlib.Path(message["executable"] or message["filenames"][0])
         for message in made
         if {"bin", "cdylib"} & set(message["target"]["kind"])

@@ -69,6 +69,7 @@ def test_the_wheel_is_small_and_holds_everything(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for needed in (
         "vramline/_vramline.abi3.so",
+        "vramline/libvramline_driver.so",
         "vramline/_boot/sitecustomize.py",
         "vramline/_demo/train.py",
         "vramline/py.typed",

@@ -1,8 +1,8 @@
 //! The names of all environment variables that the binary reads or sets.
 //!
 //! There are two kinds: variables that configure Vramline's Python side inside the job, and variables of frameworks that launch
-//! settings set. Their values are decided in `launch/environment.rs`. Not listed here: variables that libraries read (`TMPDIR`,
-//! `PATH`), and the variables of a job that a recording keeps (`recording/manifest.rs` of the core).
+//! settings set. Their values are decided in `launch/environment.rs`. Not listed here: variables that libraries read (`TMPDIR`),
+//! and the variables of a job that a recording keeps (`recording/manifest.rs` of the core).
 
 /// Read: turns colour off if it is set and not empty.
 pub(crate) const NO_COLOR: &str = "NO_COLOR";
@@ -48,6 +48,13 @@ pub(crate) const STOP: &str = "VRAMLINE_STOP";
 pub(crate) const FIX: &str = "VRAMLINE_FIX";
 /// Set to 1: `run` switched on TensorFlow's pool allocator for the CPU.
 pub(crate) const STAND_IN: &str = "VRAMLINE_STAND_IN";
+
+/// Read (`--driver-trace`): the folders in which the program of a job is looked for.
+pub(crate) const PATH: &str = "PATH";
+/// Set (`--driver-trace`): the absolute path of the recording, for the library that records calls of the driver.
+pub(crate) const DRIVER_TRACE: &str = "VRAMLINE_DRIVER_TRACE";
+/// Read and set (`--driver-trace`): libraries that the loader puts before all others; ours comes first.
+pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// The settings for the Python side. Those that are not set for this job are removed, because they belong to an outer run.
 pub(crate) const TO_PYTHON: [&str; 12] = [

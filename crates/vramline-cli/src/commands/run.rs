@@ -16,7 +16,7 @@ use crate::answer::Sink;
 use crate::commands::{oom, report};
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
-use crate::launch::values::{Allocator, Gpus, Switch, Trace, UntilOom};
+use crate::launch::values::{Allocator, DriverTraceMode, Gpus, Switch, Trace, UntilOom};
 use crate::launch::{self, JobSpec, Recorded, say};
 use crate::output::OutputFile;
 use crate::printer::oom::OomDetail;
@@ -91,6 +91,10 @@ pub(crate) struct RunArgs {
     /// How the framework gets memory from the driver.
     #[arg(long, value_enum)]
     pub(crate) allocator: Option<Allocator>,
+    /// Record the calls of NVIDIA's driver that change GPU memory, with the library that made each: contexts, code, streams,
+    /// allocations, pools. A library is preloaded into the job for that. auto is off in this version.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) driver_trace: DriverTraceMode,
     /// End the job with exit code 0 as soon as its trace ends. The rest of the job does not run.
     #[arg(long)]
     pub(crate) stop: bool,
@@ -127,6 +131,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit, Failure> {
         growth: args.growth,
         limit: args.limit,
         allocator: args.allocator,
+        driver_trace: args.driver_trace,
         stops: args.stop,
         stand_in: !args.no_stand_in,
         ..JobSpec::default()

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use vramline::recording::folder;
-use vramline::recording::manifest::{self, ClockPair, Clocks, RunManifest};
+use vramline::recording::manifest::{self, ClockPair, Clocks, DriverTrace, RunManifest};
 use vramline::recording::rows::Moment;
 use vramline::units::Nanos;
 
@@ -17,9 +17,9 @@ use crate::launch::child::Ending;
 use crate::launch::environment::{self, Planned};
 use crate::launch::spec::JobSpec;
 use crate::launch::values::Variables;
-use crate::launch::{child, devices, driver, package, place, say, say_once};
+use crate::launch::{child, devices, driver, package, place, preload, say, say_once};
 use crate::progress::ProgressLine;
-use crate::variables::{PYTHONPATH, RECORD, TO_PYTHON};
+use crate::variables::{DRIVER_TRACE, LD_PRELOAD, PYTHONPATH, RECORD, TO_PYTHON};
 
 /// A job that has ended.
 pub(crate) struct Recorded {
@@ -64,7 +64,16 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
     if let Err(reason) = &boot {
         say_once(format_args!("{reason}; nothing is recorded inside the job"));
     }
-    let manifest = manifest_of(spec, user, &planned, devices);
+    let preloaded = preload::of(spec, boot.as_deref().ok());
+    if let Err(reason) = &preloaded {
+        say_once(format_args!("cannot record calls of the driver: {reason}; everything else is recorded"));
+    }
+    let driver_trace = match &preloaded {
+        Ok(None) => DriverTrace::Off,
+        Ok(Some(_)) => DriverTrace::On,
+        Err(_) => DriverTrace::Impossible,
+    };
+    let manifest = manifest_of(spec, user, &planned, devices, driver_trace);
     let wanted = spec
         .output
         .clone()
@@ -72,6 +81,11 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
     let recording = place::make(&wanted, &manifest);
 
     let mut command = command_of(spec, &planned, boot.as_deref().ok(), recording.as_deref());
+    command.env_remove(DRIVER_TRACE);
+    if let (Ok(Some(library)), Some(path)) = (&preloaded, &recording) {
+        command.env(DRIVER_TRACE, std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        command.env(LD_PRELOAD, preload::first(library, std::env::var_os(LD_PRELOAD)));
+    }
     if let Some(log) = spec.log {
         command.stdin(Stdio::null());
         command.stdout(log.try_clone()?);
@@ -122,6 +136,7 @@ fn manifest_of(
     user: Variables,
     planned: &Planned,
     devices: Vec<manifest::Device>,
+    driver_trace: DriverTrace,
 ) -> RunManifest {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     RunManifest {
@@ -133,7 +148,7 @@ fn manifest_of(
         host: folder::host_name(),
         parent_pid: std::process::id(),
         clocks: Clocks { begin: clocks(), end: None },
-        settings: spec.recorded(planned.stand_in),
+        settings: spec.recorded(planned.stand_in, driver_trace),
         environment: manifest::environment(user.into_iter().chain(planned.set.clone())),
         devices,
         driver: None,

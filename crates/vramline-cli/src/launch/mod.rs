@@ -13,6 +13,7 @@ mod job;
 pub(crate) mod kernel;
 pub(crate) mod package;
 mod place;
+mod preload;
 pub(crate) mod probes;
 pub(crate) mod spec;
 pub(crate) mod values;

@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
 
-use vramline::recording::manifest::{self, StandIn};
+use vramline::recording::manifest::{self, DriverTrace, StandIn};
 use vramline::units::Bytes;
 
 use crate::exit::Failure;
-use crate::launch::values::{Allocator, Gpus, Switch, Trace, UntilOom, Variables};
+use crate::launch::values::{Allocator, DriverTraceMode, Gpus, Switch, Trace, UntilOom, Variables};
 
 /// The unit of limits: pools are limited to a whole number of MiB.
 pub(crate) const MIB: Bytes = Bytes(1 << 20);
@@ -41,6 +41,8 @@ pub(crate) struct JobSpec<'a> {
     pub(crate) limit: Option<Bytes>,
     /// How the framework gets memory from the driver.
     pub(crate) allocator: Option<Allocator>,
+    /// Whether calls of NVIDIA's driver are recorded.
+    pub(crate) driver_trace: DriverTraceMode,
     /// Whether the job is ended when its trace ends.
     pub(crate) stops: bool,
     /// Whether TensorFlow's pool allocator is switched on for the CPU where there is no GPU.
@@ -71,6 +73,7 @@ impl Default for JobSpec<'_> {
             growth: None,
             limit: None,
             allocator: None,
+            driver_trace: DriverTraceMode::Auto,
             stops: false,
             stand_in: true,
             more: Variables::new(),
@@ -135,7 +138,7 @@ impl JobSpec<'_> {
     }
 
     /// The settings as they are stored in `run.json`.
-    pub(crate) fn recorded(&self, stand_in: StandIn) -> manifest::Settings {
+    pub(crate) fn recorded(&self, stand_in: StandIn, driver_trace: DriverTrace) -> manifest::Settings {
         manifest::Settings {
             trace: self.trace.to_string(),
             trace_seconds: self.trace_seconds,
@@ -146,6 +149,7 @@ impl JobSpec<'_> {
             limit_bytes: self.limit,
             allocator: self.allocator.map(|allocator| allocator.word().to_owned()),
             stand_in,
+            driver_trace,
         }
     }
 }

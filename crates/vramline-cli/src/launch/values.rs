@@ -136,6 +136,17 @@ impl UntilOom {
     }
 }
 
+/// Whether calls of NVIDIA's driver are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DriverTraceMode {
+    /// Off in this version.
+    Auto,
+    /// Recorded.
+    On,
+    /// Not recorded.
+    Off,
+}
+
 /// How the framework gets memory from the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Allocator {

@@ -9,6 +9,7 @@
 //!   samples-ID.arrows      counters in the background
 //!   inventory-ID.arrows    variables
 //!   owners-ID.arrows       whose the ops of the program are
+//!   calls-ID.bin           calls of NVIDIA's driver
 //!   trace-ID/              what the framework's profiler wrote, untouched
 //!   trace-ID.2/ ...        the same of later windows; their marks tell of them
 //!   moment-ID.3/ ...       what a framework said of its pool at one moment; marks tell of it as of a window
@@ -164,12 +165,21 @@ pub enum Part {
     Owners,
     /// `trace-ID/`
     Trace,
+    /// `calls-ID.bin`
+    DriverCalls,
 }
 
 impl Part {
     /// Every part.
-    pub const ALL: [Part; 6] =
-        [Part::Process, Part::Marks, Part::Samples, Part::Inventory, Part::Owners, Part::Trace];
+    pub const ALL: [Part; 7] = [
+        Part::Process,
+        Part::Marks,
+        Part::Samples,
+        Part::Inventory,
+        Part::Owners,
+        Part::Trace,
+        Part::DriverCalls,
+    ];
 
     fn around(self) -> (&'static str, &'static str) {
         match self {
@@ -179,6 +189,7 @@ impl Part {
             Part::Inventory => ("inventory-", ".arrows"),
             Part::Owners => ("owners-", ".arrows"),
             Part::Trace => ("trace-", ""),
+            Part::DriverCalls => ("calls-", ".bin"),
         }
     }
 

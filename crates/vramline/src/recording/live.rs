@@ -105,7 +105,7 @@ impl Live {
                     tell(News::Trace(&id, file));
                 }
                 // Nobody who follows a run asks for it.
-                Part::Process | Part::Trace | Part::Owners => {}
+                Part::Process | Part::Trace | Part::Owners | Part::DriverCalls => {}
                 Part::Marks | Part::Samples | Part::Inventory => {
                     let key = (part, id.clone());
                     let mut stream = self.streams.remove(&key).unwrap_or_else(|| Follower::new(file));

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::driver_calls::{DriverCalls, DriverCallsError};
 use super::folder::{DRIVER, Part, ProcessId, moment_of_name, open_plain, parts};
 use super::manifest::{ManifestError, RunManifest};
 use super::reader::{ProcessFacts, ReadError, Recorded, RecordedProcess};
@@ -32,6 +33,10 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
     let mut processes: BTreeMap<ProcessId, RecordedProcess> = BTreeMap::new();
     for (part, id) in found {
         let file = path.join(part.name(&id));
+        if part == Part::DriverCalls {
+            recorded.driver_calls.extend(driver_calls(&file, id, path, &mut recorded.warnings)?);
+            continue;
+        }
         let process = processes.entry(id.clone()).or_insert_with(|| RecordedProcess::new(id));
         let mut table = || table(&file, path, &mut recorded.warnings);
         match part {
@@ -51,6 +56,7 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
             Part::Inventory => process.inventories = Inventory::all(&table()?),
             Part::Owners => process.owners = OwnerRow::all(&table()?),
             Part::Trace => process.trace = Some(file),
+            Part::DriverCalls => {}
         }
     }
     let file = path.join(DRIVER);
@@ -67,22 +73,7 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
 fn table(file: &Path, folder: &Path, warnings: &mut Warnings) -> Result<Table, ReadError> {
     match stream::read(file) {
         Ok(table) => {
-            if table.torn_bytes > 0 {
-                let (last, skipped) = match table.torn_bytes {
-                    1 => ("byte".to_owned(), "is incomplete and was skipped"),
-                    count => (format!("{count} bytes"), "are incomplete and were skipped"),
-                };
-                let text = NamingText {
-                    before: format!("the last {last} of '"),
-                    name: PrivateName::Path(name_of(file)),
-                    after: format!("' {skipped}"),
-                };
-                warnings.add_naming(
-                    "torn-tail",
-                    text,
-                    "the process was killed while it wrote; everything before that is intact",
-                );
-            }
+            warn_of_torn(table.torn_bytes, file, warnings);
             Ok(table)
         }
         Err(error @ StreamError::Newer { .. }) => {
@@ -91,6 +82,46 @@ fn table(file: &Path, folder: &Path, warnings: &mut Warnings) -> Result<Table, R
         Err(error) => {
             warnings.add("unreadable-stream", error.to_string(), "");
             Ok(Table::default())
+        }
+    }
+}
+
+fn warn_of_torn(bytes: u64, file: &Path, warnings: &mut Warnings) {
+    let (last, skipped) = match bytes {
+        0 => return,
+        1 => ("byte".to_owned(), "is incomplete and was skipped"),
+        count => (format!("{count} bytes"), "are incomplete and were skipped"),
+    };
+    let text = NamingText {
+        before: format!("the last {last} of '"),
+        name: PrivateName::Path(name_of(file)),
+        after: format!("' {skipped}"),
+    };
+    warnings.add_naming(
+        "torn-tail",
+        text,
+        "the process was killed while it wrote; everything before that is intact",
+    );
+}
+
+/// The whole records of a file of driver calls; an unreadable file becomes a warning.
+fn driver_calls(
+    file: &Path,
+    id: ProcessId,
+    folder: &Path,
+    warnings: &mut Warnings,
+) -> Result<Option<DriverCalls>, ReadError> {
+    match DriverCalls::read(file, id) {
+        Ok(calls) => {
+            warn_of_torn(calls.torn_bytes, file, warnings);
+            Ok(Some(calls))
+        }
+        Err(error @ DriverCallsError::Newer(_)) => {
+            Err(ReadError::Newer { path: folder.to_owned(), what: format!("'{}': {error}", name_of(file)) })
+        }
+        Err(error) => {
+            warnings.add("unreadable-stream", format!("'{}' cannot be read: {error}", name_of(file)), "");
+            Ok(None)
         }
     }
 }

@@ -109,6 +109,26 @@ pub struct Settings {
     pub allocator: Option<String>,
     /// Whether TensorFlow's pool on the CPU stands in for a GPU.
     pub stand_in: StandIn,
+    /// Whether calls of NVIDIA's driver are recorded; earlier versions could not.
+    #[serde(default)]
+    pub driver_trace: DriverTrace,
+}
+
+/// Whether calls of NVIDIA's driver are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum DriverTrace {
+    /// They are.
+    On,
+    /// They are not: nobody asked for it.
+    #[default]
+    Off,
+    /// They are not, although it was asked for: it cannot work here.
+    Impossible,
+    /// A word of a newer version.
+    #[serde(other)]
+    Other,
 }
 
 /// How it came about that TensorFlow's pool allocator on the CPU stands in for a GPU, or not.
@@ -434,6 +454,7 @@ mod tests {
                 limit_bytes: Some(Bytes(8 << 30)),
                 allocator: None,
                 stand_in: StandIn::NotNeeded,
+                driver_trace: DriverTrace::On,
             },
             environment: BTreeMap::from([("TF_CONFIG".to_owned(), "{}".to_owned())]),
             devices: vec![
@@ -484,6 +505,7 @@ mod tests {
         assert!(json["clocks"]["end"].is_null());
         assert_eq!(json["settings"]["limit_bytes"], 8_589_934_592_u64);
         assert_eq!(json["settings"]["stand_in"], "not-needed");
+        assert_eq!(json["settings"]["driver_trace"], "on");
         assert_eq!(json["exit"]["signal"], 15);
         assert_eq!(json["devices"][0]["name"], "NVIDIA H200");
         assert_eq!(json["devices"][0]["identity"], "used-excludes-reserved");
@@ -504,12 +526,14 @@ mod tests {
         let mut json = serde_json::to_value(manifest()).unwrap();
         json["added"] = serde_json::json!({"later": [1, 2]});
         json["settings"]["stand_in"] = "with-a-hat".into();
+        json["settings"].as_object_mut().unwrap().remove("driver_trace");
         // Recordings from before the driver was asked have a name only.
         json["devices"] = serde_json::json!([{"name": "NVIDIA T4"}]);
         json.as_object_mut().unwrap().remove("driver");
         let read = parsed(json.to_string().as_bytes()).unwrap();
         assert_eq!(read.settings.stand_in, StandIn::Other);
         assert!(!read.settings.stand_in.is_on());
+        assert_eq!(read.settings.driver_trace, DriverTrace::Off);
     }
 
     #[test]

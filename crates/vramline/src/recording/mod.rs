@@ -9,6 +9,7 @@
 
 #[cfg(feature = "recording")]
 mod cells;
+pub mod driver_calls;
 pub mod fits;
 pub mod folder;
 #[cfg(feature = "recording")]

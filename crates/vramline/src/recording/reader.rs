@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::driver_calls::DriverCalls;
 use super::folder::{ProcessId, RUN, parts};
 #[cfg(feature = "recording")]
 pub use super::load::read;
@@ -26,6 +27,8 @@ pub struct Recorded {
     /// What the driver and the kernel said while the job ran, in order; empty where nobody asked. A row holds until the next
     /// of the same device or process: [`DriverState`](super::rows::DriverState) knows what held when.
     pub driver: Vec<DriverRow>,
+    /// Calls of the driver, for each process that recorded them. A process may have nothing else.
+    pub driver_calls: Vec<DriverCalls>,
     /// What could not be read.
     pub warnings: Warnings,
 }

@@ -8,6 +8,7 @@
 //! - `doctor`: what a machine can measure, and the switch for what it cannot
 //! - `document`: the JSON documents and the table of their fields
 //! - `driver`: NVML through a stub, and everything that a driver can do
+//! - `driver_calls`: files of driver calls, written by the library that is preloaded and by hand
 //! - `encodings`: every form that a trace may have, in traces written here
 //! - `examples`: the examples of the library, run on fixtures
 //! - `findings`: each rule of advice, on both sides of its threshold
@@ -48,6 +49,7 @@ mod diff;
 mod doctor;
 mod document;
 mod driver;
+mod driver_calls;
 mod encodings;
 mod examples;
 mod findings;

@@ -1,0 +1,267 @@
+"""The interposer of `vramline run --driver-trace`, under a driver and an NVML that are written for these tests (`driver_trace/`).
+
+`VRAMLINE_SOAK_SECONDS` makes the soak longer.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from driver_trace.read_calls import UNKNOWN, read
+
+import vramline
+
+SOURCES = pathlib.Path(__file__).parent / "driver_trace"
+MIB = 1 << 20
+OVERLAP, GUESSED, NO_BEFORE = 1, 2, 4
+NOT_ASKED, NO_PYTHON = 1, 2
+UUID = bytes(range(16))
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+
+@pytest.fixture(scope="module")
+def preload():
+    """The library that users install."""
+    path = pathlib.Path(vramline.__file__).parent / "libvramline_driver.so"
+    if not path.exists():
+        path = SOURCES.parents[2] / "target" / "interposer" / path.name
+    assert path.exists(), "make build"
+    return path
+
+
+@pytest.fixture(scope="module")
+def stubs(tmp_path_factory):
+    """The folder with the driver, NVML and the programs that use them."""
+    folder = tmp_path_factory.mktemp("stubs")
+
+    def compile_c(target, source, *words):
+        command = ["cc", "-g", "-O1", "-o", folder / target, SOURCES / source, *words, "-ldl", "-lpthread"]
+        subprocess.run(command, check=True)
+
+    shared = ("-shared", "-fPIC")
+    compile_c("libcuda.so.1", "libcuda.c", *shared, "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", f"-Wl,--version-script,{SOURCES}/libcuda.map")
+    compile_c("libnvidia-ml.so.1", "libnvidia-ml.c", *shared)
+    compile_c("libcudart.so.12", "libcudart.c", *shared, "-Wl,-soname,libcudart.so.12")
+    compile_c("libframework.so", "libframework.c", folder / "libcudart.so.12", *shared, "-Wl,-rpath,$ORIGIN")
+    compile_c("counting.so", "counting.c", *shared)
+    compile_c("caller", "caller.c")
+    compile_c("linked", "caller.c", folder / "libcuda.so.1", "-DLINKED")
+    return folder
+
+
+@pytest.fixture
+def traced(stubs, preload, tmp_path):
+    """A function: runs a command with the interposer and gives its end and the files that it left."""
+
+    def run(*command, preloads=(), on=True, **options):
+        (tmp_path / "device").write_bytes(bytes(4096))
+        recording = tmp_path / "recording"
+        recording.mkdir(exist_ok=True)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("VRAMLINE_")}
+        environment |= {"LD_LIBRARY_PATH": str(stubs), "STUB_DEVICE": str(tmp_path / "device")}
+        if on:
+            environment |= {"LD_PRELOAD": ":".join(map(str, [preload, *preloads])), "VRAMLINE_DRIVER_TRACE": str(recording)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False, **options)
+        files = sorted(recording.glob("calls-*.bin"), key=lambda path: path.stat().st_mtime)
+        return done, [read(path) for path in files]
+
+    return run
+
+
+def of(file, function):
+    return [call for call in file.calls if call["function"] == function]
+
+
+WAYS = [("caller", "dlsym"), ("caller", "v1"), ("caller", "v2"), ("linked", "linked")]
+
+
+@pytest.mark.parametrize(("program", "way"), WAYS)
+def test_every_call_is_passed_on_and_recorded(traced, stubs, program, way):
+    done, (file,) = traced(stubs / program, way)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    assert (file.torn, file.dropped, len(file.starts)) == (0, 0, 1)
+    assert file.devices == {0: UUID}
+    grew = {name: sum(call["grew"] for call in of(file, name)) for name in {call["function"] for call in file.calls}}
+    assert grew["cuInit"] == 2 * MIB
+    assert grew["cuDevicePrimaryCtxRetain"] == 500 * MIB
+    assert grew["cuCtxSetLimit"] == 4 * MIB
+    assert grew["cuLaunchKernel"] == 92 * MIB
+    assert grew["cuStreamCreate"] == 2 * MIB
+    assert grew["cuMemAllocAsync"] == 64 * MIB
+    assert grew["cuIpcOpenMemHandle"] == 2 * MIB
+    # Only the first launch that took memory has a record, and events only as far as their number is bounded.
+    assert len(of(file, "cuLaunchKernel")) == 1
+    assert len(of(file, "cuEventCreate")) == 512
+    allocated, refused = of(file, "cuMemAlloc")
+    assert (allocated["bytes"], allocated["result"], allocated["grew"]) == (3 * MIB, 0, 4 * MIB)
+    assert (refused["bytes"], refused["result"], refused["handle"]) == (65 << 30, 2, UNKNOWN)
+    (freed,) = of(file, "cuMemFree")
+    assert freed["handle"] == allocated["handle"]
+    assert of(file, "cuMemAllocPitch")[0]["bytes"] == 1024 * 4096
+    (mapped,) = of(file, "cuMemMap")
+    assert mapped["other"] == of(file, "cuMemCreate")[0]["handle"]
+    assert [call["pool_reserved"] for call in of(file, "cuMemAllocAsync")] == [32 * MIB, 64 * MIB]
+    assert {call["flags"] & ~NO_BEFORE for call in file.calls} == {0}
+    assert {pathlib.Path(call["library"]).name for call in file.calls} == {program}
+    for call in file.calls:
+        assert call["begin"] <= call["end"] and call["after"] != UNKNOWN
+        is_wanted = call["grew"] != 0 or MIB <= call["bytes"] < UNKNOWN
+        assert call["reason"] == (NO_PYTHON if is_wanted else NOT_ASKED)
+        assert (call["depth"] > 0) == is_wanted
+    total = sum(call["gap"] + call["grew"] for call in file.calls)
+    assert total == file.calls[-1]["after"] - file.calls[0]["before"]
+
+
+def test_nothing_is_wrapped_without_the_folder(traced, stubs, preload):
+    done, files = traced("env", "-u", "VRAMLINE_DRIVER_TRACE", str(stubs / "caller"), "v2")
+    assert (done.returncode, done.stdout, done.stderr, files) == (0, "done\n", "", [])
+    # A folder that is not there costs the records, not the job.
+    done, files = traced("env", "VRAMLINE_DRIVER_TRACE=/nowhere/at/all", str(stubs / "caller"), "v2")
+    assert (done.returncode, done.stdout, done.stderr, files) == (0, "done\n", "", [])
+
+
+def test_growth_is_charged_once_with_many_threads(traced, stubs):
+    done, (file,) = traced(stubs / "caller", "v2", "threads")
+    assert done.returncode == 0, done.stderr
+    assert len(of(file, "cuMemAlloc")) == 402 and len(of(file, "cuMemFree")) == 401
+    assert len({call["thread"] for call in file.calls}) == 9
+    total = sum(call["gap"] + call["grew"] for call in sorted(file.calls, key=lambda call: call["end"]))
+    assert total == file.calls[-1]["after"] - file.calls[0]["before"]
+
+
+def test_a_forked_child_has_its_own_file(traced, stubs):
+    done, files = traced(stubs / "caller", "dlsym", "fork")
+    assert done.returncode == 0, done.stderr
+    parent, child = sorted(files, key=lambda file: len(file.calls))
+    assert [call["function"] for call in parent.calls] == ["cuInit"]
+    assert parent.starts[0][0] != child.starts[0][0]
+    # Locks of NVML may be locked for ever in a forked child, so it does not use the NVML of its parent.
+    assert child.notes[0] == (1, 2**32 - 2)
+    assert {call["after"] for call in child.calls} == {UNKNOWN}
+    assert of(child, "cuMemAlloc")[0]["bytes"] == 3 * MIB
+    assert {pathlib.Path(call["library"]).name for call in child.calls} == {"caller"}
+
+
+@pytest.mark.parametrize("ending", [("exit", 0), ("exit", 3), ("signal", signal.SIGTERM), ("signal", signal.SIGKILL), ("signal", signal.SIGSEGV)])
+def test_the_end_of_the_job_stays_its_own(traced, stubs, ending):
+    what, number = ending
+    done, (file,) = traced(stubs / "caller", "v2", what, str(int(number)))
+    assert done.returncode == (number if what == "exit" else -number)
+    # Whatever had returned before the end is there.
+    assert file.torn == 0 and of(file, "cuGraphInstantiateWithFlags")
+    # Calls while libraries end are passed on, but not measured.
+    assert len(of(file, "cuMemAlloc")) == 2
+
+
+def test_other_preloaded_libraries_work_as_before(traced, stubs):
+    for preloads in [(stubs / "counting.so",), (stubs / "counting.so", "libm.so.6")]:
+        done, files = traced(stubs / "caller", "v1", preloads=preloads)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "counted calls\ndone\n", "")
+        assert of(files[-1], "cuStreamCreate")
+
+
+def test_a_program_that_closes_all_files_keeps_its_own(traced, stubs):
+    done, (file,) = traced(stubs / "caller", "v2", "closes")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    assert len(of(file, "cuGraphInstantiateWithFlags")) == 1
+
+
+def test_a_small_limit_of_file_sizes_is_kept(traced, stubs):
+    done, (file,) = traced("bash", "-c", f"ulimit -f 16; exec {stubs / 'caller'} v2")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    assert file.torn == 0 and file.dropped >= 256
+
+
+PYTHON = """
+import ctypes, sys, threading
+ctypes.CDLL("libgcc_s.so.1")
+framework = ctypes.PyDLL(sys.argv[1])
+def allocate_some():
+    assert framework.framework_allocate(3 << 20) == 0
+allocate_some()
+free = ctypes.CDLL(sys.argv[1])
+assert free.framework_allocate(5 << 20) == 0
+try:
+    raise ValueError
+except ValueError:
+    assert framework.framework_allocate(7 << 20) == 0
+cuda = ctypes.CDLL("libcuda.so.1")
+stream = ctypes.c_void_p()
+assert cuda.cuStreamCreate(ctypes.byref(stream), 0) == 0 and stream.value == 0x57
+"""
+
+
+def test_the_library_and_the_line_that_asked(traced, stubs, tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(PYTHON)
+    done, (file,) = traced(sys.executable, script, stubs / "libframework.so")
+    assert done.returncode == 0, done.stderr
+    first, second, third = of(file, "cuMemAlloc")
+    # The runtime is skipped: the library that used it asked.
+    for call in (first, second, third):
+        names = [pathlib.Path(library).name for library in call["stack"] if library]
+        assert names[:2] == ["libcudart.so.12", "libframework.so"], names
+        assert pathlib.Path(call["library"]).name == "libframework.so"
+    assert (first["reason"], first["file"], first["line"], first["name"]) == (0, str(script), 6, "allocate_some")
+    # ctypes.CDLL releases the interpreter lock, and nobody waits for it.
+    assert (second["reason"], second["line"], second["bytes"]) == (3, 0, 5 * MIB)
+    assert (third["reason"], third["line"], third["name"]) == (0, 13, "<module>")
+    (stream,) = of(file, "cuStreamCreate")
+    assert pathlib.Path(stream["library"]).name.startswith("_ctypes")
+
+
+def test_random_calls_of_threads_and_forks(traced, stubs):
+    seconds = os.environ.get("VRAMLINE_SOAK_SECONDS", "3")
+    for way in ("dlsym", "v2"):
+        done, files = traced(stubs / "caller", way, "soak", seconds)
+        assert done.returncode == 0, done.stderr
+    assert len(files) > 20
+    for file in files:
+        assert file.torn == 0 and file.starts and file.calls
+
+
+def test_the_library_needs_the_c_library_only(preload):
+    dynamic = subprocess.run(["readelf", "-d", preload], capture_output=True, text=True, check=True).stdout
+    needed = {line.split("[")[1].split("]")[0] for line in dynamic.splitlines() if "(NEEDED)" in line}
+    assert needed <= {"libc.so.6", "libdl.so.2"}
+    symbols = subprocess.run(["nm", "-D", preload], capture_output=True, text=True, check=True).stdout
+    # The name that code which can panic would need.
+    assert "must_not_panic" not in symbols
+    exported = {line.split()[-1] for line in symbols.splitlines() if " T " in line}
+    assert "dlsym" in exported and all(name == "dlsym" or name.startswith("cu") for name in exported)
+
+
+def test_run_preloads_the_library(stubs, preload, tmp_path):
+    """`vramline run` puts the library before those of the user, says where it cannot work, and the job runs in any case."""
+    binary = os.environ.get("VRAMLINE_BIN", "vramline")
+    (tmp_path / "device").write_bytes(bytes(4096))
+    variables = {"LD_LIBRARY_PATH": str(stubs), "STUB_DEVICE": str(tmp_path / "device"), "VRAMLINE_DRIVER_TRACE": "/of/an/outer/run"}
+
+    def run(name, *words, **more):
+        command = [binary, "run", "--no-report", "--no-stand-in", "-o", tmp_path / name, *words]
+        done = subprocess.run(command, env=os.environ | variables | more, capture_output=True, text=True, timeout=120, check=False)
+        manifest = json.loads((tmp_path / name / "run.json").read_text())
+        return done, manifest["settings"]["driver_trace"], [read(path) for path in (tmp_path / name).glob("calls-*.bin")]
+
+    caller = ["--", stubs / "caller", "v2", "exit", "5"]
+    done, setting, (file,) = run("on.vram", "--driver-trace", "on", *caller, LD_PRELOAD=str(stubs / "counting.so"))
+    assert (done.returncode, setting) == (5, "on")
+    assert of(file, "cuStreamCreate")
+    shown = ["--", "sh", "-c", 'echo "$LD_PRELOAD $VRAMLINE_DRIVER_TRACE"']
+    for words in ([], ["--driver-trace", "auto"], ["--driver-trace", "off"]):
+        done, setting, files = run(f"off{len(words)}{words[-1:]}.vram", *words, *shown)
+        assert (done.returncode, setting, files) == (0, "off", [])
+        assert done.stdout == " \n"
+    done, _, _ = run("first.vram", "--driver-trace", "on", *shown, LD_PRELOAD=str(stubs / "counting.so"))
+    assert done.stdout.split(" ")[0].endswith(f"libvramline_driver.so:{stubs / 'counting.so'}")
+    # A static program cannot be helped.
+    subprocess.run(["cc", "-static", "-x", "c", "-o", tmp_path / "static", "-"], input=b"int main() { return 6; }", check=True)
+    done, setting, files = run("static.vram", "--driver-trace", "on", "--", tmp_path / "static")
+    assert (done.returncode, setting, files) == (6, "impossible", [])
+    assert "cannot record calls of the driver: " in done.stderr and "statically" in done.stderr
