@@ -137,9 +137,18 @@ pub enum OwnerKind {
     Value,
     /// The compiled function that the program's own thread called in a span of time.
     Call,
+    /// Where an argument lay that was passed to a compiled program of JAX. The name is the program's, the number the parameter's.
+    Argument,
 }
 
-words!(OwnerKind { Scope => "scope", Op => "op", Span => "span", Value => "value", Call => "call" });
+words!(OwnerKind {
+    Scope => "scope",
+    Op => "op",
+    Span => "span",
+    Value => "value",
+    Call => "call",
+    Argument => "argument",
+});
 
 /// Whose ops are: a layer's, a variable's, a line's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

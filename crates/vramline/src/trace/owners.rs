@@ -235,7 +235,7 @@ impl<'a> Told<'a> {
                     told.in_calls.extend(call.map(|((begin, end), function)| (begin, end, function)));
                 }
                 // Blocks, and no ops.
-                OwnerKind::Value => {}
+                OwnerKind::Value | OwnerKind::Argument => {}
             }
         }
         told

@@ -15,6 +15,7 @@
 //! - `growth`: memory that grows, told by what it grows with
 //! - `house`: who imports whom, how long files are, and whether the maps of the project are complete
 //! - `jax`: memory profiles and compiled programs
+//! - `jax_owners`: owners of JAX's memory against what its arrays said
 //! - `ledger`: sums
 //! - `live`: recordings that are read while they grow
 //! - `more_wordings`: no tests; more texts for `wordings`, of engines, other devices and people
@@ -54,6 +55,7 @@ mod fixtures;
 mod growth;
 mod house;
 mod jax;
+mod jax_owners;
 mod ledger;
 mod live;
 mod more_wordings;
