@@ -17,7 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::op::INPUT_DATA;
 use super::owners::Owner;
 use super::pairing::PoolTrace;
-use super::program::{MatchedCall, matched_calls};
+use super::program::{MatchedCall, function_around, matched_calls};
 use super::recorded::moment;
 use crate::event::History;
 use crate::executable::{Executable, Purpose, function_of};
@@ -27,6 +27,7 @@ use crate::recording::rows::OwnerKind;
 use crate::snapshot::Role;
 use crate::source::hlo::argument::{ArgumentName, ArgumentPath, name_all, shared};
 use crate::source::hlo::role::layer_of;
+use crate::stack::Stack;
 use crate::units::{Bytes, Picos};
 
 const RETURNED: &str =
@@ -110,6 +111,10 @@ pub(crate) struct Arguments {
     tenures: FxHashMap<usize, Vec<Tenure>>,
     /// By the name of an instruction: an argument of the layer that computes it.
     layers: FxHashMap<Name, usize>,
+    /// By the call stack of a value: an owner with the function that computes it.
+    functions: FxHashMap<Stack, usize>,
+    /// By the name of a program: an owner with its function.
+    programs: FxHashMap<Name, usize>,
 }
 
 impl Arguments {
@@ -136,9 +141,50 @@ impl Arguments {
         Some(Passed { owner, role: owner.role, evidence: tenure.evidence })
     }
 
+    /// The moments at which a block may become something else, in order; none if it is not an argument.
+    pub(crate) fn turns(&self, birth: usize) -> Vec<Picos> {
+        let tenures = self.tenures.get(&birth).into_iter().flatten();
+        let mut turns: Vec<Picos> = tenures.flat_map(|tenure| [tenure.since, tenure.until]).collect();
+        turns.sort_unstable();
+        turns
+    }
+
     /// The layer that an instruction belongs to, if its scopes are those of a layer with arguments.
     pub(crate) fn layer_of_op(&self, op: Name) -> Option<&str> {
         Some(&self.owners.get(*self.layers.get(&op)?)?.layer)
+    }
+
+    /// The function that computes a value, else the function that the program was compiled from.
+    pub(crate) fn function_of(&self, stack: Stack, program: Name) -> Option<&str> {
+        let owner = self.functions.get(&stack).or_else(|| self.programs.get(&program))?;
+        Some(&self.owners.get(*owner)?.layer)
+    }
+
+    /// Notes the functions behind the values of all programs. They are owners: what is redacted in one place is in all.
+    fn note_functions(&mut self, history: &History) {
+        let mut known: FxHashMap<String, usize> = FxHashMap::default();
+        let owners = &mut self.owners;
+        let mut owner = |layer: String| {
+            *known.entry(layer).or_insert_with_key(|layer| {
+                owners.push(Owner { layer: layer.clone(), ..Owner::default() });
+                owners.len() - 1
+            })
+        };
+        for executable in &history.executables {
+            if let Some((name, function)) =
+                history.names.find(&executable.name).zip(function_of(&executable.name))
+            {
+                self.programs.insert(name, owner(function));
+            }
+            for stack in executable.buffers.iter().map(|buffer| buffer.stack) {
+                if !stack.is_empty()
+                    && !self.functions.contains_key(&stack)
+                    && let Some(function) = function_around(history, stack)
+                {
+                    self.functions.insert(stack, owner(function));
+                }
+            }
+        }
     }
 
     /// All owners.
@@ -324,6 +370,7 @@ struct Block {
 /// Finds the blocks that are passed to programs in the pools of a device.
 pub(crate) fn find(history: &History, pools: &[PoolTrace], noted: &[Noted]) -> Arguments {
     let mut arguments = Arguments::default();
+    arguments.note_functions(history);
     if history.executables.iter().all(|executable| executable.parameters.is_empty()) {
         return arguments;
     }

@@ -23,7 +23,6 @@ mod why;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{Framework, History, Region, WORTH_A_THREAD};
-use crate::executable::function_of;
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Inventory, Moment, Variable};
@@ -328,9 +327,8 @@ impl Trace {
         if let Some(layer) = self.arguments.layer_of_op(part.op) {
             layer.clone_into(&mut part.layer);
         } else if part.layer.is_empty() {
-            part.layer = program::function_around(&self.history, part.stack)
-                .or_else(|| function_of(self.history.names.get(program.program)))
-                .unwrap_or_default();
+            let function = self.arguments.function_of(part.stack, program.program);
+            function.unwrap_or_default().clone_into(&mut part.layer);
         }
     }
 
