@@ -21,8 +21,40 @@ pub struct Executable {
     pub allocations: Vec<Allocation>,
     /// The values that the parts of allocations are of.
     pub buffers: Vec<Buffer>,
+    /// What is passed to it, in the order of its parameters.
+    pub parameters: Vec<ProgramParameter>,
+    /// What it returns, in the order of the returned tree.
+    pub results: Vec<ProgramResult>,
     /// Whether the source has more than was read.
     pub is_cut: bool,
+}
+
+/// A parameter of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramParameter {
+    /// Its number.
+    pub number: i64,
+    /// The path of the argument, such as `params['l'][0]['q']`; empty where not told.
+    pub path: Name,
+    /// Its shape.
+    pub shape: Name,
+    /// Its element type.
+    pub dtype: Dtype,
+    /// Where it lies, as a place in [`Executable::allocations`].
+    pub allocation: Option<u32>,
+}
+
+/// A result of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramResult {
+    /// The framework's name for the instruction that makes it; empty where not told.
+    pub op: Name,
+    /// Its shape.
+    pub shape: Name,
+    /// Its element type.
+    pub dtype: Dtype,
+    /// Where it lies, as a place in [`Executable::allocations`]: an allocation of its own, or that of a donated argument.
+    pub allocation: Option<u32>,
 }
 
 /// What an allocation is for.
@@ -133,6 +165,20 @@ impl Executable {
             moved(&mut buffer.source);
             buffer.stack = moved_stacks.get(buffer.stack.0 as usize).copied().unwrap_or(Stack::EMPTY);
         }
+        for parameter in &mut self.parameters {
+            moved(&mut parameter.path);
+            moved(&mut parameter.shape);
+        }
+        for result in &mut self.results {
+            moved(&mut result.op);
+            moved(&mut result.shape);
+        }
+    }
+
+    /// An allocation by its place.
+    #[must_use]
+    pub(crate) fn allocation(&self, place: Option<u32>) -> Option<&Allocation> {
+        self.allocations.get(usize::try_from(place?).ok()?)
     }
 
     /// The value that a part is of.

@@ -1,4 +1,9 @@
-"""Hooks on JAX: the trace, and a memory limit. The steps of a plain JAX loop are found later, in the trace."""
+"""Hooks on JAX: the trace, the arguments of compiled programs, and a memory limit.
+
+The steps of a plain JAX loop are found later, in the trace. Its programs have the paths of their arguments, but its blocks have only
+addresses. JAX runs a program for the first time from Python, and later without it: the first time, the hook notes which address each
+parameter has.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import functools
 import os
 import pathlib
 import sys
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -13,6 +19,7 @@ from typing import Any
 from vramline.attach import ending
 from vramline.attach.driver import total_memory
 from vramline.attach.moments import Moments
+from vramline.attach.quiet import quietly
 from vramline.attach.requests import Answer, Requests
 from vramline.attach.settings import RunOptions
 from vramline.attach.steps import Steps
@@ -21,12 +28,20 @@ from vramline.session import warn
 
 _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
+# Devices whose arrays are in no pool that a trace shows.
+_WITHOUT_POOL = frozenset({"cpu"})
+# Calls of one program whose arguments are noted. Some programs always run from Python.
+_MOST_CALLS = 2
+# Arguments that are noted in all.
+_MOST_ARGUMENTS = 200_000
+
 
 def hook(jax: ModuleType, steps: Steps, options: RunOptions, requests: Requests) -> None:
     """Installs the hooks on a JAX that has just been imported."""
     if options.limit is not None:
         _set_limit(options.limit, steps)
     _hook_profiler(steps)
+    quietly(_hook_arguments)(steps)
     moments = Moments(steps)
     requests.add("jax", lambda: _asked(moments))
     ending.at_exit_of(steps)
@@ -110,3 +125,61 @@ def _making_way(theirs: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
         return theirs(*args, **kwargs)
 
     return start
+
+
+def _hook_arguments(steps: Steps) -> None:
+    """Wraps the method that runs a program from Python, if this version of JAX has it: it runs once for each compiled program."""
+    module = sys.modules.get("jax._src.interpreters.pxla")
+    replicated = getattr(module, "ExecuteReplicated", None)
+    execute = getattr(replicated, "__call__", None)
+    if replicated is None or execute is None:
+        return
+    note = quietly(_Arguments(steps).note)
+
+    @functools.wraps(execute)
+    def executed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if steps.window.is_open:
+            note(self, args)
+        return execute(self, *args, **kwargs)
+
+    replicated.__call__ = executed
+
+
+class _Arguments:
+    """The addresses of the arguments of compiled programs. It keeps no array."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._calls: dict[int, int] = {}
+        self._left = _MOST_ARGUMENTS
+
+    def note(self, program: Any, args: tuple[Any, ...]) -> None:
+        """Writes the addresses that are passed to a program, by the numbers of its parameters."""
+        executable = program.xla_executable
+        calls = self._calls.get(id(executable), 0)
+        if calls >= _MOST_CALLS or self._left < len(args) or executable.local_devices()[0].platform in _WITHOUT_POOL:
+            return
+        self._calls[id(executable)] = calls + 1
+        # JAX drops arguments that the program does not use; tokens of ordered effects come first.
+        kept = getattr(program, "kept_var_idx", None)
+        first = len(getattr(program, "ordered_effects", None) or ())
+        passed = [arg for place, arg in enumerate(args) if kept is None or place in kept]
+        now = time.monotonic_ns()
+        rows = [
+            ("argument", program.name, now, None, None, ("", number), "unknown", None, None, None, address, None)
+            for number, arg in enumerate(passed, first)
+            for address in _addresses(arg)
+        ]
+        self._left -= len(rows)
+        self._steps.job.owners(rows)
+
+
+def _addresses(arg: Any) -> list[int]:
+    """Returns the address of an array on each device of this process; none for a value that is not on a device yet."""
+    # A key of jax.random wraps an array.
+    arg = getattr(arg, "_base_array", arg)
+    if not hasattr(arg, "unsafe_buffer_pointer") or arg.is_deleted():
+        return []
+    if len(arg.devices()) == 1:
+        return [arg.unsafe_buffer_pointer()]
+    return [shard.data.unsafe_buffer_pointer() for shard in arg.addressable_shards]

@@ -139,9 +139,19 @@ pub enum OwnerKind {
     Call,
     /// The module of PyTorch that ran in a span of time, for an allocator that could not be told.
     Module,
+    /// Where an argument lay that was passed to a compiled program of JAX. The name is the program's, the number the parameter's.
+    Argument,
 }
 
-words!(OwnerKind { Scope => "scope", Op => "op", Span => "span", Value => "value", Call => "call", Module => "module" });
+words!(OwnerKind {
+    Scope => "scope",
+    Op => "op",
+    Span => "span",
+    Value => "value",
+    Call => "call",
+    Module => "module",
+    Argument => "argument",
+});
 
 /// Whose ops are: a layer's, a variable's, a line's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -64,6 +64,44 @@ impl Trace {
         self.role(pool, life.birth, freed).0
     }
 
+    /// Adds a block that is passed to compiled programs, whose role changes when a call returns its next value. Returns whether it is one.
+    fn add_argument(
+        &self,
+        pool: &PoolTrace,
+        block: &Spanning,
+        positions: &[usize],
+        changes: &mut [[i128; ROLES + 1]],
+    ) -> bool {
+        let events = &self.history.events;
+        let turns = self.arguments.turns(block.birth);
+        if turns.is_empty() || self.owned.contains_key(&block.birth) {
+            return false;
+        }
+        let event = events.at(block.birth);
+        let chunk = event.size().unwrap_or_default();
+        let requested = event.requested().unwrap_or(chunk).min(chunk);
+        let mut add = |at: usize, part: usize, bytes: i128| {
+            let slot = changes.get_mut(at).and_then(|row| row.get_mut(part));
+            slot.into_iter().for_each(|slot| *slot += bytes);
+        };
+        let mut from = block.from;
+        let first_after =
+            |turn: Picos| positions.partition_point(|&position| pool.time(events, position) < turn);
+        let ends = turns.into_iter().map(|turn| first_after(turn).min(block.until)).chain([block.until]);
+        for until in ends {
+            let Some(&first) = positions.get(from).filter(|_| from < until) else { continue };
+            let passed = self.arguments.at(block.birth, pool.time(events, first));
+            let role = place(passed.map_or(Role::Unknown, |passed| passed.role));
+            add(from, role, i128::from(requested.0));
+            add(until, role, -i128::from(requested.0));
+            from = until;
+        }
+        let slack = i128::from(chunk.saturating_sub(requested).0);
+        add(block.from, ROLES, slack);
+        add(block.until, ROLES, -slack);
+        true
+    }
+
     /// What a pool held at each of `positions`, which are in order.
     #[must_use]
     pub fn bands(&self, pool: &PoolTrace, positions: &[usize]) -> Vec<Band> {
@@ -78,6 +116,9 @@ impl Trace {
         // What changes from one position to the next; slack comes last.
         let mut changes = vec![[0_i128; ROLES + 1]; positions.len() + 1];
         for block in &spanning {
+            if self.add_argument(pool, block, positions, &mut changes) {
+                continue;
+            }
             let mut parts = [0_i128; ROLES + 1];
             let mut add = |part: usize, bytes: Bytes| {
                 if let Some(slot) = parts.get_mut(part) {

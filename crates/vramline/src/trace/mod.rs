@@ -3,6 +3,7 @@
 //! A [`Trace`] is built once from a [`History`]. It then answers questions: the peak of a pool, what it held at any
 //! moment, its steps. Each conclusion comes with its evidence. It neither reads files nor formats anything.
 
+mod arguments;
 mod bands;
 mod carried;
 mod count;
@@ -51,6 +52,8 @@ const NO_NAME: &str = "the event names no op and is in no named scope of its thr
 const NO_NAME_JAX: &str = "JAX does not report op names in its pools";
 /// The evidence for a block that XLA's compiler allocates to try kernels.
 pub(crate) const COMPILER: &str = "allocated by a compiler thread of XLA, which tries kernels on the device to find the fastest (autotuning)";
+/// The owner of such a block.
+const AUTOTUNING: &str = "XLA autotuning";
 const COMPILER_THREADS: &str = "tf_pjrt_compile_thread_pool";
 const INVENTORY: &str = "in the program's list of variables";
 const NEW_VALUE: &str = "new value of a variable in the program's list";
@@ -85,6 +88,8 @@ pub struct Trace {
     owners: owners::Owners,
     /// Variables that lay in its pools since before it began.
     carried: Vec<carried::Carried>,
+    /// Blocks that are passed to compiled programs of JAX.
+    arguments: arguments::Arguments,
     /// When the gradients of PyTorch's parameters were listed, in order.
     gradients_listed: Vec<Picos>,
     /// The events that allocated workspaces of cuBLAS.
@@ -147,6 +152,7 @@ impl Trace {
         pools.sort_by_key(|pool| std::cmp::Reverse(pool.peak().map(|peak| peak.bytes)));
         step::set_cut(&mut steps, &history, &roles, &pools);
         let mut trace = Trace {
+            arguments: arguments::find(&history, &pools, &[]),
             names: owners::LayerNames::of_calls(&history),
             gradients_listed: Vec::new(),
             workspaces: FxHashSet::default(),
@@ -193,6 +199,10 @@ impl Trace {
             owner.role = known.get(&owner.identity()).copied().unwrap_or(owner.role);
             self.owned.entry(birth).or_insert(owner);
         }
+        let noted = arguments::noted(process, &self.history, &self.pools);
+        if !noted.is_empty() {
+            self.arguments = arguments::find(&self.history, &self.pools, &noted);
+        }
         self.owners = owners::Owners::of(process, &self.history);
         self.roles.told_gradients.clone_from(&self.owners.gradients);
         // An earlier recorder listed only the variables of Keras.
@@ -237,7 +247,8 @@ impl Trace {
     pub(crate) fn owners_mut(&mut self) -> impl Iterator<Item = &mut Owner> {
         let carried = self.carried.iter_mut().map(|carried| &mut carried.owner);
         let at_moment = self.at_moment.all_mut();
-        self.owned.values_mut().chain(self.owners.all_mut()).chain(carried).chain(at_moment)
+        let of_blocks = self.owned.values_mut().chain(self.owners.all_mut()).chain(carried);
+        of_blocks.chain(self.arguments.all_mut()).chain(at_moment)
     }
 
     /// Bytes of a role that an inventory lists and that lie in the pools of this trace.
@@ -292,9 +303,12 @@ impl Trace {
         let blocks = live.into_iter().flat_map(|event| {
             let block = self.held(pool, event, pool.freed(&self.history.events, event), time);
             // What the program says of its own variables stands.
-            match programs.get(&event).filter(|_| !self.owned.contains_key(&event)) {
-                Some(program) => program.explode(&self.history, &block),
-                None => vec![block],
+            let program = programs.get(&event).filter(|_| !self.owned.contains_key(&event));
+            let passed = self.arguments.at(event, time).filter(|_| !self.owned.contains_key(&event));
+            match (program, passed) {
+                (program, Some(passed)) => vec![self.named_argument(program, passed, block)],
+                (Some(program), None) => self.exploded(program, &block),
+                (None, None) => vec![block],
             }
         });
         let mut held: Vec<Held> = blocks.collect();
@@ -317,6 +331,60 @@ impl Trace {
         Snapshot { time: Some(time), in_use, before_recording, held }
     }
 
+    /// A block of a program, split into what lies in it.
+    fn exploded(&self, program: &program::Match, block: &Held) -> Vec<Held> {
+        let mut parts = program.explode(&self.history, block);
+        parts.iter_mut().for_each(|part| self.name_layer(program, part));
+        parts
+    }
+
+    /// Names the layer of a value: the one whose scopes it is in, else the function that computes it, else the program.
+    fn name_layer(&self, program: &program::Match, part: &mut Held) {
+        if let Some(layer) = self.arguments.layer_of_op(part.op) {
+            layer.clone_into(&mut part.layer);
+        } else if part.layer.is_empty() {
+            let function = self.arguments.function_of(part.stack, program.program);
+            function.unwrap_or_default().clone_into(&mut part.layer);
+        }
+    }
+
+    /// A block with its whole life: what it is to the programs that it is passed to, else what lies in it.
+    fn whole(&self, birth: usize, program: Option<&program::Match>, block: Held) -> Held {
+        if self.owned.contains_key(&birth) {
+            return block;
+        }
+        match (program, self.arguments.of_life(birth)) {
+            (program, Some(passed)) => self.named_argument(program, passed, block),
+            (Some(program), None) => {
+                let mut whole = program.whole(&self.history, block);
+                self.name_layer(program, &mut whole);
+                whole
+            }
+            (None, None) => block,
+        }
+    }
+
+    /// A block that is passed to a program. The program that made it tells its op and shape.
+    fn named_argument(
+        &self,
+        program: Option<&program::Match>,
+        passed: arguments::Passed<'_>,
+        block: Held,
+    ) -> Held {
+        let made = program.map(|program| program.explode(&self.history, &block));
+        let block = match made.as_deref() {
+            Some([only]) => only.clone(),
+            _ => block,
+        };
+        Held {
+            layer: passed.owner.layer.clone(),
+            variable: passed.owner.variable.clone(),
+            role: passed.role,
+            evidence: passed.evidence,
+            ..block
+        }
+    }
+
     /// The allocations of a pool with the most bytes times seconds, heaviest first.
     #[must_use]
     pub(crate) fn held_longest(&self, pool: &PoolTrace) -> Vec<LongHeld> {
@@ -324,10 +392,7 @@ impl Trace {
         let end = pool.last_time(events);
         let births: Vec<usize> = pool.heaviest().iter().map(|heavy| heavy.birth).collect();
         let programs = program::find(&self.history, pool, &births);
-        let whole = |birth: usize, block: Held| match programs.get(&birth) {
-            Some(program) if !self.owned.contains_key(&birth) => program.whole(&self.history, block),
-            _ => block,
-        };
+        let whole = |birth: usize, block: Held| self.whole(birth, programs.get(&birth), block);
         let long = |heavy: &pairing::Heavy| LongHeld {
             held: whole(heavy.birth, self.held(pool, heavy.birth, heavy.freed, heavy.freed.unwrap_or(end))),
             born: events.time(heavy.birth),
@@ -349,10 +414,7 @@ impl Trace {
             let freed = freed_at.map(|at| pool.time(events, at));
             let is_at_peak = peak.is_some_and(|peak| born_at <= peak && freed_at.is_none_or(|at| at > peak));
             let block = self.held(pool, birth, freed, freed.unwrap_or(end));
-            let held = match programs.get(&birth) {
-                Some(program) if !self.owned.contains_key(&birth) => program.whole(&self.history, block),
-                _ => block,
-            };
+            let held = self.whole(birth, programs.get(&birth), block);
             Lifetime {
                 held,
                 address: events.at(birth).address(),
@@ -570,6 +632,7 @@ impl Trace {
         let chunk = events.at(birth).size().unwrap_or_default();
         let layer = match is_torch {
             true => self.module(birth, owned, role, evidence),
+            false if evidence == COMPILER => AUTOTUNING.to_owned(),
             false => self.layer(text, role, owned, owner.as_ref()),
         };
         // Threads of the backward pass run no Python.

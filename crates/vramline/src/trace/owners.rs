@@ -262,7 +262,7 @@ impl<'a> Told<'a> {
                     told.in_calls.extend(call.map(|((begin, end), function)| (begin, end, function)));
                 }
                 // Blocks and modules, and no ops.
-                OwnerKind::Value | OwnerKind::Module => {}
+                OwnerKind::Value | OwnerKind::Module | OwnerKind::Argument => {}
             }
         }
         told

@@ -17,7 +17,7 @@ use crate::stack::Stack;
 use crate::units::{Bytes, Picos};
 
 /// A call within calls within calls: further out is not looked.
-const DEEPEST: usize = 32;
+const DEEPEST: usize = 256;
 
 /// Comparisons of sizes, in all: a file can be made to ask for any number of them.
 const MOST_WORK: usize = 200_000_000;
@@ -97,25 +97,40 @@ struct Open {
     asked: Vec<(usize, Bytes)>,
 }
 
-/// A call: when it began, when it ended, of what.
-type Call = (Picos, Picos, Name);
+/// A call.
+struct Call {
+    begin: Picos,
+    end: Picos,
+    name: Name,
+    /// The call around it, by its place among the calls of the thread.
+    outer: Option<usize>,
+}
 
 /// The calls of each thread, in order of their beginning.
 fn calls(history: &History) -> FxHashMap<Name, Vec<Call>> {
-    let mut calls: FxHashMap<Name, Vec<Call>> = FxHashMap::default();
+    let mut threads: FxHashMap<Name, (Vec<Call>, Vec<usize>)> = FxHashMap::default();
     for mark in history.marks.iter().filter(|mark| mark.kind == MarkKind::Jit) {
         let end = Picos(mark.begin.0.saturating_add_unsigned(mark.length.0));
-        calls.entry(mark.thread).or_default().push((mark.begin, end, mark.name));
+        let (calls, open) = threads.entry(mark.thread).or_default();
+        let has_ended = |&last: &usize| calls.get(last).is_none_or(|call| call.end <= mark.begin);
+        while open.last().is_some_and(has_ended) {
+            open.pop();
+        }
+        let outer = open.last().copied();
+        open.push(calls.len());
+        calls.push(Call { begin: mark.begin, end, name: mark.name, outer });
     }
-    calls
+    threads.into_iter().map(|(thread, (calls, _))| (thread, calls)).collect()
 }
 
 /// The outermost call of `name` around a moment, with no call of another name between: its number and beginning.
 fn enclosing(calls: &[Call], time: Picos, name: Name) -> Option<(usize, Picos)> {
-    let after = calls.partition_point(|call| call.0 <= time);
-    let around = calls.get(..after)?.iter().enumerate().rev().take(DEEPEST);
-    let around = around.filter(|(_, call)| call.1 > time);
-    around.take_while(|(_, call)| call.2 == name).last().map(|(number, call)| (number, call.0))
+    let last = calls.partition_point(|call| call.begin <= time).checked_sub(1)?;
+    let outwards = std::iter::successors(Some(last), |&number| calls.get(number)?.outer);
+    // A call is traced before it runs, and calls others meanwhile: they end before it makes requests.
+    let around = outwards.take(DEEPEST).filter_map(|number| Some((number, calls.get(number)?)));
+    let around = around.filter(|(_, call)| call.end > time).take_while(|(_, call)| call.name == name);
+    around.last().map(|(number, call)| (number, call.begin))
 }
 
 fn programs(history: &History) -> FxHashMap<String, Programs<'_>> {
@@ -235,6 +250,86 @@ fn once<'a>(programs: &Programs<'a>, size: Bytes, work: &mut usize) -> Vec<Reque
         }
     }
     once
+}
+
+/// The innermost function of the program itself that a stack is in: not of a library, and not a lambda.
+pub(super) fn function_around(history: &History, stack: Stack) -> Option<String> {
+    let frames = history.stacks.frames(stack).map(|frame| history.names.get(frame));
+    let mut functions = frames.filter(|frame| !frame.contains("-packages/")).filter_map(|frame| {
+        let qualified = frame.rsplit_once(' ')?.1;
+        let function = qualified.rsplit_once("<locals>.").map_or(qualified, |(_, function)| function);
+        (!function.starts_with('<')).then_some(function)
+    });
+    functions.next().map(str::to_owned)
+}
+
+/// A call of a program, with the blocks that it requested.
+#[derive(Debug)]
+pub(super) struct MatchedCall<'a> {
+    pub(super) executable: &'a Executable,
+    pub(super) begin: Picos,
+    pub(super) end: Picos,
+    /// When it made its first request.
+    first: Option<Picos>,
+    /// The events of its requests, by the places of the program's allocations.
+    pub(super) births: FxHashMap<u32, usize>,
+}
+
+impl MatchedCall<'_> {
+    /// The moment at which all arguments are there, and no result yet.
+    pub(super) fn time(&self) -> Picos {
+        self.first.unwrap_or(self.end)
+    }
+}
+
+/// The calls in which a pool shows all requests of one program, in order of time.
+pub(super) fn matched_calls<'a>(history: &'a History, pool: &PoolTrace) -> Vec<MatchedCall<'a>> {
+    let is_host = history.pool(pool.id).is_none_or(|pool| pool.name.contains("host"));
+    if history.executables.is_empty() || is_host {
+        return Vec::new();
+    }
+    let (programs, calls) = (programs(history), calls(history));
+    let mut asked: FxHashMap<(Name, usize), Vec<(usize, Bytes)>> = FxHashMap::default();
+    for birth in pool.births() {
+        let event = history.events.at(birth);
+        let of_thread = calls.get(&event.thread());
+        let call = of_thread.and_then(|calls| enclosing(calls, event.time(), event.context()));
+        if let Some((number, _)) = call {
+            let size = event.requested().or(event.size()).unwrap_or_default();
+            asked.entry((event.thread(), number)).or_default().push((birth, size));
+        }
+    }
+    let mut found = Vec::new();
+    let mut work = MOST_WORK;
+    for ((thread, number), asked) in asked {
+        let Some(&Call { begin, end, name, .. }) = calls.get(&thread).and_then(|calls| calls.get(number))
+        else {
+            continue;
+        };
+        let function = function_of(history.names.get(name));
+        let Some(programs) = function.and_then(|function| programs.get(&function)) else { continue };
+        let (from, matching) = sequence(programs, &asked, &mut work);
+        let Some(requests) = matching.first() else { continue };
+        let Some(&(executable, _)) = requests.first() else { continue };
+        let is_same = |other: &&Vec<Request<'_>>| {
+            other.first().is_some_and(|(other, _)| {
+                other.parameters == executable.parameters && other.results == executable.results
+            })
+        };
+        if !matching.iter().all(is_same) {
+            continue;
+        }
+        let mut places = executable.allocations.iter().zip(0u32..);
+        let births = requests.iter().zip(asked.get(from..).unwrap_or_default());
+        let births = births.filter_map(|((_, request), &(birth, _))| {
+            let place = places.find(|(allocation, _)| std::ptr::eq(*allocation, *request))?.1;
+            Some((place, birth))
+        });
+        let first = asked.get(from).map(|&(birth, _)| history.events.time(birth));
+        found.push(MatchedCall { executable, begin, end, first, births: births.collect() });
+    }
+    found.sort_by_key(|call| (call.begin, call.end));
+    found
 }
 
 /// What several programs that fit agree on; `None` where they name different ops.

@@ -103,7 +103,8 @@ fn jax_on_an_h200() {
         // What nothing lies in has its own row and its reason: gaps and alignment.
         let unnamed: Vec<&Row> = held.rows.iter().filter(|row| row.op.is_empty()).collect();
         assert_eq!(unnamed.len(), 1);
-        assert_eq!((unnamed[0].bytes, held.unnamed_bytes), (Bytes(5_448), Bytes(5_448)));
+        assert_eq!((unnamed[0].bytes, unnamed[0].layer.as_str()), (Bytes(5_448), "step"));
+        assert_eq!(held.unnamed_bytes, Bytes::ZERO);
         assert!(unnamed[0].evidence.starts_with("free memory inside the program's buffer"));
         // Six buffers of the forward pass are alive at the slab's peak, as the compiler lists them in the same proto.
         let products = held.rows.iter().find(|row| row.op == "jit(step)/jvp()/dot_general").unwrap();
@@ -113,9 +114,13 @@ fn jax_on_an_h200() {
         assert!(products.stack[0].ends_with("step.py:11 fwd") && products.stack.len() > 1);
         assert_eq!(held.by_role.get(Role::Activations), Bytes(335_544_392));
         // Two generations of weights and slots: nine of this size each, by shape and place, not by size alone.
-        let weights = held.rows.iter().find(|row| row.shape == "[2048,2048]").unwrap();
-        assert_eq!((weights.count, weights.op.as_str()), (18, "jit(step)/sub"));
-        assert!(weights.evidence.contains("in order"));
+        let weights = held.rows.iter().filter(|row| row.shape == "[2048,2048]" && row.op == "jit(step)/sub");
+        assert_eq!(weights.clone().map(|row| row.count).sum::<u64>(), 18);
+        assert!(
+            weights.clone().all(|row| row.evidence.contains("argument")),
+            "{:?}",
+            weights.collect::<Vec<_>>()
+        );
         let steps = report.steps.iter().filter(|step| step.pool == "GPU_0_bfc");
         assert!(steps.clone().all(|step| step.how.word() == "inferred" && step.name == "PjitFunction(step)"));
         assert_eq!(steps.count(), 5);
@@ -140,13 +145,15 @@ fn jax_from_its_first_allocation_with_numbered_steps() {
         steps,
         [(0, "train", "trace"), (1, "train", "trace"), (2, "train", "trace"), (3, "train", "trace")]
     );
-    assert_eq!(codes(&report), ["jax-no-op-names"]);
+    assert_eq!(codes(&report), [""; 0]);
     // The highest moment is the compiler's: it tries kernels on the device.
     let held = pool.at_peak.as_ref().unwrap();
     let tried = held.rows.iter().filter(|row| row.source == "XLA's compiler");
-    assert_eq!(tried.map(|row| row.bytes.0).sum::<u64>(), held.unnamed_bytes.0);
-    let weights = held.rows.iter().find(|row| row.shape == "[512,512]").unwrap();
-    assert_eq!((weights.count, weights.bytes), (9, Bytes(9 << 20)));
+    assert!(tried.clone().all(|row| row.layer == "XLA autotuning" && row.role == "temporaries"));
+    assert_eq!(tried.map(|row| row.bytes.0).sum::<u64>(), held.by_role.get(Role::Temporaries).0);
+    assert_eq!(held.unnamed_bytes, Bytes::ZERO);
+    let weights = held.rows.iter().filter(|row| row.shape == "[512,512]");
+    assert_eq!(weights.map(|row| row.bytes).sum::<Bytes>(), Bytes(9 << 20));
 }
 
 /// Captured on an H200 with `XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async`: the pinned host pool records, the GPU's does not.

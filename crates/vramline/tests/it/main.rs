@@ -16,6 +16,7 @@
 //! - `growth`: memory that grows, told by what it grows with
 //! - `house`: who imports whom, how long files are, and whether the maps of the project are complete
 //! - `jax`: memory profiles and compiled programs
+//! - `jax_owners`: owners of JAX's memory against what its arrays said
 //! - `ledger`: sums
 //! - `live`: recordings that are read while they grow
 //! - `moments`: who held the memory when it ran out, or when a job was killed
@@ -57,6 +58,7 @@ mod fixtures;
 mod growth;
 mod house;
 mod jax;
+mod jax_owners;
 mod ledger;
 mod live;
 mod moments;

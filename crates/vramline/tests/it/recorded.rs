@@ -120,7 +120,7 @@ fn keras_on_pytorch_counts_its_own_steps() {
     assert_eq!(report.source.framework.map(Framework::word), Some("pytorch"));
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::signature::{self, Homes};
 use super::{MOST_VALUES, numbers};
 use crate::executable::{Allocation, Executable, How, Part, Purpose};
 use crate::source::wire::{Cursor, Value};
@@ -70,12 +71,12 @@ struct AssignmentTables<'a> {
     is_cut: bool,
 }
 
-/// Reads the assignment. Gives, for each of the executable's buffers, where it is made.
+/// Reads the assignment. Gives, for each of the executable's buffers, where it is made, and where the values that stay lie.
 pub(super) fn read<'a>(
     assignments: &[&'a [u8]],
     root: Option<i64>,
     executable: &mut Executable,
-) -> Vec<Made<'a>> {
+) -> (Vec<Made<'a>>, Homes) {
     let mut told = gather(assignments, root);
     executable.is_cut = told.is_cut;
     // In the order of the requests.
@@ -83,7 +84,14 @@ pub(super) fn read<'a>(
     let at_peak = simulate(&told);
     let mut made: Vec<Made<'a>> = Vec::new();
     let mut known: FxHashMap<i64, u32> = FxHashMap::default();
+    let mut homes = Homes::default();
     for (_, mut allocation, placed) in std::mem::take(&mut told.allocations) {
+        if matches!(allocation.purpose, Purpose::Output | Purpose::Parameter { .. }) {
+            let buffers = placed.iter().filter_map(|here| told.values.get(&here.value));
+            for made in buffers.filter_map(|buffer| made_at(buffer)) {
+                signature::note(&mut homes, &made, executable.allocations.len());
+            }
+        }
         let parts = parts(allocation.size, &placed, &at_peak, &told);
         allocation.parts = parts
             .into_iter()
@@ -103,7 +111,7 @@ pub(super) fn read<'a>(
             .collect();
         executable.allocations.push(allocation);
     }
-    made
+    (made, homes)
 }
 
 fn gather<'a>(assignments: &[&'a [u8]], root: Option<i64>) -> AssignmentTables<'a> {

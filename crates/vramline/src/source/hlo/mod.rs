@@ -10,9 +10,11 @@
 //! be tens of megabytes, most of it code: [`assignment`] reads what lies where, [`module`] then looks up the names of
 //! those values only.
 
+pub(crate) mod argument;
 mod assignment;
 mod module;
 pub(crate) mod role;
+mod signature;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -120,8 +122,9 @@ pub(crate) fn read(proto: &[u8]) -> Option<Executable> {
     }
     let mut executable = Executable { name, ..Executable::default() };
     let root = module::root_of(&modules);
-    let values = assignment::read(&assignments, root, &mut executable);
+    let (values, homes) = assignment::read(&assignments, root, &mut executable);
     module::name_values(&modules, &values, &mut executable);
+    signature::read(&modules, &homes, &mut executable);
     Some(executable)
 }
 

@@ -35,12 +35,12 @@ const LONGEST: usize = 4 << 10;
 /// Texts that many instructions share are written out up to so many times the file's size in all.
 const GROWTH: usize = 8;
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..LONGEST).unwrap_or(bytes)).into_owned()
 }
 
 /// The first string of a field.
-fn string(message: &[u8], wanted: u64) -> Option<&[u8]> {
+pub(super) fn string(message: &[u8], wanted: u64) -> Option<&[u8]> {
     let mut cursor = Cursor(message);
     while let Ok(Some((field, value))) = cursor.field() {
         if let Value::Bytes(bytes) = value
@@ -52,7 +52,7 @@ fn string(message: &[u8], wanted: u64) -> Option<&[u8]> {
     None
 }
 
-fn number(message: &[u8], wanted: u64) -> Option<i64> {
+pub(super) fn number(message: &[u8], wanted: u64) -> Option<i64> {
     let mut cursor = Cursor(message);
     while let Ok(Some((field, value))) = cursor.field() {
         if let Value::Varint(number) = value
@@ -65,7 +65,7 @@ fn number(message: &[u8], wanted: u64) -> Option<i64> {
 }
 
 /// The messages of a repeated field.
-fn messages(message: &[u8], wanted: u64) -> impl Iterator<Item = &[u8]> {
+pub(super) fn messages(message: &[u8], wanted: u64) -> impl Iterator<Item = &[u8]> {
     let mut cursor = Cursor(message);
     std::iter::from_fn(move || {
         while let Ok(Some((field, value))) = cursor.field() {
@@ -83,16 +83,19 @@ pub(super) fn name_of(modules: &[&[u8]]) -> String {
     modules.iter().find_map(|module| string(module, 1)).map(text).unwrap_or_default()
 }
 
-/// The instruction whose result is the program's.
-pub(super) fn root_of(modules: &[&[u8]]) -> Option<i64> {
+/// The computation that the program begins with.
+pub(super) fn entry_of<'a>(modules: &[&'a [u8]]) -> Option<&'a [u8]> {
     let entry = modules.iter().find_map(|module| number(module, 6));
     let name = modules.iter().find_map(|module| string(module, 2));
-    let computation =
-        modules.iter().flat_map(|module| messages(module, 3)).find(|computation| match entry {
-            Some(entry) => number(computation, 5) == Some(entry),
-            None => string(computation, 1) == name,
-        })?;
-    number(computation, 6)
+    modules.iter().flat_map(|module| messages(module, 3)).find(|computation| match entry {
+        Some(entry) => number(computation, 5) == Some(entry),
+        None => string(computation, 1) == name,
+    })
+}
+
+/// The instruction whose result is the program's.
+pub(super) fn root_of(modules: &[&[u8]]) -> Option<i64> {
+    number(entry_of(modules)?, 6)
 }
 
 /// Looks up the instructions that make `values` and fills in the executable's buffers.
@@ -195,7 +198,7 @@ impl<'a> Instruction<'a> {
 }
 
 /// The shape at a path into a result, as `[4,16]`, its element type, and whether it is a row of plain bytes.
-fn shape<'a>(
+pub(super) fn shape<'a>(
     mut shape: &'a [u8],
     elements: &[&'a [u8]],
     path: &[i64],

@@ -4,6 +4,7 @@
 //! `transpose` around its backward pass. Arguments have the names that the program gives them. Everything here depends
 //! on those names only.
 
+use super::argument::ArgumentPath;
 use crate::event::Dtype;
 use crate::executable::{Buffer, How, Purpose};
 use crate::names::{Name, Names};
@@ -127,16 +128,7 @@ fn of_text(
 
 /// The role of an argument, by its name in the program: `state.params['dense']['kernel']`.
 pub(crate) fn argument_role(name: &str) -> Role {
-    let words = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    for word in words {
-        match word {
-            "params" | "parameters" | "weights" | "batch_stats" => return Role::Parameters,
-            "opt_state" | "optimizer_state" | "optimizer" | "opt" => return Role::Optimizer,
-            "batch" | "inputs" | "labels" | "images" | "tokens" => return Role::Inputs,
-            _ => {}
-        }
-    }
-    Role::Unknown
+    ArgumentPath::parse(name).role()
 }
 
 /// The named scopes of an op without what JAX puts around them: `jit(step)/transpose(jvp(MLP))/Dense_0/dot_general` is in
