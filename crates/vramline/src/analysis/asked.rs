@@ -78,7 +78,7 @@ pub fn running(recorded: &Recorded) -> Vec<ProcessId> {
         let id = &process.id;
         let is_here = id.host() == here.host();
         let is_gone = || ProcessId::of_running(id.pid()).is_ok_and(|found| found != *id) || !exists(id.pid());
-        !has_ended(process) && !(is_here && is_gone())
+        !(has_ended(process) || is_here && is_gone())
     };
     recorded.processes.iter().filter(runs).map(|process| process.id.clone()).collect()
 }

@@ -208,7 +208,7 @@ impl<'a> ProcessMoments<'a> {
             for pool in &trace.pools {
                 let Some(facts) = trace.history.pool(pool.id) else { continue };
                 let failures = facts.caching.iter().flat_map(|caching| &caching.failures);
-                let Some(told) = failures.filter(|told| is_it(told)).last() else { continue };
+                let Some(told) = failures.rev().find(|told| is_it(told)) else { continue };
                 let snapshot = trace.snapshot(pool, told.time)?;
                 return Some(self.held(host, &facts.name, &snapshot, HeldSource::Trace));
             }
@@ -240,7 +240,7 @@ impl<'a> ProcessMoments<'a> {
         let reference = self.reference(pool).filter(|(first, _)| !std::ptr::eq(*first, host));
         let before = reference.and_then(|(first, of_trace)| Some((first, first.trace.at_peak(of_trace)?)));
         if let Some((first, then)) = &before {
-            compare(&mut owners, self::owners(&first.trace, then));
+            compare(&mut owners, &self::owners(&first.trace, then));
         }
         let begun = host.window.as_ref().and_then(|window| match shown_by {
             HeldSource::Failure | HeldSource::Snapshot => window.begun,
@@ -358,10 +358,10 @@ fn source_of(trace: &Trace, held: &Held) -> String {
 }
 
 /// Sets what each owner had before.
-fn compare(owners: &mut [OwnerHeld], before: Vec<OwnerHeld>) {
+fn compare(owners: &mut [OwnerHeld], before: &[OwnerHeld]) {
     let key = |owner: &OwnerHeld| (owner.role, owner.what().to_owned());
     let mut then: BTreeMap<(Role, String), (Bytes, u64)> = BTreeMap::new();
-    for owner in &before {
+    for owner in before {
         let sum = then.entry(key(owner)).or_default();
         *sum = (sum.0 + owner.bytes, sum.1.saturating_add(owner.count));
     }

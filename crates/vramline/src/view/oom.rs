@@ -245,7 +245,7 @@ pub struct FailureView {
     pub bridge: Option<BridgeView>,
     /// Blocks in use by size and name, most bytes first.
     pub holders: Vec<HolderView>,
-    /// Who held the memory at that moment, by owner.
+    /// Who held the memory at the failure, by owner.
     #[field(null = "only recordings of `vramline run` show it")]
     pub held: Option<HeldThenView>,
     /// The buffers that a compiled program lists.

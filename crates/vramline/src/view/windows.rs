@@ -20,7 +20,7 @@ pub struct WindowView {
     /// Why it was started: `start`: before the first allocation of the process; `fit`: for a model that was not trained before; `validation` and
     /// `predict`: for the first of each; `retrace`: because a function was retraced for larger inputs; `rise`: because the peak
     /// of the process rose; `program`: by the program's own profiler; `oom`: a snapshot, because an allocation failed; `request`: because
-    /// `vramline snapshot` asked for it.
+    /// `vramline snapshot` requested it.
     #[field(unit = "word", null = "a later version wrote the recording")]
     pub opened_for: Option<WindowReason>,
     /// Its state: `begun`, `stopped`, `written`, `failed` (it could not be started) or `lost`.

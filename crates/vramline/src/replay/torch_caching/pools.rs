@@ -346,11 +346,10 @@ impl Groups {
         let (one, other) = (self.root(one), self.root(other));
         let pools = (self.pool(one), self.pool(other));
         let differs = self.differ.get(one as usize).is_some_and(|set| set.contains(&other));
-        one != other
-            && !differs
-            && !matches!(pools, (Some(one), Some(other)) if one != other)
-            && !(pools.0 == Some(0) && self.is_private(other))
-            && !(pools.1 == Some(0) && self.is_private(one))
+        let has_two_pools = matches!(pools, (Some(one), Some(other)) if one != other);
+        let is_split =
+            pools.0 == Some(0) && self.is_private(other) || pools.1 == Some(0) && self.is_private(one);
+        one != other && !differs && !has_two_pools && !is_split
     }
 
     fn join(&mut self, one: u32, other: u32) {

@@ -279,12 +279,12 @@ fn a_restored_pool() {
     // Free in the checkpoint: the second and the fifth.
     process.free(4);
     process.free(1);
-    let checkpoint: Vec<(u64, Vec<(u64, Bytes, State)>)> = process
+    let checkpoint: Vec<Vec<(u64, Bytes, State)>> = process
         .allocator
         .segments()
         .map(|segment| {
             let blocks = process.allocator.blocks(segment.base);
-            (segment.base, blocks.map(|block| (block.address, block.size, block.state)).collect())
+            blocks.map(|block| (block.address, block.size, block.state)).collect()
         })
         .collect();
     // Another branch leaves other blocks.
@@ -295,7 +295,7 @@ fn a_restored_pool() {
     }
     let request = |bytes: Bytes, lane: Lane| Request::of(bytes, lane);
     let allocator_lane = process.lanes[usize::from(lane)].2;
-    for (_, blocks) in checkpoint.iter().rev() {
+    for blocks in checkpoint.iter().rev() {
         let mut unused = Vec::new();
         for &(address, size, state) in blocks {
             let asked = request(size, allocator_lane);
