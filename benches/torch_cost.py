@@ -145,7 +145,7 @@ class Job:
         self.model = model.to(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-4)
         self.x, self.y = (each.to(device) for each in samples(batch))
-        self.hooks = ModuleHooks(torch, ModuleNames(), lambda found: None)
+        self.hooks = ModuleHooks(torch, ModuleNames(), lambda found: None, lambda found: None)
 
     def wait(self):
         if self.is_cuda:

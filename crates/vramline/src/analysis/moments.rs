@@ -109,7 +109,9 @@ impl OwnerHeld {
         let Some((bytes, count)) = self.before else { return false };
         let each = |bytes: Bytes, count: u64| bytes.0 / count.max(1);
         let is_more = self.count >= count.saturating_mul(2).max(count + 8);
-        is_more && (count == 0 || each(self.bytes, self.count) <= each(bytes, count).saturating_mul(2))
+        !self.what().is_empty()
+            && is_more
+            && (count == 0 || each(self.bytes, self.count) <= each(bytes, count).saturating_mul(2))
     }
 
     /// The owner in words: the layer, or the place in the program.
@@ -406,13 +408,20 @@ impl Growth {
         };
         let all = format!("Memory in use grew from {} in the first steps to {}", self.all.0, self.all.1);
         if self.owner.is_kept() {
-            let source = Some(&self.owner.source).filter(|source| !source.is_empty() && !is_place);
+            let source = Some(&self.owner.source)
+                .filter(|source| !source.is_empty() && !is_place && !source.ends_with(&self.owner.layer));
             let source = source.map_or(String::new(), |source| format!(", requested by {source}"));
             let of = if self.owner.role == Role::Unknown { String::new() } else { format!(" of {role}") };
             return format!(
                 "{all}: the program keeps {}{of}{from}{source} instead of {}: {bytes} instead of {then}.",
                 counted(*count, "block"),
                 thousands(blocks)
+            );
+        }
+        if what.is_empty() {
+            return format!(
+                "{all}, {} of it in blocks whose call stacks were not recorded.",
+                Bytes(self.owner.grown())
             );
         }
         let (others, role_then, role_now) = self.role;
@@ -424,6 +433,9 @@ impl Growth {
     }
 
     fn advice(&self) -> String {
+        if self.owner.what().is_empty() {
+            return "record the job with `vramline run --until-oom on`: the answer then names the lines that hold this memory".to_owned();
+        }
         if self.owner.is_kept() {
             return "do not keep tensors of earlier steps: store numbers (loss.item()), or detached copies on the CPU \
                     (tensor.detach().cpu())"

@@ -116,6 +116,8 @@ struct Figures {
     total: Option<SizeRange>,
     /// Whether the text itself says that the pool is fragmented.
     is_said_to_be_torn: bool,
+    /// Whether a setting limits the pool, and the device has room for the request: then the device did not refuse it.
+    has_device_room: bool,
 }
 
 /// A failure with everything that is known about it, for sentences and advice.
@@ -232,6 +234,8 @@ fn decide(conclusion: &mut Conclusion, failure: &Failure) -> Result<Vec<Verdict>
         pool: failure.pool.or_else(|| Some(failure.in_use?.plus(free?))),
         total: failure.memory.total,
         is_said_to_be_torn,
+        has_device_room: failure.is_limit_set
+            && failure.memory.free.is_some_and(|free| is_at_least(free, request) == Some(true)),
     };
     conclusion.short_by = free.map(|free| request.minus(free.plus(left)));
     let open = figures.open(&mut conclusion.device);
@@ -269,7 +273,7 @@ impl Figures {
         let mut open = Vec::new();
         let refused = is_at_least(self.left, self.request);
         let neighbours = self.neighbours_hold_it();
-        if refused != Some(false) || neighbours != Some(false) {
+        if !self.has_device_room && (refused != Some(false) || neighbours != Some(false)) {
             open.push(Verdict::Device);
             let is_neighbours = neighbours == Some(true) || (neighbours.is_none() && refused == Some(false));
             *device = Some(if is_neighbours { DeviceCause::Neighbours } else { DeviceCause::Refused });
@@ -312,6 +316,7 @@ impl Figures {
             pool: self.pool.map(middle),
             total: self.total.map(middle),
             is_said_to_be_torn: self.is_said_to_be_torn,
+            has_device_room: self.has_device_room,
         };
         exact.open(&mut None).first().copied().unwrap_or(Verdict::Exhausted)
     }

@@ -151,10 +151,16 @@ pub const OWNERS: Stream = Stream {
         text(
             "kind",
             "scope: all ops of a graph below this name; op: one op of a graph; span: what the program's main thread ran in a time span; \
-             value: the first value of a variable that a step created; call: the compiled function that was called in a time span",
+             value: the first value of a variable that a step created; call: the compiled function that was called in a time span; \
+             argument: an argument of a compiled program of JAX",
         )
         .since(2),
-        text("name", "name of the scope or op, as in the graph; gradient_tape: a span that computes gradients").since(2),
+        text(
+            "name",
+            "name of the scope or op, as in the graph; gradient_tape: a span that computes gradients; argument: the program, as in \
+             `jit(step)`",
+        )
+        .since(2),
         text("model", "the outermost model of the layer").since(2),
         text("layer", "the layer, inside that model").since(2),
         text("variable", "variable that the op assigns or belongs to").since(2),
@@ -162,13 +168,17 @@ pub const OWNERS: Stream = Stream {
         text("source", "function, file and line of the program").since(2),
         int("begin_ns", "span or call: its start").since(2),
         int("end_ns", "span or call: its end").since(2),
-        int("address", "value: its address").since(3),
+        int("address", "value or argument: its address").since(3),
         int(
             "function",
             "number of the compiled function that was called, or that was being traced when the scope or op was created",
         )
         .since(3),
-        int("variable_number", "number of that variable, as in the inventory").since(4),
+        int(
+            "variable_number",
+            "number of that variable, as in the inventory; argument: the number of the program's parameter",
+        )
+        .since(4),
     ],
 };
 

@@ -7,7 +7,7 @@
 use rustc_hash::FxHashMap;
 
 use super::owners::{LayerNames, Owner};
-use super::{Trace, recorded};
+use super::{Trace, recorded, workspaces};
 use crate::event::{DumpBlock, DumpState, History, PoolId};
 use crate::names::Names;
 use crate::recording::reader::RecordedProcess;
@@ -19,6 +19,9 @@ use crate::units::{Bytes, Span};
 const LISTED: &str = "in the program's list of variables at that moment";
 const SAME_STACK: &str = "the same call stack as in the trace of the first steps";
 const SAME_CALLS: &str = "the same innermost calls as in the trace of the first steps";
+
+const WORKSPACE_SIZE: &str = "no call stack, and the size of a cuBLAS workspace";
+const WITHOUT_STACK: &str = "no call stack: a thread without Python, as the backward pass has, or an allocation from before call stacks were recorded";
 
 /// Frames of PyTorch that call modules. They differ where hooks on modules exist, as they do in a trace.
 const CALLS_OF_MODULES: &str = "torch/nn/modules/module.py";
@@ -225,7 +228,29 @@ impl Trace {
                 let evidence = if owner.role == Role::Unknown { held.evidence } else { evidence };
                 Held { role, evidence, layer: owner.layer.clone(), ..held }
             }
+            None if block.stack.is_empty() => self.without_stack(held),
             None => held,
+        }
+    }
+
+    /// A block without a call stack, of a moment at which others have one.
+    fn without_stack(&self, held: Held) -> Held {
+        if self.at_moment.by_stack.is_empty() {
+            return held;
+        }
+        match workspaces::SIZES.contains(&held.requested) {
+            true => Held {
+                role: Role::Temporaries,
+                layer: workspaces::OWNER.to_owned(),
+                evidence: WORKSPACE_SIZE,
+                ..held
+            },
+            false => Held {
+                role: Role::Gradients,
+                layer: super::BACKWARD_PASS.to_owned(),
+                evidence: WITHOUT_STACK,
+                ..held
+            },
         }
     }
 }

@@ -15,6 +15,7 @@ mod pairing;
 mod pattern;
 mod program;
 pub mod recorded;
+mod returned;
 mod role;
 mod step;
 mod survivors;

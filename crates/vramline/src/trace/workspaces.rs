@@ -21,7 +21,7 @@ pub(super) const WORKSPACE: &str =
 pub(super) const OWNER: &str = "cuBLAS workspace";
 
 /// The sizes that PyTorch requests: from Hopper on and with `:4096:8`, and on older devices.
-const SIZES: [Bytes; 2] = [Bytes(32 << 20), Bytes((8 << 20) + (128 << 10))];
+pub(super) const SIZES: [Bytes; 2] = [Bytes(32 << 20), Bytes((8 << 20) + (128 << 10))];
 
 impl Trace {
     /// The events that allocated such blocks.

@@ -88,8 +88,10 @@ impl Redaction {
             (&a.variable, &a.layer, &a.source).cmp(&(&b.variable, &b.layer, &b.source))
         });
         for Owner { variable, layer, source, .. } in owners {
+            // An argument that is in no tree is its own layer.
+            let is_own = !layer.is_empty() && layer == variable;
             *variable = self.name(variable, Placeholder::Variable);
-            *layer = self.layer(layer);
+            *layer = if is_own { variable.clone() } else { self.layer(layer) };
             *source = self.frame(source);
         }
         let history = &mut host.trace.history;
