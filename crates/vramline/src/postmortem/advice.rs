@@ -333,10 +333,12 @@ fn raise_limit(failure: &Failure, short: Option<Bytes>, proof: Option<&Proof>, l
             let total = failure.memory.total.filter(|_| by == TORCH_FRACTION);
             let fraction = total.and_then(|total| fraction_of(wanted, total.low));
             let fraction = fraction.map_or(String::new(), |fraction| format!(", a fraction of {fraction}"));
-            format!(
-                "raise the limit ({by}) to {} MiB or more{fraction}; it is {short} too low",
-                wanted.0 >> 20
-            )
+            let short = match short {
+                // The text rounds its figures.
+                Bytes(0) => String::new(),
+                short => format!("; it is {short} too low"),
+            };
+            format!("raise the limit ({by}) to {} MiB or more{fraction}{short}", wanted.0 >> 20)
         }
         _ => format!("raise the limit ({by})"),
     };

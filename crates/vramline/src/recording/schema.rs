@@ -152,13 +152,14 @@ pub const OWNERS: Stream = Stream {
             "kind",
             "scope: all ops of a graph below this name; op: one op of a graph; span: what the program's main thread ran in a time span; \
              value: the first value of a variable that a step created; call: the compiled function that was called in a time span; \
+             module: the module of PyTorch that ran in a time span, if the allocator cannot be told; \
              argument: an argument of a compiled program of JAX",
         )
         .since(2),
         text(
             "name",
-            "name of the scope or op, as in the graph; gradient_tape: a span that computes gradients; argument: the program, as in \
-             `jit(step)`",
+            "name of the scope or op, as in the graph; gradient_tape: a span that computes gradients; forward, backward: the pass of a \
+             module; argument: the program, as in `jit(step)`",
         )
         .since(2),
         text("model", "the outermost model of the layer").since(2),
@@ -166,8 +167,8 @@ pub const OWNERS: Stream = Stream {
         text("variable", "variable that the op assigns or belongs to").since(2),
         text("role", "role of that variable: parameters, optimizer, state or unknown").since(2),
         text("source", "function, file and line of the program").since(2),
-        int("begin_ns", "span or call: its start").since(2),
-        int("end_ns", "span or call: its end").since(2),
+        int("begin_ns", "span, call or module: its start").since(2),
+        int("end_ns", "span, call or module: its end").since(2),
         int("address", "value or argument: its address").since(3),
         int(
             "function",

@@ -335,8 +335,11 @@ fn traits(text: &str) -> String {
     traits
 }
 
-/// The first word in a text that shows the role of an argument.
+/// The first word in a text that shows the role of an argument, if the text is the path of one.
 fn role_word(text: &str) -> Option<&str> {
+    if argument_role(text) == Role::Unknown {
+        return None;
+    }
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.find(|word| argument_role(word) != Role::Unknown)
 }

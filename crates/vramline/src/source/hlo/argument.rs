@@ -36,7 +36,7 @@ fn role_of_word(word: &str) -> Option<Role> {
         }
         "opt_state" | "opt_states" | "optimizer_state" | "optim_state" | "optimizer" | "opt" | "momentum"
         | "momenta" | "velocity" | "mu" | "nu" => Role::Optimizer,
-        "grads" | "gradients" => Role::Gradients,
+        "grads" => Role::Gradients,
         "batch" | "inputs" | "labels" | "images" | "tokens" | "targets" | "data" => Role::Inputs,
         _ => return None,
     })
@@ -71,7 +71,7 @@ impl<'a> ArgumentPath<'a> {
     /// The role that the words tell, and how many keys belong to the tree that has it.
     fn told(&self) -> Option<(Role, usize)> {
         // Flax NNX passes the state of a model without its names: `model.states[0][3]`.
-        if self.root == "model" {
+        if self.root == "model" && !self.keys.is_empty() {
             return Some((Role::Parameters, 0));
         }
         let names = self.keys.iter().zip(1..).filter(|(key, _)| key.is_name).map(|(key, at)| (key.text, at));
