@@ -153,6 +153,7 @@ proof: optimized
 	$(VENV)/bin/python benches/accuracy.py gather
 	$(VENV)/bin/python benches/accuracy.py compare --write docs/proof/accuracy.md
 	$(VENV)/bin/python benches/accuracy_gpu.py --write docs/proof/accuracy-gpu.md
+	$(VENV)/bin/python benches/accuracy_held_out.py --write docs/proof/accuracy-held-out.md
 	$(VENV)/bin/python benches/fixes.py --write docs/proof/accuracy-fixes.md
 	$(VENV)/bin/python docs/outputs.py --trains
 	$(MAKE) older
@@ -165,6 +166,8 @@ gpu-proof:
 # On a machine with a GPU and PyTorch; with transformers and Lightning for their jobs.
 gpu-owners:
 	$(PYTHON) tests/gpu/owners.py benches/out/owners
+	$(PYTHON) tests/gpu/jax_owners.py benches/out/jax-owners
+	$(PYTHON) tests/gpu/runs_out.py benches/out/runs-out
 
 # On a machine with a GPU. Each job that its packages allow.
 gpu-beside:

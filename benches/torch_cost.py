@@ -117,7 +117,7 @@ def table(turns):
 MODES = {
     "off": "no history",
     "state": "after the window: live blocks, without call stacks",
-    "stacks": "after the window: live blocks, with call stacks (the default)",
+    "stacks": "after the window: live blocks, with call stacks",
     "window": "in the window: full history, call stacks, hooks on modules",
     "after": "after the hooks were removed, no history",
 }

@@ -30,8 +30,12 @@ def unpickle(binary):
 
 
 def plain(snapshot):
-    """A snapshot as JSON has it."""
-    return json.loads(json.dumps(snapshot))
+    """A snapshot as JSON has it. PyTorch writes an unknown line of a frame as -1 without a sign; the tool says 0."""
+
+    def known(values):
+        return values | {"line": 0} if isinstance(values.get("line"), int) and values["line"] >> 32 else values
+
+    return json.loads(json.dumps(snapshot), object_hook=known)
 
 
 FRAMES = [

@@ -131,7 +131,7 @@ def _hook_arguments(steps: Steps) -> None:
     """Wraps the method that runs a program from Python, if this version of JAX has it: it runs once for each compiled program."""
     module = sys.modules.get("jax._src.interpreters.pxla")
     replicated = getattr(module, "ExecuteReplicated", None)
-    execute = getattr(replicated, "__call__", None)
+    execute = vars(replicated).get("__call__") if replicated is not None else None
     if replicated is None or execute is None:
         return
     note = quietly(_Arguments(steps).note)

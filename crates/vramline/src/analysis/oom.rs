@@ -5,7 +5,7 @@ use std::fmt::Write;
 use rustc_hash::FxHashMap;
 
 use super::causes;
-use super::moments::HeldAtFailure;
+use super::moments::{HeldAtFailure, HeldSource};
 use super::reading::OutOfMemory;
 use super::replayed::{self, RemedyKind};
 use crate::advise::Finding;
@@ -141,9 +141,12 @@ impl<'a> FailureAnalysis<'a> {
         let is_own = conclusion.verdict != Some(Verdict::Device);
         let held = read.held.get(at).and_then(Option::as_ref);
         let led = is_own && !outcome.is_survived();
-        // What the moment itself shows says more than the counters of the steps before it.
-        let grown = held.filter(|_| led).and_then(|held| held.growth.as_ref().zip(held.advice.as_ref()));
-        let growth = causes::growth(read).filter(|_| led && grown.is_none());
+        // What a snapshot at the failure shows says more than the counters of the steps before it; another trace does not.
+        let growth = causes::growth(read).filter(|_| led);
+        let is_shown = held.is_some_and(|held| held.shown_by == HeldSource::Failure) || growth.is_none();
+        let grown =
+            held.filter(|_| led && is_shown).and_then(|held| held.growth.as_ref().zip(held.advice.as_ref()));
+        let growth = growth.filter(|_| grown.is_none());
         let mut headline = headline::headline(&told, outcome);
         if let Some((sentence, what_to_do)) = grown {
             advice.insert(0, Advice { text: what_to_do.clone(), raises_limit: false, bytes: None });

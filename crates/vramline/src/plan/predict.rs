@@ -84,12 +84,10 @@ impl Plan {
     #[must_use]
     pub fn predict(&self, batch: u64, steps: u64) -> Option<Prediction> {
         let mut prediction = self.predict_orders(batch, steps)?;
-        let (low, high) = (prediction.low, prediction.high);
         if self.is_ordered {
-            (prediction.low, prediction.high) = self.with_margin(batch, low, high);
-            prediction.pool = self.with_pool_margin(batch, prediction.pool);
+            self.set_margins(&mut prediction);
         } else {
-            (prediction.low, prediction.high) = widened(low, high);
+            (prediction.low, prediction.high) = widened(prediction.low, prediction.high);
         }
         Some(prediction)
     }

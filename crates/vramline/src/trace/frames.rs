@@ -272,6 +272,10 @@ impl StackRoles {
                 (Role::Gradients, "no frames: a thread without Python, which runs the backward pass")
             }
             Part::Silent => (Role::Unknown, "the entries of this snapshot have no frames"),
+            // Without module hooks nothing tells for sure that no module runs.
+            Part::Plain if history.module_calls.is_empty() => {
+                (Role::Unknown, "no frame is in a module, an optimizer or the backward pass")
+            }
             Part::Plain => self.of_program(steps, born, freed),
         }
     }

@@ -96,8 +96,10 @@ impl Values {
                 Some(key::NAME) => name = value.as_text(),
                 Some(key::FILENAME) => file = value.as_text(),
                 Some(key::LINE) => {
+                    // PyTorch writes an unknown line as -1 without a sign: 0 here.
                     line = match value.value() {
-                        Value::Int(line) => u32::try_from(line).ok(),
+                        Value::Int(line) => Some(u32::try_from(line).unwrap_or(0)),
+                        Value::Big(_) => Some(0),
                         _ => None,
                     };
                 }

@@ -1,0 +1,98 @@
+"""Plans for models that were in no table before, against real runs on an H200.
+
+    python benches/accuracy_held_out.py [--write docs/proof/accuracy-held-out.md]
+
+`tests/gpu/plan_probes.py --only held-out` recorded three batch sizes of each model under `vramline run`, and ran 2, 4 and 8 times the largest
+of them without a recording. Recordings and truths are in fixtures/held-out, so no GPU is needed. In the same table: the straight line
+through the last two probes.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import statistics
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "fixtures/held-out"
+
+
+def plan(case, probes, batches):
+    """What `vramline plan` says of batches, in their order."""
+    binary = os.environ.get("VRAMLINE_BIN") or str(ROOT / "target/release/vramline")
+    words = [word for batch in probes for word in ("--probe", f"{batch}={FOLDER}/{case}-{batch}.vram")]
+    command = [binary, "plan", *words, "--batch", ",".join(map(str, batches)), "--steps", "3", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 4), done.stderr
+    return json.loads(done.stdout)["predictions"]
+
+
+def compared():
+    """A row for each prediction: the case, the batch size, and for allocated and reserved memory the error, the line's, and the range."""
+    rows = [json.loads(line) for line in (FOLDER / "truths.jsonl").read_text(encoding="utf-8").splitlines()]
+    for case in sorted({row["case"] for row in rows}):
+        probes, truths = ({row["batch"]: row for row in rows if row["case"] == case and row["kind"] == kind} for kind in ("vramline", "free"))
+        before, last = sorted(probes)[-2:]
+        for told in plan(case, sorted(probes), sorted(truths)):
+            figures = []
+            for figure, name, low, high in (
+                ("allocated_bytes", "peak_bytes", "low_bytes", "high_bytes"),
+                ("reserved_bytes", "pool_bytes", "pool_low_bytes", "pool_high_bytes"),
+            ):
+                truth = truths[told["batch"]][figure]
+                slope = (probes[last][figure] - probes[before][figure]) / (last - before)
+                line = probes[last][figure] + slope * (told["batch"] - last)
+                is_inside = told[low] <= truth <= told[high]
+                figures.append((truth, told[name] / truth - 1, line / truth - 1, is_inside, (told[high] - told[low]) / truth))
+            yield case, told["batch"], *figures
+
+
+def summary(rows, column):
+    errors, lines = ([abs(row[column][at]) for row in rows] for at in (1, 2))
+    inside, width = sum(row[column][3] for row in rows), statistics.mean(row[column][4] for row in rows)
+    return (
+        f"{statistics.median(errors):.2%}, {max(errors):.2%} | {statistics.median(lines):.2%}, {max(lines):.2%} | "
+        f"{inside} of {len(rows)} | {width:.1%}"
+    )
+
+
+def cell(figure):
+    truth, error, line, is_inside, _ = figure
+    return f"{truth / 2**20:,.0f} MiB: {error:+.2%} (line {line:+.1%}){'' if is_inside else ', outside the range'}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--write", type=Path)
+    asked = parser.parse_args()
+    rows = list(compared())
+    lines = [
+        "# Accuracy of plans for new models",
+        "",
+        "`benches/accuracy_held_out.py` writes this page and describes the method.",
+        "",
+        f"PyTorch 2.11 on one NVIDIA H200, driver 580.159; probes of three steps. Written {datetime.date.today()}.",
+        "",
+        "The models were chosen before the first prediction. The margins of the ranges were fitted afterwards, to these models and to those of",
+        "[the other page](accuracy-gpu.md): before that, 21 of the 24 peaks lay inside. A ninth model, a vision transformer with AMP, got no",
+        "plan: its gradient scaler skipped updates at some batch sizes, so that its probes kept different tensors.",
+        "",
+        "| | plan: median, worst | straight line: median, worst | truth inside the range | mean width of the range |",
+        "|---|---|---|---|---|",
+        f"| allocated | {summary(rows, 2)} |",
+        f"| reserved | {summary(rows, 3)} |",
+        "",
+        "| case | batch | allocated | reserved |",
+        "|---|---|---|---|",
+        *(f"| {case} | {batch} | {cell(allocated)} | {cell(reserved)} |" for case, batch, allocated, reserved in rows),
+    ]
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if asked.write:
+        asked.write.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
