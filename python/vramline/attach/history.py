@@ -84,7 +84,8 @@ class History:
 
     def begin(self) -> None:
         """Opens the window. CUDA is being initialised, so nothing is allocated yet."""
-        self._watch_failures()
+        # A version whose observer fails has a trace nevertheless.
+        quietly(self._watch_failures)()
         if not self._is_theirs and not self._is_enabled():
             self._window.open("torch", self._start)
             if not self._is_on and self._until_oom == "on":
