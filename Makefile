@@ -9,7 +9,7 @@
 #   make docs    run the commands that README.md and docs/ show, and rewrite their outputs
 #   make proof   the long tables, written into docs/proof with versions and date, and outputs of commands that train
 #   make gpu-proof   the ledger on a real GPU, written into docs/proof/gpu-proof.md (vramline installed there, PyTorch, JAX)
-#   make gpu-owners  owners of PyTorch's memory on a real GPU, compared with the objects of eleven jobs (vramline installed there, PyTorch)
+#   make gpu-owners  owners of PyTorch's memory on a real GPU, compared with the objects of its jobs; JAX too; memory that runs out late
 #   make gpu-beside  memory beside the pool by name, on a real GPU (vramline installed there, PyTorch, JAX, CuPy)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make doc     the manual of the Rust library, as its users see it: target/doc/vramline/index.html
