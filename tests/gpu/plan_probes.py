@@ -1,6 +1,6 @@
 """Probes and truths for `vramline plan` from a real GPU.
 
-    python tests/gpu/plan_probes.py OUT [--only torch,vramline,jax,held-out] [--cases A,B] [--workers N]
+    python tests/gpu/plan_probes.py OUT [--only torch,vramline,jax,held-out,second] [--cases A,B] [--workers N]
 
 Needs PyTorch and JAX with CUDA; no network. OUT gets, each from a process of its own, because an allocator remembers:
 - `torch/CASE-BATCH.pickle.gz`: PyTorch's memory snapshot of a few steps at a small batch, from the first allocation on;
@@ -60,10 +60,24 @@ HELD_OUT = {
     "unet-adam": ("unet", "adam", False, 200),
     "bert-trainer": ("bert", "adamw", False, 150),
 }
-HELD_OUT_PROBES = {"lstm-adam": (3, 6, 12), "gru-adamw": (5, 10, 15)}
-CASES |= HELD_OUT
+# A second group, for what was changed after the first one was known.
+SECOND = {
+    "bilstm-adam": ("tagger", "adam", False, 60),
+    "speech-adamw": ("speech", "adamw", False, 90),
+    "regnet-amp": ("regnet", "sgd", False, 130),
+    "deeplab-bf16": ("deeplab", "adam", False, 330),
+    "mixer-compiled": ("mixer", "adamw", False, 170),
+    "gpt2-trainer": ("gpt2", "adamw", False, 340),
+    "mobilenet-sgd": ("mobilenet", "sgd", False, 70),
+    "t5-adam": ("t5", "adam", False, 260),
+    "resnext-adam": ("resnext", "adam", False, 150),
+    "video-adam": ("video", "adam", False, 260),
+}
+HELD_OUT_PROBES = {"lstm-adam": (3, 6, 12), "gru-adamw": (5, 10, 15), "bilstm-adam": (3, 6, 12), "speech-adamw": (3, 5, 9)}
+HELD_OUT_GROUPS = {"held-out": HELD_OUT, "second": SECOND}
+CASES |= HELD_OUT | SECOND
 # Also recorded by `vramline run`.
-RECORDED = ("resnet50-sgd", "gpt-adamw", *HELD_OUT)
+RECORDED = ("resnet50-sgd", "gpt-adamw", *HELD_OUT, *SECOND)
 JAX_CASES = ("mlp", "convolution")
 
 
@@ -275,6 +289,124 @@ def unet(torch):
     return Model(), lambda batch: (torch.randn(batch, 3, 64, 64), torch.randint(0, 3, (batch * 64 * 64,)))
 
 
+def tagger(torch):
+    """Tags the words of sentences: a bidirectional LSTM."""
+    nn, length, words, width, tags = torch.nn, 96, 12000, 384, 64
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.head = nn.Embedding(words, width), nn.Linear(2 * width, tags)
+            self.body = nn.LSTM(width, width, 2, batch_first=True, bidirectional=True)
+
+        def forward(self, x):
+            return self.head(self.body(self.words(x))[0]).flatten(0, 1)
+
+    return Model(), lambda batch: (torch.randint(0, words, (batch, length)), torch.randint(0, tags, (batch * length,)))
+
+
+def speech(torch):
+    """Recognises speech: convolutions over a spectrogram, then a bidirectional GRU of five layers."""
+    nn, width, letters = torch.nn, 320, 29
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.front = nn.Sequential(
+                *(nn.Conv2d(1, 32, (11, 11), (2, 2), (5, 5)), nn.BatchNorm2d(32), nn.Hardtanh(0, 20)),
+                *(nn.Conv2d(32, 32, (11, 11), (2, 1), (5, 5)), nn.BatchNorm2d(32), nn.Hardtanh(0, 20)),
+            )
+            self.body = nn.GRU(32 * 20, width, 5, batch_first=True, bidirectional=True, dropout=0.1)
+            self.head = nn.Linear(2 * width, letters)
+
+        def forward(self, x):
+            x = self.front(x).flatten(1, 2).transpose(1, 2)
+            return self.head(self.body(x)[0]).flatten(0, 1)
+
+    return Model(), lambda batch: (torch.randn(batch, 1, 80, 240), torch.randint(0, letters, (batch * 120,)))
+
+
+def regnet(torch):
+    return of_torchvision("regnet_y_1_6gf")
+
+
+def mobilenet(torch):
+    return of_torchvision("mobilenet_v3_large")
+
+
+def resnext(torch):
+    return of_torchvision("resnext50_32x4d")
+
+
+def deeplab(torch):
+    """Labels the pixels of images."""
+    import torchvision
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torchvision.models.segmentation.deeplabv3_resnet50(weights=None, weights_backbone=None, num_classes=21)
+
+        def forward(self, x):
+            return self.inner(x)["out"].permute(0, 2, 3, 1).flatten(0, 2)
+
+    return Model(), lambda batch: (torch.randn(batch, 3, 192, 192), torch.randint(0, 21, (batch * 192 * 192,)))
+
+
+def mixer(torch):
+    """MLP-Mixer."""
+    nn, width, patches = torch.nn, 512, 196
+
+    def dense(inputs, inner):
+        return nn.Sequential(nn.Linear(inputs, inner), nn.GELU(), nn.Linear(inner, inputs))
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.places, self.channels = dense(patches, 256), dense(width, 2048)
+
+        def forward(self, x):
+            x = x + self.places(self.first(x).transpose(1, 2)).transpose(1, 2)
+            return x + self.channels(self.second(x))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cut, self.blocks = nn.Conv2d(3, width, 16, 16), nn.Sequential(*(Block() for _ in range(8)))
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
+
+        def forward(self, x):
+            return self.head(self.norm(self.blocks(self.cut(x).flatten(2).transpose(1, 2))).mean(1))
+
+    return Model(), images
+
+
+def t5(torch):
+    """An encoder with a decoder, of Hugging Face."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(vocab_size=8000, d_model=512, d_kv=64, d_ff=1024, num_layers=6, num_heads=8, decoder_start_token_id=0)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = T5ForConditionalGeneration(config)
+
+        def forward(self, x):
+            return self.inner(input_ids=x, decoder_input_ids=x[:, :128].contiguous()).logits.flatten(0, 1)
+
+    return Model(), lambda batch: (torch.randint(0, 8000, (batch, 256)), torch.randint(0, 8000, (batch * 128,)))
+
+
+def video(torch):
+    """Convolutions over three dimensions."""
+    import torchvision
+
+    made = torchvision.models.video.r3d_18(weights=None)
+    return made, lambda batch: (torch.randn(batch, 3, 8, 112, 112), torch.randint(0, 400, (batch,)))
+
+
 def images(batch):
     import torch
 
@@ -299,9 +431,9 @@ def job_torch(case, batch, snapshot):
     """Trains. `snapshot` is the file for one from the first allocation on, or None."""
     import torch
 
-    if case == "bert-trainer":
-        return job_trainer(batch)
     model, optimizer, is_tried, _ = CASES[case]
+    if case.endswith("-trainer"):
+        return job_trainer(model, batch)
     assert not torch.cuda.is_initialized()
     torch.backends.cudnn.benchmark = is_tried
     torch.manual_seed(0)
@@ -321,7 +453,7 @@ def job_torch(case, batch, snapshot):
     peaks = []
     for _ in range(STEPS):
         x, y = (each.cuda() for each in samples(batch))
-        with torch.autocast("cuda", enabled=case.endswith("-amp")):
+        with torch.autocast("cuda", torch.bfloat16 if case.endswith("-bf16") else None, enabled=case.endswith(("-amp", "-bf16"))):
             loss = torch.nn.functional.cross_entropy(called(x), y)
         stepper.zero_grad()
         scaler.scale(loss).backward()
@@ -347,15 +479,31 @@ def job_torch(case, batch, snapshot):
     return told
 
 
-def job_trainer(batch):
-    """Trains BERT with the Trainer of Hugging Face."""
+def bert(torch):
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(vocab_size=8000, hidden_size=512, num_hidden_layers=6, num_attention_heads=8, intermediate_size=2048)
+    return BertForSequenceClassification(config), lambda number: {"input_ids": torch.randint(0, 8000, (256,)), "labels": torch.tensor(number % 2)}
+
+
+def gpt2(torch):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    def row(_):
+        words = torch.randint(0, 10000, (320,))
+        return {"input_ids": words, "labels": words}
+
+    return GPT2LMHeadModel(GPT2Config(vocab_size=10000, n_positions=512, n_embd=576, n_layer=6, n_head=9)), row
+
+
+def job_trainer(name, batch):
+    """Trains with the Trainer of Hugging Face."""
     import torch
-    from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+    from transformers import Trainer, TrainingArguments
 
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=8000, hidden_size=512, num_hidden_layers=6, num_attention_heads=8, intermediate_size=2048)
-    model = BertForSequenceClassification(config)
-    rows = [{"input_ids": torch.randint(0, 8000, (256,)), "labels": torch.tensor(each % 2)} for each in range(batch * STEPS)]
+    model, row = globals()[name](torch)
+    rows = [row(each) for each in range(batch * STEPS)]
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(folder, per_device_train_batch_size=batch, max_steps=STEPS, report_to=[],
             save_strategy="no", disable_tqdm=True)  # fmt: skip
@@ -475,8 +623,9 @@ def jobs(asked):
     cases = [case for case in CASES if not asked.cases or case in asked.cases.split(",")]
     for case in cases:
         per_sample = CASES[case][3] / 1024
-        if case in HELD_OUT:
-            if "held-out" in kinds:
+        group = next((name for name, cases in HELD_OUT_GROUPS.items() if case in cases), None)
+        if group:
+            if group in kinds:
                 probes = HELD_OUT_PROBES.get(case, PROBES)
                 listed += [("vramline", case, batch, 3 + batch * per_sample) for batch in probes]
                 listed += [("free", case, batch * probes[-1], 3 + batch * probes[-1] * per_sample) for batch in (2, 4, 8)]
@@ -522,7 +671,7 @@ def run(out, kind, case, batch):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--only", default="torch,vramline,jax,held-out")
+    parser.add_argument("--only", default="torch,vramline,jax,held-out,second")
     parser.add_argument("--cases", default="")
     parser.add_argument("--workers", type=int, default=6)
     asked = parser.parse_args()
