@@ -20,8 +20,6 @@ import datetime
 import json
 import os
 import platform
-import select
-import signal
 import statistics
 import subprocess
 import sys
@@ -31,6 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/python/models"))
 import planned
+from forked import forked
 from what_if import environment
 
 PROGRAM = ROOT / "tests/python/models/planned.py"
@@ -118,44 +117,9 @@ def record(model, batch, run):
 # Truths.
 
 
-def forked(model, batch, limit):
+def in_a_fork(model, batch, limit):
     """One training in a fork of this process. The peak in bytes, or None where it ran out of memory; and the seconds."""
-    import keras  # noqa: F401
-    import tensorflow  # noqa: F401
-    from tensorflow.python.eager import context
-
-    assert context._context is None or not context._context._initialized, "a fork needs a TensorFlow that was never used"
-    reader, writer = os.pipe()
-    begin = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(reader)
-            os.dup2(os.open(os.devnull, os.O_RDWR), 2)
-            os.environ.clear()
-            os.environ.update(environment(limit))
-            peak, _ = planned.train(model, batch, planned.STEPS)
-            os.write(writer, json.dumps(peak).encode())
-            os._exit(0)
-        except BaseException as error:
-            os.write(writer, json.dumps(repr(error)[:2000]).encode())
-            os._exit(1)
-    os.close(writer)
-    try:
-        ready, _, _ = select.select([reader], [], [], DEADLINE)
-        told = os.read(reader, 4096) if ready else b""
-    finally:
-        os.close(reader)
-        if not told:
-            os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    if not ready:
-        raise RuntimeError(f"{model} {batch} under {limit} MiB took more than {DEADLINE} s")
-    # Where memory is very short TensorFlow may die of a signal instead of raising: that is not passing either.
-    peak = json.loads(told) if told else None
-    if isinstance(peak, str):
-        raise RuntimeError(f"{model} {batch} under {limit} MiB: {peak}")
-    return peak, time.monotonic() - begin
+    return forked(lambda: planned.train(model, batch, planned.STEPS)[0], environment(limit), DEADLINE, f"{model} {batch} under {limit} MiB")
 
 
 def fresh(model, batch, limit):
@@ -182,7 +146,7 @@ class Kept:
 
     def make(self, model, batch, limit, how="fork"):
         load = os.getloadavg()[0]
-        peak, seconds = (forked if how == "fork" else fresh)(model, batch, limit)
+        peak, seconds = (in_a_fork if how == "fork" else fresh)(model, batch, limit)
         row = {
             "model": model,
             "batch": batch,

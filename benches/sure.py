@@ -1,0 +1,203 @@
+"""Does "sure" mean sure? What `vramline plan` calls sure and likely under a limit, against further real runs.
+
+    python benches/sure.py gather --onednn 0|1 [--models A,B] [--parts plan,sure,free,edge] [--minutes N]
+    python benches/sure.py compare [--write docs/proof/sure.md]
+
+The models are those of tests/python/models/further.py, which were chosen before a plan was made of any of them. For each of them, with
+oneDNN's kernels and without, and under two limits:
+- `plan`: the plan as a user makes it, with the command, so that it runs its own answer; what it says, how many runs it took, how long;
+- `sure`: 20 further runs of the batch size that it calls sure, under the limit;
+- `free`: peaks of runs with memory to spare at two batch sizes, against the interval that the small probes alone give;
+- `edge`: from there up in steps of 3 %, 8 runs each, until a run fails; then on, until none of 4 passes.
+
+Everything is kept in benches/out/sure, and what is there is not run again. TensorFlow decides about oneDNN when it is imported, so a process
+gathers for one setting; both can run side by side.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests/python/models"))
+import further
+from forked import forked
+
+PROGRAM = ROOT / "tests/python/models/further.py"
+OUT = ROOT / "benches/out/sure"
+MIB = 1 << 20
+AMPLE = 16000
+STEPS = 12
+DEADLINE = 240
+FURTHER_RUNS = 20
+FREE_RUNS = 4
+EDGE_RUNS = 8
+NEVER_RUNS = 4
+STEP = 1.03
+# A limit leaves room for about so many times the largest probe.
+FACTORS = (6, 12)
+
+PROBES = dict.fromkeys(further.MODELS, (5, 7, 11)) | {
+    "large_filters": (11, 19, 29),
+    "tabular": (151, 251, 401),
+    "graph": (17, 29, 53),
+    "pooled_by_rank": (17, 29, 53),
+    "triplets": (17, 29, 53),
+}
+
+
+def own_environment():
+    """That of a user; oneDNN's setting is inherited."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_") or name == "TF_ENABLE_ONEDNN_OPTS"}
+    return kept | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+def environment(limit):
+    """That of a run which nobody records, under a limit in MiB."""
+    return own_environment() | {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit)}
+
+
+def passes(model, batch, limit):
+    """The peak of one run; None where it ran out of memory."""
+    peak, _ = forked(lambda: further.train(model, batch, STEPS), environment(limit), DEADLINE, f"{model} {batch} under {limit} MiB")
+    return peak
+
+
+class Kept:
+    """What was gathered of one setting: a row for each question, as lines of JSON."""
+
+    def __init__(self, onednn):
+        self.path, self.rows = OUT / f"onednn-{onednn}.jsonl", {}
+        if self.path.exists():
+            for line in self.path.read_text(encoding="utf-8").splitlines():
+                row = json.loads(line)
+                self.rows[tuple(row["key"])] = row
+
+    def get(self, key, make):
+        if key not in self.rows:
+            row = {"key": key} | make()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            print(json.dumps(row)[:400], flush=True)
+            self.rows[key] = row
+        return self.rows[key]
+
+
+def limit_of(kept, model, factor):
+    """In MiB: what a free run takes at about that batch size."""
+    return kept.get((model, "limit", factor), lambda: {"limit": -(-passes(model, factor * PROBES[model][-1], AMPLE) // MIB)})["limit"]
+
+
+def vramline_plan(onednn, model, *options):
+    """What `vramline plan` says. Its probes are made once."""
+    binary = os.environ.get("VRAMLINE_BIN", str(ROOT / "target/release/vramline"))
+    folder = OUT / f"plans-{onednn}" / model
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    command = [binary, "plan", "--batches", ",".join(map(str, PROBES[model])), "--steps", str(STEPS), "--json", "-o", folder, *options]
+    job = [sys.executable, PROGRAM, model, "--batch", "{batch}", "--steps", str(STEPS)]
+    begin = time.monotonic()
+    done = subprocess.run([*command, "--", *job], env=own_environment(), capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 3, 4):
+        raise RuntimeError(f"{command}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout), round(time.monotonic() - begin, 1)
+
+
+def plan_row(onednn, model, limit):
+    plan, seconds = vramline_plan(onednn, model, "--limit", f"{limit}MiB")
+    told = plan["confirmation"]
+    return {
+        "sure": plan["largest_batch"]["sure"],
+        "likely": plan["largest_batch"]["likely"],
+        "confirmed": told["confirmed"],
+        "state": told["text"],
+        "passes": told["passes"],
+        "runs": [[run["batch"], run["only_measured"], run["passed"]] for run in told["runs"]],
+        "warnings": [warning["code"] for warning in plan["warnings"]],
+        "seconds": seconds,
+    }
+
+
+def free_row(onednn, model, factor):
+    batch = factor * PROBES[model][-1]
+    plan, _ = vramline_plan(onednn, model, "--no-confirm", "--batch", str(batch))
+    (told,) = [each for each in plan["predictions"] if each["batch"] == batch]
+    peaks = sorted(passes(model, batch, AMPLE) for _ in range(FREE_RUNS))
+    return {"batch": batch, "peaks": peaks} | {name: told[f"{name}_bytes"] for name in ("peak", "low", "high")}
+
+
+def edge_row(model, limit, sure):
+    """The largest batch size of which all runs passed, the first with a failure, and the last with a pass."""
+
+    def runs(batch, count, until):
+        """The runs that passed, and all; it ends with the first that is as `until` says."""
+        passed = made = 0
+        while made < count and not (made and (passed == made) != (until is False)):
+            passed += passes(model, batch, limit) is not None
+            made += 1
+        return passed, made
+
+    always, batch, place = sure, sure, 0
+    while True:
+        place += 1
+        batch = max(batch + 1, round(sure * STEP**place))
+        passed, made = runs(batch, EDGE_RUNS, until=False)
+        if passed < made:
+            break
+        always = batch
+    failed, last = batch, batch if passed else always
+    while passed:
+        place += 1
+        batch = max(batch + 1, round(sure * STEP**place))
+        passed, made = runs(batch, NEVER_RUNS, until=True)
+        last = batch if passed else last
+    return {"always": always, "failed": failed, "last": last}
+
+
+def further_row(model, limit, sure):
+    return {"passed": [passes(model, sure, limit) is not None for _ in range(FURTHER_RUNS)]}
+
+
+def gather(onednn, models, parts, minutes):
+    os.environ["TF_ENABLE_ONEDNN_OPTS"] = str(onednn)
+    end = time.monotonic() + 60 * minutes if minutes else None
+    kept = Kept(onednn)
+    for part, model, factor in itertools.product(parts, models, FACTORS):
+        if end is not None and time.monotonic() > end:
+            raise SystemExit("time is up; go on with the same command")
+        if part == "probes":
+            kept.get((model, "probes"), lambda model=model: {"seconds": vramline_plan(onednn, model, "--no-confirm")[1]})
+            continue
+        if part == "free":
+            kept.get((model, "free", factor), lambda model=model, factor=factor: free_row(onednn, model, factor))
+            continue
+        limit = limit_of(kept, model, factor)
+        sure = kept.get((model, "plan", limit), lambda model=model, limit=limit: plan_row(onednn, model, limit))["sure"]
+        if part in ANSWERED and sure is not None:
+            asked = (model, limit, sure)
+            kept.get((model, part, limit, sure), lambda part=part, asked=asked: ANSWERED[part](*asked))
+
+
+# Parts that ask about the batch size that is called sure.
+ANSWERED = {"sure": further_row, "edge": edge_row}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=("gather", "compare"))
+    parser.add_argument("--onednn", type=int, choices=(0, 1), default=1)
+    parser.add_argument("--models", default=",".join(further.MODELS))
+    parser.add_argument("--parts", default="probes,plan,sure,free,edge")
+    parser.add_argument("--minutes", type=float, help="end after so long; the same command goes on")
+    parser.add_argument("--write", type=Path)
+    asked = parser.parse_args()
+    gather(asked.onednn, asked.models.split(","), asked.parts.split(","), asked.minutes)
+
+
+if __name__ == "__main__":
+    main()
