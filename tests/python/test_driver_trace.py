@@ -18,7 +18,7 @@ import vramline
 
 SOURCES = pathlib.Path(__file__).parent / "driver_trace"
 MIB = 1 << 20
-OVERLAP, GUESSED, NO_BEFORE = 1, 2, 4
+OVERLAP, GUESSED, NO_BEFORE, SHARED = 1, 2, 4, 8
 NOT_ASKED, NO_PYTHON = 1, 2
 UUID = bytes(range(16))
 
@@ -107,6 +107,7 @@ def test_every_call_is_passed_on_and_recorded(traced, stubs, program, way):
     (mapped,) = of(file, "cuMemMap")
     assert mapped["other"] == of(file, "cuMemCreate")[0]["handle"]
     assert [call["pool_reserved"] for call in of(file, "cuMemAllocAsync")] == [32 * MIB, 64 * MIB]
+    assert of(file, "cuArrayCreate")[0]["bytes"] == 512 * 256 * 4 * 4
     assert {call["flags"] & ~NO_BEFORE for call in file.calls} == {0}
     assert {pathlib.Path(call["library"]).name for call in file.calls} == {program}
     for call in file.calls:
@@ -116,6 +117,22 @@ def test_every_call_is_passed_on_and_recorded(traced, stubs, program, way):
         assert (call["depth"] > 0) == is_wanted
     total = sum(call["gap"] + call["grew"] for call in file.calls)
     assert total == file.calls[-1]["after"] - file.calls[0]["before"]
+
+
+@pytest.mark.parametrize("shift", [0, 1000])
+def test_a_neighbour_is_told_apart(traced, stubs, shift):
+    """Memory of another process that came before, between calls and inside a call. With a shift, NVML numbers processes as outside a container."""
+    done, (file,) = traced(stubs / "caller", "v2", "neighbour", str(shift))
+    assert done.returncode == 0, done.stderr
+    _, context, first, freed, second, third = file.calls
+    came_first = 0 if shift else 50 * MIB
+    assert [call["others"] for call in (context, first, freed, second, third)] == [came_first, came_first, came_first + 30 * MIB, came_first + 40 * MIB, 0]
+    assert [call["neighbours"] for call in (first, freed, second)] == [0, 30 * MIB, 10 * MIB]
+    assert third["neighbours"] == -(came_first + 40 * MIB)
+    # What is left of the device's change is the process's own, call by call.
+    for before, call in zip(file.calls[1:], file.calls[2:], strict=False):
+        assert call["gap"] + call["grew"] - call["neighbours"] == call["own"] - before["own"]
+    assert [call["flags"] & SHARED != 0 for call in file.calls] == [not shift, not shift, not shift, True, True, False]
 
 
 def test_nothing_is_wrapped_without_the_folder(traced, stubs, preload):

@@ -5,7 +5,7 @@
 //! | offset | | |
 //! |---|---|---|
 //! | 0 | 8 bytes | `VRAMCALL` |
-//! | 8 | u32 | version of the format: 1 |
+//! | 8 | u32 | version of the format: 2 |
 //! | 12 | u32 | 32, the length of this head |
 //! | 16 | u64 | records that were dropped because the file was full or the disk too slow; the only bytes that are ever overwritten |
 //! | 24 | u64 | 0 |
@@ -21,6 +21,8 @@
 //! | 4 | device | its number | u32 1: it was found by its uuid, 0: the driver's first device was taken; 16 bytes uuid |
 //! | 5 | note | what happened, see [`Note`] | u32 a number that belongs to it |
 //! | 6 | call | number of its function | as in [`Call`] |
+//!
+//! Version 1 had no `own`, `others` and `neighbours` in a call. A reader skips frames of kinds that it does not know.
 //!
 //! Each frame is one `pwrite(2)` behind the last one, so that `kill -9` leaves a whole frame, a part of it or nothing of it. A frame that
 //! does not fit on the disk is cut off again. The file ends at [`LARGEST`]; later records are counted.
@@ -90,6 +92,14 @@ pub(crate) struct Call {
     pub(crate) pool_reserved: u64,
     /// u64: bytes of the pool that are in use.
     pub(crate) pool_used: u64,
+    /// u64: bytes that NVML counts for this process, by its list of processes, which is asked for after calls that changed memory as far as
+    /// its cost allows; unknown where it was not asked for.
+    pub(crate) own: u64,
+    /// u64: bytes that the same list counts for all other processes.
+    pub(crate) others: u64,
+    /// i64: change of `others` since the last call of this device that has it: the part of the gaps and charges since then that belongs to
+    /// other processes.
+    pub(crate) neighbours: i64,
     /// u16: number of the library that made the call; 0: unknown.
     pub(crate) library: u16,
     /// u16: number of the device.
@@ -111,6 +121,8 @@ pub(crate) mod flag {
     pub(crate) const GUESSED: u32 = 2;
     /// No figure was read before the call; the growth includes the gap.
     pub(crate) const NO_BEFORE: u32 = 4;
+    /// Other processes were on the device when NVML's list was last asked for, so a change may be theirs.
+    pub(crate) const SHARED: u32 = 8;
 }
 
 /// The bytes of a frame while it is made. What does not fit is left out.
@@ -295,7 +307,7 @@ fn opened() -> Option<isize> {
     let mut length = found.length;
     if length == 0 {
         let mut head = [0_u8; 32];
-        let text = [*b"VRAMCALL", (1_u64 | 32 << 32).to_le_bytes()];
+        let text = [*b"VRAMCALL", (2_u64 | 32 << 32).to_le_bytes()];
         if let Some(place) = head.get_mut(..16) {
             sys::copy(place, text.as_flattened());
         }
@@ -399,6 +411,9 @@ pub(crate) fn write_call(function: u16, call: &Call, stack: &[(u16, u64)], file:
     }
     frame.put_u64(call.pool_reserved);
     frame.put_u64(call.pool_used);
+    frame.put_u64(call.own);
+    frame.put_u64(call.others);
+    frame.put_u64(call.neighbours.cast_unsigned());
     frame.put(&call.library.to_le_bytes());
     frame.put(&call.device.to_le_bytes());
     frame.put(&call.nth.to_le_bytes());

@@ -219,6 +219,36 @@ pub(crate) fn thread() -> u32 {
     u32::try_from(found).unwrap_or(0)
 }
 
+/// A value that tells the threads of this process apart while they live, without a system call: the address of the thread's `errno`.
+pub(crate) fn thread_mark() -> usize {
+    // SAFETY: the C library returns a valid pointer for every thread.
+    unsafe { __errno_location() as usize }
+}
+
+/// A page that the kernel empties in a forked child.
+#[repr(C, align(4096))]
+struct Page([core::sync::atomic::AtomicU32; 1024]);
+
+static MARKED: Page = Page([const { core::sync::atomic::AtomicU32::new(0) }; 1024]);
+
+/// Remembers that this process is known. A forked child has forgotten it.
+pub(crate) fn mark_process() {
+    const MADV_WIPEONFORK: usize = 18;
+    // SAFETY: the page belongs to this library alone, and the kernel changes it only in a child.
+    let result = unsafe { call(28, &raw const MARKED as usize, size_of::<Page>(), MADV_WIPEONFORK, 0) };
+    if result == 0
+        && let [first, ..] = &MARKED.0
+    {
+        first.store(1, core::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Whether this process is the one that called [`mark_process`]. False as well where the kernel (before 4.14) cannot tell.
+pub(crate) fn is_marked() -> bool {
+    let [first, ..] = &MARKED.0;
+    first.load(core::sync::atomic::Ordering::Relaxed) == 1
+}
+
 /// Lets other threads run.
 pub(crate) fn yield_now() {
     // SAFETY: no memory is involved.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::folder::{ProcessId, open_plain};
 use crate::units::{Bytes, Nanos};
 
-/// The version of the format that is read here.
-const VERSION: u32 = 1;
+/// The newest version of the format that is read here. Older ones are read as well.
+const VERSION: u32 = 2;
 
 /// The writer stops before this. What is longer is not its.
 const LARGEST: u64 = 64 << 20;
@@ -85,6 +85,11 @@ pub struct DriverCall {
     pub gap: i64,
     /// Change that is charged to this call.
     pub grew: i64,
+    /// What NVML's list of processes counted after the call; `None` where it was not asked for, or does not show this process. Files of
+    /// version 1 do not have it.
+    pub listed: Option<ListedMemory>,
+    /// Whether other processes were on the device when the list was last asked for, so that a change may be theirs.
+    pub is_shared: bool,
     /// What the pool of the call reserved, and how much of that was in use.
     pub pool: Option<(Bytes, Bytes)>,
     /// The library that made the call, directly or through CUDA's runtime.
@@ -97,6 +102,18 @@ pub struct DriverCall {
     pub line: Result<PythonLine, NoLine>,
     /// The stack, innermost first: libraries with offsets.
     pub stack: Vec<(Option<Arc<str>>, u64)>,
+}
+
+/// Memory of a device by its processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedMemory {
+    /// That of the process that made the call.
+    pub own: Bytes,
+    /// That of all other processes.
+    pub others: Bytes,
+    /// Change of `others` since the last call of this process on this device that has it: the part of `gap` and `grew` of the calls since then
+    /// that belongs to other processes.
+    pub neighbours: i64,
 }
 
 /// A line of Python.
@@ -139,7 +156,7 @@ pub enum DriverCallsError {
     #[error("it does not begin as a file of driver calls does")]
     Foreign,
     /// A newer version of Vramline wrote it.
-    #[error("it has version {0}, but this version of Vramline reads version {VERSION}")]
+    #[error("it has version {0}, but this version of Vramline reads versions 1 to {VERSION}")]
     Newer(u32),
     /// It is longer than the writer allows.
     #[error("it is longer than {LARGEST} bytes")]
@@ -178,7 +195,7 @@ impl DriverCalls {
         let (Some(version), Some(length), Some(dropped)) = (head.u32(), head.u32(), head.u64()) else {
             return Ok(calls);
         };
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(DriverCallsError::Newer(version));
         }
         if length as usize != HEAD {
@@ -186,17 +203,18 @@ impl DriverCalls {
         }
         calls.dropped = dropped;
         let mut names = Names::default();
+        let has_lists = version >= 2;
         let mut rest = bytes.get(HEAD..).unwrap_or(&[]);
         while let Some((frame, after)) = whole_frame(rest) {
             // A frame of an unknown kind, or one that is too short for its kind, is skipped: its checksum holds.
-            let _ = calls.add(frame, &mut names);
+            let _ = calls.add(frame, &mut names, has_lists);
             rest = after;
         }
         calls.torn_bytes = rest.len() as u64;
         Ok(calls)
     }
 
-    fn add(&mut self, frame: &[u8], names: &mut Names) -> Option<()> {
+    fn add(&mut self, frame: &[u8], names: &mut Names, has_lists: bool) -> Option<()> {
         let mut cursor = Cursor(frame);
         let (kind, number) = (cursor.u16()?, cursor.u16()?);
         match kind {
@@ -222,7 +240,7 @@ impl DriverCalls {
                     other => DriverNote::Other(other),
                 });
             }
-            6 => self.calls.push(call(cursor, number, names)?),
+            6 => self.calls.push(call(cursor, number, names, has_lists)?),
             _ => {}
         }
         Some(())
@@ -249,9 +267,10 @@ fn whole_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (found == sum).then(|| (frame, bytes.get(length..).unwrap_or(&[])))
 }
 
-fn call(mut cursor: Cursor<'_>, function: u16, names: &Names) -> Option<DriverCall> {
+fn call(mut cursor: Cursor<'_>, function: u16, names: &Names, has_lists: bool) -> Option<DriverCall> {
     const OVERLAP: u32 = 1;
     const GUESSED: u32 = 2;
+    const SHARED: u32 = 8;
     let known = |number: u64| (number != UNKNOWN).then_some(number);
     let library = |number: u64| {
         let number = u16::try_from(number).ok()?;
@@ -265,6 +284,15 @@ fn call(mut cursor: Cursor<'_>, function: u16, names: &Names) -> Option<DriverCa
     let (before, after) = (known(cursor.u64()?), known(cursor.u64()?));
     let (gap, grew) = (cursor.u64()?.cast_signed(), cursor.u64()?.cast_signed());
     let (reserved, used) = (known(cursor.u64()?), known(cursor.u64()?));
+    let mut listed = None;
+    if has_lists {
+        let (own, others, neighbours) = (known(cursor.u64()?), known(cursor.u64()?), cursor.u64()?);
+        listed = own.zip(others).map(|(own, others)| ListedMemory {
+            own: Bytes(own),
+            others: Bytes(others),
+            neighbours: neighbours.cast_signed(),
+        });
+    }
     let (asker, device, nth) = (cursor.u16()?, cursor.u16()?, cursor.u32()?);
     let (reason, depth) = (cursor.u8()?, cursor.u8()?);
     let (file, name) = (cursor.u16()?, cursor.u16()?);
@@ -293,6 +321,8 @@ fn call(mut cursor: Cursor<'_>, function: u16, names: &Names) -> Option<DriverCa
         after: after.map(Bytes),
         gap,
         grew,
+        listed,
+        is_shared: flags & SHARED != 0,
         pool: reserved.zip(used).map(|(reserved, used)| (Bytes(reserved), Bytes(used))),
         library: library(u64::from(asker)),
         device,
