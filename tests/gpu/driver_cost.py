@@ -108,7 +108,8 @@ def compare(kind, script, pairs, library, out):
         else:
             median, low, high = interval([one / other - 1 for one, other in zip(with_it, without, strict=True)])
             shown, is_met = f"{median:+.2%} ({low:+.2%} to {high:+.2%}), bar {share:.0%}", median <= share
-        print(f"{name}: {statistics.median(without):.3f} {unit} without, {statistics.median(with_it):.3f} with: {shown}: {'met' if is_met else 'NOT MET'}", flush=True)
+        medians = f"{statistics.median(without):.3f} {unit} without, {statistics.median(with_it):.3f} with"
+        print(f"{name}: {medians}: {shown}: {'met' if is_met else 'NOT MET'}", flush=True)
         rows.append(
             {"name": name, "unit": unit, "without": without, "with": with_it, "median": median, "low": low, "high": high, "pairs": pairs, "is_met": is_met}
         )

@@ -13,7 +13,7 @@ typedef struct { unsigned char bytes[64]; } Handle;
 
 static _Atomic int is_initialized, has_context;
 static _Atomic u64 pool_reserved, pool_used;
-static _Atomic int captures;
+static _Thread_local int captures;
 
 #define CALLED (device()->calls++, errno = 77)
 
