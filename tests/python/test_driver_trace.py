@@ -49,6 +49,12 @@ def stubs(tmp_path_factory):
     compile_c("libnvidia-ml.so.1", "libnvidia-ml.c", *shared)
     compile_c("libcudart.so.12", "libcudart.c", *shared, "-Wl,-soname,libcudart.so.12")
     compile_c("libframework.so", "libframework.c", folder / "libcudart.so.12", *shared, "-Wl,-rpath,$ORIGIN")
+    compile_c("libnccl.so.2", "libnccl.c", *shared, "-Wl,-soname,libnccl.so.2")
+    compile_c("libtraining.so", "libtraining.c", folder / "libnccl.so.2", *shared, "-Wl,-rpath,$ORIGIN")
+    compile_c("libtraining_dlsym.so", "libtraining.c", folder / "libnccl.so.2", *shared, "-DDLSYM", "-Wl,-rpath,$ORIGIN")
+    compile_c("libtraining_inside.so", "libtraining.c", *shared, "-DINSIDE")
+    # CUDA's runtime as a part of the library that uses it.
+    compile_c("libstatic.so", "libframework.c", SOURCES / "libcudart.c", *shared)
     compile_c("counting.so", "counting.c", *shared)
     compile_c("caller", "caller.c")
     compile_c("linked", "caller.c", folder / "libcuda.so.1", "-DLINKED")
@@ -233,6 +239,50 @@ def test_the_library_and_the_line_that_asked(traced, stubs, tmp_path):
     assert pathlib.Path(stream["library"]).name.startswith("_ctypes")
 
 
+NCCL = """
+import ctypes, sys
+cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+for name in sys.argv[1:]:
+    result = ctypes.CDLL(name).training_step(9)
+    assert result == 0, (name, result)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("ways", [["libtraining"], ["libtraining_dlsym"], ["libtraining_inside"], ["libtraining", "libtraining_inside", "libtraining_dlsym"]])
+def test_nccl_tells_its_memory(traced, stubs, ways):
+    """Each NCCL of a process gets its own calls, and is asked before some of them, by the thread that makes them."""
+    done, (file,) = traced(sys.executable, "-c", NCCL, *(stubs / f"{way}.so" for way in ways))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    names = {"libtraining": "libnccl.so.2", "libtraining_dlsym": "libnccl.so.2", "libtraining_inside": "libtraining_inside.so"}
+    created = of(file, "cuMemCreate")
+    assert [pathlib.Path(call["library"]).name for call in created] == [names[way] for way in ways]
+    assert {call["grew"] for call in created} == {6 * MIB}
+    # Before the calls 1, 2 and 8 and the last one. The fourth came while an operation was in progress.
+    found = [(pathlib.Path(one["library"]).name, one["total"], one["persistent"], one["suspendable"]) for one in file.communicators]
+    expected = [(0, 0, 0), *[(6 * MIB, 2 * MIB, 4 * MIB)] * 3]
+    assert found == [(names[way], *figures) for way in ways for figures in expected]
+    assert {(one["device"], one["suspended"]) for one in file.communicators} == {(0, 0)}
+
+
+def test_an_nccl_that_tells_nothing_is_left_alone(traced, stubs, tmp_path):
+    job = [sys.executable, "-c", NCCL, str(stubs / "libtraining.so")]
+    old = ["cc", "-shared", "-fPIC", "-DOLD", "-Wl,-soname,libnccl.so.2", "-o", tmp_path / "libnccl.so.2", SOURCES / "libnccl.c", "-ldl"]
+    subprocess.run(old, check=True)
+    for variables, preloads in [(["STUB_NCCL_REFUSES=1"], []), (["NCCL_DISABLE_MEM_MANAGER=1"], []), ([], [tmp_path / "libnccl.so.2"])]:
+        done, files = traced("env", *variables, *job, preloads=preloads)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+        assert of(files[-1], "cuMemCreate") and not files[-1].communicators
+
+
+def test_a_runtime_inside_a_library_is_that_library(traced, stubs):
+    script = f"import ctypes; assert ctypes.CDLL('{stubs / 'libstatic.so'}').framework_allocate(3 << 20) == 0"
+    done, (file,) = traced(sys.executable, "-c", script)
+    assert done.returncode == 0, done.stderr
+    assert pathlib.Path(of(file, "cuMemAlloc")[0]["library"]).name == "libstatic.so"
+
+
 def test_random_calls_of_threads_and_forks(traced, stubs):
     seconds = os.environ.get("VRAMLINE_SOAK_SECONDS", "3")
     for way in ("dlsym", "v2"):
@@ -251,7 +301,7 @@ def test_the_library_needs_the_c_library_only(preload):
     # The name that code which can panic would need.
     assert "must_not_panic" not in symbols
     exported = {line.split()[-1] for line in symbols.splitlines() if " T " in line}
-    assert "dlsym" in exported and all(name == "dlsym" or name.startswith("cu") for name in exported)
+    assert "dlsym" in exported and all(name == "dlsym" or name.startswith(("cu", "nccl")) for name in exported)
 
 
 def test_run_preloads_the_library(stubs, preload, tmp_path):

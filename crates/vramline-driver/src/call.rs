@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use crate::asker::{self, GENERATION, Line, no_line};
 use crate::device;
 use crate::file::{self, Call, Note, UNKNOWN, flag};
+use crate::nccl;
 use crate::sys;
 use crate::table::{COUNT, FUNCTIONS, Forgets, Function, INIT, MANY, Pace, Place, Value};
 
@@ -28,19 +29,22 @@ pub(crate) struct Slot {
 pub(crate) static WRAPPERS: [Slot; SLOTS] =
     [const { Slot { real: AtomicUsize::new(0), function: AtomicU32::new(0) } }; SLOTS];
 
+/// Instead of the address of a function of NCCL that is linked: it depends on the calling library.
+pub(crate) const LINKED_NCCL: usize = 1;
+
 /// What the assembly of a wrapper keeps on the stack. Its layout is that of `entry`.
 #[repr(C)]
 pub(crate) struct Kept {
     /// Arguments in registers.
     registers: [usize; 6],
     /// Number of the wrapper.
-    slot: usize,
+    pub(crate) slot: usize,
     /// Where the wrapper returns to.
-    caller: usize,
+    pub(crate) caller: usize,
     /// Arguments on the stack.
     stacked: *const usize,
-    /// The result of the call.
-    result: usize,
+    /// The result of the call. Before it: what `lookup::resolve` has found for this call only, or 0.
+    pub(crate) result: usize,
     // From here on only this module.
     begin: u64,
     before: u64,
@@ -278,7 +282,11 @@ const POOL_PACE: u64 = 1_000_000;
 /// Called by every wrapper before anything else.
 pub(crate) extern "C" fn enter(kept: &mut Kept) -> Next {
     let Some(slot) = WRAPPERS.get(kept.slot) else { return Next { real: 0, is_measured: 0 } };
-    let real = slot.real.load(Acquire);
+    let mut real = slot.real.load(Acquire);
+    if real == LINKED_NCCL {
+        let bound = nccl::bound(slot.function.load(Relaxed) as usize, kept.caller.saturating_sub(1));
+        real = if bound == 0 { kept.result } else { bound };
+    }
     let pass = Next { real, is_measured: 0 };
     if real == 0 {
         // A symbol that was linked directly: `lookup::resolve` comes first.
@@ -299,6 +307,12 @@ pub(crate) extern "C" fn enter(kept: &mut Kept) -> Next {
                 return pass;
             }
             calls.fetch_add(1, Relaxed)
+        }
+        Pace::Communicator(argument) => {
+            let errno = sys::errno();
+            nccl::about_to_call(kept.argument(argument), real, function.forgets != Forgets::Nothing);
+            sys::set_errno(errno);
+            return pass;
         }
         Pace::First(count) if calls.load(Relaxed) >= count => return pass,
         _ => calls.fetch_add(1, Relaxed),
@@ -455,6 +469,7 @@ fn record(kept: &mut Kept, number: usize, function: &Function, end: u64, pool: O
     let reading = device::read(device);
     let is_same = kept.handle == 0 || kept.handle == reading.handle;
     if !is_same || u32::from(device) != kept.device {
+        device::give_back(kept.device, kept.gap);
         (kept.before, kept.gap) = (UNKNOWN, 0);
         kept.flags |= flag::NO_BEFORE;
     }

@@ -318,6 +318,14 @@ pub(crate) fn read(number: u16) -> Reading {
     Reading { used, change, is_guess, handle }
 }
 
+/// Takes a charge back, so that the next reading of the device has it.
+pub(crate) fn give_back(number: u32, change: i64) {
+    let device = usize::try_from(number).ok().and_then(|number| KNOWN.get(number));
+    if let Some(device) = device.filter(|device| change != 0 && device.charged.load(Relaxed) != UNKNOWN) {
+        device.charged.fetch_sub(change.cast_unsigned(), Relaxed);
+    }
+}
+
 /// A process in NVML's list.
 #[repr(C)]
 #[derive(Clone, Copy)]

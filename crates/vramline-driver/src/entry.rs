@@ -48,6 +48,7 @@ global_asm!(
     "mov [rsp + 56], rax",
     "lea rax, [rbp + 16]",
     "mov [rsp + 64], rax",
+    "mov qword ptr [rsp + 72], 0",
     "2:",
     "mov rdi, rsp",
     "call {enter}",
@@ -71,13 +72,13 @@ global_asm!(
     ".cfi_restore_state",
     // A symbol that was linked directly and is called for the first time.
     "4:",
-    "mov rdi, [rsp + 48]",
+    "mov rdi, rsp",
     "call {resolve}",
     "mov rdi, rsp",
     "call {enter}",
     "test rax, rax",
     "jnz 3b",
-    // There is no driver: CUDA_ERROR_NOT_INITIALIZED.
+    // There is no driver: CUDA_ERROR_NOT_INITIALIZED. For NCCL: ncclInternalError.
     "mov eax, 3",
     ".cfi_remember_state",
     "leave",
@@ -142,10 +143,18 @@ pub(crate) unsafe extern "C" fn dlsym(handle: usize, name: *const c_char) -> usi
         ".cfi_startproc",
         "test rsi, rsi",
         "jz 2f",
+        // "cu" or "nc".
         "cmp byte ptr [rsi], 99",
+        "je 4f",
+        "cmp byte ptr [rsi], 110",
         "jne 2f",
+        "cmp byte ptr [rsi + 1], 99",
+        "jne 2f",
+        "jmp 5f",
+        "4:",
         "cmp byte ptr [rsi + 1], 117",
         "jne 2f",
+        "5:",
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
         "push rsi",
@@ -190,7 +199,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: usize, name: *const c_char) -> usi
     )
 }
 
-/// Declares symbols of the driver. The first has the first wrapper, and so on.
+/// Declares symbols of the driver and of NCCL. The first has the first wrapper, and so on.
 macro_rules! symbols {
     ($($name:ident)*) => {
         /// The symbols of the driver that a program may be linked with.
@@ -239,6 +248,7 @@ const fn place_of(name: &str) -> usize {
 }
 
 // Every function of the table by the names under which the headers of CUDA 11 to 13 link it, except copies and fills.
+// Those of NCCL as well.
 symbols! {
     cuGetProcAddress cuGetProcAddress_v2 cuInit cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2
     cuDevicePrimaryCtxReset_v2 cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4 cuCtxDestroy_v2 cuCtxDetach cuCtxSetLimit
@@ -287,4 +297,5 @@ symbols! {
     cuStreamSynchronize cuStreamSynchronize_ptsz cuStreamQuery cuStreamQuery_ptsz cuStreamWaitEvent
     cuStreamWaitEvent_ptsz cuEventRecord cuEventRecord_ptsz cuEventRecordWithFlags cuEventRecordWithFlags_ptsz
     cuEventSynchronize cuEventQuery
+    ncclAllReduce ncclBroadcast ncclReduce ncclAllGather ncclReduceScatter ncclSend ncclRecv ncclCommFinalize ncclCommDestroy
 }

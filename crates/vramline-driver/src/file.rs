@@ -21,6 +21,7 @@
 //! | 4 | device | its number | u32 1: it was found by its uuid, 0: the driver's first device was taken; 16 bytes uuid |
 //! | 5 | note | what happened, see [`Note`] | u32 a number that belongs to it |
 //! | 6 | call | number of its function | as in [`Call`] |
+//! | 7 | communicator of NCCL | its device | u32 thread; u64 monotonic clock; then as in [`Communicator`], from `handle` on; at last the library (u64) |
 //!
 //! Version 1 had no `own`, `others` and `neighbours` in a call. A reader skips frames of kinds that it does not know.
 //!
@@ -48,6 +49,7 @@ const LIBRARY: u16 = 3;
 const DEVICE: u16 = 4;
 const NOTE: u16 = 5;
 const CALL: u16 = 6;
+const COMMUNICATOR: u16 = 7;
 
 /// What a note says.
 #[derive(Clone, Copy)]
@@ -111,6 +113,24 @@ pub(crate) struct Call {
     pub(crate) python: u8,
     /// u32: the Python line, then u32: 0.
     pub(crate) line: u32,
+}
+
+/// What NCCL counts for a communicator.
+pub(crate) struct Communicator {
+    /// CUDA's number; all bits set where it has none.
+    pub(crate) device: u16,
+    /// The library that NCCL is in.
+    pub(crate) library: u16,
+    /// u64: the communicator.
+    pub(crate) handle: u64,
+    /// u64: all its bytes of the device.
+    pub(crate) total: u64,
+    /// u64: bytes that cannot be suspended.
+    pub(crate) persistent: u64,
+    /// u64: bytes that can be suspended.
+    pub(crate) suspendable: u64,
+    /// u64: 1 while they are.
+    pub(crate) suspended: u64,
 }
 
 /// Flags of a call.
@@ -393,6 +413,16 @@ pub(crate) fn write_device(number: u16, uuid: Option<&[u8; 16]>) -> bool {
 pub(crate) fn write_note(note: Note, number: u32) -> bool {
     let mut frame = Frame::new(NOTE, note as u16);
     frame.put(&number.to_le_bytes());
+    write(&mut frame)
+}
+
+pub(crate) fn write_communicator(found: &Communicator) -> bool {
+    let mut frame = Frame::new(COMMUNICATOR, found.device);
+    frame.put(&sys::thread().to_le_bytes());
+    let figures = [found.handle, found.total, found.persistent, found.suspendable, found.suspended];
+    for number in [sys::clock(1)].into_iter().chain(figures).chain([u64::from(found.library)]) {
+        frame.put_u64(number);
+    }
     write(&mut frame)
 }
 

@@ -21,6 +21,8 @@ pub(crate) enum Pace {
     PoolFree,
     /// `cuGetProcAddress`: not measured; what it hands out is wrapped.
     Lookup,
+    /// A call of NCCL with the communicator in this argument: not measured; the communicator may be asked about its memory before.
+    Communicator(usize),
 }
 
 /// Number of measured calls of functions that are called all the time: the first ones load code and make buffers.
@@ -129,7 +131,7 @@ impl Function {
 }
 
 use Forgets::{All, One};
-use Pace::{Always, First, FirstUse, IfChanged, Many, Pool, PoolFree};
+use Pace::{Always, Communicator, First, FirstUse, IfChanged, Many, Pool, PoolFree};
 use Place::{AfterCall, Argument};
 use Value::{Array, At, Field, Is, No, Rows};
 
@@ -143,7 +145,7 @@ pub(crate) const INIT: usize = 2;
 ///
 /// Functions of `cuda.h` that are not here cannot take memory of a device (they query, or build descriptions on the host), or take
 /// arguments that are not integers or pointers (`cuParamSetf`).
-pub(crate) static FUNCTIONS: [Function; 222] = [
+pub(crate) static FUNCTIONS: [Function; 231] = [
     function("", Always, No, No),
     function("cuGetProcAddress", Pace::Lookup, No, No),
     function("cuInit", Always, No, No).on(AfterCall),
@@ -380,6 +382,16 @@ pub(crate) static FUNCTIONS: [Function; 222] = [
     function("cuEventRecordWithFlags", First(FEW), No, No),
     function("cuEventSynchronize", First(FEW), No, No),
     function("cuEventQuery", First(FEW), No, No),
+    // NCCL. What its calls take shows in the calls that it makes of the driver.
+    function("ncclAllReduce", Communicator(5), No, No),
+    function("ncclBroadcast", Communicator(5), No, No),
+    function("ncclReduce", Communicator(6), No, No),
+    function("ncclAllGather", Communicator(4), No, No),
+    function("ncclReduceScatter", Communicator(5), No, No),
+    function("ncclSend", Communicator(4), No, No),
+    function("ncclRecv", Communicator(4), No, No),
+    function("ncclCommFinalize", Communicator(0), No, No),
+    function("ncclCommDestroy", Communicator(0), No, No).forgets(One(0)),
 ];
 
 /// Places of the functions by a hash of their names, made when this is compiled; 0: none. A process asks for thousands of names.

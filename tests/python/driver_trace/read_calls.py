@@ -22,6 +22,7 @@ class File:
     calls: list
     devices: dict
     notes: list
+    communicators: list
     torn: int
 
 
@@ -36,7 +37,7 @@ def read(path):
     data = path.read_bytes()
     magic, version, head, dropped, zero = struct.unpack_from("<8sIIQQ", data)
     assert (magic, version, head, zero) == (b"VRAMCALL", 2, 32, 0)
-    file = File(dropped, [], [], {}, [], 0)
+    file = File(dropped, [], [], {}, [], [], 0)
     functions, libraries, place = {}, {}, head
     while place + 12 <= len(data):
         length, total, kind, number = HEAD.unpack_from(data, place)
@@ -64,6 +65,10 @@ def read(path):
                 call["file"] = text[: call["file_length"]].decode()
                 call["name"] = text[call["file_length"] :][: call["name_length"]].decode()
                 file.calls.append(call)
+            case 7:
+                names = ("thread", "time", "handle", "total", "persistent", "suspendable", "suspended", "library")
+                found = dict(zip(names, struct.unpack_from("<I7Q", frame, 12), strict=True)) | {"device": number}
+                file.communicators.append(found | {"library": libraries.get(found["library"])})
         place += length
     file.torn = len(data) - place
     return file

@@ -32,6 +32,8 @@ pub struct DriverCalls {
     pub calls: Vec<DriverCall>,
     /// The uuids of its devices, by CUDA's number in the process; `None` where the driver's first device was taken instead.
     pub devices: BTreeMap<u16, Option<[u8; 16]>>,
+    /// What NCCL said of the memory of its communicators, in the order of time.
+    pub communicators: Vec<CommunicatorMemory>,
     /// What could not be recorded.
     pub notes: Vec<DriverNote>,
     /// Records that were dropped, because the file was full or the disk too slow.
@@ -116,6 +118,29 @@ pub struct ListedMemory {
     pub neighbours: i64,
 }
 
+/// What NCCL counts for a communicator (`ncclCommMemStats`), shortly before a call with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommunicatorMemory {
+    /// When it was asked, on the recording's clock.
+    pub time: Nanos,
+    /// The thread that was about to use it.
+    pub thread: u32,
+    /// The communicator.
+    pub handle: u64,
+    /// CUDA's number of its device.
+    pub device: Option<u16>,
+    /// The library that NCCL is in.
+    pub library: Option<Arc<str>>,
+    /// All bytes of the device that NCCL counts for it.
+    pub total: Bytes,
+    /// Of them, those that cannot be suspended.
+    pub persistent: Bytes,
+    /// Of them, those that can be suspended.
+    pub suspendable: Bytes,
+    /// Whether they are suspended.
+    pub is_suspended: bool,
+}
+
 /// A line of Python.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PythonLine {
@@ -180,6 +205,7 @@ impl DriverCalls {
             id,
             calls: Vec::new(),
             devices: BTreeMap::new(),
+            communicators: Vec::new(),
             notes: Vec::new(),
             dropped: 0,
             torn_bytes: bytes.len() as u64,
@@ -241,6 +267,7 @@ impl DriverCalls {
                 });
             }
             6 => self.calls.push(call(cursor, number, names, has_lists)?),
+            7 => self.communicators.push(communicator(cursor, number, names)?),
             _ => {}
         }
         Some(())
@@ -276,7 +303,6 @@ fn call(mut cursor: Cursor<'_>, function: u16, names: &Names, has_lists: bool) -
         let number = u16::try_from(number).ok()?;
         names.libraries.get(&number).cloned()
     };
-    let nanos = |time: u64| Nanos(i64::try_from(time).unwrap_or(i64::MAX));
     let thread = cursor.u32()?;
     let (begin, end) = (nanos(cursor.u64()?), nanos(cursor.u64()?));
     let (bytes, handle, other) = (known(cursor.u64()?), known(cursor.u64()?), known(cursor.u64()?));
@@ -338,6 +364,27 @@ fn call(mut cursor: Cursor<'_>, function: u16, names: &Names, has_lists: bool) -
         },
         stack,
     })
+}
+
+fn communicator(mut cursor: Cursor<'_>, device: u16, names: &Names) -> Option<CommunicatorMemory> {
+    let (thread, time, handle) = (cursor.u32()?, nanos(cursor.u64()?), cursor.u64()?);
+    let (total, persistent, suspendable) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
+    let (suspended, library) = (cursor.u64()?, u16::try_from(cursor.u64()?).ok()?);
+    Some(CommunicatorMemory {
+        time,
+        thread,
+        handle,
+        device: (device != u16::MAX).then_some(device),
+        library: names.libraries.get(&library).cloned(),
+        total: Bytes(total),
+        persistent: Bytes(persistent),
+        suspendable: Bytes(suspendable),
+        is_suspended: suspended != 0,
+    })
+}
+
+fn nanos(time: u64) -> Nanos {
+    Nanos(i64::try_from(time).unwrap_or(i64::MAX))
 }
 
 /// Little-endian numbers, one after the other.
