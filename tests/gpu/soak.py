@@ -441,7 +441,7 @@ def adds_up(file):
         first = min(known, key=lambda call: call["begin"])["before"]
         total = sum(call["gap"] + call["grew"] for call in calls)
         if total not in {call["after"] - first for call in calls[-64:]}:
-            raise SkippedError
+            return False
     return True
 
 
