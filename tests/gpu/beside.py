@@ -96,6 +96,13 @@ JOBS = {
         "(x * 2).sum().item()'], check=True)\n",
         {},
     ),
+    "torch-run": (
+        ["torch"],
+        EAGER + "import subprocess, sys, tempfile\nwith tempfile.NamedTemporaryFile('w', suffix='.py') as f:\n"
+        "    f.write('import torch; x = torch.ones(1 << 24, device=\\'cuda\\'); (x * 2).sum().item()')\n    f.flush()\n"
+        "    subprocess.run([sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2', f.name], check=True)\n",
+        {},
+    ),
     "torch-expandable": (["torch"], EAGER, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
     "torch-async": (["torch"], EAGER, {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}),
     "jax-growing": (["jax"], JAX + "jax.jit(lambda t: jnp.tanh(t @ t).sum())(x).block_until_ready()\n", GROWS),

@@ -1,6 +1,7 @@
 """The interposer of `vramline run --driver-trace`, under a driver and an NVML that are written for these tests (`driver_trace/`).
 
-`VRAMLINE_SOAK_SECONDS` makes the soak longer.
+`VRAMLINE_SOAK_SECONDS` makes the soak longer. `VRAMLINE_TEST_PRELOADS` names allocators (jemalloc, tcmalloc) that are not installed where the
+loader looks.
 """
 
 import json
@@ -187,6 +188,53 @@ def test_other_preloaded_libraries_work_as_before(traced, stubs):
         done, files = traced(stubs / "caller", "v1", preloads=preloads)
         assert (done.returncode, done.stdout, done.stderr) == (0, "counted calls\ndone\n", "")
         assert of(files[-1], "cuStreamCreate")
+
+
+ALLOCATORS = ["/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"]
+ALLOCATORS += filter(None, os.environ.get("VRAMLINE_TEST_PRELOADS", "").split(":"))
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+@pytest.mark.parametrize("what", ["threads", "fork", "soak"])
+def test_preloaded_allocators_work_as_before(traced, stubs, allocator, what):
+    if not pathlib.Path(allocator).exists():
+        pytest.skip(f"needs {pathlib.Path(allocator).name}")
+    done, files = traced(stubs / "caller", "v2", what, "1", preloads=[allocator])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert files and all(file.torn == 0 and file.calls for file in files)
+
+
+TREE = """
+import ctypes, multiprocessing, os, subprocess, sys
+def use():
+    cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+if __name__ == "__main__":
+    if sys.argv[1:] == ["child"]:
+        use()
+        sys.exit(3)
+    # A launcher's worker, a worker of a compiler in a fresh interpreter, a forked one, and one behind a sandbox.
+    child = [sys.executable, __file__, "child"]
+    assert subprocess.run(["sh", "-c", '"$@"', "sh", *child]).returncode == 3
+    spawned = multiprocessing.get_context("spawn").Process(target=use)
+    forked = multiprocessing.get_context("fork").Process(target=use)
+    for process in (spawned, forked):
+        process.start(), process.join()
+        assert process.exitcode == 0
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "STUB_DEVICE")}
+    assert subprocess.run(child, env=kept).returncode == 3
+    print("done")
+"""
+
+
+def test_every_process_of_a_job_has_its_file(traced, tmp_path):
+    script = tmp_path / "tree.py"
+    script.write_text(TREE)
+    done, files = traced(sys.executable, script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    # Three used the driver with the library; the sandboxed one without it.
+    assert len(files) == 3
+    assert [sum(call["grew"] for call in of(file, "cuDevicePrimaryCtxRetain")) for file in files] == [500 * MIB] * 3
 
 
 def test_a_program_that_closes_all_files_keeps_its_own(traced, stubs):

@@ -173,6 +173,7 @@ pub(crate) fn begin() {
 /// Libraries end one after the other, and may call the driver while they do. NVML may have ended by then, so nothing is measured any more.
 extern "C" fn end(_: *mut c_void) {
     STATE.store(OFF, Release);
+    file::finish();
 }
 
 /// Where this process was forked since the last call, gives the child its own file and counts. It has no other threads.

@@ -201,6 +201,8 @@ static FILE: AtomicI64 = AtomicI64::new(CLOSED);
 static LENGTH: AtomicU64 = AtomicU64::new(0);
 static BOUND: AtomicU64 = AtomicU64::new(0);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
+/// The number of dropped records that the file has.
+static TOLD: AtomicU64 = AtomicU64::new(0);
 static KNOWN_DEVICE: AtomicU64 = AtomicU64::new(0);
 static KNOWN_INODE: AtomicU64 = AtomicU64::new(0);
 static LOCK: AtomicU32 = AtomicU32::new(0);
@@ -239,22 +241,48 @@ pub(crate) fn forked() {
         sys::close(file);
     }
     DROPPED.store(0, Relaxed);
-    LOCK.store(0, Release);
+    TOLD.store(0, Relaxed);
+    LOCK.store(FREE, Release);
 }
 
-/// Takes the lock of the file for a short time. A disk that hangs costs one thread its time and the others their records.
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held for so long that nobody waits any more.
+const STUCK: u32 = 2;
+
+/// Takes the lock of the file. A thread that holds it may be waiting for a processor, so others wait up to 20 ms. A disk that hangs costs each of
+/// them that time once, and then their records.
 fn locked() -> bool {
     for turn in 0..400 {
-        if LOCK.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
-            return true;
-        }
-        if turn < 200 {
-            core::hint::spin_loop();
-        } else {
-            sys::yield_now();
+        match LOCK.compare_exchange(FREE, HELD, Acquire, Relaxed) {
+            Ok(_) => return true,
+            Err(STUCK) => return false,
+            Err(_) if turn < 200 => core::hint::spin_loop(),
+            Err(_) => sys::sleep(100_000),
         }
     }
+    let _ = LOCK.compare_exchange(HELD, STUCK, Relaxed, Relaxed);
     false
+}
+
+/// Writes how many records were dropped, where the file does not have it.
+pub(crate) fn finish() {
+    let file = FILE.load(Relaxed);
+    if TOLD.load(Relaxed) == DROPPED.load(Relaxed) || !locked() {
+        return;
+    }
+    if let Some(file) = isize::try_from(file).ok().filter(|&file| file >= 0 && is_ours(file).is_some()) {
+        tell_dropped(file);
+    }
+    LOCK.store(FREE, Release);
+}
+
+/// Writes how many records were dropped. The caller holds the lock.
+fn tell_dropped(file: isize) {
+    let dropped = DROPPED.load(Relaxed);
+    if sys::write_at(file, &dropped.to_le_bytes(), 16) == 8 {
+        TOLD.store(dropped, Relaxed);
+    }
 }
 
 /// Writes a frame, or counts it as dropped. Returns whether it was written.
@@ -272,7 +300,7 @@ fn write(frame: &mut Frame) -> bool {
         FILE.store(file, Relaxed);
     }
     let is_written = isize::try_from(file).is_ok_and(|file| file >= 0 && append(file, frame.close()));
-    LOCK.store(0, Release);
+    LOCK.store(FREE, Release);
     is_written
 }
 
@@ -294,10 +322,14 @@ fn append(file: isize, bytes: &[u8]) -> bool {
     if is_written {
         LENGTH.store(end, Relaxed);
     } else {
-        let dropped = DROPPED.fetch_add(1, Relaxed).saturating_add(1);
-        if dropped.is_power_of_two() || dropped.trailing_zeros() >= 8 {
-            sys::write_at(file, &dropped.to_le_bytes(), 16);
-        }
+        DROPPED.fetch_add(1, Relaxed);
+    }
+    let dropped = DROPPED.load(Relaxed);
+    // A full file drops all the time.
+    if dropped != TOLD.load(Relaxed)
+        && (is_written || dropped.is_power_of_two() || dropped.trailing_zeros() >= 8)
+    {
+        tell_dropped(file);
     }
     is_written
 }

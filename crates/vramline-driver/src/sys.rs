@@ -249,10 +249,11 @@ pub(crate) fn is_marked() -> bool {
     first.load(core::sync::atomic::Ordering::Relaxed) == 1
 }
 
-/// Lets other threads run.
-pub(crate) fn yield_now() {
-    // SAFETY: no memory is involved.
-    unsafe { call(24, 0, 0, 0, 0) };
+/// Lets other threads run for some nanoseconds, less than a second.
+pub(crate) fn sleep(nanos: usize) {
+    let time = [0_usize, nanos];
+    // SAFETY: the pointer is to two words, as `struct timespec` has; what is left is not asked for.
+    unsafe { call(35, time.as_ptr() as usize, 0, 0, 0) };
 }
 
 /// Copies as much as fits. Unlike `copy_from_slice`, it cannot panic.
