@@ -227,6 +227,15 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.skipif(shutil.which("musl-gcc") is None, reason="needs musl-gcc")
+def test_a_program_with_another_c_library_runs_as_before(traced, tmp_path):
+    """It inherits LD_PRELOAD from the job that starts it. Its loader knows nothing of glibc's symbols."""
+    source = b"#include <dlfcn.h>\nint main() { return dlsym(RTLD_DEFAULT, \"puts\") ? 5 : 1; }"
+    subprocess.run(["musl-gcc", "-x", "c", "-o", tmp_path / "other", "-"], input=source, check=True)
+    done, files = traced("sh", "-c", f"{tmp_path / 'other'}")
+    assert (done.returncode, done.stdout, done.stderr, files) == (5, "", "", [])
+
+
 def test_every_process_of_a_job_has_its_file(traced, tmp_path):
     script = tmp_path / "tree.py"
     script.write_text(TREE)

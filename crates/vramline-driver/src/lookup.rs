@@ -23,7 +23,11 @@ pub(crate) extern "C" fn next() -> usize {
     if known != 0 {
         return known;
     }
-    let found = sys::next_dlsym();
+    let (found, is_glibc) = sys::next_dlsym();
+    if !is_glibc {
+        // Everything is passed on.
+        STATE.store(OFF, Release);
+    }
     // A function that always returns null is better than none.
     let found = if found == 0 { entry::nothing() } else { found };
     NEXT.store(found, Relaxed);
