@@ -230,7 +230,7 @@ if __name__ == "__main__":
 @pytest.mark.skipif(shutil.which("musl-gcc") is None, reason="needs musl-gcc")
 def test_a_program_with_another_c_library_runs_as_before(traced, tmp_path):
     """It inherits LD_PRELOAD from the job that starts it. Its loader knows nothing of glibc's symbols."""
-    source = b"#include <dlfcn.h>\nint main() { return dlsym(RTLD_DEFAULT, \"puts\") ? 5 : 1; }"
+    source = b'#include <dlfcn.h>\nint main() { return dlsym(RTLD_DEFAULT, "puts") ? 5 : 1; }'
     subprocess.run(["musl-gcc", "-x", "c", "-o", tmp_path / "other", "-"], input=source, check=True)
     done, files = traced("sh", "-c", f"{tmp_path / 'other'}")
     assert (done.returncode, done.stdout, done.stderr, files) == (5, "", "", [])
@@ -389,3 +389,19 @@ def test_run_preloads_the_library(stubs, preload, tmp_path):
     done, setting, files = run("static.vram", "--driver-trace", "on", "--", tmp_path / "static")
     assert (done.returncode, setting, files) == (6, "impossible", [])
     assert "cannot record calls of the driver: " in done.stderr and "statically" in done.stderr
+
+
+def test_a_launcher_that_clears_the_environment_is_noticed(tmp_path):
+    """The job uses a GPU, as the driver lists it, but the library did not reach it."""
+    binary = os.environ.get("VRAMLINE_BIN", "vramline")
+    device = {"name": "NVIDIA H200", "total": 140 << 30, "processes": [{"pid": "job", "used": 1 << 30}]}
+    (tmp_path / "driver.json").write_text(json.dumps({"devices": [device]}))
+    environment = os.environ | {"VRAMLINE_FAKE_DRIVER": str(tmp_path / "driver.json")}
+
+    def codes(name, *job):
+        command = [binary, "run", "--driver-trace", "on", "--no-report", "-o", tmp_path / name, "--", *job]
+        subprocess.run(command, env=environment, capture_output=True, timeout=120, check=True)
+        told = subprocess.run([binary, "report", "--json", tmp_path / name], env=environment, capture_output=True, text=True, check=False)
+        return [warning["code"] for warning in json.loads(told.stdout)["warnings"]]
+
+    assert "no-driver-calls" in codes("cleared.vram", "env", "-i", "sleep", "1")
