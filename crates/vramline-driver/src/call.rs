@@ -242,9 +242,7 @@ impl Kept {
             Value::Field(..) | Value::Array(_) => None,
         }
     }
-}
 
-impl Kept {
     /// A word of the struct that an argument points to, which the driver has just accepted.
     fn field(&self, number: usize, offset: usize) -> Option<u64> {
         let place = self.argument(number) as *const u8;

@@ -105,6 +105,8 @@ pub(crate) fn forked() {
     }
     IS_INITIALIZED.store(0, Relaxed);
     LAST.store(0, Relaxed);
+    LISTING.store(0, Relaxed);
+    OUTSIDE_NUMBER.store(0, Relaxed);
     for device in &KNOWN {
         device.handle.store(0, Relaxed);
         device.how.store(0, Relaxed);
