@@ -1,11 +1,13 @@
 """What `vramline run --driver-trace on` costs: a loop of tiny kernels, a step of a GPT, the start of PyTorch, and a start of CUDA alone.
 
-    python tests/gpu/driver_cost.py OUT [--pairs N] [--library FILE]
+    python tests/gpu/driver_cost.py OUT [--pairs N] [--rounds N] [--library FILE]
 
-Needs a GPU that nothing else uses. Each job runs with and without the preloaded library, in turns (without, with, with, without, ...), and each
-pair gives one ratio or difference. The table has the median over the pairs with an interval that holds it with 95 % probability; the bars are
-1 % for the loop and the step and 50 ms for the starts. 12 pairs take about two and a half minutes on an H200. Exits with 1 where a median is above
-its bar, and writes `cost.json`. How long NVML takes for what the library asks of it is measured as well.
+Needs a GPU that nothing else uses. Starts are measured with and without the preloaded library, in turns (without, with, with, without, ...). For the
+loop and the step, a process with the library and one without live at the same time and measure short blocks in turns; every pair of
+neighbouring blocks gives one ratio, and each pair of processes one median of them, so that the layout of one process does not decide. The
+table has the median over the pairs with an interval that holds it with 95 % probability where there are enough pairs, else the least and the most.
+The bars are 1 % for the loop and the step and 50 ms for the starts. Exits with 1 where a median is above its bar. `cost.json` is written after
+each pair. How long NVML takes for what the library asks of it is measured as well.
 """
 
 import argparse
@@ -20,38 +22,32 @@ import subprocess
 import sys
 import time
 
-# The job prints what it measured. A block is short, and the median of the blocks leaves out what disturbs some of them.
+# Tells how long its start took, and then answers each line with the nanoseconds of a turn of that block.
 TORCH = """
-import os, statistics, time
+import os, sys, time
 begun = int(os.environ["COST_BEGUN"])
 import torch
 x = torch.ones(1024, device="cuda")
 x.sum().item()
-start = time.monotonic_ns() - begun
-def blocks(count, size, call):
-    found = []
-    for _ in range(count):
-        torch.cuda.synchronize()
-        begin = time.perf_counter_ns()
-        for _ in range(size):
-            call()
-        torch.cuda.synchronize()
-        found.append((time.perf_counter_ns() - begin) / size)
-    return statistics.median(found)
-add = lambda: x.add_(1)
-blocks(2, 2000, add)
-tiny = blocks(30, 4000, add)
+print("COST", time.monotonic_ns() - begun, flush=True)
 torch.manual_seed(0)
 layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, dropout=0.0, batch_first=True)
 net = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).to("cuda", torch.bfloat16)
 optimizer = torch.optim.AdamW(net.parameters(), fused=True)
 data = torch.randn(8, 512, 768, device="cuda", dtype=torch.bfloat16)
-def step():
+def gpt():
     optimizer.zero_grad()
     net(data).float().pow(2).mean().backward()
     optimizer.step()
-blocks(2, 3, step)
-print("COST", start, tiny, blocks(24, 3, step))
+blocks = {"tiny": (4000, lambda: x.add_(1)), "gpt": (2, gpt)}
+for line in sys.stdin:
+    size, call = blocks[line.strip()]
+    torch.cuda.synchronize()
+    begin = time.perf_counter_ns()
+    for _ in range(size):
+        call()
+    torch.cuda.synchronize()
+    print("COST", (time.perf_counter_ns() - begin) / size, flush=True)
 """
 PLAIN = """
 import ctypes, os, time
@@ -62,25 +58,42 @@ for result in (cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(contex
     assert result == 0, result
 print("COST", time.monotonic_ns() - begun)
 """
-# Name, unit, nanoseconds of the unit; the bar as a share, or in that unit.
+# Name: unit, nanoseconds of the unit, and the bar: a share, or so many of the unit.
 FIGURES = {
-    "torch": [("start of PyTorch", "ms", 1e6, None, 50), ("tiny kernel", "us", 1e3, 0.01, None), ("GPT step", "ms", 1e6, 0.01, None)],
-    "plain": [("start of CUDA", "ms", 1e6, None, 50)],
+    "start of CUDA": ("ms", 1e6, None, 50),
+    "start of PyTorch": ("ms", 1e6, None, 50),
+    "tiny kernel": ("us", 1e3, 0.01, None),
+    "GPT step": ("ms", 1e6, 0.01, None),
 }
+BLOCKS = {"tiny kernel": "tiny", "GPT step": "gpt"}
+WARM_ROUNDS = 4
 
 
-def measure(script, library, folder):
-    """The figures of one process, in nanoseconds."""
-    environment = dict(os.environ)
-    if library:
-        folder.mkdir(parents=True, exist_ok=True)
-        environment |= {"LD_PRELOAD": str(library), "VRAMLINE_DRIVER_TRACE": str(folder)}
-    environment["COST_BEGUN"] = str(time.monotonic_ns())
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("COST")]
-    if done.returncode or not lines:
-        raise SystemExit(f"error: the job ended with {done.returncode}\n{done.stdout[-500:]}{done.stderr[-2000:]}")
-    return [float(word) for word in lines[0].split()[1:]]
+class Job:
+    """A process with or without the library, and what it says."""
+
+    def __init__(self, script, library, folder):
+        environment = dict(os.environ)
+        if library:
+            folder.mkdir(parents=True, exist_ok=True)
+            environment |= {"LD_PRELOAD": str(library), "VRAMLINE_DRIVER_TRACE": str(folder)}
+        environment["COST_BEGUN"] = str(time.monotonic_ns())
+        words = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen([sys.executable, "-c", script], env=environment, **words)
+
+    def answer(self, question=None):
+        if question:
+            self.process.stdin.write(question + "\n")
+            self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith("COST"):
+                return float(line.split()[1])
+        raise SystemExit(f"error: the job ended with {self.process.wait()}")
+
+    def end(self):
+        self.process.stdin.close()
+        if self.process.wait():
+            raise SystemExit(f"error: the job ended with {self.process.returncode}")
 
 
 def interval(values):
@@ -93,26 +106,63 @@ def interval(values):
     return statistics.median(values), values[left], values[count - 1 - left]
 
 
-def compare(kind, script, pairs, library, out):
+def in_turns(pair):
+    return (False, True) if pair % 2 == 0 else (True, False)
+
+
+def starts(script, pairs, library, out):
+    """Nanoseconds of starts without and with the library."""
     found = {False: [], True: []}
-    measure(script, None, None)  # Fills the page cache.
-    for pair in range(pairs):
-        for is_on in (False, True) if pair % 2 == 0 else (True, False):
-            found[is_on].append(measure(script, library if is_on else None, out / "calls"))
-    rows = []
-    for place, (name, unit, scale, share, most) in enumerate(FIGURES[kind]):
-        without, with_it = ([one[place] / scale for one in found[is_on]] for is_on in (False, True))
-        if share is None:
-            median, low, high = interval([one - other for one, other in zip(with_it, without, strict=True)])
-            shown, is_met = f"{median:+.1f} {unit} ({low:+.1f} to {high:+.1f}), bar {most} {unit}", median <= most
-        else:
-            median, low, high = interval([one / other - 1 for one, other in zip(with_it, without, strict=True)])
-            shown, is_met = f"{median:+.2%} ({low:+.2%} to {high:+.2%}), bar {share:.0%}", median <= share
-        medians = f"{statistics.median(without):.3f} {unit} without, {statistics.median(with_it):.3f} with"
-        print(f"{name}: {medians}: {shown}: {'met' if is_met else 'NOT MET'}", flush=True)
-        rows.append(
-            {"name": name, "unit": unit, "without": without, "with": with_it, "median": median, "low": low, "high": high, "pairs": pairs, "is_met": is_met}
-        )
+    for pair in range(-1, pairs):  # The first fills the page cache.
+        for is_on in in_turns(pair):
+            job = Job(script, library if is_on else None, out / "calls")
+            if pair >= 0:
+                found[is_on].append(job.answer())
+            job.end()
+    return found
+
+
+def torch_pair(pair, rounds, library, out):
+    """Starts two processes of PyTorch, one after the other, and lets them measure in turns."""
+    jobs, figures = {}, {}
+    for is_on in in_turns(pair):
+        jobs[is_on] = Job(TORCH, library if is_on else None, out / "calls")
+        figures.setdefault("start of PyTorch", {})[is_on] = jobs[is_on].answer()
+    for name, block in BLOCKS.items():
+        found = {False: [], True: []}
+        for turn in range(WARM_ROUNDS + rounds):
+            for is_on in in_turns(turn):
+                found[is_on].append(jobs[is_on].answer(block))
+        figures[name] = {is_on: times[WARM_ROUNDS:] for is_on, times in found.items()}
+    for job in jobs.values():
+        job.end()
+    return figures
+
+
+def row(name, without, with_it, changes):
+    """Prints and gives the line of a figure. `changes` are shares or, for starts, nanoseconds."""
+    unit, scale, share, most = FIGURES[name]
+    median, low, high = interval(changes)
+    is_met = median <= (share if most is None else most * scale)
+    shown = (lambda change: f"{change:+.2%}") if most is None else (lambda change: f"{change / scale:+.1f} {unit}")
+    bar = f"{share:.0%}" if most is None else f"{most} {unit}"
+    print(
+        f"{name}: {statistics.median(without) / scale:.3f} {unit} without, {statistics.median(with_it) / scale:.3f} with: "
+        f"{shown(median)} ({shown(low)} to {shown(high)}, {len(changes)} pairs), bar {bar}: {'met' if is_met else 'NOT MET'}",
+        flush=True,
+    )
+    return {"name": name, "unit": unit, "median": median, "low": low, "high": high, "changes": changes, "bar": bar, "is_met": is_met}
+
+
+def rows_of(pairs):
+    """The lines of all pairs of PyTorch's processes so far."""
+    told = [(pair["start of PyTorch"][False], pair["start of PyTorch"][True]) for pair in pairs]
+    rows = [row("start of PyTorch", *zip(*told, strict=True), [with_it - without for without, with_it in told])]
+    for name in BLOCKS:
+        both = [(pair[name][False], pair[name][True]) for pair in pairs]
+        medians = [statistics.median(one / other - 1 for one, other in zip(with_it, without, strict=True)) for without, with_it in both]
+        joined = [[time for pair in both for time in pair[place]] for place in (0, 1)]
+        rows.append(row(name, *joined, medians))
     return rows
 
 
@@ -146,7 +196,8 @@ def nvml_times():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--pairs", type=int, default=6, help="pairs of processes of PyTorch, and half the starts of CUDA alone")
+    parser.add_argument("--rounds", type=int, default=40, help="blocks of each process")
     parser.add_argument("--library", type=pathlib.Path)
     options = parser.parse_args()
     library = options.library
@@ -159,9 +210,14 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     nvml = nvml_times()
     print("NVML (us):", ", ".join(f"{name} {value:.1f}" for name, value in nvml.items()), flush=True)
-    rows = compare("plain", PLAIN, options.pairs, library.resolve(), out)
-    if importlib.util.find_spec("torch"):
-        rows += compare("torch", TORCH, options.pairs, library.resolve(), out)
+    found = starts(PLAIN, 2 * options.pairs, library.resolve(), out)
+    plain = [row("start of CUDA", found[False], found[True], [one - other for one, other in zip(found[True], found[False], strict=True)])]
+    rows, pairs = plain, []
+    for pair in range(options.pairs if importlib.util.find_spec("torch") else 0):
+        pairs.append(torch_pair(pair, options.rounds, library.resolve(), out))
+        print(f"after {pair + 1} of {options.pairs} pairs:", flush=True)
+        rows = plain + rows_of(pairs)
+        (out / "cost.json").write_text(json.dumps({"nvml_us": nvml, "rows": rows}, indent=1))
     (out / "cost.json").write_text(json.dumps({"nvml_us": nvml, "rows": rows}, indent=1))
     return int(not all(row["is_met"] for row in rows))
 
