@@ -3,7 +3,7 @@
     python tests/gpu/driver_cost.py OUT [--pairs N] [--rounds N] [--library FILE]
 
 Needs a GPU that nothing else uses. Starts are measured with and without the preloaded library, in turns (without, with, with, without, ...). For the
-loop and the step, a process with the library and one without live at the same time and measure short blocks in turns; every pair of
+loop and the step, a process with the library and one without live on the same processors and measure short blocks in turns; every pair of
 neighbouring blocks gives one ratio, and each pair of processes one median of them, so that the layout of one process does not decide. The
 table has the median over the pairs with an interval that holds it with 95 % probability where there are enough pairs, else the least and the most.
 The bars are 1 % for the loop and the step and 50 ms for the starts. Exits with 1 where a median is above its bar. `cost.json` is written after
@@ -30,6 +30,8 @@ import torch
 x = torch.ones(1024, device="cuda")
 x.sum().item()
 print("COST", time.monotonic_ns() - begun, flush=True)
+# Both processes on the same two processors, since these differ in speed more than what is measured.
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-2:])
 torch.manual_seed(0)
 layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, dropout=0.0, batch_first=True)
 net = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).to("cuda", torch.bfloat16)
