@@ -6,7 +6,8 @@ use vramline::recording::driver_calls::DriverCalls;
 use vramline::recording::folder::ProcessId;
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut file = b"VRAMCALL\x01\0\0\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+    // Both versions of the format.
+    let mut file = b"VRAMCALL\x02\0\0\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
     let mut rest = bytes;
     while let Some((&length, after)) = rest.split_first() {
         let (frame, after) = after.split_at(after.len().min(usize::from(length) + 8));
@@ -18,7 +19,9 @@ fuzz_target!(|bytes: &[u8]| {
         file.extend(frame);
         rest = after;
     }
-    for one in [bytes, &file] {
+    let mut old = file.clone();
+    old[8] = 1;
+    for one in [bytes, &file, &old] {
         if let Ok(read) = DriverCalls::parse(one, ProcessId::new("fuzz", 1, 1)) {
             assert!(read.torn_bytes <= one.len() as u64);
             assert!(read.calls.len() * 136 <= one.len());

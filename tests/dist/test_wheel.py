@@ -87,15 +87,18 @@ def test_the_wheel_is_small_and_holds_everything(wheel):
     assert sum(name.endswith(".1") for name in names) >= 14
 
 
-def test_library_and_binary_keep_to_the_old_glibc_of_the_tag(wheel):
+def test_libraries_and_binary_keep_to_the_old_glibc_of_the_tag(wheel, tmp_path):
     program = Path(sys.executable).with_name("auditwheel")
     done = subprocess.run([program, "show", wheel], capture_output=True, text=True, check=True)
     assert "manylinux_2_17_x86_64" in " ".join(done.stdout.split())
     with zipfile.ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            if name.endswith((".so", "scripts/vramline")):
-                needed = {tuple(map(int, found.split(b"."))) for found in re.findall(rb"GLIBC_(2\.\d+)", archive.read(name))}
-                assert needed and max(needed) <= (2, 17), (name, max(needed))
+        names = [name for name in archive.namelist() if name.endswith((".so", "scripts/vramline"))]
+        assert len(names) == 3
+        for name in names:
+            # The versions that the loader asks for. The preloaded library has names of newer ones as text.
+            asked = subprocess.run(["readelf", "-V", archive.extract(name, tmp_path)], capture_output=True, text=True, check=True).stdout
+            needed = {tuple(map(int, found.split("."))) for found in re.findall(r"Name: GLIBC_(2\.[\d.]+)", asked)}
+            assert needed and max(needed) <= (2, 17), (name, max(needed))
 
 
 def test_the_source_archive_holds_what_a_build_needs_and_no_fixtures(version):

@@ -1,10 +1,9 @@
 """What lies beside the pool, by name: jobs under `vramline run --driver-trace on`, and how much of NVML's figure the calls explain.
 
-    python tests/gpu/beside.py OUT [NAME ...] [--all] [--cost] [--library FILE]
+    python tests/gpu/beside.py OUT [NAME ...] [--all] [--library FILE]
 
 Needs a GPU, and PyTorch, JAX or CuPy for their jobs. Without names, a few jobs run that together take less than a minute; `--all` runs
-every job, `--list` names them. One job runs at a time: another job on the device would change the figures. `--cost` measures a loop of tiny
-kernels, a step of a small GPT and a start, with and without, in turns.
+every job, `--list` names them. One job runs at a time: another job on the device would change the figures.
 
 With `--library FILE` the library is preloaded directly, so that the package need not be installed. For each job the table has, by call
 and library, what it takes at the end; the share is that of all named lines in what NVML counts for the process. Exits with 1 where a job fails.
@@ -17,7 +16,6 @@ import json
 import os
 import pathlib
 import shutil
-import statistics
 import subprocess
 import sys
 import time
@@ -98,6 +96,13 @@ JOBS = {
         "(x * 2).sum().item()'], check=True)\n",
         {},
     ),
+    "torch-run": (
+        ["torch"],
+        EAGER + "import subprocess, sys, tempfile\nwith tempfile.NamedTemporaryFile('w', suffix='.py') as f:\n"
+        "    f.write('import torch; x = torch.ones(1 << 24, device=\\'cuda\\'); (x * 2).sum().item()')\n    f.flush()\n"
+        "    subprocess.run([sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2', f.name], check=True)\n",
+        {},
+    ),
     "torch-expandable": (["torch"], EAGER, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
     "torch-async": (["torch"], EAGER, {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}),
     "jax-growing": (["jax"], JAX + "jax.jit(lambda t: jnp.tanh(t @ t).sum())(x).block_until_ready()\n", GROWS),
@@ -146,17 +151,17 @@ def device_used():
     return memory.used
 
 
-def run(script, folder, library, variables, is_on=True):
+def run(script, folder, library, variables):
     """Runs a script. Gives its exit code, the seconds it took and its files of calls."""
     environment = os.environ | variables | {"BESIDE_TOLD": str(folder / "told.json")}
     command = [sys.executable, str(script)]
     recording = folder / "run.vram"
     shutil.rmtree(recording, ignore_errors=True)
-    if is_on and library:
+    if library:
         recording.mkdir(parents=True)
         before = environment.get("LD_PRELOAD")
         environment |= {"LD_PRELOAD": f"{library}:{before}" if before else str(library), "VRAMLINE_DRIVER_TRACE": str(recording)}
-    elif is_on:
+    else:
         command = ["vramline", "run", "--driver-trace", "on", "--trace", "off", "--no-report", "-o", str(recording), "--", *command]
     begin = time.monotonic()
     with open(folder / "log.txt", "w") as log:
@@ -235,52 +240,12 @@ def job(name, out, library):
     return figures | {"seconds": seconds}
 
 
-COSTS = {
-    "tiny kernels (us)": TORCH
-    + "import time\nfor _ in range(2000): x[:1].add_(1)\ntorch.cuda.synchronize()\nt = time.perf_counter()\n"
-    "for _ in range(100000): x[:1].add_(1)\ntorch.cuda.synchronize()\nprint('COST', (time.perf_counter() - t) * 10)\n",
-    "gpt step (ms)": TORCH
-    + "import time\nlayer = torch.nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True)\n"
-    "net = torch.nn.TransformerEncoder(layer, 6).to(device)\no = torch.optim.AdamW(net.parameters())\ni = torch.randn(8, 512, 768, device=device)\n"
-    "def step():\n    o.zero_grad(); net(i).sum().backward(); o.step()\n"
-    "for _ in range(5): step()\ntorch.cuda.synchronize()\nt = time.perf_counter()\nfor _ in range(50): step()\n"
-    "torch.cuda.synchronize()\nprint('COST', (time.perf_counter() - t) * 20)\n",
-    "start (s)": "import time\nt = time.perf_counter()\nimport torch\ntorch.ones(1, device='cuda').item()\nprint('COST', time.perf_counter() - t)\n",
-}
-
-
-def cost(out, library, turns):
-    """Measures each loop with and without, in turns."""
-    figures = {}
-    for name, text in COSTS.items():
-        folder = out / "cost"
-        folder.mkdir(parents=True, exist_ok=True)
-        script = folder / "job.py"
-        script.write_text(text)
-        found = {True: [], False: []}
-        for turn in range(2 * turns):
-            is_on = turn % 2 == 1
-            code, _, _ = run(script, folder, library, {}, is_on)
-            log = (folder / "log.txt").read_text()
-            lines = [line for line in log.splitlines() if line.startswith("COST")]
-            if code != 0 or not lines:
-                print(f"{name}: FAILED with {code}\n{log[-2000:]}", flush=True)
-                return figures | {name: {"failed": code}}
-            found[is_on].append(float(lines[0].split()[1]))
-        without, with_it = (statistics.median(found[is_on]) for is_on in (False, True))
-        figures[name] = {"without": found[False], "with": found[True]}
-        print(f"{name}: {without:.3f} without, {with_it:.3f} with: {with_it / without - 1:+.2%}", flush=True)
-    return figures
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--cost", action="store_true")
-    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--library", type=pathlib.Path)
     options = parser.parse_args()
     if options.list:
@@ -290,14 +255,11 @@ def main():
     if unknown:
         raise SystemExit(f"error: no job is called {unknown[0]}\nhint: --list names them")
     library = options.library.resolve() if options.library else None
-    names = options.names or (list(JOBS) if options.all else [] if options.cost else QUICK)
+    names = options.names or (list(JOBS) if options.all else QUICK)
     options.out.mkdir(parents=True, exist_ok=True)
     figures = {"jobs": {name: job(name, options.out.resolve(), library) for name in names}}
-    if options.cost:
-        figures["cost"] = cost(options.out.resolve(), library, options.turns)
     (options.out / "beside.json").write_text(json.dumps(figures, indent=1))
-    told = [*figures["jobs"].values(), *figures.get("cost", {}).values()]
-    return int(any(one is not None and "failed" in one for one in told))
+    return int(any(one is not None and "failed" in one for one in figures["jobs"].values()))
 
 
 if __name__ == "__main__":

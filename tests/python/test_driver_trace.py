@@ -1,6 +1,7 @@
 """The interposer of `vramline run --driver-trace`, under a driver and an NVML that are written for these tests (`driver_trace/`).
 
-`VRAMLINE_SOAK_SECONDS` makes the soak longer.
+`VRAMLINE_SOAK_SECONDS` makes the soak longer. `VRAMLINE_TEST_PRELOADS` names allocators (jemalloc, tcmalloc) that are not installed where the
+loader looks.
 """
 
 import json
@@ -18,7 +19,7 @@ import vramline
 
 SOURCES = pathlib.Path(__file__).parent / "driver_trace"
 MIB = 1 << 20
-OVERLAP, GUESSED, NO_BEFORE = 1, 2, 4
+OVERLAP, GUESSED, NO_BEFORE, SHARED = 1, 2, 4, 8
 NOT_ASKED, NO_PYTHON = 1, 2
 UUID = bytes(range(16))
 
@@ -49,6 +50,12 @@ def stubs(tmp_path_factory):
     compile_c("libnvidia-ml.so.1", "libnvidia-ml.c", *shared)
     compile_c("libcudart.so.12", "libcudart.c", *shared, "-Wl,-soname,libcudart.so.12")
     compile_c("libframework.so", "libframework.c", folder / "libcudart.so.12", *shared, "-Wl,-rpath,$ORIGIN")
+    compile_c("libnccl.so.2", "libnccl.c", *shared, "-Wl,-soname,libnccl.so.2")
+    compile_c("libtraining.so", "libtraining.c", folder / "libnccl.so.2", *shared, "-Wl,-rpath,$ORIGIN")
+    compile_c("libtraining_dlsym.so", "libtraining.c", folder / "libnccl.so.2", *shared, "-DDLSYM", "-Wl,-rpath,$ORIGIN")
+    compile_c("libtraining_inside.so", "libtraining.c", *shared, "-DINSIDE")
+    # CUDA's runtime as a part of the library that uses it.
+    compile_c("libstatic.so", "libframework.c", SOURCES / "libcudart.c", *shared)
     compile_c("counting.so", "counting.c", *shared)
     compile_c("caller", "caller.c")
     compile_c("linked", "caller.c", folder / "libcuda.so.1", "-DLINKED")
@@ -107,6 +114,7 @@ def test_every_call_is_passed_on_and_recorded(traced, stubs, program, way):
     (mapped,) = of(file, "cuMemMap")
     assert mapped["other"] == of(file, "cuMemCreate")[0]["handle"]
     assert [call["pool_reserved"] for call in of(file, "cuMemAllocAsync")] == [32 * MIB, 64 * MIB]
+    assert of(file, "cuArrayCreate")[0]["bytes"] == 512 * 256 * 4 * 4
     assert {call["flags"] & ~NO_BEFORE for call in file.calls} == {0}
     assert {pathlib.Path(call["library"]).name for call in file.calls} == {program}
     for call in file.calls:
@@ -116,6 +124,22 @@ def test_every_call_is_passed_on_and_recorded(traced, stubs, program, way):
         assert (call["depth"] > 0) == is_wanted
     total = sum(call["gap"] + call["grew"] for call in file.calls)
     assert total == file.calls[-1]["after"] - file.calls[0]["before"]
+
+
+@pytest.mark.parametrize("shift", [0, 1000])
+def test_a_neighbour_is_told_apart(traced, stubs, shift):
+    """Memory of another process that came before, between calls and inside a call. With a shift, NVML numbers processes as outside a container."""
+    done, (file,) = traced(stubs / "caller", "v2", "neighbour", str(shift))
+    assert done.returncode == 0, done.stderr
+    _, context, first, freed, second, third = file.calls
+    came_first = 0 if shift else 50 * MIB
+    assert [call["others"] for call in (context, first, freed, second, third)] == [came_first, came_first, came_first + 30 * MIB, came_first + 40 * MIB, 0]
+    assert [call["neighbours"] for call in (first, freed, second)] == [0, 30 * MIB, 10 * MIB]
+    assert third["neighbours"] == -(came_first + 40 * MIB)
+    # What is left of the device's change is the process's own, call by call.
+    for before, call in zip(file.calls[1:], file.calls[2:], strict=False):
+        assert call["gap"] + call["grew"] - call["neighbours"] == call["own"] - before["own"]
+    assert [call["flags"] & SHARED != 0 for call in file.calls] == [not shift, not shift, not shift, True, True, False]
 
 
 def test_nothing_is_wrapped_without_the_folder(traced, stubs, preload):
@@ -164,6 +188,62 @@ def test_other_preloaded_libraries_work_as_before(traced, stubs):
         done, files = traced(stubs / "caller", "v1", preloads=preloads)
         assert (done.returncode, done.stdout, done.stderr) == (0, "counted calls\ndone\n", "")
         assert of(files[-1], "cuStreamCreate")
+
+
+ALLOCATORS = ["/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"]
+ALLOCATORS += filter(None, os.environ.get("VRAMLINE_TEST_PRELOADS", "").split(":"))
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+@pytest.mark.parametrize("what", ["threads", "fork", "soak"])
+def test_preloaded_allocators_work_as_before(traced, stubs, allocator, what):
+    if not pathlib.Path(allocator).exists():
+        pytest.skip(f"needs {pathlib.Path(allocator).name}")
+    done, files = traced(stubs / "caller", "v2", what, "1", preloads=[allocator])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert files and all(file.torn == 0 and file.calls for file in files)
+
+
+TREE = """
+import ctypes, multiprocessing, os, subprocess, sys
+def use():
+    cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+if __name__ == "__main__":
+    if sys.argv[1:] == ["child"]:
+        use()
+        sys.exit(3)
+    # A launcher's worker, a worker of a compiler in a fresh interpreter, a forked one, and one behind a sandbox.
+    child = [sys.executable, __file__, "child"]
+    assert subprocess.run(["sh", "-c", '"$@"', "sh", *child]).returncode == 3
+    spawned = multiprocessing.get_context("spawn").Process(target=use)
+    forked = multiprocessing.get_context("fork").Process(target=use)
+    for process in (spawned, forked):
+        process.start(), process.join()
+        assert process.exitcode == 0
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "STUB_DEVICE")}
+    assert subprocess.run(child, env=kept).returncode == 3
+    print("done")
+"""
+
+
+@pytest.mark.skipif(shutil.which("musl-gcc") is None, reason="needs musl-gcc")
+def test_a_program_with_another_c_library_runs_as_before(traced, tmp_path):
+    """It inherits LD_PRELOAD from the job that starts it. Its loader knows nothing of glibc's symbols."""
+    source = b'#include <dlfcn.h>\nint main() { return dlsym(RTLD_DEFAULT, "puts") ? 5 : 1; }'
+    subprocess.run(["musl-gcc", "-x", "c", "-o", tmp_path / "other", "-"], input=source, check=True)
+    done, files = traced("sh", "-c", f"{tmp_path / 'other'}")
+    assert (done.returncode, done.stdout, done.stderr, files) == (5, "", "", [])
+
+
+def test_every_process_of_a_job_has_its_file(traced, tmp_path):
+    script = tmp_path / "tree.py"
+    script.write_text(TREE)
+    done, files = traced(sys.executable, script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    # Three used the driver with the library; the sandboxed one without it.
+    assert len(files) == 3
+    assert [sum(call["grew"] for call in of(file, "cuDevicePrimaryCtxRetain")) for file in files] == [500 * MIB] * 3
 
 
 def test_a_program_that_closes_all_files_keeps_its_own(traced, stubs):
@@ -216,6 +296,50 @@ def test_the_library_and_the_line_that_asked(traced, stubs, tmp_path):
     assert pathlib.Path(stream["library"]).name.startswith("_ctypes")
 
 
+NCCL = """
+import ctypes, sys
+cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+for name in sys.argv[1:]:
+    result = ctypes.CDLL(name).training_step(9)
+    assert result == 0, (name, result)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("ways", [["libtraining"], ["libtraining_dlsym"], ["libtraining_inside"], ["libtraining", "libtraining_inside", "libtraining_dlsym"]])
+def test_nccl_tells_its_memory(traced, stubs, ways):
+    """Each NCCL of a process gets its own calls, and is asked before some of them, by the thread that makes them."""
+    done, (file,) = traced(sys.executable, "-c", NCCL, *(stubs / f"{way}.so" for way in ways))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    names = {"libtraining": "libnccl.so.2", "libtraining_dlsym": "libnccl.so.2", "libtraining_inside": "libtraining_inside.so"}
+    created = of(file, "cuMemCreate")
+    assert [pathlib.Path(call["library"]).name for call in created] == [names[way] for way in ways]
+    assert {call["grew"] for call in created} == {6 * MIB}
+    # Before the calls 1, 2 and 8 and the last one. The fourth came while an operation was in progress.
+    found = [(pathlib.Path(one["library"]).name, one["total"], one["persistent"], one["suspendable"]) for one in file.communicators]
+    expected = [(0, 0, 0), *[(6 * MIB, 2 * MIB, 4 * MIB)] * 3]
+    assert found == [(names[way], *figures) for way in ways for figures in expected]
+    assert {(one["device"], one["suspended"]) for one in file.communicators} == {(0, 0)}
+
+
+def test_an_nccl_that_tells_nothing_is_left_alone(traced, stubs, tmp_path):
+    job = [sys.executable, "-c", NCCL, str(stubs / "libtraining.so")]
+    old = ["cc", "-shared", "-fPIC", "-DOLD", "-Wl,-soname,libnccl.so.2", "-o", tmp_path / "libnccl.so.2", SOURCES / "libnccl.c", "-ldl"]
+    subprocess.run(old, check=True)
+    for variables, preloads in [(["STUB_NCCL_REFUSES=1"], []), (["NCCL_DISABLE_MEM_MANAGER=1"], []), ([], [tmp_path / "libnccl.so.2"])]:
+        done, files = traced("env", *variables, *job, preloads=preloads)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+        assert of(files[-1], "cuMemCreate") and not files[-1].communicators
+
+
+def test_a_runtime_inside_a_library_is_that_library(traced, stubs):
+    script = f"import ctypes; assert ctypes.CDLL('{stubs / 'libstatic.so'}').framework_allocate(3 << 20) == 0"
+    done, (file,) = traced(sys.executable, "-c", script)
+    assert done.returncode == 0, done.stderr
+    assert pathlib.Path(of(file, "cuMemAlloc")[0]["library"]).name == "libstatic.so"
+
+
 def test_random_calls_of_threads_and_forks(traced, stubs):
     seconds = os.environ.get("VRAMLINE_SOAK_SECONDS", "3")
     for way in ("dlsym", "v2"):
@@ -234,7 +358,7 @@ def test_the_library_needs_the_c_library_only(preload):
     # The name that code which can panic would need.
     assert "must_not_panic" not in symbols
     exported = {line.split()[-1] for line in symbols.splitlines() if " T " in line}
-    assert "dlsym" in exported and all(name == "dlsym" or name.startswith("cu") for name in exported)
+    assert "dlsym" in exported and all(name == "dlsym" or name.startswith(("cu", "nccl")) for name in exported)
 
 
 def test_run_preloads_the_library(stubs, preload, tmp_path):
@@ -265,3 +389,19 @@ def test_run_preloads_the_library(stubs, preload, tmp_path):
     done, setting, files = run("static.vram", "--driver-trace", "on", "--", tmp_path / "static")
     assert (done.returncode, setting, files) == (6, "impossible", [])
     assert "cannot record calls of the driver: " in done.stderr and "statically" in done.stderr
+
+
+def test_a_launcher_that_clears_the_environment_is_noticed(tmp_path):
+    """The job uses a GPU, as the driver lists it, but the library did not reach it."""
+    binary = os.environ.get("VRAMLINE_BIN", "vramline")
+    device = {"name": "NVIDIA H200", "total": 140 << 30, "processes": [{"pid": "job", "used": 1 << 30}]}
+    (tmp_path / "driver.json").write_text(json.dumps({"devices": [device]}))
+    environment = os.environ | {"VRAMLINE_FAKE_DRIVER": str(tmp_path / "driver.json")}
+
+    def codes(name, *job):
+        command = [binary, "run", "--driver-trace", "on", "--no-report", "-o", tmp_path / name, "--", *job]
+        subprocess.run(command, env=environment, capture_output=True, timeout=120, check=True)
+        told = subprocess.run([binary, "report", "--json", tmp_path / name], env=environment, capture_output=True, text=True, check=False)
+        return [warning["code"] for warning in json.loads(told.stdout)["warnings"]]
+
+    assert "no-driver-calls" in codes("cleared.vram", "env", "-i", "sleep", "1")

@@ -60,14 +60,45 @@ fn is_forked() -> bool {
     GENERATION.load(Relaxed) != FIRST
 }
 
-/// An object as it is looked for.
-struct Search {
-    address: usize,
-    low: usize,
-    high: usize,
+/// A loaded object: a library, or the program.
+pub(crate) struct Object {
+    pub(crate) low: usize,
+    /// Behind its last address; 0: there is none.
+    pub(crate) high: usize,
     base: usize,
-    path: [u8; LONGEST],
+    path: [u8; 4096],
     length: usize,
+}
+
+impl Object {
+    /// Its path, as the loader knows it; `None` for the program itself.
+    pub(crate) fn path(&self) -> Option<&CStr> {
+        CStr::from_bytes_until_nul(&self.path).ok().filter(|path| !path.is_empty())
+    }
+}
+
+/// An object as it is looked for: by an address in it, or by its number.
+struct Search {
+    address: Option<usize>,
+    number: usize,
+    object: Object,
+}
+
+fn searched(address: Option<usize>, number: usize) -> Option<Object> {
+    let object = Object { low: 0, high: 0, base: 0, path: [0; 4096], length: 0 };
+    let mut search = Search { address, number, object };
+    sys::each_object(visit, (&raw mut search).cast());
+    (search.object.high != 0).then_some(search.object)
+}
+
+/// The object at an address.
+pub(crate) fn object_at(address: usize) -> Option<Object> {
+    searched(Some(address), 0)
+}
+
+/// The object of this number, in the order of loading.
+pub(crate) fn object_number(number: usize) -> Option<Object> {
+    searched(None, number)
 }
 
 /// The number of the library at `address` and whether calls only pass through it; 0 for code that belongs to no library. Its name is
@@ -102,26 +133,25 @@ fn found(address: usize) -> Option<usize> {
     if is_forked() {
         return None;
     }
-    let mut search = Search { address, low: 0, high: 0, base: 0, path: [0; LONGEST], length: 0 };
-    sys::each_object(visit, (&raw mut search).cast());
-    if search.high == 0 {
-        return None;
-    }
+    let mut search = object_at(address)?;
     if search.length == 0 {
         // The program itself has no name.
         search.length = sys::read_link(c"/proc/self/exe", &mut search.path).len();
     }
+    // The end of a long path tells more than its beginning.
+    let path = search.path.get(..search.length).unwrap_or(&[]);
+    let path = path.get(path.len().saturating_sub(LONGEST)..).unwrap_or(&[]);
     let place = COUNT.fetch_add(1, Relaxed);
     let Some(library) = KNOWN.get(place) else {
         COUNT.store(LIBRARIES, Relaxed);
         return None;
     };
     // SAFETY: this thread alone has the place, and nobody reads the path before `low` is set.
-    unsafe { *library.path.get() = search.path };
-    library.length.store(search.length, Relaxed);
+    sys::copy(unsafe { &mut *library.path.get() }, path);
+    library.length.store(path.len(), Relaxed);
     library.high.store(search.high, Relaxed);
     library.base.store(search.base, Relaxed);
-    library.passes.store(u32::from(only_passes(search.path.get(..search.length).unwrap_or(&[]))), Relaxed);
+    library.passes.store(u32::from(only_passes(path)), Relaxed);
     library.low.store(search.low, Release);
     Some(place)
 }
@@ -138,22 +168,26 @@ extern "C" fn visit(object: *const sys::ObjectInfo, _: usize, data: *mut c_void)
         if header.kind == LOADED {
             let start = object.base.wrapping_add(usize::try_from(header.address).unwrap_or(0));
             let end = start.wrapping_add(usize::try_from(header.memory_size).unwrap_or(0));
-            is_inside |= start <= search.address && search.address < end;
+            is_inside |= search.address.is_some_and(|address| start <= address && address < end);
             (low, high) = (low.min(start), high.max(end));
         }
+    }
+    if search.address.is_none() {
+        is_inside = search.number == 0;
+        search.number = search.number.wrapping_sub(1);
     }
     if !is_inside {
         return 0;
     }
-    (search.low, search.high, search.base) = (low, high, object.base);
+    let found = &mut search.object;
+    (found.low, found.high, found.base) = (low, high, object.base);
     if !object.name.is_null() {
         // SAFETY: names of objects end with a zero byte.
         let name = unsafe { CStr::from_ptr(object.name) }.to_bytes();
-        // The end of a long path tells more than its beginning.
-        let name = name.get(name.len().saturating_sub(search.path.len())..).unwrap_or(name);
-        if let Some(place) = search.path.get_mut(..name.len()) {
+        // One byte stays zero.
+        if let Some(place) = found.path.get_mut(..4095).and_then(|path| path.get_mut(..name.len())) {
             sys::copy(place, name);
-            search.length = name.len();
+            found.length = name.len();
         }
     }
     1

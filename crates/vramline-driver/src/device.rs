@@ -1,5 +1,6 @@
-//! The memory of devices, as NVML counts it, and of the driver's pools.
+//! The memory of devices and of this process, as NVML counts it, and of the driver's pools.
 
+use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
@@ -12,24 +13,25 @@ use crate::sys;
 const DEVICES: usize = 64;
 
 /// Functions of NVML, in the order of `NAMES`.
-static NVML: [AtomicUsize; 5] = [const { AtomicUsize::new(0) }; 5];
-const NAMES: [&CStr; 5] = [
+static NVML: [AtomicUsize; 7] = [const { AtomicUsize::new(0) }; 7];
+const NAMES: [&CStr; 7] = [
     c"nvmlInit_v2",
     c"nvmlDeviceGetHandleByUUID",
     c"nvmlDeviceGetHandleByIndex_v2",
     c"nvmlDeviceGetMemoryInfo_v2",
     c"nvmlDeviceGetMemoryInfo",
+    c"nvmlDeviceGetComputeRunningProcesses_v3",
+    c"nvmlDeviceGetComputeRunningProcesses_v2",
 ];
 
 /// Functions of the driver, in the order of `DRIVER_NAMES`.
-static DRIVER: [AtomicUsize; 6] = [const { AtomicUsize::new(0) }; 6];
-const DRIVER_NAMES: [&CStr; 6] = [
+static DRIVER: [AtomicUsize; 5] = [const { AtomicUsize::new(0) }; 5];
+const DRIVER_NAMES: [&CStr; 5] = [
     c"cuCtxGetDevice",
     c"cuDeviceGetUuid_v2",
     c"cuDeviceGetUuid",
     c"cuMemPoolGetAttribute",
     c"cuDeviceGetMemPool",
-    c"cuStreamIsCapturing",
 ];
 
 /// 0: not started; 1: a thread is starting it; 2: it answers; 3: it does not.
@@ -54,6 +56,14 @@ struct Device {
     named: AtomicU32,
     /// The memory that was in use when it was last charged to a call.
     charged: AtomicU64,
+    /// The device's own pool; 0: not known.
+    pool: AtomicUsize,
+    /// When NVML's list of processes was last asked for; 0: never.
+    listed: AtomicU64,
+    /// What it counted for other processes then.
+    others: AtomicU64,
+    /// 1: other processes were on the device then.
+    shared: AtomicU32,
 }
 
 static KNOWN: [Device; DEVICES] = [const {
@@ -63,6 +73,10 @@ static KNOWN: [Device; DEVICES] = [const {
         uuid: [const { AtomicU64::new(0) }; 2],
         named: AtomicU32::new(0),
         charged: AtomicU64::new(UNKNOWN),
+        pool: AtomicUsize::new(0),
+        listed: AtomicU64::new(0),
+        others: AtomicU64::new(UNKNOWN),
+        shared: AtomicU32::new(0),
     }
 }; DEVICES];
 
@@ -91,10 +105,16 @@ pub(crate) fn forked() {
     }
     IS_INITIALIZED.store(0, Relaxed);
     LAST.store(0, Relaxed);
+    LISTING.store(0, Relaxed);
+    OUTSIDE_NUMBER.store(0, Relaxed);
     for device in &KNOWN {
         device.handle.store(0, Relaxed);
         device.how.store(0, Relaxed);
         device.charged.store(UNKNOWN, Relaxed);
+        device.pool.store(0, Relaxed);
+        device.listed.store(0, Relaxed);
+        device.others.store(UNKNOWN, Relaxed);
+        device.shared.store(0, Relaxed);
     }
 }
 
@@ -300,6 +320,135 @@ pub(crate) fn read(number: u16) -> Reading {
     Reading { used, change, is_guess, handle }
 }
 
+/// Takes a charge back, so that the next reading of the device has it.
+pub(crate) fn give_back(number: u32, change: i64) {
+    let device = usize::try_from(number).ok().and_then(|number| KNOWN.get(number));
+    if let Some(device) = device.filter(|device| change != 0 && device.charged.load(Relaxed) != UNKNOWN) {
+        device.charged.fetch_sub(change.cast_unsigned(), Relaxed);
+    }
+}
+
+/// A process in NVML's list.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Process {
+    number: u32,
+    used: u64,
+    instances: [u32; 2],
+}
+
+/// The most processes of a device.
+const PROCESSES: usize = 256;
+
+/// The list while it is read, for one thread at a time.
+struct List(UnsafeCell<[Process; PROCESSES]>);
+
+// SAFETY: only the thread that holds `LISTING` uses it.
+unsafe impl Sync for List {}
+
+static LIST: List = List(UnsafeCell::new([Process { number: 0, used: 0, instances: [0; 2] }; PROCESSES]));
+static LISTING: AtomicU32 = AtomicU32::new(0);
+/// Nanoseconds that lists have taken.
+static LISTS_TOOK: AtomicU64 = AtomicU64::new(0);
+/// When the first list was asked for.
+static LISTS_BEGAN: AtomicU64 = AtomicU64::new(0);
+/// This process, as NVML numbers it, where that is another number than here: inside a container.
+static OUTSIDE_NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// Nanoseconds that lists may take in any case.
+const LISTS_FREE: u64 = 5_000_000;
+/// Lists may take one part in this many of the time of the process.
+const LISTS_SHARE: u64 = 400;
+/// The least time between two lists of a device that nobody else uses, in nanoseconds.
+const LIST_PACE: u64 = 20_000_000;
+
+/// What NVML's list of processes says.
+pub(crate) struct Listed {
+    pub(crate) own: u64,
+    pub(crate) others: u64,
+    /// Change of `others` since the last list.
+    pub(crate) neighbours: i64,
+    pub(crate) is_shared: bool,
+}
+
+impl Default for Listed {
+    fn default() -> Listed {
+        Listed { own: UNKNOWN, others: UNKNOWN, neighbours: 0, is_shared: false }
+    }
+}
+
+/// Tells the memory of this process from that of others after memory has changed. The list is much slower than the figure of the device,
+/// so it is asked for only as far as its cost allows, and at once where others are on the device or where it `is_urgent`. What was
+/// not told at one call is told at a later one.
+pub(crate) fn list(number: u16, now: u64, is_urgent: bool) -> Listed {
+    let Some((device, handle, _)) = known(number) else { return Listed::default() };
+    let is_shared = device.shared.load(Relaxed) == 1;
+    let skipped = Listed { is_shared, ..Listed::default() };
+    let last = device.listed.load(Relaxed);
+    let began = match LISTS_BEGAN.compare_exchange(0, now, Relaxed, Relaxed) {
+        Ok(_) => now,
+        Err(began) => began,
+    };
+    let allowed = LISTS_FREE.saturating_add(now.saturating_sub(began) / LISTS_SHARE);
+    let is_due = last == 0 || is_shared || is_urgent || now.saturating_sub(last) >= LIST_PACE;
+    if !is_due || LISTS_TOOK.load(Relaxed) > allowed || LISTING.swap(1, Acquire) == 1 {
+        return skipped;
+    }
+    // SAFETY: this thread holds `LISTING`.
+    let list = unsafe { &mut *LIST.0.get() };
+    let found = processes(handle, list).map(|list| split(list, number));
+    LISTING.store(0, Release);
+    let end = sys::clock(1);
+    LISTS_TOOK.fetch_add(end.saturating_sub(now), Relaxed);
+    device.listed.store(end, Relaxed);
+    let Some((sums, is_shared)) = found else { return skipped };
+    device.shared.store(u32::from(is_shared), Relaxed);
+    let Some((own, others)) = sums else { return Listed { is_shared, ..skipped } };
+    let before = device.others.swap(others, Relaxed);
+    let neighbours = if before == UNKNOWN { 0 } else { others.wrapping_sub(before).cast_signed() };
+    Listed { own, others, neighbours, is_shared }
+}
+
+/// NVML's list of the processes on a device.
+fn processes(handle: usize, list: &mut [Process; PROCESSES]) -> Option<&[Process]> {
+    let ask = [5, 6].map(|place| function(&NVML, place)).into_iter().find(|&found| found != 0)?;
+    let mut count = PROCESSES as u32;
+    // SAFETY: the address of `nvmlDeviceGetComputeRunningProcesses_v3`, whose type this is. The second version has the same type.
+    let ask = unsafe {
+        core::mem::transmute::<usize, unsafe extern "C" fn(usize, *mut u32, *mut Process) -> i32>(ask)
+    };
+    // SAFETY: there is room for as many processes as it is told.
+    let error = unsafe { ask(handle, &raw mut count, list.as_mut_ptr()) };
+    if error != 0 { None } else { list.get(..usize::try_from(count).ok()?) }
+}
+
+/// What a list counts for this process and for all others, where it tells and this process is in it; and whether there are others.
+fn split(list: &[Process], number: u16) -> (Option<(u64, u64)>, bool) {
+    let is_listed = |own: u32| list.iter().any(|one| one.number == own);
+    let mut own = sys::process();
+    if !is_listed(own) {
+        own = OUTSIDE_NUMBER.load(Relaxed);
+        // A process with a context on the device is in the list, so an only one is this.
+        if own == 0
+            && let [only] = list
+            && current() == (number, false)
+        {
+            own = only.number;
+            OUTSIDE_NUMBER.store(own, Relaxed);
+        }
+    }
+    let is_shared = list.iter().any(|one| one.number != own);
+    // Without a context the process is not in the list. NVML has no figures on some systems.
+    if (is_shared && !is_listed(own)) || list.iter().any(|one| one.used == UNKNOWN) {
+        return (None, is_shared);
+    }
+    let sum = |is_ours: bool| {
+        let used = list.iter().filter(|one| (one.number == own) == is_ours).map(|one| one.used);
+        used.fold(0_u64, u64::saturating_add)
+    };
+    (Some((sum(true), sum(false))), is_shared)
+}
+
 /// A pool that was seen, and what it reserved then.
 struct Pool {
     handle: AtomicUsize,
@@ -317,34 +466,36 @@ pub(crate) struct PoolFigures {
     pub(crate) is_changed: bool,
 }
 
-/// The figures of `pool`, or of the device's own pool where `pool` is 0. `None` where the driver does not tell, or while the stream is being
-/// captured into a graph.
-pub(crate) fn pool(pool: usize, stream: usize, number: u16) -> Option<PoolFigures> {
-    let (attribute, own, capturing) = (function(&DRIVER, 3), function(&DRIVER, 4), function(&DRIVER, 5));
-    if attribute == 0 || own == 0 || capturing == 0 {
+/// Devices may have other pools from now on.
+pub(crate) fn forget_pools() {
+    for device in &KNOWN {
+        device.pool.store(0, Relaxed);
+    }
+}
+
+/// The figures of `pool`, or of the device's own pool where `pool` is 0, if it reserves another amount than when it was last seen or `is_wanted`.
+/// `None` where the driver does not tell. Must not be called while a stream is captured into a graph.
+pub(crate) fn pool(pool: usize, number: u16, is_wanted: bool) -> Option<PoolFigures> {
+    let (attribute, own) = (function(&DRIVER, 3), function(&DRIVER, 4));
+    if attribute == 0 || own == 0 {
         return None;
     }
-    let (mut status, mut pool) = (0_i32, pool);
-    // SAFETY: the address of `cuStreamIsCapturing`, whose type this is; the stream is that of the call that has just succeeded.
-    let error = unsafe {
-        core::mem::transmute::<usize, unsafe extern "C" fn(usize, *mut i32) -> i32>(capturing)(
-            stream,
-            &raw mut status,
-        )
-    };
-    if error != 0 || status != 0 {
-        return None;
-    }
+    let mut pool = pool;
     if pool == 0 {
-        // SAFETY: the address of `cuDeviceGetMemPool`, whose type this is.
-        let error = unsafe {
-            core::mem::transmute::<usize, unsafe extern "C" fn(*mut usize, i32) -> i32>(own)(
-                &raw mut pool,
-                i32::from(number),
-            )
-        };
-        if error != 0 || pool == 0 {
-            return None;
+        let device = KNOWN.get(usize::from(number))?;
+        pool = device.pool.load(Relaxed);
+        if pool == 0 {
+            // SAFETY: the address of `cuDeviceGetMemPool`, whose type this is.
+            let error = unsafe {
+                core::mem::transmute::<usize, unsafe extern "C" fn(*mut usize, i32) -> i32>(own)(
+                    &raw mut pool,
+                    i32::from(number),
+                )
+            };
+            if error != 0 || pool == 0 {
+                return None;
+            }
+            device.pool.store(pool, Relaxed);
         }
     }
     let ask = |what: i32| -> Option<u64> {
@@ -360,11 +511,14 @@ pub(crate) fn pool(pool: usize, stream: usize, number: u16) -> Option<PoolFigure
         (error == 0).then_some(value)
     };
     // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT and CU_MEMPOOL_ATTR_USED_MEM_CURRENT.
-    let (reserved, used) = (ask(5)?, ask(7)?);
+    let reserved = ask(5)?;
     let place = POOLS.iter().find(|place| {
         let known = place.handle.load(Relaxed);
         known == pool || (known == 0 && place.handle.compare_exchange(0, pool, Relaxed, Relaxed).is_ok())
     });
     let is_changed = place.is_none_or(|place| place.reserved.swap(reserved, Relaxed) != reserved);
-    Some(PoolFigures { pool, reserved, used, is_changed })
+    if !is_changed && !is_wanted {
+        return None;
+    }
+    Some(PoolFigures { pool, reserved, used: ask(7)?, is_changed })
 }

@@ -48,6 +48,7 @@ global_asm!(
     "mov [rsp + 56], rax",
     "lea rax, [rbp + 16]",
     "mov [rsp + 64], rax",
+    "mov qword ptr [rsp + 72], 0",
     "2:",
     "mov rdi, rsp",
     "call {enter}",
@@ -71,13 +72,13 @@ global_asm!(
     ".cfi_restore_state",
     // A symbol that was linked directly and is called for the first time.
     "4:",
-    "mov rdi, [rsp + 48]",
+    "mov rdi, rsp",
     "call {resolve}",
     "mov rdi, rsp",
     "call {enter}",
     "test rax, rax",
     "jnz 3b",
-    // There is no driver: CUDA_ERROR_NOT_INITIALIZED.
+    // There is no driver: CUDA_ERROR_NOT_INITIALIZED. For NCCL: ncclInternalError.
     "mov eax, 3",
     ".cfi_remember_state",
     "leave",
@@ -142,10 +143,18 @@ pub(crate) unsafe extern "C" fn dlsym(handle: usize, name: *const c_char) -> usi
         ".cfi_startproc",
         "test rsi, rsi",
         "jz 2f",
+        // "cu" or "nc".
         "cmp byte ptr [rsi], 99",
+        "je 4f",
+        "cmp byte ptr [rsi], 110",
         "jne 2f",
+        "cmp byte ptr [rsi + 1], 99",
+        "jne 2f",
+        "jmp 5f",
+        "4:",
         "cmp byte ptr [rsi + 1], 117",
         "jne 2f",
+        "5:",
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
         "push rsi",
@@ -190,47 +199,103 @@ pub(crate) unsafe extern "C" fn dlsym(handle: usize, name: *const c_char) -> usi
     )
 }
 
-/// Declares symbols of the driver. The first has the first wrapper, and so on.
+/// Declares symbols of the driver and of NCCL. The first has the first wrapper, and so on.
 macro_rules! symbols {
     ($($name:ident)*) => {
         /// The symbols of the driver that a program may be linked with.
-        pub(crate) static NAMES: [&CStr; const { [$(stringify!($name)),*].len() }] =
+        pub(crate) static NAMES: [&CStr; const { TEXTS.len() }] =
             [$(
                 // SAFETY: the text ends with its only zero byte.
                 unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) }
             ),*];
 
-        static SYMBOLS: [unsafe extern "C" fn(); const { [$(stringify!($name)),*].len() }] = [$($name),*];
+        const TEXTS: &[&str] = &[$(stringify!($name)),*];
 
-        symbols!(@one 0_usize; $($name)*);
+        static SYMBOLS: [unsafe extern "C" fn(); const { TEXTS.len() }] = [$($name),*];
+
+        $(
+            /// A function of the driver.
+            #[allow(non_snake_case)]
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C" fn $name() {
+                naked_asm!("jmp vramline_wrappers + 16 * {place}", place = const place_of(stringify!($name)))
+            }
+        )*
     };
-    (@one $place:expr; $name:ident $($rest:ident)*) => {
-        /// A function of the driver.
-        #[allow(non_snake_case)]
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name() {
-            naked_asm!("jmp vramline_wrappers + 16 * {place}", place = const $place)
-        }
-        symbols!(@one $place + 1; $($rest)*);
-    };
-    (@one $place:expr;) => {};
 }
 
+/// The place of a symbol among all, found when this is compiled.
+#[allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "a wrong place would not compile"
+)]
+const fn place_of(name: &str) -> usize {
+    let mut place = 0;
+    while place < TEXTS.len() {
+        let (one, other) = (TEXTS[place].as_bytes(), name.as_bytes());
+        let mut same = 0;
+        while same < one.len() && same < other.len() && one[same] == other[same] {
+            same += 1;
+        }
+        if same == one.len() && same == other.len() {
+            return place;
+        }
+        place += 1;
+    }
+    TEXTS.len()
+}
+
+// Every function of the table by the names under which the headers of CUDA 11 to 13 link it, except copies and fills.
+// Those of NCCL as well.
 symbols! {
-    cuGetProcAddress cuGetProcAddress_v2 cuInit
-    cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
-    cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4 cuCtxDestroy_v2 cuCtxSetLimit
-    cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuModuleLoadFatBinary cuModuleUnload cuModuleGetFunction
-    cuModuleGetGlobal_v2 cuLibraryLoadData cuLibraryLoadFromFile cuLibraryUnload cuLibraryGetKernel cuLibraryGetModule
-    cuKernelGetFunction cuFuncLoad cuFuncGetAttribute cuFuncSetAttribute
-    cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel cuGraphLaunch
-    cuMemAlloc_v2 cuMemAllocPitch_v2 cuMemAllocManaged cuMemFree_v2 cuMemCreate cuMemRelease
-    cuMemAddressReserve cuMemAddressFree cuMemMap cuMemUnmap cuMemSetAccess
-    cuIpcOpenMemHandle_v2 cuIpcCloseMemHandle cuMulticastCreate cuMulticastBindMem
-    cuMemAllocAsync cuMemAllocFromPoolAsync cuMemFreeAsync cuMemPoolCreate cuMemPoolDestroy cuMemPoolTrimTo
-    cuMemHostAlloc cuMemAllocHost_v2 cuMemFreeHost cuMemHostRegister_v2 cuMemHostUnregister
-    cuArrayCreate_v2 cuArray3DCreate_v2 cuArrayDestroy
-    cuStreamCreate cuStreamCreateWithPriority cuStreamDestroy_v2 cuEventCreate cuEventDestroy_v2
-    cuGraphInstantiate_v2 cuGraphInstantiateWithFlags cuGraphInstantiateWithParams cuGraphUpload cuGraphExecDestroy
+    cuGetProcAddress cuGetProcAddress_v2 cuInit cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2
+    cuDevicePrimaryCtxReset_v2 cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4 cuCtxDestroy_v2 cuCtxDetach cuCtxSetLimit
+    cuCtxSetCurrent cuCtxPushCurrent_v2 cuCtxSetFlags cuCtxSetCacheConfig cuCtxSetSharedMemConfig
+    cuCtxResetPersistingL2Cache cuCtxEnablePeerAccess cuCtxDisablePeerAccess cuGreenCtxCreate cuGreenCtxDestroy
+    cuGreenCtxStreamCreate cuCtxFromGreenCtx cuCheckpointProcessLock cuCheckpointProcessCheckpoint
+    cuCheckpointProcessRestore cuCheckpointProcessUnlock cuProfilerStart cuProfilerStop cuModuleLoad cuModuleLoadData
+    cuModuleLoadDataEx cuModuleLoadFatBinary cuModuleUnload cuModuleGetFunction cuModuleGetGlobal_v2 cuModuleGetTexRef
+    cuModuleGetSurfRef cuModuleEnumerateFunctions cuLibraryLoadData cuLibraryLoadFromFile cuLibraryUnload
+    cuLibraryGetKernel cuLibraryGetModule cuLibraryGetGlobal cuLibraryGetManaged cuLibraryGetUnifiedFunction
+    cuLibraryEnumerateKernels cuKernelGetFunction cuKernelSetAttribute cuKernelGetAttribute cuKernelSetCacheConfig
+    cuKernelGetName cuKernelGetParamInfo cuFuncLoad cuFuncGetAttribute cuFuncSetAttribute cuFuncSetCacheConfig
+    cuFuncSetSharedMemConfig cuFuncGetModule cuFuncGetName cuFuncGetParamInfo
+    cuOccupancyMaxActiveBlocksPerMultiprocessor cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+    cuOccupancyMaxPotentialBlockSize cuOccupancyMaxPotentialBlockSizeWithFlags cuOccupancyAvailableDynamicSMemPerBlock
+    cuOccupancyMaxPotentialClusterSize cuOccupancyMaxActiveClusters cuLaunchKernel cuLaunchKernel_ptsz
+    cuLaunchKernelEx cuLaunchKernelEx_ptsz cuLaunchCooperativeKernel cuLaunchCooperativeKernel_ptsz
+    cuLaunchCooperativeKernelMultiDevice cuLaunch cuLaunchGrid cuLaunchGridAsync cuLaunchHostFunc
+    cuLaunchHostFunc_ptsz cuStreamAddCallback cuStreamAddCallback_ptsz cuGraphLaunch cuGraphLaunch_ptsz cuMemAlloc_v2
+    cuMemAllocPitch_v2 cuMemAllocManaged cuMemFree_v2 cuMemCreate cuMemRelease cuMemRetainAllocationHandle
+    cuMemAddressReserve cuMemAddressFree cuMemMap cuMemMapArrayAsync cuMemMapArrayAsync_ptsz cuMemUnmap cuMemSetAccess
+    cuMemImportFromShareableHandle cuMemExportToShareableHandle cuMemGetHandleForAddressRange cuMemAdvise_v2
+    cuMemAdvise cuMemPrefetchAsync_v2 cuMemPrefetchAsync cuMemPrefetchAsync_v2_ptsz cuMemPrefetchBatchAsync
+    cuMemPrefetchBatchAsync_ptsz cuMemDiscardBatchAsync cuMemDiscardBatchAsync_ptsz cuMemDiscardAndPrefetchBatchAsync
+    cuMemDiscardAndPrefetchBatchAsync_ptsz cuStreamAttachMemAsync cuStreamAttachMemAsync_ptsz cuMulticastCreate
+    cuMulticastAddDevice cuMulticastBindMem_v2 cuMulticastBindMem cuMulticastBindAddr_v2 cuMulticastBindAddr
+    cuMulticastUnbind cuIpcOpenMemHandle_v2 cuIpcCloseMemHandle cuIpcGetMemHandle cuIpcOpenEventHandle
+    cuIpcGetEventHandle cuImportExternalMemory cuDestroyExternalMemory cuExternalMemoryGetMappedBuffer
+    cuExternalMemoryGetMappedMipmappedArray cuImportExternalSemaphore cuDestroyExternalSemaphore
+    cuGraphicsUnregisterResource cuGraphicsMapResources cuGraphicsMapResources_ptsz cuGraphicsUnmapResources
+    cuGraphicsUnmapResources_ptsz cuMemAllocAsync cuMemAllocAsync_ptsz cuMemAllocFromPoolAsync
+    cuMemAllocFromPoolAsync_ptsz cuMemFreeAsync cuMemFreeAsync_ptsz cuMemPoolCreate cuMemPoolDestroy cuMemPoolTrimTo
+    cuMemPoolSetAttribute cuMemPoolSetAccess cuMemPoolExportToShareableHandle cuMemPoolImportFromShareableHandle
+    cuMemPoolExportPointer cuMemPoolImportPointer cuDeviceGetDefaultMemPool cuDeviceGetMemPool cuMemGetDefaultMemPool
+    cuMemGetMemPool cuDeviceSetMemPool cuMemSetMemPool cuMemHostAlloc cuMemAllocHost_v2 cuMemFreeHost
+    cuMemHostRegister_v2 cuMemHostUnregister cuArrayCreate_v2 cuArray3DCreate_v2 cuArrayDestroy cuMipmappedArrayCreate
+    cuMipmappedArrayDestroy cuTexObjectCreate cuTexObjectDestroy cuSurfObjectCreate cuSurfObjectDestroy cuTexRefCreate
+    cuTexRefDestroy cuStreamCreate cuStreamCreateWithPriority cuStreamDestroy_v2 cuEventCreate cuEventDestroy_v2
+    cuStreamBeginCapture_v2 cuStreamBeginCapture cuStreamBeginCapture_v2_ptsz cuStreamBeginCaptureToGraph
+    cuStreamBeginCaptureToGraph_ptsz cuStreamEndCapture cuStreamEndCapture_ptsz cuGraphInstantiate_v2
+    cuGraphInstantiateWithFlags cuGraphInstantiateWithParams cuGraphInstantiateWithParams_ptsz cuGraphUpload
+    cuGraphUpload_ptsz cuGraphExecDestroy cuGraphClone cuGraphDestroy cuGraphAddKernelNode_v2 cuGraphAddKernelNode
+    cuGraphAddNode_v2 cuGraphAddNode cuGraphAddMemAllocNode cuGraphAddMemFreeNode cuGraphConditionalHandleCreate
+    cuGraphExecUpdate_v2 cuGraphExecUpdate cuGraphExecKernelNodeSetParams_v2 cuGraphExecKernelNodeSetParams
+    cuGraphExecNodeSetParams cuDeviceGraphMemTrim cuDeviceSetGraphMemAttribute cuCtxSynchronize_v2 cuCtxSynchronize
+    cuStreamSynchronize cuStreamSynchronize_ptsz cuStreamQuery cuStreamQuery_ptsz cuStreamWaitEvent
+    cuStreamWaitEvent_ptsz cuEventRecord cuEventRecord_ptsz cuEventRecordWithFlags cuEventRecordWithFlags_ptsz
+    cuEventSynchronize cuEventQuery
+    ncclAllReduce ncclBroadcast ncclReduce ncclAllGather ncclReduceScatter ncclSend ncclRecv ncclCommFinalize ncclCommDestroy
 }

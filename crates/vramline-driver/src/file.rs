@@ -5,7 +5,7 @@
 //! | offset | | |
 //! |---|---|---|
 //! | 0 | 8 bytes | `VRAMCALL` |
-//! | 8 | u32 | version of the format: 1 |
+//! | 8 | u32 | version of the format: 2 |
 //! | 12 | u32 | 32, the length of this head |
 //! | 16 | u64 | records that were dropped because the file was full or the disk too slow; the only bytes that are ever overwritten |
 //! | 24 | u64 | 0 |
@@ -21,6 +21,9 @@
 //! | 4 | device | its number | u32 1: it was found by its uuid, 0: the driver's first device was taken; 16 bytes uuid |
 //! | 5 | note | what happened, see [`Note`] | u32 a number that belongs to it |
 //! | 6 | call | number of its function | as in [`Call`] |
+//! | 7 | communicator of NCCL | its device | u32 thread; u64 monotonic clock; then as in [`Communicator`], from `handle` on; at last the library (u64) |
+//!
+//! Version 1 had no `own`, `others` and `neighbours` in a call. A reader skips frames of kinds that it does not know.
 //!
 //! Each frame is one `pwrite(2)` behind the last one, so that `kill -9` leaves a whole frame, a part of it or nothing of it. A frame that
 //! does not fit on the disk is cut off again. The file ends at [`LARGEST`]; later records are counted.
@@ -46,6 +49,7 @@ const LIBRARY: u16 = 3;
 const DEVICE: u16 = 4;
 const NOTE: u16 = 5;
 const CALL: u16 = 6;
+const COMMUNICATOR: u16 = 7;
 
 /// What a note says.
 #[derive(Clone, Copy)]
@@ -90,6 +94,14 @@ pub(crate) struct Call {
     pub(crate) pool_reserved: u64,
     /// u64: bytes of the pool that are in use.
     pub(crate) pool_used: u64,
+    /// u64: bytes that NVML counts for this process, by its list of processes, which is asked for after calls that changed memory as far as
+    /// its cost allows; unknown where it was not asked for.
+    pub(crate) own: u64,
+    /// u64: bytes that the same list counts for all other processes.
+    pub(crate) others: u64,
+    /// i64: change of `others` since the last call of this device that has it: the part of the gaps and charges since then that belongs to
+    /// other processes.
+    pub(crate) neighbours: i64,
     /// u16: number of the library that made the call; 0: unknown.
     pub(crate) library: u16,
     /// u16: number of the device.
@@ -103,6 +115,24 @@ pub(crate) struct Call {
     pub(crate) line: u32,
 }
 
+/// What NCCL counts for a communicator.
+pub(crate) struct Communicator {
+    /// CUDA's number; all bits set where it has none.
+    pub(crate) device: u16,
+    /// The library that NCCL is in.
+    pub(crate) library: u16,
+    /// u64: the communicator.
+    pub(crate) handle: u64,
+    /// u64: all its bytes of the device.
+    pub(crate) total: u64,
+    /// u64: bytes that cannot be suspended.
+    pub(crate) persistent: u64,
+    /// u64: bytes that can be suspended.
+    pub(crate) suspendable: u64,
+    /// u64: 1 while they are.
+    pub(crate) suspended: u64,
+}
+
 /// Flags of a call.
 pub(crate) mod flag {
     /// Another thread was inside a measured call at the same time.
@@ -111,6 +141,8 @@ pub(crate) mod flag {
     pub(crate) const GUESSED: u32 = 2;
     /// No figure was read before the call; the growth includes the gap.
     pub(crate) const NO_BEFORE: u32 = 4;
+    /// Other processes were on the device when NVML's list was last asked for, so a change may be theirs.
+    pub(crate) const SHARED: u32 = 8;
 }
 
 /// The bytes of a frame while it is made. What does not fit is left out.
@@ -169,6 +201,8 @@ static FILE: AtomicI64 = AtomicI64::new(CLOSED);
 static LENGTH: AtomicU64 = AtomicU64::new(0);
 static BOUND: AtomicU64 = AtomicU64::new(0);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
+/// The number of dropped records that the file has.
+static TOLD: AtomicU64 = AtomicU64::new(0);
 static KNOWN_DEVICE: AtomicU64 = AtomicU64::new(0);
 static KNOWN_INODE: AtomicU64 = AtomicU64::new(0);
 static LOCK: AtomicU32 = AtomicU32::new(0);
@@ -207,22 +241,48 @@ pub(crate) fn forked() {
         sys::close(file);
     }
     DROPPED.store(0, Relaxed);
-    LOCK.store(0, Release);
+    TOLD.store(0, Relaxed);
+    LOCK.store(FREE, Release);
 }
 
-/// Takes the lock of the file for a short time. A disk that hangs costs one thread its time and the others their records.
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held for so long that nobody waits any more.
+const STUCK: u32 = 2;
+
+/// Takes the lock of the file. A thread that holds it may be waiting for a processor, so others wait up to 20 ms. A disk that hangs costs each of
+/// them that time once, and then their records.
 fn locked() -> bool {
     for turn in 0..400 {
-        if LOCK.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
-            return true;
-        }
-        if turn < 200 {
-            core::hint::spin_loop();
-        } else {
-            sys::yield_now();
+        match LOCK.compare_exchange(FREE, HELD, Acquire, Relaxed) {
+            Ok(_) => return true,
+            Err(STUCK) => return false,
+            Err(_) if turn < 200 => core::hint::spin_loop(),
+            Err(_) => sys::sleep(100_000),
         }
     }
+    let _ = LOCK.compare_exchange(HELD, STUCK, Relaxed, Relaxed);
     false
+}
+
+/// Writes how many records were dropped, where the file does not have it.
+pub(crate) fn finish() {
+    let file = FILE.load(Relaxed);
+    if TOLD.load(Relaxed) == DROPPED.load(Relaxed) || !locked() {
+        return;
+    }
+    if let Some(file) = isize::try_from(file).ok().filter(|&file| file >= 0 && is_ours(file).is_some()) {
+        tell_dropped(file);
+    }
+    LOCK.store(FREE, Release);
+}
+
+/// Writes how many records were dropped. The caller holds the lock.
+fn tell_dropped(file: isize) {
+    let dropped = DROPPED.load(Relaxed);
+    if sys::write_at(file, &dropped.to_le_bytes(), 16) == 8 {
+        TOLD.store(dropped, Relaxed);
+    }
 }
 
 /// Writes a frame, or counts it as dropped. Returns whether it was written.
@@ -240,7 +300,7 @@ fn write(frame: &mut Frame) -> bool {
         FILE.store(file, Relaxed);
     }
     let is_written = isize::try_from(file).is_ok_and(|file| file >= 0 && append(file, frame.close()));
-    LOCK.store(0, Release);
+    LOCK.store(FREE, Release);
     is_written
 }
 
@@ -262,10 +322,14 @@ fn append(file: isize, bytes: &[u8]) -> bool {
     if is_written {
         LENGTH.store(end, Relaxed);
     } else {
-        let dropped = DROPPED.fetch_add(1, Relaxed).saturating_add(1);
-        if dropped.is_power_of_two() || dropped.trailing_zeros() >= 8 {
-            sys::write_at(file, &dropped.to_le_bytes(), 16);
-        }
+        DROPPED.fetch_add(1, Relaxed);
+    }
+    let dropped = DROPPED.load(Relaxed);
+    // A full file drops all the time.
+    if dropped != TOLD.load(Relaxed)
+        && (is_written || dropped.is_power_of_two() || dropped.trailing_zeros() >= 8)
+    {
+        tell_dropped(file);
     }
     is_written
 }
@@ -295,7 +359,7 @@ fn opened() -> Option<isize> {
     let mut length = found.length;
     if length == 0 {
         let mut head = [0_u8; 32];
-        let text = [*b"VRAMCALL", (1_u64 | 32 << 32).to_le_bytes()];
+        let text = [*b"VRAMCALL", (2_u64 | 32 << 32).to_le_bytes()];
         if let Some(place) = head.get_mut(..16) {
             sys::copy(place, text.as_flattened());
         }
@@ -384,6 +448,16 @@ pub(crate) fn write_note(note: Note, number: u32) -> bool {
     write(&mut frame)
 }
 
+pub(crate) fn write_communicator(found: &Communicator) -> bool {
+    let mut frame = Frame::new(COMMUNICATOR, found.device);
+    frame.put(&sys::thread().to_le_bytes());
+    let figures = [found.handle, found.total, found.persistent, found.suspendable, found.suspended];
+    for number in [sys::clock(1)].into_iter().chain(figures).chain([u64::from(found.library)]) {
+        frame.put_u64(number);
+    }
+    write(&mut frame)
+}
+
 /// Writes a call. A frame of the stack is the number of a library and an offset in it.
 pub(crate) fn write_call(function: u16, call: &Call, stack: &[(u16, u64)], file: &[u8], name: &[u8]) {
     let short = |number: usize| u16::try_from(number).unwrap_or(0).to_le_bytes();
@@ -399,6 +473,9 @@ pub(crate) fn write_call(function: u16, call: &Call, stack: &[(u16, u64)], file:
     }
     frame.put_u64(call.pool_reserved);
     frame.put_u64(call.pool_used);
+    frame.put_u64(call.own);
+    frame.put_u64(call.others);
+    frame.put_u64(call.neighbours.cast_unsigned());
     frame.put(&call.library.to_le_bytes());
     frame.put(&call.device.to_le_bytes());
     frame.put(&call.nth.to_le_bytes());

@@ -16,7 +16,7 @@
 //!
 //! All unsafe code of the interposer is in this crate. Modules, in the order of their imports: `sys` (the kernel and the C library),
 //! `table` (which functions), `file` (the format and the writer), `asker` (libraries, stacks, Python), `device` (NVML and pools),
-//! `call` (before and after a call), `lookup` (who gets a wrapper), `entry` (assembly).
+//! `nccl` (communicators), `call` (before and after a call), `lookup` (who gets a wrapper), `entry` (assembly).
 //!
 //! Only x86-64 Linux with glibc is supported. Elsewhere the library is empty.
 
@@ -29,6 +29,7 @@ mod device;
 mod entry;
 mod file;
 mod lookup;
+mod nccl;
 mod sys;
 mod table;
 

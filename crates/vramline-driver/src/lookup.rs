@@ -4,9 +4,9 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::call::{self, MISSES_UNWINDER, OFF, ON, SLOTS, STATE, UNWRAPPED, WRAPPERS};
+use crate::call::{self, Kept, LINKED_NCCL, MISSES_UNWINDER, OFF, ON, SLOTS, STATE, UNWRAPPED, WRAPPERS};
 use crate::entry;
-use crate::{asker, device, file, sys, table};
+use crate::{asker, device, file, nccl, sys, table};
 
 /// The folder of the recording. Without it nothing is wrapped.
 const FOLDER: &CStr = c"VRAMLINE_DRIVER_TRACE";
@@ -23,7 +23,11 @@ pub(crate) extern "C" fn next() -> usize {
     if known != 0 {
         return known;
     }
-    let found = sys::next_dlsym();
+    let (found, is_glibc) = sys::next_dlsym();
+    if !is_glibc {
+        // Everything is passed on.
+        STATE.store(OFF, Release);
+    }
     // A function that always returns null is better than none.
     let found = if found == 0 { entry::nothing() } else { found };
     NEXT.store(found, Relaxed);
@@ -68,6 +72,9 @@ pub(crate) unsafe extern "C" fn found(handle: usize, name: *const c_char) -> usi
     }
     let errno = sys::errno();
     prepare();
+    if name.to_bytes().starts_with(b"nccl") {
+        nccl::prepare(real, &|name| look(handle, name));
+    }
     sys::set_errno(errno);
     wrapped(name.to_bytes(), real)
 }
@@ -91,7 +98,8 @@ pub(crate) fn handed_out(name: usize, place: usize, result: usize) {
 /// The wrapper of a function, or the function itself where it is not to be wrapped.
 fn wrapped(name: &[u8], real: usize) -> usize {
     let Some(function) = table::find(name).and_then(|place| u32::try_from(place).ok()) else { return real };
-    if STATE.load(Acquire) != ON || entry::is_ours(real) {
+    // While nothing is recorded yet, a wrapper passes everything on.
+    if STATE.load(Acquire) == OFF || entry::is_ours(real) {
         return real;
     }
     let used = FREE.load(Acquire).min(SLOTS);
@@ -116,9 +124,19 @@ fn wrapped(name: &[u8], real: usize) -> usize {
 }
 
 /// Called by a wrapper with a name of its own, before its first call: finds what it stands for.
-pub(crate) extern "C" fn resolve(place: usize) {
+pub(crate) extern "C" fn resolve(kept: &mut Kept) {
     let errno = sys::errno();
-    if let (Some(name), Some(slot)) = (entry::NAMES.get(place), WRAPPERS.get(place)) {
+    if let (Some(name), Some(slot)) = (entry::NAMES.get(kept.slot), WRAPPERS.get(kept.slot)) {
+        let function = table::find(name.to_bytes()).unwrap_or(0);
+        slot.function.store(u32::try_from(function).unwrap_or(0), Relaxed);
+        if name.to_bytes().starts_with(b"nccl") {
+            prepare();
+            let caller = kept.caller.saturating_sub(1);
+            kept.result = nccl::bind(function, name, caller, &|handle, name| look(handle, name));
+            slot.real.store(LINKED_NCCL, Release);
+            sys::set_errno(errno);
+            return;
+        }
         // The next one in the order of the loader, which may be another interposer; else the driver, where only libraries see it.
         let mut real = look(sys::RTLD_NEXT, name);
         if real == 0 {
@@ -126,8 +144,6 @@ pub(crate) extern "C" fn resolve(place: usize) {
             real = if driver == 0 { 0 } else { look(driver, name) };
         }
         prepare();
-        let function = table::find(name.to_bytes()).and_then(|place| u32::try_from(place).ok()).unwrap_or(0);
-        slot.function.store(function, Relaxed);
         if real != 0 {
             slot.real.store(real, Release);
         }

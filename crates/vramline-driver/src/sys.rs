@@ -37,7 +37,6 @@ pub(crate) type Visit = extern "C" fn(*const ObjectInfo, usize, *mut c_void) -> 
 #[link(name = "c")]
 #[link(name = "dl")]
 unsafe extern "C" {
-    fn dlvsym(handle: usize, name: *const c_char, version: *const c_char) -> usize;
     fn dlopen(name: *const c_char, flags: c_int) -> usize;
     fn getenv(name: *const c_char) -> *const c_char;
     fn clock_gettime(clock: c_int, time: *mut [i64; 2]) -> c_int;
@@ -46,12 +45,88 @@ unsafe extern "C" {
     fn __cxa_atexit(end: extern "C" fn(*mut c_void), data: *mut c_void, library: *mut c_void) -> c_int;
 }
 
-/// The `dlsym` that the job would have without this library: that of the C library, or of another preloaded library.
-pub(crate) fn next_dlsym() -> usize {
+/// The address of `dlvsym`, which only glibc has; 0 elsewhere. A job may start a program with another C library, which inherits `LD_PRELOAD`, and
+/// the loader there would refuse a library that needs a name which does not exist.
+fn dlvsym() -> usize {
+    let address: usize;
+    // SAFETY: reads the address that the loader has put there.
+    unsafe {
+        asm!(
+            ".weak dlvsym",
+            "mov {address}, qword ptr [rip + dlvsym@GOTPCREL]",
+            address = out(reg) address,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    address
+}
+
+/// The `dlsym` that the job would have without this library: that of the C library, or of another preloaded library; and whether the C library
+/// is glibc.
+pub(crate) fn next_dlsym() -> (usize, bool) {
+    let ask = dlvsym();
+    if ask == 0 {
+        let mut found = 0_usize;
+        each_object(visit_foreign, (&raw mut found).cast());
+        return (found, false);
+    }
+    // SAFETY: the address of `dlvsym`, whose type this is.
+    let ask = unsafe {
+        core::mem::transmute::<usize, unsafe extern "C" fn(usize, *const c_char, *const c_char) -> usize>(ask)
+    };
     let versions = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
     // SAFETY: all arguments are constant strings that end with a zero byte.
-    let ask = |version: &CStr| unsafe { dlvsym(RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
-    versions.into_iter().map(ask).find(|&found| found != 0).unwrap_or(0)
+    let ask = |version: &CStr| unsafe { ask(RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
+    (versions.into_iter().map(ask).find(|&found| found != 0).unwrap_or(0), true)
+}
+
+/// Looks for `dlsym` in the table of symbols of an object, where nobody can be asked for it: musl's loader is its C library.
+extern "C" fn visit_foreign(object: *const ObjectInfo, _: usize, data: *mut c_void) -> c_int {
+    const DYNAMIC: u32 = 2;
+    const SYMBOL_WORDS: usize = 3;
+    // SAFETY: the C library gives valid objects with `count` headers, and `data` is a place for an address. A dynamic section ends with a
+    // zero and points to tables of the object, whose number of symbols stands in its hash table.
+    unsafe {
+        let (object, found) = (&*object, &mut *data.cast::<usize>());
+        for place in 0..usize::from(object.count) {
+            let header = &*object.headers.wrapping_add(place);
+            if header.kind != DYNAMIC {
+                continue;
+            }
+            let mut entry = object.base.wrapping_add(header.address as usize) as *const [usize; 2];
+            let (mut hash, mut strings, mut symbols) = (0, 0, 0);
+            while let [tag, value] = *entry
+                && tag != 0
+            {
+                // Some loaders replace offsets by addresses.
+                let address = if value < object.base { object.base.wrapping_add(value) } else { value };
+                match tag {
+                    4 => hash = address,
+                    5 => strings = address,
+                    6 => symbols = address,
+                    _ => {}
+                }
+                entry = entry.wrapping_add(1);
+            }
+            if hash == 0 || strings == 0 || symbols == 0 {
+                continue;
+            }
+            let count = *(hash as *const u32).wrapping_add(1) as usize;
+            for number in 0..count {
+                let [name, value, _] = *(symbols as *const [u64; SYMBOL_WORDS]).wrapping_add(number);
+                let text = strings.wrapping_add((name & 0xffff_ffff) as usize) as *const c_char;
+                // A symbol without a section is one that the object needs. Ours jumps to what is looked for here.
+                let address = object.base.wrapping_add(value as usize);
+                let is_here =
+                    name >> 48 != 0 && value != 0 && address != crate::entry::dlsym as *const () as usize;
+                if is_here && CStr::from_ptr(text) == c"dlsym" {
+                    *found = address;
+                    return 1;
+                }
+            }
+        }
+    }
+    0
 }
 
 /// `dlopen`; 0 where it fails.
@@ -219,10 +294,41 @@ pub(crate) fn thread() -> u32 {
     u32::try_from(found).unwrap_or(0)
 }
 
-/// Lets other threads run.
-pub(crate) fn yield_now() {
-    // SAFETY: no memory is involved.
-    unsafe { call(24, 0, 0, 0, 0) };
+/// A value that tells the threads of this process apart while they live, without a system call: the address of the thread's `errno`.
+pub(crate) fn thread_mark() -> usize {
+    // SAFETY: the C library returns a valid pointer for every thread.
+    unsafe { __errno_location() as usize }
+}
+
+/// A page that the kernel empties in a forked child.
+#[repr(C, align(4096))]
+struct Page([core::sync::atomic::AtomicU32; 1024]);
+
+static MARKED: Page = Page([const { core::sync::atomic::AtomicU32::new(0) }; 1024]);
+
+/// Remembers that this process is known. A forked child has forgotten it.
+pub(crate) fn mark_process() {
+    const MADV_WIPEONFORK: usize = 18;
+    // SAFETY: the page belongs to this library alone, and the kernel changes it only in a child.
+    let result = unsafe { call(28, &raw const MARKED as usize, size_of::<Page>(), MADV_WIPEONFORK, 0) };
+    if result == 0
+        && let [first, ..] = &MARKED.0
+    {
+        first.store(1, core::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Whether this process is the one that called [`mark_process`]. False as well where the kernel (before 4.14) cannot tell.
+pub(crate) fn is_marked() -> bool {
+    let [first, ..] = &MARKED.0;
+    first.load(core::sync::atomic::Ordering::Relaxed) == 1
+}
+
+/// Lets other threads run for some nanoseconds, less than a second.
+pub(crate) fn sleep(nanos: usize) {
+    let time = [0_usize, nanos];
+    // SAFETY: the pointer is to two words, as `struct timespec` has; what is left is not asked for.
+    unsafe { call(35, time.as_ptr() as usize, 0, 0, 0) };
 }
 
 /// Copies as much as fits. Unlike `copy_from_slice`, it cannot panic.

@@ -11,9 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "device.h"
+
 typedef unsigned long long u64;
 typedef struct { unsigned char bytes[64]; } Handle;
-enum { MIB = 1 << 20 };
+typedef struct { size_t width, height; unsigned format, channels; } Description;
 
 #ifdef LINKED
 #define DECLARE(result, name, ...) result name(__VA_ARGS__); static result (*p_##name)(__VA_ARGS__) = name;
@@ -29,7 +31,10 @@ enum { MIB = 1 << 20 };
     USE(cuEventCreate, "cuEventCreate") USE(cuEventDestroy_v2, "cuEventDestroy") \
     USE(cuModuleLoadData, "cuModuleLoadData") USE(cuLaunchKernel, "cuLaunchKernel") \
     USE(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle") USE(cuMemAllocAsync, "cuMemAllocAsync") \
-    USE(cuMemFreeAsync, "cuMemFreeAsync") USE(cuFuncGetAttribute, "cuFuncGetAttribute") USE(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags")
+    USE(cuMemFreeAsync, "cuMemFreeAsync") USE(cuFuncGetAttribute, "cuFuncGetAttribute") USE(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags") \
+    USE(cuGraphLaunch, "cuGraphLaunch") USE(cuGraphExecDestroy, "cuGraphExecDestroy") USE(cuArrayCreate_v2, "cuArrayCreate") \
+    USE(cuStreamBeginCapture_v2, "cuStreamBeginCapture") USE(cuStreamEndCapture, "cuStreamEndCapture") \
+    USE(cuMemcpyHtoD_v2, "cuMemcpyHtoD")
 
 DECLARE(int, cuInit, unsigned)
 DECLARE(int, cuDevicePrimaryCtxRetain, void **, int)
@@ -52,6 +57,12 @@ DECLARE(int, cuIpcOpenMemHandle_v2, u64 *, Handle, unsigned)
 DECLARE(int, cuMemAllocAsync, u64 *, size_t, void *)
 DECLARE(int, cuMemFreeAsync, u64, void *)
 DECLARE(int, cuGraphInstantiateWithFlags, void **, void *, u64)
+DECLARE(int, cuGraphLaunch, void *, void *)
+DECLARE(int, cuGraphExecDestroy, void *)
+DECLARE(int, cuArrayCreate_v2, void **, const Description *)
+DECLARE(int, cuStreamBeginCapture_v2, void *, int)
+DECLARE(int, cuStreamEndCapture, void *, void **)
+DECLARE(int, cuMemcpyHtoD_v2, u64, const void *, size_t)
 
 static void need(int is_true, const char *what) {
     if (!is_true) {
@@ -118,8 +129,43 @@ static void use_all(void) {
     u64 blocks[64];
     for (int turn = 0; turn < 64; turn++) MUST(p_cuMemAllocAsync(&blocks[turn], 1000 * 1000, (void *)3));
     for (int turn = 0; turn < 64; turn++) MUST(p_cuMemFreeAsync(blocks[turn], (void *)3));
+    // The pool is not looked at while a stream is captured.
+    MUST(p_cuStreamBeginCapture_v2((void *)3, 0));
+    MUST(p_cuMemAllocAsync(&blocks[0], 2 * MIB, (void *)3));
+    MUST(p_cuMemFreeAsync(blocks[0], (void *)3));
+    MUST(p_cuStreamEndCapture((void *)3, &handle));
+    Description description = {512, 256, 0x20, 4};
+    MUST(p_cuArrayCreate_v2(&handle, &description));
     MUST(p_cuGraphInstantiateWithFlags(&handle, (void *)1, 0));
+    for (int turn = 0; turn < 3; turn++) MUST(p_cuGraphLaunch(handle, 0));
 }
+
+// Another process takes memory: before our context, between calls, inside a call, and gives it back. `shift` is that of a container.
+static void neighbour(int shift) {
+    void *handle;
+    u64 address;
+    device()->shift = shift;
+    device()->others += 50 * MIB, device()->used += 50 * MIB;
+    if (shift) device()->others -= 50 * MIB, device()->used -= 50 * MIB;
+    MUST(p_cuInit(0));
+    MUST(p_cuDevicePrimaryCtxRetain(&handle, 0));
+    usleep(30000);
+    MUST(p_cuMemAlloc_v2(&address, 4 * MIB));
+    device()->others += 30 * MIB, device()->used += 30 * MIB;
+    MUST(p_cuMemFree_v2(address));
+    device()->intrudes = 10 * MIB;
+    MUST(p_cuMemAlloc_v2(&address, 6 * MIB));
+    device()->used -= device()->others, device()->others = 0;
+    MUST(p_cuMemAlloc_v2(&address, 2 * MIB));
+}
+
+#define TIME(name, count, calls) do { \
+    struct timespec begin, end; \
+    clock_gettime(CLOCK_MONOTONIC, &begin); \
+    for (int turn = 0; turn < (count); turn++) { calls; } \
+    clock_gettime(CLOCK_MONOTONIC, &end); \
+    printf("%s %.2f\n", name, ((end.tv_sec - begin.tv_sec) * 1e9 + (end.tv_nsec - begin.tv_nsec)) / (count)); \
+} while (0)
 
 static volatile int is_over;
 
@@ -221,15 +267,16 @@ int main(int count, char **words) {
         for (int file = 3; file < 1020; file++) dup(1);
         use_all();
     }
-    if (!strcmp(what, "launches")) {
-        // Nanoseconds of a launch.
-        struct timespec begin, end;
-        launch(0xb16);
-        clock_gettime(CLOCK_MONOTONIC, &begin);
-        for (int turn = 0; turn < number; turn++)
-            p_cuLaunchKernel((void *)0xb16, 1, 2, 3, 4, 5, 6, 7, (void *)8, (void *)9, (void *)10);
-        clock_gettime(CLOCK_MONOTONIC, &end);
-        printf("%.1f\n", ((end.tv_sec - begin.tv_sec) * 1e9 + (end.tv_nsec - begin.tv_nsec)) / number);
+    if (!strcmp(what, "neighbour")) neighbour(number);
+    if (!strcmp(what, "cost")) {
+        // Nanoseconds of calls that happen all the time.
+        u64 address;
+        use_all();
+        TIME("launch", number, p_cuLaunchKernel((void *)0xb16, 1, 2, 3, 4, 5, 6, 7, (void *)8, (void *)9, (void *)10));
+        TIME("graph", number, p_cuGraphLaunch((void *)0x6e, 0));
+        TIME("copy", number, p_cuMemcpyHtoD_v2(0, 0, 0));
+        TIME("pool", number, p_cuMemAllocAsync(&address, 1000, 0); p_cuMemFreeAsync(address, 0));
+        TIME("memory", number / 100, p_cuMemAlloc_v2(&address, 1000); p_cuMemFree_v2(address));
         return 0;
     }
     // What a user's own preloaded library counted.

@@ -5,7 +5,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-typedef struct { _Atomic long used; _Atomic long calls; } Device;
+// Of `used`, `others` belongs to another process; `intrudes` is what that one takes during the next allocation. The list of processes has
+// `contexts` of ours, whose number is `shift` more than here.
+typedef struct { _Atomic long used, calls, others, intrudes, contexts, shift, lists; } Device;
 enum { MIB = 1 << 20 };
 
 static Device *device(void) {

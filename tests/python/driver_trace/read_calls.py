@@ -5,11 +5,12 @@ import struct
 
 UNKNOWN = (1 << 64) - 1
 HEAD = struct.Struct("<IIHH")
-CALL = struct.Struct("<I5QiI2Q2q2QHHIBBHHxxIxxxx")
+CALL = struct.Struct("<I5QiI2Q2q4QqHHIBBHHxxIxxxx")
 FIELDS = [
     "thread", "begin", "end", "bytes", "handle", "other", "result", "flags", "before", "after", "gap", "grew", "pool_reserved",
-    "pool_used", "library", "device", "nth", "reason", "depth", "file_length", "name_length", "line",
+    "pool_used", "own", "others", "neighbours", "library", "device", "nth", "reason", "depth", "file_length", "name_length", "line",
 ]
+FIXED = 12 + CALL.size
 
 
 @dataclasses.dataclass
@@ -21,6 +22,7 @@ class File:
     calls: list
     devices: dict
     notes: list
+    communicators: list
     torn: int
 
 
@@ -34,8 +36,8 @@ def checksum(data):
 def read(path):
     data = path.read_bytes()
     magic, version, head, dropped, zero = struct.unpack_from("<8sIIQQ", data)
-    assert (magic, version, head, zero) == (b"VRAMCALL", 1, 32, 0)
-    file = File(dropped, [], [], {}, [], 0)
+    assert (magic, version, head, zero) == (b"VRAMCALL", 2, 32, 0)
+    file = File(dropped, [], [], {}, [], [], 0)
     functions, libraries, place = {}, {}, head
     while place + 12 <= len(data):
         length, total, kind, number = HEAD.unpack_from(data, place)
@@ -57,12 +59,16 @@ def read(path):
                 call = dict(zip(FIELDS, CALL.unpack_from(frame, 12), strict=True))
                 call["function"] = functions[number]
                 call["library"] = libraries.get(call["library"])
-                stack = [struct.unpack_from("<QQ", frame, 136 + 16 * one) for one in range(call["depth"])]
+                stack = [struct.unpack_from("<QQ", frame, FIXED + 16 * one) for one in range(call["depth"])]
                 call["stack"] = [libraries.get(library) for library, _ in stack]
-                text = frame[136 + 16 * call["depth"] :]
+                text = frame[FIXED + 16 * call["depth"] :]
                 call["file"] = text[: call["file_length"]].decode()
                 call["name"] = text[call["file_length"] :][: call["name_length"]].decode()
                 file.calls.append(call)
+            case 7:
+                names = ("thread", "time", "handle", "total", "persistent", "suspendable", "suspended", "library")
+                found = dict(zip(names, struct.unpack_from("<I7Q", frame, 12), strict=True)) | {"device": number}
+                file.communicators.append(found | {"library": libraries.get(found["library"])})
         place += length
     file.torn = len(data) - place
     return file

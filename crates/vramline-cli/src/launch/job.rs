@@ -16,7 +16,7 @@ use crate::exit::{Failure, JobEnd};
 use crate::launch::child::Ending;
 use crate::launch::environment::{self, Planned};
 use crate::launch::spec::JobSpec;
-use crate::launch::values::Variables;
+use crate::launch::values::{DriverTraceMode, Variables};
 use crate::launch::{child, devices, driver, package, place, preload, say, say_once};
 use crate::progress::ProgressLine;
 use crate::variables::{DRIVER_TRACE, LD_PRELOAD, PYTHONPATH, RECORD, TO_PYTHON};
@@ -64,8 +64,9 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
     if let Err(reason) = &boot {
         say_once(format_args!("{reason}; nothing is recorded inside the job"));
     }
-    let preloaded = preload::of(spec, boot.as_deref().ok());
-    if let Err(reason) = &preloaded {
+    let preloaded = preload::of(spec, boot.as_deref().ok(), !devices.is_empty());
+    // Whoever did not ask for it needs no reason.
+    if let (Err(reason), DriverTraceMode::On) = (&preloaded, spec.driver_trace) {
         say_once(format_args!("cannot record calls of the driver: {reason}; everything else is recorded"));
     }
     let driver_trace = match &preloaded {

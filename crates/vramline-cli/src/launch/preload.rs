@@ -22,9 +22,21 @@ const START: u64 = 4096;
 /// Scripts name their interpreter; an interpreter may be a script again.
 const MOST_SCRIPTS: usize = 4;
 
+/// What `--driver-trace auto` means for a job on a machine with an NVIDIA GPU.
+const AUTO_RECORDS: bool = false;
+
 /// The library to preload; nothing where it is not asked for. The error says why it cannot work.
-pub(crate) fn of(spec: &JobSpec<'_>, boot: Option<&Path>) -> Result<Option<PathBuf>, String> {
-    if spec.driver_trace != DriverTraceMode::On {
+pub(crate) fn of(
+    spec: &JobSpec<'_>,
+    boot: Option<&Path>,
+    has_device: bool,
+) -> Result<Option<PathBuf>, String> {
+    let is_wanted = match spec.driver_trace {
+        DriverTraceMode::On => true,
+        DriverTraceMode::Off => false,
+        DriverTraceMode::Auto => AUTO_RECORDS && has_device,
+    };
+    if !is_wanted {
         return Ok(None);
     }
     let library = found(boot)?;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::folder::{ProcessId, open_plain};
 use crate::units::{Bytes, Nanos};
 
-/// The version of the format that is read here.
-const VERSION: u32 = 1;
+/// The newest version of the format that is read here. Older ones are read as well.
+const VERSION: u32 = 2;
 
 /// The writer stops before this. What is longer is not its.
 const LARGEST: u64 = 64 << 20;
@@ -32,6 +32,8 @@ pub struct DriverCalls {
     pub calls: Vec<DriverCall>,
     /// The uuids of its devices, by CUDA's number in the process; `None` where the driver's first device was taken instead.
     pub devices: BTreeMap<u16, Option<[u8; 16]>>,
+    /// What NCCL said of the memory of its communicators, in the order of time.
+    pub communicators: Vec<CommunicatorMemory>,
     /// What could not be recorded.
     pub notes: Vec<DriverNote>,
     /// Records that were dropped, because the file was full or the disk too slow.
@@ -85,6 +87,11 @@ pub struct DriverCall {
     pub gap: i64,
     /// Change that is charged to this call.
     pub grew: i64,
+    /// What NVML's list of processes counted after the call; `None` where it was not asked for, or does not show this process. Files of
+    /// version 1 do not have it.
+    pub listed: Option<ListedMemory>,
+    /// Whether other processes were on the device when the list was last asked for, so that a change may be theirs.
+    pub is_shared: bool,
     /// What the pool of the call reserved, and how much of that was in use.
     pub pool: Option<(Bytes, Bytes)>,
     /// The library that made the call, directly or through CUDA's runtime.
@@ -97,6 +104,41 @@ pub struct DriverCall {
     pub line: Result<PythonLine, NoLine>,
     /// The stack, innermost first: libraries with offsets.
     pub stack: Vec<(Option<Arc<str>>, u64)>,
+}
+
+/// Memory of a device by its processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedMemory {
+    /// That of the process that made the call.
+    pub own: Bytes,
+    /// That of all other processes.
+    pub others: Bytes,
+    /// Change of `others` since the last call of this process on this device that has it: the part of `gap` and `grew` of the calls since then
+    /// that belongs to other processes.
+    pub neighbours: i64,
+}
+
+/// What NCCL counts for a communicator (`ncclCommMemStats`), shortly before a call with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommunicatorMemory {
+    /// When it was asked, on the recording's clock.
+    pub time: Nanos,
+    /// The thread that was about to use it.
+    pub thread: u32,
+    /// The communicator.
+    pub handle: u64,
+    /// CUDA's number of its device.
+    pub device: Option<u16>,
+    /// The library that NCCL is in.
+    pub library: Option<Arc<str>>,
+    /// All bytes of the device that NCCL counts for it.
+    pub total: Bytes,
+    /// Of them, those that cannot be suspended.
+    pub persistent: Bytes,
+    /// Of them, those that can be suspended.
+    pub suspendable: Bytes,
+    /// Whether they are suspended.
+    pub is_suspended: bool,
 }
 
 /// A line of Python.
@@ -139,7 +181,7 @@ pub enum DriverCallsError {
     #[error("it does not begin as a file of driver calls does")]
     Foreign,
     /// A newer version of Vramline wrote it.
-    #[error("it has version {0}, but this version of Vramline reads version {VERSION}")]
+    #[error("it has version {0}, but this version of Vramline reads versions 1 to {VERSION}")]
     Newer(u32),
     /// It is longer than the writer allows.
     #[error("it is longer than {LARGEST} bytes")]
@@ -163,6 +205,7 @@ impl DriverCalls {
             id,
             calls: Vec::new(),
             devices: BTreeMap::new(),
+            communicators: Vec::new(),
             notes: Vec::new(),
             dropped: 0,
             torn_bytes: bytes.len() as u64,
@@ -178,7 +221,7 @@ impl DriverCalls {
         let (Some(version), Some(length), Some(dropped)) = (head.u32(), head.u32(), head.u64()) else {
             return Ok(calls);
         };
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(DriverCallsError::Newer(version));
         }
         if length as usize != HEAD {
@@ -186,17 +229,18 @@ impl DriverCalls {
         }
         calls.dropped = dropped;
         let mut names = Names::default();
+        let has_lists = version >= 2;
         let mut rest = bytes.get(HEAD..).unwrap_or(&[]);
         while let Some((frame, after)) = whole_frame(rest) {
             // A frame of an unknown kind, or one that is too short for its kind, is skipped: its checksum holds.
-            let _ = calls.add(frame, &mut names);
+            let _ = calls.add(frame, &mut names, has_lists);
             rest = after;
         }
         calls.torn_bytes = rest.len() as u64;
         Ok(calls)
     }
 
-    fn add(&mut self, frame: &[u8], names: &mut Names) -> Option<()> {
+    fn add(&mut self, frame: &[u8], names: &mut Names, has_lists: bool) -> Option<()> {
         let mut cursor = Cursor(frame);
         let (kind, number) = (cursor.u16()?, cursor.u16()?);
         match kind {
@@ -222,7 +266,8 @@ impl DriverCalls {
                     other => DriverNote::Other(other),
                 });
             }
-            6 => self.calls.push(call(cursor, number, names)?),
+            6 => self.calls.push(call(cursor, number, names, has_lists)?),
+            7 => self.communicators.push(communicator(cursor, number, names)?),
             _ => {}
         }
         Some(())
@@ -249,15 +294,15 @@ fn whole_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (found == sum).then(|| (frame, bytes.get(length..).unwrap_or(&[])))
 }
 
-fn call(mut cursor: Cursor<'_>, function: u16, names: &Names) -> Option<DriverCall> {
+fn call(mut cursor: Cursor<'_>, function: u16, names: &Names, has_lists: bool) -> Option<DriverCall> {
     const OVERLAP: u32 = 1;
     const GUESSED: u32 = 2;
+    const SHARED: u32 = 8;
     let known = |number: u64| (number != UNKNOWN).then_some(number);
     let library = |number: u64| {
         let number = u16::try_from(number).ok()?;
         names.libraries.get(&number).cloned()
     };
-    let nanos = |time: u64| Nanos(i64::try_from(time).unwrap_or(i64::MAX));
     let thread = cursor.u32()?;
     let (begin, end) = (nanos(cursor.u64()?), nanos(cursor.u64()?));
     let (bytes, handle, other) = (known(cursor.u64()?), known(cursor.u64()?), known(cursor.u64()?));
@@ -265,6 +310,15 @@ fn call(mut cursor: Cursor<'_>, function: u16, names: &Names) -> Option<DriverCa
     let (before, after) = (known(cursor.u64()?), known(cursor.u64()?));
     let (gap, grew) = (cursor.u64()?.cast_signed(), cursor.u64()?.cast_signed());
     let (reserved, used) = (known(cursor.u64()?), known(cursor.u64()?));
+    let mut listed = None;
+    if has_lists {
+        let (own, others, neighbours) = (known(cursor.u64()?), known(cursor.u64()?), cursor.u64()?);
+        listed = own.zip(others).map(|(own, others)| ListedMemory {
+            own: Bytes(own),
+            others: Bytes(others),
+            neighbours: neighbours.cast_signed(),
+        });
+    }
     let (asker, device, nth) = (cursor.u16()?, cursor.u16()?, cursor.u32()?);
     let (reason, depth) = (cursor.u8()?, cursor.u8()?);
     let (file, name) = (cursor.u16()?, cursor.u16()?);
@@ -293,6 +347,8 @@ fn call(mut cursor: Cursor<'_>, function: u16, names: &Names) -> Option<DriverCa
         after: after.map(Bytes),
         gap,
         grew,
+        listed,
+        is_shared: flags & SHARED != 0,
         pool: reserved.zip(used).map(|(reserved, used)| (Bytes(reserved), Bytes(used))),
         library: library(u64::from(asker)),
         device,
@@ -308,6 +364,27 @@ fn call(mut cursor: Cursor<'_>, function: u16, names: &Names) -> Option<DriverCa
         },
         stack,
     })
+}
+
+fn communicator(mut cursor: Cursor<'_>, device: u16, names: &Names) -> Option<CommunicatorMemory> {
+    let (thread, time, handle) = (cursor.u32()?, nanos(cursor.u64()?), cursor.u64()?);
+    let (total, persistent, suspendable) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
+    let (suspended, library) = (cursor.u64()?, u16::try_from(cursor.u64()?).ok()?);
+    Some(CommunicatorMemory {
+        time,
+        thread,
+        handle,
+        device: (device != u16::MAX).then_some(device),
+        library: names.libraries.get(&library).cloned(),
+        total: Bytes(total),
+        persistent: Bytes(persistent),
+        suspendable: Bytes(suspendable),
+        is_suspended: suspended != 0,
+    })
+}
+
+fn nanos(time: u64) -> Nanos {
+    Nanos(i64::try_from(time).unwrap_or(i64::MAX))
 }
 
 /// Little-endian numbers, one after the other.

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use super::driver_calls::{DriverCalls, DriverCallsError};
 use super::folder::{DRIVER, Part, ProcessId, moment_of_name, open_plain, parts};
-use super::manifest::{ManifestError, RunManifest};
+use super::manifest::{DriverTrace, ManifestError, RunManifest};
 use super::reader::{ProcessFacts, ReadError, Recorded, RecordedProcess};
-use super::rows::{DriverRow, Inventory, Mark, OwnerRow, Sample};
+use super::rows::{DriverRow, HOST, Inventory, Mark, OwnerRow, Sample};
 use super::schema::VERSION;
 use super::stream::{self, StreamError, Table};
 use crate::warning::{NamingText, PrivateName, Warnings};
@@ -66,7 +66,21 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
     recorded.processes = processes.into_values().collect();
     recorded.processes.sort_by_key(|process| process.marks.first().map(|mark| mark.time));
     add_last_words(&mut recorded);
+    warn_of_missing_calls(&mut recorded);
     Ok(recorded)
+}
+
+/// Says so where calls of the driver were to be recorded and the job used a GPU, but no process recorded any.
+fn warn_of_missing_calls(recorded: &mut Recorded) {
+    let is_on = recorded.manifest.as_ref().is_some_and(|run| run.settings.driver_trace == DriverTrace::On);
+    let used_gpu = recorded.driver.iter().any(|row| row.is_job == Some(true) && row.device != HOST);
+    if is_on && used_gpu && recorded.driver_calls.is_empty() {
+        recorded.warnings.add(
+            "no-driver-calls",
+            "the job used a GPU, but none of its processes recorded calls of the driver".to_owned(),
+            "a launcher, container or sandbox removed LD_PRELOAD; run `vramline run` inside it",
+        );
+    }
 }
 
 /// The complete rows of a stream; an unreadable stream becomes a warning.

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use vramline::recording::driver_calls::{DriverCall, DriverCalls, DriverCallsError, DriverNote, NoLine};
+use vramline::recording::driver_calls::{
+    CommunicatorMemory, DriverCall, DriverCalls, DriverCallsError, DriverNote, ListedMemory, NoLine,
+};
 use vramline::recording::folder::ProcessId;
 use vramline::recording::reader;
 use vramline::units::{Bytes, Nanos};
@@ -20,10 +22,10 @@ fn parsed(bytes: &[u8]) -> DriverCalls {
     DriverCalls::parse(bytes, id()).unwrap()
 }
 
-/// The head of a file and its frames.
-fn file(frames: &[Vec<u8>]) -> Vec<u8> {
+/// The head of a file of this version and its frames.
+fn file(version: u32, frames: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = b"VRAMCALL".to_vec();
-    bytes.extend(1_u32.to_le_bytes());
+    bytes.extend(version.to_le_bytes());
     bytes.extend(32_u32.to_le_bytes());
     bytes.extend(7_u64.to_le_bytes());
     bytes.extend(0_u64.to_le_bytes());
@@ -46,17 +48,18 @@ fn name(kind: u16, number: u16, text: &str) -> Vec<u8> {
     frame(kind, number, &[&length, text.as_bytes()].concat())
 }
 
-/// A call of the function 3 by the library 9, with one frame and a line of Python.
-fn call(reason: u8) -> Vec<u8> {
+/// A call of the function 3 by the library 9, with one frame and a line of Python. Version 2 has what NVML's list said.
+fn call(reason: u8, listed: Option<[u64; 3]>) -> Vec<u8> {
     let mut body = 5_u32.to_le_bytes().to_vec();
     for number in [100, 200, 3 * MIB, 0x7000, u64::MAX] {
         body.extend(number.to_le_bytes());
     }
     body.extend((-1_i32).to_le_bytes());
-    body.extend(3_u32.to_le_bytes());
+    body.extend(if listed.is_some() { 11_u32 } else { 3 }.to_le_bytes());
     for number in [10 * MIB, 14 * MIB, (-MIB.cast_signed()).cast_unsigned(), 4 * MIB, u64::MAX, u64::MAX] {
         body.extend(number.to_le_bytes());
     }
+    body.extend(listed.iter().flatten().flat_map(|number| number.to_le_bytes()));
     body.extend([9, 0, 1, 0, 6, 0, 0, 0, reason, 1, 6, 0, 3, 0, 0, 0, 42, 0, 0, 0, 0, 0, 0, 0]);
     body.extend([9_u64.to_le_bytes(), 0x99_u64.to_le_bytes()].concat());
     body.extend(b"job.pyfit");
@@ -64,19 +67,24 @@ fn call(reason: u8) -> Vec<u8> {
 }
 
 fn small() -> Vec<u8> {
+    let numbers = [50_u64, 0xc0, 9 * MIB, 3 * MIB, 6 * MIB, 1, 9].map(u64::to_le_bytes);
     let start = [&[1; 4][..], &[2; 16]].concat();
     let device = [&[1, 0, 0, 0][..], &[8; 16]].concat();
-    file(&[
-        frame(1, 0, &start),
-        name(2, 3, "cuMemAlloc"),
-        name(3, 9, "/lib/libcublas.so.12"),
-        frame(4, 1, &device),
-        frame(5, 1, &(-2_i32).to_le_bytes()),
-        call(0),
-        // A kind of a later version.
-        frame(77, 0, &[0; 20]),
-        call(3),
-    ])
+    file(
+        2,
+        &[
+            frame(1, 0, &start),
+            name(2, 3, "cuMemAlloc"),
+            name(3, 9, "/lib/libcublas.so.12"),
+            frame(4, 1, &device),
+            frame(5, 1, &(-2_i32).to_le_bytes()),
+            call(0, Some([5 * MIB, 6 * MIB, (-MIB.cast_signed()).cast_unsigned()])),
+            frame(7, 1, &[&4_u32.to_le_bytes()[..], numbers.as_flattened()].concat()),
+            // A kind of a later version.
+            frame(77, 0, &[0; 20]),
+            call(3, Some([u64::MAX, u64::MAX, 0])),
+        ],
+    )
 }
 
 #[test]
@@ -97,6 +105,30 @@ fn every_field_is_read() {
     assert_eq!((first.gap, first.grew, first.pool), (-MIB.cast_signed(), 4 * MIB.cast_signed(), None));
     assert_eq!((first.library.as_deref(), first.device, first.nth), (Some("/lib/libcublas.so.12"), 1, 6));
     assert_eq!(first.stack, [(first.library.clone(), 0x99)]);
+    let listed = ListedMemory { own: Bytes(5 * MIB), others: Bytes(6 * MIB), neighbours: -MIB.cast_signed() };
+    assert_eq!((first.listed, first.is_shared), (Some(listed), true));
+    assert_eq!(second.listed, None);
+    let communicator = CommunicatorMemory {
+        time: Nanos(50),
+        thread: 4,
+        handle: 0xc0,
+        device: Some(1),
+        library: first.library.clone(),
+        total: Bytes(9 * MIB),
+        persistent: Bytes(3 * MIB),
+        suspendable: Bytes(6 * MIB),
+        is_suspended: true,
+    };
+    assert_eq!(read.communicators, [communicator]);
+}
+
+#[test]
+fn files_of_version_1_are_read() {
+    let old =
+        parsed(&file(1, &[name(2, 3, "cuMemAlloc"), name(3, 9, "/lib/libcublas.so.12"), call(0, None)]));
+    let mut new = parsed(&small()).calls.swap_remove(0);
+    (new.listed, new.is_shared) = (None, false);
+    assert_eq!(old.calls, [new]);
 }
 
 #[test]
@@ -136,12 +168,13 @@ fn a_wrong_byte_ends_the_file_there() {
 #[test]
 fn versions_and_lies_are_refused() {
     let mut newer = small();
-    newer[8] = 2;
-    assert!(matches!(DriverCalls::parse(&newer, id()), Err(DriverCallsError::Newer(2))));
+    newer[8] = 3;
+    assert!(matches!(DriverCalls::parse(&newer, id()), Err(DriverCallsError::Newer(3))));
     // Lengths and counts that the frame does not have.
     for body in [vec![], vec![0xff; 24], vec![0xff; 200]] {
-        for kind in 0..8 {
-            let read = parsed(&file(&[frame(kind, 0, &body), call(0)]));
+        for (kind, version) in (0..9).flat_map(|kind| [(kind, 1), (kind, 2)]) {
+            let second = call(0, (version == 2).then_some([0; 3]));
+            let read = parsed(&file(version, &[frame(kind, 0, &body), second]));
             assert!(read.calls.len() <= 2 && read.torn_bytes == 0);
         }
     }
@@ -182,6 +215,40 @@ fn library(target: &Path) -> PathBuf {
     target.join("interposer/libvramline_driver.so")
 }
 
+/// The beginning of a real file, cut anywhere and with random wrong bytes, under the old checksums and under right ones.
+fn damaged_files_are_read(start: &[u8], whole: &DriverCalls) {
+    for end in 32..start.len() {
+        let read = parsed(&start[..end]);
+        assert!(read.calls.iter().zip(&whole.calls).all(|(one, other)| one == other), "cut at {end}");
+        assert!(read.torn_bytes < 1280);
+    }
+    let mut random = 1_u64;
+    let mut below = |bound: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(random >> 33).unwrap() % bound
+    };
+    for _ in 0..4_000 {
+        let mut wrong = start.to_vec();
+        for _ in 0..=below(4) {
+            wrong[32 + below(start.len() - 32)] = u8::try_from(below(256)).unwrap();
+        }
+        parsed(&wrong);
+        // With right checksums the damage is inside the records.
+        let mut place = 32;
+        while let Some(head) = wrong.get(place..place + 8) {
+            let length = u32::from_le_bytes(head[..4].try_into().unwrap()) as usize;
+            let Some(rest) = wrong.get(place + 8..place + length.max(8)) else { break };
+            let sum = rest
+                .iter()
+                .fold(0x811c_9dc5_u32, |sum, &byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+            wrong[place + 4..place + 8].copy_from_slice(&sum.to_le_bytes());
+            place += length.max(8);
+        }
+        let read = parsed(&wrong);
+        assert!(read.calls.len() * 136 <= wrong.len());
+    }
+}
+
 #[test]
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 fn what_the_library_writes_is_read() {
@@ -213,6 +280,8 @@ fn what_the_library_writes_is_read() {
     assert!(recorded.warnings.as_slice().is_empty());
     assert!(recorded.processes.is_empty());
     let [read] = recorded.driver_calls.as_slice() else { panic!("one process wrote") };
+    let written = std::fs::read_dir(&recording).unwrap().next().unwrap().unwrap().path();
+    damaged_files_are_read(&std::fs::read(written).unwrap()[..16_000], read);
     assert_eq!((read.dropped, read.torn_bytes), (0, 0));
     assert_eq!(read.devices.get(&0), Some(&Some([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15])));
     let of = |name: &str| read.calls.iter().filter(|call| &*call.function == name).collect::<Vec<_>>();
