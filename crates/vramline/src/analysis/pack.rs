@@ -6,13 +6,16 @@ use super::replay::{ReplayOptions, replay};
 use super::report::{PoolAnalysis, ReportAnalysis, ReportOptions, report};
 use crate::event::Framework;
 use crate::ledger::LineKind;
-use crate::plan::pack::{Need, Packing, Room, Share, millionths};
+use crate::plan::pack::{MIB, Need, Packing, Room, Share, millionths};
 use crate::units::Bytes;
 use crate::warning::{Warning, Warnings};
 
 /// The assumption for memory outside a pool if it is unknown: a CUDA context with the libraries that frameworks load, rounded up; in host
 /// memory, Python and its libraries.
 pub const ASSUMED_OUTSIDE: Bytes = Bytes(1 << 30);
+
+/// JAX takes whole pages of the driver, of 2 MiB each (JAX 0.11).
+const JAX_GRANULE: Bytes = Bytes(2 << 20);
 
 /// The source of what a job needs.
 #[derive(Debug)]
@@ -315,6 +318,7 @@ fn of_plan(
             minimum,
             is_sure: prediction.certain.unwrap_or(plan.certain) && prediction.minimum_bytes.is_some(),
             outside: plan.outside_bytes.or(options.context),
+            granule: granule(plan.framework),
         },
         basis,
         framework: plan.framework,
@@ -334,21 +338,23 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
         return Err(NotPacked::WithoutPool { file: job.file.clone() });
     };
     let is_on_host = pool.device.starts_with("CPU");
-    // The smallest limit is for the traced steps; a run with a higher peak later needs at least that peak.
+    // The smallest limit is for the traced steps; a run with a higher peak later needs at least that peak. A smaller limit than the peak of
+    // a traced run is none too few: without one the pool hands out larger blocks than requested.
+    let is_traced = pool.peak.is_some_and(|traced| traced >= peak);
     let least = least_limit(reading, &pool.name);
-    let least = least.filter(|least| {
-        least.basis == NeedBasis::LowerBound || pool.peak.is_some_and(|traced| traced >= peak)
-    });
+    let least = least.filter(|least| least.basis == NeedBasis::LowerBound || is_traced);
+    let minimum = least.map_or(peak, |least| if is_traced { least.limit } else { least.limit.max(peak) });
     let basis = least.map_or(NeedBasis::Peak, |least| least.basis);
     Ok(JobNeed {
         need: Need {
-            minimum: least.map_or(peak, |least| least.limit).max(peak),
+            minimum,
             is_sure: basis == NeedBasis::Replay,
             outside: report
                 .highest_of(&pool.device)
                 .and_then(|highest| highest.outside)
                 .filter(|_| !is_on_host)
                 .or(options.context),
+            granule: granule(report.source.framework),
         },
         basis,
         framework: report.source.framework,
@@ -360,6 +366,11 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
             total: figure(&report, &pool.device, LineKind::Device),
         }),
     })
+}
+
+/// What a framework rounds its limits up to.
+fn granule(framework: Option<Framework>) -> Bytes {
+    if framework == Some(Framework::Jax) { JAX_GRANULE } else { MIB }
 }
 
 /// A limit that a replay found.

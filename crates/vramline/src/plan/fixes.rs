@@ -7,13 +7,14 @@
 use rustc_hash::FxHashMap;
 
 use super::draws::Parts;
+use super::predict::reserved;
 use super::probe::{Ask, Part, Probe};
 use super::sixteen::{Becomes, Copied, Sixteen};
 use super::size::{Basis, Size};
 use super::{Irregular, Plan, each};
 use crate::allocator::Placement;
 use crate::event::{Dtype, Framework};
-use crate::replay::{Act, Program, Rehearsal, Rules};
+use crate::replay::{Act, Program, Rehearsal, Rehearsed, Rules};
 use crate::snapshot::Role;
 use crate::units::Bytes;
 
@@ -307,7 +308,10 @@ impl Plan {
                 rules.options.expandable |= fixes.contains(&Fix::Expandable);
             }
             let placement = Placement::Ascending;
-            Rehearsal { program: &program, rules: &rules, limit: None, placement }.run(&cuts)
+            let rehearsed =
+                Rehearsal { program: &program, rules: &rules, limit: None, placement }.run(&cuts)?;
+            let pool = reserved(self.probes.get(number)?, &program, placement, &rehearsed);
+            Some(Rehearsed { pool, ..rehearsed })
         });
         for (number, rehearsed) in orders.into_iter().zip(rehearsed) {
             let (probe, rehearsed) = (self.probes.get(number)?, rehearsed?);

@@ -7,7 +7,7 @@ use super::probe::{Part, Probe};
 use super::size::Basis;
 use super::{Irregular, Plan, each};
 use crate::allocator::Placement;
-use crate::replay::{Program, Rehearsed, Rules};
+use crate::replay::{Program, Rehearsal, Rehearsed, Rules};
 use crate::snapshot::Role;
 use crate::units::Bytes;
 
@@ -43,7 +43,7 @@ pub struct Prediction {
     pub low: Bytes,
     /// Nearly no run takes more.
     pub high: Bytes,
-    /// What is taken from the driver by a pool without a limit: least, middle, most.
+    /// What is taken from the driver by a pool under the limit of the probes: least, middle, most.
     pub pool: [Bytes; 3],
     /// By part of the run.
     pub parts: Vec<PartPeak>,
@@ -113,7 +113,7 @@ impl Plan {
             (rehearsed.failure.is_none() && rehearsed.peak <= MAX_PREDICTED_BYTES)
                 .then_some((program, rehearsed))
         });
-        for (&(number, irregular, _), rehearsed) in ways.iter().zip(rehearsed) {
+        for (&(number, irregular, placement), rehearsed) in ways.iter().zip(rehearsed) {
             let (program, rehearsed) = rehearsed?;
             let probe = self.probes.get(number)?;
             // What is held instead of scaled widens the interval, it does not move the middle.
@@ -121,7 +121,7 @@ impl Plan {
             for (stretch, &peak) in probe.stretches.iter().zip(&rehearsed.peaks) {
                 parts.add(stretch.part, peak, self.weight(probe.batch) * seldom);
             }
-            pools.push(reserved(probe, &rehearsed));
+            pools.push(reserved(probe, &program, placement, &rehearsed));
             runs.push((number, program, rehearsed));
         }
         let peak = parts.quantile(0.5, steps)?;
@@ -133,6 +133,15 @@ impl Plan {
         let of_part = |(part, draws): (Part, &Draws)| Some(PartPeak { part, range: draws.range()? });
         let parts = parts.iter().filter_map(of_part).collect();
         Some(Prediction { batch, peak, low, high, pool, parts, roles, slack, bases })
+    }
+
+    /// What the pool takes from the driver under a limit, if it reserves all of that at once.
+    #[must_use]
+    pub(crate) fn reserved_at_once(&self, limit: Bytes) -> Option<Bytes> {
+        match &self.probes.last()?.ran.rules {
+            Rules::Bfc(preset) if !preset.options.growth => Some(preset.options.limit(limit)),
+            _ => None,
+        }
     }
 
     /// What an order counts: those of larger probes more.
@@ -228,13 +237,25 @@ fn widened(low: Bytes, high: Bytes) -> (Bytes, Bytes) {
     (Bytes(low.0 - low.0 / 1000 * MARGIN_PER_MILLE), Bytes(high.0 + high.0 / 1000 * MARGIN_PER_MILLE))
 }
 
-/// What a pool takes from the driver. One that takes all its memory at once takes its limit, whatever the batch.
-fn reserved(probe: &Probe, rehearsed: &Rehearsed) -> Bytes {
-    match &probe.ran.rules {
-        Rules::Bfc(preset) if !preset.options.growth => {
-            probe.ran.limit.unwrap_or(rehearsed.peak).max(rehearsed.peak)
-        }
-        _ => rehearsed.pool,
+/// What a pool takes from the driver: never more than it may. One that reserves its memory at once takes all of it, whatever the batch; one
+/// that grows takes smaller steps near its limit, and all of it before a request fails.
+pub(super) fn reserved(
+    probe: &Probe,
+    program: &Program,
+    placement: Placement,
+    rehearsed: &Rehearsed,
+) -> Bytes {
+    let rules = &probe.ran.rules;
+    let Rules::Bfc(preset) = rules else { return rehearsed.pool };
+    if !preset.options.growth {
+        return probe.ran.limit.unwrap_or(rehearsed.peak);
+    }
+    match probe.own_limit().filter(|&limit| limit < rehearsed.pool) {
+        None => rehearsed.pool,
+        Some(limit) => Rehearsal { program, rules, limit: Some(limit), placement }
+            .run(&[])
+            .filter(|under| under.failure.is_none())
+            .map_or(limit, |under| under.pool),
     }
 }
 

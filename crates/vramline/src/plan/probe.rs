@@ -12,7 +12,7 @@ use crate::names::Name;
 use crate::replay::{self, NotReplayed, PoolRun};
 use crate::snapshot::Role;
 use crate::trace::{Phase, PoolTrace, Trace};
-use crate::units::Span;
+use crate::units::{Bytes, Span};
 
 /// Who asks, the same in every probe. The empty name is one too: of requests that nothing names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -268,6 +268,12 @@ impl Probe {
             *count /= steps as u64;
         }
         asked
+    }
+
+    /// The most that its pool may take of its device, where the run tells it. What a framework says of pools in host memory is no limit: it
+    /// is the same on every machine.
+    pub(super) fn own_limit(&self) -> Option<Bytes> {
+        self.ran.limit.filter(|_| self.is_on_device)
     }
 
     /// The act at which what is planned with ends.

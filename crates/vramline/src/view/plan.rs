@@ -162,7 +162,8 @@ pub struct PredictionView {
     /// Upper bound: nearly no run needs more.
     #[field(title = "highest peak")]
     pub high_bytes: Bytes,
-    /// What a pool without a limit reserves, as the median over op orders.
+    /// What the pool reserves, as the median over op orders: under the limit that it has in the probes, and if it reserves its memory at once
+    /// (TensorFlow and JAX on a GPU, unless they grow) under --limit.
     #[field(title = "reserved")]
     pub pool_bytes: Bytes,
     /// The minimum over op orders.
@@ -238,7 +239,7 @@ pub struct FixView {
     /// The peak with the fix.
     #[field(title = "new peak", null_with = Self::why_unmeasured)]
     pub peak_bytes: Option<Bytes>,
-    /// What a pool without a limit reserves with the fix.
+    /// What the pool reserves with the fix, as in `predictions`.
     #[field(title = "new reserved", null_with = Self::why_unmeasured)]
     pub pool_bytes: Option<Bytes>,
     /// False if the peak with the fix is still above the limit.

@@ -291,14 +291,29 @@ fn the_largest_batches_pass_and_twice_as_many_do_not() {
 
 #[test]
 fn a_pool_that_takes_everything_at_once_takes_its_limit() {
-    let mut plan = plan(&autoencoder());
-    let limit = Bytes(1 << 30);
+    let (mut plan, probes) = (plan(&autoencoder()), autoencoder());
+    let own = Bytes(1 << 30);
     for probe in &mut plan.probes {
         let Rules::Bfc(preset) = &mut probe.ran.rules else { panic!("TensorFlow's pool") };
         preset.options.growth = false;
-        probe.ran.limit = Some(limit);
+        preset.options.granularity = Bytes(2 << 20);
+        probe.ran.limit = Some(own);
     }
-    assert_eq!(plan.predict(20, 4).unwrap().pool, [limit; 3]);
+    assert_eq!(plan.predict(20, 4).unwrap().pool, [own; 3]);
+    // Whatever is asked: with fixes, far beyond the limit, and under another limit.
+    let pools = |limit: Option<Bytes>, batch: u64| {
+        let wanted =
+            PlanOptions { batches: vec![batch], limit, steps: 4, fixes: true, ..PlanOptions::default() };
+        let document = view(&plan, &probes, &wanted);
+        let [prediction] = document.predictions.as_slice() else { panic!("one prediction") };
+        let fixes: Vec<Bytes> = document.fixes.iter().filter_map(|fix| fix.pool_bytes).collect();
+        assert!(!fixes.is_empty());
+        assert!(fixes.iter().all(|&pool| pool == prediction.pool_bytes), "{fixes:?}");
+        prediction.pool_bytes
+    };
+    assert_eq!(pools(None, 104), own);
+    assert_eq!(pools(None, 1 << 14), own);
+    assert_eq!(pools(Some(Bytes(201 << 20)), 104), Bytes(202 << 20), "in whole granules");
 }
 
 #[test]

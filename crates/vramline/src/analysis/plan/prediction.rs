@@ -152,10 +152,13 @@ impl<'a> Answers<'a> {
 
     /// What a batch size needs; `None`, with a doubt, if no pool can be that large.
     pub(super) fn prediction(&mut self, batch: u64, outside: Option<Bytes>) -> Option<BatchPrediction> {
-        let Some(taken) = self.plan.predict(batch, self.options.steps) else {
+        let Some(mut taken) = self.plan.predict(batch, self.options.steps) else {
             self.doubts.push(Doubt::TooLarge(batch));
             return None;
         };
+        if let Some(pool) = self.options.limit.and_then(|limit| self.plan.reserved_at_once(limit)) {
+            taken.pool = [pool; 3];
+        }
         let is_certain = self.is_certain(&taken);
         let [_, pool, _] = taken.pool;
         Some(BatchPrediction {
@@ -174,6 +177,9 @@ impl<'a> Answers<'a> {
         let mut new = self.plan.doubts(prediction);
         if self.options.variable == "batch" {
             new.extend(self.plan.not_in_shapes());
+        }
+        if self.options.limit.is_none() {
+            new.extend(self.plan.over_pool(prediction));
         }
         // Whatever the plan does not know about a batch size, its runs have shown.
         let is_confirmed = self.confirmation.confirmed() == Some(prediction.batch);
