@@ -7,6 +7,7 @@ use super::report::{PoolAnalysis, ReportAnalysis, ReportOptions, report};
 use crate::event::Framework;
 use crate::ledger::LineKind;
 use crate::plan::pack::{MIB, Need, Packing, Room, Share, millionths};
+use crate::plan::with_room;
 use crate::units::Bytes;
 use crate::warning::{Warning, Warnings};
 
@@ -107,7 +108,7 @@ pub struct PackedJob {
 /// How the need of a job is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeedBasis {
-    /// The smallest limit with which an exact replay passes.
+    /// The smallest limit with which an exact replay passes, with room for other orders of ops.
     Replay,
     /// The smallest limit that a plan found.
     PlanMinimum,
@@ -380,19 +381,24 @@ struct LeastLimit {
     basis: NeedBasis,
 }
 
-/// The smallest limit with which the recorded order passes, if the replay is exact from the start; for a run that ended early, a lower
-/// bound.
+/// The smallest limit with which the recorded order passes, with room for other orders, if the replay is exact from the start; for a run that
+/// ended early, a lower bound.
 fn least_limit(reading: &Reading, pool: &str) -> Option<LeastLimit> {
     let options = ReplayOptions { pool: Some(pool.to_owned()), find_limit: true, ..ReplayOptions::default() };
     let replayed = replay(reading, &options).ok()?;
+    let is_ordered = reading.highest_pool(Some(pool))?.0.trace.history.framework == Some(Framework::PyTorch);
     let is_exact = replayed
         .pools
         .first()
         .is_some_and(|pool| pool.replay.ran.is_exact() && pool.replay.ran.from_start == Some(true));
     let found = replayed.what_if.iter().find(|found| found.answered.fits == Some(true))?;
     let limit = found.answered.limit.filter(|_| is_exact)?;
-    let basis = if found.is_lower_bound { NeedBasis::LowerBound } else { NeedBasis::Replay };
-    Some(LeastLimit { limit, basis })
+    if found.is_lower_bound {
+        return Some(LeastLimit { limit, basis: NeedBasis::LowerBound });
+    }
+    // Another run may have another order of ops, by the criterion of a plan.
+    let limit = if is_ordered { limit } else { with_room(limit) };
+    Some(LeastLimit { limit, basis: NeedBasis::Replay })
 }
 
 /// A line of a device's ledger, summed over the processes of the job; `None` if one is unknown.

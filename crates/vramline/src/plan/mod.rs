@@ -31,7 +31,7 @@ use crate::replay::{Program, Rehearsal, Rehearsed};
 use crate::units::Bytes;
 use crate::worker;
 
-pub use chance::{Chance, Largest};
+pub use chance::{Chance, Largest, with_room};
 pub use compiled::{Compiled, ProgramRequest};
 pub use doubt::{Doubt, NotPlanned};
 pub use fixes::{Fix, Fixed};

@@ -175,12 +175,13 @@ pub struct PredictionView {
     /// What the driver would count for the process: `pool_bytes` + `outside_bytes`.
     #[field(null = "no probe is a recording on a GPU with driver figures for the process")]
     pub process_bytes: Option<Bytes>,
-    /// The smallest limit with which every op order passes, in whole MiB.
+    /// The smallest limit, in whole MiB, with which `fits` is true: by the same criterion, before any real run.
     #[field(title = "smallest limit that fits", null = "no limit was found with which it fits")]
     pub minimum_bytes: Option<Bytes>,
     /// False if a warning makes this batch size uncertain; `fits` is then null.
     pub certain: bool,
-    /// Whether it fits the limit: true if nearly every run passes with room to spare, false if none does, even if threads wait.
+    /// Whether it fits the limit: true if every op order passes and nearly every run does with room to spare, false if none does, even if threads
+    /// wait.
     #[field(null_with = Self::why_open)]
     pub fits: Option<bool>,
     /// Why that is unknown.

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use vramline::analysis::pack::{KnownNeed, PackJob, PackOptions, pack};
 use vramline::analysis::plan::{
-    self as analysis, ConfirmationState, NoPlan, PlanGate, PlanOptions, ProbeRead, prepare,
+    self as analysis, ConfirmationState, NoPlan, PlanDocument, PlanGate, PlanOptions, PlanVerdict, ProbeRead,
+    prepare,
 };
 use vramline::analysis::report::{ReportOptions, report};
 use vramline::plan::{Basis, Compiled, Doubt, Fix, Largest, NotPlanned, Part, Plan};
@@ -20,6 +22,8 @@ use vramline::view::plan::PlanView;
 use vramline::view::report::Report;
 
 use crate::fixture;
+
+const MIB: u64 = 1 << 20;
 
 fn probe(batch: u64, name: &str) -> ProbeRead {
     let path = fixture(&format!("plan/{name}"));
@@ -252,7 +256,7 @@ fn tensorflow_is_predicted_eight_times_beyond_its_probes() {
 #[test]
 fn a_limit_is_met_and_one_step_less_is_not() {
     let plan = plan(&autoencoder());
-    let least = plan.minimum(52).unwrap();
+    let least = plan.minimum(52, 4, None).unwrap();
     let passes = |limit: Bytes| {
         let mut orders = (0..plan.probes.len()).map(|order| {
             let program = plan.program_at(order, 52, vramline::plan::Irregular::Scaled).unwrap();
@@ -262,7 +266,58 @@ fn a_limit_is_met_and_one_step_less_is_not() {
         });
         orders.all(|passes| passes)
     };
-    assert!(passes(least) && !passes(Bytes(least.0 - (1 << 20))));
+    assert!(passes(least), "in every order");
+    assert_eq!(plan.fits(52, Bytes(least.0 - (1 << 20)), 4), None);
+    // A part of it is room for orders that no probe has shown: those of the probes need less.
+    assert!(passes(Bytes(least.0 - (1 << 20))));
+}
+
+/// The limit, one MiB less and one more: `plan`, `largest` and `pack` say the same of each.
+#[test]
+fn verdicts_agree_at_the_edge() {
+    let cases: [(&str, Vec<ProbeRead>, &[u64]); 4] = [
+        ("autoencoder", autoencoder(), &[20, 52]),
+        ("gpt-adamw", torch("gpt-adamw"), &[20, 128]),
+        ("resnet50-adam", torch("resnet50-adam"), &[16]),
+        ("compiled", compiled(), &[19]),
+    ];
+    for (case, probes, batches) in cases {
+        let prepared = plan(&probes);
+        for &batch in batches {
+            let at = |limit: Option<Bytes>| {
+                let wanted = PlanOptions { batches: vec![batch], limit, steps: 4, ..PlanOptions::default() };
+                view(&prepared, &probes, &wanted)
+            };
+            let least = at(None).predictions[0].minimum_bytes.unwrap();
+            for (limit, is_enough) in [(least.0 - MIB, false), (least.0, true), (least.0 + MIB, true)] {
+                let limit = Bytes(limit);
+                let about = format!("{case} {batch} in {limit}, of which {least} are enough");
+                let document = at(Some(limit));
+                let prediction = &document.predictions[0];
+                assert_eq!(prediction.minimum_bytes, Some(least), "{about}");
+                // What makes the whole plan uncertain makes every verdict uncertain, and none of them another.
+                let fits = is_enough && prediction.certain;
+                assert_eq!(prediction.fits == Some(true), fits, "{about}: {}", document.headline);
+                assert_eq!(document.verdict.word == PlanVerdict::Fits, fits, "{about}");
+                assert_eq!(prepared.fits(batch, limit, 4) == Some(true), is_enough, "{about}");
+                let largest = prepared.largest(limit, 4).edge;
+                assert!(largest >= Some(batch) || !is_enough || case == "compiled", "{about}: {largest:?}");
+                let known = PlanDocument::parse(&serde_json::to_string(&document).unwrap()).unwrap();
+                let job = PackJob {
+                    name: case.to_owned(),
+                    file: case.to_owned(),
+                    known: KnownNeed::Plan(Box::new(known), Some(batch)),
+                };
+                let options = PackOptions {
+                    memory: Some(limit),
+                    reserved: Some(Bytes::ZERO),
+                    context: Some(Bytes::ZERO),
+                    ..PackOptions::default()
+                };
+                assert_eq!(pack(&[job], &options).unwrap().fits == Some(true), fits, "{about}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -285,7 +340,7 @@ fn the_largest_batches_pass_and_twice_as_many_do_not() {
     // What is sure passes in every order without threads that wait: by the criterion of the least limit.
     for limit in [100, 128, 160, 200].map(|mebibytes| Bytes(mebibytes << 20)) {
         let sure = plan.largest(limit, 1000).to_confirm.unwrap();
-        assert!(plan.minimum(sure).unwrap() <= limit, "{sure} under {limit}");
+        assert!(plan.minimum(sure, 1000, Some(limit)).unwrap() <= limit, "{sure} under {limit}");
     }
 }
 
@@ -615,7 +670,7 @@ fn a_compiled_program_is_known_where_it_was_compiled_and_nowhere_else() {
     assert!(prediction.exact_share() > 0.99);
     assert_eq!(serious(&plan, 139).1, [Doubt::NotCompiled(139)]);
     // What is called sure was compiled.
-    let least = plan.minimum(140).unwrap();
+    let least = plan.minimum(140, 4, None).unwrap();
     let beyond = Bytes(least.0 * 3 / 2);
     assert_eq!(plan.largest(beyond, 8).sure, Some(140));
     assert!(plan.largest(beyond, 8).edge > Some(140));

@@ -16,7 +16,7 @@ pub struct BatchPrediction {
     pub taken: Prediction,
     /// What its process needs: the pool and memory outside it.
     pub process: Option<Bytes>,
-    /// The smallest limit with which every order passes; `None` if none was found.
+    /// The smallest limit with which it fits; `None` if none was found.
     pub minimum: Option<Bytes>,
     /// Whether there is no serious doubt.
     pub is_certain: bool,
@@ -163,7 +163,7 @@ impl<'a> Answers<'a> {
         let [_, pool, _] = taken.pool;
         Some(BatchPrediction {
             process: outside.map(|outside| outside + pool),
-            minimum: self.plan.minimum(batch),
+            minimum: self.plan.minimum(batch, self.options.steps, self.options.limit),
             is_certain,
             fits: self.fits(batch, is_certain),
             by_role: Role::ALL.into_iter().map(|role| (role, bytes_of(&taken.roles, role))).collect(),
