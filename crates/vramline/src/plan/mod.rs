@@ -19,6 +19,7 @@ mod predict;
 mod probe;
 mod sixteen;
 mod size;
+mod updates;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

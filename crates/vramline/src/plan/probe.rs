@@ -11,7 +11,7 @@ use crate::event::{Dtype, Framework, Region};
 use crate::names::Name;
 use crate::replay::{self, NotReplayed, PoolRun};
 use crate::snapshot::Role;
-use crate::trace::{Phase, PoolTrace, Trace};
+use crate::trace::{Pass, Phase, PoolTrace, Trace};
 use crate::units::{Bytes, Span};
 
 /// Who asks, the same in every probe. The empty name is one too: of requests that nothing names.
@@ -152,6 +152,8 @@ pub(super) struct Ask {
     pub(super) dtype: Dtype,
     /// Where in the model.
     pub(super) place: Place,
+    /// What of a training step of PyTorch asks.
+    pub(super) pass: Option<Pass>,
 }
 
 /// What a stretch of a run does.
@@ -375,6 +377,7 @@ fn asks(source: Source<'_>, ran: &PoolRun, stretches: &[Stretch], keys: &mut Key
                 life: lives.remove(&act),
                 dtype: event.dtype(),
                 place: places.of(name, history.names.get(name)),
+                pass: trace.pass_of(answer.event as usize),
             });
             *occurrence += 1;
         }

@@ -109,7 +109,7 @@ fn jax_takes_its_limit_as_a_share_of_what_cuda_tells() {
     let document = packed(&jobs, &PackOptions { headroom: 0, ..PackOptions::default() });
     let command = "python tests/gpu/workloads.py jax_jitted";
     let limit = document.jobs[0].limit_bytes;
-    assert_eq!(document.jobs[0].limit_bytes, Bytes(939_527_424_u64.next_multiple_of(MIB)));
+    assert_eq!(document.jobs[0].limit_bytes, Bytes(939_527_424_u64.next_multiple_of(2 * MIB)));
     let share = document.jobs[0].limit_bytes.0 * 1_000_000 / (H200 - KEPT);
     assert_eq!(document.jobs[0].launch[1], format!("XLA_PYTHON_CLIENT_MEM_FRACTION=0.{share:06} {command}"));
     assert_eq!(document.jobs[0].launch[0], format!("vramline run --limit {}MiB -- {command}", limit.0 / MIB));
