@@ -187,7 +187,7 @@ pub struct PredictionView {
     /// Why that is unknown.
     #[serde(skip)]
     no_fit: Option<NoFit>,
-    /// Share of bytes at the peak with an exact size: three probes agree on it, or the compiler reports it.
+    /// Share of bytes at the peak with an exact size: three probes agree on it, or the compiler reports it for this batch size.
     #[field(title = "sizes known exactly", unit = "share")]
     pub exact_share: f64,
     /// Requested bytes, by how their size is known.

@@ -396,6 +396,43 @@ fn fixes_are_the_requests_edited_and_run_again() {
     assert!(fixes.iter().all(|fixed| fixed.fixes.iter().all(|fix| !fix.text().is_empty())));
 }
 
+/// A recorded model of `fixtures/held-out`.
+fn held_out(case: &str, batches: [u64; 3]) -> Vec<ProbeRead> {
+    let read = |batch: u64| {
+        let file = format!("held-out/{case}-{batch}.vram");
+        ProbeRead { batch, reading: vramline::read(&fixture(&file)).unwrap(), file }
+    };
+    batches.map(read).into()
+}
+
+#[test]
+fn gradients_and_updates_of_pytorch_are_told_apart_by_their_stacks() {
+    let peaks = |case: &str, batch: u64| {
+        let plan = plan(&held_out(case, [2, 4, 8]));
+        let all = plan.fixes(batch, None, 3);
+        let of = |name: &str| all.iter().find(|fixed| fixed.fixes.len() == 1 && fixed.fixes[0].name() == name);
+        let saved = |name: &str| {
+            let before = plan.predict(batch, 3).unwrap().peak;
+            of(name).map(|fixed| before.0 as i64 - fixed.peak.unwrap().0 as i64)
+        };
+        let gradients = plan.predict(batch, 3).unwrap().roles;
+        let gradients = gradients.iter().find(|(role, _)| *role == Role::Gradients).unwrap().1;
+        (gradients.0 as i64, ["accumulate", "step-in-backward", "one-by-one", "set-to-none"].map(saved))
+    };
+    // Its peak is at the end of the backward pass, where all gradients are there and nothing of the update.
+    let (gradients, [_, in_backward, one_by_one, to_none]) = peaks("swin-amp", 1);
+    assert!((gradients * 9 / 10..=gradients).contains(&in_backward.unwrap()), "{in_backward:?} of {gradients}");
+    assert!(one_by_one.unwrap() < gradients / 10, "only the pool");
+    assert_eq!(to_none, None, "gradients are freed already");
+    // One whose peak at a small batch is in the update. What it saves there another peak takes back.
+    let (gradients, [_, _, one_by_one, _]) = peaks("gpt-compiled", 1);
+    assert!((1..gradients).contains(&one_by_one.unwrap()), "{one_by_one:?}");
+    // Half the batch, and the gradients of the other half.
+    let (_, [accumulate, _, one_by_one, _]) = peaks("gpt-compiled", 32);
+    assert!(accumulate.unwrap() > 1 << 30, "{accumulate:?}");
+    assert_eq!(one_by_one, None, "the peak is elsewhere");
+}
+
 #[test]
 fn mixed_precision_takes_what_real_runs_took() {
     let plan = plan(&autoencoder());
@@ -668,7 +705,10 @@ fn a_compiled_program_is_known_where_it_was_compiled_and_nowhere_else() {
     assert!(off(prediction.peak, 158_075_648).abs() < 0.001, "{prediction:?}");
     assert!(prediction.bases.contains(&(Basis::Compiled, Bytes(70_408_424))), "{prediction:?}");
     assert!(prediction.exact_share() > 0.99);
-    assert_eq!(serious(&plan, 139).1, [Doubt::NotCompiled(139)]);
+    let (prediction, doubts) = serious(&plan, 139);
+    assert_eq!(doubts, [Doubt::NotCompiled(139)]);
+    // A compiler's size is exact where it was compiled, and nowhere else.
+    assert!(prediction.exact_share() < 0.6, "{prediction:?}");
     // What is called sure was compiled.
     let least = plan.minimum(140, 4, None).unwrap();
     let beyond = Bytes(least.0 * 3 / 2);
