@@ -339,8 +339,8 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
         return Err(NotPacked::WithoutPool { file: job.file.clone() });
     };
     let is_on_host = pool.device.starts_with("CPU");
-    // The smallest limit is for the traced steps; a run with a higher peak later needs at least that peak. A smaller limit than the peak of
-    // a traced run is none too few: without one the pool hands out larger blocks than requested.
+    // The smallest limit is for the traced steps; a run with a higher peak later needs at least that peak. The limit may be below a traced
+    // peak: without a limit the pool hands out larger blocks than requested.
     let is_traced = pool.peak.is_some_and(|traced| traced >= peak);
     let least = least_limit(reading, &pool.name);
     let least = least.filter(|least| least.basis == NeedBasis::LowerBound || is_traced);
