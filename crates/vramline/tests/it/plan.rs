@@ -410,18 +410,25 @@ fn gradients_and_updates_of_pytorch_are_told_apart_by_their_stacks() {
     let peaks = |case: &str, batch: u64| {
         let plan = plan(&held_out(case, [2, 4, 8]));
         let all = plan.fixes(batch, None, 3);
-        let of = |name: &str| all.iter().find(|fixed| fixed.fixes.len() == 1 && fixed.fixes[0].name() == name);
+        let of =
+            |name: &str| all.iter().find(|fixed| fixed.fixes.len() == 1 && fixed.fixes[0].name() == name);
         let saved = |name: &str| {
             let before = plan.predict(batch, 3).unwrap().peak;
-            of(name).map(|fixed| before.0 as i64 - fixed.peak.unwrap().0 as i64)
+            of(name).map(|fixed| before.0.cast_signed() - fixed.peak.unwrap().0.cast_signed())
         };
         let gradients = plan.predict(batch, 3).unwrap().roles;
         let gradients = gradients.iter().find(|(role, _)| *role == Role::Gradients).unwrap().1;
-        (gradients.0 as i64, ["accumulate", "step-in-backward", "one-by-one", "set-to-none"].map(saved))
+        (
+            gradients.0.cast_signed(),
+            ["accumulate", "step-in-backward", "one-by-one", "set-to-none"].map(saved),
+        )
     };
     // Its peak is at the end of the backward pass, where all gradients are there and nothing of the update.
     let (gradients, [_, in_backward, one_by_one, to_none]) = peaks("swin-amp", 1);
-    assert!((gradients * 9 / 10..=gradients).contains(&in_backward.unwrap()), "{in_backward:?} of {gradients}");
+    assert!(
+        (gradients * 9 / 10..=gradients).contains(&in_backward.unwrap()),
+        "{in_backward:?} of {gradients}"
+    );
     assert!(one_by_one.unwrap() < gradients / 10, "only the pool");
     assert_eq!(to_none, None, "gradients are freed already");
     // One whose peak at a small batch is in the update. What it saves there another peak takes back.
