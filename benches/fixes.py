@@ -1,10 +1,11 @@
 """Do the fixes save what plan says? Every fix that can be applied from outside, predicted and measured on real models.
 
-    python benches/fixes.py [--runs N] [--write docs/proof/accuracy-fixes.md]
+    python benches/fixes.py [--runs N] [--torch ROWS] [--write docs/proof/accuracy-fixes.md]
 
 On the CPU with TensorFlow's pool allocator, by `vramline verify`, which plans from small batches, runs the model as it is and with the
 fix, several times each, and compares the savings. PyTorch's expandable segments were measured on an H200: fixtures/plan/truths.jsonl.
-What is there in benches/out/fixes is not run again.
+Fixes of PyTorch programs were measured there, too: --torch is the `torch_fixes.jsonl` that `tests/gpu/torch_fixes.py` wrote. What is there
+in benches/out/fixes is not run again.
 """
 
 import argparse
@@ -62,9 +63,23 @@ def expandable():
         )
 
 
+def written_in(rows):
+    """Rows of fixes that were written into a PyTorch program."""
+    size = lambda number: "none" if number is None else f"{number / MIB:,.0f}"  # noqa: E731
+    for row in map(json.loads, rows.read_text(encoding="utf-8").splitlines()):
+        cells = [row["job"], str(row["batch"]), row["fix"] or "as it is", "yes" if row["offered"] or not row["fix"] else "no"]
+        for figure in ("allocated", "reserved"):
+            told = row[figure]
+            saving = told["saving"] or (None, None)
+            cells += [f"{size(told['predicted'])}, {size(told['measured'])}", f"{size(saving[0])}, {size(saving[1])}"]
+            cells.append("" if told["apart"] is None else f"{told['apart']:+.1%}")
+        yield f"| {' | '.join(cells)} |"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--torch", type=Path)
     parser.add_argument("--write", type=Path)
     asked = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
@@ -86,11 +101,17 @@ def main():
             print(lines[-1], flush=True)
     lines += ["", "PyTorch 2.11 on an H200, `expandable_segments`, predicted from batches 2, 4 and 8; reserved bytes:", ""]
     lines += [
-        "| model | batch | without: measured (MiB) | with: predicted (MiB) | with: measured (MiB) | off "
-        "| saving apart, of the peak |",
+        "| model | batch | without: measured (MiB) | with: predicted (MiB) | with: measured (MiB) | off | saving apart, of the peak |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += expandable()
+    if asked.torch:
+        lines += ["", "Fixes written into PyTorch programs on an H200, predicted and measured (MiB); one that is not offered is said to save nothing:", ""]
+        lines += [
+            "| job | batch | fix | offered | allocated | saves | apart, of the peak | reserved | saves | apart, of the pool |",
+            "|---|---|---|---|---|---|---|---|---|---|",
+        ]
+        lines += written_in(asked.torch)
     text = "\n".join(lines)
     print(text)
     if asked.write:

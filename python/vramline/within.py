@@ -45,7 +45,7 @@ class Within:
             limit the allocator packs tighter and ops wait for memory, so `minimum_bytes` decides what fits.
         predicted_low_bytes: Lower bound of the predicted peak.
         predicted_high_bytes: Upper bound of the predicted peak.
-        minimum_bytes: The smallest limit under which the plan expects every order of ops to pass.
+        minimum_bytes: The smallest limit that the plan calls sure for this micro-batch.
         certain: False if the plan has too little data, or expects only some orders of ops to pass.
         confirmed_runs: Number of short real runs with this micro-batch that passed under the limit, in separate processes. 0 if the
             choice was not confirmed: a run failed, `confirm` is 0, or a plan was given.
@@ -491,6 +491,9 @@ def _within(wanted: _Request, plan: _vramline.PlanDocument, micro: int, steps: i
     """Returns the result for a micro-batch. It is not certain unless `is_known` says that the plan is of runs like this one."""
     at = next((each for each in plan.predictions if each.batch == micro), None)
 
+    # By the criterion of the plan; a given plan need not have a prediction for this micro-batch.
+    fits = (plan.expected or plan.sure or 0) >= micro if at is None else at.fits is True
+
     def with_others(size: Callable[[_vramline.PlannedBatch], int | None]) -> int | None:
         told = None if at is None else size(at)
         return None if told is None else told + wanted.others
@@ -505,7 +508,7 @@ def _within(wanted: _Request, plan: _vramline.PlanDocument, micro: int, steps: i
         predicted_low_bytes=with_others(lambda at: at.low),
         predicted_high_bytes=with_others(lambda at: at.high),
         minimum_bytes=with_others(lambda at: at.minimum),
-        certain=is_known and plan.certain and (plan.confirmed == micro or (plan.expected or plan.sure or 0) >= micro),
+        certain=is_known and plan.certain and (plan.confirmed == micro or fits),
         confirmed_runs=plan.passes if plan.confirmed == micro else 0,
         measured_peak_bytes=None,
         stepped_down=False,

@@ -190,7 +190,13 @@ fn measure(args: &VerifyArgs, batch: u64, fixes: &[Fix]) -> Result<Measured, Fai
             Fix::ScratchLimit => drop(more.insert(TF_CUDNN_SCRATCH.to_owned(), SCRATCH_MIB.to_owned())),
             Fix::Expandable => allocator = Some(Allocator::Expandable),
             Fix::AsyncAllocator => allocator = Some(Allocator::Async),
-            Fix::PlainOptimizer | Fix::Recompute | Fix::DataOnHost => {}
+            // These need a change of the code.
+            Fix::PlainOptimizer
+            | Fix::Recompute
+            | Fix::StepInBackward
+            | Fix::OneByOne
+            | Fix::SetToNone
+            | Fix::DataOnHost => {}
         }
     }
     if !inside.is_empty() {

@@ -26,6 +26,9 @@ const PACE: Duration = Duration::from_millis(200);
 /// Time between the request to end and the kill.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// The same if the user wants the end: the job was asked once already, and its recording is discarded.
+const GRACE_AFTER_SIGNAL: Duration = Duration::from_secs(1);
+
 /// Whether and why a job is ended early. Shared by the thread that waits for the job and the thread that ends it.
 pub(crate) struct Ending<'a> {
     enough: Option<Enough<'a>>,
@@ -59,22 +62,24 @@ impl<'a> Ending<'a> {
 
     /// Waits until the job has ended or has to end. In the second case, ends the job and every process that it started.
     pub(crate) fn wait(&self, job: u32) {
-        loop {
+        let grace = loop {
             if self.is_over.load(Ordering::Relaxed) {
                 return;
             }
-            let is_asked_to = self.must_obey && self.interrupted().is_some();
-            if is_asked_to || self.enough.is_some_and(|enough| enough()) {
-                break;
+            if self.must_obey && self.interrupted().is_some() {
+                break GRACE_AFTER_SIGNAL;
+            }
+            if self.enough.is_some_and(|enough| enough()) {
+                break GRACE;
             }
             thread::sleep(PACE);
-        }
-        end_family(job);
+        };
+        end_family(job, grace);
     }
 }
 
 /// Ends the job and its descendants: a job is often a script whose children do the work. They are listed before the first one ends.
-fn end_family(job: u32) {
+fn end_family(job: u32, grace: Duration) {
     let family: Vec<Seen> = procfs::process(job).into_iter().chain(procfs::descendants(job)).collect();
     let send = |signal: i32| {
         for one in &family {
@@ -89,7 +94,7 @@ fn end_family(job: u32) {
     send(libc::SIGTERM);
     let is_gone = |one: &Seen| procfs::process(one.pid).is_none_or(|seen| seen.start != one.start);
     let asked = Instant::now();
-    while asked.elapsed() < GRACE && !family.iter().all(is_gone) {
+    while asked.elapsed() < grace && !family.iter().all(is_gone) {
         thread::sleep(PACE);
     }
     send(libc::SIGKILL);

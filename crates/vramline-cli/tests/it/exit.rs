@@ -259,10 +259,34 @@ fn a_plan_stops_at_once() {
         );
         let out = out.to_str().unwrap();
         let args = ["plan", "--batches", "7,11,13", "-o", out, "--", "sh", "-c", &script];
-        assert_eq!(interrupted(vramline(&args, folder.path()), signal, || begun.exists()), code);
+        let signalled = std::cell::Cell::new(Instant::now());
+        let is_ready = || {
+            signalled.set(Instant::now());
+            begun.exists()
+        };
+        assert_eq!(interrupted(vramline(&args, folder.path()), signal, is_ready), code);
+        // A second of grace for the script, and time for a busy machine.
+        assert!(signalled.get().elapsed() < Duration::from_secs(4), "{:?}", signalled.get().elapsed());
         let job = std::fs::read_to_string(&begun).unwrap();
         assert!(!Path::new("/proc").join(job.trim()).exists(), "the job goes on");
         let left: Vec<_> = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["probe-7-0.log"], "half a probe is left, or a second was begun");
     }
+}
+
+/// Reading and planning end with the signal, too: nothing there waits for anything.
+#[test]
+fn a_plan_without_a_job_stops_at_once() {
+    let probe = |batch: u64| format!("{batch}=fixtures/plan/resnet50-adam-{batch}.pickle.gz");
+    let probes = [probe(2), probe(4), probe(8)];
+    let mut args = vec!["plan", "--limit", "100GiB", "--curve"];
+    args.extend(probes.iter().flat_map(|probe| ["--probe", probe.as_str()]));
+    let all = (1..400).map(|batch| batch.to_string()).collect::<Vec<_>>().join(",");
+    args.extend(["--batch", &all]);
+    let folder = tempfile::tempdir().unwrap();
+    // So many predictions take minutes, of which some time has to pass.
+    let begin = Instant::now();
+    let is_planning = || begin.elapsed() > Duration::from_millis(1500);
+    assert_eq!(interrupted(vramline(&args, folder.path()), "-INT", is_planning), 130);
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
 }

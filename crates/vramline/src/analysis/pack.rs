@@ -6,13 +6,17 @@ use super::replay::{ReplayOptions, replay};
 use super::report::{PoolAnalysis, ReportAnalysis, ReportOptions, report};
 use crate::event::Framework;
 use crate::ledger::LineKind;
-use crate::plan::pack::{Need, Packing, Room, Share, millionths};
+use crate::plan::pack::{MIB, Need, Packing, Room, Share, millionths};
+use crate::plan::with_room;
 use crate::units::Bytes;
 use crate::warning::{Warning, Warnings};
 
 /// The assumption for memory outside a pool if it is unknown: a CUDA context with the libraries that frameworks load, rounded up; in host
 /// memory, Python and its libraries.
 pub const ASSUMED_OUTSIDE: Bytes = Bytes(1 << 30);
+
+/// JAX takes whole pages of the driver, of 2 MiB each (JAX 0.11).
+const JAX_GRANULE: Bytes = Bytes(2 << 20);
 
 /// The source of what a job needs.
 #[derive(Debug)]
@@ -104,7 +108,7 @@ pub struct PackedJob {
 /// How the need of a job is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeedBasis {
-    /// The smallest limit with which an exact replay passes.
+    /// The smallest limit with which an exact replay passes, with room for other orders of ops.
     Replay,
     /// The smallest limit that a plan found.
     PlanMinimum,
@@ -315,6 +319,7 @@ fn of_plan(
             minimum,
             is_sure: prediction.certain.unwrap_or(plan.certain) && prediction.minimum_bytes.is_some(),
             outside: plan.outside_bytes.or(options.context),
+            granule: granule(plan.framework),
         },
         basis,
         framework: plan.framework,
@@ -334,21 +339,23 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
         return Err(NotPacked::WithoutPool { file: job.file.clone() });
     };
     let is_on_host = pool.device.starts_with("CPU");
-    // The smallest limit is for the traced steps; a run with a higher peak later needs at least that peak.
+    // The smallest limit is for the traced steps; a run with a higher peak later needs at least that peak. The limit may be below a traced
+    // peak: without a limit the pool hands out larger blocks than requested.
+    let is_traced = pool.peak.is_some_and(|traced| traced >= peak);
     let least = least_limit(reading, &pool.name);
-    let least = least.filter(|least| {
-        least.basis == NeedBasis::LowerBound || pool.peak.is_some_and(|traced| traced >= peak)
-    });
+    let least = least.filter(|least| least.basis == NeedBasis::LowerBound || is_traced);
+    let minimum = least.map_or(peak, |least| if is_traced { least.limit } else { least.limit.max(peak) });
     let basis = least.map_or(NeedBasis::Peak, |least| least.basis);
     Ok(JobNeed {
         need: Need {
-            minimum: least.map_or(peak, |least| least.limit).max(peak),
+            minimum,
             is_sure: basis == NeedBasis::Replay,
             outside: report
                 .highest_of(&pool.device)
                 .and_then(|highest| highest.outside)
                 .filter(|_| !is_on_host)
                 .or(options.context),
+            granule: granule(report.source.framework),
         },
         basis,
         framework: report.source.framework,
@@ -362,6 +369,11 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
     })
 }
 
+/// What a framework rounds its limits up to.
+fn granule(framework: Option<Framework>) -> Bytes {
+    if framework == Some(Framework::Jax) { JAX_GRANULE } else { MIB }
+}
+
 /// A limit that a replay found.
 #[derive(Clone, Copy)]
 struct LeastLimit {
@@ -369,19 +381,24 @@ struct LeastLimit {
     basis: NeedBasis,
 }
 
-/// The smallest limit with which the recorded order passes, if the replay is exact from the start; for a run that ended early, a lower
-/// bound.
+/// The smallest limit with which the recorded order passes, with room for other orders, if the replay is exact from the start; for a run that
+/// ended early, a lower bound.
 fn least_limit(reading: &Reading, pool: &str) -> Option<LeastLimit> {
     let options = ReplayOptions { pool: Some(pool.to_owned()), find_limit: true, ..ReplayOptions::default() };
     let replayed = replay(reading, &options).ok()?;
+    let is_ordered = reading.highest_pool(Some(pool))?.0.trace.history.framework == Some(Framework::PyTorch);
     let is_exact = replayed
         .pools
         .first()
         .is_some_and(|pool| pool.replay.ran.is_exact() && pool.replay.ran.from_start == Some(true));
     let found = replayed.what_if.iter().find(|found| found.answered.fits == Some(true))?;
     let limit = found.answered.limit.filter(|_| is_exact)?;
-    let basis = if found.is_lower_bound { NeedBasis::LowerBound } else { NeedBasis::Replay };
-    Some(LeastLimit { limit, basis })
+    if found.is_lower_bound {
+        return Some(LeastLimit { limit, basis: NeedBasis::LowerBound });
+    }
+    // Another run may have another order of ops, by the criterion of a plan.
+    let limit = if is_ordered { limit } else { with_room(limit) };
+    Some(LeastLimit { limit, basis: NeedBasis::Replay })
 }
 
 /// A line of a device's ledger, summed over the processes of the job; `None` if one is unknown.

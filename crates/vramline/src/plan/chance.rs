@@ -4,6 +4,7 @@
 //! threads, as TensorFlow's do. Whether a draw passes flickers from batch to batch, since a granule more or less decides what fits
 //! where; so the batches next to the one in question are drawn too.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
@@ -107,29 +108,36 @@ impl Plan {
         Chance { run: of(steps), short: of(steps.min(2)) }
     }
 
-    /// Whether it fits: nearly every run does with room, and every order without threads that wait; no run does; or some do.
+    /// Whether it fits: it is sure to; no run does; or some do.
     #[must_use]
     pub fn fits(&self, batch: u64, limit: Bytes, steps: u64) -> Option<bool> {
-        let with_room = batch.saturating_add(if self.is_ordered {
-            batch / (ORDERED_BATCH_MARGIN_DIVISOR - 1)
-        } else {
-            batch.div_ceil(BATCH_MARGIN_DIVISOR - 1)
-        });
-        if self.chance(with_room, limit, steps).run >= SURE
-            && (self.is_ordered || self.chance(batch, tighter(limit), steps).run >= SURE)
-            && self.passes_in_every_order(batch, limit)
-        {
+        if self.is_sure(batch, limit, &|batch, limit| self.chance(batch, limit, steps).run) {
             return Some(true);
         }
         (self.chance(batch, limit, steps).short < MIN_PASS_PROBABILITY).then_some(false)
     }
 
+    /// The one criterion of what fits, for a batch under a limit, for the largest batch and for the smallest limit: every order passes without
+    /// threads that wait, and nearly every run passes with a larger batch, and under a smaller limit where orders differ. `chance` is that
+    /// of a run.
+    fn is_sure(&self, batch: u64, limit: Bytes, chance: &dyn Fn(u64, Bytes) -> f64) -> bool {
+        let with_room = batch.saturating_add(if self.is_ordered {
+            batch / (ORDERED_BATCH_MARGIN_DIVISOR - 1)
+        } else {
+            batch.div_ceil(BATCH_MARGIN_DIVISOR - 1)
+        });
+        // In the one order there is, passing is no matter of chance.
+        self.passes_in_every_order(batch, limit)
+            && (self.is_ordered || chance(batch, tighter(limit)) >= SURE)
+            && (with_room == batch || chance(with_room, limit) >= SURE)
+    }
+
     /// The largest batches that pass under a limit.
     #[must_use]
     pub fn largest(&self, limit: Bytes, steps: u64) -> Largest {
-        let mut known: FxHashMap<(u64, Bytes), f64> = FxHashMap::default();
-        let mut chance = |batch, limit| {
-            *known.entry((batch, limit)).or_insert_with(|| self.chance(batch, limit, steps).run)
+        let known: RefCell<FxHashMap<(u64, Bytes), f64>> = RefCell::default();
+        let chance = |batch, limit| {
+            *known.borrow_mut().entry((batch, limit)).or_insert_with(|| self.chance(batch, limit, steps).run)
         };
         let guess = self.on_the_line(limit);
         // Of a compiled program little is known between the batches that it was compiled at.
@@ -139,14 +147,10 @@ impl Plan {
         let passing = largest_where(guess, from, |batch| chance(batch, limit) >= SURE);
         let likely =
             largest_where(passing.unwrap_or(guess), u64::MAX, |batch| chance(batch, limit) >= LIKELY);
-        let mut within = |most: u64| {
+        let within = |most: u64| {
             // What passes farther beyond the probes than they tell is not called sure.
             let most = passing.map(|batch| self.less_room(batch))?.min(most);
-            let tight = if self.is_ordered { limit } else { tighter(limit) };
-            let mut is_sure = |batch: u64| {
-                batch <= most && chance(batch, tight) >= SURE && self.passes_in_every_order(batch, limit)
-            };
-            largest_where(most, from, &mut is_sure)
+            largest_where(most, from, |batch| batch <= most && self.is_sure(batch, limit, &chance))
         };
         let edge = within(self.farthest());
         let far = self.farthest_without_run();
@@ -205,7 +209,7 @@ impl Plan {
         share
     }
 
-    /// Whether every order passes under a limit without waiting: whether the limit is at least [`Plan::minimum`].
+    /// Whether every order passes under a limit without waiting.
     fn passes_in_every_order(&self, batch: u64, limit: Bytes) -> bool {
         let passed = each(&self.ways(), |&(order, irregular, placement)| {
             let (probe, program) = (self.probes.get(order)?, self.program_at(order, batch, irregular)?);
@@ -216,9 +220,40 @@ impl Plan {
         passed.into_iter().collect::<Option<Vec<()>>>().is_some()
     }
 
-    /// The smallest limit, in whole MiB, with which every order passes without waiting.
+    /// The smallest limit, in whole MiB, with which a batch fits: this one does, one MiB less does not, and those that were tried above do.
+    /// `asked` is a limit that is not to be above it unless it fits, too.
     #[must_use]
-    pub fn minimum(&self, batch: u64) -> Option<Bytes> {
+    pub fn minimum(&self, batch: u64, steps: u64, asked: Option<Bytes>) -> Option<Bytes> {
+        /// How far above the smallest others are tried, as one part in so many.
+        const ABOVE: [u64; 3] = [u64::MAX, 64, 16];
+        let is_sure = |mebibytes: u64| {
+            let limit = Bytes(mebibytes.saturating_mul(LIMIT_STEP.0));
+            self.is_sure(batch, limit, &|batch, limit| self.chance(batch, limit, steps).run)
+        };
+        let asked = asked.map(|asked| asked.0 / LIMIT_STEP.0);
+        let mut high = self.least_for_every_order(batch)?.0 / LIMIT_STEP.0;
+        let mut low = high.saturating_sub(1);
+        loop {
+            let mut stride = (high / 64).max(1);
+            while !is_sure(high) {
+                low = high;
+                high = high.checked_add(stride).filter(|&high| high < 1 << 30)?;
+                stride = stride.saturating_mul(2);
+            }
+            while low + 1 < high {
+                let middle = low.midpoint(high);
+                if is_sure(middle) { high = middle } else { low = middle }
+            }
+            let above = ABOVE.into_iter().map(|part| high + (high / part).max(1));
+            let above = above.chain(asked.filter(|&asked| asked > high));
+            let Some(hole) = above.filter(|&above| !is_sure(above)).max() else { break };
+            (low, high) = (hole, hole + 1);
+        }
+        Some(Bytes(high * LIMIT_STEP.0))
+    }
+
+    /// The smallest limit, in whole MiB, with which every order passes without waiting.
+    fn least_for_every_order(&self, batch: u64) -> Option<Bytes> {
         let known = AtomicU64::new(0);
         let least = each(&self.ways(), |&(order, irregular, placement)| {
             let probe = self.probes.get(order)?;
@@ -261,6 +296,15 @@ impl Plan {
 /// A limit with room.
 fn tighter(limit: Bytes) -> Bytes {
     Bytes(limit.0 - limit.0 / TIGHTER)
+}
+
+/// The smallest limit, in whole MiB, that leaves a run the room that [`Plan::fits`] asks for where orders differ: `least` is what its own order
+/// passes with.
+#[must_use]
+pub fn with_room(least: Bytes) -> Bytes {
+    let (step, divisor) = (u128::from(LIMIT_STEP.0), u128::from(TIGHTER));
+    let limit = (u128::from(least.0) * divisor).div_ceil(divisor - 1).next_multiple_of(step);
+    Bytes(u64::try_from(limit).unwrap_or(u64::MAX))
 }
 
 /// The largest batch that something holds for, searched from a guess. Fitting is not monotone in the batch: regions double, and what
@@ -365,6 +409,15 @@ mod tests {
         // Without looking that far it is the upper end.
         let near = largest_where(90, u64::MAX, fits);
         assert!(near.is_some_and(|near| near > 90), "{near:?}");
+    }
+
+    #[test]
+    fn room_is_left_and_not_a_step_more() {
+        for least in [1, 100, 117, 4096].map(|mebibytes| Bytes(mebibytes << 20)) {
+            let limit = with_room(least);
+            assert!(tighter(limit) >= least && tighter(Bytes(limit.0 - LIMIT_STEP.0)) < least, "{least}");
+        }
+        assert_eq!(with_room(Bytes(u64::MAX)), Bytes(u64::MAX));
     }
 
     #[test]

@@ -138,6 +138,15 @@ pub enum Doubt {
     Far(u64),
     /// The batch size needs more than any pool can have.
     TooLarge(u64),
+    /// The peak is above what the pool of the probes may reserve.
+    OverPool {
+        /// The batch size.
+        batch: u64,
+        /// Its peak.
+        peak: Bytes,
+        /// The limit of the pool.
+        limit: Bytes,
+    },
     /// Larger batch sizes may fit, but are far beyond the probes, and none of them ran.
     Beyond(u64),
     /// The batch size is beyond every run, and the program has ops whose kernels, and so whose scratch memory, depend on the size.
@@ -172,6 +181,7 @@ impl Doubt {
             Doubt::NotReproduced(_)
             | Doubt::FewSteps(_)
             | Doubt::TwoBatches
+            | Doubt::OverPool { .. }
             | Doubt::Beyond(_)
             | Doubt::KernelMayChange(_) => false,
         }
@@ -194,6 +204,7 @@ impl Doubt {
             Doubt::NotCompiled(_) => "not-compiled",
             Doubt::Far(_) => "far",
             Doubt::TooLarge(_) => "too-large",
+            Doubt::OverPool { .. } => "over-pool",
             Doubt::Beyond(_) => "beyond-probes",
             Doubt::KernelMayChange(_) => "kernel-may-change",
             Doubt::OncePerSample { .. } => "once-per-sample",
@@ -249,6 +260,9 @@ impl Doubt {
             }
             Doubt::Far(times) => format!("the batch size is {times} times that of the largest probe"),
             Doubt::TooLarge(batch) => format!("batch size {batch} needs more memory than any pool can have"),
+            Doubt::OverPool { batch, peak, limit } => format!(
+                "batch size {batch} needs {peak}, but in the probes the framework's pool may reserve {limit} at most"
+            ),
             Doubt::Beyond(batch) => format!(
                 "batch sizes above {batch} may fit too, but they are more than {FAR_WITHOUT_RUN} times the largest probe, and none of them ran"
             ),
@@ -295,6 +309,9 @@ impl Doubt {
             Doubt::NotCompiled(_) => "pass the XLA dump of that batch size: --compiled N=FOLDER",
             Doubt::TooLarge(_) => "check the batch size",
             Doubt::Far(_) => "add a probe with a larger batch size",
+            Doubt::OverPool { .. } => {
+                "use a smaller batch size, or give the pool a larger share of the device (JAX: XLA_PYTHON_CLIENT_MEM_FRACTION, 0.75 by default)"
+            }
             Doubt::Beyond(_) => {
                 "let the plan run the batch size itself (-- CMD {batch}), or add a probe with a larger batch size"
             }
@@ -461,6 +478,14 @@ impl Plan {
         };
         let found = self.probes.iter().zip(&self.sizes).find(is_missing);
         found.map(|(probe, _)| Doubt::NotInShapes(probe.batch))
+    }
+
+    /// Whether a batch needs more than the pool of the probes may reserve.
+    #[must_use]
+    pub(crate) fn over_pool(&self, prediction: &Prediction) -> Option<Doubt> {
+        let Prediction { batch, peak, .. } = *prediction;
+        let limit = self.probes.last()?.own_limit().filter(|&limit| limit < peak)?;
+        Some(Doubt::OverPool { batch, peak, limit })
     }
 
     /// The largest batch that is not far beyond the probes.

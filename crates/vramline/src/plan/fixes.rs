@@ -7,14 +7,17 @@
 use rustc_hash::FxHashMap;
 
 use super::draws::Parts;
+use super::predict::reserved;
 use super::probe::{Ask, Part, Probe};
 use super::sixteen::{Becomes, Copied, Sixteen};
 use super::size::{Basis, Size};
+use super::updates::{Change, Updates};
 use super::{Irregular, Plan, each};
 use crate::allocator::Placement;
 use crate::event::{Dtype, Framework};
-use crate::replay::{Act, Program, Rehearsal, Rules};
+use crate::replay::{Act, Program, Rehearsal, Rehearsed, Rules};
 use crate::snapshot::Role;
+use crate::trace::Pass;
 use crate::units::Bytes;
 
 /// The workspace limit of [`Fix::ScratchLimit`].
@@ -36,6 +39,12 @@ pub enum Fix {
     PlainOptimizer,
     /// Activations recomputed in the backward pass.
     Recompute,
+    /// Parameters updated in the backward pass, each as soon as its gradient is there.
+    StepInBackward,
+    /// Parameters updated one after the other.
+    OneByOne,
+    /// Gradients freed after each update.
+    SetToNone,
     /// The dataset in host memory, one batch at a time on the device.
     DataOnHost,
     /// A limit for the workspaces of convolutions.
@@ -59,6 +68,9 @@ impl Fix {
             Fix::MixedPrecision => "mixed-precision",
             Fix::PlainOptimizer => "plain-optimizer",
             Fix::Recompute => "recompute",
+            Fix::StepInBackward => "step-in-backward",
+            Fix::OneByOne => "one-by-one",
+            Fix::SetToNone => "set-to-none",
             Fix::DataOnHost => "data-on-host",
             Fix::ScratchLimit => "scratch-limit",
             Fix::Expandable => "expandable",
@@ -71,7 +83,15 @@ impl Fix {
     /// Whether `vramline verify` can apply it without a change to the code.
     #[must_use]
     pub fn is_from_outside(self) -> bool {
-        !matches!(self, Fix::PlainOptimizer | Fix::Recompute | Fix::DataOnHost)
+        !matches!(
+            self,
+            Fix::PlainOptimizer
+                | Fix::Recompute
+                | Fix::StepInBackward
+                | Fix::OneByOne
+                | Fix::SetToNone
+                | Fix::DataOnHost
+        )
     }
 
     /// What it does, and what it costs.
@@ -84,6 +104,9 @@ impl Fix {
             Fix::MixedPrecision => "16-bit results in the forward pass. Weights stay 32-bit and get a 16-bit copy".to_owned(),
             Fix::PlainOptimizer => "plain SGD keeps no optimizer state. Training converges differently".to_owned(),
             Fix::Recompute => "recompute activations inside blocks of layers in the backward pass. Costs about one more forward pass".to_owned(),
+            Fix::StepInBackward => "update each parameter in the backward pass and free its gradient there. Not possible if gradients are clipped, scaled or added up".to_owned(),
+            Fix::OneByOne => "update parameters one after the other, so that an update needs temporary memory for one of them only. The update is slower".to_owned(),
+            Fix::SetToNone => "free the gradients after each update instead of setting them to zero".to_owned(),
             Fix::DataOnHost => "load the dataset one batch at a time with a generator. Now the whole dataset is in the pool".to_owned(),
             Fix::ScratchLimit => "limit the workspace of each convolution to 256 MiB. Some convolutions use slower algorithms".to_owned(),
             Fix::Expandable => "segments that grow in place fragment less. Set it before CUDA is initialised".to_owned(),
@@ -133,6 +156,11 @@ impl Fix {
                 "with keras.RematScope(mode='full'): ...  # around building the blocks; Keras 3.9 and later"
                     .to_owned()
             }
+            Fix::StepInBackward => {
+                "parameter.register_post_accumulate_grad_hook(step)  # step() and zero_grad() of an optimizer for that parameter".to_owned()
+            }
+            Fix::OneByOne => "torch.optim.Adam(..., foreach=False)".to_owned(),
+            Fix::SetToNone => "optimizer.zero_grad(set_to_none=True)  # the default".to_owned(),
             Fix::DataOnHost => {
                 "model.fit(tf.data.Dataset.from_generator(...).batch(batch_size).prefetch(1))".to_owned()
             }
@@ -170,6 +198,8 @@ pub struct Fixed {
 enum Edit {
     Keep(u64),
     Drop,
+    /// The bytes of a request, and what becomes of it.
+    Changed(Change, u64),
     /// The bytes of a tensor in 16 bits.
     Cast(Becomes, u64),
 }
@@ -240,8 +270,13 @@ impl Plan {
     #[must_use]
     pub fn candidates(&self, batch: u64, fitting: Option<u64>) -> Vec<Fix> {
         let mut all = Vec::new();
+        let updates = self.updates(self.probes.len().saturating_sub(1));
+        // A program that adds up gradients can do so with smaller batches: that is a smaller batch size.
+        let accumulates = updates.as_ref().is_some_and(|updates| updates.rounds > 1);
         let most = fitting.filter(|&fitting| fitting < batch).unwrap_or(batch.div_ceil(2));
-        all.extend(parts(batch, most).map(|(micro, times)| Fix::Accumulate { micro, times }));
+        if !accumulates {
+            all.extend(parts(batch, most).map(|(micro, times)| Fix::Accumulate { micro, times }));
+        }
         let has =
             |wanted: &dyn Fn(&Ask) -> bool| self.probes.iter().any(|probe| probe.asks.iter().any(wanted));
         let is_16 =
@@ -253,6 +288,11 @@ impl Plan {
             all.push(Fix::PlainOptimizer);
         }
         all.push(Fix::Recompute);
+        if let Some(updates) = updates {
+            all.extend((!accumulates).then_some(Fix::StepInBackward));
+            all.extend(updates.has_temporaries().then_some(Fix::OneByOne));
+            all.extend(updates.keeps_gradients.then_some(Fix::SetToNone));
+        }
         all.push(Fix::DataOnHost);
         let framework = self.framework();
         let is_on_device = self.probes.iter().any(|probe| probe.is_on_device);
@@ -282,6 +322,13 @@ impl Plan {
         all
     }
 
+    /// Gradients and updates of a probe of PyTorch whose stacks tell them.
+    fn updates(&self, number: usize) -> Option<Updates> {
+        let (probe, sizes) = (self.probes.get(number)?, self.sizes.get(number)?);
+        let is_told = |ask: &Ask| ask.pass == Some(Pass::Backward);
+        (self.is_ordered && probe.asks.iter().any(is_told)).then(|| Updates::of(probe, sizes))
+    }
+
     fn framework(&self) -> Option<Framework> {
         self.probes.first().and_then(|probe| probe.framework)
     }
@@ -307,7 +354,10 @@ impl Plan {
                 rules.options.expandable |= fixes.contains(&Fix::Expandable);
             }
             let placement = Placement::Ascending;
-            Rehearsal { program: &program, rules: &rules, limit: None, placement }.run(&cuts)
+            let rehearsed =
+                Rehearsal { program: &program, rules: &rules, limit: None, placement }.run(&cuts)?;
+            let pool = reserved(self.probes.get(number)?, &program, placement, &rehearsed);
+            Some(Rehearsed { pool, ..rehearsed })
         });
         for (number, rehearsed) in orders.into_iter().zip(rehearsed) {
             let (probe, rehearsed) = (self.probes.get(number)?, rehearsed?);
@@ -337,6 +387,15 @@ impl Plan {
                 *edit = Some(of_ask(probe, ask, size, batch, fixes, &sixteen));
             }
         }
+        let updates = self.updates(number);
+        let changes = updates.as_ref().map(|updates| updates.changes(fixes)).unwrap_or_default();
+        for (act, change) in changes {
+            if let Some(Some(edit)) = edits.get_mut(act)
+                && let Edit::Keep(bytes) = *edit
+            {
+                *edit = Edit::Changed(change, bytes);
+            }
+        }
         let mut lives = if fixes.contains(&Fix::Recompute) {
             recomputed(probe, &base, &mut edits)
         } else {
@@ -345,6 +404,12 @@ impl Plan {
         let mut writer = Writer::new(&base);
         let mut copies = Copies::new(sixteen.copies);
         let accumulates = fixes.iter().any(|fix| matches!(fix, Fix::Accumulate { .. }));
+        // Keras adds up gradients in variables of their own, PyTorch in those that there are.
+        let sums = match &updates {
+            Some(updates) if updates.keeps_gradients => &[][..],
+            Some(updates) => &updates.sizes,
+            None => &weights,
+        };
         let mut cuts = Vec::new();
         let mut stretch = 0;
         for (at, &act) in base.acts.iter().enumerate() {
@@ -354,7 +419,7 @@ impl Plan {
                 cuts.push(writer.program.acts.len());
                 let part = probe.stretches.get(stretch).map(|stretch| stretch.part);
                 if accumulates && part == Some(Part::FirstStep) {
-                    for &bytes in &weights {
+                    for &bytes in sums {
                         writer.hold(bytes);
                     }
                 }
@@ -465,7 +530,7 @@ impl Edit {
             other => other,
         };
         match *self {
-            Edit::Drop => None,
+            Edit::Drop | Edit::Changed(..) => None,
             Edit::Keep(bytes) | Edit::Cast(Becomes::Widened, bytes) => Some(Bytes(bytes)),
             Edit::Cast(_, bytes) => Some(Bytes(bytes.div_ceil(2))),
         }
@@ -512,16 +577,34 @@ struct Writer {
     dropped: Vec<bool>,
     /// By the act before which it happens: the request, and the slot that is freed for it.
     later: FxHashMap<usize, Vec<(Act, u32)>>,
+    /// By the act before which they are freed: slots.
+    ends: FxHashMap<usize, Vec<u32>>,
 }
 
 impl Writer {
     fn new(base: &Program) -> Writer {
         let program = base.resized(0);
-        Writer { program, slots: base.slots, dropped: vec![false; base.slots], later: FxHashMap::default() }
+        let (later, ends) = (FxHashMap::default(), FxHashMap::default());
+        Writer { program, slots: base.slots, dropped: vec![false; base.slots], later, ends }
+    }
+
+    /// Requests something that is freed sooner or later than in the probe.
+    fn change(&mut self, change: Change, bytes: u64) {
+        match change {
+            Change::Brief(times) => {
+                let slots: Vec<u32> = (0..times).map(|_| self.hold(bytes)).collect();
+                self.program.acts.extend(slots.into_iter().map(Act::free));
+            }
+            Change::Until(at) => {
+                let slot = self.hold(bytes);
+                self.ends.entry(at).or_default().push(slot);
+            }
+        }
     }
 
     /// Does what waited for an act.
     fn reach(&mut self, at: usize) {
+        self.program.acts.extend(self.ends.remove(&at).unwrap_or_default().into_iter().map(Act::free));
         for (act, slot) in self.later.remove(&at).unwrap_or_default() {
             self.program.acts.extend([act, Act::free(slot)]);
         }
@@ -574,6 +657,10 @@ impl Writer {
             Some(Edit::Cast(becomes, bytes)) => {
                 *dropped = false;
                 self.cast(act, becomes, bytes);
+            }
+            Some(Edit::Changed(change, bytes)) => {
+                *dropped = true;
+                self.change(change, bytes);
             }
             None if *dropped => {}
             None => self.program.acts.push(act),

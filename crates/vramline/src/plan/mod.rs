@@ -19,6 +19,7 @@ mod predict;
 mod probe;
 mod sixteen;
 mod size;
+mod updates;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -31,7 +32,7 @@ use crate::replay::{Program, Rehearsal, Rehearsed};
 use crate::units::Bytes;
 use crate::worker;
 
-pub use chance::{Chance, Largest};
+pub use chance::{Chance, Largest, with_room};
 pub use compiled::{Compiled, ProgramRequest};
 pub use doubt::{Doubt, NotPlanned};
 pub use fixes::{Fix, Fixed};

@@ -6,7 +6,7 @@
 use crate::units::Bytes;
 
 /// Limits are whole MiB.
-const MIB: u64 = 1 << 20;
+pub const MIB: Bytes = Bytes(1 << 20);
 
 /// A job that is to share a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Need {
     pub is_sure: bool,
     /// What it holds beside its pool: a context, libraries. Nothing where that is not known.
     pub outside: Option<Bytes>,
+    /// Its limit is a multiple of this.
+    pub granule: Bytes,
 }
 
 /// The device.
@@ -70,7 +72,7 @@ pub fn pack(needs: &[Need], room: Room, headroom: u64, assumed: Bytes) -> Packin
     let share = |need: &Need| {
         let more = u128::from(need.minimum.0) * u128::from(headroom) / 100;
         let wanted = need.minimum + Bytes(u64::try_from(more).unwrap_or(u64::MAX));
-        let limit = Bytes(wanted.0.checked_next_multiple_of(MIB).unwrap_or(u64::MAX));
+        let limit = Bytes(wanted.0.checked_next_multiple_of(need.granule.0.max(1)).unwrap_or(u64::MAX));
         let outside = need.outside.unwrap_or(assumed);
         Share { limit, headroom: limit.saturating_sub(need.minimum), outside, total: limit + outside }
     };
@@ -99,7 +101,8 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     fn need(gib: u64, outside: Option<u64>) -> Need {
-        Need { minimum: Bytes(gib * GIB), is_sure: true, outside: outside.map(|mib| Bytes(mib * MIB)) }
+        let outside = outside.map(|mib| Bytes(mib * MIB.0));
+        Need { minimum: Bytes(gib * GIB), is_sure: true, outside, granule: MIB }
     }
 
     #[test]
@@ -107,12 +110,15 @@ mod tests {
         let room = Room { total: Bytes(16 * GIB), reserved: Bytes(GIB / 2), taken: Bytes(GIB) };
         let packed = pack(&[need(4, Some(600)), need(2, Some(500))], room, 10, Bytes(GIB));
         let [first, second] = packed.shares.as_slice() else { panic!("two shares") };
-        assert_eq!(first.limit, Bytes(4506 * MIB), "4 GiB and a tenth, in whole MiB");
-        assert_eq!(first.headroom, Bytes(410 * MIB));
-        assert_eq!(first.total, Bytes(5106 * MIB));
+        assert_eq!(first.limit, Bytes(4506 * MIB.0), "4 GiB and a tenth, in whole MiB");
+        assert_eq!(first.headroom, Bytes(410 * MIB.0));
+        assert_eq!(first.total, Bytes(5106 * MIB.0));
         assert_eq!(packed.sum, first.total + second.total + Bytes(GIB + GIB / 2));
-        assert_eq!(packed.least, Bytes(6 * GIB + 1100 * MIB + GIB + GIB / 2));
+        assert_eq!(packed.least, Bytes(6 * GIB + 1100 * MIB.0 + GIB + GIB / 2));
         assert_eq!(packed.fits, Some(true));
+        // A framework that rounds its limit up takes what it rounds to.
+        let coarse = Need { minimum: Bytes(3 * MIB.0), granule: Bytes(2 * MIB.0), ..need(4, Some(0)) };
+        assert_eq!(pack(&[coarse], room, 0, Bytes(GIB)).shares[0].limit, Bytes(4 * MIB.0));
     }
 
     #[test]
@@ -130,7 +136,8 @@ mod tests {
 
     #[test]
     fn nothing_overflows() {
-        let all = Need { minimum: Bytes(u64::MAX), is_sure: true, outside: Some(Bytes(u64::MAX)) };
+        let all =
+            Need { minimum: Bytes(u64::MAX), is_sure: true, outside: Some(Bytes(u64::MAX)), granule: MIB };
         let room = Room { total: Bytes(u64::MAX), reserved: Bytes(u64::MAX), taken: Bytes(u64::MAX) };
         let packed = pack(&[all, all], room, u64::MAX, Bytes(u64::MAX));
         assert_eq!(packed.sum, Bytes(u64::MAX));

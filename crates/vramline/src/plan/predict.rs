@@ -7,7 +7,7 @@ use super::probe::{Part, Probe};
 use super::size::Basis;
 use super::{Irregular, Plan, each};
 use crate::allocator::Placement;
-use crate::replay::{Program, Rehearsed, Rules};
+use crate::replay::{Program, Rehearsal, Rehearsed, Rules};
 use crate::snapshot::Role;
 use crate::units::Bytes;
 
@@ -43,7 +43,7 @@ pub struct Prediction {
     pub low: Bytes,
     /// Nearly no run takes more.
     pub high: Bytes,
-    /// What is taken from the driver by a pool without a limit: least, middle, most.
+    /// What is taken from the driver by a pool under the limit of the probes: least, middle, most.
     pub pool: [Bytes; 3],
     /// By part of the run.
     pub parts: Vec<PartPeak>,
@@ -53,28 +53,29 @@ pub struct Prediction {
     pub slack: Bytes,
     /// Bytes requested at that peak, by how their sizes are known.
     pub bases: Vec<(Basis, Bytes)>,
+    /// Of these, bytes whose size is exact at this batch.
+    pub exact: Bytes,
 }
 
 impl Prediction {
-    /// The share of the bytes at the peak whose size three probes agree on, or that a compiler told.
+    /// The share of the bytes at the peak whose size three probes agree on, or that a compiler told at this very batch.
     #[must_use]
     pub fn exact_share(&self) -> f64 {
-        self.share_of(&[Basis::Exact, Basis::Compiled])
+        self.share_of(self.exact)
     }
 
-    /// The same, with those that are as large as one of these in their own probe.
+    /// The share whose size is exact or compiled at some batches, or as large as one of these in its own probe.
     pub(super) fn known_share(&self) -> f64 {
-        self.share_of(&[Basis::Exact, Basis::Compiled, Basis::Twin])
+        let known = [Basis::Exact, Basis::Compiled, Basis::Twin];
+        self.share_of(
+            self.bases.iter().filter(|(basis, _)| known.contains(basis)).map(|(_, bytes)| *bytes).sum(),
+        )
     }
 
-    fn share_of(&self, bases: &[Basis]) -> f64 {
-        let sum = |wanted: &[Basis]| -> u64 {
-            let wanted = self.bases.iter().filter(|(basis, _)| wanted.contains(basis));
-            wanted.map(|(_, bytes)| *bytes).sum::<Bytes>().0
-        };
-        let all = sum(&Basis::ALL);
+    fn share_of(&self, bytes: Bytes) -> f64 {
+        let all: Bytes = self.bases.iter().map(|(_, bytes)| *bytes).sum();
         #[expect(clippy::cast_precision_loss, reason = "a share")]
-        let share = sum(bases) as f64 / all.max(1) as f64;
+        let share = bytes.0 as f64 / all.0.max(1) as f64;
         share
     }
 }
@@ -113,7 +114,7 @@ impl Plan {
             (rehearsed.failure.is_none() && rehearsed.peak <= MAX_PREDICTED_BYTES)
                 .then_some((program, rehearsed))
         });
-        for (&(number, irregular, _), rehearsed) in ways.iter().zip(rehearsed) {
+        for (&(number, irregular, placement), rehearsed) in ways.iter().zip(rehearsed) {
             let (program, rehearsed) = rehearsed?;
             let probe = self.probes.get(number)?;
             // What is held instead of scaled widens the interval, it does not move the middle.
@@ -121,7 +122,7 @@ impl Plan {
             for (stretch, &peak) in probe.stretches.iter().zip(&rehearsed.peaks) {
                 parts.add(stretch.part, peak, self.weight(probe.batch) * seldom);
             }
-            pools.push(reserved(probe, &rehearsed));
+            pools.push(reserved(probe, &program, placement, &rehearsed));
             runs.push((number, program, rehearsed));
         }
         let peak = parts.quantile(0.5, steps)?;
@@ -129,10 +130,19 @@ impl Plan {
         pools.sort_unstable();
         let pool = [*pools.first()?, *pools.get(pools.len() / 2)?, *pools.last()?];
         let middle = runs.iter().min_by_key(|(_, _, run)| (run.peak.0.abs_diff(peak.0), run.peak))?;
-        let (roles, bases, slack) = self.at_peak(middle.0, &middle.1, &middle.2);
+        let AtPeak { roles, bases, slack, exact } = self.at_peak(middle.0, &middle.1, &middle.2, batch);
         let of_part = |(part, draws): (Part, &Draws)| Some(PartPeak { part, range: draws.range()? });
         let parts = parts.iter().filter_map(of_part).collect();
-        Some(Prediction { batch, peak, low, high, pool, parts, roles, slack, bases })
+        Some(Prediction { batch, peak, low, high, pool, parts, roles, slack, bases, exact })
+    }
+
+    /// What the pool takes from the driver under a limit, if it reserves all of that at once.
+    #[must_use]
+    pub(crate) fn reserved_at_once(&self, limit: Bytes) -> Option<Bytes> {
+        match &self.probes.last()?.ran.rules {
+            Rules::Bfc(preset) if !preset.options.growth => Some(preset.options.limit(limit)),
+            _ => None,
+        }
     }
 
     /// What an order counts: those of larger probes more.
@@ -144,7 +154,7 @@ impl Plan {
     }
 
     /// Roles, bases and slack where a run is highest.
-    fn at_peak(&self, number: usize, program: &Program, run: &Rehearsed) -> AtPeak {
+    fn at_peak(&self, number: usize, program: &Program, run: &Rehearsed, batch: u64) -> AtPeak {
         let (Some(probe), Some(sizes)) = (self.probes.get(number), self.sizes.get(number)) else {
             return AtPeak::default();
         };
@@ -160,13 +170,14 @@ impl Plan {
         }
         let mut roles: FxHashMap<Role, Bytes> = FxHashMap::default();
         let mut bases: FxHashMap<Basis, Bytes> = FxHashMap::default();
-        let mut requested = Bytes::ZERO;
+        let (mut requested, mut exact) = (Bytes::ZERO, Bytes::ZERO);
         for act in live.into_iter().flatten() {
             let bytes = program.acts.get(act).and_then(|act| act.requested()).unwrap_or_default();
             let Some(&ask) = by_act.get(&act) else { continue };
             let mut role = probe.asks.get(ask).map_or(Role::Unknown, |ask| ask.role);
             if let Some(size) = sizes.get(ask) {
                 *bases.entry(size.basis).or_default() += bytes;
+                exact += if size.is_exact_at(batch) { bytes } else { Bytes::ZERO };
                 // Whatever lies in it, it is there while the program runs.
                 if size.basis == Basis::Compiled && role == Role::Unknown {
                     role = Role::Temporaries;
@@ -177,7 +188,7 @@ impl Plan {
         }
         let roles = Role::ALL.iter().filter_map(|role| Some((*role, roles.remove(role)?))).collect();
         let bases = Basis::ALL.iter().filter_map(|basis| Some((*basis, bases.remove(basis)?))).collect();
-        (roles, bases, run.peak.saturating_sub(requested))
+        AtPeak { roles, bases, slack: run.peak.saturating_sub(requested), exact }
     }
 
     /// What is rehearsed: each order, in each way to fill in what is not known.
@@ -228,14 +239,33 @@ fn widened(low: Bytes, high: Bytes) -> (Bytes, Bytes) {
     (Bytes(low.0 - low.0 / 1000 * MARGIN_PER_MILLE), Bytes(high.0 + high.0 / 1000 * MARGIN_PER_MILLE))
 }
 
-/// What a pool takes from the driver. One that takes all its memory at once takes its limit, whatever the batch.
-fn reserved(probe: &Probe, rehearsed: &Rehearsed) -> Bytes {
-    match &probe.ran.rules {
-        Rules::Bfc(preset) if !preset.options.growth => {
-            probe.ran.limit.unwrap_or(rehearsed.peak).max(rehearsed.peak)
-        }
-        _ => rehearsed.pool,
+/// What a pool takes from the driver: never more than it may. One that reserves its memory at once takes all of it, whatever the batch; one
+/// that grows takes smaller steps near its limit, and all of it before a request fails.
+pub(super) fn reserved(
+    probe: &Probe,
+    program: &Program,
+    placement: Placement,
+    rehearsed: &Rehearsed,
+) -> Bytes {
+    let rules = &probe.ran.rules;
+    let Rules::Bfc(preset) = rules else { return rehearsed.pool };
+    if !preset.options.growth {
+        return probe.ran.limit.unwrap_or(rehearsed.peak);
+    }
+    match probe.own_limit().filter(|&limit| limit < rehearsed.pool) {
+        None => rehearsed.pool,
+        Some(limit) => Rehearsal { program, rules, limit: Some(limit), placement }
+            .run(&[])
+            .filter(|under| under.failure.is_none())
+            .map_or(limit, |under| under.pool),
     }
 }
 
-type AtPeak = (Vec<(Role, Bytes)>, Vec<(Basis, Bytes)>, Bytes);
+/// What is there where a run is highest, as in a [`Prediction`].
+#[derive(Default)]
+struct AtPeak {
+    roles: Vec<(Role, Bytes)>,
+    bases: Vec<(Basis, Bytes)>,
+    slack: Bytes,
+    exact: Bytes,
+}

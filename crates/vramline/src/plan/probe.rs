@@ -11,8 +11,8 @@ use crate::event::{Dtype, Framework, Region};
 use crate::names::Name;
 use crate::replay::{self, NotReplayed, PoolRun};
 use crate::snapshot::Role;
-use crate::trace::{Phase, PoolTrace, Trace};
-use crate::units::Span;
+use crate::trace::{Pass, Phase, PoolTrace, Trace};
+use crate::units::{Bytes, Span};
 
 /// Who asks, the same in every probe. The empty name is one too: of requests that nothing names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,6 +152,8 @@ pub(super) struct Ask {
     pub(super) dtype: Dtype,
     /// Where in the model.
     pub(super) place: Place,
+    /// What of a training step of PyTorch asks.
+    pub(super) pass: Option<Pass>,
 }
 
 /// What a stretch of a run does.
@@ -270,6 +272,12 @@ impl Probe {
         asked
     }
 
+    /// The most that its pool may take of its device, where the run tells it. What a framework says of pools in host memory is no limit: it
+    /// is the same on every machine.
+    pub(super) fn own_limit(&self) -> Option<Bytes> {
+        self.ran.limit.filter(|_| self.is_on_device)
+    }
+
     /// The act at which what is planned with ends.
     pub(super) fn end(&self) -> usize {
         self.stretches.last().map_or(usize::MAX, |stretch| stretch.acts.end)
@@ -369,6 +377,7 @@ fn asks(source: Source<'_>, ran: &PoolRun, stretches: &[Stretch], keys: &mut Key
                 life: lives.remove(&act),
                 dtype: event.dtype(),
                 place: places.of(name, history.names.get(name)),
+                pass: trace.pass_of(answer.event as usize),
             });
             *occurrence += 1;
         }

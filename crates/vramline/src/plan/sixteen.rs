@@ -299,6 +299,7 @@ mod tests {
             life: Some(freed - act),
             dtype: Dtype::F32,
             place,
+            pass: None,
         };
         let asks: Vec<Ask> = told.iter().map(&mut ask).collect();
         let asked = asks.iter().map(|ask| {

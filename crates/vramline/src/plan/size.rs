@@ -167,6 +167,15 @@ pub struct Size {
 }
 
 impl Size {
+    /// Whether the bytes at a batch are exact. Between and beyond the batches that a compiler told they are not: its packing is no line.
+    #[must_use]
+    pub(super) fn is_exact_at(&self, batch: u64) -> bool {
+        match (self.basis, &self.form) {
+            (Basis::Compiled, Form::Known(points)) => points.iter().any(|(known, _)| *known == batch),
+            (basis, _) => basis == Basis::Exact,
+        }
+    }
+
     /// A size that is taken as constant.
     #[must_use]
     pub fn held(bytes: u64) -> Size {

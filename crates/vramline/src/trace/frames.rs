@@ -104,9 +104,12 @@ fn part_of(bits: u16) -> Part {
 
 /// What a training program does, by its allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
+pub(crate) enum Pass {
+    /// A module's forward pass.
     Forward,
+    /// The autograd engine.
     Backward,
+    /// An optimizer's update.
     Update,
 }
 
@@ -144,13 +147,7 @@ impl StackRoles {
         roles.has_frames = roles.parts.iter().flatten().any(|&part| part != Part::Silent);
         let mut was_backward = false;
         for event in history.events.iter().filter(|event| event.is_alloc()) {
-            let pass = match roles.part_of_event(history, event) {
-                Part::Backward => Some(Pass::Backward),
-                Part::Silent if roles.has_frames => Some(Pass::Backward),
-                Part::Forward => Some(Pass::Forward),
-                Part::Optimizer => Some(Pass::Update),
-                _ => None,
-            };
+            let pass = roles.pass_of_event(history, event);
             let is_backward = pass == Some(Pass::Backward);
             if is_backward && !was_backward {
                 roles.backward.push(event.time());
@@ -203,6 +200,21 @@ impl StackRoles {
             (Part::Silent | Part::Plain | Part::Backward, Some(ModulePass::Forward)) => Part::Forward,
             _ => part,
         }
+    }
+
+    fn pass_of_event(&self, history: &History, event: EventRef<'_>) -> Option<Pass> {
+        match self.part_of_event(history, event) {
+            Part::Backward => Some(Pass::Backward),
+            Part::Silent if self.has_frames => Some(Pass::Backward),
+            Part::Forward => Some(Pass::Forward),
+            Part::Optimizer => Some(Pass::Update),
+            _ => None,
+        }
+    }
+
+    /// The pass that an allocation belongs to; `None` if it is of the program's own code, or unknown.
+    pub(crate) fn pass_of(&self, history: &History, birth: usize) -> Option<Pass> {
+        self.pass_of_event(history, history.events.at(birth))
     }
 
     /// Whether an allocation is of the forward or the backward pass, or of the program's own code.

@@ -37,6 +37,7 @@ pub use bands::Band;
 pub(crate) use carried::PoolRange;
 pub use count::{Count, Disagreement, Peak};
 pub(crate) use dump::Places;
+pub(crate) use frames::Pass;
 pub(crate) use op::layer_of;
 use op::{Part, Update};
 pub(crate) use op::{is_optimizer, without_number};
@@ -495,6 +496,11 @@ impl Trace {
         let outlives =
             event.region() != Region::Temp && role::outlives_step(&self.steps, event.time(), freed);
         outlives.then_some((role, ASSIGNED))
+    }
+
+    /// The pass of a training step of PyTorch that an allocation belongs to, by its stack.
+    pub(crate) fn pass_of(&self, birth: usize) -> Option<Pass> {
+        self.roles.stacks()?.pass_of(&self.history, birth)
     }
 
     /// Whether PyTorch's backward pass allocated a block.

@@ -162,7 +162,8 @@ pub struct PredictionView {
     /// Upper bound: nearly no run needs more.
     #[field(title = "highest peak")]
     pub high_bytes: Bytes,
-    /// What a pool without a limit reserves, as the median over op orders.
+    /// What the pool reserves, as the median over op orders: under the limit that it has in the probes, and if it reserves its memory at once
+    /// (TensorFlow and JAX on a GPU, unless they grow) under --limit.
     #[field(title = "reserved")]
     pub pool_bytes: Bytes,
     /// The minimum over op orders.
@@ -174,18 +175,19 @@ pub struct PredictionView {
     /// What the driver would count for the process: `pool_bytes` + `outside_bytes`.
     #[field(null = "no probe is a recording on a GPU with driver figures for the process")]
     pub process_bytes: Option<Bytes>,
-    /// The smallest limit with which every op order passes, in whole MiB.
+    /// The smallest limit, in whole MiB, with which `fits` is true: by the same criterion, before any real run.
     #[field(title = "smallest limit that fits", null = "no limit was found with which it fits")]
     pub minimum_bytes: Option<Bytes>,
     /// False if a warning makes this batch size uncertain; `fits` is then null.
     pub certain: bool,
-    /// Whether it fits the limit: true if nearly every run passes with room to spare, false if none does, even if threads wait.
+    /// Whether it fits the limit: true if every op order passes and nearly every run does with room to spare, false if none does, even if threads
+    /// wait.
     #[field(null_with = Self::why_open)]
     pub fits: Option<bool>,
     /// Why that is unknown.
     #[serde(skip)]
     no_fit: Option<NoFit>,
-    /// Share of bytes at the peak with an exact size: three probes agree on it, or the compiler reports it.
+    /// Share of bytes at the peak with an exact size: three probes agree on it, or the compiler reports it for this batch size.
     #[field(title = "sizes known exactly", unit = "share")]
     pub exact_share: f64,
     /// Requested bytes, by how their size is known.
@@ -238,7 +240,7 @@ pub struct FixView {
     /// The peak with the fix.
     #[field(title = "new peak", null_with = Self::why_unmeasured)]
     pub peak_bytes: Option<Bytes>,
-    /// What a pool without a limit reserves with the fix.
+    /// What the pool reserves with the fix, as in `predictions`.
     #[field(title = "new reserved", null_with = Self::why_unmeasured)]
     pub pool_bytes: Option<Bytes>,
     /// False if the peak with the fix is still above the limit.

@@ -57,7 +57,10 @@ pub(super) fn offered(
     let saves_any =
         |fix: &OfferedFix| fix.saves != Some(Bytes::ZERO) || fix.pool.is_none_or(|then| then < pool);
     let fixes = plan.fixes(first.taken.batch, fitting, options.steps).into_iter();
-    fixes.map(|fixed| offer(fixed, options, first, framework)).filter(saves_any).collect()
+    let at_once = options.limit.and_then(|limit| plan.reserved_at_once(limit));
+    let under_limit =
+        |fixed: Fixed| Fixed { pool: at_once.or(fixed.pool).filter(|_| fixed.pool.is_some()), ..fixed };
+    fixes.map(|fixed| offer(under_limit(fixed), options, first, framework)).filter(saves_any).collect()
 }
 
 fn offer(

@@ -16,7 +16,7 @@ pub struct BatchPrediction {
     pub taken: Prediction,
     /// What its process needs: the pool and memory outside it.
     pub process: Option<Bytes>,
-    /// The smallest limit with which every order passes; `None` if none was found.
+    /// The smallest limit with which it fits; `None` if none was found.
     pub minimum: Option<Bytes>,
     /// Whether there is no serious doubt.
     pub is_certain: bool,
@@ -152,15 +152,18 @@ impl<'a> Answers<'a> {
 
     /// What a batch size needs; `None`, with a doubt, if no pool can be that large.
     pub(super) fn prediction(&mut self, batch: u64, outside: Option<Bytes>) -> Option<BatchPrediction> {
-        let Some(taken) = self.plan.predict(batch, self.options.steps) else {
+        let Some(mut taken) = self.plan.predict(batch, self.options.steps) else {
             self.doubts.push(Doubt::TooLarge(batch));
             return None;
         };
+        if let Some(pool) = self.options.limit.and_then(|limit| self.plan.reserved_at_once(limit)) {
+            taken.pool = [pool; 3];
+        }
         let is_certain = self.is_certain(&taken);
         let [_, pool, _] = taken.pool;
         Some(BatchPrediction {
             process: outside.map(|outside| outside + pool),
-            minimum: self.plan.minimum(batch),
+            minimum: self.plan.minimum(batch, self.options.steps, self.options.limit),
             is_certain,
             fits: self.fits(batch, is_certain),
             by_role: Role::ALL.into_iter().map(|role| (role, bytes_of(&taken.roles, role))).collect(),
@@ -174,6 +177,9 @@ impl<'a> Answers<'a> {
         let mut new = self.plan.doubts(prediction);
         if self.options.variable == "batch" {
             new.extend(self.plan.not_in_shapes());
+        }
+        if self.options.limit.is_none() {
+            new.extend(self.plan.over_pool(prediction));
         }
         // Whatever the plan does not know about a batch size, its runs have shown.
         let is_confirmed = self.confirmation.confirmed() == Some(prediction.batch);
