@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::probe::{Ask, Probe};
+use super::reduction;
 use super::size::{Basis, Form, Point, Size};
 
 /// How far an alignment may stray beyond the difference of the lengths.
@@ -17,6 +18,9 @@ const BRIEF: usize = 3;
 
 /// How many others before and after may tell how scratch grows.
 const NEIGHBOURS: usize = 8;
+
+/// A size that is off its line by no more than this is on it: libraries pad parts of their scratch, and the allocator rounds to this.
+const PADDING: u64 = 512;
 
 /// How much two probes have in common, in hundredths.
 #[derive(Clone, Copy, Debug)]
@@ -87,8 +91,9 @@ pub(super) fn sizes(probes: &[Probe]) -> (Vec<Vec<Size>>, Vec<Likeness>) {
 fn of_probe(probe: &Probe, seen: &[BTreeMap<u64, u64>]) -> Vec<Size> {
     let mut sizes: Vec<Size> = probe.asks.iter().zip(seen).map(|(ask, points)| size(ask, points)).collect();
     let brief = probe.asks.iter().zip(seen).enumerate().filter(|(_, (ask, _))| ask.is_brief());
-    let scratch: Vec<(usize, Option<Line>)> =
-        brief.map(|(at, (_, points))| (at, Line::within(points))).collect();
+    let scratch: Vec<(usize, Option<Line>)> = brief
+        .map(|(at, (ask, points))| (at, Line::within(points, Point { batch: probe.batch, bytes: ask.bytes })))
+        .collect();
     let tensors =
         sizes.iter().filter(|size| size.basis == Basis::Exact).filter_map(|size| Line::like(&size.form));
     let mut tensors: Vec<Line> = tensors.collect();
@@ -109,13 +114,35 @@ fn of_probe(probe: &Probe, seen: &[BTreeMap<u64, u64>]) -> Vec<Size> {
             size.form = line.form();
         }
     }
+    leave_winograd(probe, &scratch, &mut sizes);
+    reduction::resize(probe, seen, &mut sizes);
     sizes
+}
+
+/// Replaces scratch of Winograd's algorithm by that of the algorithm that takes its place.
+///
+/// For the gradients of weights of small problems cuDNN transforms tiles of both tensors, in memory. For larger ones it does not, and no
+/// probe need show the change: then scratch holds copies of both tensors, as that of the layer's other gradient, which is next to it.
+fn leave_winograd(probe: &Probe, scratch: &[(usize, Option<Line>)], sizes: &mut [Size]) {
+    let lines: Vec<Option<Line>> = scratch.iter().map(|(at, _)| Line::like(&sizes.get(*at)?.form)).collect();
+    for (order, (&(at, _), line)) in scratch.iter().zip(&lines).enumerate() {
+        let Some(line) = line else { continue };
+        let others = [order.checked_sub(1), order.checked_sub(2), order.checked_add(1)];
+        let mut others = others.into_iter().filter_map(|other| *lines.get(other?)?);
+        let Some(copies) = others.find(|other| line.is_winograd_beside(*other)) else { continue };
+        let (Some(ask), Some(size)) = (probe.asks.get(at), sizes.get_mut(at)) else { continue };
+        let point = Point { batch: probe.batch, bytes: ask.bytes };
+        let is_left = size.form.at(probe.batch).0 != ask.bytes;
+        let form = copies.through(point).filter(|_| is_left).unwrap_or(copies).form();
+        *size = Size { form, basis: Basis::Irregular };
+    }
 }
 
 fn size(ask: &Ask, points: &BTreeMap<u64, u64>) -> Size {
     let points: Vec<(Point, Vec<u64>)> =
         points.iter().map(|(&batch, &bytes)| (Point { batch, bytes }, Vec::new())).collect();
     match Size::fit(&points) {
+        Some(size) if size.basis == Basis::Irregular => padded(&points).unwrap_or(size),
         // Two points always make a line; of scratch, only one of whole granules is believed.
         Some(size) if size.basis == Basis::TwoProbes && ask.is_brief() && is_odd(&size.form) => {
             Size { basis: Basis::Irregular, ..size }
@@ -124,6 +151,15 @@ fn size(ask: &Ask, points: &BTreeMap<u64, u64>) -> Size {
         None if ask.is_brief() => Size { form: Form::Constant(ask.bytes), basis: Basis::Irregular },
         None => Size::held(ask.bytes),
     }
+}
+
+/// The line through the first and the last of three points or more that are on it but for padding.
+fn padded(points: &[(Point, Vec<u64>)]) -> Option<Size> {
+    let (&(first, _), &(last, _)) = (points.first()?, points.last()?);
+    let form = Form::line(&[first, last])?;
+    let is_near = |point: &Point| form.at(point.batch).0.abs_diff(point.bytes) <= PADDING;
+    let is_line = points.len() > 2 && points.iter().all(|(point, _)| is_near(point));
+    is_line.then_some(Size { form, basis: Basis::Padded })
 }
 
 /// Whether a form rises by what is no whole number of granules.
@@ -145,13 +181,16 @@ impl Line {
     /// Per-sample sizes of tensors worth a layout are multiples of this.
     const GRANULE: u64 = 256;
 
-    /// The line through two of the points, the largest batches first.
-    fn within(points: &BTreeMap<u64, u64>) -> Option<Line> {
+    /// The line through two of the points, the largest batches first. Where the probe's own point is not on it, another algorithm may have
+    /// the same constant part, which is the weights.
+    fn within(points: &BTreeMap<u64, u64>, own: Point) -> Option<Line> {
         let points: Vec<Point> = points.iter().map(|(&batch, &bytes)| Point { batch, bytes }).collect();
         let pairs = points.iter().enumerate().rev().flat_map(|(at, high)| {
             points.get(..at).unwrap_or_default().iter().rev().map(move |low| (low, high))
         });
-        pairs.filter_map(|(low, high)| Line::of(*low, *high)).next()
+        let line = pairs.filter_map(|(low, high)| Line::of(*low, *high)).next()?;
+        let weights = Point { batch: 0, bytes: line.constant };
+        Some(Line::of(weights, own).filter(|_| line.constant > 0).unwrap_or(line))
     }
 
     fn of(low: Point, high: Point) -> Option<Line> {
@@ -165,6 +204,14 @@ impl Line {
     fn like(form: &Form) -> Option<Line> {
         let Form::Line { from, to } = *form else { return None };
         Line::of(Point { batch: from.0, bytes: from.1 }, Point { batch: to.0, bytes: to.1 })
+    }
+
+    /// Whether it is what Winograd's algorithm takes where another algorithm copies both tensors and the weights: tiles of 6 by 6 for each
+    /// 4 by 4 of the tensors, and for each 3 by 3 of the weights.
+    fn is_winograd_beside(self, copies: Line) -> bool {
+        copies.constant > Line::GRANULE
+            && u128::from(self.slope) * 16 == u128::from(copies.slope) * 36
+            && (u128::from(copies.constant) * 4).abs_diff(u128::from(self.constant)) <= u128::from(PADDING)
     }
 
     /// The line of the same slope through a point; `None` where nothing is left for the constant.

@@ -17,6 +17,7 @@ mod kernels;
 pub mod pack;
 mod predict;
 mod probe;
+mod reduction;
 mod sixteen;
 mod size;
 
@@ -38,7 +39,8 @@ pub use fixes::{Fix, Fixed};
 pub use kernels::SizedKernel;
 pub use predict::{PartPeak, Prediction};
 pub use probe::{Part, Probe, Source};
-pub use size::{Basis, Form, Point, Size};
+pub use reduction::threads_at_once;
+pub use size::{Basis, Form, Parts, Point, Size};
 
 /// What becomes of a request whose size is no line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

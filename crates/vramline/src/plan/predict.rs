@@ -185,7 +185,7 @@ impl Plan {
         let fillings: Vec<(Irregular, Placement)> = if self.is_ordered {
             let both = [Irregular::Scaled, Irregular::Held];
             both.into_iter()
-                .flat_map(|irregular| Placement::ALL.map(|placement| (irregular, placement)))
+                .flat_map(|irregular| Placement::ON_GPU.map(|placement| (irregular, placement)))
                 .collect()
         } else {
             vec![(Irregular::Scaled, Placement::Ascending)]

@@ -209,6 +209,8 @@ pub struct Source<'a> {
     pub version: Option<&'a str>,
     /// Whether memory ran out before the program was done.
     pub ended_early: bool,
+    /// The threads that its device runs at once, where that is known.
+    pub threads: Option<u64>,
 }
 
 /// A small run to plan from.
@@ -229,11 +231,13 @@ pub struct Probe {
     pub(super) is_on_device: bool,
     /// Whether memory ran out before the program was done.
     pub(super) ended_early: bool,
+    /// The threads that its device runs at once, where that is known.
+    pub(super) threads: Option<u64>,
 }
 
 impl Probe {
     pub(super) fn new(source: Source<'_>, keys: &mut Keys) -> Result<Probe, NotReplayed> {
-        let Source { batch, trace, pool, version, ended_early } = source;
+        let Source { batch, trace, pool, version, ended_early, threads } = source;
         let ran = replay::run(trace, pool, version)?;
         let ended_early = ended_early || ran.ends_in_failure().is_some();
         let mut stretches = stretches(trace, &ran);
@@ -245,7 +249,18 @@ impl Probe {
         let step_time = step_time(trace);
         let framework = trace.history.framework;
         let is_on_device = trace.device_of(pool).starts_with("GPU");
-        Ok(Probe { batch, ran, asks, stretches, step_time, steps, framework, is_on_device, ended_early })
+        Ok(Probe {
+            batch,
+            ran,
+            asks,
+            stretches,
+            step_time,
+            steps,
+            framework,
+            is_on_device,
+            ended_early,
+            threads,
+        })
     }
 
     /// The acts at which its stretches but the first begin.
