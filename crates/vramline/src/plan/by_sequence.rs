@@ -4,7 +4,8 @@
 //! scratch that libraries choose by size. So two lists are aligned as texts are, within a band: what stays the same or grows
 //! with the batch belongs together, what does neither may.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::probe::{Ask, Probe};
 use super::reduction;
@@ -36,26 +37,56 @@ pub(super) struct Likeness {
 
 impl Likeness {
     fn of(one: &Probe, other: &Probe, pairs: &[(usize, usize)]) -> Likeness {
-        let (mut same, mut kept) = (0_usize, 0_u64);
+        let (mut left_same, mut right_same) = (BTreeSet::new(), BTreeSet::new());
+        let mut kept = 0_u64;
         for &(a, b) in pairs {
             let (Some(left), Some(right)) = (one.asks.get(a), other.asks.get(b)) else { continue };
-            same += usize::from(score(left, one.batch, right, other.batch) >= SAME);
+            if score(left, one.batch, right, other.batch) >= SAME {
+                left_same.insert(a);
+                right_same.insert(b);
+            }
             if left.life.is_none() && right.life.is_none() {
                 kept = kept.saturating_add(left.bytes).saturating_add(right.bytes);
             }
         }
         let both = one.asks.iter().chain(&other.asks).filter(|ask| ask.life.is_none());
         let all_kept = both.fold(0_u64, |sum, ask| sum.saturating_add(ask.bytes));
-        let requests = one.asks.len().saturating_add(other.asks.len());
+        let requests = one.asks.len().saturating_add(other.asks.len()) as u64;
+        let same = left_same.len().saturating_add(right_same.len()) as u64;
         Likeness {
             of: (one.batch, other.batch),
-            asked: same.saturating_mul(200).checked_div(requests).map_or(100, |share| share as u64),
-            kept: u128::from(kept)
-                .saturating_mul(100)
-                .checked_div(u128::from(all_kept))
-                .map_or(100, |share| u64::try_from(share).unwrap_or(100)),
+            asked: hundredths(same, requests),
+            kept: if is_in_step(one, other) { hundredths(kept, all_kept) } else { kept_of_each(one, other) },
         }
     }
+}
+
+/// A share in hundredths; all of nothing.
+fn hundredths(part: u64, all: u64) -> u64 {
+    let share = u128::from(part).saturating_mul(100).checked_div(u128::from(all));
+    share.map_or(100, |share| u64::try_from(share).unwrap_or(100))
+}
+
+/// Of the bytes that two probes keep from before their last step, those that are the same in both, whenever they were made. A probe without
+/// optimizer state has only to keep what the other does.
+fn kept_of_each(one: &Probe, other: &Probe) -> u64 {
+    let kept = |probe: &Probe| {
+        let last = probe.stretches.len().saturating_sub(1);
+        let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
+        for ask in probe.asks.iter().filter(|ask| ask.life.is_none() && ask.stretch < last) {
+            *sizes.entry(ask.bytes).or_default() += 1;
+        }
+        sizes
+    };
+    let bytes = |sizes: &BTreeMap<u64, u64>| {
+        sizes.iter().fold(0_u64, |sum, (bytes, count)| sum.saturating_add(bytes.saturating_mul(*count)))
+    };
+    let (left, right) = (kept(one), kept(other));
+    let common =
+        left.iter().filter_map(|(bytes, count)| Some((*bytes, *count.min(right.get(bytes)?)))).collect();
+    let (left, right, common) = (bytes(&left), bytes(&right), bytes(&common));
+    let all = if one.lacks_state || other.lacks_state { left.min(right) } else { left.max(right) };
+    hundredths(common, all)
 }
 
 /// The sizes of every request of every probe, in the order of its asks; and how much each two probes have in common.
@@ -70,7 +101,7 @@ pub(super) fn sizes(probes: &[Probe]) -> (Vec<Vec<Size>>, Vec<Likeness>) {
             if one.batch == other.batch {
                 continue;
             }
-            let pairs = aligned(one, other);
+            let pairs = pairs(one, other);
             alike.push(Likeness::of(one, other, &pairs));
             for (a, b) in pairs {
                 let (Some(first), Some(second)) = (one.asks.get(a), other.asks.get(b)) else { continue };
@@ -101,6 +132,10 @@ fn of_probe(probe: &Probe, seen: &[BTreeMap<u64, u64>]) -> Vec<Size> {
     tensors.dedup_by_key(|line| line.slope);
     for (order, &(at, own)) in scratch.iter().enumerate() {
         let (Some(ask), Some(size)) = (probe.asks.get(at), sizes.get_mut(at)) else { continue };
+        // Copies with another constant part at each batch: of convolutions, whose algorithms change.
+        if size.basis == Basis::Padded && own.is_some() {
+            size.basis = Basis::Irregular;
+        }
         if size.basis != Basis::Irregular {
             continue;
         }
@@ -259,13 +294,78 @@ fn score(one: &Ask, left: u64, other: &Ask, right: u64) -> i32 {
     }
 }
 
-/// The pairs of requests that belong together, by the best alignment within the band.
-fn aligned(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
+/// Finds the probes that have no optimizer state before their last step though others have: a gradient scaler skips the update of a step
+/// whose gradients are not finite, which depends on the data, and so on the batch.
+pub(super) fn find_skipped(probes: &mut [Probe]) {
+    /// State of less than one part in so many is none.
+    const HARDLY: u64 = 10;
+    let state = |probe: &Probe| probe.state().into_iter().fold(0, u64::saturating_add);
+    let most = probes.iter().map(state).max().unwrap_or(0);
+    for probe in probes {
+        probe.lacks_state = state(probe) < most / HARDLY;
+    }
+}
+
+/// The stretch in which a probe makes its optimizer state.
+fn makes_state(probe: &Probe) -> Option<usize> {
+    let state = probe.state();
+    let most = state.iter().copied().max().filter(|most| *most > 0)?;
+    state.iter().position(|bytes| *bytes == most)
+}
+
+/// Whether two probes make their optimizer state in the same step, so that they can be compared as a whole.
+fn is_in_step(one: &Probe, other: &Probe) -> bool {
+    makes_state(one) == makes_state(other)
+}
+
+/// The pairs of requests that belong together.
+fn pairs(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
+    if is_in_step(one, other) {
+        return aligned(one, 0..one.asks.len(), other, 0..other.asks.len());
+    }
+    // Step by step: one that makes the state with one that does, earlier ones with earlier ones, and later ones with later ones.
+    let mut pairs: BTreeSet<(usize, usize)> = BTreeSet::new();
+    for stretch in 0..one.stretches.len() {
+        if let Some(partner) = partner(one, stretch, other) {
+            pairs.extend(aligned(one, one.asks_of(stretch), other, other.asks_of(partner)));
+        }
+    }
+    for stretch in 0..other.stretches.len() {
+        if let Some(partner) = partner(other, stretch, one) {
+            pairs.extend(aligned(one, one.asks_of(partner), other, other.asks_of(stretch)));
+        }
+    }
+    pairs.into_iter().collect()
+}
+
+/// The stretch of another probe that does what a stretch of one does.
+fn partner(one: &Probe, stretch: usize, other: &Probe) -> Option<usize> {
+    let part = one.stretches.get(stretch)?.part;
+    let when = |probe: &Probe, stretch: usize| makes_state(probe).map(|made| stretch.cmp(&made));
+    let is_alike = |theirs: &usize| {
+        let theirs = *theirs;
+        other.stretches.get(theirs).is_some_and(|found| found.part.trains() == part.trains())
+            && (part.trains() || other.stretches.get(theirs).is_some_and(|found| found.part == part))
+    };
+    let alike = (0..other.stretches.len()).filter(is_alike);
+    alike.min_by_key(|&theirs| {
+        let is_other = part.trains() && when(one, stretch) != when(other, theirs);
+        (is_other, theirs.abs_diff(stretch))
+    })
+}
+
+/// The pairs among some requests of two probes, by the best alignment within the band.
+fn aligned(one: &Probe, rows: Range<usize>, other: &Probe, columns: Range<usize>) -> Vec<(usize, usize)> {
     const GAP: i32 = -1;
     const FROM_BOTH: u8 = 1;
     const FROM_LEFT: u8 = 2;
     const FROM_RIGHT: u8 = 3;
-    let (rows, columns) = (one.asks.len(), other.asks.len());
+    let (offsets, left, right) = (
+        (rows.start, columns.start),
+        one.asks.get(rows).unwrap_or_default(),
+        other.asks.get(columns).unwrap_or_default(),
+    );
+    let (rows, columns) = (left.len(), right.len());
     let band = BAND + rows.abs_diff(columns);
     let width = 2 * band + 1;
     // The column that stands at the beginning of a row of the band.
@@ -276,7 +376,7 @@ fn aligned(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
     for row in 0..=rows {
         let begin = first(row);
         let above = row.checked_sub(1).map(first);
-        let ask = row.checked_sub(1).and_then(|row| one.asks.get(row));
+        let ask = row.checked_sub(1).and_then(|row| left.get(row));
         for at in 0..width {
             let column = begin + at;
             if column > columns {
@@ -287,10 +387,10 @@ fn aligned(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
             };
             let mut best = if row == 0 && column == 0 { (0, 0) } else { (i32::MIN / 2, 0) };
             if let (Some(above), Some(ask)) = (above, ask) {
-                if let Some(left) = column.checked_sub(1)
-                    && let Some(partner) = other.asks.get(left)
+                if let Some(earlier) = column.checked_sub(1)
+                    && let Some(partner) = right.get(earlier)
                 {
-                    let both = cell(&before, above, left).saturating_add(score(
+                    let both = cell(&before, above, earlier).saturating_add(score(
                         ask,
                         one.batch,
                         partner,
@@ -305,8 +405,8 @@ fn aligned(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
                     best = (down, FROM_LEFT);
                 }
             }
-            if let Some(left) = at.checked_sub(1) {
-                let across = now.get(left).copied().unwrap_or(i32::MIN / 2).saturating_add(GAP);
+            if let Some(earlier) = at.checked_sub(1) {
+                let across = now.get(earlier).copied().unwrap_or(i32::MIN / 2).saturating_add(GAP);
                 if across > best.0 {
                     best = (across, FROM_RIGHT);
                 }
@@ -326,7 +426,7 @@ fn aligned(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
             Some(FROM_BOTH) => {
                 row = row.saturating_sub(1);
                 column = column.saturating_sub(1);
-                pairs.push((row, column));
+                pairs.push((offsets.0 + row, offsets.1 + column));
             }
             Some(FROM_LEFT) => row = row.saturating_sub(1),
             Some(FROM_RIGHT) => column = column.saturating_sub(1),

@@ -29,7 +29,7 @@ pub(super) struct Check {
 impl Check {
     /// Predicts the largest probe from the others; `None` if these are of one batch size only, or show too little.
     pub(super) fn of(plan: &Plan, sources: &[Source<'_>]) -> Option<Check> {
-        let largest = plan.probes.last()?.batch;
+        let largest = plan.probes.get(*plan.orders().last()?)?.batch;
         let smaller: Vec<Source<'_>> =
             sources.iter().copied().filter(|source| source.batch < largest).collect();
         if !plan.is_ordered || smaller.is_empty() {

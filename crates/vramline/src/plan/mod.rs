@@ -88,6 +88,9 @@ impl Plan {
         probes.sort_by_key(|probe| probe.batch);
         let is_ordered =
             sources.iter().all(|source| source.trace.history.framework == Some(Framework::PyTorch));
+        if is_ordered {
+            by_sequence::find_skipped(&mut probes);
+        }
         let (sizes, alike) =
             if is_ordered { by_sequence::sizes(&probes) } else { (by_key::sizes(&probes), Vec::new()) };
         doubt::check(&probes, &sizes, is_ordered, &alike)?;

@@ -94,7 +94,8 @@ impl Plan {
 
     /// What a batch takes in as many steps as a probe has, as the orders of the probes show it.
     pub(super) fn predict_as_is(&self, batch: u64) -> Option<Prediction> {
-        let steps = self.probes.last()?.stretches.iter().filter(|stretch| stretch.part == Part::Step).count();
+        let order = self.probes.get(*self.orders().last()?)?;
+        let steps = order.stretches.iter().filter(|stretch| stretch.part == Part::Step).count();
         self.predict_orders(batch, 1 + u64::try_from(steps).ok()?)
     }
 
@@ -194,15 +195,15 @@ impl Plan {
         orders.flat_map(|order| fillings.iter().map(move |&(one, other)| (order, one, other))).collect()
     }
 
-    /// The probes whose order is run: where the order is always the same, the largest; otherwise those whose requests are known at
+    /// The probes whose order is run: where the order is always the same, the largest that has its optimizer state; otherwise those whose requests are known at
     /// other batches too. A probe of which much is not, such as one that a compiler treated otherwise, would stand for itself only.
     pub(super) fn orders(&self) -> Vec<usize> {
-        let largest = self.probes.last().map_or(0, |probe| probe.batch);
-        let is_largest =
-            |&number: &usize| self.probes.get(number).is_some_and(|probe| probe.batch == largest);
         let all = 0..self.probes.len();
         if self.is_ordered {
-            return all.filter(is_largest).collect();
+            let whole = |number: &usize| self.probes.get(*number).is_some_and(|probe| !probe.lacks_state);
+            let batch = |number: usize| self.probes.get(number).map(|probe| probe.batch);
+            let largest = all.clone().filter(whole).filter_map(batch).max();
+            return all.filter(whole).filter(|&number| batch(number) == largest).collect();
         }
         let known: Vec<usize> = all.clone().filter(|&number| self.is_known(number)).collect();
         if known.is_empty() { all.collect() } else { known }

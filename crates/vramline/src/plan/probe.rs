@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{Dtype, Framework, Region};
 use crate::names::Name;
@@ -173,7 +173,7 @@ pub enum Part {
 
 impl Part {
     /// Whether it is a training step.
-    fn trains(self) -> bool {
+    pub(super) fn trains(self) -> bool {
         matches!(self, Part::FirstStep | Part::Step)
     }
 }
@@ -233,6 +233,8 @@ pub struct Probe {
     pub(super) ended_early: bool,
     /// The threads that its device runs at once, where that is known.
     pub(super) threads: Option<u64>,
+    /// Whether other probes have optimizer state before their last step and it has none: a gradient scaler skipped its updates.
+    pub(super) lacks_state: bool,
 }
 
 impl Probe {
@@ -260,6 +262,7 @@ impl Probe {
             is_on_device,
             ended_early,
             threads,
+            lacks_state: false,
         })
     }
 
@@ -283,6 +286,28 @@ impl Probe {
             *count /= steps as u64;
         }
         asked
+    }
+
+    /// The requests of a stretch.
+    pub(super) fn asks_of(&self, stretch: usize) -> Range<usize> {
+        let from = self.asks.partition_point(|ask| ask.stretch < stretch);
+        from..self.asks.partition_point(|ask| ask.stretch <= stretch)
+    }
+
+    /// The optimizer state that each stretch makes: what it keeps for good, as large as something that was kept before the first step. The
+    /// last stretch is not counted: its gradients are kept too.
+    pub(super) fn state(&self) -> Vec<u64> {
+        let kept = |stretch: usize| {
+            let asks = self.asks.get(self.asks_of(stretch)).unwrap_or_default();
+            asks.iter().filter(|ask| ask.life.is_none()).map(|ask| ask.bytes)
+        };
+        let parameters: FxHashSet<u64> = kept(0).collect();
+        let is_step = |stretch: &usize| self.stretches.get(*stretch).is_some_and(|step| step.part.trains());
+        let before_last = 0..self.stretches.len().saturating_sub(1);
+        let state = |stretch: usize| kept(stretch).filter(|bytes| parameters.contains(bytes));
+        before_last
+            .map(|stretch| if is_step(&stretch) { state(stretch).fold(0, u64::saturating_add) } else { 0 })
+            .collect()
     }
 
     /// The act at which what is planned with ends.
