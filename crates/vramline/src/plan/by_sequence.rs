@@ -150,8 +150,21 @@ fn of_probe(probe: &Probe, seen: &[BTreeMap<u64, u64>]) -> Vec<Size> {
         }
     }
     leave_winograd(probe, &scratch, &mut sizes);
+    mark_scratch(probe, &mut sizes);
     reduction::resize(probe, seen, &mut sizes);
     sizes
+}
+
+/// Marks what grows, is freed at once and has the size of no tensor: a library's scratch.
+fn mark_scratch(probe: &Probe, sizes: &mut [Size]) {
+    let tensors: BTreeSet<u64> =
+        probe.asks.iter().filter(|ask| !ask.is_brief()).map(|ask| ask.bytes).collect();
+    for (ask, size) in probe.asks.iter().zip(sizes) {
+        let grows = matches!(size.form, Form::Line { .. });
+        if size.basis == Basis::Exact && grows && ask.is_brief() && !tensors.contains(&ask.bytes) {
+            size.basis = Basis::Scratch;
+        }
+    }
 }
 
 /// Replaces scratch of Winograd's algorithm by that of the algorithm that takes its place.

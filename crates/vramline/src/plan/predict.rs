@@ -56,15 +56,21 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// The share of the bytes at the peak whose size three probes agree on, or that a compiler told.
+    /// The share of the bytes at the peak whose size three probes agree on, or that a compiler told. Scratch that a library may choose
+    /// otherwise is not exact.
     #[must_use]
     pub fn exact_share(&self) -> f64 {
         self.share_of(&[Basis::Exact, Basis::Compiled])
     }
 
-    /// The same, with those that are as large as one of these in their own probe.
+    /// The same, with those that are as large as one of these in their own probe, and scratch that the probes agree on.
     pub(super) fn known_share(&self) -> f64 {
-        self.share_of(&[Basis::Exact, Basis::Compiled, Basis::Twin])
+        self.share_of(&[Basis::Exact, Basis::Compiled, Basis::Twin, Basis::Scratch, Basis::Padded])
+    }
+
+    /// The share of the bytes at the peak that libraries choose by size.
+    pub(super) fn scratch_share(&self) -> f64 {
+        self.share_of(&[Basis::Scratch, Basis::Irregular])
     }
 
     fn share_of(&self, bases: &[Basis]) -> f64 {

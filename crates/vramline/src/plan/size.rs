@@ -27,6 +27,8 @@ pub enum Basis {
     Twin,
     /// A dimension of its shape is the batch.
     Shape,
+    /// Three probes or more agree on it, but it is scratch of one op: for another size a library may choose another algorithm.
+    Scratch,
     /// Three probes or more agree on a line but for padding of a few bytes.
     Padded,
     /// The probes contradict a line: scratch, padding, or an algorithm chosen by size.
@@ -41,6 +43,7 @@ words!(Basis {
     TwoProbes => "two-probes",
     Twin => "twin",
     Shape => "shape",
+    Scratch => "scratch",
     Padded => "padded",
     Irregular => "irregular",
     Held => "held",
