@@ -23,6 +23,9 @@ const NEIGHBOURS: usize = 8;
 /// A size that is off its line by no more than this is on it: libraries pad parts of their scratch, and the allocator rounds to this.
 const PADDING: u64 = 512;
 
+/// Of the bytes that two probes keep, the hundredths that a good alignment pairs.
+const WELL_ALIGNED: u64 = 95;
+
 /// How much two probes have in common, in hundredths.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Likeness {
@@ -56,7 +59,7 @@ impl Likeness {
         Likeness {
             of: (one.batch, other.batch),
             asked: hundredths(same, requests),
-            kept: if is_in_step(one, other) { hundredths(kept, all_kept) } else { kept_of_each(one, other) },
+            kept: hundredths(kept, all_kept),
         }
     }
 }
@@ -67,24 +70,26 @@ fn hundredths(part: u64, all: u64) -> u64 {
     share.map_or(100, |share| u64::try_from(share).unwrap_or(100))
 }
 
-/// Of the bytes that two probes keep from before their last step, those that are the same in both, whenever they were made. A probe without
-/// optimizer state has only to keep what the other does.
+/// How often a probe keeps each size for good.
+fn kept_sizes(probe: &Probe) -> BTreeMap<u64, u64> {
+    let mut sizes = BTreeMap::new();
+    for ask in probe.kept() {
+        *sizes.entry(ask.bytes).or_default() += 1;
+    }
+    sizes
+}
+
+fn bytes_of(sizes: &BTreeMap<u64, u64>) -> u64 {
+    sizes.iter().fold(0, |sum, (bytes, count)| sum.saturating_add(bytes.saturating_mul(*count)))
+}
+
+/// Of the bytes that two probes keep, those that are the same in both, whenever they were made. A probe without optimizer state has only to
+/// keep what the other does.
 fn kept_of_each(one: &Probe, other: &Probe) -> u64 {
-    let kept = |probe: &Probe| {
-        let last = probe.stretches.len().saturating_sub(1);
-        let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
-        for ask in probe.asks.iter().filter(|ask| ask.life.is_none() && ask.stretch < last) {
-            *sizes.entry(ask.bytes).or_default() += 1;
-        }
-        sizes
-    };
-    let bytes = |sizes: &BTreeMap<u64, u64>| {
-        sizes.iter().fold(0_u64, |sum, (bytes, count)| sum.saturating_add(bytes.saturating_mul(*count)))
-    };
-    let (left, right) = (kept(one), kept(other));
+    let (left, right) = (kept_sizes(one), kept_sizes(other));
     let common =
         left.iter().filter_map(|(bytes, count)| Some((*bytes, *count.min(right.get(bytes)?)))).collect();
-    let (left, right, common) = (bytes(&left), bytes(&right), bytes(&common));
+    let (left, right, common) = (bytes_of(&left), bytes_of(&right), bytes_of(&common));
     let all = if one.lacks_state || other.lacks_state { left.min(right) } else { left.max(right) };
     hundredths(common, all)
 }
@@ -101,8 +106,8 @@ pub(super) fn sizes(probes: &[Probe]) -> (Vec<Vec<Size>>, Vec<Likeness>) {
             if one.batch == other.batch {
                 continue;
             }
-            let pairs = pairs(one, other);
-            alike.push(Likeness::of(one, other, &pairs));
+            let (pairs, likeness) = pairs(one, other);
+            alike.push(likeness);
             for (a, b) in pairs {
                 let (Some(first), Some(second)) = (one.asks.get(a), other.asks.get(b)) else { continue };
                 let (first, second) = (first.bytes, second.bytes);
@@ -151,14 +156,43 @@ fn of_probe(probe: &Probe, seen: &[BTreeMap<u64, u64>]) -> Vec<Size> {
     }
     leave_winograd(probe, &scratch, &mut sizes);
     mark_scratch(probe, &mut sizes);
+    hold_partial_weights(probe, &mut sizes);
     reduction::resize(probe, seen, &mut sizes);
     sizes
 }
 
+/// The sizes of what is not freed at once.
+fn tensors(probe: &Probe) -> BTreeSet<u64> {
+    probe.asks.iter().filter(|ask| !ask.is_brief()).map(|ask| ask.bytes).collect()
+}
+
+/// Holds the scratch of a convolution that computes the gradient of its weights for each sample and adds them up: as many gradients, in
+/// single precision, as samples. cuDNN does so for a few samples only.
+fn hold_partial_weights(probe: &Probe, sizes: &mut [Size]) {
+    /// Smaller gradients do not matter.
+    const LEAST: u64 = 1 << 16;
+    let tensors = tensors(probe);
+    for (at, ask) in probe.asks.iter().enumerate().filter(|(_, ask)| ask.is_brief()) {
+        let gradients = probe.asks.iter().zip(sizes.iter()).take(at).skip(at.saturating_sub(2));
+        let is_partial = |(gradient, size): (&Ask, &Size)| {
+            let times = |factor: u64| gradient.bytes.saturating_mul(factor).saturating_mul(probe.batch);
+            // The gradient itself may be in half precision.
+            gradient.bytes >= LEAST
+                && matches!(size.form, Form::Constant(_))
+                && [times(1), times(2)]
+                    .iter()
+                    .any(|all| (0..=PADDING).contains(&ask.bytes.wrapping_sub(*all)))
+        };
+        let is_held = !tensors.contains(&ask.bytes) && gradients.into_iter().any(is_partial);
+        if let Some(size) = sizes.get_mut(at).filter(|_| is_held) {
+            *size = Size { form: Form::Constant(ask.bytes), basis: Basis::Irregular };
+        }
+    }
+}
+
 /// Marks what grows, is freed at once and has the size of no tensor: a library's scratch.
 fn mark_scratch(probe: &Probe, sizes: &mut [Size]) {
-    let tensors: BTreeSet<u64> =
-        probe.asks.iter().filter(|ask| !ask.is_brief()).map(|ask| ask.bytes).collect();
+    let tensors = tensors(probe);
     for (ask, size) in probe.asks.iter().zip(sizes) {
         let grows = matches!(size.form, Form::Line { .. });
         if size.basis == Basis::Exact && grows && ask.is_brief() && !tensors.contains(&ask.bytes) {
@@ -309,21 +343,37 @@ fn score(one: &Ask, left: u64, other: &Ask, right: u64) -> i32 {
 
 /// Finds the probes that have no optimizer state before their last step though others have: a gradient scaler skips the update of a step
 /// whose gradients are not finite, which depends on the data, and so on the batch.
+///
+/// An optimizer has as much for each parameter again, or more: of the sizes that a probe keeps less often than others, these have at least
+/// twice as many. Two optimizers with state differ by less.
 pub(super) fn find_skipped(probes: &mut [Probe]) {
-    /// State of less than one part in so many is none.
-    const HARDLY: u64 = 10;
-    let state = |probe: &Probe| probe.state().into_iter().fold(0, u64::saturating_add);
-    let most = probes.iter().map(state).max().unwrap_or(0);
+    let Some(most) = probes.iter().map(kept_sizes).max_by_key(bytes_of) else { return };
     for probe in probes {
-        probe.lacks_state = state(probe) < most / HARDLY;
+        let own = kept_sizes(probe);
+        let count = |size: &u64| own.get(size).copied().unwrap_or(0);
+        let fewer = most.iter().filter(|(size, others)| count(size) < **others);
+        let (mut has, mut should_have) = (0_u64, 0_u64);
+        for (size, others) in fewer {
+            has = has.saturating_add(size.saturating_mul(count(size)));
+            should_have = should_have.saturating_add(size.saturating_mul(*others));
+        }
+        let is_much = should_have.saturating_sub(has) > bytes_of(&most) / NOTABLE;
+        probe.lacks_state = is_much && should_have >= has.saturating_mul(2);
     }
 }
 
-/// The stretch in which a probe makes its optimizer state.
+/// Less than one part in so many of what is kept is not optimizer state.
+const NOTABLE: u64 = 20;
+
+/// The stretch in which a probe makes its optimizer state, or its parameters if it has none: the last that keeps much.
 fn makes_state(probe: &Probe) -> Option<usize> {
-    let state = probe.state();
-    let most = state.iter().copied().max().filter(|most| *most > 0)?;
-    state.iter().position(|bytes| *bytes == most)
+    let mut kept: BTreeMap<usize, u64> = BTreeMap::new();
+    for ask in probe.kept() {
+        let bytes = kept.entry(ask.stretch).or_default();
+        *bytes = bytes.saturating_add(ask.bytes);
+    }
+    let all = kept.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+    kept.iter().rev().find(|(_, bytes)| **bytes > all / NOTABLE).map(|(stretch, _)| *stretch)
 }
 
 /// Whether two probes make their optimizer state in the same step, so that they can be compared as a whole.
@@ -331,11 +381,23 @@ fn is_in_step(one: &Probe, other: &Probe) -> bool {
     makes_state(one) == makes_state(other)
 }
 
-/// The pairs of requests that belong together.
-fn pairs(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
+/// The pairs of requests that belong together, and how much that says two probes have in common.
+fn pairs(one: &Probe, other: &Probe) -> (Vec<(usize, usize)>, Likeness) {
     if is_in_step(one, other) {
-        return aligned(one, 0..one.asks.len(), other, 0..other.asks.len());
+        let pairs = aligned(one, 0..one.asks.len(), other, 0..other.asks.len());
+        let likeness = Likeness::of(one, other, &pairs);
+        // A compiler that tries kernels out in the first step shifts one list against the other by more than the band.
+        if likeness.kept >= WELL_ALIGNED || kept_of_each(one, other) < WELL_ALIGNED {
+            return (pairs, likeness);
+        }
     }
+    let pairs = pairs_by_step(one, other);
+    let likeness = Likeness { kept: kept_of_each(one, other), ..Likeness::of(one, other, &pairs) };
+    (pairs, likeness)
+}
+
+/// The pairs of requests of steps that do the same.
+fn pairs_by_step(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
     // Step by step: one that makes the state with one that does, earlier ones with earlier ones, and later ones with later ones.
     let mut pairs: BTreeSet<(usize, usize)> = BTreeSet::new();
     for stretch in 0..one.stretches.len() {

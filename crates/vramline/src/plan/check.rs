@@ -19,10 +19,28 @@ struct Margins {
 const LEAST: Margins = Margins { peak: 0.0035, pool: 0.0375 };
 /// The same if it is: what small batches show exactly may still change at large ones.
 const LEAST_OF_EXACT: Margins = Margins { peak: 0.0005, pool: 0.005 };
-/// Scratch at the peak may be smaller or larger by this share if a library chooses another algorithm: copies of one tensor instead of two.
-const SCRATCH_CHANGE: f64 = 0.5;
+/// If a library chooses another algorithm, scratch at the peak may be smaller by this share (copies of one tensor instead of two) and larger by
+/// that one (the scratch of a layer that no longer changes its algorithm before twice the batch).
+const SCRATCH_LESS: f64 = 0.5;
+const SCRATCH_MORE: f64 = 1.0;
 /// Below this share of sizes that are known, the fragmentation of the pool is not predicted.
 const LEAST_KNOWN_SHARE: f64 = 0.95;
+
+/// An interval that is wider than this share is worth another probe.
+const WIDE: f64 = 0.1;
+
+/// A probe that would narrow the interval of a prediction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NextProbe {
+    /// The batch size to probe.
+    pub batch: u64,
+    /// The batch size whose interval it narrows.
+    pub predicted: u64,
+    /// The width of the interval of reserved memory there, as a share.
+    pub width: f64,
+    /// The width that is expected with the probe.
+    pub expected: f64,
+}
 
 /// What the prediction of the largest probe missed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,14 +104,15 @@ impl Plan {
         let least = if is_exact { LEAST_OF_EXACT } else { LEAST };
         let missed = self.check.map_or(Margins { peak: 0.0, pool: 0.0 }, |check| check.plan);
         let times = 1.0 + self.doublings(batch);
-        let peak = missed.peak.max(times * least.peak).max(prediction.scratch_share() * SCRATCH_CHANGE);
+        let scratch = prediction.scratch_share();
+        let peak = missed.peak.max(times * least.peak);
         let pool = missed.pool.max(times * least.pool);
         let [low, middle, high] = prediction.pool;
         // A pool holds at least what is in use.
         let least = if prediction.known_share() < LEAST_KNOWN_SHARE { prediction.low } else { low };
         prediction.pool = [part_of(low, 1.0 - pool).min(least), middle, part_of(high, 1.0 + pool)];
-        prediction.low = part_of(prediction.low, 1.0 - peak);
-        prediction.high = part_of(prediction.high, 1.0 + peak);
+        prediction.low = part_of(prediction.low, 1.0 - peak.max(scratch * SCRATCH_LESS));
+        prediction.high = part_of(prediction.high, 1.0 + peak.max(scratch * SCRATCH_MORE));
         if let (Some(Check { plan, line: Some(line) }), Some((peak, pool))) =
             (self.check, self.lines_at(batch))
         {
@@ -105,6 +124,23 @@ impl Plan {
                 prediction.pool = [low.min(pool), middle, high.max(pool)];
             }
         }
+    }
+
+    /// The probe that narrows the interval of a prediction most, of those that need about half its memory at most. `None` if the interval is
+    /// narrow, or if there is no room between the probes and the batch size.
+    #[must_use]
+    pub fn next_probe(&self, prediction: &Prediction) -> Option<NextProbe> {
+        let [low, middle, high] = prediction.pool;
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        let width = high.saturating_sub(low).0 as f64 / middle.0.max(1) as f64;
+        let (predicted, batch) = (prediction.batch, prediction.batch / 2);
+        let largest = self.probes.last()?.batch;
+        if !self.is_ordered || width < WIDE || batch <= largest.saturating_add(largest / 4) {
+            return None;
+        }
+        // The margins grow with each doubling of the largest probe, on both sides.
+        let saved = 2.0 * LEAST.pool * (self.doublings(predicted) - 1.0);
+        Some(NextProbe { batch, predicted, width, expected: (width - saved).max(0.0) })
     }
 
     /// How often the largest probe must be doubled to reach a batch size.

@@ -33,6 +33,7 @@ use crate::units::Bytes;
 use crate::worker;
 
 pub use chance::{Chance, Largest};
+pub use check::NextProbe;
 pub use compiled::{Compiled, ProgramRequest};
 pub use doubt::{Doubt, NotPlanned};
 pub use fixes::{Fix, Fixed};

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::event::{Dtype, Framework, Region};
 use crate::names::Name;
@@ -294,20 +294,10 @@ impl Probe {
         from..self.asks.partition_point(|ask| ask.stretch <= stretch)
     }
 
-    /// The optimizer state that each stretch makes: what it keeps for good, as large as something that was kept before the first step. The
-    /// last stretch is not counted: its gradients are kept too.
-    pub(super) fn state(&self) -> Vec<u64> {
-        let kept = |stretch: usize| {
-            let asks = self.asks.get(self.asks_of(stretch)).unwrap_or_default();
-            asks.iter().filter(|ask| ask.life.is_none()).map(|ask| ask.bytes)
-        };
-        let parameters: FxHashSet<u64> = kept(0).collect();
-        let is_step = |stretch: &usize| self.stretches.get(*stretch).is_some_and(|step| step.part.trains());
-        let before_last = 0..self.stretches.len().saturating_sub(1);
-        let state = |stretch: usize| kept(stretch).filter(|bytes| parameters.contains(bytes));
-        before_last
-            .map(|stretch| if is_step(&stretch) { state(stretch).fold(0, u64::saturating_add) } else { 0 })
-            .collect()
+    /// The requests that are kept for good, but for those of the last stretch, which keeps its gradients too.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &Ask> {
+        let last = self.stretches.len().saturating_sub(1);
+        self.asks.iter().filter(move |ask| ask.life.is_none() && ask.stretch < last)
     }
 
     /// The act at which what is planned with ends.
