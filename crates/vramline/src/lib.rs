@@ -282,7 +282,7 @@ pub mod documents {
     pub use crate::stages::plan::{Basis, Part};
     #[doc(inline)]
     pub use crate::stages::view::plan::{
-        CompiledView, ConfirmationView, CurvePoint, FixView, LargestView, PartView, PlanVerdictView,
-        PredictionView, ProbeView, RealRunView,
+        CompiledView, ConfirmationView, CurvePoint, FixView, LargestView, NextProbeView, PartView,
+        PlanVerdictView, PredictionView, ProbeView, RealRunView,
     };
 }

@@ -35,6 +35,9 @@ const MAX_COMPILED: usize = 6;
 /// A compiled batch size is near enough to the largest one if it is smaller by at most 1/50.
 const NEAR_DIVISOR: u64 = 50;
 
+/// Number of additional probes that narrow the range of a prediction.
+const MAX_MORE_PROBES: usize = 2;
+
 /// Deadline of a compilation, as a multiple of the duration of the longest probe, and its minimum.
 const COMPILE_TIME_FACTOR: u32 = 10;
 const MIN_COMPILE_TIME: Duration = Duration::from_secs(120);
@@ -59,6 +62,9 @@ With a command and --limit, Vramline then confirms the answer. It runs the large
 is sure (or the first of --batch) for a few steps under the limit, several times for TensorFlow. If
 a run fails, Vramline corrects the plan and tries a smaller batch size, at most 8 in all. Without a
 command, nothing is called sure beyond 4 times the largest probe.
+
+With a command and --batch, but without --limit, Vramline makes up to 2 more probes of a PyTorch
+job if these narrow a wide range of reserved memory. --no-confirm prevents it.
 
 If XLA compiled the program (JAX, or Keras with jit_compile=True), its working memory does not
 grow linearly. Vramline then runs the command again at each probe's batch size, at the batch sizes
@@ -210,6 +216,7 @@ fn analysis(args: &PlanArgs, options: &PlanOptions) -> Result<PlanAnalysis, Fail
     let (mut prepared, mut read) = job.prepared(&probes, options)?;
     if !job.command.is_empty() {
         compile(args, &mut prepared, &read)?;
+        probe_more(args, options, &mut prepared, &mut read)?;
     }
     let confirmation = confirm::confirm(args, options, &mut prepared, &mut read)?;
     let line = ProgressLine::timed("planning");
@@ -226,6 +233,47 @@ fn analysis(args: &PlanArgs, options: &PlanOptions) -> Result<PlanAnalysis, Fail
     // The process is about to end: freeing large traces would only delay that.
     std::mem::forget((prepared, read));
     Ok(analysis)
+}
+
+/// Makes the probes that narrow the range most, if nothing is run under a limit anyway. A probe that fails ends that: what is known is enough
+/// for a plan.
+fn probe_more(
+    args: &PlanArgs,
+    options: &PlanOptions,
+    prepared: &mut Plan,
+    read: &mut Vec<ProbeRead>,
+) -> Result<(), Failure> {
+    if args.no_confirm || options.limit.is_some() || !args.job.compiled.is_empty() {
+        return Ok(());
+    }
+    for _ in 0..MAX_MORE_PROBES {
+        let Some(next) = plan::next_probe(prepared, options) else { break };
+        let more = match args.job.make_probes_at(&[next.batch], 1) {
+            Ok(more) => more,
+            Err(failure @ Failure::Interrupted { .. }) => return Err(failure),
+            Err(failure) => {
+                say(&format!("no probe at {} {}: {}", args.job.variable, next.batch, failure.text()));
+                break;
+            }
+        };
+        let count = read.len();
+        for (batch, path) in more {
+            let file = path.display().to_string();
+            let Ok(reading) = Input::new(false).read_as_it_is(&path) else { continue };
+            read.push(ProbeRead { batch, file, reading });
+        }
+        let line = ProgressLine::timed("planning");
+        let again = plan::prepare(read, options);
+        drop(line);
+        match again {
+            Ok(again) if read.len() > count => *prepared = again,
+            _ => {
+                read.truncate(count);
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Compiles at the requested batch sizes, without probes.
@@ -318,9 +366,14 @@ impl ProbeArgs {
     /// The probes of the command. Runs those that do not exist yet.
     pub(crate) fn make_probes(&self) -> Result<Vec<(u64, PathBuf)>, Failure> {
         let batches = if self.batches.is_empty() { DEFAULT_BATCHES.as_slice() } else { &self.batches };
+        self.make_probes_at(batches, self.repeats)
+    }
+
+    /// The probes of the command at some batch sizes.
+    fn make_probes_at(&self, batches: &[u64], repeats: u32) -> Result<Vec<(u64, PathBuf)>, Failure> {
         probes::make(&ProbeJob {
             batches,
-            repeats: self.repeats,
+            repeats,
             trace_steps: self.trace_steps,
             variable: &self.variable,
             command: &self.command,

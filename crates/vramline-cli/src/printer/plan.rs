@@ -39,6 +39,7 @@ pub(crate) fn first_screen(document: &PlanView, style: Style) -> String {
         .attached(),
         Section::whole(confirmation(document).map(|text| wrapped(text, 0, 2)).unwrap_or_default()).attached(),
         Section::trimmed(predicted(document, style), 3, 1),
+        Section::whole(next_probe(document).map(|text| wrapped(text, 0, 2)).unwrap_or_default()),
         Section::trimmed(parts, 0, 4),
         Section::trimmed(fixes_in_short(document, style), 4, 2),
         Section::trimmed(notes(&document.warnings, SCREEN_NOTES, style), 2, 3),
@@ -171,6 +172,9 @@ pub(crate) fn full(document: &PlanView, curve: bool, style: Style) -> String {
     for prediction in &document.predictions {
         batch(&mut out, document, prediction, style);
     }
+    if let Some(text) = next_probe(document) {
+        let _ = writeln!(out, "\n{}", printable(text));
+    }
     fixes(&mut out, document, style);
     if curve {
         draw(&mut out, document, style);
@@ -189,6 +193,11 @@ pub(crate) fn full(document: &PlanView, curve: bool, style: Style) -> String {
 fn confirmation(document: &PlanView) -> Option<&str> {
     let is_told = document.limit_bytes.is_some() && !document.probes.is_empty();
     is_told.then_some(document.confirmation.text.as_str())
+}
+
+/// The probe that would narrow the range.
+fn next_probe(document: &PlanView) -> Option<&str> {
+    document.next_probe.as_ref().map(|next| next.text.as_str())
 }
 
 fn batch(out: &mut String, document: &PlanView, prediction: &PredictionView, style: Style) {

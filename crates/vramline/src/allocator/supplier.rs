@@ -1,6 +1,6 @@
 //! The source of an allocator's regions: a driver, or a substitute.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::units::Bytes;
 
@@ -41,11 +41,16 @@ pub enum Placement {
     Descending,
     /// Alternately above and below all earlier ones.
     Alternating,
+    /// As CUDA's driver does, once the gaps of its start are full: each at a multiple of 32 MiB below all earlier ones, but what has
+    /// room in a gap that this leaves goes there. Seen in every snapshot from an H200 with driver 580.
+    Driver,
 }
 
 impl Placement {
     /// All placements that a what-if tries.
     pub const ALL: [Placement; 3] = [Placement::Ascending, Placement::Descending, Placement::Alternating];
+    /// The placements that a plan for a GPU tries: the driver's, and both orders in which its first gaps may be filled.
+    pub const ON_GPU: [Placement; 3] = [Placement::Driver, Placement::Ascending, Placement::Descending];
 }
 
 /// Supplies any amount of memory, at invented addresses that are not adjacent.
@@ -55,28 +60,60 @@ pub struct Placed {
     above: u64,
     below: u64,
     is_above: bool,
+    /// Gaps between regions that [`Placement::Driver`] fills: size and base.
+    gaps: BTreeSet<(u64, u64)>,
 }
 
 impl Placed {
     /// Regions begin at multiples of this, as with the drivers' virtual memory.
     const STEP: u64 = 2 << 20;
+    /// Where there is no gap, CUDA's driver begins regions at multiples of this.
+    const DRIVER_STEP: u64 = 32 << 20;
     const MIDDLE: u64 = 1 << 62;
 
     /// An empty address space.
     #[must_use]
     pub fn new(placement: Placement) -> Placed {
-        Placed { placement, above: Placed::MIDDLE, below: Placed::MIDDLE, is_above: false }
+        Placed {
+            placement,
+            above: Placed::MIDDLE,
+            below: Placed::MIDDLE,
+            is_above: false,
+            gaps: BTreeSet::new(),
+        }
+    }
+
+    /// A region in the smallest gap with room for it, else below all others.
+    fn take_as_driver(&mut self, size: u64) -> Option<u64> {
+        let size = size.checked_next_multiple_of(Placed::STEP)?;
+        if let Some(&(gap, base)) = self.gaps.range((size, 0)..).next() {
+            self.gaps.remove(&(gap, base));
+            if gap > size {
+                self.gaps.insert((gap - size, base + size));
+            }
+            return Some(base);
+        }
+        let below = self.below.checked_sub(size)?;
+        let base = below - below % Placed::DRIVER_STEP;
+        if base < below {
+            self.gaps.insert((below - base, base + size));
+        }
+        self.below = base;
+        Some(base).filter(|&base| base > 0)
     }
 }
 
 impl Supplier for Placed {
     fn take(&mut self, size: Bytes) -> Option<u64> {
+        if self.placement == Placement::Driver {
+            return self.take_as_driver(size.0);
+        }
         // One extra step keeps regions from being adjacent.
         let room = size.0.checked_next_multiple_of(Placed::STEP)?.checked_add(Placed::STEP)?;
         self.is_above = !self.is_above;
         let is_above = match self.placement {
             Placement::Ascending => true,
-            Placement::Descending => false,
+            Placement::Descending | Placement::Driver => false,
             Placement::Alternating => self.is_above,
         };
         if is_above {

@@ -4,9 +4,11 @@
 //! scratch that libraries choose by size. So two lists are aligned as texts are, within a band: what stays the same or grows
 //! with the batch belongs together, what does neither may.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::probe::{Ask, Probe};
+use super::reduction;
 use super::size::{Basis, Form, Point, Size};
 
 /// How far an alignment may stray beyond the difference of the lengths.
@@ -17,6 +19,12 @@ const BRIEF: usize = 3;
 
 /// How many others before and after may tell how scratch grows.
 const NEIGHBOURS: usize = 8;
+
+/// A size that is off its line by no more than this is on it: libraries pad parts of their scratch, and the allocator rounds to this.
+const PADDING: u64 = 512;
+
+/// Of the bytes that two probes keep, the hundredths that a good alignment pairs.
+const WELL_ALIGNED: u64 = 95;
 
 /// How much two probes have in common, in hundredths.
 #[derive(Clone, Copy, Debug)]
@@ -32,26 +40,58 @@ pub(super) struct Likeness {
 
 impl Likeness {
     fn of(one: &Probe, other: &Probe, pairs: &[(usize, usize)]) -> Likeness {
-        let (mut same, mut kept) = (0_usize, 0_u64);
+        let (mut left_same, mut right_same) = (BTreeSet::new(), BTreeSet::new());
+        let mut kept = 0_u64;
         for &(a, b) in pairs {
             let (Some(left), Some(right)) = (one.asks.get(a), other.asks.get(b)) else { continue };
-            same += usize::from(score(left, one.batch, right, other.batch) >= SAME);
+            if score(left, one.batch, right, other.batch) >= SAME {
+                left_same.insert(a);
+                right_same.insert(b);
+            }
             if left.life.is_none() && right.life.is_none() {
                 kept = kept.saturating_add(left.bytes).saturating_add(right.bytes);
             }
         }
         let both = one.asks.iter().chain(&other.asks).filter(|ask| ask.life.is_none());
         let all_kept = both.fold(0_u64, |sum, ask| sum.saturating_add(ask.bytes));
-        let requests = one.asks.len().saturating_add(other.asks.len());
+        let requests = one.asks.len().saturating_add(other.asks.len()) as u64;
+        let same = left_same.len().saturating_add(right_same.len()) as u64;
         Likeness {
             of: (one.batch, other.batch),
-            asked: same.saturating_mul(200).checked_div(requests).map_or(100, |share| share as u64),
-            kept: u128::from(kept)
-                .saturating_mul(100)
-                .checked_div(u128::from(all_kept))
-                .map_or(100, |share| u64::try_from(share).unwrap_or(100)),
+            asked: hundredths(same, requests),
+            kept: hundredths(kept, all_kept),
         }
     }
+}
+
+/// A share in hundredths; all of nothing.
+fn hundredths(part: u64, all: u64) -> u64 {
+    let share = u128::from(part).saturating_mul(100).checked_div(u128::from(all));
+    share.map_or(100, |share| u64::try_from(share).unwrap_or(100))
+}
+
+/// How often a probe keeps each size for good.
+fn kept_sizes(probe: &Probe) -> BTreeMap<u64, u64> {
+    let mut sizes = BTreeMap::new();
+    for ask in probe.kept() {
+        *sizes.entry(ask.bytes).or_default() += 1;
+    }
+    sizes
+}
+
+fn bytes_of(sizes: &BTreeMap<u64, u64>) -> u64 {
+    sizes.iter().fold(0, |sum, (bytes, count)| sum.saturating_add(bytes.saturating_mul(*count)))
+}
+
+/// Of the bytes that two probes keep, those that are the same in both, whenever they were made. A probe without optimizer state has only to
+/// keep what the other does.
+fn kept_of_each(one: &Probe, other: &Probe) -> u64 {
+    let (left, right) = (kept_sizes(one), kept_sizes(other));
+    let common =
+        left.iter().filter_map(|(bytes, count)| Some((*bytes, *count.min(right.get(bytes)?)))).collect();
+    let (left, right, common) = (bytes_of(&left), bytes_of(&right), bytes_of(&common));
+    let all = if one.lacks_state || other.lacks_state { left.min(right) } else { left.max(right) };
+    hundredths(common, all)
 }
 
 /// The sizes of every request of every probe, in the order of its asks; and how much each two probes have in common.
@@ -66,8 +106,8 @@ pub(super) fn sizes(probes: &[Probe]) -> (Vec<Vec<Size>>, Vec<Likeness>) {
             if one.batch == other.batch {
                 continue;
             }
-            let pairs = aligned(one, other);
-            alike.push(Likeness::of(one, other, &pairs));
+            let (pairs, likeness) = pairs(one, other);
+            alike.push(likeness);
             for (a, b) in pairs {
                 let (Some(first), Some(second)) = (one.asks.get(a), other.asks.get(b)) else { continue };
                 let (first, second) = (first.bytes, second.bytes);
@@ -87,8 +127,9 @@ pub(super) fn sizes(probes: &[Probe]) -> (Vec<Vec<Size>>, Vec<Likeness>) {
 fn of_probe(probe: &Probe, seen: &[BTreeMap<u64, u64>]) -> Vec<Size> {
     let mut sizes: Vec<Size> = probe.asks.iter().zip(seen).map(|(ask, points)| size(ask, points)).collect();
     let brief = probe.asks.iter().zip(seen).enumerate().filter(|(_, (ask, _))| ask.is_brief());
-    let scratch: Vec<(usize, Option<Line>)> =
-        brief.map(|(at, (_, points))| (at, Line::within(points))).collect();
+    let scratch: Vec<(usize, Option<Line>)> = brief
+        .map(|(at, (ask, points))| (at, Line::within(points, Point { batch: probe.batch, bytes: ask.bytes })))
+        .collect();
     let tensors =
         sizes.iter().filter(|size| size.basis == Basis::Exact).filter_map(|size| Line::like(&size.form));
     let mut tensors: Vec<Line> = tensors.collect();
@@ -96,6 +137,10 @@ fn of_probe(probe: &Probe, seen: &[BTreeMap<u64, u64>]) -> Vec<Size> {
     tensors.dedup_by_key(|line| line.slope);
     for (order, &(at, own)) in scratch.iter().enumerate() {
         let (Some(ask), Some(size)) = (probe.asks.get(at), sizes.get_mut(at)) else { continue };
+        // Copies with another constant part at each batch: of convolutions, whose algorithms change.
+        if size.basis == Basis::Padded && own.is_some() {
+            size.basis = Basis::Irregular;
+        }
         if size.basis != Basis::Irregular {
             continue;
         }
@@ -109,13 +154,77 @@ fn of_probe(probe: &Probe, seen: &[BTreeMap<u64, u64>]) -> Vec<Size> {
             size.form = line.form();
         }
     }
+    leave_winograd(probe, &scratch, &mut sizes);
+    mark_scratch(probe, &mut sizes);
+    hold_partial_weights(probe, &mut sizes);
+    reduction::resize(probe, seen, &mut sizes);
     sizes
+}
+
+/// The sizes of what is not freed at once.
+fn tensors(probe: &Probe) -> BTreeSet<u64> {
+    probe.asks.iter().filter(|ask| !ask.is_brief()).map(|ask| ask.bytes).collect()
+}
+
+/// Holds the scratch of a convolution that computes the gradient of its weights for each sample and adds them up: as many gradients, in
+/// single precision, as samples. cuDNN does so for a few samples only.
+fn hold_partial_weights(probe: &Probe, sizes: &mut [Size]) {
+    /// Smaller gradients do not matter.
+    const LEAST: u64 = 1 << 16;
+    let tensors = tensors(probe);
+    for (at, ask) in probe.asks.iter().enumerate().filter(|(_, ask)| ask.is_brief()) {
+        let gradients = probe.asks.iter().zip(sizes.iter()).take(at).skip(at.saturating_sub(2));
+        let is_partial = |(gradient, size): (&Ask, &Size)| {
+            let times = |factor: u64| gradient.bytes.saturating_mul(factor).saturating_mul(probe.batch);
+            // The gradient itself may be in half precision.
+            gradient.bytes >= LEAST
+                && matches!(size.form, Form::Constant(_))
+                && [times(1), times(2)]
+                    .iter()
+                    .any(|all| (0..=PADDING).contains(&ask.bytes.wrapping_sub(*all)))
+        };
+        let is_held = !tensors.contains(&ask.bytes) && gradients.into_iter().any(is_partial);
+        if let Some(size) = sizes.get_mut(at).filter(|_| is_held) {
+            *size = Size { form: Form::Constant(ask.bytes), basis: Basis::Irregular };
+        }
+    }
+}
+
+/// Marks what grows, is freed at once and has the size of no tensor: a library's scratch.
+fn mark_scratch(probe: &Probe, sizes: &mut [Size]) {
+    let tensors = tensors(probe);
+    for (ask, size) in probe.asks.iter().zip(sizes) {
+        let grows = matches!(size.form, Form::Line { .. });
+        if size.basis == Basis::Exact && grows && ask.is_brief() && !tensors.contains(&ask.bytes) {
+            size.basis = Basis::Scratch;
+        }
+    }
+}
+
+/// Replaces scratch of Winograd's algorithm by that of the algorithm that takes its place.
+///
+/// For the gradients of weights of small problems cuDNN transforms tiles of both tensors, in memory. For larger ones it does not, and no
+/// probe need show the change: then scratch holds copies of both tensors, as that of the layer's other gradient, which is next to it.
+fn leave_winograd(probe: &Probe, scratch: &[(usize, Option<Line>)], sizes: &mut [Size]) {
+    let lines: Vec<Option<Line>> = scratch.iter().map(|(at, _)| Line::like(&sizes.get(*at)?.form)).collect();
+    for (order, (&(at, _), line)) in scratch.iter().zip(&lines).enumerate() {
+        let Some(line) = line else { continue };
+        let others = [order.checked_sub(1), order.checked_sub(2), order.checked_add(1)];
+        let mut others = others.into_iter().filter_map(|other| *lines.get(other?)?);
+        let Some(copies) = others.find(|other| line.is_winograd_beside(*other)) else { continue };
+        let (Some(ask), Some(size)) = (probe.asks.get(at), sizes.get_mut(at)) else { continue };
+        let point = Point { batch: probe.batch, bytes: ask.bytes };
+        let is_left = size.form.at(probe.batch).0 != ask.bytes;
+        let form = copies.through(point).filter(|_| is_left).unwrap_or(copies).form();
+        *size = Size { form, basis: Basis::Irregular };
+    }
 }
 
 fn size(ask: &Ask, points: &BTreeMap<u64, u64>) -> Size {
     let points: Vec<(Point, Vec<u64>)> =
         points.iter().map(|(&batch, &bytes)| (Point { batch, bytes }, Vec::new())).collect();
     match Size::fit(&points) {
+        Some(size) if size.basis == Basis::Irregular => padded(&points).unwrap_or(size),
         // Two points always make a line; of scratch, only one of whole granules is believed.
         Some(size) if size.basis == Basis::TwoProbes && ask.is_brief() && is_odd(&size.form) => {
             Size { basis: Basis::Irregular, ..size }
@@ -124,6 +233,15 @@ fn size(ask: &Ask, points: &BTreeMap<u64, u64>) -> Size {
         None if ask.is_brief() => Size { form: Form::Constant(ask.bytes), basis: Basis::Irregular },
         None => Size::held(ask.bytes),
     }
+}
+
+/// The line through the first and the last of three points or more that are on it but for padding.
+fn padded(points: &[(Point, Vec<u64>)]) -> Option<Size> {
+    let (&(first, _), &(last, _)) = (points.first()?, points.last()?);
+    let form = Form::line(&[first, last])?;
+    let is_near = |point: &Point| form.at(point.batch).0.abs_diff(point.bytes) <= PADDING;
+    let is_line = points.len() > 2 && points.iter().all(|(point, _)| is_near(point));
+    is_line.then_some(Size { form, basis: Basis::Padded })
 }
 
 /// Whether a form rises by what is no whole number of granules.
@@ -145,13 +263,16 @@ impl Line {
     /// Per-sample sizes of tensors worth a layout are multiples of this.
     const GRANULE: u64 = 256;
 
-    /// The line through two of the points, the largest batches first.
-    fn within(points: &BTreeMap<u64, u64>) -> Option<Line> {
+    /// The line through two of the points, the largest batches first. Where the probe's own point is not on it, another algorithm may have
+    /// the same constant part, which is the weights.
+    fn within(points: &BTreeMap<u64, u64>, own: Point) -> Option<Line> {
         let points: Vec<Point> = points.iter().map(|(&batch, &bytes)| Point { batch, bytes }).collect();
         let pairs = points.iter().enumerate().rev().flat_map(|(at, high)| {
             points.get(..at).unwrap_or_default().iter().rev().map(move |low| (low, high))
         });
-        pairs.filter_map(|(low, high)| Line::of(*low, *high)).next()
+        let line = pairs.filter_map(|(low, high)| Line::of(*low, *high)).next()?;
+        let weights = Point { batch: 0, bytes: line.constant };
+        Some(Line::of(weights, own).filter(|_| line.constant > 0).unwrap_or(line))
     }
 
     fn of(low: Point, high: Point) -> Option<Line> {
@@ -165,6 +286,14 @@ impl Line {
     fn like(form: &Form) -> Option<Line> {
         let Form::Line { from, to } = *form else { return None };
         Line::of(Point { batch: from.0, bytes: from.1 }, Point { batch: to.0, bytes: to.1 })
+    }
+
+    /// Whether it is what Winograd's algorithm takes where another algorithm copies both tensors and the weights: tiles of 6 by 6 for each
+    /// 4 by 4 of the tensors, and for each 3 by 3 of the weights.
+    fn is_winograd_beside(self, copies: Line) -> bool {
+        copies.constant > Line::GRANULE
+            && u128::from(self.slope) * 16 == u128::from(copies.slope) * 36
+            && (u128::from(copies.constant) * 4).abs_diff(u128::from(self.constant)) <= u128::from(PADDING)
     }
 
     /// The line of the same slope through a point; `None` where nothing is left for the constant.
@@ -212,13 +341,106 @@ fn score(one: &Ask, left: u64, other: &Ask, right: u64) -> i32 {
     }
 }
 
-/// The pairs of requests that belong together, by the best alignment within the band.
-fn aligned(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
+/// Finds the probes that have no optimizer state before their last step though others have: a gradient scaler skips the update of a step
+/// whose gradients are not finite, which depends on the data, and so on the batch.
+///
+/// An optimizer has as much for each parameter again, or more: of the sizes that a probe keeps less often than others, these have at least
+/// twice as many. Two optimizers with state differ by less.
+pub(super) fn find_skipped(probes: &mut [Probe]) {
+    let Some(most) = probes.iter().map(kept_sizes).max_by_key(bytes_of) else { return };
+    for probe in probes {
+        let own = kept_sizes(probe);
+        let count = |size: &u64| own.get(size).copied().unwrap_or(0);
+        let fewer = most.iter().filter(|(size, others)| count(size) < **others);
+        let (mut has, mut should_have) = (0_u64, 0_u64);
+        for (size, others) in fewer {
+            has = has.saturating_add(size.saturating_mul(count(size)));
+            should_have = should_have.saturating_add(size.saturating_mul(*others));
+        }
+        let is_much = should_have.saturating_sub(has) > bytes_of(&most) / NOTABLE;
+        probe.lacks_state = is_much && should_have >= has.saturating_mul(2);
+    }
+}
+
+/// Less than one part in so many of what is kept is not optimizer state.
+const NOTABLE: u64 = 20;
+
+/// The stretch in which a probe makes its optimizer state, or its parameters if it has none: the last that keeps much.
+fn makes_state(probe: &Probe) -> Option<usize> {
+    let mut kept: BTreeMap<usize, u64> = BTreeMap::new();
+    for ask in probe.kept() {
+        let bytes = kept.entry(ask.stretch).or_default();
+        *bytes = bytes.saturating_add(ask.bytes);
+    }
+    let all = kept.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+    kept.iter().rev().find(|(_, bytes)| **bytes > all / NOTABLE).map(|(stretch, _)| *stretch)
+}
+
+/// Whether two probes make their optimizer state in the same step, so that they can be compared as a whole.
+fn is_in_step(one: &Probe, other: &Probe) -> bool {
+    makes_state(one) == makes_state(other)
+}
+
+/// The pairs of requests that belong together, and how much that says two probes have in common.
+fn pairs(one: &Probe, other: &Probe) -> (Vec<(usize, usize)>, Likeness) {
+    if is_in_step(one, other) {
+        let pairs = aligned(one, 0..one.asks.len(), other, 0..other.asks.len());
+        let likeness = Likeness::of(one, other, &pairs);
+        // A compiler that tries kernels out in the first step shifts one list against the other by more than the band.
+        if likeness.kept >= WELL_ALIGNED || kept_of_each(one, other) < WELL_ALIGNED {
+            return (pairs, likeness);
+        }
+    }
+    let pairs = pairs_by_step(one, other);
+    let likeness = Likeness { kept: kept_of_each(one, other), ..Likeness::of(one, other, &pairs) };
+    (pairs, likeness)
+}
+
+/// The pairs of requests of steps that do the same.
+fn pairs_by_step(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
+    // Step by step: one that makes the state with one that does, earlier ones with earlier ones, and later ones with later ones.
+    let mut pairs: BTreeSet<(usize, usize)> = BTreeSet::new();
+    for stretch in 0..one.stretches.len() {
+        if let Some(partner) = partner(one, stretch, other) {
+            pairs.extend(aligned(one, one.asks_of(stretch), other, other.asks_of(partner)));
+        }
+    }
+    for stretch in 0..other.stretches.len() {
+        if let Some(partner) = partner(other, stretch, one) {
+            pairs.extend(aligned(one, one.asks_of(partner), other, other.asks_of(stretch)));
+        }
+    }
+    pairs.into_iter().collect()
+}
+
+/// The stretch of another probe that does what a stretch of one does.
+fn partner(one: &Probe, stretch: usize, other: &Probe) -> Option<usize> {
+    let part = one.stretches.get(stretch)?.part;
+    let when = |probe: &Probe, stretch: usize| makes_state(probe).map(|made| stretch.cmp(&made));
+    let is_alike = |theirs: &usize| {
+        let theirs = *theirs;
+        other.stretches.get(theirs).is_some_and(|found| found.part.trains() == part.trains())
+            && (part.trains() || other.stretches.get(theirs).is_some_and(|found| found.part == part))
+    };
+    let alike = (0..other.stretches.len()).filter(is_alike);
+    alike.min_by_key(|&theirs| {
+        let is_other = part.trains() && when(one, stretch) != when(other, theirs);
+        (is_other, theirs.abs_diff(stretch))
+    })
+}
+
+/// The pairs among some requests of two probes, by the best alignment within the band.
+fn aligned(one: &Probe, rows: Range<usize>, other: &Probe, columns: Range<usize>) -> Vec<(usize, usize)> {
     const GAP: i32 = -1;
     const FROM_BOTH: u8 = 1;
     const FROM_LEFT: u8 = 2;
     const FROM_RIGHT: u8 = 3;
-    let (rows, columns) = (one.asks.len(), other.asks.len());
+    let (offsets, left, right) = (
+        (rows.start, columns.start),
+        one.asks.get(rows).unwrap_or_default(),
+        other.asks.get(columns).unwrap_or_default(),
+    );
+    let (rows, columns) = (left.len(), right.len());
     let band = BAND + rows.abs_diff(columns);
     let width = 2 * band + 1;
     // The column that stands at the beginning of a row of the band.
@@ -229,7 +451,7 @@ fn aligned(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
     for row in 0..=rows {
         let begin = first(row);
         let above = row.checked_sub(1).map(first);
-        let ask = row.checked_sub(1).and_then(|row| one.asks.get(row));
+        let ask = row.checked_sub(1).and_then(|row| left.get(row));
         for at in 0..width {
             let column = begin + at;
             if column > columns {
@@ -240,10 +462,10 @@ fn aligned(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
             };
             let mut best = if row == 0 && column == 0 { (0, 0) } else { (i32::MIN / 2, 0) };
             if let (Some(above), Some(ask)) = (above, ask) {
-                if let Some(left) = column.checked_sub(1)
-                    && let Some(partner) = other.asks.get(left)
+                if let Some(earlier) = column.checked_sub(1)
+                    && let Some(partner) = right.get(earlier)
                 {
-                    let both = cell(&before, above, left).saturating_add(score(
+                    let both = cell(&before, above, earlier).saturating_add(score(
                         ask,
                         one.batch,
                         partner,
@@ -258,8 +480,8 @@ fn aligned(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
                     best = (down, FROM_LEFT);
                 }
             }
-            if let Some(left) = at.checked_sub(1) {
-                let across = now.get(left).copied().unwrap_or(i32::MIN / 2).saturating_add(GAP);
+            if let Some(earlier) = at.checked_sub(1) {
+                let across = now.get(earlier).copied().unwrap_or(i32::MIN / 2).saturating_add(GAP);
                 if across > best.0 {
                     best = (across, FROM_RIGHT);
                 }
@@ -279,7 +501,7 @@ fn aligned(one: &Probe, other: &Probe) -> Vec<(usize, usize)> {
             Some(FROM_BOTH) => {
                 row = row.saturating_sub(1);
                 column = column.saturating_sub(1);
-                pairs.push((row, column));
+                pairs.push((offsets.0 + row, offsets.1 + column));
             }
             Some(FROM_LEFT) => row = row.saturating_sub(1),
             Some(FROM_RIGHT) => column = column.saturating_sub(1),

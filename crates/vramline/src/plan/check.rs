@@ -7,29 +7,54 @@
 use super::{Plan, Prediction, Source};
 use crate::units::Bytes;
 
-/// The least margin around the peak, as a share, if the largest probe is not predicted to the byte: once, and once more for each doubling of
-/// the largest probe. Fitted to 64 predictions of 13 models on an H200, whose worst error was 1.1 % at 8 times the largest probe.
-const LEAST_PEAK_MARGIN: f64 = 0.0035;
-/// The same for memory reserved from the driver, fitted to the same predictions.
-const LEAST_POOL_MARGIN: f64 = 0.0375;
+/// Margins on each side, as shares: of the peak, and of the memory reserved from the driver.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Margins {
+    peak: f64,
+    pool: f64,
+}
+
+/// The least margins if the largest probe is not predicted to the byte: once, and once more for each doubling of the largest probe. Fitted to
+/// 64 predictions of 16 cases on an H200, of which the worst were 1.1 % off at 8 times the largest probe.
+const LEAST: Margins = Margins { peak: 0.0035, pool: 0.0375 };
+/// The same if it is: what small batches show exactly may still change at large ones.
+const LEAST_OF_EXACT: Margins = Margins { peak: 0.0005, pool: 0.005 };
+/// If a library chooses another algorithm, scratch at the peak may be smaller by this share (copies of one tensor instead of two) and larger by
+/// that one (the scratch of a layer that no longer changes its algorithm before twice the batch).
+const SCRATCH_LESS: f64 = 0.5;
+const SCRATCH_MORE: f64 = 1.0;
 /// Below this share of sizes that are known, the fragmentation of the pool is not predicted.
 const LEAST_KNOWN_SHARE: f64 = 0.95;
+
+/// An interval that is wider than this share is worth another probe.
+const WIDE: f64 = 0.1;
+
+/// A probe that would narrow the interval of a prediction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NextProbe {
+    /// The batch size to probe.
+    pub batch: u64,
+    /// The batch size whose interval it narrows.
+    pub predicted: u64,
+    /// The width of the interval of reserved memory there, as a share.
+    pub width: f64,
+    /// The width that is expected with the probe.
+    pub expected: f64,
+}
 
 /// What the prediction of the largest probe missed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Check {
-    /// The error of the peak, as a share of it.
-    peak: f64,
-    /// The error of what is reserved from the driver.
-    pool: f64,
-    /// Whether a straight line through the peaks of the probes missed less.
-    is_line_better: bool,
+    /// The errors of the plan, as shares.
+    plan: Margins,
+    /// The errors of straight lines through the totals of the probes; `None` for fewer than two smaller batch sizes.
+    line: Option<Margins>,
 }
 
 impl Check {
     /// Predicts the largest probe from the others; `None` if these are of one batch size only, or show too little.
     pub(super) fn of(plan: &Plan, sources: &[Source<'_>]) -> Option<Check> {
-        let largest = plan.probes.last()?.batch;
+        let largest = plan.probes.get(*plan.orders().last()?)?.batch;
         let smaller: Vec<Source<'_>> =
             sources.iter().copied().filter(|source| source.batch < largest).collect();
         if !plan.is_ordered || smaller.is_empty() {
@@ -42,48 +67,80 @@ impl Check {
             let error = predicted.0.abs_diff(actual.0) as f64 / actual.0.max(1) as f64;
             error
         };
-        let peak = error(predicted.peak, actual.peak);
-        let line = before.line_at(largest).map(|line| error(line, actual.peak));
-        Some(Check {
-            peak,
-            pool: error(predicted.pool[1], actual.pool[1]),
-            is_line_better: line.is_some_and(|line| line < peak),
-        })
+        let errors = |peak: Bytes, pool: Bytes| Margins {
+            peak: error(peak, actual.peak),
+            pool: error(pool, actual.pool[1]),
+        };
+        let line = before.lines_at(largest).map(|(peak, pool)| errors(peak, pool));
+        Some(Check { plan: errors(predicted.peak, predicted.pool[1]), line })
+    }
+
+    fn is_exact(self) -> bool {
+        self.plan == Margins { peak: 0.0, pool: 0.0 }
     }
 }
 
 impl Plan {
-    /// The straight line through the peaks of the two largest batch sizes that were probed.
-    fn line_at(&self, batch: u64) -> Option<Bytes> {
-        let last = self.probes.last()?.batch;
-        let before = self.probes.iter().rev().find(|probe| probe.batch < last)?.batch;
-        let (low, high) = (self.predict_as_is(before)?.peak, self.predict_as_is(last)?.peak);
-        let form = super::Form::Known(vec![(before, low.0), (last, high.0)]);
-        Some(form.at(batch))
+    /// The straight lines through what the two largest batch sizes that were probed took: at the peak, and from the driver.
+    fn lines_at(&self, batch: u64) -> Option<(Bytes, Bytes)> {
+        let whole = || self.probes.iter().rev().filter(|probe| !probe.lacks_state);
+        let high = whole().next()?;
+        let low = whole().find(|probe| probe.batch < high.batch)?;
+        let line = |low_bytes: Bytes, high_bytes: Bytes| {
+            super::Form::Known(vec![(low.batch, low_bytes.0), (high.batch, high_bytes.0)]).at(batch)
+        };
+        let (low, high) = (&low.ran.exact, &high.ran.exact);
+        Some((line(low.peak, high.peak), line(low.pool, high.pool)))
     }
 
-    /// Sets the intervals of a program that requests in the same order every time, with room for what the plan has missed before.
+    /// Sets the intervals of a program that requests in the same order every time, with room for what the plan has missed before, and for
+    /// the straight line where that missed less.
     pub(super) fn set_margins(&self, prediction: &mut Prediction) {
         let batch = prediction.batch;
-        let is_exact = self.check.is_some_and(|check| check.peak == 0.0 && check.pool == 0.0);
-        if is_exact || self.is_probed(batch) {
+        if self.is_probed(batch) {
             return;
         }
-        let missed = |of: fn(Check) -> f64| self.check.map_or(0.0, of);
-        let (peak, pool) = (missed(|check| check.peak), missed(|check| check.pool));
+        let is_exact = self.check.is_some_and(Check::is_exact);
+        let least = if is_exact { LEAST_OF_EXACT } else { LEAST };
+        let missed = self.check.map_or(Margins { peak: 0.0, pool: 0.0 }, |check| check.plan);
         let times = 1.0 + self.doublings(batch);
-        let (peak, pool) = (peak.max(times * LEAST_PEAK_MARGIN), pool.max(times * LEAST_POOL_MARGIN));
-        if let Some(line) =
-            self.line_at(batch).filter(|_| self.check.is_some_and(|check| check.is_line_better))
-        {
-            (prediction.low, prediction.high) = (prediction.low.min(line), prediction.high.max(line));
-        }
-        prediction.low = part_of(prediction.low, 1.0 - peak);
-        prediction.high = part_of(prediction.high, 1.0 + peak);
+        let scratch = prediction.scratch_share();
+        let peak = missed.peak.max(times * least.peak);
+        let pool = missed.pool.max(times * least.pool);
         let [low, middle, high] = prediction.pool;
         // A pool holds at least what is in use.
         let least = if prediction.known_share() < LEAST_KNOWN_SHARE { prediction.low } else { low };
         prediction.pool = [part_of(low, 1.0 - pool).min(least), middle, part_of(high, 1.0 + pool)];
+        prediction.low = part_of(prediction.low, 1.0 - peak.max(scratch * SCRATCH_LESS));
+        prediction.high = part_of(prediction.high, 1.0 + peak.max(scratch * SCRATCH_MORE));
+        if let (Some(Check { plan, line: Some(line) }), Some((peak, pool))) =
+            (self.check, self.lines_at(batch))
+        {
+            if line.peak < plan.peak {
+                (prediction.low, prediction.high) = (prediction.low.min(peak), prediction.high.max(peak));
+            }
+            if line.pool < plan.pool {
+                let [low, middle, high] = prediction.pool;
+                prediction.pool = [low.min(pool), middle, high.max(pool)];
+            }
+        }
+    }
+
+    /// The probe that narrows the interval of a prediction most, of those that need about half its memory at most. `None` if the interval is
+    /// narrow, or if there is no room between the probes and the batch size.
+    #[must_use]
+    pub fn next_probe(&self, prediction: &Prediction) -> Option<NextProbe> {
+        let [low, middle, high] = prediction.pool;
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        let width = high.saturating_sub(low).0 as f64 / middle.0.max(1) as f64;
+        let (predicted, batch) = (prediction.batch, prediction.batch / 2);
+        let largest = self.probes.last()?.batch;
+        if !self.is_ordered || width < WIDE || batch <= largest.saturating_add(largest / 4) {
+            return None;
+        }
+        // The margins grow with each doubling of the largest probe, on both sides.
+        let saved = 2.0 * LEAST.pool * (self.doublings(predicted) - 1.0);
+        Some(NextProbe { batch, predicted, width, expected: (width - saved).max(0.0) })
     }
 
     /// How often the largest probe must be doubled to reach a batch size.

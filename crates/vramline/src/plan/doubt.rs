@@ -128,6 +128,8 @@ pub enum Doubt {
     NotReproduced(u64),
     /// A probe has fewer than two training steps.
     FewSteps(u64),
+    /// A probe has no optimizer state before its last step, though others have.
+    SkippedUpdates(u64),
     /// Only two batches were probed.
     TwoBatches,
     /// A large request without a name that does not grow linearly: a program compiled by XLA.
@@ -180,6 +182,7 @@ impl Doubt {
             | Doubt::OncePerSample { .. } => true,
             Doubt::NotReproduced(_)
             | Doubt::FewSteps(_)
+            | Doubt::SkippedUpdates(_)
             | Doubt::TwoBatches
             | Doubt::OverPool { .. }
             | Doubt::Beyond(_)
@@ -199,6 +202,7 @@ impl Doubt {
             Doubt::EndedEarly(_) => "probe-ended-early",
             Doubt::NotReproduced(_) => "not-reproduced",
             Doubt::FewSteps(_) => "few-steps",
+            Doubt::SkippedUpdates(_) => "skipped-updates",
             Doubt::TwoBatches => "two-batches",
             Doubt::Compiled(_) => "compiled",
             Doubt::NotCompiled(_) => "not-compiled",
@@ -247,6 +251,9 @@ impl Doubt {
             Doubt::FewSteps(batch) => {
                 format!("the probe with batch size {batch} has fewer than two training steps")
             }
+            Doubt::SkippedUpdates(batch) => format!(
+                "the probe with batch size {batch} has no optimizer state before its last step: the plan takes only sizes of tensors from it, and the order of requests from another probe"
+            ),
             Doubt::TwoBatches => {
                 "with only two batch sizes the plan cannot check whether memory grows linearly".to_owned()
             }
@@ -302,6 +309,9 @@ impl Doubt {
             Doubt::EndedEarly(_) => "record a probe that fits: with a smaller batch size or a higher limit",
             Doubt::NotReproduced(_) => "`vramline replay` shows where it differs",
             Doubt::FewSteps(_) => "train five steps in the probe: --trace steps=5",
+            Doubt::SkippedUpdates(_) => {
+                "a gradient scaler skips updates at first: train more steps in the probes (--trace steps=8), or start the scaler lower: GradScaler(init_scale=2**10)"
+            }
             Doubt::TwoBatches => "add a third probe",
             Doubt::Compiled(_) => {
                 "let the plan compile at that batch size (-- CMD {batch}), or pass the XLA dumps of it and of each probe: --compiled N=FOLDER"
@@ -435,6 +445,9 @@ impl Plan {
             }
             if is_new && probe.steps < 2 && !self.is_ordered {
                 doubts.push(Doubt::FewSteps(probe.batch));
+            }
+            if probe.lacks_state && !doubts.contains(&Doubt::SkippedUpdates(probe.batch)) {
+                doubts.push(Doubt::SkippedUpdates(probe.batch));
             }
             // Of several probes of a batch any may be the one.
             if probe.ended_early && !doubts.contains(&Doubt::EndedEarly(probe.batch)) {

@@ -17,6 +17,7 @@ mod kernels;
 pub mod pack;
 mod predict;
 mod probe;
+mod reduction;
 mod sixteen;
 mod size;
 mod updates;
@@ -33,13 +34,15 @@ use crate::units::Bytes;
 use crate::worker;
 
 pub use chance::{Chance, Largest, with_room};
+pub use check::NextProbe;
 pub use compiled::{Compiled, ProgramRequest};
 pub use doubt::{Doubt, NotPlanned};
 pub use fixes::{Fix, Fixed};
 pub use kernels::SizedKernel;
 pub use predict::{PartPeak, Prediction};
 pub use probe::{Part, Probe, Source};
-pub use size::{Basis, Form, Point, Size};
+pub use reduction::threads_at_once;
+pub use size::{Basis, Form, Parts, Point, Size};
 
 /// What becomes of a request whose size is no line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +90,9 @@ impl Plan {
         probes.sort_by_key(|probe| probe.batch);
         let is_ordered =
             sources.iter().all(|source| source.trace.history.framework == Some(Framework::PyTorch));
+        if is_ordered {
+            by_sequence::find_skipped(&mut probes);
+        }
         let (sizes, alike) =
             if is_ordered { by_sequence::sizes(&probes) } else { (by_key::sizes(&probes), Vec::new()) };
         doubt::check(&probes, &sizes, is_ordered, &alike)?;

@@ -58,17 +58,27 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// The share of the bytes at the peak whose size three probes agree on, or that a compiler told at this very batch.
+    /// The share of the bytes at the peak whose size three probes agree on, or that a compiler told at this very batch. Scratch that a
+    /// library may choose otherwise is not exact.
     #[must_use]
     pub fn exact_share(&self) -> f64 {
         self.share_of(self.exact)
     }
 
-    /// The share whose size is exact or compiled at some batches, or as large as one of these in its own probe.
+    /// The share whose size is exact or compiled at some batches, or as large as one of these in its own probe, and scratch that the
+    /// probes agree on.
     pub(super) fn known_share(&self) -> f64 {
-        let known = [Basis::Exact, Basis::Compiled, Basis::Twin];
+        self.share_with(&[Basis::Exact, Basis::Compiled, Basis::Twin, Basis::Scratch, Basis::Padded])
+    }
+
+    /// The share of the bytes at the peak that libraries choose by size.
+    pub(super) fn scratch_share(&self) -> f64 {
+        self.share_with(&[Basis::Scratch, Basis::Irregular])
+    }
+
+    fn share_with(&self, bases: &[Basis]) -> f64 {
         self.share_of(
-            self.bases.iter().filter(|(basis, _)| known.contains(basis)).map(|(_, bytes)| *bytes).sum(),
+            self.bases.iter().filter(|(basis, _)| bases.contains(basis)).map(|(_, bytes)| *bytes).sum(),
         )
     }
 
@@ -95,7 +105,8 @@ impl Plan {
 
     /// What a batch takes in as many steps as a probe has, as the orders of the probes show it.
     pub(super) fn predict_as_is(&self, batch: u64) -> Option<Prediction> {
-        let steps = self.probes.last()?.stretches.iter().filter(|stretch| stretch.part == Part::Step).count();
+        let order = self.probes.get(*self.orders().last()?)?;
+        let steps = order.stretches.iter().filter(|stretch| stretch.part == Part::Step).count();
         self.predict_orders(batch, 1 + u64::try_from(steps).ok()?)
     }
 
@@ -196,7 +207,7 @@ impl Plan {
         let fillings: Vec<(Irregular, Placement)> = if self.is_ordered {
             let both = [Irregular::Scaled, Irregular::Held];
             both.into_iter()
-                .flat_map(|irregular| Placement::ALL.map(|placement| (irregular, placement)))
+                .flat_map(|irregular| Placement::ON_GPU.map(|placement| (irregular, placement)))
                 .collect()
         } else {
             vec![(Irregular::Scaled, Placement::Ascending)]
@@ -205,15 +216,15 @@ impl Plan {
         orders.flat_map(|order| fillings.iter().map(move |&(one, other)| (order, one, other))).collect()
     }
 
-    /// The probes whose order is run: where the order is always the same, the largest; otherwise those whose requests are known at
+    /// The probes whose order is run: where the order is always the same, the largest that has its optimizer state; otherwise those whose requests are known at
     /// other batches too. A probe of which much is not, such as one that a compiler treated otherwise, would stand for itself only.
     pub(super) fn orders(&self) -> Vec<usize> {
-        let largest = self.probes.last().map_or(0, |probe| probe.batch);
-        let is_largest =
-            |&number: &usize| self.probes.get(number).is_some_and(|probe| probe.batch == largest);
         let all = 0..self.probes.len();
         if self.is_ordered {
-            return all.filter(is_largest).collect();
+            let whole = |number: &usize| self.probes.get(*number).is_some_and(|probe| !probe.lacks_state);
+            let batch = |number: usize| self.probes.get(number).map(|probe| probe.batch);
+            let largest = all.clone().filter(whole).filter_map(batch).max();
+            return all.filter(whole).filter(|&number| batch(number) == largest).collect();
         }
         let known: Vec<usize> = all.clone().filter(|&number| self.is_known(number)).collect();
         if known.is_empty() { all.collect() } else { known }

@@ -175,7 +175,7 @@ pub enum Part {
 
 impl Part {
     /// Whether it is a training step.
-    fn trains(self) -> bool {
+    pub(super) fn trains(self) -> bool {
         matches!(self, Part::FirstStep | Part::Step)
     }
 }
@@ -211,6 +211,8 @@ pub struct Source<'a> {
     pub version: Option<&'a str>,
     /// Whether memory ran out before the program was done.
     pub ended_early: bool,
+    /// The threads that its device runs at once, where that is known.
+    pub threads: Option<u64>,
 }
 
 /// A small run to plan from.
@@ -231,11 +233,15 @@ pub struct Probe {
     pub(super) is_on_device: bool,
     /// Whether memory ran out before the program was done.
     pub(super) ended_early: bool,
+    /// The threads that its device runs at once, where that is known.
+    pub(super) threads: Option<u64>,
+    /// Whether other probes have optimizer state before their last step and it has none: a gradient scaler skipped its updates.
+    pub(super) lacks_state: bool,
 }
 
 impl Probe {
     pub(super) fn new(source: Source<'_>, keys: &mut Keys) -> Result<Probe, NotReplayed> {
-        let Source { batch, trace, pool, version, ended_early } = source;
+        let Source { batch, trace, pool, version, ended_early, threads } = source;
         let ran = replay::run(trace, pool, version)?;
         let ended_early = ended_early || ran.ends_in_failure().is_some();
         let mut stretches = stretches(trace, &ran);
@@ -247,7 +253,19 @@ impl Probe {
         let step_time = step_time(trace);
         let framework = trace.history.framework;
         let is_on_device = trace.device_of(pool).starts_with("GPU");
-        Ok(Probe { batch, ran, asks, stretches, step_time, steps, framework, is_on_device, ended_early })
+        Ok(Probe {
+            batch,
+            ran,
+            asks,
+            stretches,
+            step_time,
+            steps,
+            framework,
+            is_on_device,
+            ended_early,
+            threads,
+            lacks_state: false,
+        })
     }
 
     /// The acts at which its stretches but the first begin.
@@ -276,6 +294,18 @@ impl Probe {
     /// is the same on every machine.
     pub(super) fn own_limit(&self) -> Option<Bytes> {
         self.ran.limit.filter(|_| self.is_on_device)
+    }
+
+    /// The requests of a stretch.
+    pub(super) fn asks_of(&self, stretch: usize) -> Range<usize> {
+        let from = self.asks.partition_point(|ask| ask.stretch < stretch);
+        from..self.asks.partition_point(|ask| ask.stretch <= stretch)
+    }
+
+    /// The requests that are kept for good, but for those of the last stretch, which keeps its gradients too.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &Ask> {
+        let last = self.stretches.len().saturating_sub(1);
+        self.asks.iter().filter(move |ask| ask.life.is_none() && ask.stretch < last)
     }
 
     /// The act at which what is planned with ends.

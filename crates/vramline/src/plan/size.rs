@@ -27,6 +27,10 @@ pub enum Basis {
     Twin,
     /// A dimension of its shape is the batch.
     Shape,
+    /// Three probes or more agree on it, but it is scratch of one op: for another size a library may choose another algorithm.
+    Scratch,
+    /// Three probes or more agree on a line but for padding of a few bytes.
+    Padded,
     /// The probes contradict a line: scratch, padding, or an algorithm chosen by size.
     Irregular,
     /// Seen at one batch only; taken as constant.
@@ -39,6 +43,8 @@ words!(Basis {
     TwoProbes => "two-probes",
     Twin => "twin",
     Shape => "shape",
+    Scratch => "scratch",
+    Padded => "padded",
     Irregular => "irregular",
     Held => "held",
 });
@@ -62,9 +68,33 @@ pub enum Form {
         /// What is constant in each dimension, and what the batch is multiplied by.
         dimensions: Vec<(i64, i64)>,
     },
+    /// Partial sums of a reduction: so many bytes for each part of the input, and never more parts than the device has room for.
+    Parts(Parts),
     /// Known at these batches, two or more of them in their order; between them in a straight line, and beyond them as between
     /// the last two.
     Known(Vec<(u64, u64)>),
+}
+
+/// How many bytes the partial sums of a reduction take: see [`reduction`](super::reduction).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Parts {
+    /// Bytes for each part.
+    pub unit: u64,
+    /// A batch, and the parts that its input alone would make.
+    pub at: (u64, u64),
+    /// The parts that fill the device.
+    pub most: u64,
+}
+
+impl Parts {
+    /// No part is more than this many times the smallest.
+    const LONGEST: u128 = 16;
+
+    fn bytes(self, batch: u64) -> i128 {
+        let wanted = (u128::from(self.at.1) * u128::from(batch)).div_ceil(u128::from(self.at.0.max(1)));
+        let parts = wanted.min(u128::from(self.most)).max(wanted.div_ceil(Parts::LONGEST));
+        i128::try_from(parts).unwrap_or(i128::MAX).saturating_mul(i128::from(self.unit))
+    }
 }
 
 impl Form {
@@ -87,6 +117,7 @@ impl Form {
                 let all = dimensions.iter().map(dimension).map(|dimension| dimension.max(0));
                 all.fold(i128::from(unit), i128::saturating_mul)
             }
+            Form::Parts(parts) => parts.bytes(batch),
             Form::Known(ref points) => {
                 let after =
                     points.partition_point(|&(known, _)| known < batch).clamp(1, points.len().max(2) - 1);
@@ -149,7 +180,7 @@ impl Form {
                     Some((constant, times))
                 }
                 Form::Constant(value) => Some((i64::try_from(value).ok()?, 0)),
-                Form::Product { .. } | Form::Known(_) => None,
+                Form::Product { .. } | Form::Parts(_) | Form::Known(_) => None,
             }
         });
         let form = Form::Product { unit, dimensions: dimensions.collect::<Option<Vec<_>>>()? };

@@ -10,11 +10,11 @@ use serde::{Serialize, Serializer};
 use crate::analysis::plan::{
     BatchPrediction, CompiledStep, Confirmation, ConfirmationState, LargestBatch, NoFit, NoLargest,
     OfferedFix, PeakAtBatch, PlanAnalysis, PlanDocument, PlanDoubt, PlanVerdict, PlannedBatch,
-    PlannedConfirmation, PlannedLargest, ProbeFacts, RealRun, Saving, UNMEASURED,
+    PlannedConfirmation, PlannedLargest, ProbeFacts, RealRun, Saving, UNMEASURED, variable_title,
 };
 use crate::document::{Document, Reason, Unknowns};
 use crate::event::Framework;
-use crate::plan::{Basis, Fix, Part, PartPeak};
+use crate::plan::{Basis, Fix, NextProbe, Part, PartPeak};
 use crate::snapshot::Role;
 use crate::units::Bytes;
 use crate::warning::{Unknown, Warning};
@@ -64,6 +64,11 @@ pub struct PlanView {
     pub largest_batch: LargestView,
     /// Real runs under the limit: whether they confirm the answer.
     pub confirmation: ConfirmationView,
+    /// One more probe that would narrow the range of reserved memory most.
+    #[field(
+        null = "the ranges are narrow, or there is no room between the largest probe and the batch size"
+    )]
+    pub next_probe: Option<NextProbeView>,
     /// Fixes that need less memory.
     #[field(each)]
     pub fixes: Vec<FixView>,
@@ -96,6 +101,38 @@ pub struct PlanVerdictView {
     /// The limit.
     #[field(null = "no limit was given", switch = "--limit 16GiB")]
     pub limit_bytes: Option<Bytes>,
+}
+
+/// A probe that would narrow the range of a prediction.
+#[derive(Debug, Serialize, Document)]
+pub struct NextProbeView {
+    /// The batch size to probe.
+    pub batch: u64,
+    /// The batch size whose range it narrows: the first of `predictions`.
+    pub predicted_batch: u64,
+    /// The width of the range of reserved memory, as a share of the prediction.
+    #[field(unit = "share")]
+    pub width: f64,
+    /// The width that Vramline expects with the probe.
+    #[field(unit = "share")]
+    pub expected_width: f64,
+    /// The same as a sentence.
+    pub text: String,
+}
+
+impl NextProbeView {
+    fn of(next: NextProbe, variable: &str) -> NextProbeView {
+        let NextProbe { batch, predicted, width, expected } = next;
+        let text = format!(
+            "Add a probe with {} {batch}: it narrows the range of reserved memory at {predicted} from {:.0} % to about {:.0} %.",
+            variable_title(variable),
+            width * 100.0,
+            expected * 100.0
+        );
+        let rounded = |share: f64| (share * 1e4).round() / 1e4;
+        let (width, expected_width) = (rounded(width), rounded(expected));
+        NextProbeView { batch, predicted_batch: predicted, width, expected_width, text }
+    }
 }
 
 /// A run that the plan is based on.
@@ -368,6 +405,7 @@ const NO_HELP: &str = "Pruning and quantization make a trained model smaller. Th
 impl From<PlanAnalysis> for PlanView {
     fn from(plan: PlanAnalysis) -> PlanView {
         let confirmation = ConfirmationView::of(plan.confirmation, &plan.variable);
+        let next_probe = plan.next_probe.map(|next| NextProbeView::of(next, &plan.variable));
         let mut document = PlanView {
             kind: "plan",
             verdict: PlanVerdictView {
@@ -390,6 +428,7 @@ impl From<PlanAnalysis> for PlanView {
             predictions: plan.predictions.into_iter().map(PredictionView::from).collect(),
             largest_batch: LargestView::of(plan.largest, plan.largest_text),
             confirmation,
+            next_probe,
             fixes: plan.fixes.into_iter().map(FixView::from).collect(),
             no_help: NO_HELP,
             curve: plan.curve.into_iter().map(CurvePoint::from).collect(),

@@ -338,9 +338,12 @@ fn differences(document: &Value, table: &BTreeSet<String>) -> (Vec<String>, Vec<
     let mut found = BTreeSet::new();
     paths(document, "", &mut found);
     // Empty lists and nulls stand for everything below them.
-    let whole = |path: &str| table.iter().any(|other| other.starts_with(&format!("{path}[]")));
+    let is_in = |path: &str, other: &str| {
+        ["[]", "."].iter().any(|below| path.starts_with(&format!("{other}{below}")))
+    };
+    let whole = |path: &str| table.iter().any(|other| is_in(other, path));
     let missing = found.iter().filter(|path| !table.contains(*path) && !whole(path)).cloned().collect();
-    let is_below = |path: &String| found.iter().any(|other| path.starts_with(&format!("{other}[]")));
+    let is_below = |path: &String| found.iter().any(|other| is_in(path, other));
     let unused = table.iter().filter(|path| !found.contains(*path) && !is_below(path)).cloned().collect();
     (missing, unused)
 }

@@ -124,9 +124,9 @@ fn large_batches_of_real_models_on_an_h200_are_predicted_from_2_4_and_8() {
             assert!(low.0 <= pool && pool <= high.0, "{case} at {batch}: {found:?}");
             if case.starts_with("gpt") {
                 assert_eq!((found.peak.0, found.pool[1].0), (truth, pool), "{case} at {batch}");
-                // The largest probe is predicted to the byte: so the interval is hardly more than a point.
-                assert!(off(found.high, found.low.0) < 0.001, "{case} at {batch}: {found:?}");
-                assert!(off(high, low.0) < 0.001, "{case} at {batch}: {found:?}");
+                // The largest probe is predicted to the byte: so the interval is narrow.
+                assert!(off(found.high, found.low.0) < 0.01, "{case} at {batch}: {found:?}");
+                assert!(off(high, low.0) < 0.07, "{case} at {batch}: {found:?}");
             }
         }
     }
@@ -144,7 +144,7 @@ fn held_out_models_are_predicted_and_the_truth_is_inside_the_range() {
     let number = |row: &serde_json::Value, field: &str| row[field].as_u64().unwrap();
     let cases: std::collections::BTreeSet<&str> =
         rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
-    let mut allocated = Vec::new();
+    let (mut allocated, mut reserved) = (Vec::new(), Vec::new());
     for case in cases {
         let of =
             |kind: &'static str| rows.iter().filter(move |row| row["case"] == case && row["kind"] == kind);
@@ -160,11 +160,68 @@ fn held_out_models_are_predicted_and_the_truth_is_inside_the_range() {
             assert!(found.low.0 <= truth && truth <= found.high.0, "{row}: {found:?}");
             assert!(found.pool[0].0 <= pool && pool <= found.pool[2].0, "{row}: {found:?}");
             allocated.push(off(found.peak, truth).abs());
+            reserved.push(off(found.pool[1], pool).abs());
+            // Recurrent layers: workspaces of cuDNN, and partial sums that stop growing.
+            if ["gru-adamw", "lstm-adam"].contains(&case) {
+                assert_eq!((found.peak, found.pool[1]), (Bytes(truth), Bytes(pool)), "{row}");
+            }
         }
     }
     allocated.sort_by(f64::total_cmp);
+    reserved.sort_by(f64::total_cmp);
     assert_eq!(allocated.len(), 24);
     assert!(allocated[12] < 0.001 && allocated[23] < 0.011, "{allocated:?}");
+    assert!(reserved[12] < 0.005 && reserved[23] < 0.06, "{reserved:?}");
+}
+
+/// Probes of the GRU, some of them edited by `fixtures/skip_updates.py`.
+fn gru(files: [(u64, &str); 3]) -> Vec<ProbeRead> {
+    files.map(|(batch, name)| probe(batch, &format!("{name}-{batch}.vram"))).into()
+}
+
+#[test]
+fn probes_whose_scaler_skipped_updates_are_planned_with() {
+    const WHOLE: &str = "../held-out/gru-adamw";
+    let expected = plan(&gru([(5, WHOLE), (10, WHOLE), (15, WHOLE)])).predict(60, 3).unwrap();
+    let skipped = [
+        // The optimizer's state is made a step later than in the other probes.
+        (10, gru([(5, WHOLE), (10, "gru-late"), (15, WHOLE)])),
+        (15, gru([(5, WHOLE), (10, WHOLE), (15, "gru-late")])),
+        // There is none at all, in the largest probe.
+        (15, gru([(5, WHOLE), (10, WHOLE), (15, "gru-never")])),
+    ];
+    for (batch, probes) in skipped {
+        let plan = plan(&probes);
+        let found = plan.predict(60, 3).unwrap();
+        assert_eq!((found.peak, found.pool[1]), (expected.peak, expected.pool[1]), "{batch}");
+        assert!(plan.doubts(&found).contains(&Doubt::SkippedUpdates(batch)), "{batch}");
+    }
+}
+
+#[test]
+fn one_more_probe_is_proposed_where_the_range_is_wide() {
+    let plan = plan(&torch("resnet50-sgd"));
+    let next = plan.next_probe(&plan.predict(64, 3).unwrap()).unwrap();
+    assert_eq!((next.batch, next.predicted), (32, 64));
+    assert!(next.width > next.expected && next.expected > 0.0, "{next:?}");
+    assert_eq!(plan.next_probe(&plan.predict(16, 3).unwrap()), None, "nothing is between 8 and 16");
+    assert_eq!(plan.next_probe(&plan.predict(8, 3).unwrap()), None, "it was probed");
+    let document =
+        view(&plan, &torch("resnet50-sgd"), &PlanOptions { batches: vec![64], ..PlanOptions::default() });
+    assert!(document.next_probe.is_some_and(|next| next.text.starts_with("Add a probe with batch size 32")));
+}
+
+/// What a library chooses by size is not exact, also where three probes agree on it.
+#[test]
+fn scratch_is_not_exact() {
+    let found = plan(&torch("vgg16-sgd")).predict(64, 3).unwrap();
+    assert!(found.exact_share() < 0.98, "{found:?}");
+    let found = plan(&torch("gpt-adam")).predict(64, 3).unwrap();
+    assert!(found.exact_share() > 0.999, "{found:?}");
+    assert!(
+        found.low < found.peak && found.peak < found.high,
+        "beyond the probes nothing is a point: {found:?}"
+    );
 }
 
 #[test]

@@ -86,6 +86,7 @@ pub fn of_compiled(compiled: &[Compiled], options: &PlanOptions) -> PlanAnalysis
         compiled,
         predictions: Vec::new(),
         confirmation: Confirmation::none(ConfirmationState::NothingToTry),
+        next_probe: None,
         largest: LargestBatch {
             sure: Err(NoLargest::NoRun),
             expected: Err(NoLargest::NoRun),

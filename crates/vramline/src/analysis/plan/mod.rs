@@ -17,7 +17,7 @@ pub use verdict::{PlanVerdict, variable_title};
 
 use super::reading::Reading;
 use crate::event::Framework;
-use crate::plan::{Doubt, Largest, NotPlanned, Plan, Prediction, Probe, Source};
+use crate::plan::{Doubt, Largest, NextProbe, NotPlanned, Plan, Prediction, Probe, Source, threads_at_once};
 use crate::recording::rows::{DriverRow, Subject};
 use crate::units::Bytes;
 use crate::warning::Warning;
@@ -132,6 +132,8 @@ pub struct PlanAnalysis {
     pub largest_text: Option<String>,
     /// The real runs that confirm the answer.
     pub confirmation: Confirmation,
+    /// The probe that would narrow the interval of the first batch size most.
+    pub next_probe: Option<NextProbe>,
     /// Fixes for the first batch size.
     pub fixes: Vec<OfferedFix>,
     /// Memory by batch size.
@@ -251,7 +253,8 @@ pub fn prepare(probes: &[ProbeRead], options: &PlanOptions) -> Result<Plan, NoPl
         let failures = probe.reading.failures.as_ref().zip(host.process);
         let ended_early = failures.is_some_and(|(read, process)| read.that_ended(process).is_some());
         let (batch, trace, version) = (probe.batch, &host.trace, host.version.as_deref());
-        Ok(Source { batch, trace, pool, version, ended_early })
+        let threads = threads_of(&probe.reading, &host.trace.device_of(pool));
+        Ok(Source { batch, trace, pool, version, ended_early, threads })
     });
     let sources = pools.collect::<Result<Vec<Source<'_>>, NoPlan>>()?;
     let mut plan = Plan::new(&sources)?;
@@ -260,6 +263,19 @@ pub fn prepare(probes: &[ProbeRead], options: &PlanOptions) -> Result<Plan, NoPl
         one.file = probe.map_or(String::new(), |probe| probe.file.clone());
     }
     Ok(plan)
+}
+
+/// The threads that a device of a recorded job runs at once.
+fn threads_of(reading: &Reading, device: &str) -> Option<u64> {
+    let number = device.strip_prefix("GPU:")?.parse().ok()?;
+    let manifest = reading.recorded.as_ref()?.manifest.as_ref()?;
+    let uuid = manifest.uuid_of_device(number)?;
+    let device = manifest.devices.iter().find(|device| device.uuid.as_ref() == Some(&uuid))?;
+    // A part of a divided device has fewer.
+    if device.is_divided == Some(true) || device.part.is_some() {
+        return None;
+    }
+    threads_at_once(device.name.as_deref()?, device.capability)
 }
 
 /// Answers the options with a plan; `probes` are those that it was made from.
@@ -294,6 +310,7 @@ pub fn plan_confirmed(
         }
         _ => Vec::new(),
     };
+    let next_probe = predictions.first().and_then(|first| prepared.next_probe(&first.taken));
     let compiled = compiled::steps(&prepared.compiled, options.limit);
     let (verdict, headline) = verdict::verdict(options, &predictions, &compiled);
     let (is_certain, warnings) = (!answers.doubts.iter().any(Doubt::is_serious), answers.warnings());
@@ -315,6 +332,7 @@ pub fn plan_confirmed(
         largest,
         largest_text,
         confirmation,
+        next_probe,
         fixes,
         curve: if options.curve { curve(prepared, options, &batches, found) } else { Vec::new() },
         not_modelled: NotModelled::of(framework, outside.is_some()),
@@ -340,6 +358,13 @@ impl PlanAnalysis {
             PlanGate::Pass
         }
     }
+}
+
+/// The next probe to make with a command, for the first requested batch size; `None` if its interval is narrow.
+#[must_use]
+pub fn next_probe(prepared: &Plan, options: &PlanOptions) -> Option<NextProbe> {
+    let prediction = prepared.predict(*options.batches.first()?, options.steps)?;
+    prepared.next_probe(&prediction)
 }
 
 /// The batch sizes to predict: the requested ones, else the largest that is sure to fit, else that of the largest probe.
