@@ -252,7 +252,7 @@ fn probe_more(
             Ok(more) => more,
             Err(failure @ Failure::Interrupted { .. }) => return Err(failure),
             Err(failure) => {
-                say(&format!("no probe at {} {}: {}", args.job.variable, next.batch, failure.text()));
+                say(format!("no probe at {} {}: {}", args.job.variable, next.batch, failure.text()));
                 break;
             }
         };

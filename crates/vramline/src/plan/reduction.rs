@@ -61,7 +61,7 @@ pub fn threads_at_once(model: &str, capability: Option<(i32, i32)>) -> Option<u6
     let threads = match capability? {
         (7, 5) => 1024,
         (8, 6 | 7 | 9) | (12, _) => 1536,
-        (7 | 8 | 9 | 10, _) => 2048,
+        (7..=10, _) => 2048,
         _ => return None,
     };
     Some(multiprocessors * threads)
