@@ -211,7 +211,7 @@ impl Plan {
 
     /// Whether every order passes under a limit without waiting.
     fn passes_in_every_order(&self, batch: u64, limit: Bytes) -> bool {
-        let passed = each(&self.ways(), |&(order, irregular, placement)| {
+        let passed = each(&self.ways_near(batch), |&(order, irregular, placement)| {
             let (probe, program) = (self.probes.get(order)?, self.program_at(order, batch, irregular)?);
             let rehearsal =
                 Rehearsal { program: &program, rules: &probe.ran.rules, limit: Some(limit), placement };
@@ -255,7 +255,7 @@ impl Plan {
     /// The smallest limit, in whole MiB, with which every order passes without waiting.
     fn least_for_every_order(&self, batch: u64) -> Option<Bytes> {
         let known = AtomicU64::new(0);
-        let least = each(&self.ways(), |&(order, irregular, placement)| {
+        let least = each(&self.ways_near(batch), |&(order, irregular, placement)| {
             let probe = self.probes.get(order)?;
             let program = self.program_at(order, batch, irregular)?;
             let run = |limit: u64| {

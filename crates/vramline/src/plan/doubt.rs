@@ -153,6 +153,13 @@ pub enum Doubt {
     Beyond(u64),
     /// The batch size is beyond every run, and the program has ops whose kernels, and so whose scratch memory, depend on the size.
     KernelMayChange(Vec<SizedKernel>),
+    /// Probes that the plan leaves out, because larger runs use other kernels.
+    LeftOut {
+        /// The batch sizes of the probes.
+        probes: Vec<u64>,
+        /// The smallest run that is not like them.
+        unlike: u64,
+    },
     /// Requests that occur once per sample: their number grows, not their size.
     OncePerSample {
         /// The mean size of a request.
@@ -186,6 +193,7 @@ impl Doubt {
             | Doubt::TwoBatches
             | Doubt::OverPool { .. }
             | Doubt::Beyond(_)
+            | Doubt::LeftOut { .. }
             | Doubt::KernelMayChange(_) => false,
         }
     }
@@ -211,6 +219,7 @@ impl Doubt {
             Doubt::OverPool { .. } => "over-pool",
             Doubt::Beyond(_) => "beyond-probes",
             Doubt::KernelMayChange(_) => "kernel-may-change",
+            Doubt::LeftOut { .. } => "left-out",
             Doubt::OncePerSample { .. } => "once-per-sample",
         }
     }
@@ -280,6 +289,13 @@ impl Doubt {
                     names.join(", ")
                 )
             }
+            Doubt::LeftOut { probes, unlike } => {
+                let probes: Vec<String> = probes.iter().map(u64::to_string).collect();
+                format!(
+                    "from batch size {unlike} on, at the latest, the program uses other kernels than at {}, so the plan leaves the small probes out",
+                    probes.join(", ")
+                )
+            }
             Doubt::OncePerSample { bytes, from, to } => format!(
                 "requests of {bytes} occur once per sample, {} per step at batch size {} and {} at {}: the plan does not model how more of them fragment the pool",
                 from.1, from.0, to.1, to.0
@@ -327,6 +343,9 @@ impl Doubt {
             }
             Doubt::KernelMayChange(_) => {
                 "let the plan run that size under a limit (--limit SIZE -- CMD {batch}), or add a probe near it"
+            }
+            Doubt::LeftOut { .. } => {
+                "nothing to do: the answer comes from runs near it; to predict small batch sizes, plan with --no-confirm"
             }
             Doubt::OncePerSample { .. } => {
                 "the data pipeline allocates single samples in this pool: batch before shuffle, or keep the pipeline in host memory (on a GPU it is there anyway)"

@@ -216,6 +216,19 @@ impl Plan {
         orders.flat_map(|order| fillings.iter().map(move |&(one, other)| (order, one, other))).collect()
     }
 
+    /// The same with the orders that a batch may have. Where ops are short, threads order them in ways that larger batches do not show, so
+    /// once a probe is at least half as large as the batch, smaller ones do not count.
+    pub(super) fn ways_near(&self, batch: u64) -> Vec<(usize, Irregular, Placement)> {
+        let mut ways = self.ways();
+        let is_near = |&(order, ..): &(usize, Irregular, Placement)| {
+            self.probes.get(order).is_some_and(|probe| probe.batch.saturating_mul(2) >= batch)
+        };
+        if ways.iter().any(is_near) {
+            ways.retain(is_near);
+        }
+        ways
+    }
+
     /// The probes whose order is run: where the order is always the same, the largest that has its optimizer state; otherwise those whose requests are known at
     /// other batches too. A probe of which much is not, such as one that a compiler treated otherwise, would stand for itself only.
     pub(super) fn orders(&self) -> Vec<usize> {

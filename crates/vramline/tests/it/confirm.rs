@@ -86,3 +86,29 @@ fn real_runs_decide_what_is_called_sure() {
     );
     assert!(document.largest_batch.likely < Some(14));
 }
+
+#[test]
+fn runs_unlike_the_probes_get_a_second_batch_size() {
+    let (probes, limit) = (autoencoder(), Bytes(128 << 20));
+    let plan = plan(&probes);
+    let options = PlanOptions { limit: Some(limit), ..PlanOptions::default() };
+    let mut search = Confirmation::of(&plan, &probes, &options, None);
+    let found = Some(plan.largest(limit, 1000));
+    let first = search.next(&plan, found).unwrap().batch;
+    search.add_unlike(first, "other kernels");
+    // A line needs two batch sizes, measured with more memory than the limit.
+    let second = search.next(&plan, found).unwrap();
+    assert_eq!((second.batch, second.only_measures), (first * 3 / 4, true));
+    assert!(second.limit > limit);
+    // With a plan of these runs the search goes on, and the answer says which probes it leaves out.
+    let mut planned = search.clone();
+    planned.leave_out(vec![5, 5, 7, 13]);
+    assert_eq!(planned.next(&plan, found).unwrap().batch, first);
+    let document = PlanView::from(analysis::plan_confirmed(&plan, &probes, &options, planned));
+    let warning = document.warnings.iter().find(|warning| warning.code == "left-out").unwrap();
+    assert!(warning.text.contains("other kernels than at 5, 7, 13"), "{}", warning.text);
+    // Runs that are not even like each other end it.
+    search.add_unlike(second.batch, "other kernels");
+    search.add_unlike(second.batch / 2, "other kernels");
+    assert_eq!((search.next(&plan, found), search.state()), (None, ConfirmationState::NotAProbe));
+}

@@ -34,6 +34,8 @@ pub(super) fn confirm(
     let mut confirmation = Confirmation::of(plan, read, options, args.confirm);
     let Some(limit) = options.limit else { return Ok(confirmation) };
     let mut found = None;
+    // Runs that are not like the probes.
+    let mut unlike: Vec<ProbeRead> = Vec::new();
     loop {
         if found.is_none() && confirmation.needs_largest() {
             let _line = ProgressLine::timed("planning");
@@ -51,8 +53,14 @@ pub(super) fn confirm(
         match again {
             Ok(again) => (*plan, found) = (again, None),
             Err(error) => {
-                read.pop();
-                confirmation.stop(ConfirmationState::NotAProbe, error.to_string());
+                let Some(probe) = read.pop() else { continue };
+                confirmation.add_unlike(probe.batch, &error.to_string());
+                unlike.push(probe);
+                if let Ok(again) = plan::prepare(&unlike, options) {
+                    let left_out = std::mem::replace(read, std::mem::take(&mut unlike));
+                    confirmation.leave_out(left_out.iter().map(|probe| probe.batch).collect());
+                    (*plan, found) = (again, None);
+                }
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Real runs at the batch size that a plan answers with: which one to make next, and what they show.
 //!
-//! A new batch size first runs once with a little more memory than the limit. That run shows the sizes of all tensors there, and orders
-//! of ops in which no thread waits for memory, so it becomes a probe and the plan is made again. Only runs under the limit itself count
+//! A new batch size first runs with a little more memory than the limit. These runs show the sizes of all tensors there, and orders
+//! of ops in which no thread waits for memory, so they become probes and the plan is made again. If they use other kernels than the small
+//! probes, a second batch size near them is measured, and the plan is made from these runs alone. Only runs under the limit itself count
 //! as passes. A batch size at which one of them runs out of memory is too large. The next one is the largest that the repaired plan has
 //! room for; if the plan has not learned enough, one between the largest that passed and the smallest that failed. The search ends after
 //! [`MAX_BATCHES`] batch sizes. Not its job: running anything.
@@ -36,6 +37,15 @@ const QUARTERS_OF_LIKELY: u64 = 3;
 
 /// The search between a batch size that passed and one that failed ends within one part in so many.
 const CLOSE_DIVISOR: u64 = 8;
+
+/// Number of runs that measure a batch size: threads order ops differently each time.
+const MEASURED_RUNS: usize = 2;
+
+/// The second batch size of a plan from runs that are not like the small probes, in quarters of the first.
+const QUARTERS_OF_UNLIKE: u64 = 3;
+
+/// Number of runs that may be unlike all probes before the search ends.
+const MAX_UNLIKE: usize = 3;
 
 /// Number of runs that a batch size has to pass, unless the user says otherwise: executors with threads order ops differently each time.
 const RUNS: u32 = 3;
@@ -121,6 +131,10 @@ pub struct Confirmation {
     target: Option<u64>,
     /// Whether runs with more memory than the limit can be made.
     has_room: bool,
+    /// Batch sizes of runs that are not like the probes, so that no plan can be made from all of them.
+    unlike: Vec<u64>,
+    /// Batch sizes of probes that the plan leaves out, because larger runs use other kernels.
+    left_out: Vec<u64>,
     /// Why there are no more runs, with details for the reader.
     stopped: Option<(ConfirmationState, String)>,
 }
@@ -130,7 +144,16 @@ impl Confirmation {
     #[must_use]
     pub fn none(why: ConfirmationState) -> Confirmation {
         let stopped = Some((why, String::new()));
-        Confirmation { limit: None, wanted: 0, runs: Vec::new(), target: None, has_room: false, stopped }
+        Confirmation {
+            limit: None,
+            wanted: 0,
+            runs: Vec::new(),
+            target: None,
+            has_room: false,
+            unlike: Vec::new(),
+            left_out: Vec::new(),
+            stopped,
+        }
     }
 
     /// The search for a plan that was made from probes. It has not begun yet. `wanted` is the number of runs that the user asked for.
@@ -149,6 +172,8 @@ impl Confirmation {
             runs: Vec::new(),
             target: options.batches.first().copied(),
             has_room,
+            unlike: Vec::new(),
+            left_out: Vec::new(),
             stopped: None,
         }
     }
@@ -183,11 +208,35 @@ impl Confirmation {
         self.runs.push(run);
     }
 
+    /// Notes that a run cannot join the probes, because it is not like them. Ends the search if that happens too often.
+    pub fn add_unlike(&mut self, batch: u64, why: &str) {
+        self.unlike.push(batch);
+        if self.unlike.len() >= MAX_UNLIKE {
+            self.stop(ConfirmationState::NotAProbe, why);
+        }
+    }
+
+    /// Notes that the plan is now made from runs that are unlike the probes, and leaves these out.
+    pub fn leave_out(&mut self, batches: Vec<u64>) {
+        self.left_out = batches;
+        self.left_out.dedup();
+        self.unlike.clear();
+    }
+
+    /// The batch sizes of probes that the plan leaves out.
+    #[must_use]
+    pub fn left_out(&self) -> &[u64] {
+        &self.left_out
+    }
+
     /// The next run to make; `None` if there is nothing more to learn.
     #[must_use]
     pub fn next(&self, plan: &Plan, found: Option<Largest>) -> Option<Trial> {
         let limit = self.limit.filter(|_| self.stopped.is_none())?;
-        let batch = self.candidate(plan, found)?;
+        let batch = match self.unlike.last() {
+            Some(unlike) => (unlike * QUARTERS_OF_UNLIKE / 4).max(1),
+            None => self.candidate(plan, found)?,
+        };
         if self.passes(batch) >= u64::from(self.wanted) {
             return None;
         }
@@ -195,7 +244,9 @@ impl Confirmation {
         if tried.len() >= MAX_BATCHES && !tried.contains(&batch) {
             return None;
         }
-        let only_measures = self.has_room && !is_probed(plan, batch, NEAR_DIVISOR) && self.passes(batch) == 0;
+        let only_measures = self.has_room
+            && (!self.unlike.is_empty() || probes_near(plan, batch, NEAR_DIVISOR) < MEASURED_RUNS)
+            && self.passes(batch) == 0;
         let limit = if only_measures { limit + Bytes(limit.0 / ROOM_DIVISOR) } else { limit };
         let alike = self
             .runs
@@ -205,13 +256,14 @@ impl Confirmation {
         Some(Trial { batch, limit, only_measures, number })
     }
 
-    /// Whether a run is worth adding to the probes: it passed, and no probe is near it.
+    /// Whether a run is worth adding to the probes: it passed, and few probes are near it.
     #[must_use]
     pub fn is_new(&self, plan: &Plan, run: &RealRun) -> bool {
         !run.ran_out
             && run.steps >= MIN_STEPS
             && plan.compiled_batches().is_none()
-            && !is_probed(plan, run.trial.batch, NEAR_DIVISOR)
+            && probes_near(plan, run.trial.batch, NEAR_DIVISOR)
+                < if self.has_room { MEASURED_RUNS } else { 1 }
     }
 
     /// The batch size to run next.
@@ -242,7 +294,7 @@ impl Confirmation {
 
     /// A batch size below one that failed though the plan has room for it.
     fn below(&self, plan: &Plan, failed: u64) -> Option<u64> {
-        if is_probed(plan, failed, STEP_DIVISOR) {
+        if probes_near(plan, failed, STEP_DIVISOR) > 0 {
             return Some(failed - failed.div_ceil(STEP_DIVISOR)).filter(|&batch| batch > 0);
         }
         let limit = self.limit?;
@@ -401,7 +453,7 @@ pub fn traced_steps(reading: &Reading, pool: Option<&str>) -> usize {
     steps.map_or(0, |steps| steps.iter().filter(|step| step.phase == Phase::Train).count())
 }
 
-/// Whether a probe is within one part in so many of a batch size.
-fn is_probed(plan: &Plan, batch: u64, divisor: u64) -> bool {
-    plan.probes.iter().any(|probe| probe.batch.abs_diff(batch) <= batch / divisor)
+/// The number of probes within one part in so many of a batch size.
+fn probes_near(plan: &Plan, batch: u64, divisor: u64) -> usize {
+    plan.probes.iter().filter(|probe| probe.batch.abs_diff(batch) <= batch / divisor).count()
 }

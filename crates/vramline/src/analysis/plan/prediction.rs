@@ -137,7 +137,10 @@ impl<'a> Answers<'a> {
         options: &'a PlanOptions,
         confirmation: &'a Confirmation,
     ) -> Answers<'a> {
-        Answers { plan, options, confirmation, doubts: Vec::new(), settled: Vec::new() }
+        let left_out = confirmation.left_out().to_vec();
+        let unlike = plan.probes.first().map_or(0, |probe| probe.batch);
+        let doubts = (!left_out.is_empty()).then_some(Doubt::LeftOut { probes: left_out, unlike });
+        Answers { plan, options, confirmation, doubts: doubts.into_iter().collect(), settled: Vec::new() }
     }
 
     /// The doubts as warnings, each once.
