@@ -97,7 +97,8 @@ fn moment(report: &ReportAnalysis, pool: &PoolAnalysis) -> &'static str {
         Some(LedgerMoment::TracedPeak) => "At that traced moment,",
         Some(LedgerMoment::HighestReading) => "At the highest sample (the peak may lie between two samples),",
         Some(LedgerMoment::LastReading) => "At the last reading of the driver,",
-        Some(LedgerMoment::Peak | LedgerMoment::Asked) | None => "At the peak,",
+        Some(LedgerMoment::End) => "At the end,",
+        Some(LedgerMoment::Peak | LedgerMoment::ProcessPeak | LedgerMoment::Asked) | None => "At the peak,",
     }
 }
 

@@ -8,6 +8,8 @@
 //! in use              = requested, by role + slack + before the recording
 //! ```
 //!
+//! If the driver calls of a process were recorded, they name what lies beside its pools: see [`beside`].
+//!
 //! On the CPU stand-in, host memory takes the place of device memory. There is no driver and no context: the kernel reports the figures, and
 //! memory of a process outside its pool is the program's own.
 //!
@@ -21,9 +23,11 @@
 //!
 //! This module does not read any figures: see [`moments`] for recordings.
 
+pub mod beside;
 mod growth;
 pub mod moments;
 
+pub use beside::{BesidePool, HeldLine};
 pub use growth::{Cause, Growth, GrowthGroup};
 
 use crate::snapshot::Role;
@@ -34,6 +38,8 @@ use crate::units::Bytes;
 pub enum Teller {
     /// The driver.
     Driver,
+    /// The recorded calls of the driver, with NVML's figures around each.
+    Calls,
     /// The kernel, for host memory: MemTotal, MemAvailable, resident set size.
     Host,
     /// The framework's own counters.
@@ -50,6 +56,7 @@ pub enum Teller {
 
 words!(Teller {
     Driver => "driver",
+    Calls => "calls",
     Host => "host",
     Framework => "framework",
     Trace => "trace",
@@ -111,12 +118,23 @@ pub struct JobProcess {
     pub held: Option<Bytes>,
     /// Why that is unknown.
     pub not_held: String,
+    /// By how much its driver calls changed that between the reading and the moment of the ledger.
+    pub moved: i64,
+    /// What its driver calls explain, if they were recorded.
+    pub beside: Option<BesidePool>,
     /// What it held outside its pools at the first reading.
     pub context: Option<Bytes>,
     /// Changes outside the pools since then.
     pub growths: Vec<Growth>,
     /// Its pools on this device.
     pub pools: Vec<PoolFigures>,
+}
+
+impl JobProcess {
+    /// What it holds at the moment of the ledger.
+    fn held(&self) -> Option<i64> {
+        Some(signed(self.held?).saturating_add(self.moved).max(0))
+    }
 }
 
 /// A pool of a framework.
@@ -214,8 +232,12 @@ pub enum What {
     NotResident,
     /// On the CPU: memory of the program outside the pool: Python, libraries, data.
     Host,
-    /// Bytes that no other line explains.
-    Unexplained,
+    /// What driver calls of one library took.
+    Held(HeldLine),
+    /// What NVML counts for memory beyond its requested bytes.
+    PageRounding,
+    /// Bytes that no other line explains, with what is known about them.
+    Unexplained(String),
 }
 
 /// The kind of a line, without its process, pool or cause.
@@ -265,13 +287,41 @@ pub enum LineKind {
     NotResident,
     /// On the CPU: memory of the program outside the pool: Python, libraries, data.
     Host,
+    /// The context, by the driver calls that made it.
+    CudaContext,
+    /// Code that was loaded.
+    Code,
+    /// First launches of kernels: local memory, and code that is loaded when it is first used.
+    FirstLaunches,
+    /// Limits of a context.
+    Limits,
+    /// Streams.
+    Streams,
+    /// Events.
+    Events,
+    /// Graphs.
+    Graphs,
+    /// Memory of a library: cuBLAS, cuDNN, NCCL, or a framework outside its pool.
+    LibraryMemory,
+    /// Memory that the program itself asked the driver for: CuPy, its own extensions.
+    ProgramMemory,
+    /// A pool of the driver (`cudaMallocAsync`).
+    DriverPool,
+    /// What the device holds for pinned memory of the host.
+    PinnedMemory,
+    /// First copies, fills and synchronisations.
+    Transfers,
+    /// Other driver calls.
+    OtherCalls,
+    /// What NVML counts for memory beyond its requested bytes.
+    PageRounding,
     /// Bytes that no other line explains.
     Unexplained,
 }
 
 impl LineKind {
     /// Every kind but the roles.
-    const PLAIN: [LineKind; 22] = [
+    const PLAIN: [LineKind; 36] = [
         LineKind::Device,
         LineKind::Reserved,
         LineKind::Free,
@@ -293,6 +343,20 @@ impl LineKind {
         LineKind::Beside,
         LineKind::NotResident,
         LineKind::Host,
+        LineKind::CudaContext,
+        LineKind::Code,
+        LineKind::FirstLaunches,
+        LineKind::Limits,
+        LineKind::Streams,
+        LineKind::Events,
+        LineKind::Graphs,
+        LineKind::LibraryMemory,
+        LineKind::ProgramMemory,
+        LineKind::DriverPool,
+        LineKind::PinnedMemory,
+        LineKind::Transfers,
+        LineKind::OtherCalls,
+        LineKind::PageRounding,
         LineKind::Unexplained,
     ];
 
@@ -322,6 +386,20 @@ impl LineKind {
             LineKind::Beside => "context and outside the pools",
             LineKind::NotResident => "pool not resident",
             LineKind::Host => "the program's own",
+            LineKind::CudaContext => "context",
+            LineKind::Code => "code",
+            LineKind::FirstLaunches => "first launches",
+            LineKind::Limits => "limits",
+            LineKind::Streams => "streams",
+            LineKind::Events => "events",
+            LineKind::Graphs => "graphs",
+            LineKind::LibraryMemory => "library memory",
+            LineKind::ProgramMemory => "program memory",
+            LineKind::DriverPool => "driver pool",
+            LineKind::PinnedMemory => "pinned memory",
+            LineKind::Transfers => "copies and synchronization",
+            LineKind::OtherCalls => "other driver calls",
+            LineKind::PageRounding => "page rounding",
             LineKind::Unexplained => "unexplained",
         }
     }
@@ -333,6 +411,13 @@ impl LineKind {
             LineKind::Reserved => "reserved by the driver",
             LineKind::Unattributed => "not attributed to a process",
             LineKind::Context => "context",
+            LineKind::FirstLaunches => "local memory and code at first launches",
+            LineKind::LibraryMemory => "memory of libraries",
+            LineKind::ProgramMemory => "memory of the program's own CUDA calls",
+            LineKind::DriverPool => "pool of the driver",
+            LineKind::PinnedMemory => "for pinned host memory",
+            LineKind::Transfers => "first copies and synchronizations",
+            LineKind::PageRounding => "rounding to pages of the driver",
             LineKind::Merged => "context, pool and outside the pool",
             LineKind::HostMerged => "pool, and the program itself",
             LineKind::Cached => "cached",
@@ -386,7 +471,9 @@ impl What {
             What::Beside => LineKind::Beside,
             What::NotResident => LineKind::NotResident,
             What::Host => LineKind::Host,
-            What::Unexplained => LineKind::Unexplained,
+            What::Held(line) => line.kind,
+            What::PageRounding => LineKind::PageRounding,
+            What::Unexplained(_) => LineKind::Unexplained,
         }
     }
 
@@ -414,6 +501,9 @@ impl What {
             What::Other(pid, name) => format!("{name}, process {pid}"),
             What::Pool(name) => name.clone(),
             What::Outside(group) => group.to_string(),
+            What::Held(line) => line.detail(),
+            What::PageRounding => "NVML counts pages of 2 MiB".to_owned(),
+            What::Unexplained(why) => why.clone(),
             What::Host => "Python, its libraries and data outside the pool".to_owned(),
             What::NotResident => "pages of the pool that the program has not written to yet".to_owned(),
             _ => String::new(),
@@ -472,7 +562,7 @@ impl Ledger {
         let processes = ledger.add(Some(device), What::Processes, Some(held), Teller::Derived, "");
         let mut named = 0;
         for process in &facts.job {
-            named += process.held.map_or(0, signed);
+            named += process.held().unwrap_or(0);
             ledger.add_process(Some(processes), process);
         }
         for process in &facts.others {
@@ -519,10 +609,15 @@ impl Ledger {
     }
 
     fn add_process(&mut self, of: Option<usize>, process: &JobProcess) {
-        let held = process.held.map(signed);
-        let job = self.add(of, What::Job(process.pid), held, self.machine(), &process.not_held);
+        let held = process.held();
+        let by = if process.moved == 0 { self.machine() } else { Teller::Calls };
+        let job = self.add(of, What::Job(process.pid), held, by, &process.not_held);
         let taken: Option<i64> =
             process.pools.iter().map(|pool| pool.taken.map(|told| signed(told.bytes))).sum();
+        if let (Some(beside), Some(taken)) = (&process.beside, taken) {
+            self.add_beside(job, held, taken, process, beside);
+            return;
+        }
         // Without the sizes of its pools, a process has only one line.
         let Some(taken) = taken.filter(|_| !process.pools.is_empty()) else {
             self.add_merged(job, held, process);
@@ -546,8 +641,48 @@ impl Ledger {
             let bytes = group.bytes;
             self.add(Some(job), What::Outside(group), Some(bytes), Teller::Derived, "");
         }
-        let what = if context.is_some() { What::Unexplained } else { What::Beside };
+        let what = if context.is_some() { What::Unexplained(String::new()) } else { What::Beside };
         self.add(Some(job), what, Some(left), Teller::Derived, "");
+    }
+
+    /// The lines of a process whose driver calls were recorded.
+    fn add_beside(
+        &mut self,
+        job: usize,
+        held: Option<i64>,
+        taken: i64,
+        process: &JobProcess,
+        beside: &BesidePool,
+    ) {
+        let mut named = taken;
+        let (context, others): (Vec<&HeldLine>, Vec<&HeldLine>) =
+            beside.lines.iter().partition(|line| line.kind == LineKind::CudaContext);
+        for line in context {
+            named += self.add_held(job, line);
+        }
+        for pool in &process.pools {
+            self.add_pool(job, pool);
+        }
+        for line in others {
+            named += self.add_held(job, line);
+        }
+        if let Some(rounding) = beside.rounding {
+            named += rounding;
+            self.add(Some(job), What::PageRounding, Some(rounding), Teller::Calls, "");
+        }
+        let Some(held) = held else { return };
+        let doubts = beside.doubts.to_string();
+        self.add(Some(job), What::Unexplained(doubts), Some(held - named), Teller::Derived, "");
+    }
+
+    fn add_held(&mut self, job: usize, line: &HeldLine) -> i64 {
+        let place = self.add(Some(job), What::Held(line.clone()), Some(line.bytes), line.by, "");
+        if let Some(used) = line.used {
+            let used = signed(used);
+            self.add(Some(place), What::InUse, Some(used), Teller::Calls, "");
+            self.add(Some(place), What::Cached, Some(line.bytes - used), Teller::Derived, "");
+        }
+        line.bytes
     }
 
     /// The lines of a process whose pool is in host memory. What the process held before its pool was created is the program's own, and so
@@ -569,7 +704,7 @@ impl Ledger {
         if left < 0 {
             self.add(Some(job), What::NotResident, Some(left), Teller::Estimated, "");
         }
-        self.add(Some(job), What::Unexplained, Some(0), Teller::Derived, "");
+        self.add(Some(job), What::Unexplained(String::new()), Some(0), Teller::Derived, "");
     }
 
     /// The lines of a process whose pool size is unknown. What is in use is known, and part of the pool.
