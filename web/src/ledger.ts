@@ -5,10 +5,11 @@ import { bytes, duration, el, legendItem, percent, section, size, swatch, time }
 import { lineName, missing, term } from "./words";
 
 const MOMENTS: Record<LedgerLine["moment"], string> = {
-  peak: ", the peak", "traced-peak": ", the peak of the traced steps", "highest-reading": ", the highest reading", "last-reading": ", the last reading", asked: "",
+  peak: ", the peak", "traced-peak": ", the peak of the traced steps", "highest-reading": ", the highest reading", "last-reading": ", the last reading",
+  "process-peak": ", the peak of the process", end: ", the end", asked: "",
 };
 const SOURCES: Record<LedgerLine["source"], string> = {
-  driver: "driver", host: "kernel", framework: "framework's counters", trace: "trace", replay: "exact replay", derived: "difference of other lines", estimated: "estimate",
+  driver: "driver", calls: "recorded driver calls", host: "kernel", framework: "framework's counters", trace: "trace", replay: "exact replay", derived: "difference of other lines", estimated: "estimate",
 };
 
 // A part; `of` is the place of the part that it belongs to.
@@ -17,6 +18,9 @@ interface Entry { name: string; part: string; bytes: number | null; source: stri
 const CLASSES: Partial<Record<LineKind, string>> = {
   free: "free", "cached free": "free", "driver reserved": "reserved", "before the recording": "before", "pool not resident": "free",
   "context at start": "reserved", "the program's own": "reserved", "outside the pools": "others", "other process": "others", unattributed: "others",
+  context: "reserved", "code, streams and libraries": "others", code: "others", "first launches": "others", limits: "others", streams: "others", events: "others",
+  graphs: "others", "library memory": "others", "program memory": "others", "driver pool": "others", "pinned memory": "others",
+  "copies and synchronization": "others", "other driver calls": "others", "page rounding": "slack",
 };
 
 const entryOf = (line: LedgerLine, of: number | null): Entry => ({

@@ -10,7 +10,7 @@ use crate::analysis::caching::CachedWhen;
 use crate::ledger::moments::{
     Books, Did, DriverMoment, HighestFigures, LedgerMoment, PoolSeries, ProcessCalls,
 };
-use crate::ledger::{Cause, Ledger, Parts, SourcedBytes, Teller, What};
+use crate::ledger::{Cause, ContextEstimate, Ledger, Parts, SourcedBytes, Teller, What};
 use crate::recording::reader::{Recorded, RecordedProcess};
 use crate::recording::rows::{Counters, DriverRow, HOST, Mark, PINNED, RecordedMarkKind};
 use crate::snapshot::Role;
@@ -71,8 +71,10 @@ impl<'a> Accounts<'a> {
                     pool.device == device && pool.pid.is_none_or(|pid| pid == u64::from(process.id.pid()))
                 };
                 let series = series(process, &device, trace, pools.iter().find(is_it));
+                let estimate = accounts.estimate(process, &device);
                 let place = accounts.place(&device);
                 if let Some(books) = accounts.books.get_mut(place) {
+                    books.estimates.push((process.id.pid(), estimate));
                     books.pools.push(series);
                     books.did.extend(process.marks.iter().filter_map(did));
                 }
@@ -84,6 +86,18 @@ impl<'a> Accounts<'a> {
             name_as_driver(books);
         }
         Some(accounts)
+    }
+
+    /// What the context of a process takes on a device, as far as that was measured elsewhere.
+    fn estimate(&self, process: &RecordedProcess, device: &str) -> ContextEstimate {
+        let Some(manifest) = &self.recorded.manifest else { return ContextEstimate::None };
+        // Code that is loaded at once counts to the context.
+        let is_lazy = manifest.environment.get("CUDA_MODULE_LOADING").is_none_or(|mode| mode == "LAZY");
+        let uuid = self.uuid(device).filter(|_| is_lazy && device.starts_with("GPU"));
+        let gpu = manifest.devices.iter().find(|known| uuid.is_some() && known.uuid == uuid);
+        let driver = manifest.driver.as_ref().and_then(|driver| driver.library.driver_version.as_deref());
+        let gpu = gpu.and_then(|gpu| gpu.name.as_deref());
+        ContextEstimate::of(driver, gpu, process.facts.framework())
     }
 
     /// Adds what the driver calls of each process made it hold. They know the size of a pool at every moment.
@@ -109,6 +123,12 @@ impl<'a> Accounts<'a> {
             for device in devices.into_iter().filter(is_held) {
                 let place = self.place(&format!("GPU:{device}"));
                 let Some(books) = self.books.get_mut(place) else { continue };
+                if !books.pools.iter().any(|pool| pool.pid == pid)
+                    && !holdings.pool_series(device).is_empty()
+                {
+                    // The framework reports nothing about its pool.
+                    books.pools.push(PoolSeries { name: books.device.clone(), pid, ..PoolSeries::default() });
+                }
                 if let Some(pool) = books.pools.iter_mut().find(|pool| pool.pid == pid) {
                     take_sizes(pool, &holdings, device);
                 }
@@ -215,6 +235,19 @@ impl<'a> Accounts<'a> {
             Some(self.ledger_at(books, time, moment, &books.driver_moment(time)))
         };
         self.books.iter().filter_map(at_peak).collect()
+    }
+
+    /// The most in use of each pool that only driver calls tell about: its device, its process, its bytes.
+    pub(super) fn used_by_calls(&self) -> Vec<(&str, u32, Bytes)> {
+        let of = |books: &'_ Books<'a>| {
+            let most = |pool: &PoolSeries| {
+                let by_calls = pool.in_use.iter().filter(|(_, told)| told.by == Teller::Calls);
+                Some((pool.pid, by_calls.map(|(_, told)| told.bytes).max()?))
+            };
+            books.pools.iter().filter_map(most).collect::<Vec<_>>()
+        };
+        let each = |books| of(books).into_iter().map(|(pid, bytes)| (books.device.as_str(), pid, bytes));
+        self.books.iter().flat_map(each).collect()
     }
 
     /// The ledger of each device with recorded driver calls at the end of the job.
@@ -377,5 +410,8 @@ fn name_as_driver(books: &mut Books<'_>) {
     }
     if let [calls] = books.calls.as_mut_slice() {
         calls.pid = *only;
+    }
+    if let [(pid, _)] = books.estimates.as_mut_slice() {
+        *pid = *only;
     }
 }

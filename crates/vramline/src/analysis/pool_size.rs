@@ -7,7 +7,7 @@ use super::report::{PoolAnalysis, ReportAnalysis};
 use crate::advise::FRAGMENTATION_RULES;
 use crate::analysis::caching::CachedWhen;
 use crate::ledger::moments::LedgerMoment;
-use crate::ledger::{Line, LineKind};
+use crate::ledger::{Line, LineKind, What};
 use crate::units::Bytes;
 
 /// What the pool reserved, as a sum, and what the driver counts for the process. `None` where nothing but the bytes in use is known.
@@ -73,9 +73,9 @@ impl PoolSize {
         };
         match job.filter(|job| *job >= reserved) {
             Some(job) if !is_host => format!(
-                "{when} nvidia-smi shows {job} for {whose}: {in_use} in use + {cached} cached (reserved, not in use) + {} for context \
-                 and libraries.",
-                job.saturating_sub(reserved)
+                "{when} nvidia-smi shows {job} for {whose}: {in_use} in use + {cached} cached (reserved, not in use) + {} {}.",
+                job.saturating_sub(reserved),
+                beside(report, pool)
             ),
             _ => {
                 let held = job.filter(|_| is_host);
@@ -88,6 +88,30 @@ impl PoolSize {
             }
         }
     }
+}
+
+/// What lies beside the pool: its largest parts where driver calls name them.
+fn beside(report: &ReportAnalysis, pool: &PoolAnalysis) -> String {
+    const SHOWN: usize = 3;
+    let mut parts: Vec<(String, i64)> = Vec::new();
+    for line in report.ledger_lines(&pool.device) {
+        let (What::Held(held), Some(bytes)) = (&line.what, line.bytes) else { continue };
+        let name = held.phrase();
+        match parts.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum = sum.saturating_add(bytes),
+            None => parts.push((name, bytes)),
+        }
+    }
+    if parts.is_empty() {
+        return "for context and libraries".to_owned();
+    }
+    parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let largest = parts.iter().take(SHOWN).filter_map(|(name, bytes)| {
+        let bytes = Bytes(u64::try_from(*bytes).ok()?);
+        Some(format!("{name} {bytes}"))
+    });
+    let more = if parts.len() > SHOWN { ", ..." } else { "" };
+    format!("beside the pool ({}{more})", largest.collect::<Vec<_>>().join(", "))
 }
 
 /// The moment that the figures are of.

@@ -13,7 +13,7 @@
 
 use super::{LineKind, SourcedBytes, Teller, signed};
 use crate::trace::cuda_library::{CudaLibrary, LibraryOwner};
-use crate::trace::driver_holdings::{CallPlace, DriverUse, HoldingsAt, PartAt};
+use crate::trace::driver_holdings::{CallPlace, DriverHoldings, DriverUse, HoldingsAt, PartAt};
 use crate::units::{Bytes, counted};
 
 /// What the driver calls of a process explain at a moment.
@@ -34,6 +34,8 @@ pub struct RestDoubts {
     pub between: i64,
     /// Growth during calls of several threads at once.
     pub overlapping: i64,
+    /// Whether no other process was on the device, so that calls which are not recorded made them.
+    pub is_alone: bool,
     /// Records that were dropped.
     pub dropped: u64,
     /// Whether NVML could not be read in the process.
@@ -49,7 +51,11 @@ impl std::fmt::Display for RestDoubts {
         if self.between != 0 {
             let sign = if self.between < 0 { "-" } else { "" };
             let size = Bytes(self.between.unsigned_abs());
-            reasons.push(format!("{sign}{size} changed between calls; other processes may have done that"));
+            let who = match self.is_alone {
+                true => "calls that are not recorded, such as those of a profiler, did that",
+                false => "other processes may have done that",
+            };
+            reasons.push(format!("{sign}{size} changed between recorded calls: {who}"));
         }
         if self.overlapping != 0 {
             let size = Bytes(self.overlapping.unsigned_abs());
@@ -59,6 +65,28 @@ impl std::fmt::Display for RestDoubts {
             reasons.push(format!("{} missing", counted(self.dropped, "driver call")));
         }
         out.write_str(&reasons.join("; "))
+    }
+}
+
+/// Who reserved a framework's pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolSegments {
+    /// Number of segments; 0 for a pool of the driver.
+    pub count: u64,
+    /// The library that reserved the largest.
+    pub library: CudaLibrary,
+    /// The line of Python that led to it.
+    pub place: Option<CallPlace>,
+}
+
+impl std::fmt::Display for PoolSegments {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.count {
+            0 => out.write_str("cudaMallocAsync")?,
+            count => out.write_str(&counted(count, "segment"))?,
+        }
+        write!(out, " of {}", self.library.name)?;
+        self.place.as_ref().map_or(Ok(()), |place| write!(out, ", {place}"))
     }
 }
 
@@ -77,6 +105,8 @@ pub struct HeldLine {
     pub bytes: i64,
     /// Their source.
     pub by: Teller,
+    /// The most that one call took.
+    pub largest: i64,
     /// Of a pool of the driver: the bytes in use.
     pub used: Option<Bytes>,
     /// Of a context: what NVML counts for the device because of it, and not for the process. It is not in `bytes`.
@@ -94,8 +124,23 @@ impl HeldLine {
             place: part.place.clone(),
             bytes: if is_sized || !is_measured { sum.requested } else { sum.grew },
             by: Teller::Calls,
+            largest: part.largest.0,
             used: *used,
             device_only: None,
+        }
+    }
+
+    /// The line in a sentence: `context`, `128 streams of PyTorch`, `cuBLAS`.
+    #[must_use]
+    pub fn phrase(&self) -> String {
+        let library = &self.library.name;
+        match self.kind {
+            LineKind::CudaContext => "context".to_owned(),
+            LineKind::LibraryMemory | LineKind::ProgramMemory => library.clone(),
+            LineKind::Streams => format!("{} of {library}", counted(self.count, "stream")),
+            LineKind::Events => format!("{} of {library}", counted(self.count, "event")),
+            LineKind::FirstLaunches => format!("first launches of {library}"),
+            kind => format!("{} of {library}", kind.title()),
         }
     }
 
@@ -142,12 +187,13 @@ fn kind_of(purpose: DriverUse, owner: LibraryOwner) -> LineKind {
 impl BesidePool {
     /// The lines of what a process holds, without its framework's pool.
     #[must_use]
-    pub(super) fn of(
+    pub(crate) fn of(
+        holdings: &DriverHoldings,
         held: &HoldingsAt<'_>,
-        is_measured: bool,
-        dropped: u64,
         device_only: Option<SourcedBytes>,
+        is_alone: bool,
     ) -> BesidePool {
+        let is_measured = holdings.is_measured;
         let mut lines: Vec<HeldLine> = Vec::new();
         let mut rounding = held.pool.grew.saturating_sub(held.pool.requested);
         for part in &held.parts {
@@ -186,7 +232,8 @@ impl BesidePool {
             doubts: RestDoubts {
                 between: held.between,
                 overlapping: held.overlapping,
-                dropped,
+                is_alone,
+                dropped: holdings.dropped,
                 is_unmeasured: !is_measured,
             },
         }

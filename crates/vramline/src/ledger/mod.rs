@@ -24,10 +24,12 @@
 //! This module does not read any figures: see [`moments`] for recordings.
 
 pub mod beside;
+mod estimate;
 mod growth;
 pub mod moments;
 
-pub use beside::{BesidePool, HeldLine};
+pub use beside::{BesidePool, HeldLine, PoolSegments};
+pub use estimate::ContextEstimate;
 pub use growth::{Cause, Growth, GrowthGroup};
 
 use crate::snapshot::Role;
@@ -124,6 +126,8 @@ pub struct JobProcess {
     pub beside: Option<BesidePool>,
     /// What it held outside its pools at the first reading.
     pub context: Option<Bytes>,
+    /// What of that is the context itself, where it was measured elsewhere.
+    pub estimate: ContextEstimate,
     /// Changes outside the pools since then.
     pub growths: Vec<Growth>,
     /// Its pools on this device.
@@ -152,6 +156,8 @@ pub struct PoolFigures {
     pub not_in_use: String,
     /// The bytes in use, by role.
     pub parts: Option<Parts>,
+    /// Who reserved it, by driver calls.
+    pub segments: Option<PoolSegments>,
 }
 
 /// What the bytes in use are.
@@ -202,10 +208,14 @@ pub enum What {
     Other(u32, String),
     /// Memory of processes that no list names.
     Unattributed,
-    /// What a process held outside its pools at the first reading: the context and loaded code.
-    Context,
-    /// A pool.
-    Pool(String),
+    /// What a process held outside its pools at the first reading: the context and loaded code; and why that is not split.
+    Context(String),
+    /// Of that, the context itself, as measured elsewhere.
+    EstimatedContext,
+    /// Of that, the rest: code, streams and libraries.
+    EstimatedLibraries,
+    /// A pool, and who reserved it.
+    Pool(String, Option<PoolSegments>),
     /// Context, pool and everything outside it, if the size of the pool is unknown.
     Merged,
     /// The same on the CPU: the pool and the program's own memory.
@@ -287,8 +297,10 @@ pub enum LineKind {
     NotResident,
     /// On the CPU: memory of the program outside the pool: Python, libraries, data.
     Host,
-    /// The context, by the driver calls that made it.
+    /// The context itself.
     CudaContext,
+    /// What a process held outside its pools at the first reading, without the context itself.
+    Libraries,
     /// Code that was loaded.
     Code,
     /// First launches of kernels: local memory, and code that is loaded when it is first used.
@@ -321,7 +333,7 @@ pub enum LineKind {
 
 impl LineKind {
     /// Every kind but the roles.
-    const PLAIN: [LineKind; 36] = [
+    const PLAIN: [LineKind; 37] = [
         LineKind::Device,
         LineKind::Reserved,
         LineKind::Free,
@@ -344,6 +356,7 @@ impl LineKind {
         LineKind::NotResident,
         LineKind::Host,
         LineKind::CudaContext,
+        LineKind::Libraries,
         LineKind::Code,
         LineKind::FirstLaunches,
         LineKind::Limits,
@@ -387,6 +400,7 @@ impl LineKind {
             LineKind::NotResident => "pool not resident",
             LineKind::Host => "the program's own",
             LineKind::CudaContext => "context",
+            LineKind::Libraries => "code, streams and libraries",
             LineKind::Code => "code",
             LineKind::FirstLaunches => "first launches",
             LineKind::Limits => "limits",
@@ -456,8 +470,10 @@ impl What {
             What::Job(_) => LineKind::Job,
             What::Other(..) => LineKind::Other,
             What::Unattributed => LineKind::Unattributed,
-            What::Context => LineKind::Context,
-            What::Pool(_) => LineKind::Pool,
+            What::Context(_) => LineKind::Context,
+            What::EstimatedContext => LineKind::CudaContext,
+            What::EstimatedLibraries => LineKind::Libraries,
+            What::Pool(..) => LineKind::Pool,
             What::Merged => LineKind::Merged,
             What::HostMerged => LineKind::HostMerged,
             What::InUse => LineKind::InUse,
@@ -499,11 +515,13 @@ impl What {
             What::Job(pid) => format!("process {pid}"),
             What::Other(pid, name) if name.is_empty() => format!("process {pid}"),
             What::Other(pid, name) => format!("{name}, process {pid}"),
-            What::Pool(name) => name.clone(),
+            What::Pool(name, None) => name.clone(),
+            What::Pool(name, Some(segments)) => format!("{name}, {segments}"),
+            What::EstimatedContext => "measured with the same driver, device and framework".to_owned(),
             What::Outside(group) => group.to_string(),
             What::Held(line) => line.detail(),
             What::PageRounding => "NVML counts pages of 2 MiB".to_owned(),
-            What::Unexplained(why) => why.clone(),
+            What::Context(why) | What::Unexplained(why) => why.clone(),
             What::Host => "Python, its libraries and data outside the pool".to_owned(),
             What::NotResident => "pages of the pool that the program has not written to yet".to_owned(),
             _ => String::new(),
@@ -630,7 +648,7 @@ impl Ledger {
             return;
         }
         if let Some(context) = context {
-            self.add(Some(job), What::Context, Some(context), Teller::Derived, "");
+            self.add_context(job, context, &process.estimate);
         }
         for pool in &process.pools {
             self.add_pool(job, pool);
@@ -643,6 +661,22 @@ impl Ledger {
         }
         let what = if context.is_some() { What::Unexplained(String::new()) } else { What::Beside };
         self.add(Some(job), what, Some(left), Teller::Derived, "");
+    }
+
+    /// What a process held at its start: the context itself, if it was measured elsewhere, and the rest.
+    fn add_context(&mut self, job: usize, bytes: i64, estimate: &ContextEstimate) {
+        let why = match estimate {
+            ContextEstimate::NotMeasured(why) => why.clone(),
+            ContextEstimate::None | ContextEstimate::Measured(_) => String::new(),
+        };
+        let place = self.add(Some(job), What::Context(why), Some(bytes), Teller::Derived, "");
+        if let ContextEstimate::Measured(context) = estimate
+            && signed(*context) <= bytes
+        {
+            let context = signed(*context);
+            self.add(Some(place), What::EstimatedContext, Some(context), Teller::Estimated, "");
+            self.add(Some(place), What::EstimatedLibraries, Some(bytes - context), Teller::Estimated, "");
+        }
     }
 
     /// The lines of a process whose driver calls were recorded.
@@ -730,7 +764,8 @@ impl Ledger {
     fn add_pool(&mut self, job: usize, pool: &PoolFigures) {
         let taken = pool.taken.map(|told| signed(told.bytes));
         let by = pool.taken.map_or(Teller::Framework, |told| told.by);
-        let place = self.add(Some(job), What::Pool(pool.name.clone()), taken, by, &pool.not_taken);
+        let what = What::Pool(pool.name.clone(), pool.segments.clone());
+        let place = self.add(Some(job), what, taken, by, &pool.not_taken);
         let Some(told) = pool.in_use else {
             self.add(Some(place), What::InUse, None, Teller::Framework, &pool.not_in_use);
             self.add(Some(place), What::Cached, None, Teller::Derived, &pool.not_in_use);

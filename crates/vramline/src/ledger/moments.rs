@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use super::beside::{BesidePool, DeviceOnly};
 use super::{
-    Cause, DeviceFigures, Facts, Growth, GrowthGroup, JobProcess, Ledger, OtherProcess, Parts, PoolFigures,
-    SourcedBytes,
+    Cause, ContextEstimate, DeviceFigures, Facts, Growth, GrowthGroup, JobProcess, Ledger, OtherProcess, Parts,
+    PoolFigures, PoolSegments, SourcedBytes,
 };
 use crate::recording::rows::{DriverRow, DriverState, Subject};
 use crate::trace::driver_holdings::DriverHoldings;
@@ -133,6 +133,8 @@ pub struct Books<'a> {
     pub pools: Vec<PoolSeries>,
     /// What the driver calls of processes made them hold, where they were recorded.
     pub calls: Vec<ProcessCalls>,
+    /// What the contexts of processes take, as far as that was measured elsewhere.
+    pub estimates: Vec<(u32, ContextEstimate)>,
     /// What the program did, in order.
     pub did: Vec<Did>,
 }
@@ -148,6 +150,15 @@ pub struct ProcessCalls {
     pub holdings: Arc<DriverHoldings>,
     /// When the process said that it ends, on the monotonic clock.
     pub ended: Option<i64>,
+}
+
+impl ProcessCalls {
+    /// Who reserved the framework's pool, as it was at a moment.
+    fn segments_at(&self, time: i64) -> Option<PoolSegments> {
+        let count = u64::try_from(self.holdings.at(self.device, time).pool.count).unwrap_or(0);
+        let part = self.holdings.reserved_by(self.device)?;
+        Some(PoolSegments { count, library: part.library.clone(), place: part.place.clone() })
+    }
 }
 
 /// What a process held outside its pools.
@@ -297,6 +308,21 @@ impl Books<'_> {
         ended.or_else(|| self.rows.iter().filter(of_job).map(|row| row.time.monotonic).max())
     }
 
+    /// Whether the driver lists one process only on the device, in the whole recording.
+    fn is_job_alone(&self) -> bool {
+        let mut pids = self.rows.iter().filter_map(|row| row.pid);
+        let first = pids.next();
+        pids.all(|pid| Some(pid) == first)
+    }
+
+    /// Whether a process whose driver calls were recorded has ended at a moment.
+    fn has_gone(&self, pid: u32, time: i64) -> bool {
+        let is_it = |row: &&DriverRow| row.subject == Subject::Gone && row.pid == Some(pid);
+        let listed = self.rows.iter().filter(|row| is_it(row)).map(|row| row.time.monotonic);
+        let ended = self.calls_of(pid).map(|calls| calls.ended.into_iter().chain(listed).min());
+        ended.flatten().is_some_and(|ended| ended < time)
+    }
+
     fn calls_of(&self, pid: u32) -> Option<&ProcessCalls> {
         self.calls.iter().find(|calls| calls.pid == pid)
     }
@@ -312,15 +338,19 @@ impl Books<'_> {
         let is_listed = |at: i64| {
             let mut state = DriverState::default();
             self.rows.iter().take_while(|row| row.time.monotonic <= at).for_each(|row| state.take(row));
-            let is_needed = |calls: &&&ProcessCalls| !calls.holdings.at(calls.device, time).parts.is_empty();
+            let is_needed = |calls: &&&ProcessCalls| {
+                !self.has_gone(calls.pid, time) && !calls.holdings.at(calls.device, time).parts.is_empty()
+            };
             calls.iter().filter(is_needed).all(|calls| {
                 state.processes.iter().any(|row| row.pid == Some(calls.pid) && row.used.is_some())
             })
         };
         let is_steady = |at: i64| calls.iter().all(|calls| calls.holdings.is_steady(calls.device, at));
         let is_same = |at: i64| {
-            let (first, last) = (at.min(time), at.max(time));
-            calls.iter().all(|calls| calls.holdings.is_unchanged_between(calls.device, first, last))
+            let span = (at.min(time), at.max(time));
+            calls.iter().all(|calls| {
+                calls.holdings.is_unchanged_between(calls.device, span, self.is_job_alone())
+            })
         };
         let mut listed = nearest.iter().copied().filter(|&at| is_listed(at));
         let same = listed.clone().find(|&at| is_steady(at) && is_same(at));
@@ -442,8 +472,9 @@ impl Books<'_> {
         let mut memory = state.devices.first().and_then(|row| self.device_at(asked, row, held));
         let told = state.devices.first().and_then(|row| row.reason.clone());
         let device_only = memory.and_then(|memory| self.device_only(memory, &state));
+        let here = pids.iter().filter(|&&pid| !self.has_gone(pid, time));
         let mut job: Vec<JobProcess> =
-            pids.iter().map(|&pid| self.process(pid, time, asked, &state, device_only, parts)).collect();
+            here.map(|&pid| self.process(pid, time, asked, &state, device_only, parts)).collect();
         let moved = job.iter().fold(0_i64, |sum, process| sum.saturating_add(process.moved));
         if let Some(memory) = &mut memory {
             memory.free = Bytes(memory.free.0.saturating_add_signed(moved.saturating_neg()));
@@ -527,17 +558,19 @@ impl Books<'_> {
                 in_use: parts.as_ref().map_or(in_use, |parts| Some(parts.in_use())),
                 not_in_use: pool.not_in_use.clone(),
                 parts,
+                segments: self.calls_of(pid).and_then(|calls| calls.segments_at(time)),
             }
         };
         let calls = self.calls_of(pid);
         let beside = calls.map(|calls| {
             let (holdings, on_device) = (&calls.holdings, calls.device);
             let now = holdings.at(on_device, time);
-            let moved = holdings.grown_between(on_device, asked.min(time), asked.max(time));
+            let span = (asked.min(time), asked.max(time));
+            let moved = holdings.grown_between(on_device, span, self.is_job_alone());
             let moved = if asked > time { moved.saturating_neg() } else { moved };
             let held = row.and_then(|row| row.used).map(|used| super::signed(used).saturating_add(moved));
             let only = device_only.and_then(|only| only.of_process(now.grew(), held));
-            (BesidePool::of(&now, holdings.is_measured, holdings.dropped, only), moved)
+            (BesidePool::of(holdings, &now, only, self.is_job_alone()), moved)
         });
         let moved = beside.as_ref().filter(|_| row.is_some()).map_or(0, |(_, moved)| *moved);
         JobProcess {
@@ -555,6 +588,10 @@ impl Books<'_> {
                 }
             }),
             context: outside.as_ref().map(|outside| outside.context),
+            estimate: self.estimates.iter().find(|(of, _)| *of == pid).map_or_else(
+                ContextEstimate::default,
+                |(_, estimate)| estimate.clone(),
+            ),
             growths: outside.map_or(Vec::new(), |outside| {
                 outside.growths.into_iter().filter(|growth| growth.by.0 <= asked).collect()
             }),

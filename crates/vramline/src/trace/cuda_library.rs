@@ -92,15 +92,25 @@ impl CudaLibrary {
         let Some(path) = path.filter(|path| !path.is_empty()) else {
             return CudaLibrary { name: "an unknown library".to_owned(), owner: LibraryOwner::Unknown };
         };
-        let file = path.rsplit('/').next().unwrap_or(path);
-        let stem = file.strip_prefix("lib").unwrap_or(file);
-        let by_folder = FOLDERS.iter().find(|(folder, ..)| path.contains(folder));
-        let by_file = || FILES.iter().find(|(start, ..)| stem.starts_with(start));
-        if let Some(&(_, name, owner)) = by_folder.or_else(by_file) {
+        if let Some(&(_, name, owner)) = known(path) {
             return CudaLibrary { name: name.to_owned(), owner };
         }
+        let file = path.rsplit('/').next().unwrap_or(path);
         let name = file.split_once(".so").map_or(file, |(name, _)| name);
         CudaLibrary { name: name.to_owned(), owner: Program }
+    }
+
+    /// Whether the library of a file is one that everybody knows.
+    #[must_use]
+    pub fn is_known(path: &str) -> bool {
+        known(path).is_some()
+    }
+
+    /// Whether its name is one that everybody knows.
+    #[must_use]
+    pub fn is_public(&self) -> bool {
+        self.owner == LibraryOwner::Unknown
+            || FILES.iter().chain(&FOLDERS).any(|(_, name, _)| *name == self.name)
     }
 
     /// Whether it belongs to this framework.
@@ -108,6 +118,13 @@ impl CudaLibrary {
     pub fn is_of(&self, framework: Framework) -> bool {
         self.owner == LibraryOwner::Framework && self.name == framework.title()
     }
+}
+
+fn known(path: &str) -> Option<&'static (&'static str, &'static str, LibraryOwner)> {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let stem = file.strip_prefix("lib").unwrap_or(file);
+    let by_folder = FOLDERS.iter().find(|(folder, ..)| path.contains(folder));
+    by_folder.or_else(|| FILES.iter().find(|(start, ..)| stem.starts_with(start)))
 }
 
 #[cfg(test)]

@@ -340,18 +340,30 @@ impl DriverHoldings {
         peak
     }
 
-    /// By how much calls changed the memory of a device after one moment, up to another.
+    /// By how much memory of a device changed after one moment, up to another: with calls, and between them where no other process can have
+    /// done that.
     #[must_use]
-    pub fn grown_between(&self, device: u16, after: i64, by: i64) -> i64 {
-        let is_it = |change: &&Change| change.at > after && change.at <= by && self.is_on(change.part, device);
-        self.changes.iter().filter(is_it).fold(0, |sum, change| sum.saturating_add(change.grew))
+    pub fn grown_between(&self, device: u16, (after, by): (i64, i64), is_alone: bool) -> i64 {
+        self.changed_between(device, (after, by), is_alone).fold(0, i64::saturating_add)
     }
 
-    /// Whether no call changed memory of a device after one moment, up to another.
+    /// Whether that did not change at all meanwhile.
     #[must_use]
-    pub fn is_unchanged_between(&self, device: u16, after: i64, by: i64) -> bool {
-        let is_it = |change: &Change| change.at > after && change.at <= by && self.is_on(change.part, device);
-        !self.changes.iter().any(|change| change.grew != 0 && is_it(change))
+    pub fn is_unchanged_between(&self, device: u16, (after, by): (i64, i64), is_alone: bool) -> bool {
+        self.changed_between(device, (after, by), is_alone).all(|bytes| bytes == 0)
+    }
+
+    fn changed_between(
+        &self,
+        device: u16,
+        (after, by): (i64, i64),
+        is_alone: bool,
+    ) -> impl Iterator<Item = i64> {
+        let is_within = move |at: i64| at > after && at <= by;
+        let with_calls = self.changes.iter().filter(move |change| self.is_on(change.part, device));
+        let with_calls = with_calls.filter(move |change| is_within(change.at)).map(|change| change.grew);
+        let between = self.gaps.iter().filter(move |(at, on, _)| is_alone && *on == device && is_within(*at));
+        with_calls.chain(between.map(|(_, _, bytes)| *bytes))
     }
 
     /// What was held on a device at a moment of the monotonic clock.
@@ -411,13 +423,14 @@ impl DriverHoldings {
         !self.changes.iter().any(is_near)
     }
 
-    /// The largest allocation of the framework's pool, and the part it belongs to: who reserved it.
+    /// The part that the largest allocation of the framework's pool belongs to: who reserved it.
     #[must_use]
-    pub fn largest_of_pool(&self, device: u16) -> Option<(&DriverAllocation, &HoldingPart)> {
+    pub fn reserved_by(&self, device: u16) -> Option<&HoldingPart> {
         let of_pool = self.allocations.iter().filter(|allocation| allocation.is_pool);
         let on_device = of_pool.filter(|allocation| self.is_on(allocation.part, device));
-        let largest = on_device.max_by_key(|allocation| allocation.bytes)?;
-        Some((largest, self.parts.get(largest.part)?))
+        let largest = on_device.max_by_key(|allocation| allocation.bytes).map(|allocation| allocation.part);
+        let of_driver = || self.claimed.iter().copied().find(|&part| self.is_on(part, device));
+        self.parts.get(largest.or_else(of_driver)?)
     }
 }
 

@@ -5,7 +5,9 @@ use serde::Serialize;
 use crate::analysis::accounts::DeviceLedger;
 use crate::document::Document;
 use crate::ledger::moments::LedgerMoment;
-use crate::ledger::{GrowthGroup, HeldLine, Line, LineKind, Teller, What};
+use crate::ledger::{GrowthGroup, Line, LineKind, Teller, What};
+use crate::trace::cuda_library::CudaLibrary;
+use crate::trace::driver_holdings::CallPlace;
 use crate::units::Nanos;
 
 /// A line of the ledger of a device.
@@ -20,7 +22,7 @@ pub struct LedgerView {
     /// Time of the driver reading (for host memory: kernel reading) of the job's processes: the nearest one at which the pools had the same size. Figures are recorded when they change.
     #[field(null = "there is no reading from while the pools had this size; see the reason of `this job`")]
     pub told_at_ns: Option<Nanos>,
-    /// What it is: `device total`, `driver reserved`, `free`, `processes`, `this job`, `other process`, `unattributed`, `context at start`, `pool`, `in use`, `cached free`, a role, `slack` (rounding), `before the recording`, `outside the pools` (one line for each cause), `unexplained`. If the size of the pool is unknown: `context, pool and outside`, and in it `context, cached and outside`. If there is no earlier reading: `context and outside the pools`. On the CPU stand-in, which has no context: `the program's own`, `pool not resident`; if the size of the pool is unknown: `pool and the program's own`, and in it `cached and the program's own`. With `--driver-trace on`, instead of `context at start` and `outside the pools`: `context`, `code`, `first launches` (local memory, and code that is loaded on first use), `limits`, `streams`, `events`, `graphs`, `library memory`, `program memory` (CuPy, extensions), `driver pool` (`cudaMallocAsync`), `pinned memory`, `copies and synchronization`, `other driver calls`, one line for each library, and `page rounding`.
+    /// What it is: `device total`, `driver reserved`, `free`, `processes`, `this job`, `other process`, `unattributed`, `context at start`, `pool`, `in use`, `cached free`, a role, `slack` (rounding), `before the recording`, `outside the pools` (one line for each cause), `unexplained`. If the size of the pool is unknown: `context, pool and outside`, and in it `context, cached and outside`. If there is no earlier reading: `context and outside the pools`. On the CPU stand-in, which has no context: `the program's own`, `pool not resident`; if the size of the pool is unknown: `pool and the program's own`, and in it `cached and the program's own`. With `--driver-trace on`, instead of `context at start` and `outside the pools`: `context`, `code`, `first launches` (local memory, and code that is loaded on first use), `limits`, `streams`, `events`, `graphs`, `library memory`, `program memory` (CuPy, extensions), `driver pool` (`cudaMallocAsync`), `pinned memory`, `copies and synchronization`, `other driver calls`, one line for each library, and `page rounding`. Without it, `context at start` is split into `context` and `code, streams and libraries` where a context was measured with the same driver, device and framework.
     #[field(unit = "text")]
     pub line: LineKind,
     /// The process, the pool, the cause of a change, or an explanation of the line.
@@ -37,7 +39,7 @@ pub struct LedgerView {
     /// The library whose driver calls took the memory.
     #[field(null = "the line does not come from driver calls")]
     pub library: Option<String>,
-    /// Number of streams, events, graphs or allocations in the line.
+    /// Number of streams, events, graphs, allocations or segments in the line.
     #[field(null = "the line does not count things")]
     pub count: Option<u64>,
     /// File and line of the Python code that first took memory for the line.
@@ -54,7 +56,7 @@ pub struct LedgerView {
     /// Its bytes; negative if they are subtracted.
     #[field(null = "see the `reason` of the line")]
     pub bytes: Option<i64>,
-    /// The source of the figure: driver; calls: recorded driver calls, with NVML's figures around each; host (the kernel, for host memory); framework; trace; replay; derived: the remainder of other figures; estimated: bounded by other figures.
+    /// The source of the figure: driver; calls: recorded driver calls, with NVML's figures around each; host (the kernel, for host memory); framework; trace; replay; derived: the remainder of other figures; estimated: bounded by other figures, or measured with the same driver, device and framework.
     #[field(unit = "text")]
     pub source: Teller,
     /// Why the bytes are unknown.
@@ -75,9 +77,9 @@ pub fn rows(ledgers: &[DeviceLedger]) -> Vec<LedgerView> {
             growths: group(line).map(|group| group.growths),
             first_ns: group(line).map(|group| group.first),
             last_ns: group(line).map(|group| group.last),
-            library: held(line).map(|held| held.library.name.clone()),
-            count: held(line).map(|held| held.count).filter(|count| *count > 0),
-            python: held(line).and_then(|held| held.place.as_ref()).map(ToString::to_string),
+            library: held(line).map(|held| held.0.name.clone()),
+            count: held(line).map(|held| held.1).filter(|count| *count > 0),
+            python: held(line).and_then(|held| held.2).map(ToString::to_string),
             line: line.what.kind(),
             detail: line.what.detail(),
             pid: line.what.pid(),
@@ -92,10 +94,11 @@ pub fn rows(ledgers: &[DeviceLedger]) -> Vec<LedgerView> {
     rows
 }
 
-/// What driver calls took, of a line that shows that.
-fn held(line: &Line) -> Option<&HeldLine> {
+/// Of a line that driver calls tell about: the library, the number of things, and the line of Python.
+fn held(line: &Line) -> Option<(&CudaLibrary, u64, Option<&CallPlace>)> {
     match &line.what {
-        What::Held(held) => Some(held),
+        What::Held(held) => Some((&held.library, held.count, held.place.as_ref())),
+        What::Pool(_, Some(pool)) => Some((&pool.library, pool.count, pool.place.as_ref())),
         _ => None,
     }
 }
