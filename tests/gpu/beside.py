@@ -109,6 +109,7 @@ JOBS = {
         "jax.jit(lambda a, b: jax.lax.conv(a, b, (1, 1), 'SAME'))(i, w).block_until_ready()\n",
         GROWS,
     ),
+    "jax-async": (["jax"], JAX + "(x @ x).block_until_ready()\n", {"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async"}),
     "cupy": (["cupy"], CUPY, {}),
     "cupy-torch": (["cupy", "torch"], EAGER + CUPY, {}),
 }

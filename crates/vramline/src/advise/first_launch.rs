@@ -10,7 +10,8 @@ const LEAST: Bytes = Bytes(32 << 20);
 const SHARE: u64 = 5;
 
 pub(super) fn check(device: &Device) -> Option<Finding> {
-    let (line, bytes, percent) = held_share(device, |line| line.kind == LineKind::FirstLaunches, LEAST, SHARE)?;
+    let (line, bytes, percent) =
+        held_share(device, |line| line.kind == LineKind::FirstLaunches, LEAST, SHARE)?;
     let largest = Bytes(u64::try_from(line.largest).ok()?);
     if largest < LEAST {
         return None;

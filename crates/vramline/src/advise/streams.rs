@@ -19,7 +19,9 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
             "nothing if the job needs side streams or CUDA graphs: PyTorch makes all of its streams when the first one is used \
              (torch.cuda.Stream, torch.cuda.graph, the allocator cudaMallocAsync). A job without them does not have this memory"
         }
-        _ => "nothing is known to avoid it; leave room for it when you set a limit, which covers only the pool",
+        _ => {
+            "nothing is known to avoid it; leave room for it when you set a limit, which covers only the pool"
+        }
     };
     Some(Finding {
         rule: "many-streams",

@@ -123,8 +123,7 @@ impl<'a> Accounts<'a> {
             for device in devices.into_iter().filter(is_held) {
                 let place = self.place(&format!("GPU:{device}"));
                 let Some(books) = self.books.get_mut(place) else { continue };
-                if !books.pools.iter().any(|pool| pool.pid == pid)
-                    && !holdings.pool_series(device).is_empty()
+                if !books.pools.iter().any(|pool| pool.pid == pid) && !holdings.pool_series(device).is_empty()
                 {
                     // The framework reports nothing about its pool.
                     books.pools.push(PoolSeries { name: books.device.clone(), pid, ..PoolSeries::default() });

@@ -140,7 +140,10 @@ impl ReportAnswer {
 /// The warnings that the headline or the explanation repeats, by their places.
 #[must_use]
 pub fn warnings_in_answer(warnings: &[Warning]) -> Vec<usize> {
-    [&FAILED[..], &SILENT_ALLOCATORS[..]].into_iter().filter_map(|codes| first_with(warnings, codes)).collect()
+    [&FAILED[..], &SILENT_ALLOCATORS[..]]
+        .into_iter()
+        .filter_map(|codes| first_with(warnings, codes))
+        .collect()
 }
 
 fn first_with(warnings: &[Warning], codes: &[&str]) -> Option<usize> {

@@ -1,13 +1,17 @@
-//! Which memory that a process took from the driver is its framework's pool: recognised by the addresses in its traces.
+//! Pools of frameworks by driver calls: which memory that a process took from the driver is the pool, and the peak where only calls tell it.
 //!
 //! A block of the pool lies in memory that the pool reserved. What was reserved while no trace was written is recognised by the library
 //! that reserved it.
 
+use super::accounts::Accounts;
+use super::headline::SILENT_ALLOCATORS;
+use super::report::{PoolAnalysis, ReportAnalysis};
 use crate::event::caching::{Call, CallKind};
 use crate::recording::reader::RecordedProcess;
 use crate::trace::driver_holdings::DriverHoldings;
 use crate::trace::{PoolTrace, Trace};
 use crate::units::Picos;
+use crate::warning::Warning;
 
 /// Marks the framework's pool on a device among everything that the process took from the driver.
 pub(super) fn claim(
@@ -46,8 +50,7 @@ fn span(trace: &Trace, pool: &PoolTrace) -> Option<(i64, i64)> {
 fn segments<'a>(trace: &'a Trace, pool: &PoolTrace) -> impl Iterator<Item = u64> + 'a {
     let facts = trace.history.pool(pool.id).and_then(|pool| pool.caching.as_ref());
     let earlier = facts.into_iter().flat_map(|caching| &caching.calls.earlier).map(|segment| segment.base);
-    let is_segment =
-        |call: &&Call| matches!(call.kind, CallKind::SegmentAlloc | CallKind::SegmentMap);
+    let is_segment = |call: &&Call| matches!(call.kind, CallKind::SegmentAlloc | CallKind::SegmentMap);
     let later = facts.into_iter().flat_map(|caching| &caching.calls.list).filter(is_segment);
     earlier.chain(later.map(|call| call.address))
 }
@@ -59,4 +62,34 @@ fn blocks<'a>(trace: &'a Trace, pool: &'a PoolTrace) -> impl Iterator<Item = (u6
         Some((event.address()?, monotonic(trace, event.time())?))
     };
     pool.births().filter_map(of_event)
+}
+
+impl ReportAnalysis {
+    /// Gives pools the peak that only driver calls tell: those of `cudaMallocAsync`, which records no events.
+    pub(super) fn add_pools_by_calls(&mut self, accounts: &Accounts<'_>) {
+        for (device, pid, most) in accounts.used_by_calls() {
+            let is_it = |pool: &&mut PoolAnalysis| {
+                pool.device == device && pool.pid.is_none_or(|of| of == u64::from(pid))
+            };
+            match self.pools.iter_mut().find(is_it) {
+                Some(pool) => pool.peak = pool.peak.or(Some(most)),
+                None => {
+                    let mut pool = PoolAnalysis::bare(device, device);
+                    (pool.pid, pool.peak) = (Some(u64::from(pid)), Some(most));
+                    self.pools.push(pool);
+                }
+            }
+            // The pool is known after all.
+            self.warnings.retain(|warning| !SILENT_ALLOCATORS.contains(&warning.code));
+            self.warnings.push(Warning {
+                code: "pool-by-calls",
+                text: format!(
+                    "{device}: the program allocates with cudaMallocAsync, which records no events; the size of the pool and the bytes \
+                     in use are those of recorded driver calls, so a short peak between two of them is not visible"
+                ),
+                hint: String::new(),
+            });
+        }
+        self.pools.sort_by_key(PoolAnalysis::order);
+    }
 }

@@ -4,7 +4,7 @@ use rustc_hash::FxHashSet;
 
 use super::accounts::{Accounts, DeviceHighest, DeviceLedger};
 use super::caching::CachingAnalysis;
-use super::headline::{ReportAnswer, SILENT_ALLOCATORS};
+use super::headline::ReportAnswer;
 use super::held::{GroupBy, HeldMoment, HeldRows, LongHeldBlock, NameTables};
 use super::limit::{self, LimitSetter};
 use super::oom;
@@ -537,34 +537,6 @@ impl ReportAnalysis {
         self.pools.sort_by_key(PoolAnalysis::order);
         self.windows = windows::windows(reading, recorded);
         self.warnings.extend(windows::warnings(&self.windows, reading));
-    }
-
-    /// Gives pools the peak that only driver calls tell: those of `cudaMallocAsync`, which records no events.
-    fn add_pools_by_calls(&mut self, accounts: &Accounts<'_>) {
-        for (device, pid, most) in accounts.used_by_calls() {
-            let is_it = |pool: &&mut PoolAnalysis| {
-                pool.device == device && pool.pid.is_none_or(|of| of == u64::from(pid))
-            };
-            match self.pools.iter_mut().find(is_it) {
-                Some(pool) => pool.peak = pool.peak.or(Some(most)),
-                None => self.pools.push(PoolAnalysis {
-                    pid: Some(u64::from(pid)),
-                    peak: Some(most),
-                    ..PoolAnalysis::bare(device, device)
-                }),
-            }
-            // The pool is known after all.
-            self.warnings.retain(|warning| !SILENT_ALLOCATORS.contains(&warning.code));
-            self.warnings.push(Warning {
-                code: "pool-by-calls",
-                text: format!(
-                    "{device}: the program allocates with cudaMallocAsync, which records no events; the size of the pool and the bytes \
-                     in use are those of recorded driver calls, so a short peak between two of them is not visible"
-                ),
-                hint: String::new(),
-            });
-        }
-        self.pools.sort_by_key(PoolAnalysis::order);
     }
 
     /// Sets where in the program the peaks of a process' pools were reached.

@@ -159,7 +159,9 @@ impl HeldLine {
             words.push(counted(self.count, thing));
         }
         words.extend(self.place.as_ref().map(ToString::to_string));
-        words.extend(self.device_only.map(|bytes| format!("without {bytes} that NVML counts for the device only")));
+        words.extend(
+            self.device_only.map(|bytes| format!("without {bytes} that NVML counts for the device only")),
+        );
         words.join(", ")
     }
 }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use super::beside::{BesidePool, DeviceOnly};
 use super::{
-    Cause, ContextEstimate, DeviceFigures, Facts, Growth, GrowthGroup, JobProcess, Ledger, OtherProcess, Parts,
-    PoolFigures, PoolSegments, SourcedBytes,
+    Cause, ContextEstimate, DeviceFigures, Facts, Growth, GrowthGroup, JobProcess, Ledger, OtherProcess,
+    Parts, PoolFigures, PoolSegments, SourcedBytes,
 };
 use crate::recording::rows::{DriverRow, DriverState, Subject};
 use crate::trace::driver_holdings::DriverHoldings;
@@ -348,9 +348,9 @@ impl Books<'_> {
         let is_steady = |at: i64| calls.iter().all(|calls| calls.holdings.is_steady(calls.device, at));
         let is_same = |at: i64| {
             let span = (at.min(time), at.max(time));
-            calls.iter().all(|calls| {
-                calls.holdings.is_unchanged_between(calls.device, span, self.is_job_alone())
-            })
+            calls
+                .iter()
+                .all(|calls| calls.holdings.is_unchanged_between(calls.device, span, self.is_job_alone()))
         };
         let mut listed = nearest.iter().copied().filter(|&at| is_listed(at));
         let same = listed.clone().find(|&at| is_steady(at) && is_same(at));
@@ -532,7 +532,8 @@ impl Books<'_> {
         };
         let then = beyond(self.figures(first)?, before.iter().map(|(_, used)| *used).sum());
         let now = beyond(memory, state.processes.iter().map(|row| row.used).sum::<Option<Bytes>>()?);
-        let is_new = |row: &&&DriverRow| row.pid.is_some_and(|pid| before.iter().all(|(known, _)| *known != pid));
+        let is_new =
+            |row: &&&DriverRow| row.pid.is_some_and(|pid| before.iter().all(|(known, _)| *known != pid));
         let bytes = Bytes(u64::try_from(now - then).ok()?);
         Some(DeviceOnly { bytes, processes: state.processes.iter().filter(is_new).count() })
     }
@@ -588,10 +589,11 @@ impl Books<'_> {
                 }
             }),
             context: outside.as_ref().map(|outside| outside.context),
-            estimate: self.estimates.iter().find(|(of, _)| *of == pid).map_or_else(
-                ContextEstimate::default,
-                |(_, estimate)| estimate.clone(),
-            ),
+            estimate: self
+                .estimates
+                .iter()
+                .find(|(of, _)| *of == pid)
+                .map_or_else(ContextEstimate::default, |(_, estimate)| estimate.clone()),
             growths: outside.map_or(Vec::new(), |outside| {
                 outside.growths.into_iter().filter(|growth| growth.by.0 <= asked).collect()
             }),

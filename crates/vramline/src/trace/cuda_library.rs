@@ -138,8 +138,14 @@ mod tests {
         assert_eq!(name("/site-packages/nvidia/cudnn/lib/libcudnn_graph.so.9"), "cuDNN");
         assert_eq!(name("/site-packages/torch/lib/libc10_cuda.so"), "PyTorch");
         assert_eq!(name("/site-packages/jax_plugins/xla_cuda13/xla_cuda_plugin.so"), "JAX");
-        assert_eq!(name("/site-packages/cupy_backends/cuda/api/runtime.cpython-312-x86_64-linux-gnu.so"), "CuPy");
-        assert_eq!(name("/job/my_kernels.cpython-312-x86_64-linux-gnu.so"), "my_kernels.cpython-312-x86_64-linux-gnu");
+        assert_eq!(
+            name("/site-packages/cupy_backends/cuda/api/runtime.cpython-312-x86_64-linux-gnu.so"),
+            "CuPy"
+        );
+        assert_eq!(
+            name("/job/my_kernels.cpython-312-x86_64-linux-gnu.so"),
+            "my_kernels.cpython-312-x86_64-linux-gnu"
+        );
         assert_eq!(CudaLibrary::of(None).owner, LibraryOwner::Unknown);
         assert!(CudaLibrary::of(Some("libtorch_cuda.so")).is_of(Framework::PyTorch));
         assert!(!CudaLibrary::of(Some("libcublas.so.13")).is_of(Framework::PyTorch));

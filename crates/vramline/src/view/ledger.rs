@@ -42,7 +42,7 @@ pub struct LedgerView {
     /// Number of streams, events, graphs, allocations or segments in the line.
     #[field(null = "the line does not count things")]
     pub count: Option<u64>,
-    /// File and line of the Python code that first took memory for the line.
+    /// The line of Python that first took memory for it, as in `train.py:12`.
     #[field(null = "the line does not come from driver calls, or the thread did not run Python")]
     pub python: Option<String>,
     /// The process of the line, with the driver's process id.
