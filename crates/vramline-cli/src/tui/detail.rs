@@ -115,10 +115,10 @@ fn roles(state: &State, row: &TopProcess, job: Option<&TopJob>, paint: Paint) ->
             if role.variables == 1 { "variable" } else { "variables" }
         )));
     }
-    if !row.beside.is_empty() {
-        lines.push(title("Beside the pool, by driver calls".to_owned()));
+    if !row.outside.is_empty() {
+        lines.push(title("Outside the pool, by driver calls".to_owned()));
     }
-    for held in &row.beside {
+    for held in &row.outside {
         let text = format!("  {:>9}  {}: {}", signed(held.bytes), held.line.title(), held.detail);
         lines.push(Line::from(printable(&text)));
     }

@@ -81,6 +81,11 @@ impl<'a> Accounts<'a> {
             }
         }
         accounts.add_driver_calls(reading);
+        // A job without a known framework has no marks.
+        let begin = recorded.manifest.as_ref().map(|manifest| manifest.clocks.begin.monotonic_ns.0);
+        if accounts.begins.is_empty() {
+            accounts.begins.extend(begin.map(|begin| (0, begin)));
+        }
         for books in &mut accounts.books {
             books.did.sort_by_key(|did| did.span);
             name_as_driver(books);

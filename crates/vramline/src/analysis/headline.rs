@@ -116,7 +116,10 @@ impl ReportAnswer {
         };
         let about = match main {
             Some(pool) => about_pool(report, pool),
-            None if report.job.is_some() => vec!["This recording has no memory figures.".to_owned()],
+            None if report.job.is_some() => {
+                let by_calls = pool_size::without_pool(report);
+                vec![by_calls.unwrap_or_else(|| "This recording has no memory figures.".to_owned())]
+            }
             None if report.source.framework == Some(Framework::PyTorch) => {
                 vec!["The snapshot is empty: it has no segments and no history.".to_owned()]
             }

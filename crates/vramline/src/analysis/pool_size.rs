@@ -75,7 +75,7 @@ impl PoolSize {
             Some(job) if !is_host => format!(
                 "{when} nvidia-smi shows {job} for {whose}: {in_use} in use + {cached} cached (reserved, not in use) + {} {}.",
                 job.saturating_sub(reserved),
-                beside(report, pool)
+                outside(report, pool)
             ),
             _ => {
                 let held = job.filter(|_| is_host);
@@ -90,11 +90,17 @@ impl PoolSize {
     }
 }
 
-/// What lies beside the pool: its largest parts where driver calls name them.
-fn beside(report: &ReportAnalysis, pool: &PoolAnalysis) -> String {
+/// What lies outside the pool: its largest parts where driver calls name them.
+fn outside(report: &ReportAnalysis, pool: &PoolAnalysis) -> String {
+    largest_parts(report, &pool.device)
+        .map_or("for context and libraries".to_owned(), |parts| format!("outside the pool ({parts})"))
+}
+
+/// The largest parts that driver calls name, in a sentence; `None` if no calls were recorded.
+fn largest_parts(report: &ReportAnalysis, device: &str) -> Option<String> {
     const SHOWN: usize = 3;
     let mut parts: Vec<(String, i64)> = Vec::new();
-    for line in report.ledger_lines(&pool.device) {
+    for line in report.ledger_lines(device) {
         let (What::Held(held), Some(bytes)) = (&line.what, line.bytes) else { continue };
         let name = held.phrase();
         match parts.iter_mut().find(|(known, _)| *known == name) {
@@ -102,16 +108,25 @@ fn beside(report: &ReportAnalysis, pool: &PoolAnalysis) -> String {
             None => parts.push((name, bytes)),
         }
     }
-    if parts.is_empty() {
-        return "for context and libraries".to_owned();
-    }
     parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    let largest = parts.iter().take(SHOWN).filter_map(|(name, bytes)| {
-        let bytes = Bytes(u64::try_from(*bytes).ok()?);
-        Some(format!("{name} {bytes}"))
-    });
+    let sized =
+        |(name, bytes): &(String, i64)| Some(format!("{name} {}", Bytes(u64::try_from(*bytes).ok()?)));
+    let largest: Vec<String> = parts.iter().take(SHOWN).filter_map(sized).collect();
     let more = if parts.len() > SHOWN { ", ..." } else { "" };
-    format!("beside the pool ({}{more})", largest.collect::<Vec<_>>().join(", "))
+    (!largest.is_empty()).then(|| format!("{}{more}", largest.join(", ")))
+}
+
+/// What a job without a framework's pool held at its peak, by its driver calls.
+pub(super) fn without_pool(report: &ReportAnalysis) -> Option<String> {
+    let ledger = &report.ledgers.first()?.ledger;
+    let of_job = ledger.lines.iter().filter(|line| line.what.kind() == LineKind::Job);
+    let held: i64 = of_job.filter_map(|line| line.bytes).sum();
+    let held = Bytes(u64::try_from(held).ok().filter(|held| *held > 0)?);
+    let parts = largest_parts(report, &ledger.device)?;
+    let device = &ledger.device;
+    Some(format!(
+        "No framework reports a pool. At the peak, nvidia-smi shows {held} for this job on {device}: {parts}."
+    ))
 }
 
 /// The moment that the figures are of.

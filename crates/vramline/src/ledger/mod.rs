@@ -8,7 +8,7 @@
 //! in use              = requested, by role + slack + before the recording
 //! ```
 //!
-//! If the driver calls of a process were recorded, they name what lies beside its pools: see [`beside`].
+//! If the driver calls of a process were recorded, they name what lies outside its pools: see [`beside`].
 //!
 //! On the CPU stand-in, host memory takes the place of device memory. There is no driver and no context: the kernel reports the figures, and
 //! memory of a process outside its pool is the program's own.

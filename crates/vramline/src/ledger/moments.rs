@@ -23,6 +23,9 @@ use crate::units::{Bytes, Nanos};
 /// The smallest change outside the pools that counts: drivers count in pages of 2 MiB.
 const LEAST: i64 = 2 << 20;
 
+/// Readings near a moment that are looked at for one at which no call was going on.
+const MOST_READINGS: usize = 64;
+
 /// Why it is unknown what a process held at the peak.
 const NOT_THEN: &str = "the driver was not read while the pool of this process had this size";
 
@@ -335,15 +338,15 @@ impl Books<'_> {
         let calls: Option<Vec<&ProcessCalls>> = of_job.iter().map(|&pid| self.calls_of(pid)).collect();
         let calls = calls.filter(|calls| calls.iter().all(|calls| calls.holdings.is_measured))?;
         // A process that the driver does not list at a reading has no figure to carry on.
+        let is_here = |calls: &&&ProcessCalls| {
+            !self.has_gone(calls.pid, time) && !calls.holdings.at(calls.device, time).parts.is_empty()
+        };
+        let here: Vec<u32> = calls.iter().filter(is_here).map(|calls| calls.pid).collect();
         let is_listed = |at: i64| {
             let mut state = DriverState::default();
             self.rows.iter().take_while(|row| row.time.monotonic <= at).for_each(|row| state.take(row));
-            let is_needed = |calls: &&&ProcessCalls| {
-                !self.has_gone(calls.pid, time) && !calls.holdings.at(calls.device, time).parts.is_empty()
-            };
-            calls.iter().filter(is_needed).all(|calls| {
-                state.processes.iter().any(|row| row.pid == Some(calls.pid) && row.used.is_some())
-            })
+            let has = |pid: u32| state.processes.iter().any(|row| row.pid == Some(pid) && row.used.is_some());
+            here.iter().all(|&pid| has(pid))
         };
         let is_steady = |at: i64| calls.iter().all(|calls| calls.holdings.is_steady(calls.device, at));
         let is_same = |at: i64| {
@@ -352,7 +355,7 @@ impl Books<'_> {
                 .iter()
                 .all(|calls| calls.holdings.is_unchanged_between(calls.device, span, self.is_job_alone()))
         };
-        let mut listed = nearest.iter().copied().filter(|&at| is_listed(at));
+        let mut listed = nearest.iter().copied().take(MOST_READINGS).filter(|&at| is_listed(at));
         let same = listed.clone().find(|&at| is_steady(at) && is_same(at));
         same.or_else(|| listed.clone().find(|&at| is_steady(at))).or_else(|| listed.next())
     }

@@ -242,13 +242,13 @@ pub struct TopProcess {
     pub exception: Option<String>,
     /// The variables that the program lists, by role.
     pub roles: Vec<RoleView>,
-    /// What its driver calls took beside its pool, largest first; empty without `--driver-trace on`.
-    pub beside: Vec<TopHeld>,
+    /// What its driver calls took outside its pool, largest first; empty without `--driver-trace on`.
+    pub outside: Vec<TopHeld>,
     /// The newest steps, oldest first.
     pub steps: Vec<TopStep>,
 }
 
-/// Memory beside the pool of a process, by its driver calls.
+/// Memory outside the pool of a process, by its driver calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Document)]
 pub struct TopHeld {
     /// What it is, as in `ledger[].line` of a report.
@@ -395,7 +395,7 @@ impl From<&ProcessUse> for TopProcess {
             silent_ns: process.silent,
             exception: process.exception.clone(),
             roles: process.roles.iter().map(RoleView::from).collect(),
-            beside: process.beside.iter().map(TopHeld::from).collect(),
+            outside: process.outside.iter().map(TopHeld::from).collect(),
             steps: process.steps.iter().map(TopStep::from).collect(),
         }
     }

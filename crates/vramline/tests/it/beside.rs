@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use vramline::analysis::accounts::{Accounts, DeviceLedger};
-use vramline::analysis::report::{ReportOptions, report as analyse};
+use vramline::analysis::report::{ReportAnalysis, ReportOptions, report as analyse};
 use vramline::event::Framework;
 use vramline::ledger::moments::LedgerMoment;
 use vramline::ledger::{ContextEstimate, Ledger, Teller};
@@ -126,21 +126,47 @@ fn a_pool_of_the_driver_is_the_frameworks() {
     assert!(pool.what.detail().contains("cudaMallocAsync of PyTorch"), "{}", pool.what.detail());
 }
 
-/// A framework that reports nothing about its pool, and whose allocator records no events: calls tell its size and its use.
-#[test]
-fn a_silent_pool_is_known_by_calls() {
+/// The report on those files of a recording whose names begin so.
+fn report_of_files(recording: &str, starts: &[&str]) -> ReportAnalysis {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("silent.vram");
+    let path = folder.path().join("part.vram");
     std::fs::create_dir(&path).unwrap();
-    for entry in std::fs::read_dir(fixture("beside/torch_async.vram")).unwrap() {
+    for entry in std::fs::read_dir(fixture(recording)).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
-        if ["run.json", "driver.arrows", "process-", "calls-"].iter().any(|start| name.starts_with(start)) {
+        if starts.iter().any(|start| name.starts_with(start)) {
             std::fs::copy(entry.path(), path.join(name)).unwrap();
         }
     }
     let reading = vramline::read(&path).unwrap();
-    let report = analyse(&reading, &ReportOptions::default());
+    checked_report(&reading, &ReportOptions::default());
+    analyse(&reading, &ReportOptions::default())
+}
+
+/// A program without a framework that Vramline knows: everything is its own or a library's.
+#[test]
+fn a_job_without_a_framework_has_a_ledger() {
+    let report = report_of_files("beside/torch_graph.vram", &["run.json", "driver.arrows", "calls-"]);
+    let ledger = &report.ledgers[0];
+    assert_eq!(ledger.moment, LedgerMoment::ProcessPeak);
+    assert!(ledger.ledger.adds_up() && named(ledger) == (852, 1000), "{:#?}", ledger.ledger);
+    assert!((0..60_000_000_000).contains(&ledger.at.0), "{:?}", ledger.at);
+    assert_eq!(sum(&ledger.ledger, "library memory"), 106 * MIB + 67_240_960);
+    assert!(
+        report
+            .answer
+            .headline
+            .contains("nvidia-smi shows 852 MiB for this job on GPU:0: context 518 MiB, PyTorch 106 MiB"),
+        "{}",
+        report.answer.headline
+    );
+}
+
+/// A framework that reports nothing about its pool, and whose allocator records no events: calls tell its size and its use.
+#[test]
+fn a_silent_pool_is_known_by_calls() {
+    let report =
+        report_of_files("beside/torch_async.vram", &["run.json", "driver.arrows", "process-", "calls-"]);
     // Four blocks of 4 MiB and a workspace of 32 MiB.
     assert_eq!(report.pools[0].peak, Some(Bytes(48 << 20)));
     assert!(report.warnings.iter().any(|warning| warning.code == "pool-by-calls"), "{:?}", report.warnings);
@@ -162,7 +188,7 @@ fn findings_name_streams_launches_and_cublas() {
     assert_eq!(rules, ["first-launch", "many-streams", "cublas-memory"]);
     let answer = report.answer.explanation.join(" ");
     assert!(
-        answer.contains("746 MiB beside the pool (context 518 MiB, first launches of PyTorch 92.0 MiB"),
+        answer.contains("746 MiB outside the pool (context 518 MiB, first launches of PyTorch 92.0 MiB"),
         "{answer}"
     );
 }

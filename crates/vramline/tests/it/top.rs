@@ -222,14 +222,14 @@ fn with_driver_calls() -> Top {
 }
 
 #[test]
-fn driver_calls_show_what_lies_beside_the_pool() {
+fn driver_calls_show_what_lies_outside_the_pool() {
     let document = with_driver_calls();
     let row = document.processes.iter().find(|row| row.device.starts_with("GPU")).unwrap();
     let lines: Vec<(&str, i64)> =
-        row.beside.iter().map(|held| (held.line.word(), held.bytes >> 20)).collect();
+        row.outside.iter().map(|held| (held.line.word(), held.bytes >> 20)).collect();
     // The device grew by 526.8 MiB with the context.
     assert_eq!(lines, [("context", 526), ("first launches", 92), ("streams", 70), ("library memory", 64)]);
-    assert!(row.beside[2].detail.starts_with("PyTorch, 128 streams"));
+    assert!(row.outside[2].detail.starts_with("PyTorch, 128 streams"));
 }
 
 /// A recording of TensorFlow's pool on the CPU, as it was a while before its end.
@@ -251,7 +251,7 @@ fn the_stand_in_is_a_device() {
     assert!(document.jobs[0].is_traced);
     let mut found = BTreeSet::new();
     paths(&serde_json::to_value(&document).unwrap(), "", &mut found);
-    paths(&serde_json::to_value(&with_driver_calls()).unwrap(), "", &mut found);
+    paths(&serde_json::to_value(with_driver_calls()).unwrap(), "", &mut found);
     let table: BTreeSet<String> = crate::table::<Top>();
     // A list may be empty in one document and filled in the other.
     found.retain(|path| !table.iter().any(|entry| entry.starts_with(&format!("{path}[]"))));

@@ -26,7 +26,7 @@ impl Redaction {
             process.command = self.command_line(&process.command);
             process.exception = process.exception.as_deref().map(|text| self.exception(text));
             process.device = self.shown_device(&process.device);
-            for line in &mut process.beside {
+            for line in &mut process.outside {
                 if !line.library.is_public() {
                     line.library.name = self.placeholder(Placeholder::Path, &line.library.name);
                 }

@@ -43,8 +43,8 @@ pub struct ProcessUse {
     pub exception: Option<String>,
     /// Its variables, by role.
     pub roles: Vec<VariableRole>,
-    /// What its driver calls took beside its pool, if they are recorded.
-    pub beside: Vec<HeldLine>,
+    /// What its driver calls took outside its pool, if they are recorded.
+    pub outside: Vec<HeldLine>,
     /// Its newest steps on the device, oldest first.
     pub steps: Vec<LiveStep>,
 }
@@ -97,8 +97,8 @@ impl PlacedProcess<'_> {
         }
     }
 
-    /// What its driver calls took beside its pool so far.
-    fn beside(&self) -> Vec<HeldLine> {
+    /// What its driver calls took outside its pool so far.
+    fn outside(&self) -> Vec<HeldLine> {
         let number = self.pool.and_then(|(device, _)| device.strip_prefix("GPU:")?.parse::<u16>().ok());
         let Some((holdings, device)) = self.process.holdings.as_ref().zip(number) else { return Vec::new() };
         BesidePool::of(holdings, &holdings.at(device, i64::MAX), None, false).lines
@@ -148,7 +148,7 @@ impl PlacedProcess<'_> {
                 .then(|| Nanos(sight.now.monotonic.saturating_sub(process.last).max(0))),
             exception: process.exception.clone(),
             roles: process.roles.clone(),
-            beside: self.beside(),
+            outside: self.outside(),
             steps: process.steps(self.pool.map_or("", |(device, _)| device)),
         }
     }
