@@ -112,7 +112,7 @@ fn largest_parts(report: &ReportAnalysis, device: &str) -> Option<String> {
     let sized =
         |(name, bytes): &(String, i64)| Some(format!("{name} {}", Bytes(u64::try_from(*bytes).ok()?)));
     let largest: Vec<String> = parts.iter().take(SHOWN).filter_map(sized).collect();
-    let more = if parts.len() > SHOWN { ", ..." } else { "" };
+    let more = if parts.len() > SHOWN { " and more" } else { "" };
     (!largest.is_empty()).then(|| format!("{}{more}", largest.join(", ")))
 }
 
