@@ -1,9 +1,11 @@
 """What lies beside the pool, by name: jobs under `vramline run --driver-trace on`, and how much of NVML's figure the calls explain.
 
-    python tests/gpu/beside.py OUT [NAME ...] [--all] [--library FILE]
+    python tests/gpu/beside.py OUT [NAME ...] [--all] [--remedies] [--library FILE]
 
 Needs a GPU, and PyTorch, JAX or CuPy for their jobs. Without names, a few jobs run that together take less than a minute; `--all` runs
-every job, `--list` names them. One job runs at a time: another job on the device would change the figures.
+every job, `--list` names them. One job runs at a time: another job on the device would change the figures. `--remedies`
+measures whether settings that are said to save memory beside the pool do: what NVML counts for the process with and without each, without
+any recording.
 
 With `--library FILE` the library is preloaded directly, so that the package need not be installed. For each job the table has, by call
 and library, what it takes at the end; the share is that of all named lines in what NVML counts for the process. Exits with 1 where a job fails.
@@ -113,6 +115,7 @@ JOBS = {
         "jax.jit(lambda a, b: jax.lax.conv(a, b, (1, 1), 'SAME'))(i, w).block_until_ready()\n",
         GROWS,
     ),
+    "jax-async": (["jax"], JAX + "(x @ x).block_until_ready()\n", {"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async"}),
     "cupy": (["cupy"], CUPY, {}),
     "cupy-torch": (["cupy", "torch"], EAGER + CUPY, {}),
 }
@@ -240,12 +243,55 @@ def job(name, out, library):
     return figures | {"seconds": seconds}
 
 
+SIDE = TORCH + "s = torch.cuda.Stream()\nwith torch.cuda.stream(s): y = x @ x\ntorch.cuda.synchronize()\n"
+THREADS = TORCH + (
+    "import threading\ndef work():\n    for _ in range(3): x @ x\n    torch.cuda.synchronize()\n"
+    "threads = [threading.Thread(target=work) for _ in range(4)]\n[t.start() for t in threads]\n[t.join() for t in threads]\n"
+)
+
+# Name: the job and its variables without and with the remedy.
+REMEDIES = {
+    "no side stream": ((SIDE, {}), (TORCH + "y = x @ x\ntorch.cuda.synchronize()\n", {})),
+    "one thread instead of four": ((THREADS, {}), (EAGER, {})),
+    "CUBLAS_WORKSPACE_CONFIG=:16:8": ((EAGER, {}), (EAGER, {"CUBLAS_WORKSPACE_CONFIG": ":16:8"})),
+    "CUBLAS_WORKSPACE_CONFIG=:0:0": ((EAGER, {}), (EAGER, {"CUBLAS_WORKSPACE_CONFIG": ":0:0"})),
+    "CUBLASLT_WORKSPACE_SIZE=0": ((EAGER, {}), (EAGER, {"CUBLASLT_WORKSPACE_SIZE": "0"})),
+    "CUDA_MODULE_LOADING=LAZY, not EAGER": ((EAGER, {"CUDA_MODULE_LOADING": "EAGER"}), (EAGER, {"CUDA_MODULE_LOADING": "LAZY"})),
+    "no first launch of relu": ((EAGER, {}), (TORCH + "for _ in range(20): y = x @ x\ntorch.cuda.synchronize()\n", {})),
+}
+
+
+def remedies(out):
+    """What NVML counts for the process without and with each remedy."""
+    figures = {}
+    for name, both in REMEDIES.items():
+        folder = out / "remedies"
+        folder.mkdir(parents=True, exist_ok=True)
+        found = []
+        for text, variables in both:
+            script = folder / "job.py"
+            script.write_text(text + ENDING)
+            (folder / "told.json").unlink(missing_ok=True)
+            code, _, _ = run(script, folder, None, variables, is_on=False)
+            told = json.loads((folder / "told.json").read_text()) if code == 0 else {"process": None}
+            found.append(told["process"])
+        if None in found:
+            print(f"{name}: FAILED\n{(folder / 'log.txt').read_text()[-1000:]}", flush=True)
+            figures[name] = {"failed": True}
+            continue
+        without, with_it = found
+        figures[name] = {"without": without, "with": with_it}
+        print(f"{name}: {without / MIB:.1f} MiB without, {with_it / MIB:.1f} MiB with: saves {(without - with_it) / MIB:.1f} MiB", flush=True)
+    return figures
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--remedies", action="store_true")
     parser.add_argument("--library", type=pathlib.Path)
     options = parser.parse_args()
     if options.list:
@@ -255,11 +301,14 @@ def main():
     if unknown:
         raise SystemExit(f"error: no job is called {unknown[0]}\nhint: --list names them")
     library = options.library.resolve() if options.library else None
-    names = options.names or (list(JOBS) if options.all else QUICK)
+    names = options.names or (list(JOBS) if options.all else [] if options.remedies else QUICK)
     options.out.mkdir(parents=True, exist_ok=True)
     figures = {"jobs": {name: job(name, options.out.resolve(), library) for name in names}}
+    if options.remedies:
+        figures["remedies"] = remedies(options.out.resolve())
     (options.out / "beside.json").write_text(json.dumps(figures, indent=1))
-    return int(any(one is not None and "failed" in one for one in figures["jobs"].values()))
+    told = [*figures["jobs"].values(), *figures.get("remedies", {}).values()]
+    return int(any(one is not None and "failed" in one for one in told))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,23 @@
-"""The ledger on a real GPU: does it close, what does watching cost? Writes docs/proof/gpu-proof.md.
+"""The ledger on a real GPU: does it close, what has a name, what does watching cost? Writes docs/proof/gpu-proof.md.
 
-    python tests/gpu/proof.py OUT [--write FILE]     # needs a GPU, PyTorch and JAX with CUDA, vramline installed; no network
+    python tests/gpu/proof.py OUT [--part ledger|named|cost] [--write FILE] [--contexts FILE]
+    python tests/gpu/proof.py OUT --part named --recordings FOLDER      # judges recordings of an earlier run; no GPU
 
-Every workload of `workloads.py` runs under `vramline run`. At the moment where the process held the most, what remains unexplained must
+Needs a GPU, PyTorch and JAX with CUDA, CuPy for its jobs, vramline installed; no network. Without `--part` all three run.
+
+`named`: every job of `beside.py` runs under `vramline run --driver-trace on`. Of what NVML counts for the process, at least 98 % must have a
+name other than "unexplained", at the peak and at the end, by `vramline report --json`. `--contexts` writes what contexts take, by driver,
+device and framework: `crates/vramline/src/ledger/contexts.json`. OUT/result has what is worth keeping: the table, the contexts, and the
+recordings as neutral fixtures.
+
+`ledger`: Every workload of `workloads.py` runs under `vramline run`. At the moment where the process held the most, what remains unexplained must
 be less than one percent of what it holds, and every level must add up; in the process the same, before and after deletions. Then steps are
 timed with and without `vramline run`, in turns. Recordings stay in OUT.
 """
 
 import argparse
 import datetime
+import importlib.util
 import json
 import os
 import pathlib
@@ -17,9 +26,17 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tarfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import beside
+
 MIB = 1 << 20
+BINARY = os.environ.get("VRAMLINE_BIN", "vramline")
+PARTS = ("ledger", "named", "cost")
+LEAST_NAMED = 0.98
 JAX = {
     "preallocated": {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".30"},
     "growing": {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
@@ -129,10 +146,132 @@ def cost(out):
     return rows
 
 
-def document(rows, costs, versions):
+def run_job(out, name):
+    """Runs a job of `beside.py` with its driver calls recorded. Gives the recording; `None` where a package is missing or the job fails."""
+    packages, text, variables = beside.JOBS[name]
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        print(f"{name}: skipped, without {', '.join(missing)}", flush=True)
+        return None
+    folder = out / f"{name}.vram"
+    script = out / f"{name}.py"
+    script.write_text(text + beside.ENDING)
+    command = ["vramline", "run", "--driver-trace", "on", "--no-report", "-o", folder, "--", sys.executable, script]
+    environment = os.environ | variables | {"BESIDE_TOLD": str(out / f"{name}.told.json")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    if done.returncode:
+        print(f"FAILED {name}: exit {done.returncode}\n{done.stderr[-2000:]}", flush=True)
+        return None
+    return folder
+
+
+def judge(folder):
+    """What NVML counts for each process of a recording, and what of it has a name, at the peak and at the end."""
+    report = json.loads(subprocess.run([BINARY, "report", "--json", folder], capture_output=True, text=True, check=True).stdout)
+    rows = {}
+    for moment, lines in (("peak", report["ledger"]), ("end", report["ledger_at_end"])):
+        for place, line in enumerate(lines):
+            parts = [part for part in lines if part["part_of"] == place]
+            known = [part["bytes"] for part in parts if part["bytes"] is not None]
+            assert line["bytes"] is None or not known or sum(known) == line["bytes"], (folder, line)
+            if line["line"] != "this job" or not line["bytes"] or not line["device"].startswith("GPU"):
+                continue
+            rest = sum(part["bytes"] or 0 for part in parts if part["line"] == "unexplained")
+            named = {(part["line"], part["library"]): part["bytes"] for part in parts if part["line"] != "unexplained"}
+            row = rows.setdefault(moment, {"processes": [], "held": 0, "unexplained": 0, "parts": {}})
+            row["processes"].append(line["pid"])
+            row["held"] += line["bytes"]
+            row["unexplained"] += abs(rest)
+            for key, size in named.items():
+                row["parts"][key] = row["parts"].get(key, 0) + size
+    for row in rows.values():
+        row["share"] = 1 - row["unexplained"] / row["held"]
+    told = json.loads((folder / "run.json").read_text())
+    frameworks = [json.loads(path.read_text())["frameworks"] for path in folder.glob("process-*.json")]
+    versions = {
+        "driver": (told["driver"] or {}).get("library", {}).get("driver_version"),
+        "gpu": next((device["name"] for device in told["devices"]), None),
+        "frameworks": {name: version for one in frameworks for name, version in one.items() if name in ("torch", "jax")},
+    }
+    return rows, versions
+
+
+def named(out, recordings):
+    """Judges every job. Gives its rows, what contexts take, and whether all is well."""
+    result = out / "result"
+    result.mkdir(parents=True, exist_ok=True)
+    rows, contexts, is_good = {}, {}, True
+    for name in beside.JOBS:
+        if recordings:
+            folder = recordings / f"{name}.vram"
+            folder = folder if folder.exists() else None
+        else:
+            folder = run_job(out, name)
+        if folder is None:
+            is_good = is_good and bool(recordings)
+            continue
+        rows[name], versions = judge(folder)
+        for moment in ("peak", "end"):
+            row = rows[name].get(moment)
+            share = row["share"] if row else 0
+            is_good = is_good and share >= LEAST_NAMED
+            print(f"{name}: {moment}: {share:.2%} of {row['held'] / MIB if row else 0:.1f} MiB has a name", flush=True)
+        end = rows[name].get("end")
+        if end and len(end["processes"]) == 1 and len(versions["frameworks"]) == 1:
+            ((framework, version),) = versions["frameworks"].items()
+            taken = sum(size for (line, _), size in end["parts"].items() if line == "context")
+            contexts.setdefault((versions["driver"], versions["gpu"], framework, version), set()).add(taken)
+        subprocess.run([sys.executable, HERE.parents[1] / "fixtures" / "neutral_recording.py", folder, result / "recordings" / folder.name], check=True)
+    # Jobs that disagree tell nothing.
+    agreed = [(key, taken.pop()) for key, taken in sorted(contexts.items()) if len(taken) == 1]
+    fields = ("driver", "gpu", "framework", "version", "context_bytes")
+    lines = [json.dumps(dict(zip(fields, (*key, taken), strict=True))) for key, taken in agreed]
+    text = "[\n" + ",\n".join(f"  {{ {line[1:-1]} }}" for line in lines) + "\n]\n"
+    (result / "contexts.json").write_text(text)
+    if (result / "recordings").exists():
+        with tarfile.open(result / "recordings.tar.gz", "w:gz") as file:
+            file.add(result / "recordings", arcname="recordings")
+        shutil.rmtree(result / "recordings")
+    versions = sorted({f"{key[1]}, driver {key[0]}, {key[2]} {key[3]}" for key in contexts})
+    return rows, f"{'; '.join(versions)}; {datetime.date.today()}.", text, is_good
+
+
+def named_section(rows, versions):
+    """The table of what has a name."""
     lines = [
-        "# The ledger on a real GPU\n",
-        "`make gpu-proof` writes this page with `tests/gpu/proof.py`; the programs are in `tests/gpu/workloads.py`.\n",
+        versions + "\n",
+        "Every job of `tests/gpu/beside.py` under `vramline run --driver-trace on`, by `vramline report --json`. *Named* is the share of what NVML counts",
+        "for the job's processes that has a name other than \"unexplained\".\n",
+        "| job | process at the peak | named | process at the end | named | largest parts at the end |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, moments in rows.items():
+        cells = []
+        for moment in ("peak", "end"):
+            row = moments.get(moment)
+            cells += [f"{row['held'] / MIB:,.1f} MiB", f"{row['share']:.2%}"] if row else ["unknown", "unknown"]
+        parts = sorted((moments.get("end") or {"parts": {}})["parts"].items(), key=lambda part: -part[1])[:5]
+        largest = "; ".join(f"{size / MIB:,.1f} MiB {line}{f' ({library})' if library else ''}" for (line, library), size in parts if size)
+        lines.append(f"| {name} | {' | '.join(cells)} | {largest} |")
+    return "\n".join(lines) + "\n"
+
+
+HEAD = """# The ledger on a real GPU
+
+`make gpu-proof` writes this page with `tests/gpu/proof.py`; the programs are in `tests/gpu/workloads.py` and `tests/gpu/beside.py`.
+"""
+
+
+def write(path, sections):
+    """Writes sections into the page; those that were not made stay as they are."""
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    known = dict(part.split("\n", 1) for part in old.split("\n## ")[1:])
+    known |= sections
+    path.write_text(HEAD + "".join(f"\n## {title}\n\n{text.strip()}\n" for title, text in known.items()), encoding="utf-8")
+
+
+def ledger_section(rows, versions):
+    lines = [
         versions + "\n",
         "At the peak, with the driver's nearest figures for a pool of that size, in MiB. *Process* is the driver's figure. *Context at start* is",
         "what the process held outside its pool when both were first known. *Outside* is what came later, each with its moment. *Unexplained* is",
@@ -154,8 +293,12 @@ def document(rows, costs, versions):
                 continue
             figures = [moment.get(word) for word in ("this job", "pool", "in use", "cached free", "context and outside the pools")]
             lines.append(f"| {row['name']}, {row['mode']} | {moment['label']} | {' | '.join(map(signed, figures))} |")
-    lines += ["", "The cost of sampling: a step with and without `vramline run`, alternating (median of five pairs, least and most):\n",
-              "| rate | bare step | added | share of time spent asking the driver |", "|---|---|---|---|"]
+    return "\n".join(lines) + "\n"
+
+
+def cost_section(costs):
+    lines = ["A step with and without `vramline run`, alternating (median of five pairs, least and most):\n",
+             "| rate | bare step | added | share of time spent asking the driver |", "|---|---|---|---|"]
     for rate, bare, middle, least, most, driver in costs:
         spent = driver["costs"]["memory"]["nanos"] + driver["costs"]["processes"]["nanos"]
         share = spent / driver["watched_ns"] if driver["watched_ns"] else 0
@@ -163,29 +306,48 @@ def document(rows, costs, versions):
     return "\n".join(lines) + "\n"
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--write", type=pathlib.Path)
-    asked = parser.parse_args()
-    # A name that is taken would be counted up.
-    shutil.rmtree(asked.out, ignore_errors=True)
-    asked.out.mkdir(parents=True)
-    rows = [prove(asked.out, number, *case) for number, case in enumerate(CASES)]
+def prove_ledger(out):
+    """The ledger closes without driver calls. Gives its section, and whether all is well."""
+    rows = [prove(out, number, *case) for number, case in enumerate(CASES)]
     rows = [row for row in rows if row]
-    costs = cost(asked.out)
     import jax
     import torch
 
     versions = (f"{torch.cuda.get_device_name(0)}, driver {rows[0]['driver']['library']['driver_version']}, PyTorch {torch.__version__}, "
                 f"JAX {jax.__version__}, Python {platform.python_version()}; {datetime.date.today()}")
-    text = document(rows, costs, versions)
-    print(text)
-    if asked.write:
-        asked.write.write_text(text, encoding="utf-8")
     bad = [(row["name"], row["mode"], row["share"]) for row in rows if row["share"] is None or row["share"] >= 0.01]
     print("not closed:", bad, "; failed:", len(CASES) - len(rows))
-    return 1 if bad or len(rows) < len(CASES) else 0
+    return ledger_section(rows, versions), not bad and len(rows) == len(CASES)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("--write", type=pathlib.Path)
+    parser.add_argument("--contexts", type=pathlib.Path)
+    parser.add_argument("--recordings", type=pathlib.Path)
+    asked = parser.parse_args()
+    # A name that is taken would be counted up.
+    shutil.rmtree(asked.out, ignore_errors=True)
+    asked.out.mkdir(parents=True)
+    parts = asked.part or PARTS
+    sections, is_good = {}, True
+    if "named" in parts:
+        rows, versions, contexts, is_good = named(asked.out, asked.recordings)
+        sections["What has a name"] = named_section(rows, versions)
+        (asked.out / "result" / "named.md").write_text(sections["What has a name"])
+        if asked.contexts:
+            asked.contexts.write_text(contexts)
+    if "ledger" in parts:
+        sections["Without driver calls"], is_closed = prove_ledger(asked.out)
+        is_good = is_good and is_closed
+    if "cost" in parts:
+        sections["The cost of sampling"] = cost_section(cost(asked.out))
+    print("\n".join(sections.values()))
+    if asked.write:
+        write(asked.write, sections)
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ export function numbers(report: Report, pool: Pool): HTMLElement {
   const taken = line("pool", (entry) => ofJob === undefined || (entry.part_of !== null && report.ledger[entry.part_of] === ofJob));
   const isHost = pool.device.startsWith("CPU");
   const source = (entry: LedgerLine) => ({
-    driver: "as the driver reports it", host: "as the kernel reports it", framework: "as the framework reports it", trace: "by the trace",
+    driver: "as the driver reports it", calls: "by recorded driver calls", host: "as the kernel reports it", framework: "as the framework reports it", trace: "by the trace",
     replay: "by exact replay", derived: "derived from other figures", estimated: "an estimate",
   }[entry.source]);
   // A default that nobody set and no memory backs is no limit.

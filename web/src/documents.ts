@@ -269,18 +269,21 @@ export interface InventoryView {
 export interface LedgerView {
   device: string;
   at_ns: number;
-  moment: "peak" | "traced-peak" | "highest-reading" | "last-reading" | "asked";
+  moment: "peak" | "traced-peak" | "highest-reading" | "last-reading" | "process-peak" | "end" | "asked";
   told_at_ns: number | null;
-  line: "device total" | "driver reserved" | "free" | "processes" | "this job" | "other process" | "unattributed" | "context at start" | "pool" | "context, pool and outside" | "pool and the program's own" | "in use" | "cached free" | "context, cached and outside" | "cached and the program's own" | "slack" | "before the recording" | "outside the pools" | "context and outside the pools" | "pool not resident" | "the program's own" | "unexplained" | "parameters" | "gradients" | "optimizer" | "activations" | "inputs" | "state" | "temporaries" | "unknown";
+  line: "device total" | "driver reserved" | "free" | "processes" | "this job" | "other process" | "unattributed" | "context at start" | "pool" | "context, pool and outside" | "pool and the program's own" | "in use" | "cached free" | "context, cached and outside" | "cached and the program's own" | "slack" | "before the recording" | "outside the pools" | "context and outside the pools" | "pool not resident" | "the program's own" | "context" | "code, streams and libraries" | "code" | "first launches" | "limits" | "streams" | "events" | "graphs" | "library memory" | "program memory" | "driver pool" | "pinned memory" | "copies and synchronization" | "other driver calls" | "page rounding" | "unexplained" | "parameters" | "gradients" | "optimizer" | "activations" | "inputs" | "state" | "temporaries" | "unknown";
   detail: string;
   growths: number | null;
   first_ns: number | null;
   last_ns: number | null;
+  library: string | null;
+  count: number | null;
+  python: string | null;
   pid: number | null;
   part_of: number | null;
   depth: number;
   bytes: number | null;
-  source: "driver" | "host" | "framework" | "trace" | "replay" | "derived" | "estimated";
+  source: "driver" | "calls" | "host" | "framework" | "trace" | "replay" | "derived" | "estimated";
   reason: string;
 }
 
@@ -458,6 +461,7 @@ export interface Report {
   marks: MarkView[];
   inventory: InventoryView[];
   ledger: LedgerView[];
+  ledger_at_end: LedgerView[];
   findings: FindingView[];
   warnings: Warning[];
   unknowns: Unknown[];

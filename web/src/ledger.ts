@@ -5,10 +5,11 @@ import { bytes, duration, el, legendItem, percent, section, size, swatch, time }
 import { lineName, missing, term } from "./words";
 
 const MOMENTS: Record<LedgerLine["moment"], string> = {
-  peak: ", the peak", "traced-peak": ", the peak of the traced steps", "highest-reading": ", the highest reading", "last-reading": ", the last reading", asked: "",
+  peak: ", the peak", "traced-peak": ", the peak of the traced steps", "highest-reading": ", the highest reading", "last-reading": ", the last reading",
+  "process-peak": ", the peak of the process", end: ", the end", asked: "",
 };
 const SOURCES: Record<LedgerLine["source"], string> = {
-  driver: "driver", host: "kernel", framework: "framework's counters", trace: "trace", replay: "exact replay", derived: "difference of other lines", estimated: "estimate",
+  driver: "driver", calls: "recorded driver calls", host: "kernel", framework: "framework's counters", trace: "trace", replay: "exact replay", derived: "difference of other lines", estimated: "estimate",
 };
 
 // A part; `of` is the place of the part that it belongs to.
@@ -17,6 +18,9 @@ interface Entry { name: string; part: string; bytes: number | null; source: stri
 const CLASSES: Partial<Record<LineKind, string>> = {
   free: "free", "cached free": "free", "driver reserved": "reserved", "before the recording": "before", "pool not resident": "free",
   "context at start": "reserved", "the program's own": "reserved", "outside the pools": "others", "other process": "others", unattributed: "others",
+  context: "reserved", "code, streams and libraries": "others", code: "others", "first launches": "others", limits: "others", streams: "others", events: "others",
+  graphs: "others", "library memory": "others", "program memory": "others", "driver pool": "others", "pinned memory": "others",
+  "copies and synchronization": "others", "other driver calls": "others", "page rounding": "slack",
 };
 
 const entryOf = (line: LedgerLine, of: number | null): Entry => ({
@@ -130,14 +134,14 @@ function context(lines: LedgerLine[]): HTMLElement | null {
     el("li", {}, isHost ? "Host memory " : "Device ", size(total.bytes), ":"), ...known.map(([part, name, amount]) => legendItem(part, name, " ", size(amount)))), strip);
 }
 
-function lines(all: Entry[], caption: string): HTMLElement {
+function lines(all: Entry[], caption: string, summary = "Every line, with its source"): HTMLElement {
   const depth = (at: number): number => { const of = all[at]?.of ?? null; return of === null ? 0 : 1 + depth(of); };
   const rows = all.map((entry, at) => {
     const name = el("td", {}, swatch(entry.part), term(entry.name));
     name.style.paddingLeft = 0.5 + depth(at) * 1.1 + "rem";
     return el("tr", {}, name, el("td", { class: "number" }, size(entry.bytes, "unknown")), el("td", { class: "wide" }, entry.bytes === null ? entry.reason : entry.source));
   });
-  return el("details", {}, el("summary", {}, "Every line, with its source"), el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+  return el("details", {}, el("summary", {}, summary), el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     el("table", {}, el("caption", { class: "offscreen" }, caption),
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "line"), el("th", { scope: "col", class: "number" }, "bytes"), el("th", { scope: "col" }, "source, or why it is unknown"))),
       el("tbody", {}, ...rows))));
@@ -158,6 +162,8 @@ export function ledger(report: Report, pool: Pool): HTMLElement | null {
     if (around) out.append(around);
     out.append(bar(all, title), lines(mine.map((line) => entryOf(line, line.part_of === null ? null : line.part_of - first)), title));
     if (off !== 0) out.append(el("p", { class: "hint" }, `The ${isHost ? "kernel" : "driver"} was read ${duration(Math.abs(off))} ${off < 0 ? "earlier" : "later"}.`));
+    const end = report.ledger_at_end.filter((line) => line.device === device), from = report.ledger_at_end.findIndex((line) => line.device === device);
+    if (end.length > 0) out.append(lines(end.map((line) => entryOf(line, line.part_of === null ? null : line.part_of - from)), `${device}, the end of the job`, "Every line at the end of the job"));
   }
   if (out.children.length > 1) return out;
   const all = ofPool(pool), title = `${pool.name} ${whenHeld(pool, "at its peak")}`;

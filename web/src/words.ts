@@ -11,7 +11,9 @@ const LINE_NAMES: Partial<Record<LineKind, string>> = {
   "driver reserved": "reserved by the driver", unattributed: "not attributed to a process", "context at start": "context", "cached free": "cached",
   "context, cached and outside": "context, cached and outside the pool", "context, pool and outside": "context, pool and outside the pool",
   "cached and the program's own": "cached, and the program itself", "pool and the program's own": "pool, and the program itself",
-  slack: "rounding", "pool not resident": "reserved, but never touched", "the program's own": "the program itself",
+  "first launches": "local memory and code at first launches", "library memory": "memory of libraries", "program memory": "memory of the program's own CUDA calls",
+  "driver pool": "pool of the driver", "pinned memory": "for pinned host memory", "copies and synchronization": "first copies and synchronizations",
+  "page rounding": "rounding to pages of the driver", slack: "rounding", "pool not resident": "reserved, but never touched", "the program's own": "the program itself",
 };
 export function lineName(line: LedgerLine): string {
   const { detail } = line;

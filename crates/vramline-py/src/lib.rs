@@ -377,6 +377,7 @@ fn ledger_json(
         in_use: told(current),
         not_in_use: why_current,
         parts: None,
+        segments: None,
     };
     let job = JobProcess {
         pid: std::process::id(),

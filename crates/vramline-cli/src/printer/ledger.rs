@@ -47,6 +47,8 @@ fn title(first: &LedgerView) -> String {
         LedgerMoment::TracedPeak => ", the peak of the traced steps",
         LedgerMoment::HighestReading => ", the highest reading",
         LedgerMoment::LastReading => ", the last reading",
+        LedgerMoment::ProcessPeak => ", the peak of the process",
+        LedgerMoment::End => ", the end",
         LedgerMoment::Asked => "",
     };
     let source = if is_host { "the kernel" } else { "the driver" };

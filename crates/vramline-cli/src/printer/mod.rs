@@ -161,7 +161,7 @@ fn or_dash<T: std::fmt::Display>(value: Option<T>) -> String {
     value.map_or("-".to_owned(), |value| value.to_string())
 }
 
-fn signed(bytes: i64) -> String {
+pub(crate) fn signed(bytes: i64) -> String {
     let sign = if bytes < 0 { "-" } else { "" };
     format!("{sign}{}", Bytes(bytes.unsigned_abs()))
 }

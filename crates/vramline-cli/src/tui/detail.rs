@@ -10,7 +10,7 @@ use super::pen::{Paint, Pen};
 use super::state::{Roles, State};
 use crate::lookout::Look;
 use crate::printer::top::{bytes, command, elapsed};
-use crate::printer::{percent, printable};
+use crate::printer::{percent, printable, signed};
 
 /// Draws the details of the selected process.
 pub(super) fn detail(pen: &mut Pen<'_>, state: &State, look: &Look, paint: Paint) {
@@ -114,6 +114,13 @@ fn roles(state: &State, row: &TopProcess, job: Option<&TopJob>, paint: Paint) ->
             role.variables,
             if role.variables == 1 { "variable" } else { "variables" }
         )));
+    }
+    if !row.outside.is_empty() {
+        lines.push(title("Outside the pool, by driver calls".to_owned()));
+    }
+    for held in &row.outside {
+        let text = format!("  {:>9}  {}: {}", signed(held.bytes), held.line.title(), held.detail);
+        lines.push(Line::from(printable(&text)));
     }
     lines
 }

@@ -125,6 +125,23 @@ fn a_silent_allocator_is_the_first_thing_said() {
 }
 
 #[test]
+fn driver_calls_name_what_lies_beside_the_pool() {
+    assert_told("beside.txt", &["report", "fixtures/beside/torch_graph.vram"]);
+    let full = told(&["report", "fixtures/beside/torch_graph.vram", "--full"]);
+    let at_peak = full.split_once("The ledger of GPU:0").expect("a ledger").1;
+    for (size, line, detail) in [
+        ("518 MiB", "context", "PyTorch, without 8.81 MiB that NVML counts for the device only"),
+        ("70.0 MiB", "streams", "PyTorch, 128 streams"),
+        ("64.1 MiB", "memory of libraries", "cuBLAS, 3 allocations"),
+        ("1.87 MiB", "rounding to pages of the driver", "NVML counts pages of 2 MiB"),
+    ] {
+        let is_it =
+            |text: &str| text.trim_start().starts_with(size) && text.contains(line) && text.contains(detail);
+        assert!(at_peak.lines().any(is_it), "{line}: {at_peak}");
+    }
+}
+
+#[test]
 fn help_teaches() {
     assert_told("help.txt", &["report", "--help"]);
 }

@@ -8,6 +8,7 @@
 mod cache;
 mod churn;
 mod dominated;
+mod first_launch;
 pub(crate) mod fragmentation;
 mod growing_inputs;
 mod imbalance;
@@ -18,10 +19,13 @@ mod outside;
 mod phase;
 mod preallocation;
 pub mod staircase;
+mod streams;
+mod workspace;
 
 use std::collections::BTreeMap;
 
 use crate::event::Framework;
+use crate::ledger::HeldLine;
 use crate::trace::{Phase, SurvivorKind};
 use crate::units::{Bytes, plural};
 
@@ -253,6 +257,8 @@ pub struct Device {
     pub context: Option<Bytes>,
     /// Growth outside its pools since then, with what the program did at the time.
     pub grown_outside: Vec<(i64, String)>,
+    /// What driver calls took outside its pools at the peak, if they were recorded.
+    pub beside: Vec<HeldLine>,
     /// Other processes on the device: their number and their bytes.
     pub others: Option<(usize, Bytes)>,
     /// A limit that the user set.
@@ -266,11 +272,14 @@ pub struct Device {
 /// Every finding, the largest first.
 #[must_use]
 pub fn findings(devices: &[Device]) -> Vec<Finding> {
-    let rules: [fn(&Device) -> Option<Finding>; 11] = [
+    let rules: [fn(&Device) -> Option<Finding>; 14] = [
         growth,
         preallocation::check,
         cache::check,
         outside::check,
+        streams::check,
+        workspace::check,
+        first_launch::check,
         neighbours::check,
         limit::check,
         phase::check,
@@ -317,6 +326,20 @@ fn percent(part: Bytes, whole: Bytes) -> u64 {
     (u128::from(part.0) * 100)
         .checked_div(u128::from(whole.0))
         .map_or(0, |share| u64::try_from(share).unwrap_or(u64::MAX))
+}
+
+/// The largest line of what driver calls took, of those that a rule is about: its bytes and its share of the process in percent. `None` if
+/// it is too small to matter.
+fn held_share(
+    device: &Device,
+    is_it: impl Fn(&HeldLine) -> bool,
+    least: Bytes,
+    share: u64,
+) -> Option<(&HeldLine, Bytes, u64)> {
+    let line = device.beside.iter().filter(|line| is_it(line)).max_by_key(|line| line.bytes)?;
+    let bytes = Bytes(u64::try_from(line.bytes).ok()?);
+    let percent = percent(bytes, device.held?);
+    (bytes >= least && percent >= share).then_some((line, bytes, percent))
 }
 
 /// A list of numbers in words, shortened if it is long: `2, 3, 4, 5, ..., 40 (39 in total)`.

@@ -1,14 +1,20 @@
 //! The accounts of each device of a recording: who held what at any moment, for the ledger at the peak and at other requested moments.
 
+use std::sync::Arc;
+
+use super::pool_claims;
 use super::process::ProcessStory;
 use super::reading::Reading;
 use super::report::PoolAnalysis;
 use crate::analysis::caching::CachedWhen;
-use crate::ledger::moments::{Books, Did, DriverMoment, HighestFigures, LedgerMoment, PoolSeries};
-use crate::ledger::{Cause, Ledger, Parts, SourcedBytes, Teller, What};
+use crate::ledger::moments::{
+    Books, Did, DriverMoment, HighestFigures, LedgerMoment, PoolSeries, ProcessCalls,
+};
+use crate::ledger::{Cause, ContextEstimate, Ledger, Parts, SourcedBytes, Teller, What};
 use crate::recording::reader::{Recorded, RecordedProcess};
 use crate::recording::rows::{Counters, DriverRow, HOST, Mark, PINNED, RecordedMarkKind};
 use crate::snapshot::Role;
+use crate::trace::driver_holdings::DriverHoldings;
 use crate::trace::{PoolTrace, Trace};
 use crate::units::{Bytes, Nanos, Picos};
 
@@ -65,18 +71,74 @@ impl<'a> Accounts<'a> {
                     pool.device == device && pool.pid.is_none_or(|pid| pid == u64::from(process.id.pid()))
                 };
                 let series = series(process, &device, trace, pools.iter().find(is_it));
+                let estimate = accounts.estimate(process, &device);
                 let place = accounts.place(&device);
                 if let Some(books) = accounts.books.get_mut(place) {
+                    books.estimates.push((process.id.pid(), estimate));
                     books.pools.push(series);
                     books.did.extend(process.marks.iter().filter_map(did));
                 }
             }
+        }
+        accounts.add_driver_calls(reading);
+        // A job without a known framework has no marks.
+        let begin = recorded.manifest.as_ref().map(|manifest| manifest.clocks.begin.monotonic_ns.0);
+        if accounts.begins.is_empty() {
+            accounts.begins.extend(begin.map(|begin| (0, begin)));
         }
         for books in &mut accounts.books {
             books.did.sort_by_key(|did| did.span);
             name_as_driver(books);
         }
         Some(accounts)
+    }
+
+    /// What the context of a process takes on a device, as far as that was measured elsewhere.
+    fn estimate(&self, process: &RecordedProcess, device: &str) -> ContextEstimate {
+        let Some(manifest) = &self.recorded.manifest else { return ContextEstimate::None };
+        // Code that is loaded at once counts to the context.
+        let is_lazy = manifest.environment.get("CUDA_MODULE_LOADING").is_none_or(|mode| mode == "LAZY");
+        let uuid = self.uuid(device).filter(|_| is_lazy && device.starts_with("GPU"));
+        let gpu = manifest.devices.iter().find(|known| uuid.is_some() && known.uuid == uuid);
+        let driver = manifest.driver.as_ref().and_then(|driver| driver.library.driver_version.as_deref());
+        let gpu = gpu.and_then(|gpu| gpu.name.as_deref());
+        ContextEstimate::of(driver, gpu, process.facts.framework())
+    }
+
+    /// Adds what the driver calls of each process made it hold. They know the size of a pool at every moment.
+    fn add_driver_calls(&mut self, reading: &'a Reading) {
+        for calls in &self.recorded.driver_calls {
+            let number = self.recorded.processes.iter().position(|process| process.id == calls.id);
+            let process = number.and_then(|number| self.recorded.processes.get(number));
+            let mut holdings = DriverHoldings::of(calls);
+            let devices = holdings.devices();
+            for &device in &devices {
+                let windows = number.map(|number| reading.windows_of(number)).unwrap_or_default();
+                let traces: Vec<&Trace> = windows.iter().map(|window| window.trace).collect();
+                pool_claims::claim(&mut holdings, device, &traces, process);
+            }
+            let holdings = Arc::new(holdings);
+            let ended = process.and_then(|process| {
+                let end = process.marks.iter().rev().find(|mark| mark.kind == RecordedMarkKind::End)?;
+                Some(end.time.monotonic)
+            });
+            let pid = calls.id.pid();
+            // A worker that only loads the driver holds nothing.
+            let is_held = |device: &u16| holdings.peak(*device).is_some_and(|(bytes, _)| bytes > 0);
+            for device in devices.into_iter().filter(is_held) {
+                let place = self.place(&format!("GPU:{device}"));
+                let Some(books) = self.books.get_mut(place) else { continue };
+                if !books.pools.iter().any(|pool| pool.pid == pid) && !holdings.pool_series(device).is_empty()
+                {
+                    // The framework reports nothing about its pool.
+                    books.pools.push(PoolSeries { name: books.device.clone(), pid, ..PoolSeries::default() });
+                }
+                if let Some(pool) = books.pools.iter_mut().find(|pool| pool.pid == pid) {
+                    take_sizes(pool, &holdings, device);
+                }
+                books.calls.push(ProcessCalls { pid, device, holdings: holdings.clone(), ended });
+            }
+        }
     }
 
     /// The index of a device's accounts, which are created if there are none.
@@ -179,6 +241,29 @@ impl<'a> Accounts<'a> {
         self.books.iter().filter_map(at_peak).collect()
     }
 
+    /// The most in use of each pool that only driver calls tell about: its device, its process, its bytes.
+    pub(super) fn used_by_calls(&self) -> Vec<(&str, u32, Bytes)> {
+        let of = |books: &'_ Books<'a>| {
+            let most = |pool: &PoolSeries| {
+                let by_calls = pool.in_use.iter().filter(|(_, told)| told.by == Teller::Calls);
+                Some((pool.pid, by_calls.map(|(_, told)| told.bytes).max()?))
+            };
+            books.pools.iter().filter_map(most).collect::<Vec<_>>()
+        };
+        let each = |books| of(books).into_iter().map(|(pid, bytes)| (books.device.as_str(), pid, bytes));
+        self.books.iter().flat_map(each).collect()
+    }
+
+    /// The ledger of each device with recorded driver calls at the end of the job.
+    #[must_use]
+    pub fn at_ends(&self) -> Vec<DeviceLedger> {
+        let at_end = |books: &Books<'_>| {
+            let time = books.end_moment().filter(|_| !books.calls.is_empty())?;
+            Some(self.ledger_at(books, time, LedgerMoment::End, &books.driver_moment(time)))
+        };
+        self.books.iter().filter_map(at_end).collect()
+    }
+
     /// The highest figures of each device over the whole run.
     #[must_use]
     pub fn highest(&self) -> Vec<DeviceHighest> {
@@ -262,6 +347,20 @@ fn series(
     series
 }
 
+/// The size of a pool by the driver calls of its process, if they show the pool.
+fn take_sizes(pool: &mut PoolSeries, holdings: &DriverHoldings, device: u16) {
+    let sourced = |(at, bytes): (i64, Bytes)| (at, SourcedBytes { bytes, by: Teller::Calls });
+    let sizes = holdings.pool_series(device);
+    if sizes.is_empty() {
+        return;
+    }
+    pool.taken = sizes.into_iter().map(sourced).collect();
+    pool.taken_until = None;
+    if pool.in_use.is_empty() {
+        pool.in_use = holdings.pool_used_series(device).into_iter().map(sourced).collect();
+    }
+}
+
 /// What a pool had taken at its peak, by its replay or by its trace.
 fn taken_at_peak(pool: &PoolAnalysis) -> Option<SourcedBytes> {
     let exact = pool.replay.as_ref().filter(|replayed| replayed.is_exact);
@@ -309,7 +408,14 @@ fn name_as_driver(books: &mut Books<'_>) {
         books.rows.iter().filter(|row| row.is_job == Some(true)).filter_map(|row| row.pid).collect();
     of_job.sort_unstable();
     of_job.dedup();
-    if let ([only], [pool]) = (of_job.as_slice(), books.pools.as_mut_slice()) {
+    let [only] = of_job.as_slice() else { return };
+    if let [pool] = books.pools.as_mut_slice() {
         pool.pid = *only;
+    }
+    if let [calls] = books.calls.as_mut_slice() {
+        calls.pid = *only;
+    }
+    if let [(pid, _)] = books.estimates.as_mut_slice() {
+        *pid = *only;
     }
 }

@@ -6,7 +6,7 @@ use super::process::PoolStep;
 use super::reading::Reading;
 use super::report::{PoolAnalysis, ReportAnalysis};
 use crate::advise::{self, Device, Finding, Fragments, Largest};
-use crate::ledger::{Line, LineKind};
+use crate::ledger::{HeldLine, Line, LineKind, What};
 use crate::replay::CauseKind;
 use crate::trace::{self, Phase};
 use crate::units::Bytes;
@@ -87,6 +87,7 @@ fn device(report: &ReportAnalysis, pool: &PoolAnalysis, reading: &Reading) -> De
         held: figures.held,
         context: figures.context,
         grown_outside: figures.grown_outside,
+        beside: held_lines(report, pool),
         others: figures.others,
         limit: settings.and_then(|settings| settings.limit_bytes),
         grows: settings.and_then(|settings| settings.growth),
@@ -119,6 +120,24 @@ impl LedgerFigures {
             taken: highest.and_then(|highest| highest.taken),
         }
     }
+}
+
+/// What driver calls of the pool's process took, by the ledger at the peak.
+fn held_lines(report: &ReportAnalysis, pool: &PoolAnalysis) -> Vec<HeldLine> {
+    let of_device = report.ledgers.iter().find(|each| each.ledger.device == pool.device);
+    let Some(ledger) = of_device.map(|each| &each.ledger) else { return Vec::new() };
+    let of_jobs = |line: &&Line| matches!(line.what, What::Job(_));
+    let is_alone = ledger.lines.iter().filter(of_jobs).count() == 1;
+    let is_process = |line: &Line| match &line.what {
+        What::Job(pid) => is_alone || pool.pid == Some(u64::from(*pid)),
+        _ => false,
+    };
+    let of_process = |line: &&Line| line.of.and_then(|of| ledger.lines.get(of)).is_some_and(is_process);
+    let held = |line: &Line| match &line.what {
+        What::Held(held) => Some(held.clone()),
+        _ => None,
+    };
+    ledger.lines.iter().filter(of_process).filter_map(held).collect()
 }
 
 /// Reserved and in use in the framework's last reading.

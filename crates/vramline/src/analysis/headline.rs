@@ -18,7 +18,7 @@ use crate::warning::Warning;
 const FAILED: [&str; 1] = ["out-of-memory"];
 
 /// Codes of warnings that the allocator which holds the memory is not in the trace.
-const SILENT: [&str; 2] = ["silent-allocator", "cuda-malloc-async"];
+pub(super) const SILENT_ALLOCATORS: [&str; 2] = ["silent-allocator", "cuda-malloc-async"];
 
 /// A share of its limit from which on a pool is called full.
 const FULL_PERCENT: u128 = 95;
@@ -104,7 +104,7 @@ impl ReportAnswer {
             let at = first_with(&report.warnings, codes)?;
             report.warnings.get(at).map(sentence)
         };
-        let (failed, silent) = (first(&FAILED), first(&SILENT));
+        let (failed, silent) = (first(&FAILED), first(&SILENT_ALLOCATORS));
         let (peak, limit) =
             (main.and_then(PoolAnalysis::highest), main.and_then(PoolAnalysis::binding_limit));
         let word = match (&failed, &silent, peak) {
@@ -116,7 +116,10 @@ impl ReportAnswer {
         };
         let about = match main {
             Some(pool) => about_pool(report, pool),
-            None if report.job.is_some() => vec!["This recording has no memory figures.".to_owned()],
+            None if report.job.is_some() => {
+                let by_calls = pool_size::without_pool(report);
+                vec![by_calls.unwrap_or_else(|| "This recording has no memory figures.".to_owned())]
+            }
             None if report.source.framework == Some(Framework::PyTorch) => {
                 vec!["The snapshot is empty: it has no segments and no history.".to_owned()]
             }
@@ -140,7 +143,10 @@ impl ReportAnswer {
 /// The warnings that the headline or the explanation repeats, by their places.
 #[must_use]
 pub fn warnings_in_answer(warnings: &[Warning]) -> Vec<usize> {
-    [&FAILED[..], &SILENT[..]].into_iter().filter_map(|codes| first_with(warnings, codes)).collect()
+    [&FAILED[..], &SILENT_ALLOCATORS[..]]
+        .into_iter()
+        .filter_map(|codes| first_with(warnings, codes))
+        .collect()
 }
 
 fn first_with(warnings: &[Warning], codes: &[&str]) -> Option<usize> {

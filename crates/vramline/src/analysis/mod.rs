@@ -24,6 +24,7 @@ pub mod pack;
 pub mod patterns;
 pub mod picture;
 pub mod plan;
+mod pool_claims;
 mod pool_size;
 pub mod process;
 pub mod reading;

@@ -7,7 +7,7 @@ use super::report::{PoolAnalysis, ReportAnalysis};
 use crate::advise::FRAGMENTATION_RULES;
 use crate::analysis::caching::CachedWhen;
 use crate::ledger::moments::LedgerMoment;
-use crate::ledger::{Line, LineKind};
+use crate::ledger::{Line, LineKind, What};
 use crate::units::Bytes;
 
 /// What the pool reserved, as a sum, and what the driver counts for the process. `None` where nothing but the bytes in use is known.
@@ -73,9 +73,9 @@ impl PoolSize {
         };
         match job.filter(|job| *job >= reserved) {
             Some(job) if !is_host => format!(
-                "{when} nvidia-smi shows {job} for {whose}: {in_use} in use + {cached} cached (reserved, not in use) + {} for context \
-                 and libraries.",
-                job.saturating_sub(reserved)
+                "{when} nvidia-smi shows {job} for {whose}: {in_use} in use + {cached} cached (reserved, not in use) + {} {}.",
+                job.saturating_sub(reserved),
+                outside(report, pool)
             ),
             _ => {
                 let held = job.filter(|_| is_host);
@@ -90,6 +90,45 @@ impl PoolSize {
     }
 }
 
+/// What lies outside the pool: its largest parts where driver calls name them.
+fn outside(report: &ReportAnalysis, pool: &PoolAnalysis) -> String {
+    largest_parts(report, &pool.device)
+        .map_or("for context and libraries".to_owned(), |parts| format!("outside the pool ({parts})"))
+}
+
+/// The largest parts that driver calls name, in a sentence; `None` if no calls were recorded.
+fn largest_parts(report: &ReportAnalysis, device: &str) -> Option<String> {
+    const SHOWN: usize = 3;
+    let mut parts: Vec<(String, i64)> = Vec::new();
+    for line in report.ledger_lines(device) {
+        let (What::Held(held), Some(bytes)) = (&line.what, line.bytes) else { continue };
+        let name = held.phrase();
+        match parts.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum = sum.saturating_add(bytes),
+            None => parts.push((name, bytes)),
+        }
+    }
+    parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let sized =
+        |(name, bytes): &(String, i64)| Some(format!("{name} {}", Bytes(u64::try_from(*bytes).ok()?)));
+    let largest: Vec<String> = parts.iter().take(SHOWN).filter_map(sized).collect();
+    let more = if parts.len() > SHOWN { " and more" } else { "" };
+    (!largest.is_empty()).then(|| format!("{}{more}", largest.join(", ")))
+}
+
+/// What a job without a framework's pool held at its peak, by its driver calls.
+pub(super) fn without_pool(report: &ReportAnalysis) -> Option<String> {
+    let ledger = &report.ledgers.first()?.ledger;
+    let of_job = ledger.lines.iter().filter(|line| line.what.kind() == LineKind::Job);
+    let held: i64 = of_job.filter_map(|line| line.bytes).sum();
+    let held = Bytes(u64::try_from(held).ok().filter(|held| *held > 0)?);
+    let parts = largest_parts(report, &ledger.device)?;
+    let device = &ledger.device;
+    Some(format!(
+        "No framework reports a pool. At the peak, nvidia-smi shows {held} for this job on {device}: {parts}."
+    ))
+}
+
 /// The moment that the figures are of.
 fn moment(report: &ReportAnalysis, pool: &PoolAnalysis) -> &'static str {
     let ledger = report.ledgers.iter().find(|each| each.ledger.device == pool.device);
@@ -97,7 +136,8 @@ fn moment(report: &ReportAnalysis, pool: &PoolAnalysis) -> &'static str {
         Some(LedgerMoment::TracedPeak) => "At that traced moment,",
         Some(LedgerMoment::HighestReading) => "At the highest sample (the peak may lie between two samples),",
         Some(LedgerMoment::LastReading) => "At the last reading of the driver,",
-        Some(LedgerMoment::Peak | LedgerMoment::Asked) | None => "At the peak,",
+        Some(LedgerMoment::End) => "At the end,",
+        Some(LedgerMoment::Peak | LedgerMoment::ProcessPeak | LedgerMoment::Asked) | None => "At the peak,",
     }
 }
 

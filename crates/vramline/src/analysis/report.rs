@@ -70,6 +70,8 @@ pub struct ReportAnalysis {
     pub inventory: Vec<RoleVariables>,
     /// One for each device of a recording, at the peak of its largest pool.
     pub ledgers: Vec<DeviceLedger>,
+    /// One for each device whose driver calls were recorded, at the end of the job.
+    pub ledgers_at_end: Vec<DeviceLedger>,
     /// The highest figures of each device of a recording over the run.
     pub highest: Vec<DeviceHighest>,
     /// The traces of a recording.
@@ -253,6 +255,7 @@ pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
         marks: Vec::new(),
         inventory: Vec::new(),
         ledgers: Vec::new(),
+        ledgers_at_end: Vec::new(),
         highest: Vec::new(),
         windows: Vec::new(),
         findings: Vec::new(),
@@ -274,6 +277,8 @@ pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
     if let Some(accounts) = Accounts::of(reading, &report.pools) {
         let (ledgers, highest) = (accounts.at_peaks(), accounts.highest());
         (report.ledgers, report.highest) = (ledgers, highest);
+        report.ledgers_at_end = accounts.at_ends();
+        report.add_pools_by_calls(&accounts);
     }
     // What holds of several pools is said once.
     let mut said = FxHashSet::default();

@@ -8,6 +8,8 @@
 //! in use              = requested, by role + slack + before the recording
 //! ```
 //!
+//! If the driver calls of a process were recorded, they name what lies outside its pools: see [`beside`].
+//!
 //! On the CPU stand-in, host memory takes the place of device memory. There is no driver and no context: the kernel reports the figures, and
 //! memory of a process outside its pool is the program's own.
 //!
@@ -21,10 +23,16 @@
 //!
 //! This module does not read any figures: see [`moments`] for recordings.
 
+pub mod beside;
+mod estimate;
 mod growth;
+mod line_kind;
 pub mod moments;
 
+pub use beside::{BesidePool, HeldLine, PoolSegments};
+pub use estimate::ContextEstimate;
 pub use growth::{Cause, Growth, GrowthGroup};
+pub use line_kind::LineKind;
 
 use crate::snapshot::Role;
 use crate::units::Bytes;
@@ -34,6 +42,8 @@ use crate::units::Bytes;
 pub enum Teller {
     /// The driver.
     Driver,
+    /// The recorded calls of the driver, with NVML's figures around each.
+    Calls,
     /// The kernel, for host memory: MemTotal, MemAvailable, resident set size.
     Host,
     /// The framework's own counters.
@@ -50,6 +60,7 @@ pub enum Teller {
 
 words!(Teller {
     Driver => "driver",
+    Calls => "calls",
     Host => "host",
     Framework => "framework",
     Trace => "trace",
@@ -111,12 +122,25 @@ pub struct JobProcess {
     pub held: Option<Bytes>,
     /// Why that is unknown.
     pub not_held: String,
+    /// By how much its driver calls changed that between the reading and the moment of the ledger.
+    pub moved: i64,
+    /// What its driver calls explain, if they were recorded.
+    pub beside: Option<BesidePool>,
     /// What it held outside its pools at the first reading.
     pub context: Option<Bytes>,
+    /// What of that is the context itself, where it was measured elsewhere.
+    pub estimate: ContextEstimate,
     /// Changes outside the pools since then.
     pub growths: Vec<Growth>,
     /// Its pools on this device.
     pub pools: Vec<PoolFigures>,
+}
+
+impl JobProcess {
+    /// What it holds at the moment of the ledger.
+    fn held(&self) -> Option<i64> {
+        Some(signed(self.held?).saturating_add(self.moved).max(0))
+    }
 }
 
 /// A pool of a framework.
@@ -134,6 +158,8 @@ pub struct PoolFigures {
     pub not_in_use: String,
     /// The bytes in use, by role.
     pub parts: Option<Parts>,
+    /// Who reserved it, by driver calls.
+    pub segments: Option<PoolSegments>,
 }
 
 /// What the bytes in use are.
@@ -184,10 +210,14 @@ pub enum What {
     Other(u32, String),
     /// Memory of processes that no list names.
     Unattributed,
-    /// What a process held outside its pools at the first reading: the context and loaded code.
-    Context,
-    /// A pool.
-    Pool(String),
+    /// What a process held outside its pools at the first reading: the context and loaded code; and why that is not split.
+    Context(String),
+    /// Of that, the context itself, as measured elsewhere.
+    EstimatedContext,
+    /// Of that, the rest: code, streams and libraries.
+    EstimatedLibraries,
+    /// A pool, and who reserved it.
+    Pool(String, Option<PoolSegments>),
     /// Context, pool and everything outside it, if the size of the pool is unknown.
     Merged,
     /// The same on the CPU: the pool and the program's own memory.
@@ -214,149 +244,12 @@ pub enum What {
     NotResident,
     /// On the CPU: memory of the program outside the pool: Python, libraries, data.
     Host,
-    /// Bytes that no other line explains.
-    Unexplained,
-}
-
-/// The kind of a line, without its process, pool or cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LineKind {
-    /// The whole device.
-    Device,
-    /// Reserved by the driver.
-    Reserved,
-    /// Free.
-    Free,
-    /// What processes hold.
-    Processes,
-    /// A process of the job.
-    Job,
-    /// Another process.
-    Other,
-    /// Memory of processes that no list names.
-    Unattributed,
-    /// What a process held outside its pools at the first reading: the context and loaded code.
-    Context,
-    /// A pool.
-    Pool,
-    /// Context, pool and everything outside it, if the size of the pool is unknown.
-    Merged,
-    /// The same on the CPU: the pool and the program's own memory.
-    HostMerged,
-    /// In use.
-    InUse,
-    /// Held by the pool, not in use.
-    Cached,
-    /// The remainder of a merged line.
-    Rest,
-    /// The same on the CPU.
-    HostRest,
-    /// Requested bytes of a role.
-    Role(Role),
-    /// Rounding: bytes handed out beyond the requests.
-    Slack,
-    /// From before the recording.
-    Before,
-    /// Changes outside the pools.
-    Outside,
-    /// Memory outside the pools, if no earlier reading separates the context from later growth.
-    Beside,
-    /// Pages of the pool that were never touched: reserved, but not resident.
-    NotResident,
-    /// On the CPU: memory of the program outside the pool: Python, libraries, data.
-    Host,
-    /// Bytes that no other line explains.
-    Unexplained,
-}
-
-impl LineKind {
-    /// Every kind but the roles.
-    const PLAIN: [LineKind; 22] = [
-        LineKind::Device,
-        LineKind::Reserved,
-        LineKind::Free,
-        LineKind::Processes,
-        LineKind::Job,
-        LineKind::Other,
-        LineKind::Unattributed,
-        LineKind::Context,
-        LineKind::Pool,
-        LineKind::Merged,
-        LineKind::HostMerged,
-        LineKind::InUse,
-        LineKind::Cached,
-        LineKind::Rest,
-        LineKind::HostRest,
-        LineKind::Slack,
-        LineKind::Before,
-        LineKind::Outside,
-        LineKind::Beside,
-        LineKind::NotResident,
-        LineKind::Host,
-        LineKind::Unexplained,
-    ];
-
-    /// A stable word, as in the JSON.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            LineKind::Device => "device total",
-            LineKind::Reserved => "driver reserved",
-            LineKind::Free => "free",
-            LineKind::Processes => "processes",
-            LineKind::Job => "this job",
-            LineKind::Other => "other process",
-            LineKind::Unattributed => "unattributed",
-            LineKind::Context => "context at start",
-            LineKind::Pool => "pool",
-            LineKind::Merged => "context, pool and outside",
-            LineKind::HostMerged => "pool and the program's own",
-            LineKind::InUse => "in use",
-            LineKind::Cached => "cached free",
-            LineKind::Rest => "context, cached and outside",
-            LineKind::HostRest => "cached and the program's own",
-            LineKind::Role(role) => role.word(),
-            LineKind::Slack => "slack",
-            LineKind::Before => "before the recording",
-            LineKind::Outside => "outside the pools",
-            LineKind::Beside => "context and outside the pools",
-            LineKind::NotResident => "pool not resident",
-            LineKind::Host => "the program's own",
-            LineKind::Unexplained => "unexplained",
-        }
-    }
-
-    /// Its name for people: the words of the glossary where those of the JSON differ.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
-            LineKind::Reserved => "reserved by the driver",
-            LineKind::Unattributed => "not attributed to a process",
-            LineKind::Context => "context",
-            LineKind::Merged => "context, pool and outside the pool",
-            LineKind::HostMerged => "pool, and the program itself",
-            LineKind::Cached => "cached",
-            LineKind::Rest => "context, cached and outside the pool",
-            LineKind::HostRest => "cached, and the program itself",
-            LineKind::Slack => "rounding",
-            LineKind::NotResident => "reserved, but never touched",
-            LineKind::Host => "the program itself",
-            kind => kind.word(),
-        }
-    }
-}
-
-impl crate::document::Described for LineKind {
-    fn shape() -> crate::document::Shape {
-        let kinds = LineKind::PLAIN.into_iter().chain(Role::ALL.map(LineKind::Role));
-        crate::document::Shape::Word(kinds.map(LineKind::word).collect())
-    }
-}
-
-impl serde::Serialize for LineKind {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.word())
-    }
+    /// What driver calls of one library took.
+    Held(HeldLine),
+    /// What NVML counts for memory beyond its requested bytes.
+    PageRounding,
+    /// Bytes that no other line explains, with what is known about them.
+    Unexplained(String),
 }
 
 impl What {
@@ -371,8 +264,10 @@ impl What {
             What::Job(_) => LineKind::Job,
             What::Other(..) => LineKind::Other,
             What::Unattributed => LineKind::Unattributed,
-            What::Context => LineKind::Context,
-            What::Pool(_) => LineKind::Pool,
+            What::Context(_) => LineKind::Context,
+            What::EstimatedContext => LineKind::CudaContext,
+            What::EstimatedLibraries => LineKind::Libraries,
+            What::Pool(..) => LineKind::Pool,
             What::Merged => LineKind::Merged,
             What::HostMerged => LineKind::HostMerged,
             What::InUse => LineKind::InUse,
@@ -386,7 +281,9 @@ impl What {
             What::Beside => LineKind::Beside,
             What::NotResident => LineKind::NotResident,
             What::Host => LineKind::Host,
-            What::Unexplained => LineKind::Unexplained,
+            What::Held(line) => line.kind,
+            What::PageRounding => LineKind::PageRounding,
+            What::Unexplained(_) => LineKind::Unexplained,
         }
     }
 
@@ -412,8 +309,13 @@ impl What {
             What::Job(pid) => format!("process {pid}"),
             What::Other(pid, name) if name.is_empty() => format!("process {pid}"),
             What::Other(pid, name) => format!("{name}, process {pid}"),
-            What::Pool(name) => name.clone(),
+            What::Pool(name, None) => name.clone(),
+            What::Pool(name, Some(segments)) => format!("{name}, {segments}"),
+            What::EstimatedContext => "measured with the same driver, device and framework".to_owned(),
             What::Outside(group) => group.to_string(),
+            What::Held(line) => line.detail(),
+            What::PageRounding => "NVML counts pages of 2 MiB".to_owned(),
+            What::Context(why) | What::Unexplained(why) => why.clone(),
             What::Host => "Python, its libraries and data outside the pool".to_owned(),
             What::NotResident => "pages of the pool that the program has not written to yet".to_owned(),
             _ => String::new(),
@@ -472,7 +374,7 @@ impl Ledger {
         let processes = ledger.add(Some(device), What::Processes, Some(held), Teller::Derived, "");
         let mut named = 0;
         for process in &facts.job {
-            named += process.held.map_or(0, signed);
+            named += process.held().unwrap_or(0);
             ledger.add_process(Some(processes), process);
         }
         for process in &facts.others {
@@ -519,10 +421,15 @@ impl Ledger {
     }
 
     fn add_process(&mut self, of: Option<usize>, process: &JobProcess) {
-        let held = process.held.map(signed);
-        let job = self.add(of, What::Job(process.pid), held, self.machine(), &process.not_held);
+        let held = process.held();
+        let by = if process.moved == 0 { self.machine() } else { Teller::Calls };
+        let job = self.add(of, What::Job(process.pid), held, by, &process.not_held);
         let taken: Option<i64> =
             process.pools.iter().map(|pool| pool.taken.map(|told| signed(told.bytes))).sum();
+        if let (Some(beside), Some(taken)) = (&process.beside, taken) {
+            self.add_beside(job, held, taken, process, beside);
+            return;
+        }
         // Without the sizes of its pools, a process has only one line.
         let Some(taken) = taken.filter(|_| !process.pools.is_empty()) else {
             self.add_merged(job, held, process);
@@ -535,7 +442,7 @@ impl Ledger {
             return;
         }
         if let Some(context) = context {
-            self.add(Some(job), What::Context, Some(context), Teller::Derived, "");
+            self.add_context(job, context, &process.estimate);
         }
         for pool in &process.pools {
             self.add_pool(job, pool);
@@ -546,8 +453,64 @@ impl Ledger {
             let bytes = group.bytes;
             self.add(Some(job), What::Outside(group), Some(bytes), Teller::Derived, "");
         }
-        let what = if context.is_some() { What::Unexplained } else { What::Beside };
+        let what = if context.is_some() { What::Unexplained(String::new()) } else { What::Beside };
         self.add(Some(job), what, Some(left), Teller::Derived, "");
+    }
+
+    /// What a process held at its start: the context itself, if it was measured elsewhere, and the rest.
+    fn add_context(&mut self, job: usize, bytes: i64, estimate: &ContextEstimate) {
+        let why = match estimate {
+            ContextEstimate::NotMeasured(why) => why.clone(),
+            ContextEstimate::None | ContextEstimate::Measured(_) => String::new(),
+        };
+        let place = self.add(Some(job), What::Context(why), Some(bytes), Teller::Derived, "");
+        if let ContextEstimate::Measured(context) = estimate
+            && signed(*context) <= bytes
+        {
+            let context = signed(*context);
+            self.add(Some(place), What::EstimatedContext, Some(context), Teller::Estimated, "");
+            self.add(Some(place), What::EstimatedLibraries, Some(bytes - context), Teller::Estimated, "");
+        }
+    }
+
+    /// The lines of a process whose driver calls were recorded.
+    fn add_beside(
+        &mut self,
+        job: usize,
+        held: Option<i64>,
+        taken: i64,
+        process: &JobProcess,
+        beside: &BesidePool,
+    ) {
+        let mut named = taken;
+        let (context, others): (Vec<&HeldLine>, Vec<&HeldLine>) =
+            beside.lines.iter().partition(|line| line.kind == LineKind::CudaContext);
+        for line in context {
+            named += self.add_held(job, line);
+        }
+        for pool in &process.pools {
+            self.add_pool(job, pool);
+        }
+        for line in others {
+            named += self.add_held(job, line);
+        }
+        if let Some(rounding) = beside.rounding {
+            named += rounding;
+            self.add(Some(job), What::PageRounding, Some(rounding), Teller::Calls, "");
+        }
+        let Some(held) = held else { return };
+        let doubts = beside.doubts.to_string();
+        self.add(Some(job), What::Unexplained(doubts), Some(held - named), Teller::Derived, "");
+    }
+
+    fn add_held(&mut self, job: usize, line: &HeldLine) -> i64 {
+        let place = self.add(Some(job), What::Held(line.clone()), Some(line.bytes), line.by, "");
+        if let Some(used) = line.used {
+            let used = signed(used);
+            self.add(Some(place), What::InUse, Some(used), Teller::Calls, "");
+            self.add(Some(place), What::Cached, Some(line.bytes - used), Teller::Derived, "");
+        }
+        line.bytes
     }
 
     /// The lines of a process whose pool is in host memory. What the process held before its pool was created is the program's own, and so
@@ -569,7 +532,7 @@ impl Ledger {
         if left < 0 {
             self.add(Some(job), What::NotResident, Some(left), Teller::Estimated, "");
         }
-        self.add(Some(job), What::Unexplained, Some(0), Teller::Derived, "");
+        self.add(Some(job), What::Unexplained(String::new()), Some(0), Teller::Derived, "");
     }
 
     /// The lines of a process whose pool size is unknown. What is in use is known, and part of the pool.
@@ -595,7 +558,8 @@ impl Ledger {
     fn add_pool(&mut self, job: usize, pool: &PoolFigures) {
         let taken = pool.taken.map(|told| signed(told.bytes));
         let by = pool.taken.map_or(Teller::Framework, |told| told.by);
-        let place = self.add(Some(job), What::Pool(pool.name.clone()), taken, by, &pool.not_taken);
+        let what = What::Pool(pool.name.clone(), pool.segments.clone());
+        let place = self.add(Some(job), what, taken, by, &pool.not_taken);
         let Some(told) = pool.in_use else {
             self.add(Some(place), What::InUse, None, Teller::Framework, &pool.not_in_use);
             self.add(Some(place), What::Cached, None, Teller::Derived, &pool.not_in_use);

@@ -6,17 +6,25 @@
 //! moment each figure is the last reading, and contradictions have their own line.
 //!
 //! The ledger of a report is for the peak. The driver's figures there are the nearest readings at which the pools had the same size as at
-//! the peak.
+//! the peak. If the driver calls of the job were recorded, every change between a reading and the peak is known, so the nearest reading at
+//! which no call was going on is taken and carried on by these changes.
 
+use std::sync::Arc;
+
+use super::beside::{BesidePool, DeviceOnly};
 use super::{
-    Cause, DeviceFigures, Facts, Growth, GrowthGroup, JobProcess, Ledger, OtherProcess, Parts, PoolFigures,
-    SourcedBytes,
+    Cause, ContextEstimate, DeviceFigures, Facts, Growth, GrowthGroup, JobProcess, Ledger, OtherProcess,
+    Parts, PoolFigures, PoolSegments, SourcedBytes,
 };
 use crate::recording::rows::{DriverRow, DriverState, Subject};
+use crate::trace::driver_holdings::DriverHoldings;
 use crate::units::{Bytes, Nanos};
 
 /// The smallest change outside the pools that counts: drivers count in pages of 2 MiB.
 const LEAST: i64 = 2 << 20;
+
+/// Readings near a moment that are looked at for one at which no call was going on.
+const MOST_READINGS: usize = 64;
 
 /// Why it is unknown what a process held at the peak.
 const NOT_THEN: &str = "the driver was not read while the pool of this process had this size";
@@ -86,6 +94,10 @@ pub enum LedgerMoment {
     HighestReading,
     /// The last reading of the driver, if the bytes in use are unknown.
     LastReading,
+    /// The highest memory of a process by its driver calls, if no framework reports a pool.
+    ProcessPeak,
+    /// The end of the job: the last reading of the driver while its processes ran.
+    End,
     /// A requested moment.
     Asked,
 }
@@ -95,6 +107,8 @@ words!(LedgerMoment {
     TracedPeak => "traced-peak",
     HighestReading => "highest-reading",
     LastReading => "last-reading",
+    ProcessPeak => "process-peak",
+    End => "end",
     Asked => "asked",
 });
 
@@ -120,8 +134,34 @@ pub struct Books<'a> {
     pub no_rows: String,
     /// The pools of the job's processes on it.
     pub pools: Vec<PoolSeries>,
+    /// What the driver calls of processes made them hold, where they were recorded.
+    pub calls: Vec<ProcessCalls>,
+    /// What the contexts of processes take, as far as that was measured elsewhere.
+    pub estimates: Vec<(u32, ContextEstimate)>,
     /// What the program did, in order.
     pub did: Vec<Did>,
+}
+
+/// The driver calls of a process.
+#[derive(Clone, Debug)]
+pub struct ProcessCalls {
+    /// The process.
+    pub pid: u32,
+    /// The process's number of the device.
+    pub device: u16,
+    /// What they made it hold.
+    pub holdings: Arc<DriverHoldings>,
+    /// When the process said that it ends, on the monotonic clock.
+    pub ended: Option<i64>,
+}
+
+impl ProcessCalls {
+    /// Who reserved the framework's pool, as it was at a moment.
+    fn segments_at(&self, time: i64) -> Option<PoolSegments> {
+        let count = u64::try_from(self.holdings.at(self.device, time).pool.count).unwrap_or(0);
+        let part = self.holdings.reserved_by(self.device)?;
+        Some(PoolSegments { count, library: part.library.clone(), place: part.place.clone() })
+    }
 }
 
 /// What a process held outside its pools.
@@ -155,7 +195,8 @@ impl Books<'_> {
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         let told = self.rows.iter().filter(|row| row.is_job == Some(true)).filter_map(|row| row.pid);
-        let mut pids: Vec<u32> = self.pools.iter().map(|pool| pool.pid).chain(told).collect();
+        let calls = self.calls.iter().map(|calls| calls.pid);
+        let mut pids: Vec<u32> = self.pools.iter().map(|pool| pool.pid).chain(told).chain(calls).collect();
         pids.sort_unstable();
         pids.dedup();
         pids
@@ -250,7 +291,73 @@ impl Books<'_> {
         let most = |pool: &PoolSeries| pool.in_use.iter().map(|&(at, told)| (told.bytes, at)).max();
         let highest = self.pools.iter().filter_map(most).max();
         let highest = highest.map(|(_, at)| (at, LedgerMoment::HighestReading));
-        highest.or_else(|| self.rows.last().map(|row| (row.time.monotonic, LedgerMoment::LastReading)))
+        let by_calls = || {
+            let peaks = self.calls.iter().filter_map(|calls| calls.holdings.peak(calls.device));
+            Some((peaks.max_by_key(|(bytes, _)| *bytes)?.1, LedgerMoment::ProcessPeak))
+        };
+        let last = || self.rows.last().map(|row| (row.time.monotonic, LedgerMoment::LastReading));
+        highest.or_else(by_calls).or_else(last)
+    }
+
+    /// The moment at which the job ends: when the last of its processes says so, else the last reading of the driver.
+    #[must_use]
+    pub fn end_moment(&self) -> Option<i64> {
+        let ended = self.calls.iter().filter_map(|calls| calls.ended).max();
+        let pids = self.pids();
+        let of_job = |row: &&&DriverRow| {
+            let is_job = row.pid.is_some_and(|pid| pids.contains(&pid));
+            row.subject == Subject::Process && is_job && row.used.is_some()
+        };
+        ended.or_else(|| self.rows.iter().filter(of_job).map(|row| row.time.monotonic).max())
+    }
+
+    /// Whether the driver lists one process only on the device, in the whole recording.
+    fn is_job_alone(&self) -> bool {
+        let mut pids = self.rows.iter().filter_map(|row| row.pid);
+        let first = pids.next();
+        pids.all(|pid| Some(pid) == first)
+    }
+
+    /// Whether a process whose driver calls were recorded has ended at a moment.
+    fn has_gone(&self, pid: u32, time: i64) -> bool {
+        let is_it = |row: &&DriverRow| row.subject == Subject::Gone && row.pid == Some(pid);
+        let listed = self.rows.iter().filter(|row| is_it(row)).map(|row| row.time.monotonic);
+        let ended = self.calls_of(pid).map(|calls| calls.ended.into_iter().chain(listed).min());
+        ended.flatten().is_some_and(|ended| ended < time)
+    }
+
+    fn calls_of(&self, pid: u32) -> Option<&ProcessCalls> {
+        self.calls.iter().find(|calls| calls.pid == pid)
+    }
+
+    /// The moment of the driver's figures if calls tell every change since: the nearest reading without any change, else the nearest at
+    /// which no call was going on. `None` if the calls of a process were not recorded or not measured.
+    fn moment_by_calls(&self, nearest: &[i64], time: i64) -> Option<i64> {
+        let has_figures = |pid: &u32| self.rows_of(*pid).any(|row| row.used.is_some());
+        let of_job: Vec<u32> = self.pids().into_iter().filter(has_figures).collect();
+        let calls: Option<Vec<&ProcessCalls>> = of_job.iter().map(|&pid| self.calls_of(pid)).collect();
+        let calls = calls.filter(|calls| calls.iter().all(|calls| calls.holdings.is_measured))?;
+        // A process that the driver does not list at a reading has no figure to carry on.
+        let is_here = |calls: &&&ProcessCalls| {
+            !self.has_gone(calls.pid, time) && !calls.holdings.at(calls.device, time).parts.is_empty()
+        };
+        let here: Vec<u32> = calls.iter().filter(is_here).map(|calls| calls.pid).collect();
+        let is_listed = |at: i64| {
+            let mut state = DriverState::default();
+            self.rows.iter().take_while(|row| row.time.monotonic <= at).for_each(|row| state.take(row));
+            let has = |pid: u32| state.processes.iter().any(|row| row.pid == Some(pid) && row.used.is_some());
+            here.iter().all(|&pid| has(pid))
+        };
+        let is_steady = |at: i64| calls.iter().all(|calls| calls.holdings.is_steady(calls.device, at));
+        let is_same = |at: i64| {
+            let span = (at.min(time), at.max(time));
+            calls
+                .iter()
+                .all(|calls| calls.holdings.is_unchanged_between(calls.device, span, self.is_job_alone()))
+        };
+        let mut listed = nearest.iter().copied().take(MOST_READINGS).filter(|&at| is_listed(at));
+        let same = listed.clone().find(|&at| is_steady(at) && is_same(at));
+        same.or_else(|| listed.clone().find(|&at| is_steady(at))).or_else(|| listed.next())
     }
 
     /// The moment of the driver's figures that match a moment of the pools. A driver reading does not include growth of a pool after
@@ -266,6 +373,9 @@ impl Books<'_> {
         let Some(&first) = nearest.first() else { return DriverMoment::At(time) };
         if self.is_stand_in {
             return DriverMoment::At(first.max(time));
+        }
+        if let Some(at) = self.moment_by_calls(&nearest, time) {
+            return DriverMoment::At(at);
         }
         let sizes = |pid: Option<u32>, at: i64| -> Option<Vec<Bytes>> {
             let mine = self.pools.iter().filter(|pool| pid.is_none_or(|pid| pool.pid == pid));
@@ -362,10 +472,16 @@ impl Books<'_> {
         let pids = self.pids();
         let of_job = |row: &&&DriverRow| row.pid.is_some_and(|pid| pids.contains(&pid));
         let held: Bytes = state.processes.iter().filter(of_job).filter_map(|row| row.used).sum();
-        let memory = state.devices.first().and_then(|row| self.device_at(asked, row, held));
+        let mut memory = state.devices.first().and_then(|row| self.device_at(asked, row, held));
         let told = state.devices.first().and_then(|row| row.reason.clone());
+        let device_only = memory.and_then(|memory| self.device_only(memory, &state));
+        let here = pids.iter().filter(|&&pid| !self.has_gone(pid, time));
         let mut job: Vec<JobProcess> =
-            pids.iter().map(|&pid| self.process(pid, time, asked, &state, parts)).collect();
+            here.map(|&pid| self.process(pid, time, asked, &state, device_only, parts)).collect();
+        let moved = job.iter().fold(0_i64, |sum, process| sum.saturating_add(process.moved));
+        if let Some(memory) = &mut memory {
+            memory.free = Bytes(memory.free.0.saturating_add_signed(moved.saturating_neg()));
+        }
         if *driver == DriverMoment::NotThen {
             for process in job.iter_mut().filter(|process| process.held.is_some()) {
                 process.held = None;
@@ -400,12 +516,38 @@ impl Books<'_> {
         Some(DeviceFigures { total: row.total?, reserved, free: row.free? })
     }
 
+    /// What NVML counts for the device beyond its processes, since before the job.
+    fn device_only(&self, memory: DeviceFigures, state: &DriverState<'_>) -> Option<DeviceOnly> {
+        /// Processes that were listed this soon after the first reading of the device were there before the job.
+        const AT_START: i64 = 500_000_000;
+        let first = self.rows.iter().find(|row| row.subject == Subject::Device)?;
+        let start = first.time.monotonic.saturating_add(AT_START);
+        let was_there = |row: &DriverRow| row.is_job != Some(true) && row.time.monotonic <= start;
+        let of_processes = self.rows.iter().filter(|row| row.subject == Subject::Process);
+        let mut before: Vec<(u32, Bytes)> = Vec::new();
+        for row in of_processes.filter(|row| was_there(row)) {
+            let pid = row.pid?;
+            before.retain(|(known, _)| *known != pid);
+            before.push((pid, row.used?));
+        }
+        let beyond = |memory: DeviceFigures, processes: Bytes| {
+            super::signed(memory.in_use()) - super::signed(processes)
+        };
+        let then = beyond(self.figures(first)?, before.iter().map(|(_, used)| *used).sum());
+        let now = beyond(memory, state.processes.iter().map(|row| row.used).sum::<Option<Bytes>>()?);
+        let is_new =
+            |row: &&&DriverRow| row.pid.is_some_and(|pid| before.iter().all(|(known, _)| *known != pid));
+        let bytes = Bytes(u64::try_from(now - then).ok()?);
+        Some(DeviceOnly { bytes, processes: state.processes.iter().filter(is_new).count() })
+    }
+
     fn process(
         &self,
         pid: u32,
         time: i64,
         asked: i64,
         state: &DriverState<'_>,
+        device_only: Option<DeviceOnly>,
         parts: &dyn Fn(&PoolSeries, i64) -> Option<Parts>,
     ) -> JobProcess {
         let row = state.processes.iter().find(|row| row.pid == Some(pid));
@@ -420,10 +562,25 @@ impl Books<'_> {
                 in_use: parts.as_ref().map_or(in_use, |parts| Some(parts.in_use())),
                 not_in_use: pool.not_in_use.clone(),
                 parts,
+                segments: self.calls_of(pid).and_then(|calls| calls.segments_at(time)),
             }
         };
+        let calls = self.calls_of(pid);
+        let beside = calls.map(|calls| {
+            let (holdings, on_device) = (&calls.holdings, calls.device);
+            let now = holdings.at(on_device, time);
+            let span = (asked.min(time), asked.max(time));
+            let moved = holdings.grown_between(on_device, span, self.is_job_alone());
+            let moved = if asked > time { moved.saturating_neg() } else { moved };
+            let held = row.and_then(|row| row.used).map(|used| super::signed(used).saturating_add(moved));
+            let only = device_only.and_then(|only| only.of_process(now.grew(), held));
+            (BesidePool::of(holdings, &now, only, self.is_job_alone()), moved)
+        });
+        let moved = beside.as_ref().filter(|_| row.is_some()).map_or(0, |(_, moved)| *moved);
         JobProcess {
             pid,
+            moved,
+            beside: beside.map(|(beside, _)| beside),
             held: row.and_then(|row| row.used),
             not_held: row.and_then(|row| row.reason.clone()).unwrap_or_else(|| {
                 if self.rows.is_empty() {
@@ -435,6 +592,11 @@ impl Books<'_> {
                 }
             }),
             context: outside.as_ref().map(|outside| outside.context),
+            estimate: self
+                .estimates
+                .iter()
+                .find(|(of, _)| *of == pid)
+                .map_or_else(ContextEstimate::default, |(_, estimate)| estimate.clone()),
             growths: outside.map_or(Vec::new(), |outside| {
                 outside.growths.into_iter().filter(|growth| growth.by.0 <= asked).collect()
             }),

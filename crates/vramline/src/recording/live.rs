@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::driver_calls::DriverCalls;
 use super::folder::{DRIVER, Part, ProcessId, RUN, parts};
 use super::follow::Follower;
 use super::load::{facts, name_of};
@@ -33,9 +34,14 @@ pub enum News<'a> {
     Inventories(&'a ProcessId, Vec<Inventory>),
     /// The folder of its profiler is there.
     Trace(&'a ProcessId, PathBuf),
+    /// Its calls of the driver, all of them so far.
+    DriverCalls(&'a ProcessId, DriverCalls),
     /// What the driver and the kernel said.
     Driver(Vec<DriverRow>),
 }
+
+/// A file of driver calls is read whole each time it has grown; a larger one is not, and what is known of it stays.
+const MOST_CALLS: u64 = 8 << 20;
 
 /// A recording that is followed.
 #[derive(Debug)]
@@ -104,8 +110,20 @@ impl Live {
                 Part::Trace if self.stamps.insert(file.clone(), Stamp::default()).is_none() => {
                     tell(News::Trace(&id, file));
                 }
+                Part::DriverCalls => {
+                    let is_small = std::fs::metadata(&file).is_ok_and(|found| found.len() <= MOST_CALLS);
+                    if is_small && self.has_changed(&file) {
+                        match DriverCalls::read(&file, id.clone()) {
+                            Ok(calls) => tell(News::DriverCalls(&id, calls)),
+                            Err(error) => {
+                                let text = format!("cannot read '{}': {error}", name_of(&file));
+                                self.fail(&file, "unreadable-stream", &text, "");
+                            }
+                        }
+                    }
+                }
                 // Nobody who follows a run asks for it.
-                Part::Process | Part::Trace | Part::Owners | Part::DriverCalls => {}
+                Part::Process | Part::Trace | Part::Owners => {}
                 Part::Marks | Part::Samples | Part::Inventory => {
                     let key = (part, id.clone());
                     let mut stream = self.streams.remove(&key).unwrap_or_else(|| Follower::new(file));

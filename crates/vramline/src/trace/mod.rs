@@ -7,6 +7,8 @@ mod arguments;
 mod bands;
 mod carried;
 mod count;
+pub mod cuda_library;
+pub mod driver_holdings;
 mod dump;
 mod frames;
 mod op;

@@ -171,7 +171,9 @@ fn silent_allocator(history: &History) -> Warning {
             code: "cuda-malloc-async",
             text: "no events of a GPU pool: the program allocates with cudaMallocAsync, which records none"
                 .to_owned(),
-            hint: format!("unset {setting} to use the pool allocator"),
+            hint: format!(
+                "unset {setting} to use the pool allocator, or record with `vramline run --driver-trace on` to see the size of the pool"
+            ),
         };
     }
     Warning {

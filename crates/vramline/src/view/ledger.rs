@@ -6,6 +6,8 @@ use crate::analysis::accounts::DeviceLedger;
 use crate::document::Document;
 use crate::ledger::moments::LedgerMoment;
 use crate::ledger::{GrowthGroup, Line, LineKind, Teller, What};
+use crate::trace::cuda_library::CudaLibrary;
+use crate::trace::driver_holdings::CallPlace;
 use crate::units::Nanos;
 
 /// A line of the ledger of a device.
@@ -15,12 +17,12 @@ pub struct LedgerView {
     pub device: String,
     /// The time of the ledger: the peak of the device's largest pool, as in `pools[].at_peak`.
     pub at_ns: Nanos,
-    /// Which moment that is: `peak`; `traced-peak`: the peak of the traced steps, if the run had a higher peak elsewhere; `highest-reading` of the framework's counters, if no trace shows the peak; `last-reading` of the driver, if the bytes in use are unknown; `asked`: the moment of `--at`.
+    /// Which moment that is: `peak`; `traced-peak`: the peak of the traced steps, if the run had a higher peak elsewhere; `highest-reading` of the framework's counters, if no trace shows the peak; `process-peak`: the highest memory of a process by its driver calls, if no framework reports a pool; `last-reading` of the driver, if nothing else is known; `end`: the end of the job; `asked`: the moment of `--at`.
     pub moment: LedgerMoment,
     /// Time of the driver reading (for host memory: kernel reading) of the job's processes: the nearest one at which the pools had the same size. Figures are recorded when they change.
     #[field(null = "there is no reading from while the pools had this size; see the reason of `this job`")]
     pub told_at_ns: Option<Nanos>,
-    /// What it is: `device total`, `driver reserved`, `free`, `processes`, `this job`, `other process`, `unattributed`, `context at start`, `pool`, `in use`, `cached free`, a role, `slack` (rounding), `before the recording`, `outside the pools` (one line for each cause), `unexplained`. If the size of the pool is unknown: `context, pool and outside`, and in it `context, cached and outside`. If there is no earlier reading: `context and outside the pools`. On the CPU stand-in, which has no context: `the program's own`, `pool not resident`; if the size of the pool is unknown: `pool and the program's own`, and in it `cached and the program's own`.
+    /// What it is: `device total`, `driver reserved`, `free`, `processes`, `this job`, `other process`, `unattributed`, `context at start`, `pool`, `in use`, `cached free`, a role, `slack` (rounding), `before the recording`, `outside the pools` (one line for each cause), `unexplained`. If the size of the pool is unknown: `context, pool and outside`, and in it `context, cached and outside`. If there is no earlier reading: `context and outside the pools`. On the CPU stand-in, which has no context: `the program's own`, `pool not resident`; if the size of the pool is unknown: `pool and the program's own`, and in it `cached and the program's own`. With `--driver-trace on`, instead of `context at start` and `outside the pools`: `context`, `code`, `first launches` (local memory, and code that is loaded on first use), `limits`, `streams`, `events`, `graphs`, `library memory`, `program memory` (CuPy, extensions), `driver pool` (`cudaMallocAsync`), `pinned memory`, `copies and synchronization`, `other driver calls`, one line for each library, and `page rounding`. Without it, `context at start` is split into `context` and `code, streams and libraries` where a context was measured with the same driver, device and framework.
     #[field(unit = "text")]
     pub line: LineKind,
     /// The process, the pool, the cause of a change, or an explanation of the line.
@@ -34,6 +36,15 @@ pub struct LedgerView {
     /// Time of the last of them.
     #[field(null = "the line is not a change outside the pools")]
     pub last_ns: Option<Nanos>,
+    /// The library whose driver calls took the memory.
+    #[field(null = "the line does not come from driver calls")]
+    pub library: Option<String>,
+    /// Number of streams, events, graphs, allocations or segments in the line.
+    #[field(null = "the line does not count things")]
+    pub count: Option<u64>,
+    /// The line of Python that first took memory for it, as in `train.py:12`.
+    #[field(null = "the line does not come from driver calls, or the thread did not run Python")]
+    pub python: Option<String>,
     /// The process of the line, with the driver's process id.
     #[field(null = "the line does not belong to a single process")]
     pub pid: Option<u32>,
@@ -45,7 +56,7 @@ pub struct LedgerView {
     /// Its bytes; negative if they are subtracted.
     #[field(null = "see the `reason` of the line")]
     pub bytes: Option<i64>,
-    /// The source of the figure: driver; host (the kernel, for host memory); framework; trace; replay; derived: the remainder of other figures; estimated: bounded by other figures.
+    /// The source of the figure: driver; calls: recorded driver calls, with NVML's figures around each; host (the kernel, for host memory); framework; trace; replay; derived: the remainder of other figures; estimated: bounded by other figures, or measured with the same driver, device and framework.
     #[field(unit = "text")]
     pub source: Teller,
     /// Why the bytes are unknown.
@@ -66,6 +77,9 @@ pub fn rows(ledgers: &[DeviceLedger]) -> Vec<LedgerView> {
             growths: group(line).map(|group| group.growths),
             first_ns: group(line).map(|group| group.first),
             last_ns: group(line).map(|group| group.last),
+            library: held(line).map(|held| held.0.name.clone()),
+            count: held(line).map(|held| held.1).filter(|count| *count > 0),
+            python: held(line).and_then(|held| held.2).map(ToString::to_string),
             line: line.what.kind(),
             detail: line.what.detail(),
             pid: line.what.pid(),
@@ -78,6 +92,15 @@ pub fn rows(ledgers: &[DeviceLedger]) -> Vec<LedgerView> {
         rows.extend(ledger.lines.iter().map(row));
     }
     rows
+}
+
+/// Of a line that driver calls tell about: the library, the number of things, and the line of Python.
+fn held(line: &Line) -> Option<(&CudaLibrary, u64, Option<&CallPlace>)> {
+    match &line.what {
+        What::Held(held) => Some((&held.library, held.count, held.place.as_ref())),
+        What::Pool(_, Some(pool)) => Some((&pool.library, pool.count, pool.place.as_ref())),
+        _ => None,
+    }
 }
 
 /// The changes that a line sums up.

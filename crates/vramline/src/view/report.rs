@@ -63,6 +63,9 @@ pub struct Report {
     /// What holds the memory of each device, from the whole device down to roles; only in recordings.
     #[field(unit = "list", empty = "only recordings have a ledger", switch = "vramline run -- CMD")]
     pub ledger: Vec<LedgerView>,
+    /// The same at the end of the job, for devices whose driver calls were recorded.
+    #[field(unit = "list")]
+    pub ledger_at_end: Vec<LedgerView>,
     /// Findings, most bytes first; leaks and staircases before all others.
     #[field(unit = "list")]
     pub findings: Vec<FindingView>,
@@ -397,6 +400,7 @@ impl From<ReportAnalysis> for Report {
             marks: report.marks.into_iter().map(MarkView::from).collect(),
             inventory: report.inventory.into_iter().map(InventoryView::from).collect(),
             ledger: ledger::rows(&report.ledgers),
+            ledger_at_end: ledger::rows(&report.ledgers_at_end),
             findings: report.findings.into_iter().map(FindingView::from).collect(),
             warnings: report.warnings,
             unknowns: Vec::new(),

@@ -10,6 +10,7 @@ use crate::analysis::top::{
 };
 use crate::document::{Document, Unknowns};
 use crate::event::Phase;
+use crate::ledger::{HeldLine, LineKind};
 use crate::recording::manifest::Exit;
 use crate::recording::running::State;
 use crate::snapshot::Role;
@@ -241,8 +242,22 @@ pub struct TopProcess {
     pub exception: Option<String>,
     /// The variables that the program lists, by role.
     pub roles: Vec<RoleView>,
+    /// What its driver calls took outside its pool, largest first; empty without `--driver-trace on`.
+    pub outside: Vec<TopHeld>,
     /// The newest steps, oldest first.
     pub steps: Vec<TopStep>,
+}
+
+/// Memory outside the pool of a process, by its driver calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Document)]
+pub struct TopHeld {
+    /// What it is, as in `ledger[].line` of a report.
+    #[field(unit = "text")]
+    pub line: LineKind,
+    /// The library, the number of streams or allocations, and the line of Python.
+    pub detail: String,
+    /// Its bytes. For the context NVML counts a few MiB less.
+    pub bytes: i64,
 }
 
 /// The variables of one role.
@@ -380,8 +395,15 @@ impl From<&ProcessUse> for TopProcess {
             silent_ns: process.silent,
             exception: process.exception.clone(),
             roles: process.roles.iter().map(RoleView::from).collect(),
+            outside: process.outside.iter().map(TopHeld::from).collect(),
             steps: process.steps.iter().map(TopStep::from).collect(),
         }
+    }
+}
+
+impl From<&HeldLine> for TopHeld {
+    fn from(line: &HeldLine) -> TopHeld {
+        TopHeld { line: line.kind, detail: line.detail(), bytes: line.bytes }
     }
 }
 

@@ -105,6 +105,7 @@ fn every_field_is_in_the_table_and_every_entry_in_a_report() {
         "tf221_cpu_keras.vram",
         "torch/out_of_memory.pickle.gz",
         "jax0112_h200_convolution.xplane.pb.gz",
+        "beside/torch_graph.vram",
     ] {
         let wanted = ReportOptions { top: Some(5), at: Some(Nanos(20_000_000)), ..ReportOptions::default() };
         let report = checked_report(&vramline::read(&fixture(name)).unwrap(), &wanted);

@@ -2,7 +2,9 @@
 
 use vramline::advise::{Device, Fragments, Largest, StepFigures, findings};
 use vramline::event::Framework;
+use vramline::ledger::{HeldLine, LineKind, Teller};
 use vramline::trace::Phase;
+use vramline::trace::cuda_library::CudaLibrary;
 use vramline::units::Bytes;
 
 const MIB: u64 = 1 << 20;
@@ -72,6 +74,47 @@ fn memory_outside_the_pool() {
     };
     reports("outside-the-pool", 220 * MIB, grown(222 << 20), grown(100 << 20));
     assert!(findings(&[grown(222 << 20)])[0].text.contains("(the largest part: 222 MiB, step 3)"));
+}
+
+/// A line of what driver calls took.
+fn held(kind: LineKind, library: &str, bytes: i64) -> HeldLine {
+    HeldLine {
+        kind,
+        library: CudaLibrary::of(Some(library)),
+        count: 128,
+        place: None,
+        bytes: bytes << 20,
+        by: Teller::Calls,
+        largest: (bytes - 2) << 20,
+        used: None,
+        device_only: None,
+    }
+}
+
+#[test]
+fn memory_beside_the_pool_by_name() {
+    let with = |lines| Device { held: some(GIB), beside: lines, ..device() };
+    let streams = |bytes| with(vec![held(LineKind::Streams, "libc10_cuda.so", bytes)]);
+    reports("many-streams", 70 * MIB, streams(70), streams(50));
+    assert!(
+        findings(&[streams(70)])[0]
+            .text
+            .starts_with("PyTorch made 128 streams on GPU:0, which hold 70.0 MiB (6 %")
+    );
+    let cublas = |bytes| with(vec![held(LineKind::LibraryMemory, "libcublas.so.13", bytes)]);
+    reports("cublas-memory", 64 * MIB, cublas(64), cublas(51));
+    let launches = |bytes| with(vec![held(LineKind::FirstLaunches, "libtorch_cuda.so", bytes)]);
+    reports("first-launch", 92 * MIB, launches(92), launches(51));
+    // Many small launches are no such thing.
+    let mut small = launches(92);
+    small.beside[0].largest = 2 << 20;
+    assert!(rules(&[small]).is_empty());
+    let others = |bytes| {
+        let cupy = held(LineKind::ProgramMemory, "/site-packages/cupy/cuda/x.so", bytes);
+        with(vec![cupy, held(LineKind::LibraryMemory, "libcublas.so.13", 40)])
+    };
+    reports("outside-the-pool", 288 * MIB, others(288), others(127));
+    assert!(findings(&[others(288)])[0].text.contains("CuPy 288 MiB"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The core's integration tests, in one binary. A new test goes into the module that is named after what it shows:
 //!
+//! - `beside`: what lies beside the pool, by driver calls: recordings of an H200, and calls made by hand
 //! - `caching`: PyTorch's caching allocator against real runs, address by address
 //! - `confirm`: real runs of a plan's answer, and the search that asks for them
 //! - `damage`: cut, flipped and lying input
@@ -42,6 +43,7 @@
 // A test that cannot go on fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod beside;
 mod caching;
 mod confirm;
 mod damage;

@@ -9,6 +9,7 @@ use crate::event::{Framework, History, MarkKind, ModuleCall, ModulePass};
 use crate::failure::{Buffer, Failure, Failures, Witness};
 use crate::names::{Name, Names};
 use crate::postmortem::need::LeastNeed;
+use crate::recording::driver_calls::DriverCalls;
 use crate::recording::folder::ProcessId;
 use crate::recording::manifest::{Device, RunManifest};
 use crate::recording::reader::{Recorded, RecordedProcess};
@@ -19,6 +20,7 @@ use crate::snapshot::Still;
 use crate::source::driver::DriverError;
 use crate::stack::Stacks;
 use crate::trace::Owner;
+use crate::trace::cuda_library::CudaLibrary;
 
 impl Redaction {
     /// Redacts everything that was read from a path. Call it once, on a whole reading, before any analysis.
@@ -240,9 +242,26 @@ impl Redaction {
         for row in &mut recorded.driver {
             self.driver_row(row);
         }
-        // No answer shows them; libraries, files and functions have private names.
-        recorded.driver_calls.clear();
+        recorded.driver_calls.iter_mut().for_each(|calls| self.driver_calls(calls));
         self.warnings(&mut recorded.warnings);
+    }
+
+    /// Libraries of others keep their names. Those of the program, and lines of Python, are private.
+    fn driver_calls(&mut self, calls: &mut DriverCalls) {
+        calls.id = self.process_id(&calls.id);
+        for call in &mut calls.calls {
+            // No answer shows the stack.
+            call.stack.clear();
+            if let Some(path) = &call.library
+                && !CudaLibrary::is_known(path)
+            {
+                call.library = Some(self.placeholder(Placeholder::Path, path).into());
+            }
+            if let Ok(line) = &mut call.line {
+                line.file = self.placeholder(Placeholder::Path, &line.file);
+                line.function = self.placeholder(Placeholder::Frame, &line.function);
+            }
+        }
     }
 
     fn manifest(&mut self, manifest: &mut RunManifest) {

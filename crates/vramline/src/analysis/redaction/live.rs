@@ -1,6 +1,6 @@
 //! Redaction of the live view: the names of machines, jobs and processes.
 
-use super::{HIDDEN, Redaction, facts};
+use super::{HIDDEN, Placeholder, Redaction, facts};
 use crate::analysis::top::TopAnalysis;
 use crate::recording::rows::HOST;
 use crate::warning::Warning;
@@ -26,6 +26,12 @@ impl Redaction {
             process.command = self.command_line(&process.command);
             process.exception = process.exception.as_deref().map(|text| self.exception(text));
             process.device = self.shown_device(&process.device);
+            for line in &mut process.outside {
+                if !line.library.is_public() {
+                    line.library.name = self.placeholder(Placeholder::Path, &line.library.name);
+                }
+                line.place = None;
+            }
         }
         for warning in &mut top.warnings {
             self.live_warning(warning);

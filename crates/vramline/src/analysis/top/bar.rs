@@ -56,14 +56,20 @@ impl BarPart {
                 BarPart::ContextCachedAndOutside
             }
             What::Host => BarPart::ProgramsOwn,
-            What::Pool(_) | What::Unexplained if is_stand_in => BarPart::ProgramsOwn,
+            What::Pool(..) | What::Unexplained(_) if is_stand_in => BarPart::ProgramsOwn,
             What::NotResident => BarPart::NotResident,
             What::Other(..) => BarPart::OtherProcesses,
             What::Free => BarPart::Free,
             What::Unattributed | What::Device | What::Processes => BarPart::Unattributed,
-            What::Context | What::Pool(_) | What::Outside(_) | What::Beside | What::Unexplained => {
-                BarPart::ContextAndOutside
-            }
+            What::Context(_)
+            | What::EstimatedContext
+            | What::EstimatedLibraries
+            | What::Pool(..)
+            | What::Outside(_)
+            | What::Beside
+            | What::Held(_)
+            | What::PageRounding
+            | What::Unexplained(_) => BarPart::ContextAndOutside,
         }
     }
 }

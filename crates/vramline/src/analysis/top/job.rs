@@ -11,6 +11,7 @@ use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Counters, Mark, RecordedMarkKind, Sample, Subject, TraceState};
 use crate::recording::running::State;
 use crate::snapshot::Role;
+use crate::trace::driver_holdings::DriverHoldings;
 use crate::trace::{Phase, recorded};
 use crate::units::{Bytes, Nanos};
 use crate::warning::Warning;
@@ -45,6 +46,8 @@ pub(super) struct LiveProcess {
     /// By the framework's name for the device.
     pub(super) pools: BTreeMap<String, LivePool>,
     pub(super) roles: Vec<VariableRole>,
+    /// What its driver calls made it hold.
+    pub(super) holdings: Option<DriverHoldings>,
     resident: Option<i64>,
     /// When it last told anything, on the monotonic clock.
     pub(super) last: i64,
@@ -163,6 +166,16 @@ impl LiveJob {
                     process.roles.sort_by_key(|role| std::cmp::Reverse(role.bytes));
                 }
             }
+            News::DriverCalls(id, calls) => {
+                let process = self.process(id);
+                let mut holdings = DriverHoldings::of(&calls);
+                if let Some(framework) = process.recorded.facts.known_framework() {
+                    for device in holdings.devices() {
+                        holdings.claim(device, framework, std::iter::empty(), &[]);
+                    }
+                }
+                process.holdings = Some(holdings);
+            }
             News::Trace(id, path) => self.process(id).recorded.trace = Some(path),
             News::Driver(rows) => {
                 for row in rows.iter().filter(|row| row.subject == Subject::Device) {
@@ -181,6 +194,7 @@ impl LiveJob {
             is_cut: false,
             pools: BTreeMap::new(),
             roles: Vec::new(),
+            holdings: None,
             resident: None,
             last: i64::MIN,
             exception: None,

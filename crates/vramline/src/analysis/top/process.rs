@@ -2,7 +2,7 @@
 
 use super::job::{LiveJob, LivePool, LiveProcess, LiveStep, VariableRole};
 use super::sight::MachineSight;
-use crate::ledger::{PoolFigures, SourcedBytes, Teller};
+use crate::ledger::{BesidePool, HeldLine, PoolFigures, SourcedBytes, Teller};
 use crate::recording::folder::ProcessId;
 use crate::recording::rows::HOST;
 use crate::recording::running::State;
@@ -43,6 +43,8 @@ pub struct ProcessUse {
     pub exception: Option<String>,
     /// Its variables, by role.
     pub roles: Vec<VariableRole>,
+    /// What its driver calls took outside its pool, if they are recorded.
+    pub outside: Vec<HeldLine>,
     /// Its newest steps on the device, oldest first.
     pub steps: Vec<LiveStep>,
 }
@@ -95,6 +97,13 @@ impl PlacedProcess<'_> {
         }
     }
 
+    /// What its driver calls took outside its pool so far.
+    fn outside(&self) -> Vec<HeldLine> {
+        let number = self.pool.and_then(|(device, _)| device.strip_prefix("GPU:")?.parse::<u16>().ok());
+        let Some((holdings, device)) = self.process.holdings.as_ref().zip(number) else { return Vec::new() };
+        BesidePool::of(holdings, &holdings.at(device, i64::MAX), None, false).lines
+    }
+
     /// What it holds of a device; `free` is what the device has left.
     pub(super) fn on_device(
         &self,
@@ -139,6 +148,7 @@ impl PlacedProcess<'_> {
                 .then(|| Nanos(sight.now.monotonic.saturating_sub(process.last).max(0))),
             exception: process.exception.clone(),
             roles: process.roles.clone(),
+            outside: self.outside(),
             steps: process.steps(self.pool.map_or("", |(device, _)| device)),
         }
     }
