@@ -154,17 +154,17 @@ def device_used():
     return memory.used
 
 
-def run(script, folder, library, variables):
-    """Runs a script. Gives its exit code, the seconds it took and its files of calls."""
+def run(script, folder, library, variables, is_on=True):
+    """Runs a script. Gives its exit code, the seconds it took and its files of calls; without a recording if it is not on."""
     environment = os.environ | variables | {"BESIDE_TOLD": str(folder / "told.json")}
     command = [sys.executable, str(script)]
     recording = folder / "run.vram"
     shutil.rmtree(recording, ignore_errors=True)
-    if library:
+    if is_on and library:
         recording.mkdir(parents=True)
         before = environment.get("LD_PRELOAD")
         environment |= {"LD_PRELOAD": f"{library}:{before}" if before else str(library), "VRAMLINE_DRIVER_TRACE": str(recording)}
-    else:
+    elif is_on:
         command = ["vramline", "run", "--driver-trace", "on", "--trace", "off", "--no-report", "-o", str(recording), "--", *command]
     begin = time.monotonic()
     with open(folder / "log.txt", "w") as log:

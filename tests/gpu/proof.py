@@ -154,7 +154,8 @@ def run_job(out, name):
         print(f"{name}: skipped, without {', '.join(missing)}", flush=True)
         return None
     folder = out / f"{name}.vram"
-    script = out / f"{name}.py"
+    # Not `cupy.py`: a script hides the package of its name.
+    script = out / f"job-{name}.py"
     script.write_text(text + beside.ENDING)
     command = ["vramline", "run", "--driver-trace", "on", "--no-report", "-o", folder, "--", sys.executable, script]
     environment = os.environ | variables | {"BESIDE_TOLD": str(out / f"{name}.told.json")}
