@@ -237,12 +237,18 @@ def named(out, recordings):
     return rows, f"{'; '.join(versions)}; {datetime.date.today()}.", text, is_good
 
 
+def missing_jobs(rows):
+    """A sentence about the jobs that were not recorded."""
+    missing = [name for name in beside.JOBS if name not in rows]
+    return f" Not recorded: {', '.join(missing)}." if missing else ""
+
+
 def named_section(rows, versions):
     """The table of what has a name."""
     lines = [
         versions + "\n",
-        "Every job of `tests/gpu/beside.py` under `vramline run --driver-trace on`, by `vramline report --json`. *Named* is the share of what NVML counts",
-        "for the job's processes that has a name other than \"unexplained\".\n",
+        "Jobs of `tests/gpu/beside.py` under `vramline run --driver-trace on`, by `vramline report --json`. *Named* is the share of what NVML counts",
+        "for the job's processes that has a name other than \"unexplained\"." + missing_jobs(rows) + "\n",
         "| job | process at the peak | named | process at the end | named | largest parts at the end |",
         "|---|---|---|---|---|---|",
     ]
