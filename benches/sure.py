@@ -15,9 +15,12 @@ gathers for one setting; both can run side by side.
 """
 
 import argparse
+import datetime
 import itertools
 import json
 import os
+import platform
+import statistics
 import subprocess
 import sys
 import time
@@ -187,6 +190,93 @@ def gather(onednn, models, parts, minutes):
 ANSWERED = {"sure": further_row, "edge": edge_row}
 
 
+def rows_of(onednn):
+    """What is known of each model and limit, with the parts that were gathered so far."""
+    kept = Kept(onednn)
+    for model, factor in itertools.product(further.MODELS, FACTORS):
+        limit = kept.rows.get((model, "limit", factor), {}).get("limit")
+        plan = kept.rows.get((model, "plan", limit))
+        if plan is None:
+            continue
+        asked = (limit, plan["sure"])
+        yield {
+            "model": model,
+            "onednn": onednn,
+            "limit": limit,
+            "plan": plan,
+            "probes_seconds": kept.rows.get((model, "probes"), {}).get("seconds"),
+            "further": kept.rows.get((model, "sure", *asked), {}).get("passed"),
+            "edge": kept.rows.get((model, "edge", *asked)),
+            "free": kept.rows.get((model, "free", factor)),
+        }
+
+
+def share(told, real):
+    return "not run" if told is None or real is None else f"{told / real - 1:+.1%}"
+
+
+def table(rows):
+    lines = [
+        "| model | oneDNN | limit | runs of the plan | sure | further runs | always passed | sure, of that | likely | last pass | likely, of that |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        plan, passed, edge = row["plan"], row["further"], row["edge"] or {}
+        lines.append(
+            f"| {row['model']} | {'on' if row['onednn'] else 'off'} | {row['limit']} MiB | {len(plan['runs'])} | {plan['sure'] or 'none'} "
+            f"| {f'{sum(passed)} of {len(passed)}' if passed else 'not run'} | {edge.get('always', 'not run')} | {share(plan['sure'], edge.get('always'))} "
+            f"| {plan['likely']} | {edge.get('last', 'not run')} | {share(plan['likely'], edge.get('last'))} |"
+        )
+    return lines
+
+
+def summary(rows):
+    plans, further_runs = [row["plan"] for row in rows], [row["further"] for row in rows if row["further"]]
+    edges = [(row["plan"], row["edge"]) for row in rows if row["edge"]]
+    peaks = [(row["free"], peak) for row in rows if row["free"] for peak in row["free"]["peaks"]]
+    runs = [len(plan["runs"]) for plan in plans]
+    seconds = [(row["plan"]["seconds"], row["probes_seconds"]) for row in rows if row["probes_seconds"]]
+
+    def mean(values):
+        values = list(values)
+        return f"{statistics.mean(values):.1%}" if values else "not run"
+
+    return [
+        "| | |",
+        "|---|---|",
+        f"| limits that were planned for | {len(rows)} |",
+        f"| with a batch size that is sure | {sum(plan['sure'] is not None for plan in plans)} |",
+        f"| limits at which every further run of it passed | {sum(all(passed) for passed in further_runs)} of {len(further_runs)} |",
+        f"| further runs that passed | {sum(map(sum, further_runs))} of {sum(map(len, further_runs))} |",
+        f"| runs of a plan beside its six probes: mean, most | {statistics.mean(runs):.1f}, {max(runs)} |",
+        f"| seconds of these runs, as a share of the seconds of the probes: mean | {mean(run / probes for run, probes in seconds)} |",
+        f"| sure against the largest that always passed: mean | {mean(plan['sure'] / edge['always'] - 1 for plan, edge in edges)} |",
+        f"| likely against the last that passed, either way: mean | {mean(abs(plan['likely'] / edge['last'] - 1) for plan, edge in edges)} |",
+        f"| free runs inside the predicted interval | {sum(free['low'] <= peak <= free['high'] for free, peak in peaks)} of {len(peaks)} |",
+        f"| width of the interval, as a share of the predicted peak: mean | {mean((free['high'] - free['low']) / free['peak'] for free, _ in peaks)} |",
+    ]
+
+
+ABOUT = """# What plan calls sure
+
+`benches/sure.py` writes this page and describes the method. The models are in `tests/python/models/further.py`; they were chosen before a plan
+was made of any of them. `plan` ran its own answer, as it does by default. Then its batch size that is *sure* ran 20 more times under the
+limit, for 12 steps each. *Always passed* is the largest batch size, in steps of 3 % from there, with no failure in 8 runs; *last pass* the
+largest with a run that passed. Times were taken on a busy machine."""
+
+
+def compare(write):
+    rows = [row for onednn in (1, 0) for row in rows_of(onednn)]
+    text = "\n".join([*summary(rows), "", *table(rows)])
+    print(text)
+    if write:
+        import keras
+        import tensorflow as tf
+
+        about = f"TensorFlow {tf.__version__}, Keras {keras.__version__}, CPU pool allocator; {os.cpu_count()} cores, {platform.machine()}"
+        write.write_text(f"{ABOUT}\n\n{about}; {datetime.date.today()}.\n\n{text}\n", encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("gather", "compare"))
@@ -196,7 +286,10 @@ def main():
     parser.add_argument("--minutes", type=float, help="end after so long; the same command goes on")
     parser.add_argument("--write", type=Path)
     asked = parser.parse_args()
-    gather(asked.onednn, asked.models.split(","), asked.parts.split(","), asked.minutes)
+    if asked.what == "gather":
+        gather(asked.onednn, asked.models.split(","), asked.parts.split(","), asked.minutes)
+    else:
+        compare(asked.write)
 
 
 if __name__ == "__main__":
