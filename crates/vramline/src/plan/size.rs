@@ -75,7 +75,7 @@ pub enum Form {
     Known(Vec<(u64, u64)>),
 }
 
-/// How many bytes the partial sums of a reduction take: see [`reduction`](super::reduction).
+/// How many bytes the partial sums of a reduction take: see `plan/reduction.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Parts {
     /// Bytes for each part.
