@@ -138,7 +138,7 @@ fn large_batches_of_real_models_on_an_h200_are_predicted_from_2_4_and_8() {
 
 /// The errors of the predictions for a group of held-out models, allocated and reserved, in their order, and how many truths are inside
 /// their ranges. Recurrent layers are exact: workspaces of cuDNN, and partial sums that stop growing.
-fn held_out(group: &str) -> [(Vec<f64>, usize); 2] {
+fn held_out_errors(group: &str) -> [(Vec<f64>, usize); 2] {
     let rows = fs::read_to_string(fixture(&format!("{group}/truths.jsonl"))).unwrap();
     let rows: Vec<serde_json::Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let number = |row: &serde_json::Value, field: &str| row[field].as_u64().unwrap();
@@ -177,11 +177,11 @@ fn held_out(group: &str) -> [(Vec<f64>, usize); 2] {
 /// Models that nobody tuned for: recurrent ones, AMP, `torch.compile`, a trainer. `docs/proof/accuracy-held-out.md` has the tables.
 #[test]
 fn held_out_models_are_predicted_and_the_truth_is_inside_the_range() {
-    let [(allocated, inside), (reserved, pools_inside)] = held_out("held-out");
+    let [(allocated, inside), (reserved, pools_inside)] = held_out_errors("held-out");
     assert_eq!((allocated.len(), inside, pools_inside), (24, 24, 24));
     assert!(allocated[12] < 0.001 && allocated[23] < 0.011, "{allocated:?}");
     assert!(reserved[12] < 0.005 && reserved[23] < 0.06, "{reserved:?}");
-    let [(allocated, inside), (reserved, pools_inside)] = held_out("held-out-2");
+    let [(allocated, inside), (reserved, pools_inside)] = held_out_errors("held-out-2");
     assert_eq!((allocated.len(), inside, pools_inside), (30, 29, 30));
     assert!(allocated[15] < 0.001 && allocated[29] < 0.02, "{allocated:?}");
     assert!(reserved[15] < 0.005 && reserved[29] < 0.085, "{reserved:?}");
