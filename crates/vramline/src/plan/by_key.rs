@@ -33,6 +33,7 @@ struct Fits {
     by_key: FxHashMap<Key, BTreeMap<u64, Vec<u64>>>,
     /// Every size without a known op, by batch size.
     nameless: BTreeMap<u64, Vec<u64>>,
+    tried: Tried,
     batches: Vec<u64>,
 }
 
@@ -42,14 +43,14 @@ impl Fits {
         let mut by_key: FxHashMap<Key, BTreeMap<u64, Vec<u64>>> = FxHashMap::default();
         let mut nameless: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for probe in probes {
-            for ask in &probe.asks {
+            for ask in probe.asks.iter().filter(|ask| !ask.tries_kernels) {
                 let stretch = probe.stretches.get(ask.stretch).map(|stretch| (stretch.part, stretch.ordinal));
                 for place in [(ask.key, ask.occurrence, None), (ask.key, ask.occurrence, stretch)] {
                     let sizes = seen.entry(place).or_default().entry(probe.batch).or_default();
                     sizes.entry(ask.bytes).or_insert_with(|| (ask.shape.clone(), 0)).1 += 1;
                 }
                 by_key.entry(ask.key).or_default().entry(probe.batch).or_default().push(ask.bytes);
-                if !ask.is_named {
+                if ask.is_nameless() {
                     nameless.entry(probe.batch).or_default().push(ask.bytes);
                 }
             }
@@ -62,14 +63,23 @@ impl Fits {
         batches.sort_unstable();
         batches.dedup();
         let fitted = seen.into_iter().filter_map(|(place, seen)| Some((place, (fit(&seen)?, seen))));
-        Fits { by_place: fitted.collect(), by_key, nameless, batches }
+        Fits { by_place: fitted.collect(), by_key, nameless, tried: Tried::of(probes), batches }
     }
 
     fn of_probe(&self, probe: &Probe) -> Vec<Size> {
         let first: Vec<Option<Size>> = probe.asks.iter().map(|ask| self.at_place(probe, ask)).collect();
         let twins = Twins::of(probe, &first);
+        let mut tried: FxHashMap<u64, Size> = FxHashMap::default();
         let sized = probe.asks.iter().zip(first);
-        sized.map(|(ask, size)| size.unwrap_or_else(|| self.otherwise(probe, ask, &twins))).collect()
+        let size = |(ask, size): (&Ask, Option<Size>)| match size {
+            _ if ask.tries_kernels => tried
+                .entry(ask.bytes)
+                .or_insert_with(|| self.tried.size(Point { batch: probe.batch, bytes: ask.bytes }))
+                .clone(),
+            Some(size) => size,
+            None => self.otherwise(probe, ask, &twins),
+        };
+        sized.map(size).collect()
     }
 
     /// The size by place, where that is certain.
@@ -93,7 +103,7 @@ impl Fits {
         if let Some(form) = twins.of_bytes(ask.bytes) {
             return Size { form, basis: Basis::Twin };
         }
-        if !ask.is_named
+        if ask.is_nameless()
             && let Some(size) = self.among(probe.batch, ask.bytes, &self.nameless, false)
         {
             return size;
@@ -142,6 +152,60 @@ impl Fits {
             }
         }
         found.map(|form| Size { form, basis })
+    }
+}
+
+/// What XLA's compiler asks for to try kernels, at each batch: the sizes, and how often.
+///
+/// It tries a kernel in buffers of the kernel's tensors and of guards around them, so each size is a line of the batch that begins at zero
+/// or above. Several threads try kernels at once, so the order says nothing; the sizes do.
+struct Tried(BTreeMap<u64, BTreeMap<u64, u32>>);
+
+impl Tried {
+    /// Of more sizes at another batch than these, too many are on a line by chance.
+    const MOST: usize = 512;
+
+    fn of(probes: &[Probe]) -> Tried {
+        let mut sizes: BTreeMap<u64, BTreeMap<u64, u32>> = BTreeMap::new();
+        for probe in probes {
+            let sizes = sizes.entry(probe.batch).or_default();
+            for ask in probe.asks.iter().filter(|ask| ask.tries_kernels) {
+                *sizes.entry(ask.bytes).or_default() += 1;
+            }
+        }
+        Tried(sizes)
+    }
+
+    /// The one line through sizes at all batches; of several the one whose sizes occur equally often. Without one, it is held at its size:
+    /// what the compiler tries for one batch only, it need not try for another.
+    fn size(&self, own: Point) -> Size {
+        let line = self.line(own).map(|form| Size { form, basis: Basis::Scratch });
+        line.unwrap_or(Size { form: Form::Constant(own.bytes), basis: Basis::Irregular })
+    }
+
+    fn line(&self, own: Point) -> Option<Form> {
+        let count = *self.0.get(&own.batch)?.get(&own.bytes)?;
+        // Any two sizes make a line.
+        let (&other, sizes) = self.0.iter().find(|(batch, _)| **batch != own.batch && self.0.len() > 2)?;
+        let scaled = u128::from(own.bytes) * u128::from(other) / u128::from(own.batch.max(1));
+        let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
+        let between = sizes.range(own.bytes.min(scaled)..=own.bytes.max(scaled)).map(|(&bytes, _)| bytes);
+        let lines = between.take(Tried::MOST).filter_map(|bytes| {
+            let mut points = [own, Point { batch: other, bytes }];
+            points.sort_unstable();
+            let line = Form::line(&points)?;
+            let points = self.0.iter().map(|(&batch, sizes)| {
+                let bytes = line.at(batch).0;
+                Some((Point { batch, bytes }, *sizes.get(&bytes)? == count))
+            });
+            let (points, equal): (Vec<Point>, Vec<bool>) =
+                points.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+            Some((equal.into_iter().filter(|is_equal| *is_equal).count(), Form::line(&points)?))
+        });
+        let mut lines: Vec<(usize, Form)> = lines.collect();
+        let most = lines.iter().map(|(equal, _)| *equal).max()?;
+        lines.retain(|(equal, _)| *equal == most);
+        lines.pop().filter(|_| lines.is_empty()).map(|(_, form)| form)
     }
 }
 

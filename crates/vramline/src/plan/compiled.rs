@@ -134,7 +134,7 @@ impl Plan {
             for (place, &bytes) in requests {
                 by_size.entry(bytes).or_default().push(place);
             }
-            for (ask, size) in probe.asks.iter().zip(sizes).filter(|(ask, _)| !ask.is_named) {
+            for (ask, size) in probe.asks.iter().zip(sizes).filter(|(ask, _)| ask.is_nameless()) {
                 let places = by_size.get(&ask.bytes).map_or(&[][..], Vec::as_slice);
                 // A result is as large as a tensor, and so may be a request that has nothing to do with it.
                 let is_open = |place: &&&ProgramRequest| !place.is_result || size.basis != Basis::Exact;
@@ -166,7 +166,7 @@ impl Plan {
         let probes = self.probes.iter().zip(&self.sizes).filter(|(probe, _)| probe.batch == batch);
         let asks = probes.flat_map(|(probe, sizes)| probe.asks.iter().zip(sizes));
         let is_open = |size: &Size| size.basis == Basis::Held || !matches!(size.form, Form::Constant(_));
-        asks.filter(|(ask, size)| !ask.is_named && ask.bytes >= WEIGHTY && is_open(size))
+        asks.filter(|(ask, size)| ask.is_nameless() && ask.bytes >= WEIGHTY && is_open(size))
             .map(|(ask, _)| ask.bytes)
             .collect()
     }
@@ -213,7 +213,7 @@ impl Plan {
         }
         let asks =
             self.probes.iter().zip(&self.sizes).flat_map(|(probe, sizes)| probe.asks.iter().zip(sizes));
-        let irregular = asks.filter(|(ask, size)| !ask.is_named && size.basis == Basis::Irregular);
+        let irregular = asks.filter(|(ask, size)| ask.is_nameless() && size.basis == Basis::Irregular);
         let largest = irregular.map(|(_, size)| size.form.at(batch)).max();
         if let Some(bytes) = largest.filter(|&bytes| bytes >= Bytes(WEIGHTY)) {
             return Some(Doubt::Compiled(bytes));
@@ -258,7 +258,7 @@ fn forms(
 ) -> BTreeMap<ProgramRequest, Form> {
     let mut asked: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
     for probe in probes {
-        let nameless = probe.asks.iter().filter(|ask| !ask.is_named).map(|ask| ask.bytes);
+        let nameless = probe.asks.iter().filter(|ask| ask.is_nameless()).map(|ask| ask.bytes);
         asked.entry(probe.batch).or_default().extend(nameless);
     }
     let mut points: BTreeMap<&ProgramRequest, Vec<(u64, u64)>> = BTreeMap::new();

@@ -11,7 +11,7 @@ use crate::event::{Dtype, Framework, Region};
 use crate::names::Name;
 use crate::replay::{self, NotReplayed, PoolRun};
 use crate::snapshot::Role;
-use crate::trace::{Pass, Phase, PoolTrace, Trace};
+use crate::trace::{AUTOTUNING, Pass, Phase, PoolTrace, Trace};
 use crate::units::{Bytes, Span};
 
 /// Who asks, the same in every probe. The empty name is one too: of requests that nothing names.
@@ -146,6 +146,8 @@ pub(super) struct Ask {
     pub(super) role: Role,
     /// Whether anything names it.
     pub(super) is_named: bool,
+    /// Whether XLA's compiler asks in JAX, to try kernels: before the program that it compiles runs.
+    pub(super) tries_kernels: bool,
     /// How many acts it lives for; `None` where it is never freed.
     pub(super) life: Option<usize>,
     /// Its element type.
@@ -154,6 +156,13 @@ pub(super) struct Ask {
     pub(super) place: Place,
     /// What of a training step of PyTorch asks.
     pub(super) pass: Option<Pass>,
+}
+
+impl Ask {
+    /// Whether nothing tells who asks: a compiled program may.
+    pub(super) fn is_nameless(&self) -> bool {
+        !self.is_named && !self.tries_kernels
+    }
 }
 
 /// What a stretch of a run does.
@@ -369,6 +378,7 @@ fn asks(source: Source<'_>, ran: &PoolRun, stretches: &[Stretch], keys: &mut Key
     let Source { trace, pool, .. } = source;
     let history = &trace.history;
     let is_torch = history.framework == Some(Framework::PyTorch);
+    let is_jax = history.framework == Some(Framework::Jax);
     let end = stretches.last().map_or(0, |stretch| stretch.acts.end);
     let requests = ran.program.acts.iter().take(end).filter(|act| act.requested().is_some()).count();
     // Events may stand a little away from where the allocator served them.
@@ -376,7 +386,7 @@ fn asks(source: Source<'_>, ran: &PoolRun, stretches: &[Stretch], keys: &mut Key
     let roles = trace.lifetimes(pool).map(|life| life.held.role).take(born);
     let roles: FxHashMap<usize, Role> = pool.lives().map(|life| life.birth).zip(roles).collect();
     let mut lives = lives(ran);
-    let mut known: FxHashMap<(Name, bool, Region, Dtype, usize), Key> = FxHashMap::default();
+    let mut known: FxHashMap<(Name, bool, bool, Region, Dtype, usize), Key> = FxHashMap::default();
     let mut shapes: FxHashMap<Name, Vec<u64>> = FxHashMap::default();
     let mut places = Places::default();
     let mut asks = Vec::with_capacity(requests);
@@ -390,9 +400,11 @@ fn asks(source: Source<'_>, ran: &PoolRun, stretches: &[Stretch], keys: &mut Key
                 shapes.entry(event.shape()).or_insert_with(|| dimensions(history.names.get(event.shape())));
             let name = event.op_or_scope();
             let is_named = !event.op().is_empty();
-            let traits = (name, is_named, event.region(), event.dtype(), shape.len());
+            let tries_kernels = is_jax && trace.is_compiler(answer.event as usize);
+            let traits = (name, is_named, tries_kernels, event.region(), event.dtype(), shape.len());
             let key = *known.entry(traits).or_insert_with(|| {
-                keys.key(without_number(history.names.get(name)), event.region(), event.dtype(), shape.len())
+                let name = if tries_kernels { AUTOTUNING } else { without_number(history.names.get(name)) };
+                keys.key(name, event.region(), event.dtype(), shape.len())
             });
             let occurrence = counts.entry(key).or_default();
             asks.push(Ask {
@@ -404,6 +416,7 @@ fn asks(source: Source<'_>, ran: &PoolRun, stretches: &[Stretch], keys: &mut Key
                 shape: shape.clone(),
                 role: roles.get(&(answer.event as usize)).copied().unwrap_or(Role::Unknown),
                 is_named: is_named || is_torch,
+                tries_kernels,
                 life: lives.remove(&act),
                 dtype: event.dtype(),
                 place: places.of(name, history.names.get(name)),

@@ -296,6 +296,7 @@ mod tests {
             shape: vec![1, bytes],
             role,
             is_named: true,
+            tries_kernels: false,
             life: Some(freed - act),
             dtype: Dtype::F32,
             place,

@@ -186,6 +186,7 @@ mod tests {
             shape: Vec::new(),
             role: Role::Gradients,
             is_named: true,
+            tries_kernels: false,
             life: Some(freed - act),
             dtype: Dtype::Unknown,
             place: Place::default(),

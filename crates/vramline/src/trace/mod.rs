@@ -57,7 +57,7 @@ const NO_NAME_JAX: &str = "JAX does not report op names in its pools";
 /// The evidence for a block that XLA's compiler allocates to try kernels.
 pub(crate) const COMPILER: &str = "allocated by a compiler thread of XLA, which tries kernels on the device to find the fastest (autotuning)";
 /// The owner of such a block.
-const AUTOTUNING: &str = "XLA autotuning";
+pub(crate) const AUTOTUNING: &str = "XLA autotuning";
 const COMPILER_THREADS: &str = "tf_pjrt_compile_thread_pool";
 const INVENTORY: &str = "in the program's list of variables";
 const NEW_VALUE: &str = "new value of a variable in the program's list";
@@ -511,7 +511,7 @@ impl Trace {
     }
 
     /// Whether a thread of XLA's compiler allocated a block that nothing else names.
-    fn is_compiler(&self, birth: usize) -> bool {
+    pub(crate) fn is_compiler(&self, birth: usize) -> bool {
         let event = self.history.events.at(birth);
         event.op().is_empty()
             && event.context().is_empty()

@@ -829,6 +829,24 @@ fn a_compiled_program_is_known_where_it_was_compiled_and_nowhere_else() {
 }
 
 #[test]
+fn kernels_that_xla_tries_are_matched_by_size_not_by_order() {
+    let probes = [3, 5, 7].map(|batch| probe(batch, &format!("jax0112_h200_residual-{batch}.xplane.pb.gz")));
+    let plan = plan(&probes);
+    // A run without recording at 48, and a recorded one at 53.
+    for (batch, truth) in [(48, 394_029_056), (53, 395_229_952)] {
+        let found = plan.predict(batch, 1000).unwrap();
+        assert!(off(found.peak, truth).abs() < 0.001, "{batch}: {found:?}");
+        assert!(found.low.0 < truth && truth < found.high.0, "{batch}: {found:?}");
+        let tried: Bytes =
+            found.bases.iter().filter(|(basis, _)| *basis == Basis::Scratch).map(|(_, bytes)| *bytes).sum();
+        assert!(tried.0 > found.peak.0 / 2, "the peak is where kernels are tried: {found:?}");
+        assert!(found.exact_share() < 0.1, "another kernel may be tried at another batch: {found:?}");
+    }
+    let pool = plan.predict(48, 1000).unwrap().pool;
+    assert!(pool[0].0 <= 551_550_976 && 551_550_976 <= pool[2].0, "{pool:?}");
+}
+
+#[test]
 fn a_program_of_another_batch_is_not_taken_for_one_of_this() {
     let probes = compiled();
     let mut plan = plan(&probes);
