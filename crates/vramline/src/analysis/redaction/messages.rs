@@ -7,7 +7,7 @@ use crate::source::SourceError;
 use crate::warning::{NamingText, PrivateName, Warning, Warnings};
 
 /// Warnings whose texts contain only Vramline's own words and numbers.
-const PLAIN: [&str; 24] = [
+const PLAIN: [&str; 25] = [
     "another-limit",
     "bare-events",
     "broken-samples",
@@ -20,6 +20,7 @@ const PLAIN: [&str; 24] = [
     "large-program",
     "large-programs",
     "malformed",
+    "no-driver-calls",
     "many-failures",
     "memory-profile",
     "on-chip-memory",
