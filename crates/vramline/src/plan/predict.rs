@@ -99,8 +99,21 @@ impl Plan {
             self.set_margins(&mut prediction);
         } else {
             (prediction.low, prediction.high) = widened(prediction.low, prediction.high);
+            let [_, _, most] = &mut prediction.pool;
+            *most = self.with_other_kernels(batch, *most);
         }
         Some(prediction)
+    }
+
+    /// The most that a pool takes if XLA tries kernels at a batch that it did not try in the probes: one region more doubles a growing pool.
+    fn with_other_kernels(&self, batch: u64, most: Bytes) -> Bytes {
+        let Some(probe) = self.probes.last().filter(|probe| probe.batch < batch) else { return most };
+        let grows = matches!(&probe.ran.rules, Rules::Bfc(preset) if preset.options.growth);
+        if !grows || !probe.asks.iter().any(|ask| ask.tries_kernels) {
+            return most;
+        }
+        let doubled = Bytes(most.0.saturating_mul(2));
+        probe.own_limit().map_or(doubled, |limit| doubled.min(limit.max(most)))
     }
 
     /// What a batch takes in as many steps as a probe has, as the orders of the probes show it.
