@@ -152,6 +152,9 @@ proof: optimized
 	$(VENV)/bin/python benches/what_if.py --write docs/proof/what-if.md
 	$(VENV)/bin/python benches/accuracy.py gather
 	$(VENV)/bin/python benches/accuracy.py compare --write docs/proof/accuracy.md
+	$(VENV)/bin/python benches/sure.py gather --onednn 1
+	$(VENV)/bin/python benches/sure.py gather --onednn 0
+	$(VENV)/bin/python benches/sure.py compare --write docs/proof/sure.md
 	$(VENV)/bin/python benches/accuracy_gpu.py --write docs/proof/accuracy-gpu.md
 	$(VENV)/bin/python benches/accuracy_held_out.py --write docs/proof/accuracy-held-out.md
 	$(VENV)/bin/python benches/fixes.py --write docs/proof/accuracy-fixes.md
