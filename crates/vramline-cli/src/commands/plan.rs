@@ -248,7 +248,8 @@ fn probe_more(
     }
     for _ in 0..MAX_MORE_PROBES {
         let Some(next) = plan::next_probe(prepared, options) else { break };
-        let more = match args.job.make_probes_at(&[next.batch], 1) {
+        let made = args.job.make_probes_at(&[next.batch], 1).and_then(|made| read_probes(&made));
+        let more = match made {
             Ok(more) => more,
             Err(failure @ Failure::Interrupted { .. }) => return Err(failure),
             Err(failure) => {
@@ -257,23 +258,33 @@ fn probe_more(
             }
         };
         let count = read.len();
-        for (batch, path) in more {
-            let file = path.display().to_string();
-            let Ok(reading) = Input::new(false).read_as_it_is(&path) else { continue };
-            read.push(ProbeRead { batch, file, reading });
-        }
+        read.extend(more);
         let line = ProgressLine::timed("planning");
         let again = plan::prepare(read, options);
         drop(line);
         match again {
-            Ok(again) if read.len() > count => *prepared = again,
-            _ => {
+            Ok(again) => *prepared = again,
+            Err(error) => {
                 read.truncate(count);
+                say(format!("the probe at {} {} is left out: {error}", args.job.variable, next.batch));
                 break;
             }
         }
     }
     Ok(())
+}
+
+/// Reads recordings, traces or snapshots with their batch sizes.
+fn read_probes(probes: &[(u64, PathBuf)]) -> Result<Vec<ProbeRead>, Failure> {
+    let input = Input::new(false);
+    let read = |(batch, path): &(u64, PathBuf)| {
+        let file = path.display().to_string();
+        let reading = input
+            .read_as_it_is(path)
+            .map_err(|failure| failure.context(format!("cannot read the probe '{file}'")))?;
+        Ok(ProbeRead { batch: *batch, file, reading })
+    };
+    probes.iter().map(read).collect()
 }
 
 /// Compiles at the requested batch sizes, without probes.
@@ -417,15 +428,7 @@ impl ProbeArgs {
         probes: &[(u64, PathBuf)],
         options: &PlanOptions,
     ) -> Result<(Plan, Vec<ProbeRead>), Failure> {
-        let input = Input::new(false);
-        let mut read = Vec::new();
-        for (batch, path) in probes {
-            let file = path.display().to_string();
-            let reading = input
-                .read_as_it_is(path)
-                .map_err(|failure| failure.context(format!("cannot read the probe '{file}'")))?;
-            read.push(ProbeRead { batch: *batch, file, reading });
-        }
+        let read = read_probes(probes)?;
         let line = ProgressLine::timed("planning");
         let mut plan = plan::prepare(&read, options)?;
         drop(line);

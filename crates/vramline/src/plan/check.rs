@@ -42,6 +42,19 @@ pub struct NextProbe {
     pub expected: f64,
 }
 
+impl NextProbe {
+    /// What to do, in a sentence. `name` is what varies between the probes.
+    #[must_use]
+    pub fn sentence(&self, name: &str) -> String {
+        let NextProbe { batch, predicted, width, expected } = self;
+        format!(
+            "Add a probe with {name} {batch}: it narrows the range of reserved memory at {predicted} from {:.0} % to about {:.0} %.",
+            width * 100.0,
+            expected * 100.0
+        )
+    }
+}
+
 /// What the prediction of the largest probe missed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Check {

@@ -122,13 +122,8 @@ pub struct NextProbeView {
 
 impl NextProbeView {
     fn of(next: NextProbe, variable: &str) -> NextProbeView {
+        let text = next.sentence(variable_title(variable));
         let NextProbe { batch, predicted, width, expected } = next;
-        let text = format!(
-            "Add a probe with {} {batch}: it narrows the range of reserved memory at {predicted} from {:.0} % to about {:.0} %.",
-            variable_title(variable),
-            width * 100.0,
-            expected * 100.0
-        );
         let rounded = |share: f64| (share * 1e4).round() / 1e4;
         let (width, expected_width) = (rounded(width), rounded(expected));
         NextProbeView { batch, predicted_batch: predicted, width, expected_width, text }
