@@ -175,7 +175,7 @@ gpu-owners:
 # On a machine with a GPU. Each job that its packages allow.
 gpu-beside:
 	$(PYTHON) tests/gpu/beside.py benches/out/beside --all
-	$(PYTHON) tests/gpu/driver_cost.py benches/out/driver-cost
+	$(PYTHON) tests/gpu/driver_cost.py benches/out/driver-cost --write docs/proof/beside.md
 	$(PYTHON) tests/gpu/soak.py benches/out/soak --minutes 10
 
 # The oldest TensorFlow that is supported, with Keras 2. It needs Python 3.11 or older.

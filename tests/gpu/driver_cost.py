@@ -1,56 +1,44 @@
-"""What `vramline run --driver-trace on` costs: a loop of tiny kernels, a step of a GPT, the start of PyTorch, and a start of CUDA alone.
+"""What `vramline run --driver-trace on` costs: each call of the driver, a loop of tiny kernels, a step of a GPT, starts.
 
-    python tests/gpu/driver_cost.py OUT [--pairs N] [--rounds N] [--library FILE]
+    python tests/gpu/driver_cost.py OUT [--quick] [--library FILE] [--write FILE]
 
-Needs a GPU that nothing else uses. Starts are measured with and without the preloaded library, in turns (without, with, with, without, ...). For the
-loop and the step, a process with the library and one without live on the same processors and measure short blocks in turns; every pair of
-neighbouring blocks gives one ratio, and each pair of processes one median of them, so that the layout of one process does not decide. The
-table has the median over the pairs with an interval that holds it with 95 % probability where there are enough pairs, else the least and the most.
-The bars are 1 % for the loop and the step and 50 ms for the starts. Exits with 1 where a median is above its bar. `cost.json` is written after
-each pair. How long NVML takes for what the library asks of it is measured as well.
+Needs a GPU that nothing else uses and a C compiler; PyTorch for its parts. Takes about 3 minutes. Processes that do the same differ by several
+percent, so nothing here compares processes that were started apart, except where a start is what is measured:
+
+- *Calls*: one process calls each function of the driver through the pointer that the preloaded library hands out and through the driver's own,
+  which is read from the symbols of libcuda. Blocks of calls alternate; each pair of neighbouring blocks gives one difference. It is done twice:
+  as fast as possible, and with 2 MiB of other memory read before each call, so that the library is not in the processor's nearest caches.
+- *A step*: the calls that a step makes, counted by another preloaded library (`driver_cost.c`), times what each call costs at most.
+- *Forks*: a process that has imported PyTorch forks two children, one of which records. They have the same memory layout and run on the same
+  processors, and measure blocks in turns. Pairs of which neither records tell how precise this is.
+- *Starts*: pairs of processes with and without the library, in turns. For `import torch`, also the number of symbols it asks for times the cost.
+
+Each median has the interval of order statistics that holds it with 95 % probability; with fewer than 6 values, all of them. `cost.json` has
+all figures. `--write` puts the table into the section "What a recording costs" of a page. Exits with 1 where a bar is not met: 1 % of the loop
+and of the step, 50 ms of a start.
 """
 
 import argparse
 import ctypes
+import datetime
 import importlib.util
 import json
 import math
 import os
 import pathlib
+import re
+import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import time
 
-# Tells how long its start took, and then answers each line with the nanoseconds of a turn of that block.
-TORCH = """
-import os, sys, time
-begun = int(os.environ["COST_BEGUN"])
-import torch
-x = torch.ones(1024, device="cuda")
-x.sum().item()
-print("COST", time.monotonic_ns() - begun, flush=True)
-# Both processes on the same two processors, since these differ in speed more than what is measured.
-os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-2:])
-torch.manual_seed(0)
-layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, dropout=0.0, batch_first=True)
-net = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).to("cuda", torch.bfloat16)
-optimizer = torch.optim.AdamW(net.parameters(), fused=True)
-data = torch.randn(8, 512, 768, device="cuda", dtype=torch.bfloat16)
-def gpt():
-    optimizer.zero_grad()
-    net(data).float().pow(2).mean().backward()
-    optimizer.step()
-blocks = {"tiny": (4000, lambda: x.add_(1)), "gpt": (2, gpt)}
-for line in sys.stdin:
-    size, call = blocks[line.strip()]
-    torch.cuda.synchronize()
-    begin = time.perf_counter_ns()
-    for _ in range(size):
-        call()
-    torch.cuda.synchronize()
-    print("COST", (time.perf_counter_ns() - begin) / size, flush=True)
-"""
+HERE = pathlib.Path(__file__).resolve()
+IS_STUB = "STUB_DEVICE" in os.environ  # The driver of tests/python/driver_trace stands for the real one.
+SHARE, START_NANOS = 0.01, 50e6
+KERNELS, MIB = 256, 1 << 20
+WALKED = 2 * MIB
 PLAIN = """
 import ctypes, os, time
 begun = int(os.environ["COST_BEGUN"])
@@ -60,147 +48,502 @@ for result in (cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(contex
     assert result == 0, result
 print("COST", time.monotonic_ns() - begun)
 """
-# Name: unit, nanoseconds of the unit, and the bar: a share, or so many of the unit.
-FIGURES = {
-    "start of CUDA": ("ms", 1e6, None, 50),
-    "start of PyTorch": ("ms", 1e6, None, 50),
-    "tiny kernel": ("us", 1e3, 0.01, None),
-    "GPT step": ("ms", 1e6, 0.01, None),
-}
-BLOCKS = {"tiny kernel": "tiny", "GPT step": "gpt"}
-WARM_ROUNDS = 4
-
-
-class Job:
-    """A process with or without the library, and what it says."""
-
-    def __init__(self, script, library, folder):
-        environment = dict(os.environ)
-        if library:
-            folder.mkdir(parents=True, exist_ok=True)
-            environment |= {"LD_PRELOAD": str(library), "VRAMLINE_DRIVER_TRACE": str(folder)}
-        environment["COST_BEGUN"] = str(time.monotonic_ns())
-        words = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen([sys.executable, "-c", script], env=environment, **words)
-
-    def answer(self, question=None):
-        if question:
-            self.process.stdin.write(question + "\n")
-            self.process.stdin.flush()
-        for line in self.process.stdout:
-            if line.startswith("COST"):
-                return float(line.split()[1])
-        raise SystemExit(f"error: the job ended with {self.process.wait()}")
-
-    def end(self):
-        self.process.stdin.close()
-        if self.process.wait():
-            raise SystemExit(f"error: the job ended with {self.process.returncode}")
 
 
 def interval(values):
     """The median with the order statistics around it that hold the median of the population with at least 95 % probability."""
     values = sorted(values)
-    count, left = len(values), 0
+    count, left, below = len(values), 0, 1
     # As long as the median is below the value behind it with at most 2.5 %.
-    while sum(math.comb(count, k) for k in range(left + 2)) / 2**count <= 0.025 and left + 1 < count // 2:
+    while left + 1 < count // 2 and (below := below + math.comb(count, left + 1)) * 40 <= 2**count:
         left += 1
-    return statistics.median(values), values[left], values[count - 1 - left]
+    return {"median": statistics.median(values), "low": values[left], "high": values[count - 1 - left], "count": count}
+
+
+# Inside a process with a preloaded library: one of these runs.
+
+
+def symbol(library, name):
+    """The address of an exported function of a loaded library, read from its file: nobody can stand between."""
+    pattern = re.compile(rf"(\w+)-\w+ \S+ 0+ \S+ \d+ +(\S*/{re.escape(library)}\S*)$", re.MULTILINE)
+    start, path = pattern.search(pathlib.Path("/proc/self/maps").read_text()).groups()
+    data = pathlib.Path(path).read_bytes()
+    (first,), (entry, count) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<HH", data, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, first + entry * number) for number in range(count)]
+    (table,) = (section for section in sections if section[1] == 11)  # The dynamic symbols.
+    texts = sections[table[6]][4]
+    for offset in range(table[4], table[4] + table[5], 24):
+        text, info, _, section, value, _ = struct.unpack_from("<IBBHQQ", data, offset)
+        if section and info & 15 == 2 and data.startswith(name.encode() + b"\0", texts + text):
+            return int(start, 16) + value
+    raise SystemExit(f"error: {library} has no function {name}")
+
+
+class Driver:
+    """The driver's functions, by its own pointers and by those that are handed out here."""
+
+    def __init__(self):
+        self.library = ctypes.CDLL("libcuda.so.1")
+        lookup = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p)
+        self.lookups = [lookup(symbol("libcuda.so", "cuGetProcAddress_v2")), lookup(("cuGetProcAddress_v2", self.library))]
+        self.kept = []
+
+    def pointers(self, name):
+        """The driver's own pointer and the one that is handed out; `None` where the driver has no such function."""
+        found = []
+        for ask in self.lookups:
+            place = ctypes.c_void_p()
+            error = ask(name.encode(), ctypes.byref(place), 12000, 0, None)
+            found.append(None if error else place.value)
+        return tuple(found) if all(found) else None
+
+    def __call__(self, name, *arguments):
+        result = ctypes.CFUNCTYPE(ctypes.c_int)(self.pointers(name)[1])(*map(ctypes.c_void_p, arguments))
+        if result:
+            raise RuntimeError(f"{name} returned {result}")
+
+    def room(self, size=8):
+        """The address of memory that lives as long as this."""
+        self.kept.append(ctypes.create_string_buffer(size))
+        return ctypes.addressof(self.kept[-1])
+
+    def made(self, name, *arguments):
+        place = self.room()
+        self(name, place, *arguments)
+        return ctypes.c_uint64.from_address(place).value
+
+
+class Cases:
+    """Functions with arguments with which a training loop might call them: lists of arguments, and the function that follows each call."""
+
+    def __init__(self, driver):
+        self.driver = driver
+        driver("cuInit", 0)
+        driver("cuCtxSetCurrent", driver.made("cuDevicePrimaryCtxRetain", 0))
+        self.stream, self.event = driver.made("cuStreamCreate", 1), driver.made("cuEventCreate", 2)
+        self.memory, self.other = driver.made("cuMemAlloc", MIB), driver.made("cuMemAlloc", MIB)
+        entries = " ".join(f".visible .entry k{number}() {{ ret; }}" for number in range(KERNELS))
+        text = f".version 7.0\n.target sm_50\n.address_size 64\n{entries}\n\0".encode()
+        module = driver.made("cuModuleLoadData", ctypes.cast(ctypes.c_char_p(text), ctypes.c_void_p).value)
+        names = [ctypes.create_string_buffer(b"k%d" % number) for number in range(KERNELS)]
+        self.kernels = [driver.made("cuModuleGetFunction", module, ctypes.addressof(name)) for name in names]
+
+    def launch(self, kernel):
+        # The stub checks that every argument arrives.
+        return [kernel, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10] if IS_STUB else [kernel, 1, 1, 1, 1, 1, 1, 0, self.stream, 0, 0]
+
+    def launch_ex(self):
+        # CUlaunchConfig: grid, block, shared memory, stream, attributes and their number.
+        config = struct.pack("<7I4xQQI4x", 1, 1, 1, 1, 1, 1, 0, self.stream, 0, 0)
+        place = self.driver.room(len(config))
+        ctypes.memmove(place, config, len(config))
+        return [place, self.kernels[0], 0, 0]
+
+    def pinned(self):
+        return self.driver.made("cuMemHostAlloc", 4096, 0)
+
+    def graph(self):
+        return self.driver.made("cuGraphInstantiateWithFlags", self.driver.made("cuGraphCreate", 0), 0)
+
+    def all(self):
+        """Name of the case, function, function after it or `None`, and what makes the lists of arguments."""
+        stream, event, memory, other = self.stream, self.event, self.memory, self.other
+        room = self.driver.room
+        yield "cuLaunchKernel", "cuLaunchKernel", None, lambda: [self.launch(self.kernels[0])]
+        yield f"cuLaunchKernel, {KERNELS} kernels", "cuLaunchKernel", None, lambda: [self.launch(kernel) for kernel in self.kernels]
+        yield "cuLaunchKernelEx", "cuLaunchKernelEx", None, lambda: [self.launch_ex()]
+        yield "cuGraphLaunch", "cuGraphLaunch", None, lambda: [[self.graph(), stream]]
+        yield "cuMemcpyAsync", "cuMemcpyAsync", None, lambda: [[memory, other, 4096, stream]]
+        yield "cuMemcpyDtoDAsync", "cuMemcpyDtoDAsync", None, lambda: [[memory, other, 4096, stream]]
+        yield "cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync", None, lambda: [[memory, self.pinned(), 4096, stream]]
+        yield "cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync", None, lambda: [[self.pinned(), memory, 4096, stream]]
+        yield "cuMemsetD8Async", "cuMemsetD8Async", None, lambda: [[memory, 0, 4096, stream]]
+        yield "cuMemsetD32Async", "cuMemsetD32Async", None, lambda: [[memory, 0, 1024, stream]]
+        yield "cuEventRecord", "cuEventRecord", None, lambda: [[event, stream]]
+        yield "cuEventRecordWithFlags", "cuEventRecordWithFlags", None, lambda: [[event, stream, 0]]
+        yield "cuEventQuery", "cuEventQuery", None, lambda: [[event]]
+        yield "cuEventSynchronize", "cuEventSynchronize", None, lambda: [[event]]
+        yield "cuStreamWaitEvent", "cuStreamWaitEvent", None, lambda: [[stream, event, 0]]
+        yield "cuStreamSynchronize", "cuStreamSynchronize", None, lambda: [[stream]]
+        yield "cuStreamQuery", "cuStreamQuery", None, lambda: [[stream]]
+        yield "cuStreamIsCapturing", "cuStreamIsCapturing", None, lambda: [[stream, room()]]
+        yield "cuCtxSynchronize", "cuCtxSynchronize", None, lambda: [[]]
+        yield "cuCtxGetCurrent", "cuCtxGetCurrent", None, lambda: [[room()]]
+        yield "cuCtxSetCurrent", "cuCtxSetCurrent", None, lambda: [[self.driver.made("cuDevicePrimaryCtxRetain", 0)]]
+        yield "cuFuncGetAttribute", "cuFuncGetAttribute", None, lambda: [[room(), 0, self.kernels[0]]]
+        yield "cuPointerGetAttribute", "cuPointerGetAttribute", None, lambda: [[room(), 2, memory]]
+        yield "cuEventCreate and cuEventDestroy", "cuEventCreate", "cuEventDestroy", lambda: [[room(), 2]]
+        yield "cuMemAllocAsync and cuMemFreeAsync", "cuMemAllocAsync", "cuMemFreeAsync", lambda: [[room(), 4096, stream, *[0] * 8, stream]]
+        yield "cuMemAlloc and cuMemFree (measured)", "cuMemAlloc", "cuMemFree", lambda: [[room(), 4 * MIB]]
+
+
+class Turns:
+    """`take_turns` of driver_cost.c: see there."""
+
+    def __init__(self, helper):
+        self.function = ctypes.CDLL(helper).take_turns
+        self.function.restype = ctypes.c_uint64
+        self.walk = ctypes.create_string_buffer(b"\1" * WALKED, WALKED)
+
+    def __call__(self, functions, seconds, wait, arguments, count, blocks, walked=0):
+        """What the second function adds: nanoseconds a call, and shares of a block with its wait."""
+        rows = ((ctypes.c_uint64 * 12) * len(arguments))()
+        for row, given in zip(rows, arguments):
+            row[: len(given)] = [value & (1 << 64) - 1 for value in given]
+        calls, whole = (ctypes.c_uint64 * (2 * blocks))(), (ctypes.c_uint64 * (2 * blocks))()
+        pair = ctypes.c_void_p * 2
+        numbers = map(ctypes.c_uint64, (len(arguments), count, blocks))
+        after = pair(*seconds) if seconds else None
+        failed = self.function(pair(*functions), after, ctypes.c_void_p(wait), rows, *numbers, self.walk, ctypes.c_uint64(walked), calls, whole)
+        own = [nanos / count for nanos in calls[::2]]
+        added = [(one - other) / count for one, other in zip(calls[1::2], calls[::2])]
+        ratio = [one / other - 1 for one, other in zip(whole[1::2], whole[::2])]
+        return {"failed": failed, "own": statistics.median(own), "added": interval(added), "ratio": interval(ratio)}
+
+
+def inside_calls(helper, scale, names):
+    """What the library adds to each call, and which functions of `names` it wraps."""
+    driver, turns = Driver(), Turns(helper)
+    cases, rows = Cases(driver), {}
+    wait = driver.pointers("cuCtxSynchronize")
+    for case, name, follower, make in cases.all():
+        found = [driver.pointers(each) for each in (name, follower) if each]
+        if None in found or (case == "cuGraphLaunch" and not driver.pointers("cuGraphCreate")):
+            rows[case] = {"missing": True}
+            continue
+        if found[0][0] == found[0][1]:
+            rows[case] = {"is_wrapped": False}
+            continue
+        seconds = found[1] if follower else None
+        arguments = make()
+        is_slow = "measured" in case
+        measure = [found[0], seconds, wait[0] if wait else None, arguments]
+        # The first calls of a function are measured by design, and everything is warm after them.
+        turns(*measure, 64 if is_slow else 1024, 1)
+        warm = turns(*measure, 4 if is_slow else 256, int((50 if is_slow else 300) * scale))
+        cold = None if is_slow else turns(*measure, 32, int(100 * scale), WALKED)
+        rows[case] = {"function": name, "follower": follower, "is_wrapped": True, "warm": warm, "cold": cold, "is_measured": is_slow}
+    # Of symbols that are no concern of the library: what it adds to the 3 bytes that it looks at.
+    own = symbol("libc.so.6", "dlsym")
+    handed_out = ctypes.cast(ctypes.CDLL(None).dlsym, ctypes.c_void_p).value
+    name = ctypes.create_string_buffer(b"strlen")
+    asked = turns((own, handed_out), None, None, [[ctypes.CDLL("libc.so.6")._handle, ctypes.addressof(name)]], 256, int(300 * scale))
+    wrapped = {name: pair[0] != pair[1] for name in names if (pair := driver.pointers(name))}
+    return {"calls": rows, "dlsym": asked, "wrapped": wrapped}
+
+
+def torch_blocks():
+    """Blocks of calls by name, with their number of calls each. Starts CUDA."""
+    import torch
+
+    torch.ones(1024, device="cuda").sum().item()
+    started = time.perf_counter_ns()
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, dropout=0.0, batch_first=True)
+    net = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).to("cuda", torch.bfloat16)
+    optimizer = torch.optim.AdamW(net.parameters(), fused=True)
+    data, x = torch.randn(8, 512, 768, device="cuda", dtype=torch.bfloat16), torch.ones(1024, device="cuda")
+
+    def gpt():
+        optimizer.zero_grad()
+        net(data).float().pow(2).mean().backward()
+        optimizer.step()
+
+    return started, torch.cuda.synchronize, {"tiny": (2000, lambda: x.add_(1)), "gpt": (3, gpt)}
+
+
+def stub_blocks():
+    """The same without PyTorch, for tests of this script."""
+    cases = Cases(Driver())
+    started = time.perf_counter_ns()
+    call = ctypes.CFUNCTYPE(ctypes.c_int)(cases.driver.pointers("cuLaunchKernel")[1])
+    given = [ctypes.c_void_p(value) for value in cases.launch(cases.kernels[0])]
+
+    def gpt():
+        for _ in range(5):
+            call(*given)
+
+    return started, int, {"tiny": (500, lambda: call(*given)), "gpt": (10, gpt)}
+
+
+BLOCKS = stub_blocks if IS_STUB else torch_blocks
+
+
+def timed(block, synchronize):
+    size, call = block
+    synchronize()
+    begin = time.perf_counter_ns()
+    for _ in range(size):
+        call()
+    synchronize()
+    return (time.perf_counter_ns() - begin) / size
+
+
+def inside_count(helper):
+    """How often a call of each block calls each function of the driver. The helper is preloaded."""
+    library = ctypes.CDLL(helper)
+    library.count_of.restype = ctypes.c_char_p
+    library.times_asked.restype = ctypes.c_uint64
+
+    def counts():
+        found, slot, calls = {}, 0, ctypes.c_uint64()
+        while (name := library.count_of(ctypes.c_uint64(slot), ctypes.byref(calls))) is not None:
+            plain = re.sub(r"(_v\d)?(_ptsz|_ptds)?$", "", name.decode())
+            found[plain] = found.get(plain, 0) + calls.value
+            slot += 1
+        return found
+
+    before = library.times_asked()
+    if not IS_STUB:
+        import torch  # noqa: F401
+    asked = library.times_asked() - before
+    _, synchronize, blocks = BLOCKS()
+    result = {}
+    for name, block in blocks.items():
+        for _ in range(4):
+            timed(block, synchronize)
+        first = counts()
+        nanos = [timed(block, synchronize) for _ in range(5)]
+        made = {function: calls - first.get(function, 0) for function, calls in counts().items()}
+        result[name] = {"nanos": statistics.median(nanos), "calls": {function: calls / (5 * block[0]) for function, calls in made.items() if calls}}
+    return {"symbols": asked, "blocks": result}
+
+
+class Child:
+    """A fork of this process that measures blocks on demand. The library looks for its folder when the driver is first asked for."""
+
+    def __init__(self, folder):
+        (ask, self.ask), (self.told, tell) = os.pipe(), os.pipe()
+        self.process = os.fork()
+        if self.process:
+            os.close(ask), os.close(tell)
+            self.told = os.fdopen(self.told)
+            self.start = self.answer()
+            return
+        try:
+            if folder:
+                os.environ["VRAMLINE_DRIVER_TRACE"] = str(folder)
+            begin = time.perf_counter_ns()
+            started, synchronize, blocks = BLOCKS()
+            os.write(tell, b"%d\n" % (started - begin))
+            for line in os.fdopen(ask):
+                if line == "end\n":
+                    os._exit(0)
+                os.write(tell, b"%f\n" % timed(blocks[line.strip()], synchronize))
+        finally:
+            sys.excepthook(*sys.exc_info()) if sys.exc_info()[0] else None
+            os._exit(1)
+
+    def answer(self, question=None):
+        if question:
+            os.write(self.ask, question.encode() + b"\n")
+        line = self.told.readline()
+        if not line:
+            raise SystemExit("error: a forked job failed")
+        return float(line)
+
+    def end(self):
+        os.write(self.ask, b"end\n")
+        os.waitpid(self.process, 0)
+
+
+def inside_forks(folder, pairs, nulls, rounds):
+    """Figures of pairs of children: of the first `pairs` one records, of the `nulls` after them none."""
+    if not IS_STUB:
+        import torch  # noqa: F401
+    # Both on the same two processors, since these differ in speed more than what is measured.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-2:])
+    found = []
+    for pair in range(pairs + nulls):
+        is_null, children = pair >= pairs, {}
+        place = pathlib.Path(folder) / f"pair-{pair}"
+        place.mkdir(parents=True)
+        for which in in_turns(pair):
+            children[which] = Child(place if which and not is_null else None)
+        if bool(list(place.glob("calls-*.bin"))) == is_null:
+            raise SystemExit("error: the wrong process records: the driver was asked for before the fork")
+        row = {"is_null": is_null, "start": children[True].start - children[False].start}
+        for name in ("tiny", "gpt"):
+            times = {False: [], True: []}
+            for turn in range(rounds + 3):
+                for which in in_turns(turn):
+                    times[which].append(children[which].answer(name))
+            ratios = [one / other - 1 for one, other in zip(times[True][3:], times[False][3:])]
+            row[name] = {"without": statistics.median(times[False]), "change": statistics.median(ratios)}
+        for child in children.values():
+            child.end()
+        found.append(row)
+    return found
+
+
+INSIDE = {"calls": inside_calls, "count": inside_count, "forks": inside_forks}
+
+
+# Outside: starts the others, and adds up.
 
 
 def in_turns(pair):
     return (False, True) if pair % 2 == 0 else (True, False)
 
 
-def starts(script, pairs, library, out):
-    """Nanoseconds of starts without and with the library."""
-    found = {False: [], True: []}
+def inside(what, variables, *arguments):
+    """Runs a function of `INSIDE` in a process with these variables. `None` where it fails."""
+    command = [sys.executable, HERE, "--inside", what, json.dumps(arguments)]
+    done = subprocess.run(command, env=os.environ | variables, stdout=subprocess.PIPE, text=True, timeout=300)
+    for line in done.stdout.splitlines():
+        if done.returncode == 0 and line.startswith("COST "):
+            return json.loads(line.removeprefix("COST "))
+    print(f"FAILED: the measurement of {what} ended with {done.returncode}", flush=True)
+    return None
+
+
+def compiled(out):
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        raise SystemExit("error: there is no C compiler\nhint: install gcc")
+    helper = out / "driver_cost.so"
+    words = ["-O2", "-fPIC", "-shared", "-nostdlib", "-ffreestanding", "-fvisibility=hidden"]
+    subprocess.run([compiler, *words, "-o", helper, HERE.with_suffix(".c")], check=True)
+    return str(helper)
+
+
+def starts(command, pairs, variables):
+    """What the library adds to a process, in nanoseconds: to what it says itself, or else to its whole life, and to its processor time."""
+    rows = {"wall": [], "processor": []}
+    base = []
     for pair in range(-1, pairs):  # The first fills the page cache.
+        found = {}
         for is_on in in_turns(pair):
-            job = Job(script, library if is_on else None, out / "calls")
-            if pair >= 0:
-                found[is_on].append(job.answer())
-            job.end()
-    return found
+            begin = time.monotonic_ns()
+            environment = os.environ | (variables if is_on else {}) | {"COST_BEGUN": str(begin)}
+            child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+            told = child.stdout.read()
+            _, status, used = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            if child.returncode:
+                raise SystemExit(f"error: {command[0]} ended with {child.returncode}")
+            wall = float(told.split()[1]) if told.startswith("COST") else time.monotonic_ns() - begin
+            found[is_on] = (wall, (used.ru_utime + used.ru_stime) * 1e9)
+        if pair >= 0:
+            base.append(found[False][0])
+            for place, name in enumerate(rows):
+                rows[name].append(found[True][place] - found[False][place])
+    return {"without": statistics.median(base)} | {name: interval(values) for name, values in rows.items()}
 
 
-def torch_pair(pair, rounds, library, out):
-    """Starts two processes of PyTorch, one after the other, and lets them measure in turns."""
-    jobs, figures = {}, {}
-    for is_on in in_turns(pair):
-        jobs[is_on] = Job(TORCH, library if is_on else None, out / "calls")
-        figures.setdefault("start of PyTorch", {})[is_on] = jobs[is_on].answer()
-    for name, block in BLOCKS.items():
-        found = {False: [], True: []}
-        for turn in range(WARM_ROUNDS + rounds):
-            for is_on in in_turns(turn):
-                found[is_on].append(jobs[is_on].answer(block))
-        figures[name] = {is_on: times[WARM_ROUNDS:] for is_on, times in found.items()}
-    for job in jobs.values():
-        job.end()
-    return figures
+def step_cost(calls, counted):
+    """What the calls of a block cost at most, in nanoseconds, and the functions whose own cost was not measured."""
+    known = {}
+    rows = [row for row in calls["calls"].values() if row.get("is_wrapped")]
+    for row in rows:
+        each = max(row[way]["added"]["high"] for way in ("warm", "cold") if row[way])
+        known[row["function"]] = max(known.get(row["function"], 0), each)
+    # Of a pair, the first function has the cost of both.
+    known |= {row["follower"]: 0 for row in rows if row["follower"]}
+    most = max(known[row["function"]] for row in rows if not row["is_measured"])
+    made = {name: number for name, number in counted["calls"].items() if calls["wrapped"].get(name)}
+    total = sum(number * known.get(name, most) for name, number in made.items())
+    return total, {name: number for name, number in made.items() if name not in known}
 
 
-def row(name, without, with_it, changes):
-    """Prints and gives the line of a figure. `changes` are shares or, for starts, nanoseconds."""
-    unit, scale, share, most = FIGURES[name]
-    median, low, high = interval(changes)
-    is_met = median <= (share if most is None else most * scale)
-    shown = (lambda change: f"{change:+.2%}") if most is None else (lambda change: f"{change / scale:+.1f} {unit}")
-    bar = f"{share:.0%}" if most is None else f"{most} {unit}"
-    print(
-        f"{name}: {statistics.median(without) / scale:.3f} {unit} without, {statistics.median(with_it) / scale:.3f} with: "
-        f"{shown(median)} ({shown(low)} to {shown(high)}, {len(changes)} pairs), bar {bar}: {'met' if is_met else 'NOT MET'}",
-        flush=True,
-    )
-    return {"name": name, "unit": unit, "median": median, "low": low, "high": high, "changes": changes, "bar": bar, "is_met": is_met}
+def table(result):
+    """The rows of the page: what, without, what is added, how it was found, bar, and whether it is met; `None` where there is no bar."""
 
+    def nanos(value):
+        return f"{value / 1e6:,.1f} ms" if value >= 1e6 else f"{value / 1e3:,.2f} µs"
 
-def rows_of(pairs):
-    """The lines of all pairs of PyTorch's processes so far."""
-    told = [(pair["start of PyTorch"][False], pair["start of PyTorch"][True]) for pair in pairs]
-    rows = [row("start of PyTorch", *zip(*told, strict=True), [with_it - without for without, with_it in told])]
-    for name in BLOCKS:
-        both = [(pair[name][False], pair[name][True]) for pair in pairs]
-        medians = [statistics.median(one / other - 1 for one, other in zip(with_it, without, strict=True)) for without, with_it in both]
-        joined = [[time for pair in both for time in pair[place]] for place in (0, 1)]
-        rows.append(row(name, *joined, medians))
+    def added(row, scale=1e6, unit="ms", digits=1):
+        return f"{row['median'] / scale:+.{digits}f} {unit} ({row['low'] / scale:+.{digits}f} to {row['high'] / scale:+.{digits}f})"
+
+    def shares(row):
+        return f"{row['median']:+.2%} ({row['low']:+.2%} to {row['high']:+.2%})"
+
+    calls = result["calls"]
+    tiny = calls["calls"]["cuLaunchKernel"]["warm"]
+    rows = [("loop of tiny kernels, by driver calls", nanos(tiny["own"]), shares(tiny["ratio"]), f"{tiny['ratio']['count']} pairs of blocks", "1 %",
+             tiny["ratio"]["high"] <= SHARE)]
+    names = {"tiny": "loop of tiny kernels", "gpt": "training step of a small GPT"}
+    by = "the stub" if IS_STUB else "PyTorch"
+    for block, name in names.items():
+        counted = result["count"] and result["count"]["blocks"][block]
+        if counted:
+            most, _ = step_cost(calls, counted)
+            wrapped = sum(number for function, number in counted["calls"].items() if calls["wrapped"].get(function))
+            share = most / counted["nanos"]
+            rows.append((f"{name}, {by}, at most", nanos(counted["nanos"]), f"{share:+.2%} (+{most / 1e3:.2f} µs)", f"{wrapped:,.1f} wrapped calls",
+                         "1 %", share <= SHARE))
+        for is_null in (False, True):
+            pairs = [pair[block] for pair in result["forks"] or () if pair["is_null"] == is_null]
+            if pairs:
+                without = statistics.median(pair["without"] for pair in pairs)
+                found = interval([pair["change"] for pair in pairs])
+                what = "neither records" if is_null else by
+                rows.append((f"{name}, {what}", nanos(without), shares(found), f"{len(pairs)} pairs of forks", "", None))
+    for name, row in result["starts"].items():
+        rows.append((name, nanos(row["without"]), added(row["wall"]), f"{row['wall']['count']} pairs", "50 ms" if name == "start of CUDA" else "",
+                     row["wall"]["median"] <= START_NANOS if name == "start of CUDA" else None))
+        rows.append((f"{name}, processor time", "", added(row["processor"]), f"{row['processor']['count']} pairs", "", None))
+    forks = [pair for pair in result["forks"] or () if not pair["is_null"]]
+    if forks:
+        found = interval([pair["start"] for pair in forks])
+        rows.append((f"first use of CUDA, {by}", "", added(found), f"{len(forks)} pairs of forks", "50 ms", found["median"] <= START_NANOS))
+    if result["count"]:
+        each, symbols = calls["dlsym"]["added"]["high"], result["count"]["symbols"]
+        whole = each * symbols + result["starts"]["start of a process"]["wall"]["high"]
+        detail = f"{symbols:,} symbols of {each:.1f} ns each, and loading the library"
+        rows.append(("import of PyTorch, at most", "", f"+{whole / 1e6:.2f} ms", detail, "50 ms", whole <= START_NANOS))
     return rows
 
 
-def nvml_times():
-    """Microseconds of NVML's start, of its figure of a device and of its list of processes."""
+def section(result):
+    """The text of "What a recording costs"."""
+    lines = [
+        f"Written by `tests/gpu/driver_cost.py`: {result['device']}; {result['date']}. Each interval holds the median with 95 % probability. *At most*:",
+        "the counted calls of the driver times the upper bound of what each costs, with warm or with cold caches, whichever is more.\n",
+        "| | without | change | from | bar |",
+        "|---|---|---|---|---|",
+    ]
+    for name, without, change, how, bar, is_met in table(result):
+        lines.append(f"| {name} | {without} | {change} | {how} | {bar + {True: ', met', False: ', **not met**', None: ''}[is_met]} |")
+    lines += ["", "What the library adds to one call, in nanoseconds:\n", "| call | by itself | added, warm | added, cold |", "|---|---|---|---|"]
+    others = []
+    for case, row in result["calls"]["calls"].items():
+        if not row.get("is_wrapped"):
+            others.append(f"`{case}` ({'missing here' if row.get('missing') else 'not wrapped'})")
+            continue
+        cells = [f"{row[way]['added']['median']:+,.1f} ({row[way]['added']['low']:+,.1f} to {row[way]['added']['high']:+,.1f})" if row[way] else ""
+                 for way in ("warm", "cold")]
+        lines.append(f"| {case} | {row['warm']['own']:,.0f} | {' | '.join(cells)} |")
+    if others:
+        lines += ["", f"Without a cost: {', '.join(others)}."]
+    for name, counted in (result["count"] or {"blocks": {}})["blocks"].items():
+        _, unknown = step_cost(result["calls"], counted)
+        if unknown:
+            found = ", ".join(f"`{function}` ({number:.2f})" for function, number in unknown.items())
+            lines += ["", f"Wrapped calls of *{name}* whose own cost was not measured, which count with the largest of the others: {found}."]
+    return "\n".join(lines) + "\n"
 
-    def timed(call):
-        begin = time.perf_counter_ns()
-        error = call()
-        return (time.perf_counter_ns() - begin) / 1e3, error
 
-    class Memory(ctypes.Structure):
-        _fields_ = [("version", ctypes.c_uint)] + [(name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used")]
+def write(page, text):
+    """Replaces the section of a page."""
+    old = page.read_text(encoding="utf-8")
+    new, count = re.subn(r"(## What a recording costs\n\n).*?(?=\n## |\Z)", lambda found: found[1] + text, old, count=1, flags=re.DOTALL)
+    if not count:
+        raise SystemExit(f"error: {page} has no section \"What a recording costs\"")
+    page.write_text(new, encoding="utf-8")
 
-    nvml, handle = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
-    start, error = timed(nvml.nvmlInit_v2)
-    if error:
-        return {"error": error}
-    nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle))
-    memory = Memory(version=ctypes.sizeof(Memory) | 2 << 24)
-    room = (ctypes.c_uint64 * 768)()
 
-    def listed():
-        return nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(ctypes.c_uint(256)), room)
-
-    used = [timed(lambda: nvml.nvmlDeviceGetMemoryInfo_v2(handle, ctypes.byref(memory)))[0] for _ in range(200)]
-    lists = [timed(listed) for _ in range(50)]
-    return {"start": start, "used": statistics.median(used), "list": statistics.median(one for one, _ in lists), "list_error": lists[0][1]}
+def device_name():
+    done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True)
+    return done.stdout.splitlines()[0].replace(", ", ", driver ") if done.returncode == 0 and done.stdout.strip() else "unknown device"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--pairs", type=int, default=6, help="pairs of processes of PyTorch, and half the starts of CUDA alone")
-    parser.add_argument("--rounds", type=int, default=40, help="blocks of each process")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the blocks and pairs: only whether it works")
     parser.add_argument("--library", type=pathlib.Path)
+    parser.add_argument("--write", type=pathlib.Path)
     options = parser.parse_args()
     library = options.library
     if library is None:
@@ -209,20 +552,54 @@ def main():
             raise SystemExit("error: vramline is not installed\nhint: install the wheel, or give --library")
         library = pathlib.Path(package.origin).parent / "libvramline_driver.so"
     out = options.out.resolve()
-    out.mkdir(parents=True, exist_ok=True)
-    nvml = nvml_times()
-    print("NVML (us):", ", ".join(f"{name} {value:.1f}" for name, value in nvml.items()), flush=True)
-    found = starts(PLAIN, 2 * options.pairs, library.resolve(), out)
-    plain = [row("start of CUDA", found[False], found[True], [one - other for one, other in zip(found[True], found[False], strict=True)])]
-    rows, pairs = plain, []
-    for pair in range(options.pairs if importlib.util.find_spec("torch") else 0):
-        pairs.append(torch_pair(pair, options.rounds, library.resolve(), out))
-        print(f"after {pair + 1} of {options.pairs} pairs:", flush=True)
-        rows = plain + rows_of(pairs)
-        (out / "cost.json").write_text(json.dumps({"nvml_us": nvml, "rows": rows}, indent=1))
-    (out / "cost.json").write_text(json.dumps({"nvml_us": nvml, "rows": rows}, indent=1))
-    return int(not all(row["is_met"] for row in rows))
+    shutil.rmtree(out, ignore_errors=True)
+    (out / "calls").mkdir(parents=True)
+    helper, scale = compiled(out), 0.1 if options.quick else 1
+    preloaded = {"LD_PRELOAD": str(library.resolve())}
+    recording = preloaded | {"VRAMLINE_DRIVER_TRACE": str(out / "calls")}
+    has_torch = importlib.util.find_spec("torch") is not None and not IS_STUB
+    result = {"date": str(datetime.date.today()), "device": "the stub" if IS_STUB else device_name(), "count": None, "forks": None}
+    begin = time.monotonic()
+
+    def done(what):
+        (out / "cost.json").write_text(json.dumps(result, indent=1))
+        print(f"{what} measured after {time.monotonic() - begin:.0f} s", flush=True)
+
+    names = []
+    if has_torch or IS_STUB:
+        result["count"] = inside("count", {"LD_PRELOAD": helper}, helper)
+        blocks = (result["count"] or {"blocks": {}})["blocks"].values()
+        names = sorted({name for block in blocks for name in block["calls"]})
+        done("numbers of calls")
+    result["calls"] = inside("calls", recording, helper, scale, names)
+    if result["calls"] is None:
+        return 1
+    done("calls")
+    if has_torch or IS_STUB:
+        result["forks"] = inside("forks", preloaded, str(out / "forks"), *((1, 1, 4) if options.quick else (6, 4, 30)))
+        done("forks")
+    result["starts"] = {
+        "start of a process": starts([shutil.which("true")], int(200 * scale), recording),
+        "start of CUDA": starts([sys.executable, "-c", PLAIN], int(40 * scale), recording),
+    }
+    done("starts")
+    if has_torch:
+        result["starts"]["import of PyTorch"] = starts([sys.executable, "-c", "import torch"], max(2, int(5 * scale)), recording)
+        done("imports")
+    text = section(result)
+    (out / "section.md").write_text(text, encoding="utf-8")
+    print(text)
+    if options.write:
+        write(options.write, text)
+    is_whole = not (has_torch or IS_STUB) or (result["count"] and result["forks"])
+    failed = [case for case, row in result["calls"]["calls"].items() if row.get("is_wrapped") and row["warm"]["failed"]]
+    if failed:
+        print(f"FAILED: the driver refused calls of {', '.join(failed)}")
+    return int(not is_whole or bool(failed) or not all(is_met is not False for *_, is_met in table(result)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--inside"]:
+        print("COST", json.dumps(INSIDE[sys.argv[2]](*json.loads(sys.argv[3]))))
+    else:
+        sys.exit(main())

@@ -350,6 +350,30 @@ def test_random_calls_of_threads_and_forks(traced, stubs):
         assert file.torn == 0 and file.starts and file.calls
 
 
+def test_what_calls_cost_is_measured(stubs, preload, tmp_path):
+    """The script for a real GPU: it calls each function with and without a wrapper, and counts calls. Times are not judged."""
+    (tmp_path / "device").write_bytes(bytes(4096))
+    environment = os.environ | {"LD_LIBRARY_PATH": str(stubs), "STUB_DEVICE": str(tmp_path / "device")}
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n## What a recording costs\n\nOld.\n\n## Rest\n\nStays.\n")
+    script = SOURCES.parents[1] / "gpu" / "driver_cost.py"
+    command = [sys.executable, script, tmp_path / "out", "--quick", "--library", preload, "--write", page]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert "FAILED" not in done.stdout and not done.stderr, done
+    result = json.loads((tmp_path / "out" / "cost.json").read_text())
+    calls = result["calls"]["calls"]
+    assert calls["cuLaunchKernel"]["is_wrapped"] and not calls["cuStreamIsCapturing"]["is_wrapped"] and calls["cuStreamQuery"] == {"missing": True}
+    assert all(row["warm"]["failed"] == 0 for row in calls.values() if row.get("is_wrapped"))
+    assert result["count"]["blocks"]["gpt"]["calls"] == {"cuLaunchKernel": 5} and result["calls"]["wrapped"] == {"cuLaunchKernel": True}
+    # The recording child of the first pair has written its calls, and none of the second pair.
+    assert [pair["is_null"] for pair in result["forks"]] == [False, True]
+    assert len([call for path in (tmp_path / "out" / "forks" / "pair-0").iterdir() for call in of(read(path), "cuInit")]) == 1
+    # A call that is measured takes longer than one that is not: the two pointers are not the same function.
+    assert calls["cuMemAlloc and cuMemFree (measured)"]["warm"]["added"]["low"] > 0
+    text = page.read_text()
+    assert text.startswith("# Page\n\n## What a recording costs\n\nWritten by") and text.endswith("\n## Rest\n\nStays.\n") and "Old." not in text
+
+
 def test_the_library_needs_the_c_library_only(preload):
     dynamic = subprocess.run(["readelf", "-d", preload], capture_output=True, text=True, check=True).stdout
     needed = {line.split("[")[1].split("]")[0] for line in dynamic.splitlines() if "(NEEDED)" in line}

@@ -42,8 +42,8 @@ pub(super) fn check(device: &Device) -> Option<Finding> {
             percent(grown, held),
             device.name
         ),
-        fix: "leave room for it when you set a limit, which covers only the pool. CUDA_MODULE_LOADING=LAZY loads kernels on first use, \
-              and CUBLAS_WORKSPACE_CONFIG limits the cuBLAS workspaces"
+        fix: "leave room for it when you set a limit, which covers only the pool. CUBLAS_WORKSPACE_CONFIG=:16:8 limits the cuBLAS \
+              workspaces, and CUDA_MODULE_LOADING=EAGER, where it is set, loads every kernel at the start"
             .to_owned(),
         verify: "see the lines \"outside the pools\" of the ledger, one for each cause".to_owned(),
     })

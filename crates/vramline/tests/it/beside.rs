@@ -19,12 +19,14 @@ use super::{checked_report, fixture};
 const MIB: i64 = 1 << 20;
 
 /// Every recording, with what NVML counts for the process that its ledger is about at the peak and at the end, in MiB.
-const RECORDINGS: [(&str, i64, i64); 5] = [
+const RECORDINGS: [(&str, i64, i64); 7] = [
     ("torch_graph", 852, 852),
     ("torch_async", 720, 810),
     ("torch_processes", 728, 728),
     ("jax_growing", 904, 892),
     ("jax_preallocated", 107_998, 107_986),
+    ("cupy", 816, 682),
+    ("cupy_torch", 728, 1022),
 ];
 
 fn sum(ledger: &Ledger, word: &str) -> i64 {
