@@ -1,6 +1,6 @@
 """Probes and truths for `vramline plan` from a real GPU.
 
-    python tests/gpu/plan_probes.py OUT [--only torch,vramline,jax,held-out,second,third] [--cases A,B] [--workers N] [--until SECONDS]
+    python tests/gpu/plan_probes.py OUT [--only torch,vramline,jax,held-out,second,third,fourth] [--cases A,B] [--workers N] [--until SECONDS]
 
 Needs PyTorch and JAX with CUDA; no network. OUT gets, each from a process of its own, because an allocator remembers:
 - `torch/CASE-BATCH.pickle.gz`: PyTorch's memory snapshot of a few steps at a small batch, from the first allocation on;
@@ -91,6 +91,18 @@ THIRD = {
     "vnet-adam": ("vnet", "adam", False, 100),
     "fourier-adamw": ("fourier", "adamw", False, 40),
 }
+# A fourth group, for what was changed after the third one was known.
+FOURTH = {
+    "captioner-adam": ("captioner", "adam", False, 45),
+    "sessions-adamw": ("sessions", "adamw", False, 30),
+    "shufflenet-amp": ("shufflenet", "sgd", False, 60),
+    "superres-bf16": ("superres", "adam", False, 130),
+    "llama-compiled": ("llama", "adamw", False, 170),
+    "albert-trainer": ("albert", "adamw", False, 110),
+    "vqvae-adam": ("vqvae", "adam", False, 110),
+    "pointnet-adam": ("pointnet", "adam", False, 40),
+    "hourglass-sgd": ("hourglass", "sgd", False, 170),
+}
 HELD_OUT_PROBES = {
     "lstm-adam": (3, 6, 12),
     "gru-adamw": (5, 10, 15),
@@ -99,11 +111,14 @@ HELD_OUT_PROBES = {
     "forecast-adamw": (7, 13, 19),
     "translator-adam": (5, 7, 13),
     "pairs-adamw": (6, 12, 20),
+    "captioner-adam": (4, 8, 12),
+    "sessions-adamw": (6, 11, 17),
+    "pointnet-adam": (3, 6, 12),
 }
-HELD_OUT_GROUPS = {"held-out": HELD_OUT, "second": SECOND, "third": THIRD}
-CASES |= HELD_OUT | SECOND | THIRD
+HELD_OUT_GROUPS = {"held-out": HELD_OUT, "second": SECOND, "third": THIRD, "fourth": FOURTH}
+CASES |= HELD_OUT | SECOND | THIRD | FOURTH
 # Also recorded by `vramline run`.
-RECORDED = ("resnet50-sgd", "gpt-adamw", *HELD_OUT, *SECOND, *THIRD)
+RECORDED = ("resnet50-sgd", "gpt-adamw", *HELD_OUT, *SECOND, *THIRD, *FOURTH)
 JAX_CASES = ("mlp", "convolution")
 
 
@@ -842,6 +857,265 @@ def fourier(torch):
     return Model(), lambda batch: (torch.randn(batch, 3, side, side), torch.randn(batch, 1, side, side))
 
 
+def captioner(torch):
+    """Describes images: convolutions whose means are the first state of an LSTM that writes the words."""
+    nn, words, width, length = torch.nn, 9000, 512, 40
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            layers = []
+            for inputs, outputs in itertools.pairwise((3, 32, 64, 128, 256)):
+                layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+            self.seen = nn.Sequential(*layers)
+            self.hidden, self.cell = nn.Linear(256, width), nn.Linear(256, width)
+            self.words, self.body = nn.Embedding(words, width), nn.LSTM(width, width, batch_first=True)
+            self.dropout, self.head = nn.Dropout(0.3), nn.Linear(width, words)
+
+        def forward(self, x, before):
+            mean = self.seen(x).mean((2, 3))
+            state = self.hidden(mean)[None], self.cell(mean)[None]
+            return self.head(self.dropout(self.body(self.words(before), state)[0])).flatten(0, 1)
+
+    def described(batch):
+        told = torch.randint(0, words, (batch, length + 1))
+        return torch.randn(batch, 3, 112, 112), told[:, :-1].contiguous(), told[:, 1:].flatten()
+
+    return Model(), described
+
+
+def sessions(torch):
+    """Recommends what comes next in a session: a GRU whose answers are compared with the same embedding that it reads."""
+    nn, items, width, length = torch.nn, 20000, 320, 50
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.items, self.dropout = nn.Embedding(items, width), nn.Dropout(0.25)
+            self.body, self.last = nn.GRU(width, 2 * width, 2, batch_first=True, dropout=0.25), nn.Linear(2 * width, width)
+
+        def forward(self, x):
+            y = self.last(self.body(self.dropout(self.items(x)))[0])
+            return (y @ self.items.weight.t()).flatten(0, 1)
+
+    def visits(batch):
+        told = torch.randint(0, items, (batch, length + 1))
+        return told[:, :-1].contiguous(), told[:, 1:].flatten()
+
+    return Model(), visits
+
+
+def shufflenet(torch):
+    return of_torchvision("shufflenet_v2_x1_5")
+
+
+def superres(torch):
+    """Enlarges images four times: residual blocks without norms, and channels that become pixels."""
+    nn, width, side = torch.nn, 64, 48
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1))
+
+        def forward(self, x):
+            return x + 0.1 * self.body(x)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.blocks = nn.Conv2d(3, width, 3, padding=1), nn.Sequential(*(Block() for _ in range(16)))
+            self.after = nn.Conv2d(width, width, 3, padding=1)
+            grow = [layer for _ in range(2) for layer in (nn.Conv2d(width, 4 * width, 3, padding=1), nn.PixelShuffle(2))]
+            self.last, self.loss = nn.Sequential(*grow, nn.Conv2d(width, 3, 3, padding=1)), nn.L1Loss()
+
+        def forward(self, x):
+            x = self.first(x)
+            return self.last(x + self.after(self.blocks(x)))
+
+    return Model(), lambda batch: (torch.randn(batch, 3, side, side), torch.randn(batch, 3, 4 * side, 4 * side))
+
+
+def llama(torch):
+    """A language model with rotated positions, gated MLPs and fewer keys than queries."""
+    nn, length, words, width, heads, shared = torch.nn, 256, 12000, 512, 8, 2
+    size = width // heads
+
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(width))
+
+        def forward(self, x):
+            return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.scale
+
+    def rotated(x, angles):
+        first, second = x.chunk(2, -1)
+        return torch.cat([first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin()], -1)
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Norm(), Norm()
+            self.query, self.seen = nn.Linear(width, width, bias=False), nn.Linear(width, 2 * shared * size, bias=False)
+            self.outer, self.wide = nn.Linear(width, width, bias=False), nn.Linear(width, 2 * 1408, bias=False)
+            self.narrow = nn.Linear(1408, width, bias=False)
+
+        def forward(self, x, angles):
+            batch, count, _ = x.shape
+            y = self.first(x)
+            q = rotated(self.query(y).view(batch, count, heads, size).transpose(1, 2), angles)
+            k, v = self.seen(y).view(batch, count, 2, shared, size).permute(2, 0, 3, 1, 4).unbind(0)
+            k, v = (each.repeat_interleave(heads // shared, 1) for each in (rotated(k, angles), v))
+            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.outer(y.transpose(1, 2).reshape(batch, count, width))
+            gate, y = self.wide(self.second(x)).chunk(2, -1)
+            return x + self.narrow(nn.functional.silu(gate) * y)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.blocks = nn.Embedding(words, width), nn.ModuleList([Block() for _ in range(8)])
+            self.norm, self.head = Norm(), nn.Linear(width, words, bias=False)
+            places = torch.arange(length)[:, None] * 1e4 ** -torch.linspace(0, 1, size // 2)
+            self.register_buffer("angles", places)
+
+        def forward(self, x):
+            x = self.tokens(x)
+            for block in self.blocks:
+                x = block(x, self.angles)
+            return self.head(self.norm(x)).flatten(0, 1)
+
+    def text(batch):
+        told = torch.randint(0, words, (batch, length + 1))
+        return told[:, :-1].contiguous(), told[:, 1:].flatten()
+
+    return Model(), text
+
+
+def vqvae(torch):
+    """Makes images from words of a book: each place of what the encoder made becomes the nearest word."""
+    nn, width, book, side = torch.nn, 128, 512, 96
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.ReLU(), nn.Conv2d(width, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, width, 1))
+
+        def forward(self, x):
+            return x + self.body(x)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            shrink = [nn.Conv2d(3, 64, 4, 2, 1), nn.ReLU(), nn.Conv2d(64, width, 4, 2, 1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)]
+            self.encoder, self.book = nn.Sequential(*shrink, Block(), Block()), nn.Embedding(book, width)
+            grow = [nn.ConvTranspose2d(width, 64, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(64, 3, 4, 2, 1)]
+            self.decoder = nn.Sequential(nn.Conv2d(width, width, 3, padding=1), Block(), Block(), nn.ReLU(), *grow)
+
+        def forward(self, x):
+            made = self.encoder(x)
+            flat = made.movedim(1, -1).flatten(0, 2)
+            nearest = torch.cdist(flat, self.book.weight).argmin(1)
+            word = self.book(nearest).view(made.shape[0], *made.shape[2:], width).movedim(-1, 1)
+            return self.decoder(made + (word - made).detach()), made, word
+
+        def loss(self, told, y):
+            image, made, word = told
+            mse = nn.functional.mse_loss
+            return mse(image, y) + mse(word, made.detach()) + 0.25 * mse(made, word.detach())
+
+    def same(batch):
+        image = torch.randn(batch, 3, side, side)
+        return image, image
+
+    return Model(), same
+
+
+def pointnet(torch):
+    """Labels clouds of points: the same layers for each point, and the largest of each feature."""
+    nn, points, parts = torch.nn, 1024, 24
+
+    def dense(*widths):
+        layers = []
+        for inputs, outputs in itertools.pairwise(widths):
+            layers += [nn.Conv1d(inputs, outputs, 1), nn.BatchNorm1d(outputs), nn.ReLU()]
+        return nn.Sequential(*layers)
+
+    class Turn(nn.Module):
+        """A matrix for each cloud that turns its features."""
+
+        def __init__(self, width):
+            super().__init__()
+            self.width, self.each = width, dense(width, 64, 128, 512)
+            self.all = nn.Sequential(nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, width * width))
+
+        def forward(self, x):
+            turn = self.all(self.each(x).amax(2)).view(-1, self.width, self.width)
+            return (turn + torch.eye(self.width, device=x.device)) @ x
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.low, self.second, self.high = Turn(3), dense(3, 64, 64), Turn(64), dense(64, 128, 1024)
+            self.head = nn.Sequential(dense(1024 + 64, 512, 256, 128), nn.Conv1d(128, parts, 1))
+
+        def forward(self, x):
+            low = self.second(self.low(self.first(x)))
+            whole = self.high(low).amax(2, keepdim=True).expand(-1, -1, points)
+            return self.head(torch.cat([low, whole], 1))
+
+    return Model(), lambda batch: (torch.randn(batch, 3, points), torch.randint(0, parts, (batch, points)))
+
+
+def hourglass(torch):
+    """Finds the joints of a body: two hourglasses one after the other, each of which is told how wrong it is."""
+    nn, width, joints, side = torch.nn, 128, 16, 128
+
+    class Block(nn.Module):
+        def __init__(self, inputs, outputs):
+            super().__init__()
+            layers = []
+            for before, after, size in ((inputs, outputs // 2, 1), (outputs // 2, outputs // 2, 3), (outputs // 2, outputs, 1)):
+                layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.Conv2d(before, after, size, padding=size // 2)]
+            self.body, self.short = nn.Sequential(*layers), nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1)
+
+        def forward(self, x):
+            return self.short(x) + self.body(x)
+
+    class Hourglass(nn.Module):
+        def __init__(self, depth):
+            super().__init__()
+            self.beside, self.down, self.up = (Block(width, width) for _ in range(3))
+            self.inner = Hourglass(depth - 1) if depth > 1 else Block(width, width)
+
+        def forward(self, x):
+            low = self.up(self.inner(self.down(nn.functional.max_pool2d(x, 2))))
+            return self.beside(x) + nn.functional.interpolate(low, scale_factor=2)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            first = [nn.Conv2d(3, 32, 7, 2, 3), nn.BatchNorm2d(32), nn.ReLU(), Block(32, 64), nn.MaxPool2d(2), Block(64, width)]
+            self.first = nn.Sequential(*first)
+            self.glasses = nn.ModuleList([Hourglass(3) for _ in range(2)])
+            self.after = nn.ModuleList([Block(width, width) for _ in range(2)])
+            self.maps = nn.ModuleList([nn.Conv2d(width, joints, 1) for _ in range(2)])
+            self.back, self.on = nn.Conv2d(joints, width, 1), nn.Conv2d(width, width, 1)
+
+        def forward(self, x):
+            x = self.first(x)
+            y = self.after[0](self.glasses[0](x))
+            found = self.maps[0](y)
+            x = x + self.on(y) + self.back(found)
+            return found, self.maps[1](self.after[1](self.glasses[1](x)))
+
+        def loss(self, told, y):
+            return sum(nn.functional.mse_loss(each, y) for each in told)
+
+    return Model(), lambda batch: (torch.randn(batch, 3, side, side), torch.rand(batch, joints, side // 4, side // 4))
+
+
 def images(batch):
     import torch
 
@@ -942,6 +1216,18 @@ def whisper(torch):
         return {"input_features": torch.randn(80, 600), "labels": torch.randint(3, 8000, (96,))}
 
     return WhisperForConditionalGeneration(config), row
+
+
+def albert(torch):
+    from transformers import AlbertConfig, AlbertForMaskedLM
+
+    config = AlbertConfig(vocab_size=8000, embedding_size=128, hidden_size=512, num_hidden_layers=8, num_attention_heads=8, intermediate_size=2048)
+
+    def row(_):
+        words = torch.randint(5, 8000, (192,))
+        return {"input_ids": words, "labels": words}
+
+    return AlbertForMaskedLM(config), row
 
 
 def job_trainer(name, batch):
@@ -1138,7 +1424,7 @@ def pack(out):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--only", default="torch,vramline,jax,held-out,second,third")
+    parser.add_argument("--only", default="torch,vramline,jax,held-out,second,third,fourth")
     parser.add_argument("--cases", default="")
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--until", type=float, default=math.inf, help="begin no run after so many seconds")
