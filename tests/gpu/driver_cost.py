@@ -2,7 +2,7 @@
 
     python tests/gpu/driver_cost.py OUT [--quick] [--library FILE] [--write FILE]
 
-Needs a GPU that nothing else uses and a C compiler; PyTorch for its parts. Takes about 3 minutes. Processes that do the same differ by several
+Needs a GPU that nothing else uses and a C compiler; PyTorch for its parts. Takes 2 to 3 minutes. Processes that do the same differ by several
 percent, so nothing here compares processes that were started apart, except where a start is what is measured:
 
 - *Calls*: one process calls each function of the driver through the pointer that the preloaded library hands out and through the driver's own,
@@ -40,7 +40,7 @@ import traceback
 HERE = pathlib.Path(__file__).resolve()
 IS_STUB = "STUB_DEVICE" in os.environ  # The driver of tests/python/driver_trace stands for the real one.
 SHARE, START_NANOS = 0.01, 50e6
-LIMIT_SECONDS = 150
+LIMIT_SECONDS = 80
 KERNELS, MIB = 256, 1 << 20
 WALKED = 2 * MIB
 # What the stub lacks to make the handle that a function takes.
@@ -613,21 +613,21 @@ def main():
     if result["calls"] is None:
         return 1
     done("calls")
-    if has_torch or IS_STUB:
-        (out / "forks").mkdir()
-        variables = preloaded | {"VRAMLINE_DRIVER_TRACE": str(out / "forks")}
-        result["forks"] = inside("forks", variables, str(out / "forks"), *((1, 1, 4) if options.quick else (6, 4, 30)))
-        if isinstance(result["forks"], str):
-            print(f"no forks: {result['forks']}", flush=True)
-        done("forks")
     result["starts"] = {
         "start of a process": starts([shutil.which("true")], int(200 * scale), recording),
-        "start of CUDA": starts([sys.executable, "-c", PLAIN], int(40 * scale), recording),
+        "start of CUDA": starts([sys.executable, "-c", PLAIN], int(30 * scale), recording),
     }
     done("starts")
     if has_torch:
-        result["starts"]["import of PyTorch"] = starts([sys.executable, "-c", "import torch"], max(2, int(5 * scale)), recording)
+        result["starts"]["import of PyTorch"] = starts([sys.executable, "-c", "import torch"], max(2, int(4 * scale)), recording)
         done("imports")
+    if has_torch or IS_STUB:
+        (out / "forks").mkdir()
+        variables = preloaded | {"VRAMLINE_DRIVER_TRACE": str(out / "forks")}
+        result["forks"] = inside("forks", variables, str(out / "forks"), *((1, 1, 4) if options.quick else (4, 2, 15)))
+        if isinstance(result["forks"], str):
+            print(f"no forks: {result['forks']}", flush=True)
+        done("forks")
     text = section(result)
     (out / "section.md").write_text(text, encoding="utf-8")
     print(text)
