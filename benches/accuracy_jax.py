@@ -1,9 +1,11 @@
 """Writes the page about plans for JAX from what `tests/gpu/jax_plan.py` recorded on a GPU.
 
-python benches/accuracy_jax.py FOLDER --vramline BINARY [--before BINARY] [--write docs/proof/accuracy-jax.md]
+python benches/accuracy_jax.py --vramline BINARY [--first FOLDER] [--second FOLDER] [--before BINARY] [--write docs/proof/accuracy-jax.md]
 
-FOLDER is what that script made: the probes, the dumps of the compiler at the target, and the truths. The probes and the truths are of the
-GPU; the predictions are computed here from the probes, without one. `--before` plans with an older binary, too, to say what a change did.
+A FOLDER is the `probes-*.tar.gz` of a group, unpacked: the probes, what the compiler made for the target, and the truths. That of the second
+group is fixtures/jax-plan-2, made neutral by `fixtures/neutral_recording.py`. The probes and the truths are of the GPU; the predictions are
+computed here, without one. The section of a group whose folder is not there stays as it is in the page. `--before` plans the first group with
+an older binary, too, to say what a change did.
 """
 
 import argparse
@@ -11,12 +13,24 @@ import json
 import subprocess
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/proof/accuracy-jax.md"
 MIB = 1 << 20
 BATCHES = (3, 5, 7)
-TARGETS = {"decoder": 40, "residual": 48}
+TARGETS = {"decoder": 40, "residual": 48, "vision": 44, "recurrent": 50}
 MODES = ("preallocated", "growing")
 # As many steps as the runs have that the predictions are compared with.
 STEPS = 4
+# The models of each group, and what is said of them below the title of its section.
+GROUPS = {
+    "First group": (
+        ("decoder", "residual"),
+        """**These are not unseen models.** XLA tries kernels while it compiles, on several threads. That the buffers for it are lines of the
+batch size, and have to be matched by size and not by order, was found on these recordings; the last column is the error before.
+Of two models with one real run per row, the table says that the rule explains them, not how often it will be right.""",
+    ),
+    "Second group": (("vision", "recurrent"), "Two models that were listed before anything of them ran: a vision transformer and a gated recurrent net."),
+}
 
 
 def planned(vramline, folder, model, mode):
@@ -51,9 +65,10 @@ def row(model, mode, figure, predicted, between, measured, before):
     return f"| {' | '.join(cells)} |{was}"
 
 
-def page(folder, vramline, before):
+def section(title, folder, vramline, before):
+    models, about = GROUPS[title]
     rows, warned, versions = [], [], set()
-    for model in TARGETS:
+    for model in models:
         for mode in MODES:
             figures, codes, version = compared(vramline, folder, model, mode)
             older = compared(before, folder, model, mode)[0] if before else [None] * len(figures)
@@ -61,22 +76,29 @@ def page(folder, vramline, before):
             warned.append(f"- {model}, {mode}: {', '.join(f'`{code}`' for code in codes) or 'none'}")
             versions.add(version)
     return "\n".join([
-        "# Accuracy of plans for JAX",
+        f"## {title}",
         "",
-        "`benches/accuracy_jax.py` writes this page from what `tests/gpu/jax_plan.py` recorded; the two describe the method.",
-        "",
-        f"JAX {', '.join(sorted(versions))} on one NVIDIA H200, with all runs on it at the same time. Probes of batch sizes 3, 5 and 7. The probes were",
-        "recorded on the GPU, and the measured figures are of one run each there, without Vramline. The predictions were computed afterwards,",
-        "from the recorded probes, on a machine without a GPU. MiB; the pool is what JAX takes from the driver, the process what NVML counts.",
-        "",
-        "**These are not unseen models.** XLA tries kernels while it compiles, on several threads. That the buffers for it are lines of the",
-        "batch size, and have to be matched by size and not by order, was found on these recordings; the last column is the error before.",
-        "No other model of JAX was tried since. Of two models with one real run per row, the table says that the rule explains them, not how",
-        "often it will be right.",
+        f"{about} JAX {', '.join(sorted(versions))}.",
         "",
         "| model | pool | batch | figure | predicted | range | measured | off | inside |" + (" off before |" if before else ""),
         "|---|---|---|---|---|---|---|---|---|" + ("---|" if before else ""),
         *rows,
+        "",
+        "Warnings of these plans:",
+        "",
+        *warned,
+    ])  # fmt: skip
+
+
+def page(sections):
+    return "\n".join([
+        "# Accuracy of plans for JAX",
+        "",
+        "`benches/accuracy_jax.py` writes this page from what `tests/gpu/jax_plan.py` recorded; the two describe the method.",
+        "",
+        "One NVIDIA H200, with all runs of a group on it at the same time. Probes of batch sizes 3, 5 and 7. The probes were",
+        "recorded on the GPU, and the measured figures are of one run each there, without Vramline. The predictions were computed afterwards,",
+        "from the recorded probes, on a machine without a GPU. MiB; the pool is what JAX takes from the driver, the process what NVML counts.",
         "",
         "What a preallocated pool takes is a setting, not a prediction: these rows show only that the plan says so.",
         "",
@@ -84,20 +106,30 @@ def page(folder, vramline, before):
         "one kernel that XLA tries at the target and not in the probes can double it. At batch size 128 of another network XLA took 8.2 GiB to",
         "try kernels ([XLA](../explanation/how-planning-works.md#xla)).",
         "",
-        "Warnings of these plans:",
-        "",
-        *warned,
+        "\n\n".join(sections),
     ]) + "\n"  # fmt: skip
+
+
+def kept(title):
+    """The section as the page has it, or None."""
+    parts = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
+    return next((f"## {part}".rstrip("\n") for part in parts if part.startswith(f"{title}\n")), None)
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
     parser.add_argument("--vramline", required=True)
+    parser.add_argument("--first", type=Path)
+    parser.add_argument("--second", type=Path, default=ROOT / "fixtures/jax-plan-2")
     parser.add_argument("--before")
     parser.add_argument("--write", type=Path)
     asked = parser.parse_args()
-    text = page(asked.folder, asked.vramline, asked.before)
+    sections = [kept("First group"), kept("Second group")]
+    if asked.first:
+        sections[0] = section("First group", asked.first, asked.vramline, asked.before)
+    if asked.second.exists():
+        sections[1] = section("Second group", asked.second, asked.vramline, None)
+    text = page(filter(None, sections))
     print(text)
     if asked.write:
         asked.write.write_text(text, encoding="utf-8")

@@ -1,17 +1,19 @@
 """Does "sure" mean sure? What `vramline plan` calls sure and likely under a limit, against further real runs.
 
-    python benches/sure.py gather --onednn 0|1 [--models A,B] [--parts plan,sure,free,edge] [--minutes N]
+    python benches/sure.py gather --onednn 0|1 [--group seen|unseen] [--models A,B] [--parts plan,sure,free,edge] [--minutes N] [--again plan,free]
     python benches/sure.py compare [--write docs/proof/sure.md]
 
-The models are those of tests/python/models/further.py, which were chosen before a plan was made of any of them. For each of them, with
-oneDNN's kernels and without, and under two limits:
+The models are those of tests/python/models/further.py. All were chosen before a plan was made of any of them; the planner was changed for what
+was seen on the first group, and the second one was not looked at before that. For each of them, with oneDNN's kernels and without, and under
+two limits:
 - `plan`: the plan as a user makes it, with the command, so that it runs its own answer; what it says, how many runs it took, how long;
 - `sure`: 20 further runs of the batch size that it calls sure, under the limit;
 - `free`: peaks of runs with memory to spare at two batch sizes, against the interval that the small probes alone give;
-- `edge`: from there up in steps of 3 %, 8 runs each, until a run fails; then on, until none of 4 passes.
+- `edge`: from there up a ladder of batch sizes in steps of 3 %, 8 runs each, until a run fails; then on, until none of 4 passes.
 
-Everything is kept in benches/out/sure, and what is there is not run again. TensorFlow decides about oneDNN when it is imported, so a process
-gathers for one setting; both can run side by side.
+Everything is kept in benches/out/sure, and what is there is not run again, but for the parts that `--again` names: after a change of the planner
+its answers have to be asked for again, and runs of the same batch size under the same limit still count. TensorFlow decides about oneDNN
+when it is imported, so a process gathers for one setting; both can run side by side.
 """
 
 import argparse
@@ -42,6 +44,7 @@ FREE_RUNS = 4
 EDGE_RUNS = 8
 NEVER_RUNS = 4
 STEP = 1.03
+GROUPS = {"seen": further.BUILDERS, "unseen": further.UNSEEN}
 # A limit leaves room for about so many times the largest probe.
 FACTORS = (6, 12)
 
@@ -51,6 +54,13 @@ PROBES = dict.fromkeys(further.MODELS, (5, 7, 11)) | {
     "graph": (17, 29, 53),
     "pooled_by_rank": (17, 29, 53),
     "triplets": (17, 29, 53),
+    "points": (17, 29, 53),
+    "gru_tagger": (17, 29, 53),
+    "separable_text": (17, 29, 53),
+    "variational": (17, 29, 53),
+    "pyramid": (11, 17, 23),
+    "mixer": (11, 17, 23),
+    "memory": (17, 29, 53),
 }
 
 
@@ -72,14 +82,15 @@ def passes(model, batch, limit):
 
 
 class Kept:
-    """What was gathered of one setting: a row for each question, as lines of JSON."""
+    """What was gathered of one setting: a row for each question, as lines of JSON. The last row of a question counts."""
 
-    def __init__(self, onednn):
+    def __init__(self, onednn, again=()):
         self.path, self.rows = OUT / f"onednn-{onednn}.jsonl", {}
         if self.path.exists():
             for line in self.path.read_text(encoding="utf-8").splitlines():
                 row = json.loads(line)
                 self.rows[tuple(row["key"])] = row
+        self.rows = {key: row for key, row in self.rows.items() if key[1] not in again}
 
     def get(self, key, make):
         if key not in self.rows:
@@ -134,42 +145,44 @@ def free_row(onednn, model, factor):
     return {"batch": batch, "peaks": peaks} | {name: told[f"{name}_bytes"] for name in ("peak", "low", "high")}
 
 
-def edge_row(model, limit, sure):
-    """The largest batch size of which all runs passed, the first with a failure, and the last with a pass."""
+class Limited:
+    """Runs of a model under a limit."""
 
-    def runs(batch, count, until):
-        """The runs that passed, and all; it ends with the first that is as `until` says."""
-        passed = made = 0
-        while made < count and not (made and (passed == made) != (until is False)):
-            passed += passes(model, batch, limit) is not None
-            made += 1
-        return passed, made
+    def __init__(self, kept, model, limit):
+        self.kept, self.model, self.limit = kept, model, limit
 
-    always, batch, place = sure, sure, 0
-    while True:
-        place += 1
-        batch = max(batch + 1, round(sure * STEP**place))
-        passed, made = runs(batch, EDGE_RUNS, until=False)
-        if passed < made:
-            break
-        always = batch
-    failed, last = batch, batch if passed else always
-    while passed:
-        place += 1
-        batch = max(batch + 1, round(sure * STEP**place))
-        passed, made = runs(batch, NEVER_RUNS, until=True)
-        last = batch if passed else last
-    return {"always": always, "failed": failed, "last": last}
+    def passed(self, batch, number):
+        """Whether a run of a batch size passes; each number is one run."""
+        row = self.kept.get((self.model, "run", self.limit, batch, number), lambda: {"passed": passes(self.model, batch, self.limit) is not None})
+        return row["passed"]
 
+    def all_pass(self, batch, count):
+        return all(self.passed(batch, number) for number in range(count))
 
-def further_row(model, limit, sure):
-    return {"passed": [passes(model, sure, limit) is not None for _ in range(FURTHER_RUNS)]}
+    def further(self, sure):
+        return {"passed": [self.passed(sure, number) for number in range(FURTHER_RUNS)]}
+
+    def edge(self, sure, base):
+        """The largest batch size of which all runs passed, the first with a failure, and the last with a pass."""
+        place = next(place for place in itertools.count(-60) if rung(base, place) > sure)
+        always = sure
+        while self.all_pass(rung(base, place), EDGE_RUNS):
+            always, place = rung(base, place), place + 1
+        failed, last = rung(base, place), always
+        while any(self.passed(rung(base, place), number) for number in range(NEVER_RUNS)):
+            last, place = rung(base, place), place + 1
+        return {"always": always, "failed": failed, "last": last}
 
 
-def gather(onednn, models, parts, minutes):
+def rung(base, place):
+    """A batch size of the ladder that stands on another one."""
+    return round(base * STEP**place)
+
+
+def gather(onednn, models, parts, minutes, again):
     os.environ["TF_ENABLE_ONEDNN_OPTS"] = str(onednn)
     end = time.monotonic() + 60 * minutes if minutes else None
-    kept = Kept(onednn)
+    kept = Kept(onednn, again)
     for part, model, factor in itertools.product(parts, models, FACTORS):
         if end is not None and time.monotonic() > end:
             raise SystemExit("time is up; go on with the same command")
@@ -181,19 +194,18 @@ def gather(onednn, models, parts, minutes):
             continue
         limit = limit_of(kept, model, factor)
         sure = kept.get((model, "plan", limit), lambda model=model, limit=limit: plan_row(onednn, model, limit))["sure"]
-        if part in ANSWERED and sure is not None:
-            asked = (model, limit, sure)
-            kept.get((model, part, limit, sure), lambda part=part, asked=asked: ANSWERED[part](*asked))
+        runs, asked = Limited(kept, model, limit), (limit, sure)
+        if part == "sure" and sure is not None:
+            kept.get((model, part, *asked), lambda runs=runs, sure=sure: runs.further(sure))
+        if part == "edge" and sure is not None:
+            base = factor * PROBES[model][-1]
+            kept.get((model, part, *asked), lambda runs=runs, sure=sure, base=base: runs.edge(sure, base))
 
 
-# Parts that ask about the batch size that is called sure.
-ANSWERED = {"sure": further_row, "edge": edge_row}
-
-
-def rows_of(onednn):
+def rows_of(onednn, builders):
     """What is known of each model and limit, with the parts that were gathered so far."""
     kept = Kept(onednn)
-    for model, factor in itertools.product(further.MODELS, FACTORS):
+    for model, factor in itertools.product((build.__name__ for build in builders), FACTORS):
         limit = kept.rows.get((model, "limit", factor), {}).get("limit")
         plan = kept.rows.get((model, "plan", limit))
         if plan is None:
@@ -259,15 +271,28 @@ def summary(rows):
 
 ABOUT = """# What plan calls sure
 
-`benches/sure.py` writes this page and describes the method. The models are in `tests/python/models/further.py`; they were chosen before a plan
+`benches/sure.py` writes this page and describes the method. The models are in `tests/python/models/further.py`; all were chosen before a plan
 was made of any of them. `plan` ran its own answer, as it does by default. Then its batch size that is *sure* ran 20 more times under the
-limit, for 12 steps each. *Always passed* is the largest batch size, in steps of 3 % from there, with no failure in 8 runs; *last pass* the
+limit, for 12 steps each. *Always passed* is the largest batch size of a ladder in steps of 3 % with no failure in 8 runs; *last pass* the
 largest with a run that passed. Times were taken on a busy machine."""
+
+ABOUT_GROUPS = {
+    "unseen": """## Unseen models
+
+Nobody looked at plans of these models before the planner was as it is.""",
+    "seen": """## Models that were looked at
+
+The planner was changed for what was seen on these.""",
+}
 
 
 def compare(write):
-    rows = [row for onednn in (1, 0) for row in rows_of(onednn)]
-    text = "\n".join([*summary(rows), "", *table(rows)])
+    parts = []
+    for group in ("unseen", "seen"):
+        rows = [row for onednn in (1, 0) for row in rows_of(onednn, GROUPS[group])]
+        if rows:
+            parts += [ABOUT_GROUPS[group], "\n".join(summary(rows)), "\n".join(table(rows))]
+    text = "\n\n".join(parts)
     print(text)
     if write:
         import keras
@@ -281,13 +306,16 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("gather", "compare"))
     parser.add_argument("--onednn", type=int, choices=(0, 1), default=1)
-    parser.add_argument("--models", default=",".join(further.MODELS))
+    parser.add_argument("--group", choices=GROUPS, default="unseen")
+    parser.add_argument("--models", help="those of the group unless given")
     parser.add_argument("--parts", default="probes,plan,sure,free,edge")
     parser.add_argument("--minutes", type=float, help="end after so long; the same command goes on")
+    parser.add_argument("--again", default="", help="parts whose rows are gathered again")
     parser.add_argument("--write", type=Path)
     asked = parser.parse_args()
     if asked.what == "gather":
-        gather(asked.onednn, asked.models.split(","), asked.parts.split(","), asked.minutes)
+        models = asked.models.split(",") if asked.models else [build.__name__ for build in GROUPS[asked.group]]
+        gather(asked.onednn, models, asked.parts.split(","), asked.minutes, asked.again.split(","))
     else:
         compare(asked.write)
 

@@ -1,15 +1,18 @@
 """Plans for JAX on a real GPU, from the command line as users have it, against real runs.
 
-    python tests/gpu/jax_plan.py OUT
+    python tests/gpu/jax_plan.py OUT [--group first|second]
 
-Needs vramline and JAX with CUDA; no network; about two minutes. Two models that are in no other script, a decoder and a residual
-convolutional net, both with Adam, and both ways in which JAX takes memory: a pool that reserves its share of the device at once, and one
-that grows. `vramline plan` makes its probes by running this script, and compiles at the target. The growing pools are planned under a limit,
-too. The truth is a run without vramline: the peak and the pool by `memory_stats()`, the process by NVML. All four run at the same time.
+Needs vramline and JAX with CUDA; no network; two to three minutes a group. Each group has two models that are in no other script: the first a
+decoder and a residual convolutional net, both with Adam; the second, listed before anything of it ran, a vision transformer with Lion and a
+gated recurrent net with Adam. Each runs in both ways in which JAX takes memory: a pool that reserves its share of the device at once, and
+one that grows. `vramline plan` makes its probes by running this script, and compiles at the target. The growing pools are planned under a
+limit, too. The truth is a run without vramline: the peak and the pool by `memory_stats()`, the process by NVML. All four run at the same time.
 
-OUT gets `jax_plan.jsonl`, a row for each figure of each plan, and `probes.tar.gz`, the probes of one model in both ways.
+OUT gets `jax_plan-GROUP.jsonl`, a row for each figure of each plan, and `probes-MODEL.tar.gz`: probes, compiled programs and truths, which
+are what `benches/accuracy_jax.py` reads.
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -21,14 +24,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 STEPS = 4
 BATCHES = (3, 5, 7)
-TARGETS = {"decoder": 40, "residual": 48}
+# The batch size that is planned, for each model of a group.
+GROUPS = {"first": {"decoder": 40, "residual": 48}, "second": {"vision": 44, "recurrent": 50}}
 # Several preallocated pools have to fit the device together.
 MODES = {
     "preallocated": {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".20"},
     "growing": {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
 }
 LIMIT = 6 << 30
-DEADLINE = 170
+# Seconds for all of a group. What is not done then is left out.
+DEADLINE = 175
+BEGAN = time.monotonic()
 
 
 def decoder(batch):
@@ -115,21 +121,119 @@ def residual(batch):
     return params, loss, (jax.random.normal(key, (batch, 96, 96, 3)), jax.random.randint(key, (batch,), 0, 40))
 
 
+def vision(batch):
+    """A vision transformer: patches, learned places, a token for the class, and norms with scale and shift."""
+    import jax
+    import jax.numpy as jnp
+
+    side, patch, width, heads, layers, kinds = 96, 8, 256, 4, 5, 60
+    count = (side // patch) ** 2
+    keys = iter(jax.random.split(jax.random.key(5), 4 + 4 * layers))
+
+    def dense(rows, columns):
+        return {"w": jax.random.normal(next(keys), (rows, columns)) * rows**-0.5, "b": jnp.zeros(columns)}
+
+    def norm():
+        return {"scale": jnp.ones(width), "shift": jnp.zeros(width)}
+
+    def block():
+        parts = {"qkv": dense(width, 3 * width), "outer": dense(width, width), "wide": dense(width, 4 * width), "narrow": dense(4 * width, width)}
+        return parts | {"first": norm(), "second": norm()}
+
+    params = {"cut": dense(3 * patch * patch, width), "blocks": [block() for _ in range(layers)], "last": norm(), "head": dense(width, kinds)}
+    params |= {"kind": jax.random.normal(next(keys), (1, 1, width)), "places": jax.random.normal(next(keys), (count + 1, width)) * 0.02}
+
+    def through(x, part):
+        return x @ part["w"] + part["b"]
+
+    def normed(x, part):
+        x = x - x.mean(-1, keepdims=True)
+        return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * part["scale"] + part["shift"]
+
+    def loss(params, data):
+        x, labels = data
+        x = x.reshape(-1, side // patch, patch, side // patch, patch, 3).transpose(0, 1, 3, 2, 4, 5)
+        x = through(x.reshape(-1, count, 3 * patch * patch), params["cut"])
+        x = jnp.concatenate([jnp.broadcast_to(params["kind"], (x.shape[0], 1, width)), x], 1) + params["places"]
+        for each in params["blocks"]:
+            y = through(normed(x, each["first"]), each["qkv"])
+            q, k, v = jnp.moveaxis(y.reshape(*y.shape[:2], 3, heads, width // heads), 2, 0)
+            weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) * (width // heads) ** -0.5)
+            x = x + through(jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(x.shape), each["outer"])
+            x = x + through(jax.nn.gelu(through(normed(x, each["second"]), each["wide"])), each["narrow"])
+        told = jax.nn.log_softmax(through(normed(x[:, 0], params["last"]), params["head"]))
+        return -jnp.take_along_axis(told, labels[:, None], -1).mean()
+
+    key = jax.random.key(6)
+    return params, loss, (jax.random.normal(key, (batch, side, side, 3)), jax.random.randint(key, (batch,), 0, kinds))
+
+
+def recurrent(batch):
+    """A language model of three gated recurrent layers, each a scan over the words."""
+    import jax
+    import jax.numpy as jnp
+
+    length, words, width, layers = 160, 2000, 320, 3
+    keys = iter(jax.random.split(jax.random.key(7), 2 + 3 * layers))
+
+    def dense(rows, columns):
+        return jax.random.normal(next(keys), (rows, columns)) * rows**-0.5
+
+    def layer():
+        return {"seen": dense(width, 3 * width), "gates": dense(width, 2 * width), "new": dense(width, width), "bias": jnp.zeros(3 * width)}
+
+    params = {"words": dense(words, width), "layers": [layer() for _ in range(layers)], "head": dense(width, words)}
+
+    def loss(params, tokens):
+        x = params["words"][tokens[:, :-1]].swapaxes(0, 1)
+        for each in params["layers"]:
+
+            def step(state, seen, each=each):
+                reset, update, new = jnp.split(seen, 3, -1)
+                gates = state @ each["gates"]
+                reset, update = jax.nn.sigmoid(reset + gates[:, :width]), jax.nn.sigmoid(update + gates[:, width:])
+                state = update * state + (1 - update) * jnp.tanh(new + (reset * state) @ each["new"])
+                return state, state
+
+            x = x + jax.lax.scan(step, jnp.zeros(x.shape[1:]), x @ each["seen"] + each["bias"])[1]
+        told = jax.nn.log_softmax(x @ params["head"])
+        return -jnp.take_along_axis(told, tokens[:, 1:].swapaxes(0, 1)[..., None], -1).mean()
+
+    return params, loss, jax.random.randint(jax.random.key(8), (batch, length + 1), 0, words)
+
+
+def adam(params, state, gradients):
+    import jax
+    import jax.numpy as jnp
+
+    first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state[0], gradients)
+    second = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, state[1], gradients)
+    params = jax.tree.map(lambda p, m, v: p - 1e-3 * m / (jnp.sqrt(v) + 1e-8), params, first, second)
+    return params, (first, second)
+
+
+def lion(params, state, gradients):
+    """Keeps one tensor for each weight, and decays the weights."""
+    import jax
+    import jax.numpy as jnp
+
+    params = jax.tree.map(lambda p, m, g: p - 1e-4 * (jnp.sign(0.9 * m + 0.1 * g) + 0.1 * p), params, state[0], gradients)
+    return params, (jax.tree.map(lambda m, g: 0.99 * m + 0.01 * g, state[0], gradients),)
+
+
 def train(model, batch, told):
     """An ordinary script: nothing in it knows of vramline."""
     import jax
     import jax.numpy as jnp
 
     params, loss_of, data = globals()[model](batch)
-    state = jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params)
+    updated, states = (lion, 1) if model == "vision" else (adam, 2)
+    state = tuple(jax.tree.map(jnp.zeros_like, params) for _ in range(states))
 
     @jax.jit
     def train_step(params, state, data):
         loss, gradients = jax.value_and_grad(loss_of)(params, data)
-        first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state[0], gradients)
-        second = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, state[1], gradients)
-        params = jax.tree.map(lambda p, m, v: p - 1e-3 * m / (jnp.sqrt(v) + 1e-8), params, first, second)
-        return params, (first, second), loss
+        return *updated(params, state, gradients), loss
 
     for number in range(STEPS):
         with jax.profiler.StepTraceAnnotation("train", step_num=number):
@@ -146,21 +250,26 @@ def command(model, batch):
     return [sys.executable, __file__, "train", model, str(batch)]
 
 
+def left():
+    """Seconds until the deadline of the group."""
+    return max(1, BEGAN + DEADLINE - time.monotonic())
+
+
 def plan(folder, model, environment, *more):
     words = ["--batches", ",".join(map(str, BATCHES)), "--repeats", "1", "--trace-steps", "3", "--steps", str(STEPS), "-o", str(folder)]
     done = subprocess.run(
         ["vramline", "plan", *words, "--json", *more, "--", *command(model, "{batch}")],
-        env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False,
+        env=environment, capture_output=True, text=True, timeout=left(), check=False,
     )  # fmt: skip
     assert done.returncode in (0, 3, 4), f"exit {done.returncode}: {done.stderr[-3000:]}"
     return json.loads(done.stdout)
 
 
-def compared(out, model, mode):
-    """The rows of one model in one mode."""
-    target, environment = TARGETS[model], os.environ | MODES[mode] | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+def compared(out, model, mode, target, rows):
+    """Adds the rows of one model in one mode."""
+    environment = os.environ | MODES[mode] | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     truth = out / f"truth-{model}-{mode}.json"
-    subprocess.run([*command(model, target), str(truth)], env=environment, check=True, timeout=DEADLINE)
+    subprocess.run([*command(model, target), str(truth)], env=environment, check=True, timeout=left())
     real = json.loads(truth.read_text(encoding="utf-8"))
     begin, folder = time.monotonic(), out / f"probes-{model}-{mode}"
     told = plan(folder, model, environment, "--batch", str(target))
@@ -172,7 +281,7 @@ def compared(out, model, mode):
         "pool": (said["pool_bytes"], said["pool_low_bytes"], said["pool_high_bytes"], real["peak_pool_bytes"]),
         "process": (said["process_bytes"], None, None, real["process_bytes"]),
     }
-    rows = [about | dict(zip(("figure", "predicted", "low", "high", "measured"), (name, *pair))) for name, pair in pairs.items()]
+    rows += [about | dict(zip(("figure", "predicted", "low", "high", "measured"), (name, *pair))) for name, pair in pairs.items()]
     fixes = {fix["name"]: fix["pool_bytes"] for fix in told["fixes"]}
     largest = max([said["pool_high_bytes"], *(size for size in fixes.values() if size is not None)])
     rows.append(about | {"figure": "largest pool told", "predicted": largest, "measured": real["bytes_limit"], "low": 0, "high": real["bytes_limit"]})
@@ -181,7 +290,6 @@ def compared(out, model, mode):
         told = plan(folder, model, environment, "--limit", str(LIMIT))
         about |= {"seconds": round(time.monotonic() - begin, 1), "codes": [each["code"] for each in told["warnings"]]}
         rows.append(about | {"figure": "largest batch", "limit": LIMIT, "said": told["largest_batch"], "confirmation": told["confirmation"]})
-    return rows
 
 
 def printed(row):
@@ -196,29 +304,37 @@ def printed(row):
     return f"{begin} {row['figure']:18} {predicted:15,} {measured:15,} {predicted / measured - 1:+8.2%}{end}"
 
 
-def tried(out, model, mode):
+def tried(out, model, mode, target):
     """One that fails does not keep the others from being tried: a GPU is rare."""
+    rows = []
     try:
-        return compared(out, model, mode), None
+        compared(out, model, mode, target, rows)
     except Exception as error:
-        return [], f"{model} {mode}: {type(error).__name__}: {error}"
+        return rows, f"{model} {mode}: {type(error).__name__}: {error}"
+    return rows, None
 
 
 def main():
     if sys.argv[1] == "train":
         return train(sys.argv[2], int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else None)
-    out = pathlib.Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--group", choices=GROUPS, default="first")
+    asked = parser.parse_args()
+    out, targets = asked.out.resolve(), GROUPS[asked.group]
     out.mkdir(parents=True, exist_ok=True)
-    pairs = [(model, mode) for model in TARGETS for mode in MODES]
-    with ThreadPoolExecutor(len(pairs)) as pool:
-        found = list(pool.map(lambda pair: tried(out, *pair), pairs))
+    runs = [(model, mode, target) for model, target in targets.items() for mode in MODES]
+    with ThreadPoolExecutor(len(runs)) as pool:
+        found = list(pool.map(lambda run: tried(out, *run), runs))
     rows = [row for rows, _ in found for row in rows]
-    (out / "jax_plan.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (out / f"jax_plan-{asked.group}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     print("model     mode          batch figure                   predicted        measured      off")
     print("\n".join(map(printed, rows)))
-    with tarfile.open(out / "probes.tar.gz", "w:gz") as packed:
-        for folder in sorted(out.glob("probes-residual-*/probe-*.vram")):
-            packed.add(folder, f"{folder.parent.name[7:]}-{folder.name.split('-')[1]}.vram")
+    for model, target in targets.items():
+        with tarfile.open(out / f"probes-{model}.tar.gz", "w:gz") as packed:
+            names = [f"truth-{model}-*.json", f"probes-{model}-*/compiled-{target}", *(f"probes-{model}-*/probe-{batch}-0.vram" for batch in BATCHES)]
+            for path in sorted(path for name in names for path in out.glob(name)):
+                packed.add(path, str(path.relative_to(out)))
     wrong = [error for _, error in found if error]
     print("\n".join(wrong))
     return 1 if wrong else None

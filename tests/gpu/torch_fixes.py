@@ -1,15 +1,17 @@
 """Fixes of PyTorch programs on a real GPU: what `vramline plan` says that they save, against what they save.
 
-    python tests/gpu/torch_fixes.py OUT
+    python tests/gpu/torch_fixes.py OUT [--jobs A,B]
 
 Needs vramline and PyTorch with CUDA; no network; about a minute. Three small jobs: a decoder, a convolutional net, and an MLP whose weights
 are most of its memory and whose gradients stay allocated between steps. Each is recorded at three batch sizes. Then the target runs as it is
 and with each fix written into the program: autocast, accumulation, updates inside the backward pass, updates one parameter at a time, and
-gradients that are freed. A fourth job accumulates already. Several processes run at the same time.
+gradients that are freed. A fourth job accumulates already. Two more, a vision transformer and a U-Net, run as they are and with autocast
+only: they were listed before anything of them ran. Several processes run at the same time.
 
 OUT gets `torch_fixes.jsonl`, a row for each job and fix, and `probes.tar.gz` with the recordings.
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -19,10 +21,25 @@ import tarfile
 from concurrent.futures import ThreadPoolExecutor
 
 STEPS = 4
-BATCHES = {"decoder": (3, 5, 7), "convolution": (3, 5, 7), "mlp": (11, 17, 23), "accumulated": (12, 20, 28)}
-TARGETS = {"decoder": 56, "convolution": 64, "mlp": 256, "accumulated": 112}
-# What is written into the program, by the name that the plan has for it.
-FIXES = ("mixed-precision", "accumulate", "step-in-backward", "one-by-one", "set-to-none")
+BATCHES = {
+    "decoder": (3, 5, 7),
+    "convolution": (3, 5, 7),
+    "mlp": (11, 17, 23),
+    "accumulated": (12, 20, 28),
+    "vision": (3, 5, 7),
+    "segmenter": (3, 5, 7),
+}
+TARGETS = {"decoder": 56, "convolution": 64, "mlp": 256, "accumulated": 112, "vision": 56, "segmenter": 48}
+# What is written into each program, by the name that the plan has for it.
+GENERAL = ("mixed-precision", "accumulate", "step-in-backward", "one-by-one")
+FIXES = {
+    "decoder": GENERAL,
+    "convolution": GENERAL,
+    "mlp": (*GENERAL, "set-to-none"),
+    "accumulated": (),
+    "vision": ("mixed-precision",),
+    "segmenter": ("mixed-precision",),
+}
 ACCUMULATED = 4
 WORKERS = 8
 DEADLINE = 110
@@ -89,6 +106,72 @@ def mlp(torch):
     nn = torch.nn
     layers = [nn.Linear(1200, 3000), nn.ReLU(), nn.Linear(3000, 3000), nn.ReLU(), nn.Linear(3000, 3000), nn.ReLU(), nn.Linear(3000, 50)]
     return nn.Sequential(*layers), lambda batch: (torch.randn(batch, 1200), torch.randint(0, 50, (batch,)))
+
+
+def vision(torch):
+    """A vision transformer whose attention is written by hand."""
+    nn, side, patch, width, heads, kinds = torch.nn, 96, 8, 256, 4, 100
+    count = (side // patch) ** 2
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.inner, self.outer = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1))
+
+        def forward(self, x):
+            batch, count, size = x.shape[0], x.shape[1], width // heads
+            q, k, v = self.inner(self.first(x)).view(batch, count, 3, heads, size).permute(2, 0, 3, 1, 4).unbind(0)
+            weights = (q @ k.transpose(2, 3) * size**-0.5).softmax(-1)
+            x = x + self.outer((weights @ v).transpose(1, 2).reshape(batch, count, width))
+            return x + self.mlp(self.second(x))
+
+    class Vision(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cut, self.blocks = nn.Conv2d(3, width, patch, patch), nn.Sequential(*(Block() for _ in range(5)))
+            self.kind, self.places = nn.Parameter(torch.zeros(1, 1, width)), nn.Parameter(0.02 * torch.randn(count + 1, width))
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, kinds)
+
+        def forward(self, x):
+            x = self.cut(x).flatten(2).transpose(1, 2)
+            x = torch.cat([self.kind.expand(x.shape[0], 1, width), x], 1) + self.places
+            return self.head(self.norm(self.blocks(x))[:, 0])
+
+    return Vision(), lambda batch: (torch.randn(batch, 3, side, side), torch.randint(0, kinds, (batch,)))
+
+
+def segmenter(torch):
+    """A U-Net that labels pixels, with norms over groups."""
+    nn, side, kinds, widths = torch.nn, 96, 12, (32, 64, 128)
+
+    def block(inputs, width):
+        layers = []
+        for number in (inputs, width):
+            layers += [nn.Conv2d(number, width, 3, padding=1), nn.GroupNorm(8, width), nn.SiLU()]
+        return nn.Sequential(*layers)
+
+    class Segmenter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down = nn.ModuleList([block(inputs, width) for inputs, width in zip((3, *widths), widths)])
+            self.shrink, self.middle = nn.MaxPool2d(2), block(widths[-1], 2 * widths[-1])
+            self.grow = nn.ModuleList([nn.ConvTranspose2d(2 * width, width, 2, 2) for width in reversed(widths)])
+            self.up = nn.ModuleList([block(2 * width, width) for width in reversed(widths)])
+            self.last = nn.Conv2d(widths[0], kinds, 1)
+
+        def forward(self, x):
+            kept = []
+            for layer in self.down:
+                kept.append(layer(x))
+                x = self.shrink(kept[-1])
+            x = self.middle(x)
+            for grow, layer in zip(self.grow, self.up):
+                x = layer(torch.cat([grow(x), kept.pop()], 1))
+            return self.last(x).permute(0, 2, 3, 1).flatten(0, 2)
+
+    return Segmenter(), lambda batch: (torch.randn(batch, 3, side, side), torch.randint(0, kinds, (batch, side, side)))
 
 
 def train(job, batch, fix, told):
@@ -159,7 +242,7 @@ def rows_of(job, told, measured):
     (said,) = told["predictions"]
     offered = {fix["name"]: fix for fix in told["fixes"]}
     base = measured[job, ""]
-    for fix in ("", *FIXES):
+    for fix in ("", *FIXES[job]):
         real = measured.get((job, fix))
         if real is None:
             continue
@@ -199,18 +282,20 @@ def main():
     if sys.argv[1] == "train":
         job, batch, fix, told = [*sys.argv[2:], "", ""][:4]
         return train(job, int(batch), fix, told)
-    out = pathlib.Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--jobs", type=lambda names: names.split(","), default=list(TARGETS))
+    asked = parser.parse_args()
+    out, jobs = asked.out.resolve(), asked.jobs
     out.mkdir(parents=True, exist_ok=True)
-    runs = {(job, fix): lambda job=job, fix=fix: measure(out, job, fix)
-            for job in TARGETS for fix in ("", *FIXES)
-            if not (job == "accumulated" and fix) and (fix != "set-to-none" or job == "mlp")}  # fmt: skip
-    probes = [(lambda job=job, batch=batch: record(out, job, batch)) for job in TARGETS for batch in BATCHES[job]]
+    runs = {(job, fix): lambda job=job, fix=fix: measure(out, job, fix) for job in jobs for fix in ("", *FIXES[job])}
+    probes = [(lambda job=job, batch=batch: record(out, job, batch)) for job in jobs for batch in BATCHES[job]]
     with ThreadPoolExecutor(WORKERS) as pool:
         found = list(pool.map(tried, [*runs.values(), *probes]))
     measured = {key: real for key, (real, _) in zip(runs, found) if real is not None}
     wrong = [error for _, error in found if error]
     rows = []
-    for job in TARGETS:
+    for job in jobs:
         made, error = tried(lambda job=job: list(rows_of(job, plan(out, job), measured)))
         rows += made or []
         wrong += [f"{job}: {error}"] if error else []

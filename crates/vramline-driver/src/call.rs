@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 use crate::asker::{self, GENERATION, Line, no_line};
 use crate::device;
@@ -20,24 +20,14 @@ const MUCH: u64 = 32 << 20;
 /// Number of wrappers: those with a name of their own, and those that are handed out.
 pub(crate) const SLOTS: usize = 1024;
 
-/// A wrapper: what it calls, and which function that is. The assembly in `entry` reads it, and counts on its layout.
-#[repr(C, align(16))]
+/// A wrapper: what it calls, and which function that is.
 pub(crate) struct Slot {
     pub(crate) real: AtomicUsize,
     pub(crate) function: AtomicU32,
-    /// When a call is passed on without asking [`enter`]: never (0), always ([`PASSES`]), or if its handle is in [`RECENT`]: the first argument
-    /// ([`PASSES_FIRST`]), the second or the third.
-    shortcut: AtomicU8,
 }
 
-pub(crate) const PASSES: u8 = 1;
-pub(crate) const PASSES_FIRST: u8 = 2;
-
-const _: () = assert!(size_of::<Slot>() == 16 && core::mem::offset_of!(Slot, shortcut) == 12);
-
 pub(crate) static WRAPPERS: [Slot; SLOTS] =
-    [const { Slot { real: AtomicUsize::new(0), function: AtomicU32::new(0), shortcut: AtomicU8::new(0) } };
-        SLOTS];
+    [const { Slot { real: AtomicUsize::new(0), function: AtomicU32::new(0) } }; SLOTS];
 
 /// Instead of the address of a function of NCCL that is linked: it depends on the calling library.
 pub(crate) const LINKED_NCCL: usize = 1;
@@ -103,29 +93,12 @@ pub(crate) static UNWRAPPED: AtomicU32 = AtomicU32::new(0);
 /// Handles of functions and graphs that were used before: an open hash. Where a part of it is full, everything counts as used before.
 static USED: [AtomicUsize; 1 << 14] = [const { AtomicUsize::new(0) }; 1 << 14];
 
-/// Those of [`USED`] that were used last, each at the only place where it may be. They fill one page, so that launches of many kernels touch
-/// little memory.
-pub(crate) static RECENT: Recent = Recent([const { AtomicUsize::new(0) }; 1 << RECENT_BITS]);
-
-#[repr(align(4096))]
-pub(crate) struct Recent([AtomicUsize; 1 << RECENT_BITS]);
-
-pub(crate) const RECENT_BITS: u32 = 9;
-
-/// Spreads handles over the tables: 2^64 divided by the golden ratio.
-pub(crate) const SPREAD: usize = 0x9e37_79b9_7f4a_7c15;
-
-/// The place of a handle in [`RECENT`]. `entry` computes the same.
-fn recent_place(handle: usize) -> Option<&'static AtomicUsize> {
-    RECENT.0.get(handle.wrapping_mul(SPREAD) >> (usize::BITS - RECENT_BITS))
-}
-
 /// In the place of a handle that has ended: the search goes on behind it.
 const ENDED: usize = 1;
 
 /// The place of a handle, or the free place where it belongs.
 fn used_place(handle: usize) -> Option<(&'static AtomicUsize, bool)> {
-    let start = handle.wrapping_mul(SPREAD) >> 50;
+    let start = handle.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
     let mut ended = None;
     for step in 0..64 {
         let place = USED.get(start.wrapping_add(step) & (USED.len().wrapping_sub(1)))?;
@@ -139,8 +112,7 @@ fn used_place(handle: usize) -> Option<(&'static AtomicUsize, bool)> {
     Some((ended?, false))
 }
 
-/// A handle as it is kept: its attributes may be asked for before it is launched, and both may take memory. Handles have 47 bits. `entry`
-/// computes the same.
+/// A handle as it is kept: its attributes may be asked for before it is launched, and both may take memory. Handles have 47 bits.
 fn key(function: usize, handle: usize) -> usize {
     if handle == 0 { 0 } else { handle.wrapping_add(function.wrapping_shl(48)) }
 }
@@ -160,12 +132,8 @@ fn forget_one(handle: usize) {
     let uses =
         FUNCTIONS.iter().enumerate().filter(|(_, function)| matches!(function.pace, Pace::FirstUse(_)));
     for (function, _) in uses {
-        let handle = key(function, handle);
-        if let Some((place, true)) = used_place(handle) {
+        if let Some((place, true)) = used_place(key(function, handle)) {
             place.store(ENDED, Relaxed);
-        }
-        if let Some(place) = recent_place(handle).filter(|place| place.load(Relaxed) == handle) {
-            place.store(0, Relaxed);
         }
     }
 }
@@ -188,7 +156,7 @@ fn forget_all(now: u64) {
 }
 
 fn clear_used() {
-    for handle in USED.iter().chain(&RECENT.0) {
+    for handle in &USED {
         if handle.load(Relaxed) != 0 {
             handle.store(0, Relaxed);
         }
@@ -224,9 +192,6 @@ fn become_process() {
     }
     for count in &CALLS {
         count.store(0, Relaxed);
-    }
-    for slot in &WRAPPERS {
-        slot.shortcut.store(0, Relaxed);
     }
     clear_used();
     file::forked();
@@ -313,7 +278,7 @@ static POOL_FREED: AtomicU64 = AtomicU64::new(0);
 /// The least time between two such looks, in nanoseconds.
 const POOL_PACE: u64 = 1_000_000;
 
-/// Called by a wrapper that may not pass the call on by itself, before anything else.
+/// Called by every wrapper before anything else.
 pub(crate) extern "C" fn enter(kept: &mut Kept) -> Next {
     let Some(slot) = WRAPPERS.get(kept.slot) else { return Next { real: 0, is_measured: 0 } };
     let mut real = slot.real.load(Acquire);
@@ -337,12 +302,7 @@ pub(crate) extern "C" fn enter(kept: &mut Kept) -> Next {
     // Cheap reasons to pass come first: launches are here millions of times.
     let nth = match function.pace {
         Pace::FirstUse(argument) => {
-            let handle = key(number, kept.argument(argument));
-            if is_used(handle) {
-                if let (Ok(argument), Some(place)) = (u8::try_from(argument), recent_place(handle)) {
-                    place.store(handle, Relaxed);
-                    slot.shortcut.store(PASSES_FIRST.saturating_add(argument), Release);
-                }
+            if is_used(key(number, kept.argument(argument))) {
                 return pass;
             }
             calls.fetch_add(1, Relaxed)
@@ -353,14 +313,10 @@ pub(crate) extern "C" fn enter(kept: &mut Kept) -> Next {
             sys::set_errno(errno);
             return pass;
         }
-        Pace::First(count) if calls.load(Relaxed) >= count => {
-            slot.shortcut.store(PASSES, Release);
-            return pass;
-        }
+        Pace::First(count) if calls.load(Relaxed) >= count => return pass,
         _ => calls.fetch_add(1, Relaxed),
     };
     if function.pace == Pace::Many && nth >= MANY {
-        slot.shortcut.store(PASSES, Release);
         return pass;
     }
     kept.nth = nth.saturating_add(1);

@@ -1,7 +1,6 @@
 //! Assembly: the symbols that the job finds, and the wrappers.
 //!
-//! A wrapper must not disturb a call with any number of arguments, so it is no function of Rust. Calls that are made all the time are passed on
-//! at once, see [`call::Slot`]. For others it keeps the six registers that have
+//! A wrapper must not disturb a call with any number of arguments, so it is no function of Rust. It keeps the six registers that have
 //! arguments, asks [`call::enter`], and either jumps to the real function, as if it had never been there, or calls it with a copy of the
 //! arguments on the stack and then tells [`call::leave`] the result. Wrapped functions take integers and pointers only, so no vector
 //! register has an argument. One of them takes a struct of 64 bytes on the stack; 128 bytes are copied.
@@ -26,38 +25,9 @@ global_asm!(
     ".balign 16",
     "vramline_wrappers_end:",
     ".cfi_endproc",
-    // r11: the address of the wrapper. Slots have the size of wrappers. Only rax, r10 and r11 may change; what is below the stack is free.
+    // r11: the address of the wrapper.
     "vramline_wrapper:",
     ".cfi_startproc",
-    "lea rax, [rip + vramline_wrappers]",
-    "sub r11, rax",
-    "lea r10, [rip + {wrappers}]",
-    "add r10, r11",
-    "movzx eax, byte ptr [r10 + 12]",
-    "cmp eax, {passes}",
-    "jb 8f",
-    "je 7f",
-    // A handle in the first, second or third argument, together with the function: is it in the table of recent ones?
-    "mov [rsp - 16], r11",
-    "mov [rsp - 8], r10",
-    "cmp eax, {passes_first} + 1",
-    "mov r11, rdi",
-    "cmove r11, rsi",
-    "cmova r11, rdx",
-    "mov eax, dword ptr [r10 + 8]",
-    "shl rax, 48",
-    "add r11, rax",
-    "movabs rax, {spread}",
-    "imul rax, r11",
-    "shr rax, 64 - {recent_bits}",
-    "lea r10, [rip + {recent}]",
-    "cmp [r10 + 8 * rax], r11",
-    "mov r10, [rsp - 8]",
-    "mov r11, [rsp - 16]",
-    "jne 8f",
-    "7:",
-    "jmp qword ptr [r10]",
-    "8:",
     "push rbp",
     ".cfi_def_cfa_offset 16",
     ".cfi_offset rbp, -16",
@@ -70,6 +40,8 @@ global_asm!(
     "mov [rsp + 24], rcx",
     "mov [rsp + 32], r8",
     "mov [rsp + 40], r9",
+    "lea rax, [rip + vramline_wrappers]",
+    "sub r11, rax",
     "shr r11, 4",
     "mov [rsp + 48], r11",
     "mov rax, [rbp + 8]",
@@ -135,12 +107,6 @@ global_asm!(
     "xor eax, eax",
     "ret",
     slots = const SLOTS,
-    passes = const call::PASSES,
-    passes_first = const call::PASSES_FIRST,
-    spread = const call::SPREAD,
-    recent_bits = const call::RECENT_BITS,
-    wrappers = sym call::WRAPPERS,
-    recent = sym call::RECENT,
     enter = sym call::enter,
     leave = sym call::leave,
     resolve = sym lookup::resolve,
