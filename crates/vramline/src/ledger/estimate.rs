@@ -125,7 +125,6 @@ impl OutsideEstimate {
 /// Steps whose memory has not been found yet.
 pub(super) struct OpenSteps(Vec<OpenStep>);
 
-#[derive(Clone)]
 struct OpenStep {
     kind: LineKind,
     library: String,
@@ -164,10 +163,11 @@ impl OpenSteps {
             named
                 .push((EstimatedStep { kind: step.kind, library: step.library.clone(), growth: None }, size));
         }
-        let mut place = 0;
+        let mut places = chosen;
         self.0.retain(|_| {
-            place += 1;
-            chosen >> (place - 1) & 1 == 0
+            let is_left = places & 1 == 0;
+            places >>= 1;
+            is_left
         });
         named
     }
