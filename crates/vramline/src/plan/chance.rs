@@ -39,7 +39,7 @@ struct Margin {
 const WIDE: Margin = Margin { batch_divisor: 20, limit_divisor: 32 };
 
 /// The margin where as many steps as [`MANY_STEPS`] of runs near the batch show them.
-const NARROW: Margin = Margin { batch_divisor: 50, limit_divisor: 80 };
+const NARROW: Margin = Margin { batch_divisor: 25, limit_divisor: 40 };
 const MANY_STEPS: usize = 20;
 
 /// The margin of a batch where there is one order only.
