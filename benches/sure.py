@@ -11,9 +11,9 @@ two limits:
 - `free`: peaks of runs with memory to spare at two batch sizes, against the interval that the small probes alone give;
 - `edge`: from there up a ladder of batch sizes in steps of 3 %, 8 runs each, until a run fails; then on, until none of 4 passes.
 
-Rows are kept in benches/kept, recordings in benches/out/sure, and what is there is not run again, but for the parts that `--again` names: after a change of the planner
-its answers have to be asked for again, and runs of the same batch size under the same limit still count. TensorFlow decides about oneDNN
-when it is imported, so a process gathers for one setting; both can run side by side.
+Rows are kept in benches/kept, recordings in benches/out/sure. What is there is not run again, but for the parts that `--again` names: after a
+change of the planner its answers have to be asked for again, and runs of the same batch size under the same limit still count. TensorFlow
+decides about oneDNN when it is imported, so a process gathers for one setting; both can run side by side.
 """
 
 import argparse
