@@ -281,7 +281,7 @@ largest with a run that passed. Times were taken on a busy machine."""
 ABOUT_GROUPS = {
     "unseen": """## Unseen models
 
-Nobody looked at plans of these models before the planner was as it is.""",
+Plans of these models were not looked at before the planner was as it is.""",
     "seen": """## Models that were looked at
 
 The planner was changed for what was seen on these.""",
