@@ -63,6 +63,29 @@ def expandable():
         )
 
 
+def autocast():
+    """Rows of autocast in PyTorch, predicted from small batches: on an H200, and of tensors without memory (fixtures/fake_torch.py)."""
+    binary = os.environ.get("VRAMLINE_BIN", str(ROOT / "target/release/vramline"))
+    for folder, told, ending, where in (("fixes", "measured", "vram", "H200"), ("autocast", "truths", "pickle.gz", "fake tensors")):
+        rows = [json.loads(line) for line in (ROOT / f"fixtures/{folder}/{told}.jsonl").read_text(encoding="utf-8").splitlines()]
+        real = {(row["job"], row["fix"]): row for row in rows if row["fix"] in ("", "mixed-precision")}
+        for job in dict.fromkeys(job for job, fix in real if fix):
+            probes = sorted(ROOT.glob(f"fixtures/{folder}/{job}-[0-9]*.{ending}"))
+            words = [word for path in probes for word in ("--probe", f"{path.name.removesuffix('.' + ending).rsplit('-', 1)[1]}={path}")]
+            before, after = real[job, ""]["allocated"], real[job, "mixed-precision"]["allocated"]
+            command = [binary, "plan", *words, "--batch", str(real[job, ""]["batch"]), "--steps", "4", "--json"]
+            said = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+            fixes = [fix for fix in said["fixes"] if fix["name"] == "mixed-precision"]
+            # A fix that is not offered is said to save nothing.
+            saves = fixes[0]["saves_bytes"] if fixes else 0
+            apart = "measured only" if saves is None else f"{(saves - (before - after)) / before:+.1%}"
+            told_saving = "none" if saves is None else f"{saves / MIB:,.0f}"
+            yield (
+                f"| {job} | {real[job, '']['batch']} | {where} | {'yes' if fixes else 'no'} | {before / MIB:,.0f} | {after / MIB:,.0f} "
+                f"| {told_saving}, {(before - after) / MIB:,.0f} | {apart} |"
+            )
+
+
 def written_in(rows):
     """Rows of fixes that were written into a PyTorch program."""
     size = lambda number: "none" if number is None else f"{number / MIB:,.0f}"  # noqa: E731
@@ -105,6 +128,12 @@ def main():
         "|---|---|---|---|---|---|---|",
     ]
     lines += expandable()
+    lines += ["", "`torch.autocast` with bfloat16 in PyTorch 2.11, predicted from three small batches; one that is not offered is said to save nothing:", ""]
+    lines += [
+        "| job | batch | measured with | offered | without (MiB) | with (MiB) | saving: predicted, measured (MiB) | apart, of the peak |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += autocast()
     if asked.torch:
         lines += ["", "Fixes written into PyTorch programs on an H200, predicted and measured (MiB); one that is not offered is said to save nothing:", ""]
         lines += [

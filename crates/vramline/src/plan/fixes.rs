@@ -6,12 +6,16 @@
 
 use rustc_hash::FxHashMap;
 
+use super::autocast::{Lean, autocasts};
+use super::casts::{Becomes, Casts};
 use super::draws::Parts;
+use super::edit::{Copies, Edit, Writer};
+use super::precision::{Precision, precision};
 use super::predict::reserved;
 use super::probe::{Ask, Part, Probe};
-use super::sixteen::{Becomes, Copied, Sixteen};
+use super::sixteen::policy_casts;
 use super::size::{Basis, Size};
-use super::updates::{Change, Updates};
+use super::updates::Updates;
 use super::{Irregular, Plan, each};
 use crate::allocator::Placement;
 use crate::event::{Dtype, Framework};
@@ -22,6 +26,9 @@ use crate::units::Bytes;
 
 /// The workspace limit of [`Fix::ScratchLimit`].
 const SCRATCH: u64 = 256 << 20;
+
+/// Peaks that are further apart than one part in so many of the peak are no prediction.
+const TOLERATED_DIVISOR: u64 = 20;
 
 /// A way to reduce memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,23 +200,12 @@ pub struct Fixed {
     pub time_ratio: Option<f64>,
 }
 
-/// What a fix does to a request.
-#[derive(Clone, Copy)]
-enum Edit {
-    Keep(u64),
-    Drop,
-    /// The bytes of a request, and what becomes of it.
-    Changed(Change, u64),
-    /// The bytes of a tensor in 16 bits.
-    Cast(Becomes, u64),
-}
-
 impl Plan {
     /// The fixes for a batch size: those that save most first, those that have to be measured last. `fitting` is a smaller batch
     /// size that fits, if gradient accumulation is wanted.
     #[must_use]
     pub fn fixes(&self, batch: u64, fitting: Option<u64>, steps: u64) -> Vec<Fixed> {
-        let before = self.edited_peak(&[], batch, steps);
+        let before = self.edited_peak(&[], batch, steps, Lean::Likely);
         let fixed = |fixes: &[Fix]| self.fixed_from(before?, fixes, batch, steps);
         let candidates = self.candidates(batch, fitting);
         let mut fixes: Vec<Fixed> = candidates.into_iter().filter_map(|fix| fixed(&[fix])).collect();
@@ -231,7 +227,7 @@ impl Plan {
     /// The effect of fixes together; `None` if they have none here.
     #[must_use]
     pub fn fixed(&self, fixes: &[Fix], batch: u64, steps: u64) -> Option<Fixed> {
-        self.fixed_from(self.edited_peak(&[], batch, steps)?, fixes, batch, steps)
+        self.fixed_from(self.edited_peak(&[], batch, steps, Lean::Likely)?, fixes, batch, steps)
     }
 
     /// The same, with the known peak and pool without them.
@@ -250,10 +246,22 @@ impl Plan {
             let peak = program.map(|program| program.load());
             return Some(Fixed { fixes: all, peak, pool: None, time_ratio: None });
         }
+        let unknown = Fixed { fixes: all.clone(), peak: None, pool: None, time_ratio: None };
         if fixes.iter().any(is_measured) {
-            return Some(Fixed { fixes: all, peak: None, pool: None, time_ratio: None });
+            return Some(unknown);
         }
-        let (peak, pool) = self.edited_peak(fixes, batch, steps)?;
+        let is_autocast = fixes.contains(&Fix::MixedPrecision) && self.is_ordered;
+        if is_autocast && self.precision() != Some(Precision::Single) {
+            return Some(unknown);
+        }
+        let (peak, pool) = self.edited_peak(fixes, batch, steps, Lean::Likely)?;
+        if is_autocast {
+            let (least, _) = self.edited_peak(fixes, batch, steps, Lean::Narrow)?;
+            let (most, _) = self.edited_peak(fixes, batch, steps, Lean::Wide)?;
+            if most.0.abs_diff(least.0) > before.0 / TOLERATED_DIVISOR {
+                return Some(unknown);
+            }
+        }
         let (saves, saves_pool) = (before.0.saturating_sub(peak.0), before_pool.0.saturating_sub(pool.0));
         // Less than a hundredth is noise.
         if saves * 100 < before.0 && saves_pool * 100 < before_pool.0 {
@@ -281,7 +289,11 @@ impl Plan {
             |wanted: &dyn Fn(&Ask) -> bool| self.probes.iter().any(|probe| probe.asks.iter().any(wanted));
         let is_16 =
             |ask: &Ask| matches!(ask.dtype, Dtype::F16 | Dtype::Bf16) && ask.role == Role::Activations;
-        if self.tells_types() && !has(&is_16) {
+        let is_32 = match self.precision() {
+            Some(precision) => precision != Precision::Mixed,
+            None => self.tells_types() && !has(&is_16),
+        };
+        if is_32 {
             all.push(Fix::MixedPrecision);
         }
         if has(&|ask| ask.role == Role::Optimizer) {
@@ -329,6 +341,12 @@ impl Plan {
         (self.is_ordered && probe.asks.iter().any(is_told)).then(|| Updates::of(probe, sizes))
     }
 
+    /// The precision that a program of PyTorch computes in; `None` for other programs, whose requests have element types.
+    fn precision(&self) -> Option<Precision> {
+        let number = self.is_ordered.then(|| self.orders().last().copied())??;
+        Some(precision(self.probes.get(number)?, self.sizes.get(number)?))
+    }
+
     fn framework(&self) -> Option<Framework> {
         self.probes.first().and_then(|probe| probe.framework)
     }
@@ -339,7 +357,7 @@ impl Plan {
     }
 
     /// The peak and the pool of the orders with fixes.
-    fn edited_peak(&self, fixes: &[Fix], batch: u64, steps: u64) -> Option<(Bytes, Bytes)> {
+    fn edited_peak(&self, fixes: &[Fix], batch: u64, steps: u64, lean: Lean) -> Option<(Bytes, Bytes)> {
         let micro = fixes
             .iter()
             .find_map(|fix| if let Fix::Accumulate { micro, .. } = fix { Some(*micro) } else { None });
@@ -348,7 +366,7 @@ impl Plan {
         let mut pools = Vec::new();
         let orders = self.orders();
         let rehearsed = each(&orders, |&number| {
-            let (program, cuts) = self.edited(number, batch, fixes)?;
+            let (program, cuts) = self.edited(number, batch, fixes, lean)?;
             let mut rules = self.probes.get(number)?.ran.rules.clone();
             if let Rules::Torch(rules) = &mut rules {
                 rules.options.expandable |= fixes.contains(&Fix::Expandable);
@@ -371,27 +389,27 @@ impl Plan {
     }
 
     /// A probe's program at a batch with fixes, and where its stretches begin.
-    fn edited(&self, number: usize, batch: u64, fixes: &[Fix]) -> Option<(Program, Vec<usize>)> {
+    fn edited(&self, number: usize, batch: u64, fixes: &[Fix], lean: Lean) -> Option<(Program, Vec<usize>)> {
         let probe = self.probes.get(number)?;
         let sizes = self.sizes.get(number)?;
         let base = self.program_at(number, batch, Irregular::Scaled)?;
         let mut edits: Vec<Option<Edit>> = vec![None; base.acts.len()];
         let weights: Vec<u64> = weights(probe, sizes, batch);
-        let sixteen = if fixes.contains(&Fix::MixedPrecision) {
-            Sixteen::of(probe, sizes, &weights, batch)
-        } else {
-            Sixteen::default()
+        let casts = match fixes.contains(&Fix::MixedPrecision) {
+            false => Casts::default(),
+            true if self.is_ordered => autocasts(probe, sizes, batch, lean)?,
+            true => policy_casts(probe, sizes, &weights, batch),
         };
         for (ask, size) in probe.asks.iter().zip(sizes) {
             if let Some(edit) = edits.get_mut(ask.act) {
-                *edit = Some(of_ask(probe, ask, size, batch, fixes, &sixteen));
+                *edit = Some(of_ask(probe, ask, size, batch, fixes, &casts));
             }
         }
         let updates = self.updates(number);
         let changes = updates.as_ref().map(|updates| updates.changes(fixes)).unwrap_or_default();
         for (act, change) in changes {
             if let Some(Some(edit)) = edits.get_mut(act)
-                && let Edit::Keep(bytes) = *edit
+                && let Edit::Keep(bytes) | Edit::Cast(Becomes::Widened, bytes) = *edit
             {
                 *edit = Edit::Changed(change, bytes);
             }
@@ -402,7 +420,7 @@ impl Plan {
             FxHashMap::default()
         };
         let mut writer = Writer::new(&base);
-        let mut copies = Copies::new(sixteen.copies);
+        let mut copies = Copies::new(casts.copies);
         let accumulates = fixes.iter().any(|fix| matches!(fix, Fix::Accumulate { .. }));
         // Keras adds up gradients in variables of their own, PyTorch in those that there are.
         let sums = match &updates {
@@ -460,7 +478,7 @@ fn parts(batch: u64, most: u64) -> Option<(u64, u64)> {
 }
 
 /// The effect of fixes on a request.
-fn of_ask(probe: &Probe, ask: &Ask, size: &Size, batch: u64, fixes: &[Fix], sixteen: &Sixteen) -> Edit {
+fn of_ask(probe: &Probe, ask: &Ask, size: &Size, batch: u64, fixes: &[Fix], casts: &Casts) -> Edit {
     let mut bytes = size.form.at(batch).0;
     let part = probe.stretches.get(ask.stretch).map(|stretch| stretch.part);
     let is_state = ask.life.is_none();
@@ -474,7 +492,7 @@ fn of_ask(probe: &Probe, ask: &Ask, size: &Size, batch: u64, fixes: &[Fix], sixt
             _ => {}
         }
     }
-    match sixteen.becomes.get(&ask.act) {
+    match casts.becomes.get(&ask.act) {
         None => Edit::Keep(bytes),
         Some(Becomes::Half) => Edit::Keep(bytes.div_ceil(2)),
         Some(&becomes) => Edit::Cast(becomes, bytes),
@@ -517,155 +535,6 @@ fn recomputed(probe: &Probe, base: &Program, edits: &mut [Option<Edit>]) -> FxHa
         }
     }
     changes
-}
-
-impl Edit {
-    /// What is kept in the end. What is cast later, when it would be away, is cast at once.
-    fn settled(&mut self) -> Option<Bytes> {
-        *self = match *self {
-            Edit::Cast(Becomes::NarrowedAt(_), bytes) => Edit::Cast(Becomes::Narrowed, bytes),
-            Edit::Cast(Becomes::WidenedAt(_) | Becomes::WidenedUntil(_), bytes) => {
-                Edit::Cast(Becomes::Widened, bytes)
-            }
-            other => other,
-        };
-        match *self {
-            Edit::Drop | Edit::Changed(..) => None,
-            Edit::Keep(bytes) | Edit::Cast(Becomes::Widened, bytes) => Some(Bytes(bytes)),
-            Edit::Cast(_, bytes) => Some(Bytes(bytes.div_ceil(2))),
-        }
-    }
-}
-
-/// Copies that are made and freed while a program is written.
-struct Copies {
-    all: Vec<Copied>,
-    /// By the act before which they are made.
-    begins: FxHashMap<usize, Vec<usize>>,
-    /// Slots of those that are there, by the act before which they are freed.
-    ends: FxHashMap<usize, Vec<u32>>,
-}
-
-impl Copies {
-    fn new(all: Vec<Copied>) -> Copies {
-        let mut begins: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
-        for (number, copied) in all.iter().enumerate() {
-            begins.entry(copied.from).or_default().push(number);
-        }
-        Copies { all, begins, ends: FxHashMap::default() }
-    }
-
-    fn begin(&mut self, at: usize, writer: &mut Writer) {
-        for number in self.begins.remove(&at).unwrap_or_default() {
-            let Some(&copied) = self.all.get(number) else { continue };
-            let slot = writer.hold(copied.bytes);
-            self.ends.entry(copied.until).or_default().push(slot);
-        }
-    }
-
-    fn end(&mut self, at: usize, writer: &mut Writer) {
-        let ended = self.ends.remove(&at).unwrap_or_default();
-        writer.program.acts.extend(ended.into_iter().map(Act::free));
-    }
-}
-
-/// A program as it is written anew.
-struct Writer {
-    program: Program,
-    slots: usize,
-    /// By slot, whether its request was dropped.
-    dropped: Vec<bool>,
-    /// By the act before which it happens: the request, and the slot that is freed for it.
-    later: FxHashMap<usize, Vec<(Act, u32)>>,
-    /// By the act before which they are freed: slots.
-    ends: FxHashMap<usize, Vec<u32>>,
-}
-
-impl Writer {
-    fn new(base: &Program) -> Writer {
-        let program = base.resized(0);
-        let (later, ends) = (FxHashMap::default(), FxHashMap::default());
-        Writer { program, slots: base.slots, dropped: vec![false; base.slots], later, ends }
-    }
-
-    /// Requests something that is freed sooner or later than in the probe.
-    fn change(&mut self, change: Change, bytes: u64) {
-        match change {
-            Change::Brief(times) => {
-                let slots: Vec<u32> = (0..times).map(|_| self.hold(bytes)).collect();
-                self.program.acts.extend(slots.into_iter().map(Act::free));
-            }
-            Change::Until(at) => {
-                let slot = self.hold(bytes);
-                self.ends.entry(at).or_default().push(slot);
-            }
-        }
-    }
-
-    /// Does what waited for an act.
-    fn reach(&mut self, at: usize) {
-        self.program.acts.extend(self.ends.remove(&at).unwrap_or_default().into_iter().map(Act::free));
-        for (act, slot) in self.later.remove(&at).unwrap_or_default() {
-            self.program.acts.extend([act, Act::free(slot)]);
-        }
-    }
-
-    /// Requests something that is computed in one type and kept in another.
-    fn cast(&mut self, act: Act, becomes: Becomes, bytes: u64) {
-        let half = bytes.div_ceil(2);
-        let lane = u16::try_from(act.lane()).unwrap_or(0);
-        let kept = |bytes: u64| act.asking(Bytes(bytes), lane);
-        match becomes {
-            Becomes::Half => self.program.acts.push(kept(half)),
-            Becomes::Widened | Becomes::Narrowed => {
-                let (made, then) = if becomes == Becomes::Widened { (half, bytes) } else { (bytes, half) };
-                let slot = self.hold(made);
-                self.program.acts.extend([kept(then), Act::free(slot)]);
-            }
-            Becomes::WidenedAt(at) | Becomes::NarrowedAt(at) => {
-                let is_wider = matches!(becomes, Becomes::WidenedAt(_));
-                let (made, then) = if is_wider { (half, bytes) } else { (bytes, half) };
-                let slot = self.hold(made);
-                self.later.entry(at).or_default().push((kept(then), slot));
-            }
-            Becomes::WidenedUntil(at) => {
-                let made = self.hold(half);
-                let slot = self.hold(bytes);
-                self.program.acts.push(Act::free(made));
-                self.later.entry(at).or_default().push((kept(half), slot));
-            }
-        }
-    }
-
-    /// Adds a request that is not in the probe; returns its slot.
-    fn hold(&mut self, bytes: u64) -> u32 {
-        let slot = u32::try_from(self.slots).unwrap_or(u32::MAX);
-        self.slots += 1;
-        self.program.acts.push(Act::request(Bytes(bytes.max(1)), slot));
-        slot
-    }
-
-    fn take(&mut self, act: Act, edit: Option<Edit>) {
-        let Some(dropped) = self.dropped.get_mut(act.slot()) else { return };
-        match edit {
-            Some(Edit::Drop) => *dropped = true,
-            Some(Edit::Keep(bytes)) => {
-                *dropped = false;
-                let lane = u16::try_from(act.lane()).unwrap_or(0);
-                self.program.acts.push(act.asking(Bytes(bytes), lane));
-            }
-            Some(Edit::Cast(becomes, bytes)) => {
-                *dropped = false;
-                self.cast(act, becomes, bytes);
-            }
-            Some(Edit::Changed(change, bytes)) => {
-                *dropped = true;
-                self.change(change, bytes);
-            }
-            None if *dropped => {}
-            None => self.program.acts.push(act),
-        }
-    }
 }
 
 #[cfg(test)]

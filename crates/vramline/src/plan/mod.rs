@@ -5,21 +5,27 @@
 //! it is one draw of many; what comes out is a distribution, never one number alone. The buffers of programs that XLA compiles are
 //! not those of a smaller batch made larger: what the compiler says is taken instead. Not its job: reading, formatting, compiling.
 
+mod autocast;
 mod by_key;
 mod by_sequence;
+mod casts;
 mod chance;
 mod check;
 mod compiled;
 mod doubt;
 mod draws;
+mod edit;
 mod fixes;
 mod kernels;
 pub mod pack;
+mod passes;
+mod precision;
 mod predict;
 mod probe;
 mod reduction;
 mod sixteen;
 mod size;
+mod torch_call;
 mod updates;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
+use super::torch_call::{Call, Calls, Modules};
 use crate::event::{Dtype, Framework, Region};
 use crate::names::Name;
 use crate::replay::{self, NotReplayed, PoolRun};
@@ -156,6 +157,8 @@ pub(super) struct Ask {
     pub(super) place: Place,
     /// What of a training step of PyTorch asks.
     pub(super) pass: Option<Pass>,
+    /// What runs there in PyTorch.
+    pub(super) call: Option<Call>,
 }
 
 impl Ask {
@@ -234,6 +237,8 @@ pub struct Probe {
     /// How many training steps it has.
     pub steps: usize,
     pub(super) asks: Vec<Ask>,
+    /// The modules of its asks, in PyTorch.
+    pub(super) modules: Modules,
     pub(super) stretches: Vec<Stretch>,
     /// How long its later training steps take, in the middle.
     pub(super) step_time: Option<Span>,
@@ -258,7 +263,7 @@ impl Probe {
         if trace.history.framework != Some(Framework::PyTorch) {
             leave_enough(&mut stretches);
         }
-        let asks = asks(source, &ran, &stretches, keys);
+        let (asks, modules) = asks(source, &ran, &stretches, keys);
         let step_time = step_time(trace);
         let framework = trace.history.framework;
         let is_on_device = trace.device_of(pool).starts_with("GPU");
@@ -266,6 +271,7 @@ impl Probe {
             batch,
             ran,
             asks,
+            modules,
             stretches,
             step_time,
             steps,
@@ -374,7 +380,7 @@ fn stretches(trace: &Trace, ran: &PoolRun) -> Vec<Stretch> {
     stretches
 }
 
-fn asks(source: Source<'_>, ran: &PoolRun, stretches: &[Stretch], keys: &mut Keys) -> Vec<Ask> {
+fn asks(source: Source<'_>, ran: &PoolRun, stretches: &[Stretch], keys: &mut Keys) -> (Vec<Ask>, Modules) {
     let Source { trace, pool, .. } = source;
     let history = &trace.history;
     let is_torch = history.framework == Some(Framework::PyTorch);
@@ -389,6 +395,7 @@ fn asks(source: Source<'_>, ran: &PoolRun, stretches: &[Stretch], keys: &mut Key
     let mut known: FxHashMap<(Name, bool, bool, Region, Dtype, usize), Key> = FxHashMap::default();
     let mut shapes: FxHashMap<Name, Vec<u64>> = FxHashMap::default();
     let mut places = Places::default();
+    let mut calls = Calls::new(trace);
     let mut asks = Vec::with_capacity(requests);
     for (number, stretch) in stretches.iter().enumerate() {
         let mut counts: FxHashMap<Key, u32> = FxHashMap::default();
@@ -421,11 +428,12 @@ fn asks(source: Source<'_>, ran: &PoolRun, stretches: &[Stretch], keys: &mut Key
                 dtype: event.dtype(),
                 place: places.of(name, history.names.get(name)),
                 pass: trace.pass_of(answer.event as usize),
+                call: is_torch.then(|| calls.of(answer.event as usize)),
             });
             *occurrence += 1;
         }
     }
-    asks
+    (asks, calls.modules)
 }
 
 /// How many acts each block lives for, by the act that asks for it.

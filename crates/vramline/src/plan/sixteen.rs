@@ -1,4 +1,4 @@
-//! What 16 bits make of a probe's requests: which become half, which stay, and what is cast in between.
+//! What Keras' mixed policies make of a probe's requests: which become half, which stay, and what is cast in between.
 //!
 //! With Keras' mixed policies most layers compute in 16 bits. Those that normalise, tables that are looked up and the loss do
 //! not: what they are given is cast to 32 bits and that is what is kept for the backward pass, what they give is cast back, and
@@ -8,59 +8,24 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::casts::{Becomes, Casts};
 use super::probe::{Ask, Part, Probe, Stretch};
 use super::size::Size;
 use crate::event::Dtype;
 use crate::snapshot::Role;
 
-/// What becomes of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Becomes {
-    /// It is requested in 16 bits.
-    Half,
-    /// It is made in 16 bits, and a copy in 32 takes its place.
-    Widened,
-    /// It is in 16 bits up to an act, and from there on a copy in 32 takes its place.
-    WidenedAt(usize),
-    /// It is made in 32 bits, and a copy in 16 takes its place.
-    Narrowed,
-    /// It is in 32 bits up to an act, and from there on a copy in 16 takes its place.
-    NarrowedAt(usize),
-    /// It is made in 16 bits, a copy in 32 takes its place, and from an act on one in 16 again.
-    WidenedUntil(usize),
-}
-
-/// A copy that the probe had not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Copied {
-    pub(super) bytes: u64,
-    /// The act before which it is made.
-    pub(super) from: usize,
-    /// The act before which it is freed.
-    pub(super) until: usize,
-}
-
-/// What 16 bits make of a probe's requests.
-#[derive(Debug, Default)]
-pub(super) struct Sixteen {
-    /// By act. What is not here stays.
-    pub(super) becomes: FxHashMap<usize, Becomes>,
-    pub(super) copies: Vec<Copied>,
-}
-
-impl Sixteen {
-    pub(super) fn of(probe: &Probe, sizes: &[Size], weights: &[u64], batch: u64) -> Sixteen {
-        let mut sixteen = Sixteen::default();
-        for (number, stretch) in probe.stretches.iter().enumerate() {
-            if !matches!(stretch.part, Part::FirstStep | Part::Step) {
-                continue;
-            }
-            let asks = probe.asks.iter().zip(sizes).filter(|(ask, _)| ask.stretch == number);
-            let asks: Vec<Asked<'_>> = asks.map(|(ask, size)| Asked::new(ask, size, batch)).collect();
-            Step { asks: &asks, stretch, sixteen: &mut sixteen }.cast(weights);
+/// The casts of a probe under such a policy.
+pub(super) fn policy_casts(probe: &Probe, sizes: &[Size], weights: &[u64], batch: u64) -> Casts {
+    let mut casts = Casts::default();
+    for (number, stretch) in probe.stretches.iter().enumerate() {
+        if !matches!(stretch.part, Part::FirstStep | Part::Step) {
+            continue;
         }
-        sixteen
+        let asks = probe.asks.iter().zip(sizes).filter(|(ask, _)| ask.stretch == number);
+        let asks: Vec<Asked<'_>> = asks.map(|(ask, size)| Asked::new(ask, size, batch)).collect();
+        Step { asks: &asks, stretch, casts: &mut casts }.cast(weights);
     }
+    casts
 }
 
 /// A request of a step, at the batch.
@@ -99,13 +64,13 @@ struct Visit<'a> {
 struct Step<'a, 's> {
     asks: &'a [Asked<'a>],
     stretch: &'a Stretch,
-    sixteen: &'s mut Sixteen,
+    casts: &'s mut Casts,
 }
 
 impl Step<'_, '_> {
     fn cast(&mut self, weights: &[u64]) {
         for asked in self.asks.iter().filter(|asked| asked.is_cast && asked.ask.place.wide.is_none()) {
-            self.sixteen.becomes.insert(asked.ask.act, Becomes::Half);
+            self.casts.becomes.insert(asked.ask.act, Becomes::Half);
         }
         // Shapes of the backward pass are asked for early on, what it computes is not.
         let turns = self.asks.iter().find(|asked| asked.is_cast && asked.ask.place.is_back);
@@ -125,11 +90,11 @@ impl Step<'_, '_> {
     /// A layer in the forward pass: what it is given is kept in 32 bits, what it gives in 16.
     fn forth(&mut self, visit: &Visit<'_>, turns: usize) {
         if let Some((given, _)) = self.given(visit) {
-            self.sixteen.becomes.insert(given.ask.act, Becomes::Widened);
+            self.casts.becomes.insert(given.ask.act, Becomes::Widened);
         }
         // What is kept besides is for its own backward pass; what it gives comes last.
         if let Some(gives) = visit.asks.iter().rfind(|asked| asked.freed() > turns) {
-            self.sixteen.becomes.insert(gives.ask.act, Becomes::Narrowed);
+            self.casts.becomes.insert(gives.ask.act, Becomes::Narrowed);
         }
     }
 
@@ -141,16 +106,16 @@ impl Step<'_, '_> {
             visit.asks.iter().filter(|asked| Some(asked.ask.act) != gives.map(|gives| gives.ask.act));
         let end = others.map(|asked| asked.freed()).max().unwrap_or(0).max(last.ask.act);
         if let Some((given, first)) = self.given(visit) {
-            let known = self.sixteen.becomes.get(&given.ask.act);
+            let known = self.casts.becomes.get(&given.ask.act);
             if given.freed() <= end && known == Some(&Becomes::Half) {
-                self.sixteen.becomes.insert(given.ask.act, Becomes::WidenedAt(first));
+                self.casts.becomes.insert(given.ask.act, Becomes::WidenedAt(first));
             } else {
                 // Another branch takes it too, in 16 bits.
-                self.copy(given.bytes, first, last.ask.act);
+                self.casts.copy(given.bytes, first, last.ask.act);
             }
         }
         if let Some(gives) = gives.filter(|gives| gives.freed() > end && end < self.stretch.acts.end) {
-            self.sixteen.becomes.insert(gives.ask.act, Becomes::NarrowedAt(end + 1));
+            self.casts.becomes.insert(gives.ask.act, Becomes::NarrowedAt(end + 1));
         }
     }
 
@@ -167,7 +132,7 @@ impl Step<'_, '_> {
         });
         let leaves = leaves.map(|asked| asked.ask.act).filter(|&leaves| leaves < result.freed());
         let becomes = leaves.map_or(Becomes::Widened, Becomes::WidenedUntil);
-        self.sixteen.becomes.insert(result.ask.act, becomes);
+        self.casts.becomes.insert(result.ask.act, becomes);
     }
 
     /// The latest tensor of the same size that is there when a layer begins, and the act at which it does.
@@ -190,7 +155,7 @@ impl Step<'_, '_> {
     fn input(&mut self) {
         let inputs = self.asks.iter().filter(|asked| asked.grows && asked.ask.role == Role::Inputs);
         if let Some(input) = inputs.max_by_key(|asked| asked.bytes) {
-            self.copy(input.bytes.div_ceil(2), self.stretch.acts.start, self.stretch.acts.end);
+            self.casts.copy(input.bytes.div_ceil(2), self.stretch.acts.start, self.stretch.acts.end);
         }
     }
 
@@ -203,7 +168,7 @@ impl Step<'_, '_> {
             }
         }
         for bytes in weights {
-            self.copy(bytes.div_ceil(2), self.stretch.acts.start, self.stretch.acts.end);
+            self.casts.copy(bytes.div_ceil(2), self.stretch.acts.start, self.stretch.acts.end);
         }
     }
 
@@ -232,17 +197,11 @@ impl Step<'_, '_> {
             let turns = looped.iter().filter(|asked| asked.ask.key == key);
             // The last turn is the first to go back.
             for (turn, gradient) in turns.zip(gradients.iter().rev()) {
-                self.copy(gradient.bytes.div_ceil(2), turn.ask.act, gradient.ask.act);
+                self.casts.copy(gradient.bytes.div_ceil(2), turn.ask.act, gradient.ask.act);
             }
             weights.extend(gradients.first().map(|asked| asked.bytes));
         }
         weights
-    }
-
-    fn copy(&mut self, bytes: u64, from: usize, until: usize) {
-        if from < until {
-            self.sixteen.copies.push(Copied { bytes, from, until });
-        }
     }
 }
 
@@ -266,6 +225,7 @@ fn visits<'a>(asks: &[Asked<'a>]) -> Vec<Visit<'a>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::casts::Copied;
     use super::super::probe::{Keys, Place};
     use super::*;
     use crate::event::Region;
@@ -285,7 +245,7 @@ mod tests {
     }
 
     /// What becomes of a step of requests: made at one act, freed at another, so many bytes. An even number grows with the batch.
-    fn cast(told: &[(usize, usize, u64, Role, Place)], weights: &[u64]) -> Sixteen {
+    fn cast(told: &[(usize, usize, u64, Role, Place)], weights: &[u64]) -> Casts {
         let mut keys = Keys::default();
         let mut ask = |&(act, freed, bytes, role, place): &(usize, usize, u64, Role, Place)| Ask {
             act,
@@ -301,6 +261,7 @@ mod tests {
             dtype: Dtype::F32,
             place,
             pass: None,
+            call: None,
         };
         let asks: Vec<Ask> = told.iter().map(&mut ask).collect();
         let asked = asks.iter().map(|ask| {
@@ -309,10 +270,10 @@ mod tests {
         });
         let asked: Vec<Asked<'_>> = asked.collect();
         let stretch = Stretch { part: Part::Step, ordinal: 0, acts: 0..60 };
-        let mut sixteen = Sixteen::default();
-        Step { asks: &asked, stretch: &stretch, sixteen: &mut sixteen }.cast(weights);
-        sixteen.copies.sort_unstable_by_key(|copied| (copied.from, copied.bytes));
-        sixteen
+        let mut casts = Casts::default();
+        Step { asks: &asked, stretch: &stretch, casts: &mut casts }.cast(weights);
+        casts.copies.sort_unstable_by_key(|copied| (copied.from, copied.bytes));
+        casts
     }
 
     fn copied(bytes: u64, from: usize, until: usize) -> Copied {

@@ -191,6 +191,7 @@ mod tests {
             dtype: Dtype::Unknown,
             place: Place::default(),
             pass: Some(pass),
+            call: None,
         }
     }
 

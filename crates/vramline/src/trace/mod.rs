@@ -26,7 +26,7 @@ mod workspaces;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::event::{Framework, History, Region, WORTH_A_THREAD};
+use crate::event::{Framework, History, ModuleCall, Region, WORTH_A_THREAD};
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Inventory, Moment, Variable};
@@ -584,9 +584,7 @@ impl Trace {
             workspaces::WORKSPACE => return workspaces::OWNER.to_owned(),
             _ => {}
         }
-        let event = self.history.events.at(birth);
-        let told = self.history.module_calls.get(&event.module());
-        if let Some(call) = told.or_else(|| self.owners.module_at(event.time())) {
+        if let Some(call) = self.module_call(birth) {
             return self.names.show_call(call);
         }
         match role {
@@ -596,8 +594,15 @@ impl Trace {
             Role::Inputs => op::INPUT_DATA.to_owned(),
             // A backward pass begins with what the program computed from the results of its modules.
             _ if self.is_backward(birth) => op::LOSS.to_owned(),
-            _ => self.history.names.get(event.op()).to_owned(),
+            _ => self.history.names.get(self.history.events.at(birth).op()).to_owned(),
         }
+    }
+
+    /// The module of PyTorch that ran when event `birth` allocated, and its pass.
+    pub(crate) fn module_call(&self, birth: usize) -> Option<&ModuleCall> {
+        let event = self.history.events.at(birth);
+        let told = self.history.module_calls.get(&event.module());
+        told.or_else(|| self.owners.module_at(event.time()))
     }
 
     /// Everything known of the block that event `birth` allocated and that was `freed`, as of `now`.
