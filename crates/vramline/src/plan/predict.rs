@@ -210,6 +210,11 @@ impl Plan {
             *roles.entry(role).or_default() += bytes;
             requested += bytes;
         }
+        for &bytes in program.at_once(until) {
+            *roles.entry(Role::Temporaries).or_default() += bytes;
+            *bases.entry(Basis::Scratch).or_default() += bytes;
+            requested += bytes;
+        }
         let roles = Role::ALL.iter().filter_map(|role| Some((*role, roles.remove(role)?))).collect();
         let bases = Basis::ALL.iter().filter_map(|basis| Some((*basis, bases.remove(basis)?))).collect();
         AtPeak { roles, bases, slack: run.peak.saturating_sub(requested), exact }
