@@ -164,7 +164,7 @@ proof: optimized
 # On a machine with a GPU, PyTorch and JAX; needs no network there once the package is installed.
 gpu-proof:
 	$(PYTHON) tests/gpu/driver.py benches/out/driver
-	$(PYTHON) tests/gpu/proof.py benches/out/gpu --write docs/proof/gpu-proof.md --contexts crates/vramline/src/ledger/contexts.json
+	$(PYTHON) tests/gpu/proof.py benches/out/gpu --write docs/proof/gpu-proof.md --measured crates/vramline/src/ledger/measured.json
 
 # On a machine with a GPU and PyTorch; with transformers and Lightning for their jobs.
 gpu-owners:

@@ -11,9 +11,9 @@ two limits:
 - `free`: peaks of runs with memory to spare at two batch sizes, against the interval that the small probes alone give;
 - `edge`: from there up a ladder of batch sizes in steps of 3 %, 8 runs each, until a run fails; then on, until none of 4 passes.
 
-Everything is kept in benches/out/sure, and what is there is not run again, but for the parts that `--again` names: after a change of the planner
-its answers have to be asked for again, and runs of the same batch size under the same limit still count. TensorFlow decides about oneDNN
-when it is imported, so a process gathers for one setting; both can run side by side.
+Rows are kept in benches/kept, recordings in benches/out/sure. What is there is not run again, but for the parts that `--again` names: after a
+change of the planner its answers have to be asked for again, and runs of the same batch size under the same limit still count. TensorFlow
+decides about oneDNN when it is imported, so a process gathers for one setting; both can run side by side.
 """
 
 import argparse
@@ -35,6 +35,8 @@ from forked import forked
 
 PROGRAM = ROOT / "tests/python/models/further.py"
 OUT = ROOT / "benches/out/sure"
+# Rows are kept in the repository: they take hours.
+KEPT = ROOT / "benches/kept"
 MIB = 1 << 20
 AMPLE = 16000
 STEPS = 12
@@ -85,7 +87,7 @@ class Kept:
     """What was gathered of one setting: a row for each question, as lines of JSON. The last row of a question counts."""
 
     def __init__(self, onednn, again=()):
-        self.path, self.rows = OUT / f"onednn-{onednn}.jsonl", {}
+        self.path, self.rows = KEPT / f"sure-onednn-{onednn}.jsonl", {}
         if self.path.exists():
             for line in self.path.read_text(encoding="utf-8").splitlines():
                 row = json.loads(line)
@@ -279,7 +281,7 @@ largest with a run that passed. Times were taken on a busy machine."""
 ABOUT_GROUPS = {
     "unseen": """## Unseen models
 
-Nobody looked at plans of these models before the planner was as it is.""",
+Plans of these models were not looked at before the planner was as it is.""",
     "seen": """## Models that were looked at
 
 The planner was changed for what was seen on these.""",

@@ -134,6 +134,25 @@ def test_the_manual_and_completions_are_installed(clean):
     assert "vramline" in (share / "bash-completion/completions/vramline").read_text(encoding="utf-8")
 
 
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_calls_of_the_driver_are_recorded(clean, tmp_path):
+    """The library in the wheel, under the stub of NVIDIA's driver and from the folder where pip has put it."""
+    sources = REPOSITORY / "tests" / "python" / "driver_trace"
+    for target, source, *words in (
+        ("libcuda.so.1", "libcuda.c", "-shared", "-fPIC", "-Wl,-Bsymbolic", f"-Wl,--version-script,{sources}/libcuda.map"),
+        ("libnvidia-ml.so.1", "libnvidia-ml.c", "-shared", "-fPIC"),
+        ("caller", "caller.c"),
+    ):
+        subprocess.run(["cc", "-O1", "-o", tmp_path / target, sources / source, *words, "-ldl", "-lpthread"], check=True)
+    (tmp_path / "device").write_bytes(bytes(4096))
+    stubs = {"LD_LIBRARY_PATH": str(tmp_path), "STUB_DEVICE": str(tmp_path / "device")}
+    command = [clean.programs / "vramline", "run", "--driver-trace", "on", "--no-report", "--no-stand-in", "-o", tmp_path / "x.vram", "--", tmp_path / "caller", "v2"]
+    done = subprocess.run(command, env=clean.variables | stubs, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    (file,) = (tmp_path / "x.vram").glob("calls-*.bin")
+    assert b"cuMemAlloc" in file.read_bytes()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a Debian to run in")
 def test_the_binary_runs_in_an_old_debian(wheel, tmp_path, version):
     debootstrap = shutil.which("debootstrap", path=os.environ["PATH"] + ":/usr/sbin") or pytest.skip("debootstrap is not installed")
@@ -148,11 +167,15 @@ def test_the_binary_runs_in_an_old_debian(wheel, tmp_path, version):
     else:
         pytest.skip("no Debian could be fetched")
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = [name for name in archive.namelist() if name.endswith("scripts/vramline")]
-        (root / "vramline").write_bytes(archive.read(name))
+        for ending in ("scripts/vramline", "vramline/libvramline_driver.so"):
+            (name,) = [name for name in archive.namelist() if name.endswith(ending)]
+            (root / Path(ending).name).write_bytes(archive.read(name))
     (root / "vramline").chmod(0o755)
     shutil.copy(FIXTURES / "tf221_cpu_oom.log", root)
     for arguments, expected in ((["--version"], f"vramline {version}"), (["oom", "/tf221_cpu_oom.log"], "MiB")):
         done = subprocess.run(["chroot", root, "/vramline", *arguments], capture_output=True, text=True, check=False)
         assert done.returncode == 0 and expected in done.stdout, done.stderr
+    # The loader names a library that it cannot preload.
+    done = subprocess.run(["chroot", root, "env", "LD_PRELOAD=/libvramline_driver.so", "true"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
     print(f"{suite}: {subprocess.run(['chroot', root, 'ldd', '--version'], capture_output=True, text=True, check=False).stdout[:60]}")

@@ -1,14 +1,16 @@
 """The ledger on a real GPU: does it close, what has a name, what does watching cost? Writes docs/proof/gpu-proof.md.
 
-    python tests/gpu/proof.py OUT [--part ledger|named|cost] [--write FILE] [--contexts FILE]
+    python tests/gpu/proof.py OUT [--part ledger|named|estimated|cost] [--write FILE] [--measured FILE]
     python tests/gpu/proof.py OUT --part named --recordings FOLDER      # judges recordings of an earlier run; no GPU
 
-Needs a GPU, PyTorch and JAX with CUDA, CuPy for its jobs, vramline installed; no network. Without `--part` all three run.
+Needs a GPU, PyTorch and JAX with CUDA, CuPy for its jobs, vramline installed; no network. Without `--part` all four run.
 
 `named`: every job of `beside.py` runs under `vramline run --driver-trace on`. Of what NVML counts for the process, at least 98 % must have a
-name other than "unexplained", at the peak and at the end, by `vramline report --json`. `--contexts` writes what contexts take, by driver,
-device and framework: `crates/vramline/src/ledger/contexts.json`. OUT/result has what is worth keeping: the table, the contexts, and the
-recordings as neutral fixtures.
+name other than "unexplained", at the peak and at the end, by `vramline report --json`. `--measured` writes what contexts, streams, first
+launches and libraries take, by driver, device and framework: `crates/vramline/src/ledger/measured.json`. OUT/result has what is worth keeping:
+the tables, and the recordings as neutral fixtures.
+
+`estimated`: the same recordings are read without their driver calls. What the report then names by its size must be what the calls name.
 
 `ledger`: Every workload of `workloads.py` runs under `vramline run`. At the moment where the process held the most, what remains unexplained must
 be less than one percent of what it holds, and every level must add up; in the process the same, before and after deletions. Then steps are
@@ -35,8 +37,12 @@ import beside
 
 MIB = 1 << 20
 BINARY = os.environ.get("VRAMLINE_BIN", "vramline")
-PARTS = ("ledger", "named", "cost")
+PARTS = ("named", "estimated", "ledger", "cost")
 LEAST_NAMED = 0.98
+# Lines that a library takes in one step, whatever the job. Smaller ones than this cannot be told from each other by their size.
+STEPS_OF_LIBRARIES = ("code", "first launches", "limits", "streams", "events", "graphs", "library memory")
+LEAST_STEP, PAGE = 16 * MIB, 2 * MIB
+LEAST_RECORDINGS = 2
 JAX = {
     "preallocated": {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".30"},
     "growing": {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
@@ -197,17 +203,44 @@ def judge(folder):
     return rows, versions
 
 
+def steps_of(parts):
+    """What libraries took of a process, as NVML counts it."""
+    steps = {key: size for key, size in parts.items() if key[0] in STEPS_OF_LIBRARIES and key[0] != "library memory"}
+    # NVML's rounding is one line. It is known whose it is if all but one of the lines that count by requests are less than a page.
+    requested = {key: size for key, size in parts.items() if key[0] in ("library memory", "program memory", "driver pool")}
+    largest = max(requested, key=requested.get, default=None)
+    if largest and largest[0] == "library memory" and sum(requested.values()) - requested[largest] < PAGE:
+        steps[largest] = sum(requested.values()) + parts.get(("page rounding", None), 0)
+    return {key: size for key, size in steps.items() if size >= LEAST_STEP}
+
+
+def measured_text(seen):
+    """The file of `--measured`. Each value of `seen` has the parts of each recording of these versions. Recordings that disagree tell nothing."""
+    entries = []
+    for versions, recordings in sorted(seen.items()):
+        contexts = {sum(size for (line, _), size in parts.items() if line == "context") for parts in recordings}
+        if len(contexts) > 1:
+            continue
+        sizes = {}
+        for parts in recordings:
+            for key, size in steps_of(parts).items():
+                sizes.setdefault(key, []).append(size)
+        agreed = {key: found for key, found in sizes.items() if len(set(found)) == 1 and len(found) >= LEAST_RECORDINGS}
+        steps = [{"line": line, "library": library, "bytes": found[0], "recordings": len(found)}
+                 for (line, library), found in sorted(agreed.items(), key=lambda one: -one[1][0])]
+        entry = dict(zip(("driver", "gpu", "framework", "version"), versions)) | {"context_bytes": contexts.pop()}
+        lines = ",\n".join(f"      {json.dumps(step)}" for step in steps)
+        entries.append(f"  {json.dumps(entry)[:-1]},\n    \"steps\": [\n{lines}\n    ] }}" if steps else f"  {json.dumps(entry | {'steps': []})}")
+    return "[\n" + ",\n".join(entries) + "\n]\n"
+
+
 def named(out, recordings):
-    """Judges every job. Gives its rows, what contexts take, and whether all is well."""
+    """Judges every job. Gives its rows, what contexts and libraries take, and whether all is well."""
     result = out / "result"
     result.mkdir(parents=True, exist_ok=True)
-    rows, contexts, is_good = {}, {}, True
+    rows, seen, is_good = {}, {}, True
     for name in beside.JOBS:
-        if recordings:
-            folder = recordings / f"{name}.vram"
-            folder = folder if folder.exists() else None
-        else:
-            folder = run_job(out, name)
+        folder = recording_of(recordings, name) if recordings else run_job(out, name)
         if folder is None:
             is_good = is_good and bool(recordings)
             continue
@@ -220,21 +253,69 @@ def named(out, recordings):
         end = rows[name].get("end")
         if end and len(end["processes"]) == 1 and len(versions["frameworks"]) == 1:
             ((framework, version),) = versions["frameworks"].items()
-            taken = sum(size for (line, _), size in end["parts"].items() if line == "context")
-            contexts.setdefault((versions["driver"], versions["gpu"], framework, version), set()).add(taken)
+            seen.setdefault((versions["driver"], versions["gpu"], framework, version), []).append(end["parts"])
         subprocess.run([sys.executable, HERE.parents[1] / "fixtures" / "neutral_recording.py", folder, result / "recordings" / folder.name], check=True)
-    # Jobs that disagree tell nothing.
-    agreed = [(key, taken.pop()) for key, taken in sorted(contexts.items()) if len(taken) == 1]
-    fields = ("driver", "gpu", "framework", "version", "context_bytes")
-    lines = [json.dumps(dict(zip(fields, (*key, taken), strict=True))) for key, taken in agreed]
-    text = "[\n" + ",\n".join(f"  {{ {line[1:-1]} }}" for line in lines) + "\n]\n"
-    (result / "contexts.json").write_text(text)
+    text = measured_text(seen)
+    (result / "measured.json").write_text(text)
     if (result / "recordings").exists():
         with tarfile.open(result / "recordings.tar.gz", "w:gz") as file:
             file.add(result / "recordings", arcname="recordings")
         shutil.rmtree(result / "recordings")
-    versions = sorted({f"{key[1]}, driver {key[0]}, {key[2]} {key[3]}" for key in contexts})
+    versions = sorted({f"{key[1]}, driver {key[0]}, {key[2]} {key[3]}" for key in seen})
     return rows, f"{'; '.join(versions)}; {datetime.date.today()}.", text, is_good
+
+
+def job_parts(report):
+    """The lines of a report's processes at the peak that have a library, as (line, library, bytes, source), and what is outside the pools."""
+    lines = [line for line in report["ledger"] if line["device"].startswith("GPU") and line["bytes"] is not None]
+    of_libraries = [(line["line"], line["library"], line["bytes"], line["source"]) for line in lines if line["library"] and line["line"] != "pool"]
+    held = sum(line["bytes"] for line in lines if line["line"] == "this job")
+    return of_libraries, held - sum(line["bytes"] for line in lines if line["line"] in ("pool", "context"))
+
+
+def estimated(out, recordings):
+    """Compares what is named by its size with what calls name. Gives the section, and whether every name is right."""
+    rows, is_good = [], True
+    for name in beside.JOBS:
+        folder = recording_of(recordings or out, name)
+        if folder is None:
+            continue
+        place = out / "without-calls" / folder.name
+        shutil.copytree(folder, place, ignore=shutil.ignore_patterns("calls-*"))
+        reports = [json.loads(subprocess.run([BINARY, "report", "--json", each], capture_output=True, text=True, check=True).stdout)
+                   for each in (folder, place)]
+        (by_calls, _), (by_size, outside) = map(job_parts, reports)
+        by_size = [part for part in by_size if part[3] == "estimated"]
+        if not reports[1]["ledger"]:
+            continue
+        apart, wrong = 0, []
+        for line, library, size, _ in by_size:
+            same = [abs(size - part[2]) for part in by_calls if part[:2] == (line, library)]
+            if same and min(same) <= PAGE:
+                apart = max(apart, min(same))
+            else:
+                wrong.append(f"{line} of {library}")
+        is_good = is_good and not wrong
+        named_bytes = sum(size for _, _, size, _ in by_size)
+        libraries = ", ".join(f"{size / MIB:.0f} MiB {line} of {library}" for line, library, size, _ in by_size)
+        cells = [name, f"{outside / MIB:.0f} MiB", f"{named_bytes / MIB:.0f} MiB", libraries or "none", f"{apart / MIB:.2f} MiB", ", ".join(wrong) or "none"]
+        rows.append(f"| {' | '.join(cells)} |")
+    lines = [
+        "The recordings of *What has a name*, read without their driver calls. *Outside* is what the processes hold at the peak without the context",
+        "and the pool. *Named* is what has the size of something that was measured with the same driver, device and framework. It is compared with",
+        "what the calls name: they count memory by its requests, and NVML counts pages of 2 MiB. The sizes come from these recordings, so the table",
+        "shows that names are not mixed up here, not how often other jobs have such sizes.\n",
+        "| job | outside | named | as | most apart from the calls | wrong names |",
+        "|---|---|---|---|---|---|",
+        *rows,
+    ]
+    return "\n".join(lines) + "\n", is_good
+
+
+def recording_of(folder, name):
+    """The recording of a job: as it is written here, or as a fixture."""
+    places = [folder / f"{written}.vram" for written in (name, name.replace("-", "_"))]
+    return next((place for place in places if place.exists()), None)
 
 
 def missing_jobs(rows):
@@ -332,7 +413,7 @@ def main():
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--write", type=pathlib.Path)
-    parser.add_argument("--contexts", type=pathlib.Path)
+    parser.add_argument("--measured", type=pathlib.Path)
     parser.add_argument("--recordings", type=pathlib.Path)
     asked = parser.parse_args()
     # A name that is taken would be counted up.
@@ -341,11 +422,14 @@ def main():
     parts = asked.part or PARTS
     sections, is_good = {}, True
     if "named" in parts:
-        rows, versions, contexts, is_good = named(asked.out, asked.recordings)
+        rows, versions, measured, is_good = named(asked.out, asked.recordings)
         sections["What has a name"] = named_section(rows, versions)
         (asked.out / "result" / "named.md").write_text(sections["What has a name"])
-        if asked.contexts:
-            asked.contexts.write_text(contexts)
+        if asked.measured:
+            asked.measured.write_text(measured)
+    if "estimated" in parts:
+        sections["Estimated by size"], is_right = estimated(asked.out, asked.recordings)
+        is_good = is_good and is_right
     if "ledger" in parts:
         sections["Without driver calls"], is_closed = prove_ledger(asked.out)
         is_good = is_good and is_closed

@@ -22,7 +22,9 @@ const START: u64 = 4096;
 /// Scripts name their interpreter; an interpreter may be a script again.
 const MOST_SCRIPTS: usize = 4;
 
-/// What `--driver-trace auto` means for a job on a machine with an NVIDIA GPU.
+/// What `--driver-trace auto` means for a job on a machine with an NVIDIA GPU. It may become true when each supported framework has run under the
+/// library on a GPU and the bars of `tests/gpu/driver_cost.py` are met. TensorFlow has not. Change with it: the help of `DriverTraceMode::Auto`
+/// and the section "Why it is off by default" of `docs/how-to/driver-trace.md`.
 const AUTO_RECORDS: bool = false;
 
 /// The library to preload; nothing where it is not asked for. The error says why it cannot work.

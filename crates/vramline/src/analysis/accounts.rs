@@ -10,7 +10,7 @@ use crate::analysis::caching::CachedWhen;
 use crate::ledger::moments::{
     Books, Did, DriverMoment, HighestFigures, LedgerMoment, PoolSeries, ProcessCalls,
 };
-use crate::ledger::{Cause, ContextEstimate, Ledger, Parts, SourcedBytes, Teller, What};
+use crate::ledger::{Cause, Ledger, OutsideEstimate, Parts, SourcedBytes, Teller};
 use crate::recording::reader::{Recorded, RecordedProcess};
 use crate::recording::rows::{Counters, DriverRow, HOST, Mark, PINNED, RecordedMarkKind};
 use crate::snapshot::Role;
@@ -93,16 +93,16 @@ impl<'a> Accounts<'a> {
         Some(accounts)
     }
 
-    /// What the context of a process takes on a device, as far as that was measured elsewhere.
-    fn estimate(&self, process: &RecordedProcess, device: &str) -> ContextEstimate {
-        let Some(manifest) = &self.recorded.manifest else { return ContextEstimate::None };
+    /// What a process takes outside its pools on a device, as far as that was measured elsewhere.
+    fn estimate(&self, process: &RecordedProcess, device: &str) -> OutsideEstimate {
+        let Some(manifest) = &self.recorded.manifest else { return OutsideEstimate::None };
         // Code that is loaded at once counts to the context.
         let is_lazy = manifest.environment.get("CUDA_MODULE_LOADING").is_none_or(|mode| mode == "LAZY");
         let uuid = self.uuid(device).filter(|_| is_lazy && device.starts_with("GPU"));
         let gpu = manifest.devices.iter().find(|known| uuid.is_some() && known.uuid == uuid);
         let driver = manifest.driver.as_ref().and_then(|driver| driver.library.driver_version.as_deref());
         let gpu = gpu.and_then(|gpu| gpu.name.as_deref());
-        ContextEstimate::of(driver, gpu, process.facts.framework())
+        OutsideEstimate::of(driver, gpu, process.facts.framework())
     }
 
     /// Adds what the driver calls of each process made it hold. They know the size of a pool at every moment.
@@ -220,7 +220,7 @@ impl<'a> Accounts<'a> {
         let clock = |time: i64| self.clock_of(books, time);
         let mut ledger = self.with_driver(books, time, driver);
         for line in &mut ledger.lines {
-            if let What::Outside(group) = &mut line.what {
+            if let Some(group) = line.what.growth_mut() {
                 (group.first, group.last) = (clock(group.first.0), clock(group.last.0));
             }
         }

@@ -90,19 +90,38 @@ impl PoolSize {
     }
 }
 
-/// What lies outside the pool: its largest parts where driver calls name them.
+/// What lies outside the pool: its largest parts where driver calls name them, or where their sizes are known from elsewhere.
 fn outside(report: &ReportAnalysis, pool: &PoolAnalysis) -> String {
-    largest_parts(report, &pool.device)
-        .map_or("for context and libraries".to_owned(), |parts| format!("outside the pool ({parts})"))
+    if let Some(parts) = largest_parts(report, &pool.device, by_calls) {
+        return format!("outside the pool ({parts})");
+    }
+    let estimated = |what: &What| match what {
+        What::EstimatedContext => Some("context".to_owned()),
+        What::EstimatedStep(step) => Some(step.phrase()),
+        _ => None,
+    };
+    largest_parts(report, &pool.device, estimated).map_or("for context and libraries".to_owned(), |parts| {
+        format!("for context and libraries (estimated: {parts})")
+    })
 }
 
-/// The largest parts that driver calls name, in a sentence; `None` if no calls were recorded.
-fn largest_parts(report: &ReportAnalysis, device: &str) -> Option<String> {
+fn by_calls(what: &What) -> Option<String> {
+    match what {
+        What::Held(held) => Some(held.phrase()),
+        _ => None,
+    }
+}
+
+/// The largest parts that have a name, in a sentence; `None` if there are none.
+fn largest_parts(
+    report: &ReportAnalysis,
+    device: &str,
+    name_of: impl Fn(&What) -> Option<String>,
+) -> Option<String> {
     const SHOWN: usize = 3;
     let mut parts: Vec<(String, i64)> = Vec::new();
     for line in report.ledger_lines(device) {
-        let (What::Held(held), Some(bytes)) = (&line.what, line.bytes) else { continue };
-        let name = held.phrase();
+        let (Some(name), Some(bytes)) = (name_of(&line.what), line.bytes) else { continue };
         match parts.iter_mut().find(|(known, _)| *known == name) {
             Some((_, sum)) => *sum = sum.saturating_add(bytes),
             None => parts.push((name, bytes)),
@@ -122,7 +141,7 @@ pub(super) fn without_pool(report: &ReportAnalysis) -> Option<String> {
     let of_job = ledger.lines.iter().filter(|line| line.what.kind() == LineKind::Job);
     let held: i64 = of_job.filter_map(|line| line.bytes).sum();
     let held = Bytes(u64::try_from(held).ok().filter(|held| *held > 0)?);
-    let parts = largest_parts(report, &ledger.device)?;
+    let parts = largest_parts(report, &ledger.device, by_calls)?;
     let device = &ledger.device;
     Some(format!(
         "No framework reports a pool. At the peak, nvidia-smi shows {held} for this job on {device}: {parts}."

@@ -68,6 +68,19 @@ impl fmt::Display for Cause {
     }
 }
 
+/// Of each change, which are in order, whether all of it was still there after the later ones.
+pub(super) fn are_kept(growths: &[Growth]) -> Vec<bool> {
+    let mut lowest = 0_i64;
+    let later = growths.iter().rev().map(|growth| {
+        let is_kept = lowest >= 0;
+        lowest = lowest.min(0).saturating_add(growth.bytes);
+        is_kept
+    });
+    let mut kept: Vec<bool> = later.collect();
+    kept.reverse();
+    kept
+}
+
 /// All changes with the same cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrowthGroup {

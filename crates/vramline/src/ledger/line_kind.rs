@@ -125,6 +125,11 @@ impl LineKind {
         LineKind::Unexplained,
     ];
 
+    /// The kind, no role, with a word.
+    pub(super) fn of_word(word: &str) -> Option<LineKind> {
+        LineKind::PLAIN.into_iter().find(|kind| kind.word() == word)
+    }
+
     /// A stable word, as in the JSON.
     #[must_use]
     pub fn word(self) -> &'static str {

@@ -30,7 +30,8 @@ mod line_kind;
 pub mod moments;
 
 pub use beside::{BesidePool, HeldLine, PoolSegments};
-pub use estimate::ContextEstimate;
+use estimate::OpenSteps;
+pub use estimate::{EstimatedStep, OutsideEstimate};
 pub use growth::{Cause, Growth, GrowthGroup};
 pub use line_kind::LineKind;
 
@@ -128,8 +129,8 @@ pub struct JobProcess {
     pub beside: Option<BesidePool>,
     /// What it held outside its pools at the first reading.
     pub context: Option<Bytes>,
-    /// What of that is the context itself, where it was measured elsewhere.
-    pub estimate: ContextEstimate,
+    /// What of that and of the changes since then has a name, where it was measured elsewhere.
+    pub estimate: OutsideEstimate,
     /// Changes outside the pools since then.
     pub growths: Vec<Growth>,
     /// Its pools on this device.
@@ -216,6 +217,8 @@ pub enum What {
     EstimatedContext,
     /// Of that, the rest: code, streams and libraries.
     EstimatedLibraries,
+    /// Of that, or of the changes since then: memory of the size that a library took elsewhere.
+    EstimatedStep(EstimatedStep),
     /// A pool, and who reserved it.
     Pool(String, Option<PoolSegments>),
     /// Context, pool and everything outside it, if the size of the pool is unknown.
@@ -267,6 +270,7 @@ impl What {
             What::Context(_) => LineKind::Context,
             What::EstimatedContext => LineKind::CudaContext,
             What::EstimatedLibraries => LineKind::Libraries,
+            What::EstimatedStep(step) => step.kind,
             What::Pool(..) => LineKind::Pool,
             What::Merged => LineKind::Merged,
             What::HostMerged => LineKind::HostMerged,
@@ -302,6 +306,25 @@ impl What {
         }
     }
 
+    /// The changes outside the pools that it sums up.
+    #[must_use]
+    pub fn growth(&self) -> Option<&GrowthGroup> {
+        match self {
+            What::Outside(group) => Some(group),
+            What::EstimatedStep(step) => step.growth.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The same, to change.
+    pub(crate) fn growth_mut(&mut self) -> Option<&mut GrowthGroup> {
+        match self {
+            What::Outside(group) => Some(group),
+            What::EstimatedStep(step) => step.growth.as_mut(),
+            _ => None,
+        }
+    }
+
     /// What distinguishes it from other lines of its kind, or an explanation; empty if the word alone is clear.
     #[must_use]
     pub fn detail(&self) -> String {
@@ -312,6 +335,7 @@ impl What {
             What::Pool(name, None) => name.clone(),
             What::Pool(name, Some(segments)) => format!("{name}, {segments}"),
             What::EstimatedContext => "measured with the same driver, device and framework".to_owned(),
+            What::EstimatedStep(step) => step.detail(),
             What::Outside(group) => group.to_string(),
             What::Held(line) => line.detail(),
             What::PageRounding => "NVML counts pages of 2 MiB".to_owned(),
@@ -441,14 +465,26 @@ impl Ledger {
             self.add_on_host(job, process, context, left);
             return;
         }
+        let mut steps = process.estimate.steps();
         if let Some(context) = context {
-            self.add_context(job, context, &process.estimate);
+            self.add_context(job, context, &process.estimate, &mut steps);
         }
         for pool in &process.pools {
             self.add_pool(job, pool);
         }
         let Some(mut left) = left else { return };
-        for group in GrowthGroup::all(&process.growths) {
+        let mut growths = process.growths.clone();
+        for (growth, is_kept) in growths.iter_mut().zip(growth::are_kept(&process.growths)) {
+            let Some((mut step, bytes)) = is_kept.then(|| steps.take_one(growth.bytes)).flatten() else {
+                continue;
+            };
+            step.growth = GrowthGroup::all(std::slice::from_ref(growth)).pop();
+            left -= bytes;
+            growth.bytes -= bytes;
+            self.add(Some(job), What::EstimatedStep(step), Some(bytes), Teller::Estimated, "");
+        }
+        growths.retain(|growth| growth.bytes != 0);
+        for group in GrowthGroup::all(&growths) {
             left -= group.bytes;
             let bytes = group.bytes;
             self.add(Some(job), What::Outside(group), Some(bytes), Teller::Derived, "");
@@ -457,19 +493,26 @@ impl Ledger {
         self.add(Some(job), what, Some(left), Teller::Derived, "");
     }
 
-    /// What a process held at its start: the context itself, if it was measured elsewhere, and the rest.
-    fn add_context(&mut self, job: usize, bytes: i64, estimate: &ContextEstimate) {
+    /// What a process held at its start: the context itself, if it was measured elsewhere, what has the size of known steps, and the rest.
+    fn add_context(&mut self, job: usize, bytes: i64, estimate: &OutsideEstimate, steps: &mut OpenSteps) {
         let why = match estimate {
-            ContextEstimate::NotMeasured(why) => why.clone(),
-            ContextEstimate::None | ContextEstimate::Measured(_) => String::new(),
+            OutsideEstimate::NotMeasured(why) => why.clone(),
+            OutsideEstimate::None | OutsideEstimate::Measured(_) => String::new(),
         };
         let place = self.add(Some(job), What::Context(why), Some(bytes), Teller::Derived, "");
-        if let ContextEstimate::Measured(context) = estimate
-            && signed(*context) <= bytes
-        {
-            let context = signed(*context);
-            self.add(Some(place), What::EstimatedContext, Some(context), Teller::Estimated, "");
-            self.add(Some(place), What::EstimatedLibraries, Some(bytes - context), Teller::Estimated, "");
+        let Some(context) = estimate.context().map(signed).filter(|context| *context <= bytes) else {
+            return;
+        };
+        self.add(Some(place), What::EstimatedContext, Some(context), Teller::Estimated, "");
+        let mut rest = bytes - context;
+        let named = steps.take_several(rest);
+        let is_named = !named.is_empty();
+        for (step, bytes) in named {
+            rest -= bytes;
+            self.add(Some(place), What::EstimatedStep(step), Some(bytes), Teller::Estimated, "");
+        }
+        if rest != 0 || !is_named {
+            self.add(Some(place), What::EstimatedLibraries, Some(rest), Teller::Estimated, "");
         }
     }
 

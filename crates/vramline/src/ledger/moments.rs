@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::beside::{BesidePool, DeviceOnly};
 use super::{
-    Cause, ContextEstimate, DeviceFigures, Facts, Growth, GrowthGroup, JobProcess, Ledger, OtherProcess,
+    Cause, DeviceFigures, Facts, Growth, GrowthGroup, JobProcess, Ledger, OtherProcess, OutsideEstimate,
     Parts, PoolFigures, PoolSegments, SourcedBytes,
 };
 use crate::recording::rows::{DriverRow, DriverState, Subject};
@@ -136,8 +136,8 @@ pub struct Books<'a> {
     pub pools: Vec<PoolSeries>,
     /// What the driver calls of processes made them hold, where they were recorded.
     pub calls: Vec<ProcessCalls>,
-    /// What the contexts of processes take, as far as that was measured elsewhere.
-    pub estimates: Vec<(u32, ContextEstimate)>,
+    /// What processes take outside their pools, as far as that was measured elsewhere.
+    pub estimates: Vec<(u32, OutsideEstimate)>,
     /// What the program did, in order.
     pub did: Vec<Did>,
 }
@@ -596,7 +596,7 @@ impl Books<'_> {
                 .estimates
                 .iter()
                 .find(|(of, _)| *of == pid)
-                .map_or_else(ContextEstimate::default, |(_, estimate)| estimate.clone()),
+                .map_or_else(OutsideEstimate::default, |(_, estimate)| estimate.clone()),
             growths: outside.map_or(Vec::new(), |outside| {
                 outside.growths.into_iter().filter(|growth| growth.by.0 <= asked).collect()
             }),

@@ -25,15 +25,25 @@ const LIKELY: f64 = 0.5;
 /// A run that passes with less does not.
 const MIN_PASS_PROBABILITY: f64 = 0.01;
 
-/// The margin of a sure batch size, as one part in this many: a few probes do not show all orders.
-const BATCH_MARGIN_DIVISOR: u64 = 20;
+/// The room that a sure batch size leaves for orders that no probe has shown.
+#[derive(Clone, Copy, Debug)]
+struct Margin {
+    /// A larger batch passes too: larger by one part in so many.
+    batch_divisor: u64,
+    /// A smaller limit does too: smaller by one part in so many. Of a model that holds much whatever the batch, a smaller batch alone
+    /// leaves no room.
+    limit_divisor: u64,
+}
 
-/// The same where there is one order only.
+/// The margin where small probes show the orders.
+const WIDE: Margin = Margin { batch_divisor: 20, limit_divisor: 32 };
+
+/// The margin where as many steps as [`MANY_STEPS`] of runs near the batch show them.
+const NARROW: Margin = Margin { batch_divisor: 25, limit_divisor: 40 };
+const MANY_STEPS: usize = 20;
+
+/// The margin of a batch where there is one order only.
 const ORDERED_BATCH_MARGIN_DIVISOR: u64 = 100;
-
-/// What is called sure passes under a limit that is smaller by one part in so many too: of a model that holds much whatever the
-/// batch, a smaller batch alone leaves no room.
-const TIGHTER: u64 = 32;
 
 /// The distance to neighbouring batch sizes, as one part in this many.
 const NEXT: u64 = 100;
@@ -85,7 +95,7 @@ impl Plan {
         batches.dedup();
         let draws: Vec<(u64, usize)> = batches
             .iter()
-            .flat_map(|&batch| self.orders().into_iter().map(move |order| (batch, order)))
+            .flat_map(|&near| self.orders_near(batch).into_iter().map(move |order| (near, order)))
             .collect();
         let fares = each(&draws, |&(batch, order)| self.fares(order, batch, limit));
         let mut shares: Vec<Share> = Vec::new();
@@ -121,14 +131,15 @@ impl Plan {
     /// threads that wait, and nearly every run passes with a larger batch, and under a smaller limit where orders differ. `chance` is that
     /// of a run.
     fn is_sure(&self, batch: u64, limit: Bytes, chance: &dyn Fn(u64, Bytes) -> f64) -> bool {
+        let margin = self.margin(batch);
         let with_room = batch.saturating_add(if self.is_ordered {
             batch / (ORDERED_BATCH_MARGIN_DIVISOR - 1)
         } else {
-            batch.div_ceil(BATCH_MARGIN_DIVISOR - 1)
+            batch.div_ceil(margin.batch_divisor - 1)
         });
         // In the one order there is, passing is no matter of chance.
         self.passes_in_every_order(batch, limit)
-            && (self.is_ordered || chance(batch, tighter(limit)) >= SURE)
+            && (self.is_ordered || chance(batch, margin.tighter(limit)) >= SURE)
             && (with_room == batch || chance(with_room, limit) >= SURE)
     }
 
@@ -179,8 +190,16 @@ impl Plan {
         if self.is_ordered {
             batch - batch / ORDERED_BATCH_MARGIN_DIVISOR
         } else {
-            (batch - batch.div_ceil(BATCH_MARGIN_DIVISOR)).max(1)
+            (batch - batch.div_ceil(self.margin(batch).batch_divisor)).max(1)
         }
+    }
+
+    /// The room that a batch needs in order to be sure where orders differ.
+    fn margin(&self, batch: u64) -> Margin {
+        let is_near = |probe: &&Probe| probe.batch.saturating_mul(4) >= batch.saturating_mul(3);
+        let stretches = self.probes.iter().filter(is_near).flat_map(|probe| &probe.stretches);
+        let steps = stretches.filter(|stretch| stretch.part == Part::Step).count();
+        if steps >= MANY_STEPS { NARROW } else { WIDE }
     }
 
     /// How the stretches of a probe's order fare at a batch.
@@ -293,16 +312,18 @@ impl Plan {
     }
 }
 
-/// A limit with room.
-fn tighter(limit: Bytes) -> Bytes {
-    Bytes(limit.0 - limit.0 / TIGHTER)
+impl Margin {
+    /// A limit with room.
+    fn tighter(self, limit: Bytes) -> Bytes {
+        Bytes(limit.0 - limit.0 / self.limit_divisor)
+    }
 }
 
 /// The smallest limit, in whole MiB, that leaves a run the room that [`Plan::fits`] asks for where orders differ: `least` is what its own order
 /// passes with.
 #[must_use]
 pub fn with_room(least: Bytes) -> Bytes {
-    let (step, divisor) = (u128::from(LIMIT_STEP.0), u128::from(TIGHTER));
+    let (step, divisor) = (u128::from(LIMIT_STEP.0), u128::from(WIDE.limit_divisor));
     let limit = (u128::from(least.0) * divisor).div_ceil(divisor - 1).next_multiple_of(step);
     Bytes(u64::try_from(limit).unwrap_or(u64::MAX))
 }
@@ -415,7 +436,8 @@ mod tests {
     fn room_is_left_and_not_a_step_more() {
         for least in [1, 100, 117, 4096].map(|mebibytes| Bytes(mebibytes << 20)) {
             let limit = with_room(least);
-            assert!(tighter(limit) >= least && tighter(Bytes(limit.0 - LIMIT_STEP.0)) < least, "{least}");
+            assert!(WIDE.tighter(limit) >= least, "{least}");
+            assert!(WIDE.tighter(Bytes(limit.0 - LIMIT_STEP.0)) < least, "{least}");
         }
         assert_eq!(with_room(Bytes(u64::MAX)), Bytes(u64::MAX));
     }

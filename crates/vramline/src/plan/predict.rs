@@ -99,21 +99,23 @@ impl Plan {
             self.set_margins(&mut prediction);
         } else {
             (prediction.low, prediction.high) = widened(prediction.low, prediction.high);
-            let [_, _, most] = &mut prediction.pool;
-            *most = self.with_other_kernels(batch, *most);
+            self.widen_by_kernels(&mut prediction);
         }
         Some(prediction)
     }
 
-    /// The most that a pool takes if XLA tries kernels at a batch that it did not try in the probes: one region more doubles a growing pool.
-    fn with_other_kernels(&self, batch: u64, most: Bytes) -> Bytes {
-        let Some(probe) = self.probes.last().filter(|probe| probe.batch < batch) else { return most };
+    /// Widens the range of what a growing pool takes if XLA tries kernels at a batch that it did not try in the probes: one region more
+    /// doubles the pool, one less halves it.
+    fn widen_by_kernels(&self, prediction: &mut Prediction) {
+        let Some(probe) = self.probes.last().filter(|probe| probe.batch < prediction.batch) else { return };
         let grows = matches!(&probe.ran.rules, Rules::Bfc(preset) if preset.options.growth);
         if !grows || !probe.asks.iter().any(|ask| ask.tries_kernels) {
-            return most;
+            return;
         }
+        let [least, _, most] = &mut prediction.pool;
         let doubled = Bytes(most.0.saturating_mul(2));
-        probe.own_limit().map_or(doubled, |limit| doubled.min(limit.max(most)))
+        *most = probe.own_limit().map_or(doubled, |limit| doubled.min(limit.max(*most)));
+        *least = (*least).min(prediction.low.max(Bytes(least.0 / 2)));
     }
 
     /// What a batch takes in as many steps as a probe has, as the orders of the probes show it.
@@ -221,6 +223,15 @@ impl Plan {
 
     /// What is rehearsed: each order, in each way to fill in what is not known.
     pub(super) fn ways(&self) -> Vec<(usize, Irregular, Placement)> {
+        self.ways_of(self.orders())
+    }
+
+    /// The same with the orders that a batch may have.
+    pub(super) fn ways_near(&self, batch: u64) -> Vec<(usize, Irregular, Placement)> {
+        self.ways_of(self.orders_near(batch))
+    }
+
+    fn ways_of(&self, orders: Vec<usize>) -> Vec<(usize, Irregular, Placement)> {
         let fillings: Vec<(Irregular, Placement)> = if self.is_ordered {
             let both = [Irregular::Scaled, Irregular::Held];
             both.into_iter()
@@ -229,21 +240,21 @@ impl Plan {
         } else {
             vec![(Irregular::Scaled, Placement::Ascending)]
         };
-        let orders = self.orders().into_iter();
+        let orders = orders.into_iter();
         orders.flat_map(|order| fillings.iter().map(move |&(one, other)| (order, one, other))).collect()
     }
 
-    /// The same with the orders that a batch may have. Where ops are short, threads order them in ways that larger batches do not show, so
-    /// once a probe is at least half as large as the batch, smaller ones do not count.
-    pub(super) fn ways_near(&self, batch: u64) -> Vec<(usize, Irregular, Placement)> {
-        let mut ways = self.ways();
-        let is_near = |&(order, ..): &(usize, Irregular, Placement)| {
-            self.probes.get(order).is_some_and(|probe| probe.batch.saturating_mul(2) >= batch)
+    /// The probes whose order a batch may have. Where ops are short, threads order them in ways that larger batches do not show, so once a
+    /// probe is at least half as large as the batch, smaller ones do not count.
+    pub(super) fn orders_near(&self, batch: u64) -> Vec<usize> {
+        let mut orders = self.orders();
+        let is_near = |order: &usize| {
+            self.probes.get(*order).is_some_and(|probe| probe.batch.saturating_mul(2) >= batch)
         };
-        if ways.iter().any(is_near) {
-            ways.retain(is_near);
+        if orders.iter().any(is_near) {
+            orders.retain(is_near);
         }
-        ways
+        orders
     }
 
     /// The probes whose order is run: where the order is always the same, the largest that has its optimizer state; otherwise those whose requests are known at

@@ -5,8 +5,7 @@ use serde::Serialize;
 use crate::analysis::accounts::DeviceLedger;
 use crate::document::Document;
 use crate::ledger::moments::LedgerMoment;
-use crate::ledger::{GrowthGroup, Line, LineKind, Teller, What};
-use crate::trace::cuda_library::CudaLibrary;
+use crate::ledger::{Line, LineKind, Teller, What};
 use crate::trace::driver_holdings::CallPlace;
 use crate::units::Nanos;
 
@@ -22,12 +21,12 @@ pub struct LedgerView {
     /// Time of the driver reading (for host memory: kernel reading) of the job's processes: the nearest one at which the pools had the same size. Figures are recorded when they change.
     #[field(null = "there is no reading from while the pools had this size; see the reason of `this job`")]
     pub told_at_ns: Option<Nanos>,
-    /// What it is: `device total`, `driver reserved`, `free`, `processes`, `this job`, `other process`, `unattributed`, `context at start`, `pool`, `in use`, `cached free`, a role, `slack` (rounding), `before the recording`, `outside the pools` (one line for each cause), `unexplained`. If the size of the pool is unknown: `context, pool and outside`, and in it `context, cached and outside`. If there is no earlier reading: `context and outside the pools`. On the CPU stand-in, which has no context: `the program's own`, `pool not resident`; if the size of the pool is unknown: `pool and the program's own`, and in it `cached and the program's own`. With `--driver-trace on`, instead of `context at start` and `outside the pools`: `context`, `code`, `first launches` (local memory, and code that is loaded on first use), `limits`, `streams`, `events`, `graphs`, `library memory`, `program memory` (CuPy, extensions), `driver pool` (`cudaMallocAsync`), `pinned memory`, `copies and synchronization`, `other driver calls`, one line for each library, and `page rounding`. Without it, `context at start` is split into `context` and `code, streams and libraries` where a context was measured with the same driver, device and framework.
+    /// What it is: `device total`, `driver reserved`, `free`, `processes`, `this job`, `other process`, `unattributed`, `context at start`, `pool`, `in use`, `cached free`, a role, `slack` (rounding), `before the recording`, `outside the pools` (one line for each cause), `unexplained`. If the size of the pool is unknown: `context, pool and outside`, and in it `context, cached and outside`. If there is no earlier reading: `context and outside the pools`. On the CPU stand-in, which has no context: `the program's own`, `pool not resident`; if the size of the pool is unknown: `pool and the program's own`, and in it `cached and the program's own`. With `--driver-trace on`, instead of `context at start` and `outside the pools`: `context`, `code`, `first launches` (local memory, and code that is loaded on first use), `limits`, `streams`, `events`, `graphs`, `library memory`, `program memory` (CuPy, extensions), `driver pool` (`cudaMallocAsync`), `pinned memory`, `copies and synchronization`, `other driver calls`, one line for each library, and `page rounding`. Without it, where these were measured with the same driver, device and framework: `context at start` is split into `context`, lines of libraries whose sizes match, and `code, streams and libraries`, the rest; a change outside the pools whose size matches is the line of a library as well.
     #[field(unit = "text")]
     pub line: LineKind,
     /// The process, the pool, the cause of a change, or an explanation of the line.
     pub detail: String,
-    /// For `outside the pools`: number of changes with this cause.
+    /// For changes outside the pools: number of changes with this cause.
     #[field(null = "the line is not a change outside the pools")]
     pub growths: Option<usize>,
     /// Time of the first of them.
@@ -36,8 +35,8 @@ pub struct LedgerView {
     /// Time of the last of them.
     #[field(null = "the line is not a change outside the pools")]
     pub last_ns: Option<Nanos>,
-    /// The library whose driver calls took the memory.
-    #[field(null = "the line does not come from driver calls")]
+    /// The library whose driver calls took the memory; with the source `estimated`, the library that took as much elsewhere.
+    #[field(null = "the line is not the memory of one library, or it is not known of which")]
     pub library: Option<String>,
     /// Number of streams, events, graphs, allocations or segments in the line.
     #[field(null = "the line does not count things")]
@@ -74,12 +73,12 @@ pub fn rows(ledgers: &[DeviceLedger]) -> Vec<LedgerView> {
             at_ns: *at,
             moment: *moment,
             told_at_ns: *told_at,
-            growths: group(line).map(|group| group.growths),
-            first_ns: group(line).map(|group| group.first),
-            last_ns: group(line).map(|group| group.last),
-            library: held(line).map(|held| held.0.name.clone()),
-            count: held(line).map(|held| held.1).filter(|count| *count > 0),
-            python: held(line).and_then(|held| held.2).map(ToString::to_string),
+            growths: line.what.growth().map(|group| group.growths),
+            first_ns: line.what.growth().map(|group| group.first),
+            last_ns: line.what.growth().map(|group| group.last),
+            library: library(&line.what).map(str::to_owned),
+            count: held(line).map(|held| held.0).filter(|count| *count > 0),
+            python: held(line).and_then(|held| held.1).map(ToString::to_string),
             line: line.what.kind(),
             detail: line.what.detail(),
             pid: line.what.pid(),
@@ -94,19 +93,21 @@ pub fn rows(ledgers: &[DeviceLedger]) -> Vec<LedgerView> {
     rows
 }
 
-/// Of a line that driver calls tell about: the library, the number of things, and the line of Python.
-fn held(line: &Line) -> Option<(&CudaLibrary, u64, Option<&CallPlace>)> {
-    match &line.what {
-        What::Held(held) => Some((&held.library, held.count, held.place.as_ref())),
-        What::Pool(_, Some(pool)) => Some((&pool.library, pool.count, pool.place.as_ref())),
+/// The library whose memory a line is.
+fn library(what: &What) -> Option<&str> {
+    match what {
+        What::Held(held) => Some(&held.library.name),
+        What::Pool(_, Some(pool)) => Some(&pool.library.name),
+        What::EstimatedStep(step) => Some(&step.library),
         _ => None,
     }
 }
 
-/// The changes that a line sums up.
-fn group(line: &Line) -> Option<&GrowthGroup> {
+/// Of a line that driver calls tell about: the number of things, and the line of Python.
+fn held(line: &Line) -> Option<(u64, Option<&CallPlace>)> {
     match &line.what {
-        What::Outside(group) => Some(group),
+        What::Held(held) => Some((held.count, held.place.as_ref())),
+        What::Pool(_, Some(pool)) => Some((pool.count, pool.place.as_ref())),
         _ => None,
     }
 }

@@ -8,7 +8,9 @@ use vramline::analysis::accounts::{Accounts, DeviceLedger};
 use vramline::analysis::report::{ReportAnalysis, ReportOptions, report as analyse};
 use vramline::event::Framework;
 use vramline::ledger::moments::LedgerMoment;
-use vramline::ledger::{ContextEstimate, Ledger, Teller};
+use vramline::ledger::{
+    Cause, Facts, Growth, JobProcess, Ledger, OutsideEstimate, PoolFigures, SourcedBytes, Teller, What,
+};
 use vramline::recording::driver_calls::{DriverCall, DriverCalls, NoLine, PythonLine};
 use vramline::recording::folder::ProcessId;
 use vramline::trace::driver_holdings::{DriverHoldings, DriverUse, HoldingsAt};
@@ -136,7 +138,15 @@ fn report_of_files(recording: &str, starts: &[&str]) -> ReportAnalysis {
     for entry in std::fs::read_dir(fixture(recording)).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
-        if starts.iter().any(|start| name.starts_with(start)) {
+        if !starts.iter().any(|start| name.starts_with(start)) {
+            continue;
+        }
+        if entry.path().is_dir() {
+            std::fs::create_dir(path.join(&name)).unwrap();
+            for file in std::fs::read_dir(entry.path()).unwrap().map(Result::unwrap) {
+                std::fs::copy(file.path(), path.join(&name).join(file.file_name())).unwrap();
+            }
+        } else {
             std::fs::copy(entry.path(), path.join(name)).unwrap();
         }
     }
@@ -216,29 +226,151 @@ fn redaction_keeps_the_figures() {
 /// Without driver calls the context is known where it was measured with the same versions, and nowhere else.
 #[test]
 fn a_context_is_estimated_for_known_versions_only() {
-    let of = |driver, gpu, version| ContextEstimate::of(Some(driver), Some(gpu), Some(("torch", version)));
+    let of = |driver, gpu, version| OutsideEstimate::of(Some(driver), Some(gpu), Some(("torch", version)));
     let known = of("580.159.04", "NVIDIA H200", "2.11.0+cu130");
-    assert_eq!(known, ContextEstimate::Measured(Bytes(518 << 20)));
+    assert_eq!(known.context(), Some(Bytes(518 << 20)));
     for other in [
         of("580.159.05", "NVIDIA H200", "2.11.0+cu130"),
         of("580.159.04", "NVIDIA H100", "2.11.0+cu130"),
         of("580.159.04", "NVIDIA H200", "2.12.0"),
     ] {
-        let ContextEstimate::NotMeasured(why) = other else { panic!("{other:?}") };
+        let OutsideEstimate::NotMeasured(why) = other else { panic!("{other:?}") };
         assert!(why.starts_with("not split: no context was measured with driver 580.159.0"), "{why}");
     }
-    assert_eq!(ContextEstimate::of(None, Some("NVIDIA H200"), None), ContextEstimate::None);
+    assert_eq!(OutsideEstimate::of(None, Some("NVIDIA H200"), None), OutsideEstimate::None);
     let reading = vramline::read(&fixture("torch2110_h200_near_full.vram")).unwrap();
     let ledger = analyse(&reading, &ReportOptions::default()).ledgers.remove(0).ledger;
     assert!(ledger.adds_up());
-    let whole = sum(&ledger, "context at start");
-    assert_eq!(sum(&ledger, "context"), 518 * MIB);
-    assert_eq!(sum(&ledger, "code, streams and libraries"), whole - 518 * MIB);
-    let parts = ledger
-        .lines
-        .iter()
-        .filter(|line| ["context", "code, streams and libraries"].contains(&line.what.word()));
-    assert!(parts.into_iter().all(|line| line.by == Teller::Estimated));
+    let parts = |ledger: &Ledger| -> Vec<(&'static str, i64, Teller)> {
+        let whole = ledger.lines.iter().position(|line| line.what.word() == "context at start");
+        let parts = ledger.lines.iter().filter(|line| line.of.is_some() && line.of == whole);
+        parts.map(|line| (line.what.word(), line.bytes.unwrap() / MIB, line.by)).collect()
+    };
+    let by = Teller::Estimated;
+    assert_eq!(
+        parts(&ledger),
+        [("context", 518, by), ("first launches", 92, by), ("library memory", 66, by)]
+    );
+    let jax = vramline::read(&fixture("jax0112_h200_preallocated_pool.vram")).unwrap();
+    let ledger = analyse(&jax, &ReportOptions::default()).ledgers.remove(0).ledger;
+    assert_eq!(parts(&ledger), [("context", 518, by), ("code, streams and libraries", 32, by)]);
+    assert_eq!(detail(&ledger, "library memory"), "cuBLAS, outside all steps and marks, by its size");
+}
+
+/// The lines of a ledger whose library is known, in MiB, with their word.
+fn of_libraries(ledger: &Ledger) -> Vec<(String, String, i64)> {
+    let line = |line: &vramline::ledger::Line| {
+        let library = match &line.what {
+            What::Held(held) => held.library.name.clone(),
+            What::EstimatedStep(step) => step.library.clone(),
+            _ => return None,
+        };
+        Some((line.what.word().to_owned(), library, line.bytes? / MIB))
+    };
+    ledger.lines.iter().filter_map(line).collect()
+}
+
+/// Recordings with driver calls, read without these: whatever is named by its size has the name that the calls give it.
+#[test]
+fn sizes_give_the_names_that_calls_give() {
+    let files = ["run.json", "driver.arrows", "marks-", "process-", "samples-", "trace-"];
+    // The bytes outside the pool and the context, and how many of them were named, in MiB.
+    for (name, outside, named) in [
+        ("torch_graph", 228, 228),
+        ("torch_async", 138, 136),
+        ("torch_processes", 250, 250),
+        ("jax_growing", 112, 64),
+        ("jax_preallocated", 110, 0),
+        // 288 MiB of it are CuPy's.
+        ("cupy_torch", 452, 0),
+    ] {
+        let calls = of_libraries(&peak_of(name));
+        let report = report_of_files(&format!("beside/{name}.vram"), &files);
+        let ledger = &report.ledgers[0].ledger;
+        assert!(ledger.adds_up(), "{name}");
+        let estimated = of_libraries(ledger);
+        for (word, library, mib) in &estimated {
+            let is_it = |by_calls: &&(String, String, i64)| {
+                by_calls.0 == *word && by_calls.1 == *library && (by_calls.2 - mib).abs() <= 2
+            };
+            assert!(
+                calls.iter().any(|line| is_it(&line)),
+                "{name}: {word} of {library}, {mib} MiB: {calls:?}"
+            );
+        }
+        assert_eq!(estimated.iter().map(|line| line.2).sum::<i64>(), named, "{name}");
+        let whole = sum(ledger, "context at start") + sum(ledger, "outside the pools");
+        let in_context: i64 = ledger
+            .lines
+            .iter()
+            .filter(|line| matches!(&line.what, What::EstimatedStep(step) if step.growth.is_none()))
+            .filter_map(|line| line.bytes)
+            .sum();
+        let later = named * MIB - in_context;
+        assert_eq!((whole + later - sum(ledger, "context")) / MIB, outside, "{name}");
+    }
+    let graph = report_of_files("beside/torch_graph.vram", &files);
+    let answer = graph.answer.explanation.join(" ");
+    assert!(
+        answer.contains(
+            "746 MiB for context and libraries (estimated: context 518 MiB, first launches of PyTorch 92.0 MiB, streams of PyTorch 70.0 MiB \
+             and more)"
+        ),
+        "{answer}"
+    );
+}
+
+/// A process that held so many MiB outside its pool at first, and then grew by these.
+fn estimated(at_start: u64, growths: &[i64]) -> Ledger {
+    let growth = |(time, mib): (i64, &i64)| Growth {
+        after: Nanos(time - 1),
+        by: Nanos(time),
+        bytes: mib * MIB,
+        cause: Cause::Unmarked,
+    };
+    let pool = SourcedBytes { bytes: Bytes(100 << 20), by: Teller::Framework };
+    let held = i64::try_from(at_start).unwrap() + 100 + growths.iter().sum::<i64>();
+    let process = JobProcess {
+        pid: 7,
+        held: Some(Bytes(u64::try_from(held.max(0)).unwrap() << 20)),
+        context: Some(Bytes(at_start << 20)),
+        estimate: OutsideEstimate::of(
+            Some("580.159.04"),
+            Some("NVIDIA H200"),
+            Some(("torch", "2.11.0+cu130")),
+        ),
+        growths: (1..).zip(growths).map(growth).collect(),
+        pools: vec![PoolFigures { taken: Some(pool), ..PoolFigures::default() }],
+        ..JobProcess::default()
+    };
+    Ledger::of(&Facts { device: "GPU:0".to_owned(), job: vec![process], ..Facts::default() })
+}
+
+/// A change is named if one step only has its size, once, and if nothing of it may have been freed.
+#[test]
+fn a_size_that_does_not_tell_has_no_name() {
+    let named = |at_start, growths: &[i64]| {
+        let lines = of_libraries(&estimated(at_start, growths));
+        lines.into_iter().map(|(_, library, mib)| (library, mib)).collect::<Vec<_>>()
+    };
+    let of = |lines: &[(&str, i64)]| {
+        lines.iter().map(|&(library, mib)| (library.to_owned(), mib)).collect::<Vec<_>>()
+    };
+    assert_eq!(named(518, &[66, 92]), of(&[("cuBLAS", 66), ("PyTorch", 92)]));
+    // Pages may differ by one; never more than was measured here.
+    assert_eq!(named(518, &[90, 64]), of(&[("PyTorch", 90), ("cuBLAS", 64)]));
+    assert_eq!(named(518, &[94]), of(&[("PyTorch", 92)]));
+    // The streams of PyTorch or cuBLAS.
+    assert_eq!(named(518, &[68]), []);
+    assert_eq!(named(518, &[40, 96, -92]), []);
+    // Each once.
+    assert_eq!(named(518, &[66, 66]), of(&[("cuBLAS", 66)]));
+    assert_eq!(named(518 + 66, &[66]), of(&[("cuBLAS", 66)]));
+    assert_eq!(named(518, &[66, 10, -12]), []);
+    assert_eq!(named(518, &[66, 12, -12]), of(&[("cuBLAS", 66)]));
+    assert_eq!(named(518 + 92 + 70 + 66 + 2, &[]), of(&[("PyTorch", 92), ("PyTorch", 70), ("cuBLAS", 66)]));
+    assert_eq!(named(518 + 92 + 70 + 66 + 6, &[]), []);
+    assert_eq!(named(400, &[]), []);
 }
 
 /// A successful call of a library at a time, which changed memory by so many MiB.
@@ -395,6 +527,16 @@ fn memory_of_the_program_is_apart_by_line() {
 }
 
 proptest! {
+    /// However memory outside the pools changes: lines add up, and no more is named than there was.
+    #[test]
+    fn any_growth_adds_up(at_start in 0..1000_u64, growths in proptest::collection::vec(-100..100_i64, 0..12)) {
+        let ledger = estimated(at_start, &growths);
+        prop_assert!(ledger.adds_up());
+        let named: i64 = of_libraries(&ledger).iter().map(|line| line.2).sum();
+        let taken: i64 = growths.iter().filter(|mib| **mib > 0).sum();
+        prop_assert!(named <= taken + i64::try_from(at_start).unwrap().saturating_sub(518).max(0));
+    }
+
     /// Whatever calls come, in whatever order: nothing panics, and what parts took adds up to what calls took.
     #[test]
     fn any_calls_add_up(

@@ -111,4 +111,30 @@ fn runs_unlike_the_probes_get_a_second_batch_size() {
     search.add_unlike(second.batch, "other kernels");
     search.add_unlike(second.batch / 2, "other kernels");
     assert_eq!((search.next(&plan, found), search.state()), (None, ConfirmationState::NotAProbe));
+    // If the smaller one is like the probes, the kernels change in between: the second batch size is above the first.
+    let mut changing = Confirmation::of(&plan, &probes, &options, None);
+    changing.add_unlike(first, "other kernels");
+    changing.add_like();
+    let above = changing.next(&plan, found).unwrap();
+    assert_eq!((above.batch, above.only_measures), (first + first.div_ceil(4), true));
+    changing.add(RealRun { trial: above, file: String::new(), steps: 12, ran_out: true });
+    let between = changing.next(&plan, found).unwrap().batch;
+    assert!(between > first && between < above.batch, "{between}");
+}
+
+#[test]
+fn a_batch_size_is_not_measured_for_ever() {
+    let (probes, limit) = (autoencoder(), Bytes(128 << 20));
+    let plan = plan(&probes);
+    let options = PlanOptions { limit: Some(limit), ..PlanOptions::default() };
+    let mut search = Confirmation::of(&plan, &probes, &options, None);
+    let found = Some(plan.largest(limit, 1000));
+    let mut count = 0;
+    // None of these runs joins the probes.
+    while let Some(trial) = search.next(&plan, found) {
+        search.add(RealRun { trial, file: String::new(), steps: 12, ran_out: false });
+        count += 1;
+        assert!(trial.only_measures && count < 20, "{trial:?}");
+    }
+    assert_eq!(search.confirmed(), None);
 }

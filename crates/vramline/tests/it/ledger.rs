@@ -278,7 +278,8 @@ fn recordings_of_a_real_gpu() {
     let mib = |bytes: i64| bytes << 20;
     for (name, held, pool, context, outside, free) in [
         ("torch2110_h200_near_full.vram", 136_068, 135_392, 676, 0, 7_079),
-        ("jax0112_h200_preallocated_pool.vram", 43_566, 42_948, 550, 68, 99_581),
+        // Of the 68 MiB that came later, 66 have the size of what cuBLAS takes.
+        ("jax0112_h200_preallocated_pool.vram", 43_566, 42_948, 550, 2, 99_581),
     ] {
         let reading = vramline::read(&fixture(name)).unwrap();
         let report = checked_report(&reading, &ReportOptions::default());

@@ -51,7 +51,10 @@ pub(super) fn confirm(
         let again = plan::prepare(read, options);
         drop(line);
         match again {
-            Ok(again) => (*plan, found) = (again, None),
+            Ok(again) => {
+                confirmation.add_like();
+                (*plan, found) = (again, None);
+            }
             Err(error) => {
                 let Some(probe) = read.pop() else { continue };
                 confirmation.add_unlike(probe.batch, &error.to_string());

@@ -30,10 +30,12 @@ const NEAR_DIVISOR: u64 = 16;
 const FAILURE_MARGIN_DIVISOR: u64 = 20;
 
 /// The same after a failure of a batch size that the plan has a probe for: sizes are known, and only orders of ops are not.
-const STEP_DIVISOR: u64 = 10;
+const STEP_DIVISOR: u64 = 16;
 
-/// The share of the likely batch size that is tried if the plan calls none sure, in quarters.
-const QUARTERS_OF_LIKELY: u64 = 3;
+/// What is tried if the plan calls no batch size sure is smaller than the likely one by one part in so many: while there are only small
+/// probes, and once there are probes near it.
+const BELOW_FAR_LIKELY: u64 = 4;
+const BELOW_NEAR_LIKELY: u64 = 12;
 
 /// The search between a batch size that passed and one that failed ends within one part in so many.
 const CLOSE_DIVISOR: u64 = 8;
@@ -44,8 +46,14 @@ const MEASURED_RUNS: usize = 2;
 /// The second batch size of a plan from runs that are not like the small probes, in quarters of the first.
 const QUARTERS_OF_UNLIKE: u64 = 3;
 
+/// The same if three quarters turned out to be like the small probes: larger than the first by one part in so many.
+const ABOVE_UNLIKE_DIVISOR: u64 = 4;
+
 /// Number of runs that may be unlike all probes before the search ends.
 const MAX_UNLIKE: usize = 3;
+
+/// Number of runs that measure one batch size before the search ends, whatever they show.
+const MAX_MEASURED_RUNS: u32 = 6;
 
 /// Number of runs that a batch size has to pass, unless the user says otherwise: executors with threads order ops differently each time.
 const RUNS: u32 = 3;
@@ -133,6 +141,8 @@ pub struct Confirmation {
     has_room: bool,
     /// Batch sizes of runs that are not like the probes, so that no plan can be made from all of them.
     unlike: Vec<u64>,
+    /// Whether a smaller run than these is like the probes: the kernels change in between.
+    is_like_below: bool,
     /// Batch sizes of probes that the plan leaves out, because larger runs use other kernels.
     left_out: Vec<u64>,
     /// Why there are no more runs, with details for the reader.
@@ -151,6 +161,7 @@ impl Confirmation {
             target: None,
             has_room: false,
             unlike: Vec::new(),
+            is_like_below: false,
             left_out: Vec::new(),
             stopped,
         }
@@ -173,6 +184,7 @@ impl Confirmation {
             target: options.batches.first().copied(),
             has_room,
             unlike: Vec::new(),
+            is_like_below: false,
             left_out: Vec::new(),
             stopped: None,
         }
@@ -216,11 +228,17 @@ impl Confirmation {
         }
     }
 
+    /// Notes that a run has joined the probes.
+    pub fn add_like(&mut self) {
+        self.is_like_below = !self.unlike.is_empty();
+    }
+
     /// Notes that the plan is now made from runs that are unlike the probes, and leaves these out.
     pub fn leave_out(&mut self, batches: Vec<u64>) {
         self.left_out = batches;
         self.left_out.dedup();
         self.unlike.clear();
+        self.is_like_below = false;
     }
 
     /// The batch sizes of probes that the plan leaves out.
@@ -234,6 +252,7 @@ impl Confirmation {
     pub fn next(&self, plan: &Plan, found: Option<Largest>) -> Option<Trial> {
         let limit = self.limit.filter(|_| self.stopped.is_none())?;
         let batch = match self.unlike.last() {
+            Some(&unlike) if self.is_like_below => self.above(unlike)?,
             Some(unlike) => (unlike * QUARTERS_OF_UNLIKE / 4).max(1),
             None => self.candidate(plan, found)?,
         };
@@ -253,6 +272,9 @@ impl Confirmation {
             .iter()
             .filter(|run| run.trial.batch == batch && run.trial.only_measures == only_measures);
         let number = u32::try_from(alike.count()).unwrap_or(u32::MAX);
+        if only_measures && number >= MAX_MEASURED_RUNS {
+            return None;
+        }
         Some(Trial { batch, limit, only_measures, number })
     }
 
@@ -277,19 +299,40 @@ impl Confirmation {
         if failed.is_some() && plan.compiled_batches().is_some() {
             return None;
         }
-        let likely = || found.likely.map(|likely| (likely / 4 * QUARTERS_OF_LIKELY).max(1));
-        let planned = found.to_confirm.or_else(likely)?;
+        let below_likely = |likely: u64| {
+            let is_near = probes_near(plan, likely, BELOW_FAR_LIKELY - 1) > 0;
+            let divisor = if is_near { BELOW_NEAR_LIKELY } else { BELOW_FAR_LIKELY };
+            (likely - likely.div_ceil(divisor)).max(1)
+        };
+        let planned = found.to_confirm.or(found.likely.map(below_likely)).or_else(|| self.half())?;
         let batch = match failed {
             Some(failed) if planned > failed - failed / FAILURE_MARGIN_DIVISOR || planned == failed => {
                 self.below(plan, failed)?
             }
             _ => planned,
         };
-        // A batch size that has begun is finished, if it is nearly the one.
+        // A batch size that has begun to pass is finished, if it is nearly the one.
         let is_near = |tried: u64| tried <= batch && batch - tried <= batch / NEAR_DIVISOR;
-        let begun = self.runs.iter().filter(|run| !run.ran_out).map(|run| run.trial.batch);
+        let begun = self.runs.iter().filter(|run| !run.ran_out && !run.trial.only_measures);
+        let begun = begun.map(|run| run.trial.batch);
         let begun = begun.filter(|&tried| is_near(tried) && self.failures(tried) == 0).max();
         Some(begun.unwrap_or(batch)).filter(|&batch| self.confirmed().is_none_or(|known| batch >= known))
+    }
+
+    /// Half of the smallest batch size that ran, if a plan from large runs alone has room for none.
+    fn half(&self) -> Option<u64> {
+        if self.left_out.is_empty() {
+            return None;
+        }
+        let smallest = self.runs.iter().map(|run| run.trial.batch).min()?;
+        Some(smallest / 2).filter(|&half| half > 0)
+    }
+
+    /// A batch size above one that is unlike the probes, and below what failed.
+    fn above(&self, unlike: u64) -> Option<u64> {
+        let above = unlike + unlike.div_ceil(ABOVE_UNLIKE_DIVISOR);
+        let failed = self.nearest_failure().filter(|&failed| failed <= above);
+        Some(failed.map_or(above, |failed| unlike.midpoint(failed))).filter(|&batch| batch > unlike)
     }
 
     /// A batch size below one that failed though the plan has room for it.

@@ -64,6 +64,7 @@ impl BarPart {
             What::Context(_)
             | What::EstimatedContext
             | What::EstimatedLibraries
+            | What::EstimatedStep(_)
             | What::Pool(..)
             | What::Outside(_)
             | What::Beside
