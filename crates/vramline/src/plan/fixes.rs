@@ -446,6 +446,8 @@ impl Plan {
             writer.reach(at);
             writer.program.acts.extend(lives.remove(&at).unwrap_or_default());
             writer.take(act, edits.get(at).copied().flatten());
+            let brief: Vec<u32> = base.at_once(at).iter().map(|bytes| writer.hold(bytes.0)).collect();
+            writer.program.acts.extend(brief.into_iter().rev().map(Act::free));
         }
         writer.program.slots = writer.slots;
         Some((writer.program, cuts))

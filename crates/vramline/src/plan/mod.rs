@@ -25,6 +25,7 @@ mod probe;
 mod reduction;
 mod sixteen;
 mod size;
+mod splits;
 mod torch_call;
 mod updates;
 
@@ -32,6 +33,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use by_sequence::Likeness;
 use check::Check;
+use splits::Split;
 
 use crate::allocator::Placement;
 use crate::event::Framework;
@@ -65,6 +67,8 @@ pub struct Plan {
     /// The probes, in the order of their batches.
     pub probes: Vec<Probe>,
     sizes: Vec<Vec<Size>>,
+    /// Reductions that a probe does not split, by probe.
+    splits: Vec<Vec<Split>>,
     /// Whether the program asks in the same order every time.
     is_ordered: bool,
     /// What each two probes of such a program have in common.
@@ -102,9 +106,12 @@ impl Plan {
         let (sizes, alike) =
             if is_ordered { by_sequence::sizes(&probes) } else { (by_key::sizes(&probes), Vec::new()) };
         doubt::check(&probes, &sizes, is_ordered, &alike)?;
+        let ordered = probes.iter().zip(&sizes).filter(|_| is_ordered);
+        let splits = ordered.map(|(probe, sizes)| splits::of(probe, sizes)).collect();
         let (compiled, places) = (Vec::new(), Vec::new());
         let kernels = SizedKernel::among(keys.names());
-        let mut plan = Plan { probes, sizes, is_ordered, alike, compiled, places, kernels, check: None };
+        let mut plan =
+            Plan { probes, sizes, splits, is_ordered, alike, compiled, places, kernels, check: None };
         // Traces hold the programs that ran in them.
         plan.add_compiled(sources.iter().filter_map(Compiled::of_probe).collect());
         Ok(plan)
@@ -112,13 +119,15 @@ impl Plan {
 
     /// The requests to a probe's pool at another batch size.
     #[must_use]
-    pub fn program_at(&self, probe: usize, batch: u64, irregular: Irregular) -> Option<Program> {
-        let (probe, sizes) = (self.probes.get(probe)?, self.sizes.get(probe)?);
+    pub fn program_at(&self, number: usize, batch: u64, irregular: Irregular) -> Option<Program> {
+        let (probe, sizes) = (self.probes.get(number)?, self.sizes.get(number)?);
         let mut program = probe.ran.program.resized(probe.end());
         for (ask, size) in probe.asks.iter().zip(sizes) {
             let is_held = irregular == Irregular::Held && size.basis == Basis::Irregular;
             program.set_bytes(ask.act, if is_held { Bytes(ask.bytes) } else { size.form.at(batch) });
         }
+        let splits = self.splits.get(number).into_iter().flatten();
+        program.driver.at_once = splits.filter_map(|split| Some((split.act, split.at(batch)?))).collect();
         Some(program)
     }
 

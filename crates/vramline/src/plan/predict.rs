@@ -127,7 +127,7 @@ impl Plan {
 
     fn predict_orders(&self, batch: u64, steps: u64) -> Option<Prediction> {
         let mut parts = Parts::default();
-        let mut pools = Vec::new();
+        let mut taken: Vec<((usize, Placement), Irregular, Bytes)> = Vec::new();
         let mut runs: Vec<(usize, Program, Rehearsed)> = Vec::new();
         let ways = self.ways();
         let rehearsed = each(&ways, |&(number, irregular, placement)| {
@@ -148,13 +148,12 @@ impl Plan {
             for (stretch, &peak) in probe.stretches.iter().zip(&rehearsed.peaks) {
                 parts.add(stretch.part, peak, self.weight(probe.batch) * seldom);
             }
-            pools.push(reserved(probe, &program, placement, &rehearsed));
+            taken.push(((number, placement), irregular, reserved(probe, &program, placement, &rehearsed)));
             runs.push((number, program, rehearsed));
         }
         let peak = parts.quantile(0.5, steps)?;
         let (low, high) = (parts.quantile(ENDS.0, steps)?, parts.quantile(ENDS.1, steps)?);
-        pools.sort_unstable();
-        let pool = [*pools.first()?, *pools.get(pools.len() / 2)?, *pools.last()?];
+        let pool = middle_pool(&taken)?;
         let middle = runs.iter().min_by_key(|(_, _, run)| (run.peak.0.abs_diff(peak.0), run.peak))?;
         let AtPeak { roles, bases, slack, exact } = self.at_peak(middle.0, &middle.1, &middle.2, batch);
         let of_part = |(part, draws): (Part, &Draws)| Some(PartPeak { part, range: draws.range()? });
@@ -210,6 +209,11 @@ impl Plan {
                 }
             }
             *roles.entry(role).or_default() += bytes;
+            requested += bytes;
+        }
+        for &bytes in program.at_once(until) {
+            *roles.entry(Role::Temporaries).or_default() += bytes;
+            *bases.entry(Basis::Scratch).or_default() += bytes;
             requested += bytes;
         }
         let roles = Role::ALL.iter().filter_map(|role| Some((*role, roles.remove(role)?))).collect();
@@ -280,6 +284,21 @@ impl Plan {
     }
 }
 
+/// The least, the middle and the most that a pool takes. What is held instead of scaled requests less; if the pool takes more for that, it
+/// is by chance, so only the most counts it.
+fn middle_pool(taken: &[((usize, Placement), Irregular, Bytes)]) -> Option<[Bytes; 3]> {
+    let scaled = |way: &(usize, Placement)| {
+        let scaled =
+            taken.iter().find(|(other, irregular, _)| other == way && *irregular == Irregular::Scaled);
+        scaled.map(|(_, _, pool)| *pool)
+    };
+    let capped = taken.iter().map(|(way, _, pool)| scaled(way).map_or(*pool, |scaled| scaled.min(*pool)));
+    let mut capped: Vec<Bytes> = capped.collect();
+    capped.sort_unstable();
+    let most = taken.iter().map(|(_, _, pool)| *pool).max()?;
+    Some([*capped.first()?, *capped.get(capped.len() / 2)?, most])
+}
+
 /// An interval with room for orders that no probe has shown.
 fn widened(low: Bytes, high: Bytes) -> (Bytes, Bytes) {
     /// In thousandths, on each side: the orders of a few probes are not all there are.
@@ -316,4 +335,25 @@ struct AtPeak {
     bases: Vec<(Basis, Bytes)>,
     slack: Bytes,
     exact: Bytes,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_takes_more_for_less_moves_only_the_upper_end() {
+        let [driver, above, below] = Placement::ON_GPU;
+        let taken = |scaled: [u64; 3], held: [u64; 3]| {
+            let ways = |irregular, pools: [u64; 3]| {
+                let places = [driver, above, below].into_iter().zip(pools);
+                places.map(move |(place, pool)| ((0, place), irregular, Bytes(pool)))
+            };
+            let all = ways(Irregular::Scaled, scaled).chain(ways(Irregular::Held, held));
+            middle_pool(&all.collect::<Vec<_>>()).unwrap().map(|bytes| bytes.0)
+        };
+        assert_eq!(taken([100, 102, 100], [130; 3]), [100, 100, 130]);
+        assert_eq!(taken([100, 102, 104], [90; 3]), [90, 100, 104]);
+        assert_eq!(middle_pool(&[]), None);
+    }
 }

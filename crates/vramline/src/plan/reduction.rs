@@ -20,8 +20,12 @@ const WARP: u64 = 32;
 const SUM_BYTES: u64 = 4;
 /// Bytes of a counter.
 const COUNTER_BYTES: u64 = 4;
-/// The fewest parts: 256 values for each thread, and 16 in each part.
-const MIN_PARTS: u64 = 16;
+/// Values that a thread sums up before a reduction is split, and at most in a part.
+const MAX_VALUES: u64 = 256;
+/// Values that it sums up at least in a part.
+const MIN_VALUES: u64 = 16;
+/// The fewest parts.
+const MIN_PARTS: u64 = MAX_VALUES / MIN_VALUES;
 /// Between the result and its buffer there is at most one other request.
 const BEFORE: usize = 2;
 /// Threads that a device runs at once if nothing tells: 132 multiprocessors, as many as an H100 has. An A100 has 108, a B200 148.
@@ -69,11 +73,13 @@ pub fn threads_at_once(model: &str, capability: Option<(i32, i32)>) -> Option<u6
 
 /// The buffer of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Buffer {
+pub(super) struct Buffer {
     /// Bytes for each part.
     unit: u64,
     /// Groups of results, each with a counter.
     groups: u64,
+    /// Results that a block computes.
+    group: u64,
     /// Results that one thread computes.
     results: u64,
     /// Bytes of an element of the result.
@@ -81,17 +87,36 @@ struct Buffer {
 }
 
 impl Buffer {
-    /// The buffer of a reduction to `count` results; `None` if the requests are not those of one.
-    fn of(result: u64, buffer: u64, counters: u64, element: u64) -> Option<Buffer> {
+    /// The buffer of a reduction to `result` bytes, if it is split; `None` if these are not whole elements.
+    pub(super) fn reducing_to(result: u64, element: u64) -> Option<Buffer> {
         let count = Some(result / element).filter(|&count| count > 0 && count * element == result)?;
         let results = [4, 2].into_iter().find(|&each| count.is_multiple_of(each)).unwrap_or(1);
         let side_by_side = WARP.min(1 << (count / results).max(1).ilog2());
         let group = side_by_side * results;
         let unit = SUM_BYTES.checked_mul(count)?.checked_mul(group)?;
-        let groups = count.div_ceil(group);
-        let is_it =
-            COUNTER_BYTES * groups == counters && buffer.is_multiple_of(unit) && buffer / unit >= MIN_PARTS;
-        is_it.then_some(Buffer { unit, groups, results, element })
+        Some(Buffer { unit, groups: count.div_ceil(group), group, results, element })
+    }
+
+    /// The buffer of a reduction; `None` if the requests are not those of one.
+    fn of(result: u64, buffer: u64, counters: u64, element: u64) -> Option<Buffer> {
+        let found = Buffer::reducing_to(result, element)?;
+        let is_it = found.counters() == counters
+            && buffer.is_multiple_of(found.unit)
+            && buffer / found.unit >= MIN_PARTS;
+        is_it.then_some(found)
+    }
+
+    /// The bytes of its counters.
+    fn counters(self) -> u64 {
+        COUNTER_BYTES * self.groups
+    }
+
+    /// The buffer and the counters of a reduction over so many rows, each of as many values as there are results; `None` if it is not split.
+    pub(super) fn over(self, rows: u64, threads: Option<u64>) -> Option<[u64; 2]> {
+        let values = rows.div_ceil(BLOCK_THREADS / self.group);
+        let most = self.most(threads.unwrap_or(TYPICAL_THREADS));
+        let parts = values.div_ceil(MIN_VALUES).min(most).max(values.div_ceil(MAX_VALUES));
+        (values >= MAX_VALUES).then(|| [self.unit.saturating_mul(parts), self.counters()])
     }
 
     /// The parts that fill a device.
@@ -140,16 +165,16 @@ pub(super) fn resize(probe: &Probe, seen: &[BTreeMap<u64, u64>], sizes: &mut [Si
     }
 }
 
+/// The buffer and the counters that a request begins, if it does.
+pub(super) fn pair(asks: &[Ask], at: usize) -> Option<(&Ask, &Ask)> {
+    let (buffer, counters) = (asks.get(at)?, asks.get(at + 1)?);
+    let is_pair = counters.act == buffer.act + 1 && counters.life == Some(1) && buffer.life == Some(3);
+    (is_pair && counters.bytes < buffer.bytes).then_some((buffer, counters))
+}
+
 /// What a request may be the buffer of.
 fn buffers(probe: &Probe, at: usize) -> Vec<Buffer> {
-    let (Some(buffer), Some(counters)) = (probe.asks.get(at), probe.asks.get(at + 1)) else {
-        return Vec::new();
-    };
-    let is_freed_after = |ask: &Ask, acts: usize| ask.life == Some(acts);
-    let is_pair = counters.act == buffer.act + 1 && is_freed_after(counters, 1) && is_freed_after(buffer, 3);
-    if !is_pair || counters.bytes >= buffer.bytes {
-        return Vec::new();
-    }
+    let Some((buffer, counters)) = pair(&probe.asks, at) else { return Vec::new() };
     let most = probe.threads.unwrap_or(TYPICAL_THREADS);
     let of = |result: &Ask, element| {
         let found = Buffer::of(result.bytes, buffer.bytes, counters.bytes, element)?;
@@ -197,6 +222,18 @@ mod tests {
         let points = [(2, 25 * 196_608), (4, 49 * 196_608)];
         assert_eq!(size_at(buffer, &points, H200, 8), (Basis::Exact, 98 * 196_608));
         assert_eq!(size_at(buffer, &points[..1], H200, 8), (Basis::TwoProbes, 100 * 196_608));
+    }
+
+    #[test]
+    fn a_reduction_over_few_rows_is_not_split() {
+        // The gradient of a bias of 10,000: 48 words in each of 13, 26, 52 and 104 sentences.
+        let buffer = Buffer::reducing_to(40_000, 4).unwrap();
+        let over = |rows| buffer.over(rows, H200);
+        assert_eq!([over(48 * 13), over(1020)], [None, None]);
+        assert_eq!(over(1021), Some([16 * 5_120_000, 316]));
+        assert_eq!(over(48 * 26), Some([20 * 5_120_000, 316]));
+        assert_eq!([over(48 * 52), over(48 * 104)], [Some([27 * 5_120_000, 316]); 2]);
+        assert_eq!(Buffer::reducing_to(40_001, 4), None, "no whole elements");
     }
 
     #[test]

@@ -68,6 +68,15 @@ pub enum Form {
         /// What is constant in each dimension, and what the batch is multiplied by.
         dimensions: Vec<(i64, i64)>,
     },
+    /// Copies that a library makes up to a batch size, and what is not copied, which stays.
+    Copies {
+        /// Bytes at every batch.
+        constant: u64,
+        /// Bytes of the copies of a sample.
+        slope: u64,
+        /// The last batch with copies.
+        last: u64,
+    },
     /// Partial sums of a reduction: so many bytes for each part of the input, and never more parts than the device has room for.
     Parts(Parts),
     /// Known at these batches, two or more of them in their order; between them in a straight line, and beyond them as between
@@ -116,6 +125,10 @@ impl Form {
                 };
                 let all = dimensions.iter().map(dimension).map(|dimension| dimension.max(0));
                 all.fold(i128::from(unit), i128::saturating_mul)
+            }
+            Form::Copies { constant, slope, last } => {
+                let copied = if batch <= last { batch } else { 0 };
+                i128::from(constant).saturating_add(i128::from(slope).saturating_mul(i128::from(copied)))
             }
             Form::Parts(parts) => parts.bytes(batch),
             Form::Known(ref points) => {
@@ -180,7 +193,7 @@ impl Form {
                     Some((constant, times))
                 }
                 Form::Constant(value) => Some((i64::try_from(value).ok()?, 0)),
-                Form::Product { .. } | Form::Parts(_) | Form::Known(_) => None,
+                Form::Product { .. } | Form::Copies { .. } | Form::Parts(_) | Form::Known(_) => None,
             }
         });
         let form = Form::Product { unit, dimensions: dimensions.collect::<Option<Vec<_>>>()? };
@@ -280,6 +293,14 @@ mod tests {
         assert_eq!([7, 9, 11, 12, 100].map(|batch| falls.at(batch).0), [700, 650, 600, 700, 700]);
         assert_eq!(Form::Known(vec![(7, 700)]).at(9), Bytes(700));
         assert_eq!(Form::Known(vec![]).at(9), Bytes(1));
+    }
+
+    #[test]
+    fn copies_end_after_their_last_batch() {
+        let form = Form::Copies { constant: 10, slope: 100, last: 41 };
+        assert_eq!([8, 41, 42, 64].map(|batch| form.at(batch).0), [810, 4110, 10, 10]);
+        let huge = Form::Copies { constant: u64::MAX, slope: u64::MAX, last: u64::MAX };
+        assert!(huge.at(u64::MAX) > Bytes(1 << 50));
     }
 
     #[test]

@@ -102,14 +102,18 @@ fn loads(program: &Program, rounded: impl Fn(Bytes) -> u64 + Copy) -> (u64, u64)
     };
     let (mut asked, mut rounds) = sum(&sizes);
     let (mut most_asked, mut most_rounds) = (asked, rounds);
-    for act in &program.acts {
+    for (at, act) in program.acts.iter().enumerate() {
         let Some(size) = sizes.get_mut(act.slot()) else { continue };
         if let Some(bytes) = act.requested() {
             *size = (bytes.0, rounded(bytes));
             asked = asked.saturating_add(size.0);
             rounds = rounds.saturating_add(size.1);
-            most_asked = most_asked.max(asked);
-            most_rounds = most_rounds.max(rounds);
+            let brief = program.at_once(at).iter();
+            let brief = brief.fold((0_u64, 0_u64), |(a, b), &bytes| {
+                (a.saturating_add(bytes.0), b.saturating_add(rounded(bytes)))
+            });
+            most_asked = most_asked.max(asked.saturating_add(brief.0));
+            most_rounds = most_rounds.max(rounds.saturating_add(brief.1));
         } else if act.ends() {
             asked = asked.saturating_sub(size.0);
             rounds = rounds.saturating_sub(size.1);
@@ -285,6 +289,13 @@ mod tests {
         assert_eq!(bounds.load_rounded, Bytes(2304));
         assert_eq!(bounds.packing, Bytes(2304));
         assert_eq!(online(&program, rounded, false), 1024 + 256 + 2048);
+    }
+
+    #[test]
+    fn what_is_freed_at_once_counts() {
+        let mut program = program(&[(100, 0), (300, 1), (0, 1), (200, 2)]);
+        program.driver.at_once = vec![(0, [Bytes(500), Bytes(7)]), (3, [Bytes(1), Bytes(1)])];
+        assert_eq!(program.load(), Bytes(607));
     }
 
     #[test]

@@ -190,6 +190,8 @@ pub struct DriverSide {
     pub(crate) inferred: u64,
     /// Acts that restore private pools, in order.
     pub(crate) restores: Vec<std::ops::Range<u32>>,
+    /// What a plan adds: requests that come right after an act and are freed at once, in the order of acts.
+    pub(crate) at_once: Vec<(usize, [Bytes; 2])>,
 }
 
 impl Program {
@@ -244,6 +246,12 @@ impl Program {
         if let Some(act) = self.acts.get_mut(act).filter(|act| act.asked().is_some()) {
             act.bytes = bytes.0;
         }
+    }
+
+    /// What is requested right after an act, and freed at once.
+    pub(crate) fn at_once(&self, act: usize) -> &[Bytes] {
+        let found = self.driver.at_once.binary_search_by_key(&act, |(at, _)| *at);
+        found.ok().and_then(|found| self.driver.at_once.get(found)).map_or(&[], |(_, bytes)| bytes)
     }
 
     /// The rounded size of the largest request from an act on, by act; one more than there are acts, the last zero.

@@ -73,7 +73,7 @@ pub(in super::super) fn drive(
     let mut flushes = returns.flushes.iter().copied().peekable();
     let mut unused_pools = returns.unused_pools.iter().copied().peekable();
     let acts = if failure.is_none() { acts } else { &[] };
-    for (at, &act) in acts.iter().enumerate() {
+    'acts: for (at, &act) in acts.iter().enumerate() {
         while let Some((_, pool)) = unused_pools.next_if(|&(from, _)| from <= at) {
             allocator.release_pool(pool);
         }
@@ -103,6 +103,22 @@ pub(in super::super) fn drive(
             }
         }
         tell(at, Bytes(allocator.stats().allocated_bytes.current()));
+        let mut brief = Vec::new();
+        for &bytes in program.at_once(at) {
+            match allocator.allocate(Request::of(bytes, lane), supplier) {
+                Ok(made) => brief.push(made.ticket),
+                Err(_) => {
+                    failure.get_or_insert(Failure::of(Some(at), bytes, &allocator));
+                    break 'acts;
+                }
+            }
+        }
+        if !brief.is_empty() {
+            tell(at, Bytes(allocator.stats().allocated_bytes.current()));
+        }
+        for ticket in brief.into_iter().rev() {
+            let _ = allocator.free(ticket);
+        }
     }
     let stats = allocator.stats();
     Driven {
