@@ -29,13 +29,20 @@ fn searched(truth: u64, batches: &[u64]) -> (Confirmation, Vec<(u64, bool)>) {
 #[test]
 fn a_search_confirms_what_passes_and_steps_down_from_what_fails() {
     let expected = plan(&autoencoder()).largest(Bytes(128 << 20), 1000).to_confirm.unwrap();
-    let (search, tried) = searched(u64::MAX, &[]);
-    assert_eq!((search.confirmed(), search.state()), (Some(expected), ConfirmationState::Confirmed));
+    let (search, tried) = searched(expected, &[]);
     // The first run is far beyond the probes: it measures, with more memory than the limit.
-    assert_eq!(tried, [(expected, true), (expected, false), (expected, false)]);
+    assert_eq!(tried[0], (expected, true));
+    // Then larger ones are tried, and the answer is smaller than all that failed.
+    assert!(
+        tried[1].0 > expected && tried[1..].iter().all(|&(_, only_measures)| !only_measures),
+        "{tried:?}"
+    );
+    assert_eq!(search.state(), ConfirmationState::Confirmed);
+    let (confirmed, failed) = (search.confirmed().unwrap(), search.nearest_failure().unwrap());
+    assert!(failed > expected && confirmed <= expected && confirmed * 13 <= failed * 12, "{tried:?}");
     let text = search.sentence("batch");
     assert!(
-        text.contains("ran 3 times") && text.contains("12 steps each, and passed. No run failed."),
+        text.contains("ran 3 times") && text.contains("12 steps each, and passed. The nearest failure"),
         "{text}"
     );
 
@@ -47,9 +54,9 @@ fn a_search_confirms_what_passes_and_steps_down_from_what_fails() {
         search.nearest_failure().unwrap() > truth
             && search.sentence("batch").contains("The nearest failure seen is at")
     );
-    // Nothing but the probes passes.
+    // Nothing but the probes passes, and the largest of them is next to a failure.
     let (search, tried) = searched(13, &[]);
-    assert!(search.confirmed().is_none_or(|confirmed| confirmed == 13), "{tried:?}");
+    assert_eq!((search.confirmed(), search.nearest_failure()), (Some(12), Some(14)), "{tried:?}");
     // A batch that was asked for is run, whether it fits or not.
     let (search, _) = searched(20, &[24]);
     assert_eq!(
@@ -59,6 +66,32 @@ fn a_search_confirms_what_passes_and_steps_down_from_what_fails() {
     assert!(search.sentence("batch").contains("24 ran out of memory under 128 MiB in 1 of 1 runs"));
     let (search, _) = searched(20, &[20]);
     assert_eq!((search.confirmed(), search.passes(20)), (Some(20), 3));
+}
+
+#[test]
+fn a_climb_ends_below_the_edge_that_runs_show() {
+    let expected = plan(&autoencoder()).largest(Bytes(128 << 20), 1000).to_confirm.unwrap();
+    for truth in expected..expected * 2 {
+        let (search, tried) = searched(truth, &[]);
+        let (confirmed, failed) = (search.confirmed().unwrap(), search.nearest_failure().unwrap());
+        // It passed three times, a larger one twice, and what failed is farther away.
+        assert!(confirmed <= truth && search.passes(confirmed) == 3, "{truth}: {tried:?}");
+        assert!(confirmed * 13 <= failed * 12 && failed <= truth + truth / 12 + 2, "{truth}: {tried:?}");
+        let above = search.passed_above();
+        assert!(above.is_none_or(|above| above <= truth && search.passes(above) == 2), "{tried:?}");
+        assert!(above.is_some() || confirmed <= expected, "{truth}: {tried:?}");
+        // Batch sizes are small here: a whole one is lost by each rounding.
+        assert!(confirmed + 3 + truth / 10 >= truth, "{confirmed} of {truth}: {tried:?}");
+        assert!(tried.len() <= 16, "{tried:?}");
+    }
+    // It does not go on for ever.
+    let (search, tried) = searched(u64::MAX, &[]);
+    assert!(search.confirmed().unwrap() > expected * 2 && search.nearest_failure().is_none(), "{tried:?}");
+    assert!(
+        search.sentence("batch").contains(" passed, too. No run failed."),
+        "{}",
+        search.sentence("batch")
+    );
 }
 
 #[test]

@@ -79,6 +79,8 @@ fn run(
     let Trial { batch, limit, number, .. } = trial;
     let begin = if trial.only_measures {
         format!("measuring {} {batch} under {limit}", job.variable)
+    } else if confirmation.is_climbing() {
+        format!("trying {} {batch} under {limit}", job.variable)
     } else {
         format!(
             "confirming {} {batch} under {limit}: run {} of {}",

@@ -4,11 +4,15 @@
 //! of ops in which no thread waits for memory, so they become probes and the plan is made again. If they use other kernels than the small
 //! probes, a second batch size near them is measured, and the plan is made from these runs alone. Only runs under the limit itself count
 //! as passes. A batch size at which one of them runs out of memory is too large. The next one is the largest that the repaired plan has
-//! room for; if the plan has not learned enough, one between the largest that passed and the smallest that failed. The search ends after
-//! [`MAX_BATCHES`] batch sizes. Not its job: running anything.
+//! room for; if the plan has not learned enough, one between the largest that passed and the smallest that failed. This search ends after
+//! [`MAX_BATCHES`] batch sizes.
+//!
+//! Threads may order ops in ways that need less than the plan allows for. So larger batch sizes than the one that passed are tried
+//! ([`Climb`]). Not its job: running anything.
 
 use std::collections::BTreeSet;
 
+use super::climb::{self, Climb, highest_pass};
 use super::verdict::variable_title;
 use super::{PlanOptions, ProbeRead};
 use crate::analysis::reading::Reading;
@@ -88,6 +92,13 @@ pub struct RealRun {
     pub ran_out: bool,
 }
 
+impl RealRun {
+    /// Whether it passed under the limit itself.
+    pub(super) fn is_pass(&self) -> bool {
+        !self.ran_out && !self.trial.only_measures
+    }
+}
+
 /// Whether real runs confirm the answer of a plan, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfirmationState {
@@ -139,6 +150,10 @@ pub struct Confirmation {
     target: Option<u64>,
     /// Whether runs with more memory than the limit can be made.
     has_room: bool,
+    /// Whether each run orders its ops differently.
+    has_threads: bool,
+    /// The search for larger batch sizes than the plan has room for.
+    climb: Option<Climb>,
     /// Batch sizes of runs that are not like the probes, so that no plan can be made from all of them.
     unlike: Vec<u64>,
     /// Whether a smaller run than these is like the probes: the kernels change in between.
@@ -160,6 +175,8 @@ impl Confirmation {
             runs: Vec::new(),
             target: None,
             has_room: false,
+            has_threads: false,
+            climb: None,
             unlike: Vec::new(),
             is_like_below: false,
             left_out: Vec::new(),
@@ -176,13 +193,16 @@ impl Confirmation {
             pool.is_some_and(|(host, _)| host.trace.history.framework == Some(Framework::TensorFlow));
         // A GPU need not have more memory than the limit. And what was compiled cannot be planned again from runs.
         let is_on_host = pool.is_some_and(|(host, pool)| host.trace.device_of(pool).starts_with("CPU"));
-        let has_room = is_tensorflow && is_on_host && plan.compiled_batches().is_none();
+        let has_threads = is_tensorflow && plan.compiled_batches().is_none();
+        let has_room = has_threads && is_on_host;
         Confirmation {
             limit: Some(limit),
             wanted: wanted.unwrap_or(if is_tensorflow { RUNS } else { RUNS_IN_ORDER }),
             runs: Vec::new(),
             target: options.batches.first().copied(),
             has_room,
+            has_threads,
+            climb: None,
             unlike: Vec::new(),
             is_like_below: false,
             left_out: Vec::new(),
@@ -194,6 +214,12 @@ impl Confirmation {
     #[must_use]
     pub fn needs_largest(&self) -> bool {
         self.stopped.is_none() && self.target.is_none()
+    }
+
+    /// Whether larger batch sizes than the confirmed one are tried.
+    #[must_use]
+    pub fn is_climbing(&self) -> bool {
+        self.climb.is_some()
     }
 
     /// Removes texts that come from the job.
@@ -249,8 +275,27 @@ impl Confirmation {
 
     /// The next run to make; `None` if there is nothing more to learn.
     #[must_use]
-    pub fn next(&self, plan: &Plan, found: Option<Largest>) -> Option<Trial> {
+    pub fn next(&mut self, plan: &Plan, found: Option<Largest>) -> Option<Trial> {
         let limit = self.limit.filter(|_| self.stopped.is_none())?;
+        if self.climb.is_none() {
+            let trial = self.next_of_plan(plan, found, limit);
+            // Nothing larger matters than a batch size that was asked for. And in one order, the plan finds the edge.
+            let climbs = self.has_threads && self.target.is_none() && self.wanted > 0;
+            if !climbs || trial.is_some_and(|trial| self.passes(trial.batch) == 0) {
+                return trial;
+            }
+            let from = trial.map(|trial| trial.batch).or_else(|| highest_pass(&self.runs))?;
+            let is_planned = found.and_then(|found| found.to_confirm).is_some_and(|sure| from <= sure);
+            let planned = Some(from).filter(|_| is_planned);
+            self.climb = Some(Climb { planned, runs_before: self.runs.len() });
+        }
+        let likely = found.and_then(|found| found.likely);
+        let batch = self.climb?.next(&self.runs, likely, u64::from(self.wanted))?;
+        Some(Trial { batch, limit, only_measures: false, number: self.number(batch, false) })
+    }
+
+    /// The next run that the plan asks for; `None` if its answer is confirmed, or cannot be.
+    fn next_of_plan(&self, plan: &Plan, found: Option<Largest>, limit: Bytes) -> Option<Trial> {
         let batch = match self.unlike.last() {
             Some(&unlike) if self.is_like_below => self.above(unlike)?,
             Some(unlike) => (unlike * QUARTERS_OF_UNLIKE / 4).max(1),
@@ -267,21 +312,24 @@ impl Confirmation {
             && (!self.unlike.is_empty() || probes_near(plan, batch, NEAR_DIVISOR) < MEASURED_RUNS)
             && self.passes(batch) == 0;
         let limit = if only_measures { limit + Bytes(limit.0 / ROOM_DIVISOR) } else { limit };
-        let alike = self
-            .runs
-            .iter()
-            .filter(|run| run.trial.batch == batch && run.trial.only_measures == only_measures);
-        let number = u32::try_from(alike.count()).unwrap_or(u32::MAX);
+        let number = self.number(batch, only_measures);
         if only_measures && number >= MAX_MEASURED_RUNS {
             return None;
         }
         Some(Trial { batch, limit, only_measures, number })
     }
 
-    /// Whether a run is worth adding to the probes: it passed, and few probes are near it.
+    /// The number of the next run of a kind at a batch size.
+    fn number(&self, batch: u64, only_measures: bool) -> u32 {
+        let is_alike = |run: &&RealRun| run.trial.batch == batch && run.trial.only_measures == only_measures;
+        u32::try_from(self.runs.iter().filter(is_alike).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a run is worth adding to the probes: it passed, and few probes are near it. A climb needs no plan.
     #[must_use]
     pub fn is_new(&self, plan: &Plan, run: &RealRun) -> bool {
-        !run.ran_out
+        self.climb.is_none()
+            && !run.ran_out
             && run.steps >= MIN_STEPS
             && plan.compiled_batches().is_none()
             && probes_near(plan, run.trial.batch, NEAR_DIVISOR)
@@ -306,9 +354,7 @@ impl Confirmation {
         };
         let planned = found.to_confirm.or(found.likely.map(below_likely)).or_else(|| self.half())?;
         let batch = match failed {
-            Some(failed) if planned > failed - failed / FAILURE_MARGIN_DIVISOR || planned == failed => {
-                self.below(plan, failed)?
-            }
+            Some(failed) if planned > below_failure(failed) => self.below(plan, failed)?,
             _ => planned,
         };
         // A batch size that has begun to pass is finished, if it is nearly the one.
@@ -352,16 +398,25 @@ impl Confirmation {
             .filter(|&batch| batch < failed)
     }
 
-    /// The largest batch size of which all runs under the limit passed, as many as wanted, while no smaller one failed.
+    /// The largest batch size of which all runs under the limit passed, as many as wanted, while no smaller one failed. After a climb it
+    /// keeps its distance from larger ones.
     #[must_use]
     pub fn confirmed(&self) -> Option<u64> {
-        let failed = self.nearest_failure();
-        let passed = self.runs.iter().map(|run| run.trial.batch).filter(|&batch| {
-            self.wanted > 0
-                && self.passes(batch) >= u64::from(self.wanted)
-                && failed.is_none_or(|failed| batch < failed)
-        });
+        let most = match (self.climb, self.nearest_failure()) {
+            (Some(climb), _) => climb.most(&self.runs),
+            (None, Some(failed)) => failed - 1,
+            (None, None) => u64::MAX,
+        };
+        let batches = self.runs.iter().map(|run| run.trial.batch).filter(|&batch| batch <= most);
+        let passed = batches.filter(|&batch| self.wanted > 0 && self.passes(batch) >= u64::from(self.wanted));
         passed.max().filter(|_| !self.has_few_steps())
+    }
+
+    /// A batch size above the answer that passed more than once.
+    #[must_use]
+    pub fn passed_above(&self) -> Option<u64> {
+        let top = self.climb?.top(&self.runs)?;
+        self.confirmed().filter(|&confirmed| top > confirmed).map(|_| top)
     }
 
     fn has_few_steps(&self) -> bool {
@@ -377,8 +432,7 @@ impl Confirmation {
     /// The runs of a batch size that passed under the limit.
     #[must_use]
     pub fn passes(&self, batch: u64) -> u64 {
-        let is_pass = |run: &&RealRun| run.trial.batch == batch && !run.ran_out && !run.trial.only_measures;
-        self.runs.iter().filter(is_pass).count() as u64
+        climb::passes(&self.runs, batch)
     }
 
     /// The runs of a batch size that ran out of memory.
@@ -397,7 +451,7 @@ impl Confirmation {
     /// The smallest batch size at which a run ran out of memory.
     #[must_use]
     pub fn nearest_failure(&self) -> Option<u64> {
-        self.runs.iter().filter(|run| run.ran_out).map(|run| run.trial.batch).min()
+        climb::nearest_failure(&self.runs)
     }
 
     /// The batch size that the runs are about: the confirmed one, the requested one, else the one that ran last.
@@ -443,6 +497,10 @@ impl Confirmation {
             (state, _) => format!("not confirmed: {}.", state.reason(details)),
         };
         let text = capitalised(&text);
+        let text = match self.passed_above() {
+            Some(above) => format!("{text} {} passed, too.", capitalised(&format!("{name} {above}"))),
+            None => text,
+        };
         match (self.nearest_failure(), self.confirmed()) {
             (Some(failed), Some(confirmed)) => {
                 let more = (u128::from(failed) * 100)
@@ -480,6 +538,11 @@ impl ConfirmationState {
             ConfirmationState::NotAProbe => with("the plan could not be made again with a run"),
         }
     }
+}
+
+/// The largest batch size that is far enough below one that failed.
+fn below_failure(failed: u64) -> u64 {
+    failed - failed.div_ceil(FAILURE_MARGIN_DIVISOR)
 }
 
 /// Whether a run ended because memory ran out.

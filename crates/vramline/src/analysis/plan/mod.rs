@@ -1,5 +1,6 @@
 //! The plan: what batch sizes need, what fits, which fixes need less, and how certain that is.
 
+mod climb;
 mod compiled;
 mod confirm;
 mod document;

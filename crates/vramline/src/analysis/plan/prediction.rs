@@ -244,7 +244,8 @@ impl<'a> Answers<'a> {
         let likely = likely.map(|likely| likely.min(most)).filter(|&likely| likely > 0);
         if let Some(sure) = self.confirmation.confirmed().filter(|_| self.confirmation.is_for_largest()) {
             let _ = self.is_certain_at(sure, predictions);
-            let likely = likely.map_or(sure, |likely| likely.max(sure));
+            let passed = self.confirmation.passed_above().unwrap_or(sure);
+            let likely = likely.map_or(passed, |likely| likely.max(passed));
             return LargestBatch { sure: Ok(sure), expected: Ok(sure), likely: Ok(likely) };
         }
         if failed.is_some_and(|failed| sure >= Some(failed)) {
