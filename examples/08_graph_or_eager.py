@@ -16,7 +16,7 @@ STEPS = 8
 BATCH = 64
 DEVICE = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
-# With one thread, ops run one after the other, so the peak is the same in every run.
+# With one thread, ops run one after the other, so the peak is nearly always the same.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 

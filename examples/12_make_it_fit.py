@@ -18,7 +18,7 @@ DEVICE = "GPU:0" if GPUS else "CPU:0"
 # GPUs are fast with float16; CPUs support bfloat16.
 MIXED = "mixed_float16" if GPUS else "mixed_bfloat16"
 
-# With one thread, ops run one after the other, so the peak is the same in every run.
+# With one thread, ops run one after the other, so the peak is nearly always the same.
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
