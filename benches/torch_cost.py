@@ -10,7 +10,7 @@ and PyTorch with CUDA. On the CPU there is no history: it only checks the script
 
 With `--jobs`: the same training runs bare, under `vramline run --trace off` and under `vramline run`, in turns. Each step is timed by the
 job itself, with the device waited for before and after; the first is left out, which makes libraries load. The models are those of
-tests/gpu/plan_probes.py: many small tensors a step are the worst case, since each is a line of history.
+tests/gpu/plan_models: many small tensors a step are the worst case, since each is a line of history.
 
 With `--write` the table replaces the one in the page; the other table of the page stays.
 """
@@ -27,7 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/gpu"))
-import plan_probes
+import plan_models
 
 CASES = (("resnet50-adam", 8), ("resnet50-adam", 64), ("gpt-adamw", 4), ("gpt-adamw", 32))
 TRACED = 5
@@ -46,7 +46,7 @@ def train(case, batch):
     import torch
 
     torch.manual_seed(0)
-    model, samples = getattr(plan_probes, plan_probes.CASES[case][0])(torch)
+    model, samples = plan_models.made_model(torch, case)
     model = model.cuda()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     x, y = (each.cuda() for each in samples(batch))
@@ -141,7 +141,7 @@ class Job:
 
         torch.manual_seed(0)
         self.torch, self.is_cuda = torch, device == "cuda"
-        model, samples = small(torch) if case == "small" else getattr(plan_probes, plan_probes.CASES[case][0])(torch)
+        model, samples = small(torch) if case == "small" else plan_models.made_model(torch, case)
         self.model = model.to(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-4)
         self.x, self.y = (each.to(device) for each in samples(batch))

@@ -2,7 +2,7 @@
 
     python tests/gpu/fit.py OUT
 
-Needs vramline, PyTorch and JAX with CUDA; no network. The models are those of plan_probes.py. OUT gets `fit.json`: what `vramline plan` says
+Needs vramline, PyTorch and JAX with CUDA; no network. The models are those of plan_models. OUT gets `fit.json`: what `vramline plan` says
 of a batch eight times the largest probe, made by running this script, and what that batch really took (PyTorch's own counts, NVML's for
 the process); fixes applied from outside, predicted beside measured; a JAX step compiled at a batch; and a look of `vramline top` while a job
 runs. The probes of the first case are packed beside it. What must hold is asserted.
@@ -17,6 +17,7 @@ import sys
 import tarfile
 import time
 
+import plan_models
 import plan_probes
 
 BATCHES = (2, 4, 8)
@@ -33,7 +34,7 @@ def train(case, batch, told):
     import torch
 
     torch.manual_seed(0)
-    made, samples = small(torch) if case == "small" else getattr(plan_probes, plan_probes.CASES[case][0])(torch)
+    made, samples = small(torch) if case == "small" else plan_models.made_model(torch, case)
     made = made.cuda()
     stepper = torch.optim.AdamW(made.parameters(), 1e-4)
     for _ in range(STEPS):
