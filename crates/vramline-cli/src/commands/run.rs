@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use vramline::Reading;
 use vramline::analysis::oom::is_survived;
+use vramline::analysis::ranks::RankChoice;
 use vramline::recording::folder::{self, Part};
 use vramline::units::Bytes;
 
@@ -154,7 +155,7 @@ pub(crate) fn record(spec: &JobSpec<'_>, is_printed: bool, json: Option<&Path>) 
     let is_attached =
         folder::parts(&path).is_ok_and(|parts| parts.iter().any(|(part, _)| *part == Part::Process));
     if is_attached && (is_printed || json.is_some()) {
-        if let Some(reading) = tried(|| Input::new(false).read(&path)) {
+        if let Some(reading) = tried(|| Input::new(false).with_ranks(RankChoice::default()).read(&path)) {
             report_on(reading, is_printed, json);
         }
     } else if is_booted && !is_attached {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::moments::{self, HeldAtFailure, ProcessMoments};
+use super::ranks::JobRanks;
 use crate::advise::Finding;
 use crate::event::{self, Framework, History};
 use crate::failure::{Dialect, Failure, Failures, SizeRange};
@@ -47,6 +48,8 @@ opaque! {
         recorded: Option<Recorded>,
         /// The failed allocations of a recording.
         failures: Option<OutOfMemory>,
+        /// The ranks of a job, if the recording was read rank by rank.
+        ranks: Option<JobRanks>,
     }
 }
 
@@ -107,6 +110,7 @@ impl Reading {
             unreadable: Vec::new(),
             recorded: None,
             failures: None,
+            ranks: None,
         }
     }
 }
@@ -195,7 +199,11 @@ fn recorded(path: &Path) -> Result<Recorded, SourceError> {
 
 /// A recording, and the traces of its processes.
 fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, SourceError> {
-    let recorded = recorded(path)?;
+    Ok(reading_of(recorded(path)?, progress))
+}
+
+/// What was read of a recording, with the traces of the same processes.
+pub(super) fn reading_of(recorded: Recorded, progress: &Arc<Progress>) -> Reading {
     let mut reading = Reading::empty();
     let mut found = OutOfMemory::default();
     for (number, process) in recorded.processes.iter().enumerate() {
@@ -212,7 +220,7 @@ fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, Sour
     }
     reading.failures = Some(found).filter(|found| !found.failures.list.is_empty());
     reading.recorded = Some(recorded);
-    Ok(reading)
+    reading
 }
 
 /// The traces of a process of a recording.

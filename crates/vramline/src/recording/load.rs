@@ -21,53 +21,150 @@ const LARGEST_FACTS: u64 = 4 << 20;
 
 /// Reads a recording.
 pub fn read(path: &Path) -> Result<Recorded, ReadError> {
-    let newer = |what: String| ReadError::Newer { path: path.to_owned(), what };
-    let mut recorded = Recorded { path: path.to_owned(), ..Recorded::default() };
-    match RunManifest::read(path) {
-        Ok(manifest) => recorded.manifest = Some(manifest),
-        Err(error @ ManifestError::Newer { .. }) => return Err(newer(error.to_string())),
-        Err(ManifestError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => recorded.warnings.add("unreadable-manifest", error.to_string(), error.hint()),
-    }
-    let found = parts(path).map_err(|error| ReadError::Io { path: path.to_owned(), error })?;
-    let mut processes: BTreeMap<ProcessId, RecordedProcess> = BTreeMap::new();
-    for (part, id) in found {
-        let file = path.join(part.name(&id));
-        if part == Part::DriverCalls {
-            recorded.driver_calls.extend(driver_calls(&file, id, path, &mut recorded.warnings)?);
-            continue;
+    RecordedFolder::open(path)?.read()
+}
+
+/// The files of a recording by process, so that the processes of a large job can be read one after the other.
+#[derive(Debug)]
+pub struct RecordedFolder {
+    path: PathBuf,
+    manifest: Option<RunManifest>,
+    parts: BTreeMap<ProcessId, Vec<Part>>,
+    /// What others than the recorder put there, in the order of the names.
+    last_words: BTreeMap<ProcessId, Vec<PathBuf>>,
+    warnings: Warnings,
+}
+
+impl RecordedFolder {
+    /// Lists a recording.
+    pub fn open(path: &Path) -> Result<RecordedFolder, ReadError> {
+        let mut folder = RecordedFolder {
+            path: path.to_owned(),
+            manifest: None,
+            parts: BTreeMap::new(),
+            last_words: BTreeMap::new(),
+            warnings: Warnings::default(),
+        };
+        match RunManifest::read(path) {
+            Ok(manifest) => folder.manifest = Some(manifest),
+            Err(error @ ManifestError::Newer { .. }) => return Err(newer(path, error.to_string())),
+            Err(ManifestError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => folder.warnings.add("unreadable-manifest", error.to_string(), error.hint()),
         }
-        let process = processes.entry(id.clone()).or_insert_with(|| RecordedProcess::new(id));
-        let mut table = || table(&file, path, &mut recorded.warnings);
-        match part {
-            Part::Process => match facts(&file) {
-                Ok(facts) if facts.schema > VERSION => {
-                    return Err(newer(format!("'{}' has schema {}", name_of(&file), facts.schema)));
+        let found = parts(path).map_err(|error| ReadError::Io { path: path.to_owned(), error })?;
+        for (part, id) in found {
+            folder.parts.entry(id).or_default().push(part);
+        }
+        folder.list_last_words();
+        Ok(folder)
+    }
+
+    /// Its processes.
+    pub fn processes(&self) -> impl Iterator<Item = &ProcessId> {
+        self.parts.keys()
+    }
+
+    /// What a process says of itself; `None` if its file is missing or damaged.
+    #[must_use]
+    pub fn facts(&self, id: &ProcessId) -> Option<ProcessFacts> {
+        facts(&self.path.join(Part::Process.name(id))).ok()
+    }
+
+    /// Reads the whole recording.
+    pub fn read(&self) -> Result<Recorded, ReadError> {
+        let ids: Vec<&ProcessId> = self.parts.keys().collect();
+        self.read_of(&ids, true)
+    }
+
+    /// Reads some of its processes, with or without the driver's rows.
+    pub fn read_of(&self, ids: &[&ProcessId], with_driver: bool) -> Result<Recorded, ReadError> {
+        let path = &self.path;
+        let mut recorded = Recorded {
+            path: path.clone(),
+            manifest: self.manifest.clone(),
+            warnings: self.warnings.clone(),
+            ..Recorded::default()
+        };
+        for id in ids {
+            self.read_process(id, &mut recorded)?;
+        }
+        let file = path.join(DRIVER);
+        if with_driver && file.exists() {
+            recorded.driver = DriverRow::all(&table(&file, path, &mut recorded.warnings)?);
+        }
+        recorded.processes.sort_by_key(|process| process.marks.first().map(|mark| mark.time));
+        warn_of_missing_calls(&mut recorded);
+        Ok(recorded)
+    }
+
+    fn read_process(&self, id: &ProcessId, recorded: &mut Recorded) -> Result<(), ReadError> {
+        let (path, warnings) = (&self.path, &mut recorded.warnings);
+        let mut process = RecordedProcess::new(id.clone());
+        let mut has_own = false;
+        for part in self.parts.get(id).into_iter().flatten() {
+            let file = path.join(part.name(id));
+            if *part == Part::DriverCalls {
+                recorded.driver_calls.extend(driver_calls(&file, id.clone(), path, warnings)?);
+                continue;
+            }
+            has_own = true;
+            let mut table = || table(&file, path, warnings);
+            match part {
+                Part::Process => match facts(&file) {
+                    Ok(facts) if facts.schema > VERSION => {
+                        return Err(newer(path, format!("'{}' has schema {}", name_of(&file), facts.schema)));
+                    }
+                    Ok(facts) => process.facts = facts,
+                    Err(error) => warnings.add(
+                        "unreadable-facts",
+                        format!("'{}' cannot be read: {error}", name_of(&file)),
+                        "",
+                    ),
+                },
+                Part::Marks => process.marks = Mark::all(&table()?),
+                Part::Samples => process.samples = Sample::all(&table()?),
+                Part::Inventory => process.inventories = Inventory::all(&table()?),
+                Part::Owners => process.owners = OwnerRow::all(&table()?),
+                Part::Trace => process.trace = Some(file),
+                Part::DriverCalls => {}
+            }
+        }
+        if has_own {
+            let paths = self.last_words.get(id).map(Vec::as_slice).unwrap_or_default();
+            add_last_words(&mut process, paths);
+            recorded.processes.push(process);
+        }
+        Ok(())
+    }
+
+    /// Finds texts of errors, TensorFlow's dumps, and what frameworks said of single moments.
+    fn list_last_words(&mut self) {
+        let Ok(entries) = std::fs::read_dir(&self.path) else { return };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            let name = name_of(&path);
+            let id = match LastWords::of_name(&name) {
+                Some((LastWords::Dump, rest)) => {
+                    // A host may have such signs in its name too.
+                    let mut ids = rest.match_indices('_').filter_map(|(at, _)| rest.get(..at)?.parse().ok());
+                    ids.find(|id| self.parts.contains_key(id))
                 }
-                Ok(facts) => process.facts = facts,
-                Err(error) => recorded.warnings.add(
-                    "unreadable-facts",
-                    format!("'{}' cannot be read: {error}", name_of(&file)),
-                    "",
-                ),
-            },
-            Part::Marks => process.marks = Mark::all(&table()?),
-            Part::Samples => process.samples = Sample::all(&table()?),
-            Part::Inventory => process.inventories = Inventory::all(&table()?),
-            Part::Owners => process.owners = OwnerRow::all(&table()?),
-            Part::Trace => process.trace = Some(file),
-            Part::DriverCalls => {}
+                Some((LastWords::Exception, rest)) => {
+                    rest.strip_suffix(".txt").and_then(|id| id.parse().ok())
+                }
+                Some((LastWords::Raised, rest)) => rest.rsplit_once('.').and_then(|(id, _)| id.parse().ok()),
+                None => moment_of_name(&name).map(|(id, _)| id),
+            };
+            if let Some(id) = id.filter(|id| self.parts.contains_key(id)) {
+                self.last_words.entry(id).or_default().push(path);
+            }
         }
     }
-    let file = path.join(DRIVER);
-    if file.exists() {
-        recorded.driver = DriverRow::all(&table(&file, path, &mut recorded.warnings)?);
-    }
-    recorded.processes = processes.into_values().collect();
-    recorded.processes.sort_by_key(|process| process.marks.first().map(|mark| mark.time));
-    add_last_words(&mut recorded);
-    warn_of_missing_calls(&mut recorded);
-    Ok(recorded)
+}
+
+fn newer(path: &Path, what: String) -> ReadError {
+    ReadError::Newer { path: path.to_owned(), what }
 }
 
 /// Says so where calls of the driver were to be recorded and the job used a GPU, but no process recorded any.
@@ -151,33 +248,29 @@ enum LastWords {
     Raised,
 }
 
-/// What others than the recorder put there: texts of errors, TensorFlow's dumps, and what frameworks said of single moments.
-fn add_last_words(recorded: &mut Recorded) {
-    const KINDS: [(&str, LastWords); 3] =
-        [("dump-", LastWords::Dump), ("exception-", LastWords::Exception), ("raised-", LastWords::Raised)];
-    let Ok(entries) = std::fs::read_dir(&recorded.path) else { return };
-    let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    names.sort();
-    for (path, (id, number)) in names.iter().filter_map(|path| Some((path, moment_of_name(&name_of(path))?)))
-    {
-        if path.is_dir()
-            && let Some(process) = recorded.processes.iter_mut().find(|process| process.id == id)
-        {
+impl LastWords {
+    /// What a name stands for, and what follows in it.
+    fn of_name(name: &str) -> Option<(LastWords, &str)> {
+        const KINDS: [(&str, LastWords); 3] = [
+            ("dump-", LastWords::Dump),
+            ("exception-", LastWords::Exception),
+            ("raised-", LastWords::Raised),
+        ];
+        KINDS.iter().find_map(|(prefix, kind)| Some((*kind, name.strip_prefix(prefix)?)))
+    }
+}
+
+fn add_last_words(process: &mut RecordedProcess, paths: &[PathBuf]) {
+    for path in paths {
+        let name = name_of(path);
+        if let Some((_, number)) = moment_of_name(&name).filter(|_| path.is_dir()) {
             process.moments.insert(number, path.clone());
         }
-    }
-    for path in names.into_iter().filter(|path| path.is_file()) {
-        let name = name_of(&path);
-        let known = KINDS.iter().find_map(|(prefix, kind)| Some((name.strip_prefix(prefix)?, *kind)));
-        let Some((rest, kind)) = known else { continue };
-        for process in &mut recorded.processes {
-            let Some(after) = rest.strip_prefix(&process.id.to_string()) else { continue };
-            match kind {
-                LastWords::Dump if after.starts_with('_') => process.dumps.push(path.clone()),
-                LastWords::Exception if after == ".txt" => process.exception = Some(path.clone()),
-                LastWords::Raised if after.starts_with('.') => process.raised.push(path.clone()),
-                _ => {}
-            }
+        match LastWords::of_name(&name).filter(|_| path.is_file()) {
+            Some((LastWords::Dump, _)) => process.dumps.push(path.clone()),
+            Some((LastWords::Exception, _)) => process.exception = Some(path.clone()),
+            Some((LastWords::Raised, _)) => process.raised.push(path.clone()),
+            None => {}
         }
     }
 }

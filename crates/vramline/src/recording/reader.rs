@@ -10,8 +10,8 @@ use super::driver_calls::DriverCalls;
 use super::folder::{ProcessId, RUN, parts};
 use super::identity::RankIdentity;
 #[cfg(feature = "recording")]
-pub use super::load::read;
-use super::manifest::RunManifest;
+pub use super::load::{RecordedFolder, read};
+use super::manifest::{ClockPair, RunManifest};
 use super::rows::{DriverRow, Inventory, Mark, Moment, OwnerRow, Sample, TraceState};
 use crate::event::Framework;
 use crate::warning::Warnings;
@@ -110,6 +110,10 @@ impl RecordedProcess {
 pub struct ProcessFacts {
     /// The version of what it wrote.
     pub schema: u32,
+    /// The version of Vramline that wrote it.
+    pub vramline: String,
+    /// What the clocks showed when it was written.
+    pub clocks: Option<ClockPair>,
     /// Python's version.
     pub python: String,
     /// Frameworks with their versions.

@@ -43,6 +43,9 @@ impl Redaction {
         if let Some(failures) = &mut reading.failures {
             self.failures(failures);
         }
+        if let Some(ranks) = &mut reading.ranks {
+            self.ranks(ranks);
+        }
         reading.other_runs.iter_mut().for_each(|path| *path = self.path(path));
         let unreadable = std::mem::take(&mut reading.unreadable);
         reading.unreadable = unreadable.into_iter().map(|error| self.source_error(error)).collect();
@@ -287,7 +290,7 @@ impl Redaction {
     }
 
     /// Users choose the names of jobs and labels.
-    fn identity(&mut self, identity: &mut RankIdentity) {
+    pub(super) fn identity(&mut self, identity: &mut RankIdentity) {
         identity.job = identity.job.as_ref().map(|_| HIDDEN.to_owned());
         identity.host = identity.host.as_deref().map(|host| self.host(host));
         identity.run = identity.run.as_deref().map(|id| self.process_name(id));
