@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::attempts;
 use super::driver_calls::{DriverCalls, DriverCallsError};
-use super::folder::{DRIVER, Part, ProcessId, moment_of_name, open_plain, parts};
+use super::folder::{DRIVER, Part, ProcessId, RUN, moment_of_name, open_plain, parts};
 use super::manifest::{DriverTrace, ManifestError, RunManifest};
-use super::reader::{ProcessFacts, ReadError, Recorded, RecordedProcess};
+use super::reader::{ProcessFacts, ReadError, Recorded, RecordedProcess, RecordedRun, RunView};
 use super::rows::{DriverRow, HOST, Inventory, Mark, OwnerRow, Sample};
 use super::schema::VERSION;
 use super::stream::{self, StreamError, Table};
@@ -31,11 +32,25 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
     }
     let found = parts(path).map_err(|error| ReadError::Io { path: path.to_owned(), error })?;
     let mut processes: BTreeMap<ProcessId, RecordedProcess> = BTreeMap::new();
+    let mut runs: BTreeMap<ProcessId, RecordedRun> = BTreeMap::new();
     for (part, id) in found {
         let file = path.join(part.name(&id));
-        if part == Part::DriverCalls {
-            recorded.driver_calls.extend(driver_calls(&file, id, path, &mut recorded.warnings)?);
-            continue;
+        match part {
+            Part::DriverCalls => {
+                recorded.driver_calls.extend(driver_calls(&file, id, path, &mut recorded.warnings)?);
+                continue;
+            }
+            Part::Run => {
+                let manifest = manifest(&file, path, &mut recorded.warnings)?;
+                runs.entry(id.clone()).or_insert_with(|| RecordedRun::new(id)).manifest = manifest;
+                continue;
+            }
+            Part::Driver => {
+                let rows = DriverRow::all(&table(&file, path, &mut recorded.warnings)?);
+                runs.entry(id.clone()).or_insert_with(|| RecordedRun::new(id)).driver = rows;
+                continue;
+            }
+            _ => {}
         }
         let process = processes.entry(id.clone()).or_insert_with(|| RecordedProcess::new(id));
         let mut table = || table(&file, path, &mut recorded.warnings);
@@ -56,7 +71,7 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
             Part::Inventory => process.inventories = Inventory::all(&table()?),
             Part::Owners => process.owners = OwnerRow::all(&table()?),
             Part::Trace => process.trace = Some(file),
-            Part::DriverCalls => {}
+            Part::DriverCalls | Part::Run | Part::Driver => {}
         }
     }
     let file = path.join(DRIVER);
@@ -65,16 +80,41 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
     }
     recorded.processes = processes.into_values().collect();
     recorded.processes.sort_by_key(|process| process.marks.first().map(|mark| mark.time));
+    recorded.others = runs.into_values().collect();
+    let begin = |run: &RecordedRun| run.manifest.as_ref().map(|manifest| manifest.clocks.begin.realtime_ns.0);
+    recorded.others.sort_by_key(|run| (begin(run), run.id.clone()));
+    // The one that made the folder may not have been able to start its command.
+    if recorded.manifest.is_none() && !recorded.others.is_empty() && !path.join(RUN).exists() {
+        let first = recorded.others.remove(0);
+        (recorded.manifest, recorded.driver) = (first.manifest, first.driver);
+    }
+    attempts::number(&mut recorded);
     add_last_words(&mut recorded);
     warn_of_missing_calls(&mut recorded);
     Ok(recorded)
 }
 
+/// The manifest of a parent that joined; an unreadable one becomes a warning.
+fn manifest(file: &Path, folder: &Path, warnings: &mut Warnings) -> Result<Option<RunManifest>, ReadError> {
+    match RunManifest::read_file(file.to_owned()) {
+        Ok(manifest) => Ok(Some(manifest)),
+        Err(error @ ManifestError::Newer { .. }) => {
+            Err(ReadError::Newer { path: folder.to_owned(), what: error.to_string() })
+        }
+        Err(error) => {
+            warnings.add("unreadable-manifest", error.to_string(), error.hint());
+            Ok(None)
+        }
+    }
+}
+
 /// Says so where calls of the driver were to be recorded and the job used a GPU, but no process recorded any.
 fn warn_of_missing_calls(recorded: &mut Recorded) {
-    let is_on = recorded.manifest.as_ref().is_some_and(|run| run.settings.driver_trace == DriverTrace::On);
-    let used_gpu = recorded.driver.iter().any(|row| row.is_job == Some(true) && row.device != HOST);
-    if is_on && used_gpu && recorded.driver_calls.is_empty() {
+    let should_have = |run: RunView<'_>| {
+        let is_on = run.manifest.is_some_and(|run| run.settings.driver_trace == DriverTrace::On);
+        is_on && run.driver.iter().any(|row| row.is_job == Some(true) && row.device != HOST)
+    };
+    if recorded.driver_calls.is_empty() && recorded.runs().any(should_have) {
         recorded.warnings.add(
             "no-driver-calls",
             "the job used a GPU, but none of its processes recorded calls of the driver".to_owned(),
