@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use vramline::recording::folder::{self, ProcessId};
+use vramline::recording::folder::{self, ProcessId, RunPlace};
 use vramline::recording::identity::RankIdentity;
 use vramline::recording::manifest::{self, ClockPair, Clocks, DriverTrace, RunManifest};
 use vramline::recording::rows::Moment;
@@ -20,12 +20,14 @@ use crate::launch::spec::JobSpec;
 use crate::launch::values::{DriverTraceMode, Variables};
 use crate::launch::{child, devices, driver, package, place, preload, say, say_once};
 use crate::progress::ProgressLine;
-use crate::variables::{DRIVER_TRACE, LD_PRELOAD, PYTHONPATH, RECORD, TO_PYTHON};
+use crate::variables::{DRIVER_TRACE, JOB, LABELS, LD_PRELOAD, PYTHONPATH, RECORD, RUN_NAME, TO_PYTHON};
 
 /// A job that has ended.
 pub(crate) struct Recorded {
     /// The recording, if there is one. Its `run.json` is still the one from the start of the job.
     pub(crate) path: Option<PathBuf>,
+    /// Where its own manifest is.
+    pub(crate) place: Option<RunPlace>,
     pub(crate) manifest: RunManifest,
     /// Whether the Python side of Vramline was set up to load inside the job.
     pub(crate) is_booted: bool,
@@ -80,9 +82,11 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
         .output
         .clone()
         .unwrap_or_else(|| place::default_name(&spec.command, manifest.clocks.begin.realtime_ns));
-    let recording = place::make(&wanted, &manifest);
+    let place = place::make(&wanted, &manifest, spec.job.is_some());
+    let recording = place.as_ref().map(|place| place.folder.clone());
 
     let mut command = command_of(spec, &planned, boot.as_deref().ok(), recording.as_deref());
+    command.envs(told(&manifest.identity));
     command.env_remove(DRIVER_TRACE);
     if let (Ok(Some(library)), Some(path)) = (&preloaded, &recording) {
         command.env(DRIVER_TRACE, std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
@@ -98,7 +102,7 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
     let exit = std::thread::scope(|threads| {
         let started = |job| {
             line = spec.progress.clone().map(ProgressLine::timed);
-            watch = recording.as_deref().and_then(|path| driver::watch(path, job, spec.rate, &manifest));
+            watch = place.as_ref().and_then(|place| driver::watch(place, job, spec.rate, &manifest));
             if ending.may_come() {
                 let ending = &ending;
                 threads.spawn(move || ending.wait(job));
@@ -109,6 +113,7 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
     drop(line);
     let mut recorded = Recorded {
         path: recording,
+        place,
         is_booted: boot.is_ok(),
         interrupted: ending.interrupted(),
         end: JobEnd::NotStarted,
@@ -124,7 +129,8 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
         Err(error) => {
             let program = spec.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
             say(format_args!("cannot start '{program}': {error}"));
-            recorded.path.take().iter().for_each(|path| place::unmake(path));
+            recorded.path = None;
+            recorded.place.take().iter().for_each(place::unmake);
             if error.kind() == io::ErrorKind::NotFound {
                 recorded.end = JobEnd::NotFound;
             }
@@ -142,7 +148,10 @@ fn manifest_of(
 ) -> RunManifest {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     let own = ProcessId::of_running(std::process::id()).ok();
-    let identity = RankIdentity { run: own.map(|id| id.to_string()), ..RankIdentity::of(&user, None) };
+    let mut identity = RankIdentity::of(&user, None);
+    identity.run = own.map(|id| id.to_string());
+    identity.job = spec.job.clone().or(identity.job);
+    identity.labels.clone_from(&spec.labels);
     RunManifest {
         kind: manifest::KIND.to_owned(),
         schema: manifest::SCHEMA,
@@ -159,6 +168,14 @@ fn manifest_of(
         driver: None,
         exit: None,
     }
+}
+
+/// What the processes of a run cannot know of their identity.
+fn told(identity: &RankIdentity) -> impl Iterator<Item = (&'static str, String)> {
+    let labels = Some(&identity.labels).filter(|labels| !labels.is_empty());
+    let labels = labels.and_then(|labels| serde_json::to_string(labels).ok());
+    let told = [(JOB, identity.job.clone()), (RUN_NAME, identity.run.clone()), (LABELS, labels)];
+    told.into_iter().filter_map(|(name, value)| Some((name, value?)))
 }
 
 fn clocks() -> ClockPair {

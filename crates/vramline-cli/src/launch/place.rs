@@ -1,31 +1,36 @@
 //! The folder of the recording: the requested name, or a name made from the script and the time. If it cannot be written, the
-//! recording goes to the temporary folder.
+//! recording goes to the temporary folder. A run that belongs to a job with several runs joins the recording that another of them began.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use vramline::recording::folder;
+use vramline::recording::folder::{self, RunPlace};
+use vramline::recording::joining::{self, Claimed};
 use vramline::recording::manifest::RunManifest;
 use vramline::units::Nanos;
 
 use crate::launch::say;
 
-/// Creates the folder and writes its manifest. Prints a line and returns `None` if no place can be written.
-pub(crate) fn make(wanted: &Path, manifest: &RunManifest) -> Option<PathBuf> {
-    let error = match filled(wanted, manifest) {
-        Ok(path) => return Some(path),
+/// Creates the folder or joins it, and writes the manifest. `is_named` tells that the user named the job. Prints a line and returns
+/// `None` if no place can be written.
+pub(crate) fn make(wanted: &Path, manifest: &RunManifest, is_named: bool) -> Option<RunPlace> {
+    let error = match filled(wanted, manifest, is_named) {
+        Ok(place) => return Some(place),
         Err(error) => error,
     };
     let temporary = std::env::temp_dir().join(wanted.file_name().unwrap_or("run.vram".as_ref()));
-    match filled(&temporary, manifest) {
-        Ok(path) => {
+    match filled(&temporary, manifest, is_named) {
+        Ok(place) => {
             say(format_args!(
                 "cannot write '{}' ({error}); recording to '{}' instead",
                 wanted.display(),
-                path.display()
+                place.folder.display()
             ));
-            Some(path)
+            if joining::may_join(&manifest.identity, is_named) {
+                say("`vramline gather` joins the recordings of several hosts");
+            }
+            Some(place)
         }
         Err(_) => {
             say(format_args!("cannot write '{}' ({error}); running without a recording", wanted.display()));
@@ -34,28 +39,23 @@ pub(crate) fn make(wanted: &Path, manifest: &RunManifest) -> Option<PathBuf> {
     }
 }
 
-fn filled(wanted: &Path, manifest: &RunManifest) -> io::Result<PathBuf> {
-    let created = folder::create(wanted)?;
-    if let Err(error) = manifest.write(&created.path) {
-        // A folder without a manifest is useless.
-        let _ = std::fs::remove_dir(&created.path);
-        return Err(error);
-    }
-    if created.is_renamed {
+fn filled(wanted: &Path, manifest: &RunManifest, is_named: bool) -> io::Result<RunPlace> {
+    let Claimed { place, passed } = joining::claim(wanted, manifest, is_named)?;
+    if let Some(passed) = passed {
         say(format_args!(
-            "'{}' already exists; recording to '{}' instead",
+            "'{}' {passed}; recording to '{}' instead",
             wanted.display(),
-            created.path.display()
+            place.folder.display()
         ));
     }
-    Ok(created.path)
+    Ok(place)
 }
 
 /// Removes the recording of a job that could not be started.
-pub(crate) fn unmake(path: &Path) {
+pub(crate) fn unmake(place: &RunPlace) {
     // Only what was written here: a folder with other files stays.
-    let _ = std::fs::remove_file(path.join(folder::RUN));
-    let _ = std::fs::remove_dir(path);
+    let _ = std::fs::remove_file(place.manifest());
+    let _ = std::fs::remove_dir(&place.folder);
 }
 
 /// `train-20261115-071010.vram` for `python train.py` at that time (UTC).

@@ -1,6 +1,7 @@
 //! The settings of a recorded job and their defaults. Conflicts between settings are found here; `environment` turns settings into
 //! environment variables.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
@@ -23,6 +24,10 @@ pub(crate) struct JobSpec<'a> {
     pub(crate) command: Vec<OsString>,
     /// The folder to record into. The default name is made from the script and the time.
     pub(crate) output: Option<PathBuf>,
+    /// The name of the job, if the user gives one. Runs of one job write one recording.
+    pub(crate) job: Option<String>,
+    /// The user's labels.
+    pub(crate) labels: BTreeMap<String, String>,
     /// Which steps are traced.
     pub(crate) trace: Trace,
     /// The longest duration of one trace, in seconds.
@@ -64,6 +69,8 @@ impl Default for JobSpec<'_> {
         JobSpec {
             command: Vec::new(),
             output: None,
+            job: None,
+            labels: BTreeMap::new(),
             trace: Trace::Auto,
             trace_seconds: 60,
             until_oom: UntilOom::Auto,

@@ -634,14 +634,15 @@ fn is_same_request(one: &Failure, other: &Failure) -> bool {
 fn end_of(recorded: &Recorded, process: &RecordedProcess) -> ProcessEnd {
     let has_said_why = |process: &RecordedProcess| process.exception.is_some();
     let has_ended = process.marks.iter().any(|mark| mark.kind == RecordedMarkKind::End);
-    match recorded.manifest.as_ref().and_then(|manifest| manifest.exit) {
+    let manifest = recorded.run_of(process).manifest;
+    match manifest.and_then(|manifest| manifest.exit) {
         _ if has_said_why(process) => ProcessEnd::Exception,
         Some(Exit::Code(0)) => ProcessEnd::Done,
         // A program that catches everything and then gives up has ended in order.
         Some(_) if has_ended || recorded.processes.iter().any(has_said_why) => ProcessEnd::Unknown,
         Some(_) => ProcessEnd::Died,
         // A program that records itself has no parent that tells.
-        None if has_ended && recorded.manifest.is_none() => ProcessEnd::Done,
+        None if has_ended && manifest.is_none() => ProcessEnd::Done,
         None => ProcessEnd::Unknown,
     }
 }
@@ -658,7 +659,8 @@ fn limit_of(recorded: &Recorded, process: &RecordedProcess, allocator: &str) -> 
     if let Some(limit) = limits.next() {
         return u64::try_from(limit).ok().map(Bytes);
     }
-    let told = recorded.manifest.as_ref()?.environment.get(LIMIT_OF_CPU).filter(|_| device == "CPU:0")?;
+    let told =
+        recorded.run_of(process).manifest?.environment.get(LIMIT_OF_CPU).filter(|_| device == "CPU:0")?;
     told.parse::<u64>().ok()?.checked_mul(1 << 20).map(Bytes)
 }
 

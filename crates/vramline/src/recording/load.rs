@@ -3,14 +3,15 @@
 //! Reading never waits for a run to end: what is there is taken. A file that cannot be read costs a warning; only a folder that
 //! holds nothing of ours, or was written by a later version, is refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::attempts;
 use super::driver_calls::{DriverCalls, DriverCallsError};
-use super::folder::{DRIVER, Part, ProcessId, moment_of_name, open_plain, parts};
+use super::folder::{DRIVER, Part, ProcessId, RUN, moment_of_name, open_plain, parts};
 use super::manifest::{DriverTrace, ManifestError, RunManifest};
-use super::reader::{ProcessFacts, ReadError, Recorded, RecordedProcess};
+use super::reader::{ProcessFacts, ReadError, Recorded, RecordedProcess, RecordedRun, RunView};
 use super::rows::{DriverRow, HOST, Inventory, Mark, OwnerRow, Sample};
 use super::schema::VERSION;
 use super::stream::{self, StreamError, Table};
@@ -25,26 +26,25 @@ pub fn read(path: &Path) -> Result<Recorded, ReadError> {
 }
 
 /// The files of a recording by process, so that the processes of a large job can be read one after the other.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RecordedFolder {
     path: PathBuf,
     manifest: Option<RunManifest>,
+    /// The launchers that joined, in the order of their begin.
+    joined: Vec<(ProcessId, Option<RunManifest>)>,
+    /// What each process wrote; of a launcher that joined its own files.
     parts: BTreeMap<ProcessId, Vec<Part>>,
+    facts: BTreeMap<ProcessId, ProcessFacts>,
+    attempts: BTreeMap<ProcessId, u64>,
     /// What others than the recorder put there, in the order of the names.
     last_words: BTreeMap<ProcessId, Vec<PathBuf>>,
     warnings: Warnings,
 }
 
 impl RecordedFolder {
-    /// Lists a recording.
+    /// Lists a recording, and reads what launchers and processes say of themselves.
     pub fn open(path: &Path) -> Result<RecordedFolder, ReadError> {
-        let mut folder = RecordedFolder {
-            path: path.to_owned(),
-            manifest: None,
-            parts: BTreeMap::new(),
-            last_words: BTreeMap::new(),
-            warnings: Warnings::default(),
-        };
+        let mut folder = RecordedFolder { path: path.to_owned(), ..RecordedFolder::default() };
         match RunManifest::read(path) {
             Ok(manifest) => folder.manifest = Some(manifest),
             Err(error @ ManifestError::Newer { .. }) => return Err(newer(path, error.to_string())),
@@ -53,81 +53,165 @@ impl RecordedFolder {
         }
         let found = parts(path).map_err(|error| ReadError::Io { path: path.to_owned(), error })?;
         for (part, id) in found {
+            let file = path.join(part.name(&id));
+            if part == Part::Run {
+                folder.joined.push((id.clone(), manifest(&file, path, &mut folder.warnings)?));
+            } else if part == Part::Process {
+                folder.read_facts(&id, &file)?;
+            }
             folder.parts.entry(id).or_default().push(part);
         }
+        for (id, _) in folder.parts.iter().filter(|(_, parts)| parts.contains(&Part::Driver)) {
+            if !folder.joined.iter().any(|(joined, _)| joined == id) {
+                folder.joined.push((id.clone(), None));
+            }
+        }
+        let begin = |run: &Option<RunManifest>| run.as_ref().map(|run| run.clocks.begin.realtime_ns.0);
+        folder.joined.sort_by_key(|(id, run)| (begin(run), id.clone()));
         folder.list_last_words();
+        folder.number_attempts();
         Ok(folder)
+    }
+
+    fn read_facts(&mut self, id: &ProcessId, file: &Path) -> Result<(), ReadError> {
+        match facts(file) {
+            Ok(facts) if facts.schema > VERSION => {
+                return Err(newer(&self.path, format!("'{}' has schema {}", name_of(file), facts.schema)));
+            }
+            Ok(facts) => drop(self.facts.insert(id.clone(), facts)),
+            Err(error) => {
+                self.warnings.add("unreadable-facts", format!("'{}' cannot be read: {error}", name_of(file)), "");
+            }
+        }
+        Ok(())
+    }
+
+    fn number_attempts(&mut self) {
+        let ids: Vec<&ProcessId> = self.processes().collect();
+        let mut outline = self.launchers(&ids, true);
+        outline.processes = ids.into_iter().map(|id| self.process(id)).collect();
+        attempts::number(&mut outline);
+        self.attempts = outline.processes.into_iter().map(|process| (process.id, process.attempt)).collect();
     }
 
     /// Its processes.
     pub fn processes(&self) -> impl Iterator<Item = &ProcessId> {
-        self.parts.keys()
+        let is_of_process = |part: &Part| !matches!(part, Part::Run | Part::Driver | Part::DriverCalls);
+        self.parts.iter().filter(move |(_, parts)| parts.iter().any(is_of_process)).map(|(id, _)| id)
     }
 
-    /// What a process says of itself; `None` if its file is missing or damaged.
+    /// A process with what it says of itself, without what it did.
     #[must_use]
-    pub fn facts(&self, id: &ProcessId) -> Option<ProcessFacts> {
-        facts(&self.path.join(Part::Process.name(id))).ok()
+    pub fn process(&self, id: &ProcessId) -> RecordedProcess {
+        RecordedProcess {
+            facts: self.facts.get(id).cloned().unwrap_or_default(),
+            attempt: self.attempts.get(id).copied().unwrap_or_default(),
+            ..RecordedProcess::new(id.clone())
+        }
     }
 
     /// Reads the whole recording.
     pub fn read(&self) -> Result<Recorded, ReadError> {
+        // Calls of the driver may be all that a process has.
         let ids: Vec<&ProcessId> = self.parts.keys().collect();
-        self.read_of(&ids, true)
+        let mut recorded = self.launchers(&ids, true);
+        self.read_drivers(&mut recorded)?;
+        self.read_processes(&ids, &mut recorded)?;
+        Ok(recorded)
     }
 
-    /// Reads some of its processes, with or without the driver's rows.
+    /// Reads some of its processes as if there were no others, with or without the driver's rows.
     pub fn read_of(&self, ids: &[&ProcessId], with_driver: bool) -> Result<Recorded, ReadError> {
-        let path = &self.path;
-        let mut recorded = Recorded {
-            path: path.clone(),
-            manifest: self.manifest.clone(),
-            warnings: self.warnings.clone(),
-            ..Recorded::default()
-        };
-        for id in ids {
-            self.read_process(id, &mut recorded)?;
+        let mut recorded = self.launchers(ids, false);
+        if with_driver {
+            self.read_drivers(&mut recorded)?;
         }
-        let file = path.join(DRIVER);
-        if with_driver && file.exists() {
-            recorded.driver = DriverRow::all(&table(&file, path, &mut recorded.warnings)?);
+        self.read_processes(ids, &mut recorded)?;
+        Ok(recorded)
+    }
+
+    /// The launchers of some processes, or all of them.
+    fn launchers(&self, ids: &[&ProcessId], is_all: bool) -> Recorded {
+        let run = |id: &ProcessId| self.facts.get(id)?.identity.run.as_ref()?.parse().ok();
+        let names: BTreeSet<ProcessId> = ids.iter().filter_map(|id| run(id)).collect();
+        let is_named = |id: &ProcessId| names.contains(id);
+        let is_of_host = |host: &str| ids.iter().any(|id| id.host() == ProcessId::new(host, 0, 0).host());
+        let has_named = self.joined.iter().any(|(id, _)| is_named(id));
+        let is_theirs =
+            |id: &ProcessId| is_all || is_named(id) || (!has_named && names.is_empty() && is_of_host(id.host()));
+        let other = |(id, manifest): &(ProcessId, Option<RunManifest>)| RecordedRun {
+            manifest: manifest.clone(),
+            ..RecordedRun::new(id.clone())
+        };
+        let mut others: Vec<RecordedRun> = self.joined.iter().filter(|(id, _)| is_theirs(id)).map(other).collect();
+        let is_first_theirs = is_all
+            || others.is_empty()
+            || self.manifest.as_ref().is_some_and(|first| {
+                let own = first.identity.run.as_ref().and_then(|name| name.parse().ok());
+                own.is_some_and(|own: ProcessId| names.contains(&own))
+                    || (names.is_empty() && is_of_host(&first.host))
+            });
+        let mut recorded =
+            Recorded { path: self.path.clone(), warnings: self.warnings.clone(), ..Recorded::default() };
+        // The one that made the folder may not have been able to start its command.
+        let is_first_gone = is_all && self.manifest.is_none() && !self.path.join(RUN).exists();
+        if (is_first_gone || !is_first_theirs) && !others.is_empty() {
+            let first = others.remove(0);
+            (recorded.manifest, recorded.first_id) = (first.manifest, Some(first.id));
+        } else {
+            recorded.manifest = self.manifest.clone();
+        }
+        recorded.others = others;
+        recorded
+    }
+
+    fn read_drivers(&self, recorded: &mut Recorded) -> Result<(), ReadError> {
+        let Recorded { others, warnings, .. } = recorded;
+        let mut rows = |name: String| {
+            let file = self.path.join(name);
+            if !file.exists() {
+                return Ok(Vec::new());
+            }
+            Ok(DriverRow::all(&table(&file, &self.path, warnings)?))
+        };
+        for run in others {
+            run.driver = rows(Part::Driver.name(&run.id))?;
+        }
+        recorded.driver = rows(match &recorded.first_id {
+            Some(id) => Part::Driver.name(id),
+            None => DRIVER.to_owned(),
+        })?;
+        Ok(())
+    }
+
+    fn read_processes(&self, ids: &[&ProcessId], recorded: &mut Recorded) -> Result<(), ReadError> {
+        for id in ids {
+            self.read_process(id, recorded)?;
         }
         recorded.processes.sort_by_key(|process| process.marks.first().map(|mark| mark.time));
-        warn_of_missing_calls(&mut recorded);
-        Ok(recorded)
+        warn_of_missing_calls(recorded);
+        Ok(())
     }
 
     fn read_process(&self, id: &ProcessId, recorded: &mut Recorded) -> Result<(), ReadError> {
         let (path, warnings) = (&self.path, &mut recorded.warnings);
-        let mut process = RecordedProcess::new(id.clone());
+        let mut process = self.process(id);
         let mut has_own = false;
         for part in self.parts.get(id).into_iter().flatten() {
             let file = path.join(part.name(id));
-            if *part == Part::DriverCalls {
-                recorded.driver_calls.extend(driver_calls(&file, id.clone(), path, warnings)?);
-                continue;
-            }
-            has_own = true;
             let mut table = || table(&file, path, warnings);
             match part {
-                Part::Process => match facts(&file) {
-                    Ok(facts) if facts.schema > VERSION => {
-                        return Err(newer(path, format!("'{}' has schema {}", name_of(&file), facts.schema)));
-                    }
-                    Ok(facts) => process.facts = facts,
-                    Err(error) => warnings.add(
-                        "unreadable-facts",
-                        format!("'{}' cannot be read: {error}", name_of(&file)),
-                        "",
-                    ),
-                },
                 Part::Marks => process.marks = Mark::all(&table()?),
                 Part::Samples => process.samples = Sample::all(&table()?),
                 Part::Inventory => process.inventories = Inventory::all(&table()?),
                 Part::Owners => process.owners = OwnerRow::all(&table()?),
                 Part::Trace => process.trace = Some(file),
-                Part::DriverCalls => {}
+                Part::DriverCalls => {
+                    recorded.driver_calls.extend(driver_calls(&file, id.clone(), path, warnings)?);
+                }
+                Part::Process | Part::Run | Part::Driver => {}
             }
+            has_own |= !matches!(part, Part::Run | Part::Driver | Part::DriverCalls);
         }
         if has_own {
             let paths = self.last_words.get(id).map(Vec::as_slice).unwrap_or_default();
@@ -167,11 +251,25 @@ fn newer(path: &Path, what: String) -> ReadError {
     ReadError::Newer { path: path.to_owned(), what }
 }
 
+/// The manifest of a parent that joined; an unreadable one becomes a warning.
+fn manifest(file: &Path, folder: &Path, warnings: &mut Warnings) -> Result<Option<RunManifest>, ReadError> {
+    match RunManifest::read_file(file.to_owned()) {
+        Ok(manifest) => Ok(Some(manifest)),
+        Err(error @ ManifestError::Newer { .. }) => Err(newer(folder, error.to_string())),
+        Err(error) => {
+            warnings.add("unreadable-manifest", error.to_string(), error.hint());
+            Ok(None)
+        }
+    }
+}
+
 /// Says so where calls of the driver were to be recorded and the job used a GPU, but no process recorded any.
 fn warn_of_missing_calls(recorded: &mut Recorded) {
-    let is_on = recorded.manifest.as_ref().is_some_and(|run| run.settings.driver_trace == DriverTrace::On);
-    let used_gpu = recorded.driver.iter().any(|row| row.is_job == Some(true) && row.device != HOST);
-    if is_on && used_gpu && recorded.driver_calls.is_empty() {
+    let should_have = |run: RunView<'_>| {
+        let is_on = run.manifest.is_some_and(|run| run.settings.driver_trace == DriverTrace::On);
+        is_on && run.driver.iter().any(|row| row.is_job == Some(true) && row.device != HOST)
+    };
+    if recorded.driver_calls.is_empty() && recorded.runs().any(should_have) {
         recorded.warnings.add(
             "no-driver-calls",
             "the job used a GPU, but none of its processes recorded calls of the driver".to_owned(),

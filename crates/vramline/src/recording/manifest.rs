@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::recording::folder::{RUN, open_plain};
+use crate::recording::folder::{self, RUN, RunPlace, open_plain, parts};
 use crate::recording::identity::{RankIdentity, VARIABLES};
 use crate::source::driver::probe::{Cost, Costs};
 use crate::source::driver::visible::visible;
@@ -311,13 +311,21 @@ impl ManifestError {
 impl RunManifest {
     /// Writes `run.json` into `folder`, in one piece or not at all.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
+        self.write_at(&RunPlace::first(folder))
+    }
+
+    /// Writes the manifest of a parent, in one piece or not at all.
+    pub fn write_at(&self, place: &RunPlace) -> io::Result<()> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        let temporary = folder.join(format!(".{RUN}.{}", self.parent_pid));
+        let path = place.manifest();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // Parents on other hosts may have the same number, but then they have joined, and the name tells them apart.
+        let temporary = place.folder.join(format!(".{name}.{}", self.parent_pid));
         // Not synced: this survives every death of the process, and waiting for a disk is not worth the job's time.
         let written = File::create(&temporary)
             .and_then(|mut file| file.write_all(&text))
-            .and_then(|()| std::fs::rename(&temporary, folder.join(RUN)));
+            .and_then(|()| std::fs::rename(&temporary, &path));
         if written.is_err() {
             // On a full disk the empty file goes too; if not even that works, the first error says why.
             let _ = std::fs::remove_file(&temporary);
@@ -327,7 +335,11 @@ impl RunManifest {
 
     /// Reads the `run.json` of `folder`.
     pub fn read(folder: &Path) -> Result<RunManifest, ManifestError> {
-        let path = folder.join(RUN);
+        RunManifest::read_file(folder.join(RUN))
+    }
+
+    /// Reads the manifest of a parent.
+    pub fn read_file(path: PathBuf) -> Result<RunManifest, ManifestError> {
         let mut text = Vec::new();
         let read = open_plain(&path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut text));
         match read {
@@ -335,6 +347,19 @@ impl RunManifest {
             Ok(length) if length as u64 > LARGEST => Err(ManifestError::TooLarge { path }),
             Ok(_) => RunManifest::parse(&text, path),
         }
+    }
+
+    /// Reads the manifests of all parents that wrote into a folder, the first one first. What cannot be read is left out.
+    #[must_use]
+    pub fn read_all(folder: &Path) -> Vec<RunManifest> {
+        let found = parts(folder).unwrap_or_default().into_iter();
+        let joined = found
+            .filter(|(part, _)| *part == folder::Part::Run)
+            .map(|(part, id)| folder.join(part.name(&id)));
+        std::iter::once(folder.join(RUN))
+            .chain(joined)
+            .filter_map(|path| RunManifest::read_file(path).ok())
+            .collect()
     }
 
     /// The driver's name for the device that has this number in the job.

@@ -8,6 +8,8 @@
 //! brings Arrow along.
 
 #[cfg(feature = "recording")]
+mod attempts;
+#[cfg(feature = "recording")]
 mod cells;
 pub mod driver_calls;
 pub mod fits;
@@ -15,6 +17,8 @@ pub mod folder;
 #[cfg(feature = "recording")]
 pub mod follow;
 pub mod identity;
+#[cfg(feature = "recording")]
+pub mod joining;
 pub mod kinds;
 #[cfg(feature = "recording")]
 pub mod live;

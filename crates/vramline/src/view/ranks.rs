@@ -168,8 +168,8 @@ pub struct RankView {
     /// The number of its host in the job.
     #[field(null = "no launcher variable contains it")]
     pub node_rank: Option<u64>,
-    /// How many times the launcher restarted it.
-    #[field(null = "the launcher does not count")]
+    /// How many times it had been started before.
+    #[field(unit = "number", null = "the recording does not show it")]
     pub attempt: Option<u64>,
     /// Its task in a cluster of TensorFlow.
     #[field(title = "role", null = "there is no TF_CONFIG")]

@@ -74,7 +74,7 @@ impl RankEnd {
             return if is_collective { RankEnd::Collective } else { RankEnd::Exception };
         }
         let has_ended = process.marks.iter().any(|mark| mark.kind == RecordedMarkKind::End);
-        match recorded.manifest.as_ref().and_then(|manifest| manifest.exit) {
+        match recorded.run_of(process).manifest.and_then(|manifest| manifest.exit) {
             _ if process.exception.is_some() => RankEnd::Exception,
             Some(Exit::Code(0)) => RankEnd::Done,
             _ if has_ended => RankEnd::Done,

@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::clocks;
 use super::endings::FirstFailure;
 use super::groups::ranks_text;
-use super::summary::RankSummary;
+use super::summary::{RankSummary, host_of};
 use super::{JobRanks, RankChoice};
 use crate::analysis::reading::{self, Reading};
 use crate::recording::folder::ProcessId;
 use crate::recording::identity::RankIdentity;
-use crate::recording::reader::{self, ProcessFacts, ReadError, RecordedFolder};
+use crate::recording::reader::{self, ReadError, RecordedFolder, RecordedProcess};
 use crate::source::{Progress, SourceError};
-use crate::units::Nanos;
 use crate::worker;
 
 /// The maximum number of ranks that are all read in full, if they are of one host: then the report compares their devices too.
@@ -116,26 +115,18 @@ struct RankFiles {
     identity: RankIdentity,
     hosts: Vec<String>,
     version: String,
-    /// When the first of them began, on the wall clock.
-    began: Option<Nanos>,
 }
 
 impl Job {
     fn of(folder: &RecordedFolder) -> Job {
-        // What tells the attempts of a rank apart: the launcher's count, else the run that started the processes.
-        type Attempt = (Option<u64>, Option<String>);
-        let mut attempts: BTreeMap<u64, BTreeMap<Attempt, RankFiles>> = BTreeMap::new();
-        for id in folder.processes() {
-            let Some(facts) = folder.facts(id) else { continue };
-            let Some(rank) = facts.identity.rank.or(facts.rank) else { continue };
-            let attempt = (facts.identity.attempt, facts.identity.run.clone());
-            attempts.entry(rank).or_default().entry(attempt).or_default().add(id, facts);
+        let mut attempts: BTreeMap<u64, BTreeMap<u64, RankFiles>> = BTreeMap::new();
+        for process in folder.processes().map(|id| folder.process(id)) {
+            let Some(rank) = process.facts.identity.rank.or(process.facts.rank) else { continue };
+            attempts.entry(rank).or_default().entry(process.attempt).or_default().add(process);
         }
         let mut job = Job::default();
-        for (rank, of_rank) in attempts {
-            let mut of_rank: Vec<RankFiles> = of_rank.into_values().collect();
-            of_rank.sort_by_key(|files| (files.identity.attempt, files.began));
-            let Some(last) = of_rank.pop() else { continue };
+        for (rank, mut of_rank) in attempts {
+            let Some((_, last)) = of_rank.pop_last() else { continue };
             job.earlier_attempts += of_rank.len();
             *job.versions.entry(last.version.clone()).or_default() += 1;
             job.ranks.insert(rank, last);
@@ -216,18 +207,17 @@ impl Job {
 }
 
 impl RankFiles {
-    fn add(&mut self, id: &ProcessId, facts: ProcessFacts) {
-        let host = facts.identity.host.clone().unwrap_or_else(|| id.host().to_owned());
+    fn add(&mut self, process: RecordedProcess) {
+        let host = host_of(&process);
         if !self.hosts.contains(&host) {
             self.hosts.push(host);
         }
-        let began = facts.clocks.map(|clocks| clocks.realtime_ns);
-        self.began = self.began.into_iter().chain(began).min();
         if self.ids.is_empty() {
+            let facts = process.facts;
             self.version = facts.vramline;
-            self.identity = RankIdentity { rank: facts.identity.rank.or(facts.rank), ..facts.identity };
+            self.identity = RankIdentity { attempt: Some(process.attempt), ..facts.identity };
         }
-        self.ids.push(id.clone());
+        self.ids.push(process.id);
     }
 
     fn summary(

@@ -13,7 +13,7 @@ use crate::recording::driver_calls::DriverCalls;
 use crate::recording::folder::ProcessId;
 use crate::recording::identity::RankIdentity;
 use crate::recording::manifest::{Device, RunManifest};
-use crate::recording::reader::{Recorded, RecordedProcess};
+use crate::recording::reader::{Recorded, RecordedProcess, RecordedRun};
 use crate::recording::rows::{
     Counters, DriverRow, HOST, LayerPath, Mark, OwnerRow, RecordedMarkKind, Variable,
 };
@@ -245,6 +245,11 @@ impl Redaction {
         recorded.processes.iter_mut().for_each(|process| self.process(process));
         for row in &mut recorded.driver {
             self.driver_row(row);
+        }
+        for RecordedRun { id, manifest, driver } in &mut recorded.others {
+            *id = self.process_id(id);
+            manifest.iter_mut().for_each(|manifest| self.manifest(manifest));
+            driver.iter_mut().for_each(|row| self.driver_row(row));
         }
         recorded.driver_calls.iter_mut().for_each(|calls| self.driver_calls(calls));
         self.warnings(&mut recorded.warnings);
