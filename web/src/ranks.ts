@@ -159,7 +159,7 @@ function details(told: Ranks, number: number): HTMLElement[] {
   const outlier = told.outliers.find((one) => one.rank === number);
   const facts: [string, Node | string][] = [["host", rank.host], ["peak", size(rank.peak_bytes, "unknown")], ["headroom", size(rank.headroom_bytes, "unknown")], ["how it ended", rank.end]];
   if (group) facts.push(["ranks like it", whole(group.ranks.length)]);
-  const made = [el("h3", {}, `Rank ${number}`), el("dl", { class: "figures" }, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]))];
+  const made: HTMLElement[] = [el("h3", {}, `Rank ${number}`), el("dl", { class: "figures" }, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]))];
   if (outlier) {
     made.push(el("p", {}, `It holds ${bytes(Math.abs(outlier.difference_bytes))} ${outlier.difference_bytes < 0 ? "less" : "more"} than rank ${outlier.compared_with}, which is typical of its group.`));
     if (outlier.parts) {

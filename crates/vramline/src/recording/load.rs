@@ -80,7 +80,11 @@ impl RecordedFolder {
             }
             Ok(facts) => drop(self.facts.insert(id.clone(), facts)),
             Err(error) => {
-                self.warnings.add("unreadable-facts", format!("'{}' cannot be read: {error}", name_of(file)), "");
+                self.warnings.add(
+                    "unreadable-facts",
+                    format!("'{}' cannot be read: {error}", name_of(file)),
+                    "",
+                );
             }
         }
         Ok(())
@@ -137,13 +141,15 @@ impl RecordedFolder {
         let is_named = |id: &ProcessId| names.contains(id);
         let is_of_host = |host: &str| ids.iter().any(|id| id.host() == ProcessId::new(host, 0, 0).host());
         let has_named = self.joined.iter().any(|(id, _)| is_named(id));
-        let is_theirs =
-            |id: &ProcessId| is_all || is_named(id) || (!has_named && names.is_empty() && is_of_host(id.host()));
+        let is_theirs = |id: &ProcessId| {
+            is_all || is_named(id) || (!has_named && names.is_empty() && is_of_host(id.host()))
+        };
         let other = |(id, manifest): &(ProcessId, Option<RunManifest>)| RecordedRun {
             manifest: manifest.clone(),
             ..RecordedRun::new(id.clone())
         };
-        let mut others: Vec<RecordedRun> = self.joined.iter().filter(|(id, _)| is_theirs(id)).map(other).collect();
+        let mut others: Vec<RecordedRun> =
+            self.joined.iter().filter(|(id, _)| is_theirs(id)).map(other).collect();
         let is_first_theirs = is_all
             || others.is_empty()
             || self.manifest.as_ref().is_some_and(|first| {

@@ -150,7 +150,8 @@ pub struct HostClockView {
     /// What its clock gains on that of the first host in a second; 0 if the steps show no drift.
     #[field(unit = "ns a second")]
     pub drift_ns: i64,
-    /// What the ends of shared steps still differ by after the alignment: 95 % of them are within it.
+    /// What the ends of shared steps still differ by after the alignment: 95 % of them are within it. At least what the ends of a step on one
+    /// host differ by, and at least 0.1 ms; 0 for one clock.
     #[field(title = "residual", null = "the hosts share too few steps")]
     pub residual_ns: Option<Nanos>,
 }

@@ -13,6 +13,9 @@ use crate::units::Nanos;
 
 /// The minimum number of shared steps for an offset with a residual. Of fewer nothing shows how well they agree.
 const MIN_STEPS: usize = 3;
+/// The least that is stated as a residual. A collective operation itself does not end on all ranks at once, and what is always the same in that
+/// looks like an offset.
+const LEAST_RESIDUAL: i64 = 100_000;
 /// The minimum number of shared steps for a drift.
 const MIN_STEPS_FOR_DRIFT: usize = 8;
 /// Steps whose pairs give the drift. All pairs of more would cost without telling more.
@@ -33,7 +36,8 @@ pub struct HostClock {
     pub wall_ahead: Option<i64>,
     /// What its clock gains on that of the first host in a second, in nanoseconds; zero where the steps show no drift.
     pub drift: i64,
-    /// What the shared steps still differ by after the alignment: nineteen of twenty are within it.
+    /// What the shared steps still differ by after the alignment: nineteen of twenty are within it. At least what the ends of a step
+    /// on one host differ by.
     pub residual: Option<Nanos>,
     /// The kernel's name for the time since the machine was booted.
     boot: Option<String>,
@@ -113,7 +117,21 @@ pub fn aligned(ranks: &[RankSummary]) -> Vec<HostClock> {
     }
     let Some(first) = hosts.first() else { return Vec::new() };
     let reference = first.ends();
-    hosts.iter().enumerate().map(|(at, host)| host.clock(first, &reference, at == 0)).collect()
+    let apart = apart(&hosts).max(LEAST_RESIDUAL);
+    let clock = |(at, host): (usize, &Host<'_>)| match host.clock(first, &reference, at == 0) {
+        clock if clock.by == AlignedBy::Steps => {
+            HostClock { residual: clock.residual.map(|residual| Nanos(residual.0.max(apart))), ..clock }
+        }
+        clock => clock,
+    };
+    hosts.iter().enumerate().map(clock).collect()
+}
+
+/// What the ends of one step on one host differ by, where one clock shows it: nineteen of twenty steps are within it.
+fn apart(hosts: &[Host<'_>]) -> i64 {
+    let mut apart: Vec<i64> = hosts.iter().flat_map(Host::apart).collect();
+    apart.sort_unstable();
+    apart.get((apart.len() * 95).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0)
 }
 
 /// The ranks of a host.
@@ -133,6 +151,18 @@ impl<'a> Host<'a> {
     fn add(&mut self, rank: &'a RankSummary) {
         self.ranks.push(rank);
         self.clock = self.clock.or(rank.clock);
+    }
+
+    /// For each step, the time from its first end on this host to its last.
+    fn apart(&self) -> Vec<i64> {
+        let mut ends: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
+        for (step, end) in
+            self.ranks.iter().filter(|_| self.ranks.len() > 1).flat_map(|rank| rank.steps.ends())
+        {
+            let known = ends.entry(step).or_insert((end, end));
+            *known = (known.0.min(end), known.1.max(end));
+        }
+        ends.into_values().map(|(first, last)| last.saturating_sub(first)).collect()
     }
 
     /// When each step ended on this host: the median of its ranks, so that one rank that writes a checkpoint does not count.

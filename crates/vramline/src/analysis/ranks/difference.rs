@@ -1,8 +1,10 @@
 //! What makes the difference between two ranks: roles and owners at their peaks. The parts add up to the difference of the peaks.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::summary::{RankPart, RankSummary};
+use crate::units::Bytes;
 
 /// A part of the difference between two ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +15,13 @@ pub struct Difference {
     pub owner: String,
     /// The bytes of the first rank minus those of the second.
     pub bytes: i64,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} of {}", Bytes(self.bytes.unsigned_abs()), self.what)?;
+        if self.owner.is_empty() { Ok(()) } else { write!(out, " ({})", self.owner) }
+    }
 }
 
 /// The peak of the process, as far as no trace shows it.

@@ -152,15 +152,8 @@ fn outlier(outlier: &Outlier) -> String {
         return format!("{head}; no trace shows both peaks, so it is unknown what makes the difference.");
     };
     let is_of_it = |part: &&Difference| part.bytes.signum() == sign;
-    let told: Vec<String> = parts
-        .iter()
-        .filter(is_of_it)
-        .take(TOLD_PARTS)
-        .map(|part| {
-            let owner = if part.owner.is_empty() { String::new() } else { format!(" ({})", part.owner) };
-            format!("{} of {}{owner}", Bytes(part.bytes.unsigned_abs()), part.what)
-        })
-        .collect();
+    let told: Vec<String> =
+        parts.iter().filter(is_of_it).take(TOLD_PARTS).map(Difference::to_string).collect();
     format!("{head}: {}.", told.join(", "))
 }
 
