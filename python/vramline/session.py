@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +18,9 @@ from typing import Any
 from vramline import _vramline, counters
 from vramline.adapter import Counters
 from vramline.words import How, MarkKind, Phase, TraceState, WindowReason
+
+# What a connected framework said last. It disconnects before the last facts are written.
+_connected: tuple[str, int, int | None] | None = None
 
 # By folder: a program that records to the same name several times continues with the same files.
 _sessions: dict[str, Session] = {}
@@ -40,6 +44,8 @@ class Session:
         self._recorder: Any = None
         self._name = ""
         self._pace: float | None = None
+        self._is_connected = False
+        self._writing = threading.Lock()
         self.on_request: Callable[[], None] | None = None
         """Called in the sampling thread when somebody requests a snapshot of the job."""
 
@@ -54,8 +60,15 @@ class Session:
         self._recorder = _vramline.Recorder(self.folder, self.name)
         self._write_facts()
         if self._pace:
-            self._recorder.start_sampling(self._pace, counters.read_sampled, self.on_request)
+            self._recorder.start_sampling(self._pace, self._read_sampled, self.on_request)
         return self._recorder
+
+    def _read_sampled(self) -> list[Counters]:
+        """Reads the counters, in the sampling thread. Writes the rank as soon as only the framework knows it: the process may be killed."""
+        if not self._is_connected and _framework_rank() is not None:
+            self._is_connected = True
+            self.attempt(self._write_facts)
+        return counters.read_sampled()
 
     def attempt(self, write: Callable[[], object]) -> None:
         """Calls a function that writes. Reports an exception as `failed` does."""
@@ -139,7 +152,7 @@ class Session:
         """Samples the counters in a background thread, every `pace` seconds."""
         self._pace = pace
         self.attempt(
-            lambda: self._recorder.start_sampling(pace, counters.read_sampled, self.on_request) if self._recorder else self._open()
+            lambda: self._recorder.start_sampling(pace, self._read_sampled, self.on_request) if self._recorder else self._open()
         )
 
     def note(self, **facts: Any) -> None:
@@ -149,11 +162,12 @@ class Session:
             self.attempt(self._write_facts)
 
     def _write_facts(self) -> None:
-        text = json.dumps(facts_of_process() | self._facts, indent=1, default=str)
-        path = self.folder / f"process-{self.name}.json"
-        temporary = path.with_name(f".{path.name}")
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(path)
+        with self._writing:
+            text = json.dumps(facts_of_process() | self._facts, indent=1, default=str)
+            path = self.folder / f"process-{self.name}.json"
+            temporary = path.with_name(f".{path.name}")
+            temporary.write_text(text + "\n", encoding="utf-8")
+            temporary.replace(path)
 
     def close(self) -> None:
         """Writes what is left and closes the files. A later mark opens them again."""
@@ -167,6 +181,8 @@ class Session:
         if self._recorder is not None:
             self._recorder.abandon()
         self._recorder, self._name, self._facts = None, "", {"forked_from": self._name}
+        # A thread of the parent may have held it.
+        self._writing = threading.Lock()
 
 
 def session(folder: pathlib.Path) -> Session:
@@ -221,7 +237,9 @@ def _keras_backend() -> str | None:
 
 def identity() -> dict[str, Any]:
     """Returns which part of which job this process is: what launchers tell, and what a connected framework knows."""
-    told: dict[str, Any] = json.loads(_vramline.identity_json(_framework_rank()))
+    global _connected
+    _connected = _framework_rank() or _connected
+    told: dict[str, Any] = json.loads(_vramline.identity_json(_connected))
     return told
 
 
@@ -242,7 +260,9 @@ def _framework_rank() -> tuple[str, int, int | None] | None:
 
 
 def _after_fork() -> None:
+    global _connected
     _vramline.after_fork(True)
+    _connected = None
     for each in _sessions.values():
         each.after_fork()
 

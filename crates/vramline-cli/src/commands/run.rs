@@ -18,7 +18,7 @@ use crate::answer::Sink;
 use crate::commands::{oom, report};
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
-use crate::launch::values::{Allocator, DriverTraceMode, Gpus, Switch, Trace, UntilOom};
+use crate::launch::values::{Allocator, DriverTraceMode, Gpus, LocalFirst, Switch, Trace, UntilOom};
 use crate::launch::{self, JobSpec, Recorded, say};
 use crate::output::OutputFile;
 use crate::printer::oom::OomDetail;
@@ -78,6 +78,9 @@ pub(crate) struct RunArgs {
     /// A label that is kept with the recording, such as team=vision. Can be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
+    /// Write the recording to a local folder first, and copy it when the job has ended: auto does so on FUSE, SMB and 9P.
+    #[arg(long, value_name = "auto|on|off", hide_possible_values = true, value_enum, default_value = "auto")]
+    pub(crate) local_first: LocalFirst,
     /// Steps to trace, allocation by allocation: auto (the first steps, and a few more when a new phase begins or the peak rises), off,
     /// steps=N, or all.
     #[arg(long, value_name = "auto|off|steps=N|all", default_value_t = JobSpec::default().trace)]
@@ -146,6 +149,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit, Failure> {
         output: args.output.clone(),
         job: args.job.clone(),
         labels: args.labels.iter().cloned().collect(),
+        local_first: args.local_first,
         trace: args.trace,
         trace_seconds: args.trace_seconds,
         until_oom: args.until_oom,

@@ -16,6 +16,7 @@ use vramline::units::Nanos;
 use crate::exit::{Failure, JobEnd};
 use crate::launch::child::Ending;
 use crate::launch::environment::{self, Planned};
+use crate::launch::local::LocalFolder;
 use crate::launch::spec::JobSpec;
 use crate::launch::values::{DriverTraceMode, Variables};
 use crate::launch::{child, devices, driver, package, place, preload, say, say_once};
@@ -77,13 +78,15 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
         Ok(Some(_)) => DriverTrace::On,
         Err(_) => DriverTrace::Impossible,
     };
-    let manifest = manifest_of(spec, user, &planned, devices, driver_trace);
+    let mut manifest = manifest_of(spec, user, &planned, devices, driver_trace);
     let wanted = spec
         .output
         .clone()
-        .unwrap_or_else(|| place::default_name(&spec.command, manifest.clocks.begin.realtime_ns));
+        .unwrap_or_else(|| place::default_name(&spec.command, &manifest, spec.job.is_some()));
     let place = place::make(&wanted, &manifest, spec.job.is_some());
-    let recording = place.as_ref().map(|place| place.folder.clone());
+    let local = place.as_ref().and_then(|at| LocalFolder::begin(spec.local_first, at, &mut manifest));
+    let written = local.as_ref().map(|local| local.place.clone()).or_else(|| place.clone());
+    let recording = written.as_ref().map(|at| at.folder.clone());
 
     let mut command = command_of(spec, &planned, boot.as_deref().ok(), recording.as_deref());
     command.envs(told(&manifest.identity));
@@ -102,7 +105,7 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
     let exit = std::thread::scope(|threads| {
         let started = |job| {
             line = spec.progress.clone().map(ProgressLine::timed);
-            watch = place.as_ref().and_then(|place| driver::watch(place, job, spec.rate, &manifest));
+            watch = written.as_ref().and_then(|at| driver::watch(at, job, spec.rate, &manifest));
             if ending.may_come() {
                 let ending = &ending;
                 threads.spawn(move || ending.wait(job));
@@ -125,11 +128,18 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
             recorded.manifest.clocks.end = Some(clocks());
             recorded.manifest.exit = Some(exit);
             driver::finish(watch, &mut recorded.manifest);
+            if let Some(local) = local
+                && let Some(place) = recorded.place.take()
+            {
+                let place = local.finish(place, &mut recorded.manifest);
+                (recorded.path, recorded.place) = (Some(place.folder.clone()), Some(place));
+            }
         }
         Err(error) => {
             let program = spec.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
             say(format_args!("cannot start '{program}': {error}"));
             recorded.path = None;
+            local.iter().for_each(LocalFolder::remove);
             recorded.place.take().iter().for_each(place::unmake);
             if error.kind() == io::ErrorKind::NotFound {
                 recorded.end = JobEnd::NotFound;
@@ -166,6 +176,7 @@ fn manifest_of(
         environment: manifest::environment(user.into_iter().chain(planned.set.clone())),
         devices,
         driver: None,
+        local: None,
         exit: None,
     }
 }

@@ -58,9 +58,13 @@ pub(crate) fn unmake(place: &RunPlace) {
     let _ = std::fs::remove_dir(&place.folder);
 }
 
-/// `train-20261115-071010.vram` for `python train.py` at that time (UTC).
-pub(crate) fn default_name(command: &[OsString], now: Nanos) -> PathBuf {
-    PathBuf::from(format!("{}-{}{}", subject(command), date_and_time(now), folder::SUFFIX))
+/// `train-20261115-071010.vram` for `python train.py` at that time (UTC). Runs that may join each other have the name of their job
+/// instead of the time: `train-4711.0.vram`.
+pub(crate) fn default_name(command: &[OsString], manifest: &RunManifest, is_named: bool) -> PathBuf {
+    let job = manifest.identity.job.as_deref().filter(|_| joining::may_join(&manifest.identity, is_named));
+    let ending =
+        job.map_or_else(|| date_and_time(manifest.clocks.begin.realtime_ns), |job| plain(job.chars()));
+    PathBuf::from(format!("{}-{ending}{}", subject(command), folder::SUFFIX))
 }
 
 /// The name of the script, else of the module, else of the program.
@@ -77,9 +81,14 @@ fn subject(command: &[OsString]) -> String {
         .or_else(|| module().map(str::to_owned))
         .or_else(|| words.first().and_then(stem))
         .unwrap_or_default();
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
-    let name: String = name.trim_start_matches(['.', '-']).chars().take(64).map(plain).collect();
+    let name = plain(name.trim_start_matches(['.', '-']).chars());
     if name.is_empty() { "run".to_owned() } else { name }
+}
+
+/// What fits the name of a folder.
+fn plain(text: impl Iterator<Item = char>) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    text.take(64).map(|c| if fits(c) { c } else { '_' }).collect()
 }
 
 /// `20261115-071010`. UTC, because a local time needs tables of zones and repeats an hour each autumn.

@@ -10,7 +10,9 @@ use vramline::recording::manifest::{self, DriverTrace, StandIn};
 use vramline::units::Bytes;
 
 use crate::exit::Failure;
-use crate::launch::values::{Allocator, DriverTraceMode, Gpus, Switch, Trace, UntilOom, Variables};
+use crate::launch::values::{
+    Allocator, DriverTraceMode, Gpus, LocalFirst, Switch, Trace, UntilOom, Variables,
+};
 
 /// The unit of limits: pools are limited to a whole number of MiB.
 pub(crate) const MIB: Bytes = Bytes(1 << 20);
@@ -28,6 +30,8 @@ pub(crate) struct JobSpec<'a> {
     pub(crate) job: Option<String>,
     /// The user's labels.
     pub(crate) labels: BTreeMap<String, String>,
+    /// Whether the recording is written to a local folder first.
+    pub(crate) local_first: LocalFirst,
     /// Which steps are traced.
     pub(crate) trace: Trace,
     /// The longest duration of one trace, in seconds.
@@ -71,6 +75,8 @@ impl Default for JobSpec<'_> {
             output: None,
             job: None,
             labels: BTreeMap::new(),
+            // Whoever looks into the folder while the job runs finds the files there.
+            local_first: LocalFirst::Off,
             trace: Trace::Auto,
             trace_seconds: 60,
             until_oom: UntilOom::Auto,

@@ -98,3 +98,142 @@ impl Start {
         self.ended.is_some_and(|ended| ended <= next.began)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::recording::folder::ProcessId;
+    use crate::recording::reader::{RecordedProcess, RecordedRun};
+
+    const SECOND: i64 = 1_000_000_000;
+
+    /// A launcher that ran from one second to another.
+    fn run(id: &ProcessId, identity: RankIdentity, began: i64, ended: Option<i64>) -> RecordedRun {
+        let clock =
+            |seconds: i64| json!({"realtime_ns": seconds * SECOND, "monotonic_ns": seconds * SECOND});
+        let identity = RankIdentity { run: Some(id.to_string()), ..identity };
+        let manifest = json!({
+            "kind": "vramline-recording", "schema": 1, "vramline": "", "command": [], "cwd": "", "host": id.host(),
+            "parent_pid": id.pid(), "identity": identity, "environment": {}, "devices": [], "exit": null,
+            "clocks": {"begin": clock(began), "end": ended.map(clock)},
+            "settings": {
+                "trace": "auto", "trace_seconds": 60, "rate": 10.0, "step_peaks": false, "gpus": null, "growth": null,
+                "limit_bytes": null, "allocator": null, "stand_in": "not-needed",
+            },
+        });
+        RecordedRun {
+            id: id.clone(),
+            manifest: Some(serde_json::from_value(manifest).unwrap()),
+            driver: Vec::new(),
+        }
+    }
+
+    fn process(pid: u32, run: &ProcessId, identity: RankIdentity) -> RecordedProcess {
+        let mut process = RecordedProcess::new(ProcessId::new(run.host(), pid, 1));
+        process.facts.identity = RankIdentity { run: Some(run.to_string()), ..identity };
+        process
+    }
+
+    /// The attempts of processes, in their order.
+    fn attempts(mut runs: Vec<RecordedRun>, processes: Vec<RecordedProcess>) -> Vec<u64> {
+        let first = runs.remove(0);
+        let mut recorded =
+            Recorded { manifest: first.manifest, others: runs, processes, ..Recorded::default() };
+        number(&mut recorded);
+        recorded.processes.iter().map(|process| process.attempt).collect()
+    }
+
+    fn id(host: &str, pid: u32) -> ProcessId {
+        ProcessId::new(host, pid, 1)
+    }
+
+    fn rank(rank: u64) -> RankIdentity {
+        RankIdentity { rank: Some(rank), launcher: Some(Launcher::TfConfig), ..RankIdentity::default() }
+    }
+
+    #[test]
+    fn a_rank_that_starts_again_is_the_next_attempt() {
+        let [a, b, again] = [id("a", 1), id("b", 2), id("c", 3)];
+        // It moved to another host, and the launcher of the first attempt was killed.
+        let runs = vec![
+            run(&a, rank(0), 10, Some(90)),
+            run(&b, rank(1), 10, None),
+            run(&again, rank(1), 50, Some(90)),
+        ];
+        let processes = vec![
+            process(11, &a, rank(0)),
+            process(12, &b, rank(1)),
+            process(13, &again, rank(1)),
+            process(14, &again, rank(1)),
+        ];
+        assert_eq!(attempts(runs, processes), [0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn a_requeue_is_counted_even_if_the_clock_was_set_back() {
+        let slurm =
+            |count: Option<u64>| RankIdentity { attempt: count, launcher: Some(Launcher::Slurm), ..rank(0) };
+        let [first, second] = [id("a", 1), id("b", 2)];
+        let runs = vec![
+            run(&first, slurm(None), 1000, Some(1010)),
+            run(&second, slurm(Some(2)), 10, Some(20)),
+        ];
+        let processes = vec![process(11, &first, slurm(None)), process(12, &second, slurm(Some(2)))];
+        // The attempt between them recorded nothing.
+        assert_eq!(attempts(runs, processes), [0, 2]);
+    }
+
+    #[test]
+    fn restarts_inside_a_launcher_add_up() {
+        let node =
+            |attempt| RankIdentity { node_rank: Some(0), attempt, launcher: None, ..RankIdentity::default() };
+        let torch =
+            |count| RankIdentity { launcher: Some(Launcher::Torchrun), attempt: Some(count), ..rank(3) };
+        let [first, second] = [id("a", 1), id("a", 2)];
+        let runs = vec![run(&first, node(None), 10, Some(20)), run(&second, node(Some(1)), 30, None)];
+        let processes = vec![
+            process(11, &first, torch(0)),
+            process(12, &first, torch(1)),
+            process(13, &first, torch(2)),
+            process(14, &second, torch(0)),
+            process(15, &second, torch(1)),
+        ];
+        assert_eq!(attempts(runs, processes), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_launcher_inside_torchrun_is_not_counted_twice() {
+        let torch =
+            |count| RankIdentity { launcher: Some(Launcher::Torchrun), attempt: Some(count), ..rank(3) };
+        let [first, second] = [id("a", 1), id("a", 2)];
+        let runs = vec![run(&first, torch(0), 10, Some(20)), run(&second, torch(1), 30, None)];
+        let processes = vec![process(11, &first, torch(0)), process(12, &second, torch(1))];
+        assert_eq!(attempts(runs, processes), [0, 1]);
+    }
+
+    #[test]
+    fn launchers_of_a_host_that_run_at_once_are_one_attempt() {
+        let none = RankIdentity::default;
+        let [one, two, later] = [id("a", 1), id("a", 2), id("a", 3)];
+        let runs = vec![
+            run(&one, none(), 10, Some(20)),
+            run(&two, none(), 11, Some(21)),
+            run(&later, none(), 30, Some(40)),
+        ];
+        let processes =
+            vec![process(11, &one, none()), process(12, &two, none()), process(13, &later, none())];
+        assert_eq!(attempts(runs, processes), [0, 0, 1]);
+    }
+
+    #[test]
+    fn without_a_launcher_the_count_of_the_process_holds() {
+        let mut recorded = Recorded {
+            processes: vec![process(1, &id("a", 9), RankIdentity { attempt: Some(4), ..rank(0) })],
+            ..Recorded::default()
+        };
+        number(&mut recorded);
+        assert_eq!(recorded.processes[0].attempt, 4);
+    }
+}

@@ -115,8 +115,10 @@ fn make_whole(path: &Path, manifest: &RunManifest, own: &ProcessId) -> io::Resul
     if let Err(error) = made {
         let _ = std::fs::remove_file(place.manifest());
         let _ = std::fs::remove_dir(&hidden);
-        // Another run was faster. How that is reported differs between file systems.
-        return if path.symlink_metadata().is_ok() { Ok(false) } else { Err(error) };
+        // Another run was faster. A network file system may say so with another error, or not see the new folder yet.
+        let is_taken = matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty)
+            || path.symlink_metadata().is_ok();
+        return if is_taken { Ok(false) } else { Err(error) };
     }
     Ok(true)
 }
@@ -130,4 +132,113 @@ fn job_of(folder: &Path) -> Option<Option<String>> {
         joined.into_iter().find_map(|(part, id)| RunManifest::read_file(folder.join(part.name(&id))).ok())
     })?;
     Some(manifest.identity.job)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn manifest(job: Option<&str>, pid: u32) -> RunManifest {
+        let identity = RankIdentity {
+            job: job.map(str::to_owned),
+            run: Some(ProcessId::new("node", pid, 1).to_string()),
+            ..RankIdentity::default()
+        };
+        let clock = json!({"realtime_ns": 1, "monotonic_ns": 1});
+        let manifest = json!({
+            "kind": "vramline-recording", "schema": 1, "vramline": "", "command": [], "cwd": "", "host": "node",
+            "parent_pid": pid, "identity": identity, "environment": {}, "devices": [], "exit": null,
+            "clocks": {"begin": clock, "end": null},
+            "settings": {
+                "trace": "auto", "trace_seconds": 60, "rate": 10.0, "step_peaks": false, "gpus": null, "growth": null,
+                "limit_bytes": null, "allocator": null, "stand_in": "not-needed",
+            },
+        });
+        serde_json::from_value(manifest).unwrap()
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn many_launchers_of_two_jobs_at_once() {
+        let scratch = tempfile::tempdir().unwrap();
+        let wanted = scratch.path().join("above/job.vram");
+        let places: Vec<(u32, PathBuf)> = std::thread::scope(|threads| {
+            let start = |pid: u32| {
+                let wanted = &wanted;
+                threads.spawn(move || {
+                    let job = if pid.is_multiple_of(2) { "even" } else { "odd" };
+                    let claimed = claim(wanted, &manifest(Some(job), pid), true).unwrap();
+                    assert!(claimed.place.manifest().exists());
+                    (pid, claimed.place.folder)
+                })
+            };
+            let all: Vec<_> = (1..=24).map(start).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert_eq!(names(wanted.parent().unwrap()), ["job-2.vram", "job.vram"]);
+        for parity in 0..2 {
+            let mut folders: Vec<&PathBuf> =
+                places.iter().filter(|(pid, _)| pid % 2 == parity).map(|(_, folder)| folder).collect();
+            folders.dedup();
+            assert_eq!(folders.len(), 1, "{places:?}");
+            assert_eq!(names(folders[0]).len(), 12);
+            assert_eq!(RunManifest::read_all(folders[0]).len(), 12);
+        }
+    }
+
+    #[test]
+    fn without_a_name_nobody_joins() {
+        let scratch = tempfile::tempdir().unwrap();
+        let wanted = scratch.path().join("job.vram");
+        let claimed = |job: Option<&str>, pid: u32, is_named: bool| {
+            claim(&wanted, &manifest(job, pid), is_named).unwrap()
+        };
+        assert_eq!(claimed(None, 1, false).passed, None);
+        let second = claimed(None, 2, false);
+        assert_eq!(second.passed, Some(Passed::Exists));
+        assert_eq!(second.place.folder, scratch.path().join("job-2.vram"));
+        // A launcher's name of a job with one process says nothing, that of the user does.
+        assert_eq!(claimed(Some("77"), 3, false).place.folder, scratch.path().join("job-3.vram"));
+        let named = claimed(Some("77"), 4, true);
+        assert_eq!(named.place.folder, scratch.path().join("job-3.vram"));
+        assert!(named.place.joined.is_some());
+        assert_eq!(named.passed, Some(Passed::OtherJob { found: None, own: "77".to_owned() }));
+    }
+
+    #[test]
+    fn a_recording_without_its_first_manifest_is_joined() {
+        let scratch = tempfile::tempdir().unwrap();
+        let wanted = scratch.path().join("job.vram");
+        for pid in 1..=2 {
+            claim(&wanted, &manifest(Some("mine"), pid), true).unwrap();
+        }
+        std::fs::remove_file(wanted.join(RUN)).unwrap();
+        assert_eq!(claim(&wanted, &manifest(Some("mine"), 3), true).unwrap().passed, None);
+        assert_eq!(names(&wanted), ["run-node-2-1.json", "run-node-3-1.json"]);
+    }
+
+    #[test]
+    fn what_is_no_recording_stays_as_it_is() {
+        let scratch = tempfile::tempdir().unwrap();
+        let wanted = scratch.path().join("job.vram");
+        std::fs::create_dir(&wanted).unwrap();
+        std::fs::write(scratch.path().join("job-2.vram"), "").unwrap();
+        std::os::unix::fs::symlink("nowhere", scratch.path().join("job-3.vram")).unwrap();
+        let claimed = claim(&wanted, &manifest(Some("mine"), 1), true).unwrap();
+        assert_eq!(claimed.place.folder, scratch.path().join("job-4.vram"));
+        assert_eq!(claimed.passed, Some(Passed::Exists));
+        assert_eq!(names(&wanted), [""; 0]);
+    }
 }

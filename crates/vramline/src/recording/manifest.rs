@@ -61,6 +61,9 @@ pub struct RunManifest {
     /// The source of the device figures, and the cost of reading them; `None` before the first reading.
     #[serde(default)]
     pub driver: Option<DriverRun>,
+    /// Where the other files of this run are until the job has ended, if they are written to a local folder first.
+    #[serde(default)]
+    pub local: Option<String>,
     /// How the job ended; nothing while it runs.
     pub exit: Option<Exit>,
 }
@@ -491,6 +494,7 @@ mod tests {
                 standing: Some(Standing::ByOwnNumber),
                 ..DriverRun::default()
             }),
+            local: None,
             exit: None,
         }
     }

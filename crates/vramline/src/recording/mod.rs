@@ -16,6 +16,8 @@ pub mod fits;
 pub mod folder;
 #[cfg(feature = "recording")]
 pub mod follow;
+#[cfg(feature = "recording")]
+pub mod gather;
 pub mod identity;
 #[cfg(feature = "recording")]
 pub mod joining;

@@ -276,6 +276,7 @@ impl Redaction {
     fn manifest(&mut self, manifest: &mut RunManifest) {
         manifest.command = self.command(&manifest.command);
         manifest.cwd = self.file(&manifest.cwd);
+        manifest.local = manifest.local.as_deref().map(|path| self.file(path));
         manifest.host = self.host(&manifest.host);
         self.identity(&mut manifest.identity);
         let uuids: Vec<String> = manifest.devices.iter().filter_map(|device| device.uuid.clone()).collect();
